@@ -1,0 +1,42 @@
+"""The ways a command can end other than well, each with its exit status.
+
+A message is one sentence for the person at the terminal: it names the thing that is wrong
+(option, file and line, host and rank) and, where there is one, the remedy.
+"""
+
+from __future__ import annotations
+
+
+class MergeBenchError(Exception):
+    """Base of every error that is shown as a sentence instead of a traceback."""
+
+    exit_status = 3
+    code = "failed"
+
+
+class UsageError(MergeBenchError):
+    """Wrong usage or config; nothing was started."""
+
+    exit_status = 2
+    code = "usage"
+
+
+class RunFailed(MergeBenchError):
+    """The run failed: a worker died, went silent or ran out of memory. What was measured is kept."""
+
+    exit_status = 3
+    code = "run-failed"
+
+
+class WrongResult(MergeBenchError):
+    """The merge result was wrong."""
+
+    exit_status = 4
+    code = "wrong-result"
+
+
+class GateNotMet(MergeBenchError):
+    """A gate that was asked for (`--require-transport`, `--fail-on`) was not met."""
+
+    exit_status = 5
+    code = "gate-not-met"

@@ -1,0 +1,111 @@
+"""Numbers as people write them, read and printed.
+
+Records hold SI seconds and bytes; people see GiB/s and ms, with the unit in every heading.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from decimal import Decimal, InvalidOperation
+
+_COUNT_SUFFIX = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "b": 10**9, "t": 10**12}
+_BYTE_SUFFIX = {
+    "": 1,
+    "b": 1,
+    **{s: 1000**p for p, s in enumerate(("kb", "mb", "gb", "tb"), 1)},
+    **{s: 1024**p for p, s in enumerate(("kib", "mib", "gib", "tib"), 1)},
+    **{s: 1024**p for p, s in enumerate(("k", "m", "g", "t"), 1)},
+}
+_NUMBER = re.compile(r"([+-]?[0-9][0-9_]*(?:\.[0-9_]*)?(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z]*)")
+
+GIB = 1024**3
+MIB = 1024**2
+
+
+def _parse(text: str, suffixes: dict[str, int], what: str, example: str) -> int:
+    match = _NUMBER.fullmatch(text.strip())
+    factor = suffixes.get(match[2].lower()) if match else None
+    if match is None or factor is None:
+        raise ValueError(f"{text!r} is not {what}; write it like {example}")
+    try:
+        value = Decimal(match[1].replace("_", "")) * factor
+    except InvalidOperation:
+        raise ValueError(f"{text!r} is not {what}; write it like {example}") from None
+    if value != value.to_integral_value():
+        raise ValueError(f"{text!r} is not a whole number")
+    if abs(value) >= 2**63:
+        raise ValueError(f"{text!r} is too large")
+    return int(value)
+
+
+def parse_count(text: str) -> int:
+    """Read a count such as ``25e6``, ``1_000_000`` or ``25M`` (powers of 1000).
+
+    Raises
+    ------
+    ValueError
+        With one sentence, if `text` is not a whole number in one of these forms.
+    """
+    return _parse(text, _COUNT_SUFFIX, "a count", "25e6, 1_000_000 or 25M")
+
+
+def parse_bytes(text: str) -> int:
+    """Read a size such as ``30GB`` (powers of 1000), ``28GiB`` or ``64k`` (powers of 1024, as UCX does).
+
+    Raises
+    ------
+    ValueError
+        With one sentence, if `text` is not a whole number of bytes in one of these forms.
+    """
+    return _parse(text, _BYTE_SUFFIX, "a size", "30GB, 28GiB or 64k")
+
+
+def parse_duration(text: str) -> float:
+    """Read a duration in seconds: ``15``, ``0.5``, ``2s``, ``500ms``, ``5m``, ``1h`` or ``MM:SS`` / ``HH:MM:SS``."""
+    clean = text.strip().lower()
+    if re.fullmatch(r"\d+(:[0-5]?\d){1,2}", clean):
+        seconds = 0
+        for part in clean.split(":"):
+            seconds = seconds * 60 + int(part)
+        return float(seconds)
+    match = re.fullmatch(r"(\d+(?:\.\d*)?|\.\d+)\s*(ms|s|m|min|h)?", clean)
+    if not match:
+        raise ValueError(f"{text!r} is not a duration; write it like 15, 500ms, 2s, 5m or 10:00")
+    factor = {None: 1.0, "s": 1.0, "ms": 1e-3, "m": 60.0, "min": 60.0, "h": 3600.0}[match[2]]
+    return float(match[1]) * factor
+
+
+def format_bytes(count: float) -> str:
+    """``1073741824`` → ``1.00 GiB``."""
+    return _scaled(count, 1024.0, ("B", "KiB", "MiB", "GiB", "TiB", "PiB"))
+
+
+def format_rate(bytes_per_second: float | None) -> str:
+    """``1073741824`` → ``1.00 GiB/s``; ``None`` → ``-``."""
+    return "-" if bytes_per_second is None else format_bytes(bytes_per_second) + "/s"
+
+
+def format_seconds(seconds: float | None) -> str:
+    """``0.0123`` → ``12.30 ms``; ``None`` → ``-``."""
+    if seconds is None or math.isnan(seconds):
+        return "-"
+    for limit, factor, unit in ((1e-6, 1e9, "ns"), (1e-3, 1e6, "µs"), (1.0, 1e3, "ms")):
+        if abs(seconds) < limit:
+            return f"{seconds * factor:.2f} {unit}"
+    return f"{seconds:.2f} s"
+
+
+def format_count(count: int) -> str:
+    """``25000000`` → ``25,000,000``."""
+    return f"{count:,}"
+
+
+def _scaled(value: float, step: float, units: tuple[str, ...]) -> str:
+    if math.isnan(value):
+        return "-"
+    for unit in units[:-1]:
+        if abs(value) < step:
+            return f"{value:.0f} {unit}" if unit == units[0] else f"{value:.2f} {unit}"
+        value /= step
+    return f"{value:.2f} {units[-1]}"
