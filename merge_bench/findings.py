@@ -12,7 +12,7 @@ from merge_bench.record.campaign import Campaign, Launch, Run
 from merge_bench.record.schema import FailureLine, WarningLine
 from merge_bench.statistics import outliers
 from merge_bench.units import format_seconds
-from merge_bench.verification import State
+from merge_bench.proof import State
 
 Finding = dict[str, str | None]
 
@@ -43,9 +43,9 @@ def warnings(
 def error(campaign: Campaign, run: Run) -> dict[str, Any] | None:
     """Why `run` is not whole, or ``None``. A wrong result comes before any other failure."""
     failures = [failure for launch in run.launches for failure in launch.failures]
-    missing = int(run.plan.get("launches", 1)) - sum(launch.complete for launch in run.launches)
+    missing = run.planned_launches - sum(launch.complete for launch in run.launches)
     if missing > 0:
-        failures.extend(campaign.failures)
+        failures.extend(campaign.unattributed_failures)
     wrong = [failure for failure in failures if failure.code == WrongResult.code]
     if wrong or failures:
         return _error(*(wrong or failures)[:1])
@@ -59,7 +59,7 @@ def error(campaign: Campaign, run: Run) -> dict[str, Any] | None:
         message = f"launch {broken[0].index} ended with status {broken[0].end.status if broken[0].end else 0}"
         return {"code": RunFailed.code, "message": message, "host": None, "rank": None}
     if missing > 0:
-        made = int(run.plan.get("launches", 1)) - missing
+        made = run.planned_launches - missing
         message = f"the records stop after {made} of {made + missing} launches: the run was killed, or still goes on"
         return {"code": "unfinished", "message": message, "host": None, "rank": None}
     return None

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from merge_bench import aggregate, findings
+from merge_bench import aggregate, findings, metrics
 from merge_bench.record.campaign import Campaign, Launch, Run
 from merge_bench.record.schema import SCHEMA
 from merge_bench.statistics import median, median_interval, quartiles
-from merge_bench.verification import State, state_of
+from merge_bench.proof import State, state_of
 
 Document = dict[str, Any]
 
@@ -87,7 +87,7 @@ def _throughput(launches: Sequence[Launch]) -> Document:
 def _bandwidth(workers: Sequence[aggregate.WorkerFigures]) -> Document:
     known = [worker.bandwidth.mean for worker in workers if worker.bandwidth.mean is not None]
     return {
-        "harmonic_mean": aggregate.metrics.over_workers(known),
+        "harmonic_mean": metrics.over_workers(known),
         "min": min(known, default=None),
         "max": max(known, default=None),
         "per_worker": [

@@ -54,6 +54,25 @@ class Run:
     plan: Mapping[str, Any]
     launches: tuple[Launch, ...]
 
+    @property
+    def planned_launches(self) -> int:
+        """How many launches were asked for."""
+        return self._count("launches", 1)
+
+    @property
+    def planned_iterations(self) -> int:
+        """How many timed iterations were asked for in each launch."""
+        return self._count("iterations", 0)
+
+    @property
+    def verify(self) -> str:
+        """When the result was to be checked: ``ends``, ``every`` or ``off``."""
+        return str(self.plan.get("verify", "ends"))
+
+    def _count(self, name: str, otherwise: int) -> int:
+        value = self.plan.get(name)
+        return value if isinstance(value, int) else otherwise
+
 
 @dataclass(frozen=True)
 class Campaign:
@@ -90,6 +109,12 @@ class Campaign:
     def folder(self) -> Path:
         """The campaign's folder."""
         return self.records.parent
+
+    @property
+    def unattributed_failures(self) -> tuple[s.FailureLine, ...]:
+        """Failures of no launch, and of launches of which no line says what they ran."""
+        nameless = (failure for launch in self.launches if launch.key is None for failure in launch.failures)
+        return self.failures if len(self.head.runs) == 1 else (*self.failures, *nameless)
 
     @property
     def runs(self) -> tuple[Run, ...]:
