@@ -95,9 +95,9 @@ class Page:
 
 
 def open_page(file: TextIO, width: int | None = None) -> Page:
-    """A page on `file`: drawn if it is a terminal, plain otherwise. `width` in columns, for a terminal."""
+    """A page on `file`: drawn if it is a terminal that knows Unicode, plain otherwise. `width` in columns, for a terminal."""
     terminal = Console(file=file, width=width, markup=False, highlight=False, emoji=False)
-    if terminal.is_terminal:
+    if terminal.is_terminal and _encoding(file).lower().startswith("utf"):
         return Page(terminal, plain=False)
     buffer = io.StringIO()
     return Page(Console(file=buffer, width=_UNWRAPPED, color_system=None, markup=False, highlight=False), plain=True)
@@ -106,8 +106,14 @@ def open_page(file: TextIO, width: int | None = None) -> Page:
 def close_page(page: Page, file: TextIO) -> None:
     """Hand a plain page to `file`, without spaces at the ends of lines; a terminal has it already."""
     if page.plain and isinstance(page.console.file, io.StringIO):
-        file.writelines(f"{line.rstrip()}\n" for line in page.console.file.getvalue().splitlines())
+        text = "".join(f"{line.rstrip()}\n" for line in page.console.file.getvalue().splitlines())
+        encoding = _encoding(file)
+        file.write(text.encode(encoding, "replace").decode(encoding))
     file.flush()
+
+
+def _encoding(file: TextIO) -> str:
+    return getattr(file, "encoding", None) or "utf-8"
 
 
 def number(value: float | None) -> str:

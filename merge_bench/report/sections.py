@@ -30,7 +30,7 @@ def header(page: Page, run: Run, launches: Sequence[Launch], document: Document)
     """What ran."""
     plan, config = run.plan, document["config"]
     line = next((launch.line for launch in launches if launch.line is not None), None)
-    hosts = sorted({worker.host for worker in line.workers}) if line is not None else []
+    hosts = list(dict.fromkeys(worker.host for worker in line.workers)) if line is not None else []
     page.heading(f"merge_bench · {document['run_id']}")
     shown = [
         ("Workers", f"{plan.get('workers', NULL)}{_on(hosts)}"),
