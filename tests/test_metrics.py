@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from statistics import median
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from merge_bench import metrics
 from merge_bench.metrics import Bandwidth, WorkerTimes
@@ -117,6 +121,12 @@ def test_a_slow_network_port_is_found() -> None:
     found = metrics.straggler({0: EVEN, 1: WorkerTimes(1.0, 2.0, 1.0), 2: EVEN})
     assert found is not None
     assert (found.rank, found.phase, found.factor) == (1, "exchange", 2.0)
+
+
+@given(st.dictionaries(st.integers(0, 99), st.integers(0, 50).map(float), min_size=2, max_size=30))
+def test_the_others_are_all_but_one(values: dict[int, float]) -> None:
+    expected = {rank: median([v for other, v in values.items() if other != rank]) for rank in values}
+    assert metrics._others(values) == expected
 
 
 def test_overlap_counts_once() -> None:

@@ -95,7 +95,7 @@ class Page:
 
 
 def open_page(file: TextIO, width: int | None = None) -> Page:
-    """A page on `file`: drawn if it is a terminal that knows Unicode, plain otherwise. `width` in columns, for a terminal."""
+    """A page on `file`: drawn if that is a terminal which knows Unicode, plain otherwise; `width` is a terminal's."""
     terminal = Console(file=file, width=width, markup=False, highlight=False, emoji=False)
     if terminal.is_terminal and _encoding(file).lower().startswith("utf"):
         return Page(terminal, plain=False)

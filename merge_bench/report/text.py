@@ -64,7 +64,7 @@ def _report_run(page: Page, run: Run, document: Mapping[str, Any]) -> None:
         sections.totals(page, launches, document, mark)
         sections.iterations(page, launches, mark)
         workers.table(page, run, figures, mark)
-        workers.pairs(page, len(figures), aggregate.pair_figures(launches), mark)
+        workers.pairs(page, len(figures), launches, mark)
         sections.link(page, run, len(figures), document, mark)
         sections.lanes(page, document["lanes"], len(figures))
     sections.verification(page, run, launches, document)

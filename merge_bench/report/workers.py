@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from merge_bench.aggregate import PairFigures, WorkerFigures
+from merge_bench.aggregate import WorkerFigures, pair_figures
 from merge_bench.findings import overloaded, straggling
-from merge_bench.record.campaign import Run
+from merge_bench.record.campaign import Launch, Run
 from merge_bench.report.layout import Column, Page, gib, mib, ms, number, rows
 from merge_bench.report.sections import absent
 
@@ -52,9 +52,10 @@ def table(page: Page, run: Run, workers: Sequence[WorkerFigures], mark: str | No
         page.note("peak memory: not measured")
 
 
-def pairs(page: Page, workers: int, traffic: Mapping[tuple[int, int], PairFigures], mark: str | None) -> None:
+def pairs(page: Page, workers: int, launches: Sequence[Launch], mark: str | None) -> None:
     """Bytes and rate of every ordered pair, for a few workers."""
-    if not traffic or workers > _LARGEST_MATRIX:
+    traffic = pair_figures(launches) if workers <= _LARGEST_MATRIX else {}
+    if not traffic:
         return
     ranks = sorted({rank for pair in traffic for rank in pair})
     page.heading("Pairs: sent in an iteration (MiB), a row is the sender")

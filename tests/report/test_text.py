@@ -120,7 +120,8 @@ def test_a_pipe_gets_neither_colour_nor_lines_nor_trailing_spaces(report: str) -
 
 def test_an_old_locale_gets_question_marks_instead_of_a_crash(tmp_path: Path) -> None:
     raw = io.BytesIO()
-    print_report(read_campaign(write_campaign(tmp_path)), file=io.TextIOWrapper(raw, encoding="ascii"))
+    file = io.TextIOWrapper(raw, encoding="ascii")
+    print_report(read_campaign(write_campaign(tmp_path)), file=file)
     assert b"merge_bench ? 2" in raw.getvalue()
 
 
