@@ -43,7 +43,5 @@ def _wanted(run: Run, launch: Launch) -> set[int | None]:
     if run.verify == "every":
         return set(indices)
     last = max(indices, default=0)
-    if not launch.complete:  # It broke off before the check that would have proven its last iteration.
-        last = max(last, run.planned_iterations - 1)
     first: set[int | None] = {None} if any(iteration.warmup for iteration in launch.iterations) else set()
     return first | {last}

@@ -302,6 +302,16 @@ def test_a_killed_run_says_so(tmp_path: Path) -> None:
     assert codes(found) == ["not-verified", "half-written-line"]
 
 
+def test_a_wrong_result_comes_before_any_other_failure(tmp_path: Path) -> None:
+    folder = write_campaign(tmp_path, *launches(2), end=4)
+    failing(
+        folder,
+        s.FailureLine(launch=0, code="run-failed", message="rank 1 died"),
+        s.FailureLine(launch=1, code="wrong-result", message="1 row is missing"),
+    )
+    assert document(folder)["error"]["message"] == "1 row is missing"
+
+
 def test_in_a_killed_sweep_only_the_open_runs_are_in_error(tmp_path: Path) -> None:
     folder = write_campaign(tmp_path, Script(), Script(index=1, config="tuned", end_status=None), end=None)
     assert [run["error"] and run["error"]["code"] for run in document(folder)["runs"]] == [None, "unfinished"]

@@ -57,21 +57,13 @@ class Run:
     @property
     def planned_launches(self) -> int:
         """How many launches were asked for."""
-        return self._count("launches", 1)
-
-    @property
-    def planned_iterations(self) -> int:
-        """How many timed iterations were asked for in each launch."""
-        return self._count("iterations", 0)
+        value = self.plan.get("launches")
+        return value if isinstance(value, int) else 1
 
     @property
     def verify(self) -> str:
         """When the result was to be checked: ``ends``, ``every`` or ``off``."""
         return str(self.plan.get("verify", "ends"))
-
-    def _count(self, name: str, otherwise: int) -> int:
-        value = self.plan.get(name)
-        return value if isinstance(value, int) else otherwise
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from merge_bench.report.layout import NULL, Column, Page, close_page, gib, ms, n
 from merge_bench.summary import summarize
 
 _FULL_REPORTS = 3
+_LENGTHS = frozenset(("iterations", "warmup", "launches", "timeout"))
 
 
 def print_report(
@@ -72,16 +73,14 @@ def _report_run(page: Page, run: Run, document: Mapping[str, Any]) -> None:
 
 
 def _overview(page: Page, runs: tuple[Run, ...], documents: list[Mapping[str, Any]]) -> None:
-    """One row a run."""
+    """One row a run, with what differs between their plans."""
     page.heading(f"All {len(runs)} runs")
     link = [one["link"] or {} for one in documents]
     states = [state_of(run, aggregate.counted(run)) for run in runs]
     page.table(
         [
             Column("Config", [run.config.name for run in runs], text=True),
-            Column("Rows per\nchunk", [rows(run.plan.get("rows_per_chunk")) for run in runs]),
-            Column("Workers", [str(run.plan.get("workers", NULL)) for run in runs]),
-            Column("Exchange", [str(run.plan.get("exchange", NULL)) for run in runs], text=True),
+            *(Column(_heading(name), [_cell(run.plan.get(name)) for run in runs]) for name in _varying(runs)),
             Column("Wall-clock\n(ms)", [ms(one["wall_seconds"]["median"]) for one in documents]),
             Column(
                 "Bandwidth\n(GiB/s)", [gib(one["bandwidth_bytes_per_second"]["harmonic_mean"]) for one in documents]
@@ -91,6 +90,24 @@ def _overview(page: Page, runs: tuple[Run, ...], documents: list[Mapping[str, An
             Column("Result", [state.mark or "verified" for state in states], text=True),
         ]
     )
+
+
+def _varying(runs: tuple[Run, ...]) -> list[str]:
+    """The plans' plain values that tell the runs apart; how long they were measured does not."""
+    names = dict.fromkeys(name for run in runs for name in run.plan if name not in _LENGTHS)
+    plain = [name for name in names if not any(isinstance(run.plan.get(name), (dict, list)) for run in runs)]
+    return [name for name in plain if len({run.plan.get(name) for run in runs}) > 1]
+
+
+def _heading(name: str) -> str:
+    first, *more = name.capitalize().split("_")
+    return f"{first}\n{' '.join(more)}" if more else first
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return rows(value)
+    return NULL if value is None else str(value)
 
 
 def _percent(share: float | None) -> str:

@@ -270,20 +270,28 @@ def test_text_from_outside_is_printed_as_it_is(tmp_path: Path) -> None:
 def test_a_small_sweep_has_reports_and_an_overview(tmp_path: Path) -> None:
     text = piped(write_campaign(tmp_path, Script(), Script(index=1, config="tuned", walls=(0.05, 0.06, 0.07))))
     assert text.count("merge_bench ·") == 2
-    assert row(text, "All 2 runs", "tuned")[:5] == ["tuned", "1,000,000", "2", "ucx", "60.00"]
+    assert row(text, "All 2 runs", "tuned") == ["tuned", "60.00", "0.279", "0.993", "83.33", "verified"]
     assert row(text, "All 2 runs", "optimized")[-1] == "verified"
     assert text.count("\nRecords\n") == 1
 
 
 def test_a_long_sweep_is_one_table(tmp_path: Path) -> None:
-    scripts = [Script(index=k, config=f"c{k}", plan=plan(verify="off" if k == 2 else "ends")) for k in range(5)]
-    for k, script in enumerate(scripts):
-        object.__setattr__(script, "plan_index", k)
+    scripts = [
+        Script(index=k, config=f"c{k}", plan_index=k, plan=plan(verify="off" if k == 2 else "ends")) for k in range(5)
+    ]
     text = piped(write_campaign(tmp_path, *scripts))
     assert "merge_bench ·" not in text
     assert [row(text, "All 5 runs", f"c{k}")[-1] for k in range(5)] == ["verified"] * 2 + ["UNVERIFIED"] + [
         "verified"
     ] * 2
+
+
+def test_an_overview_shows_what_differs_between_the_plans(tmp_path: Path) -> None:
+    plans = [plan(), plan(4, rows_per_chunk=25_000_000, iterations=2, error_handling=True)]
+    scripts = [Script(index=k, plan_index=k, plan=each) for k, each in enumerate(plans)]
+    heading, *lines = section(piped(write_campaign(tmp_path, *scripts)), "All 2 runs")
+    assert re.split(r"\s{2,}", heading)[:4] == ["Config", "Rows per chunk", "Workers", "Error handling"]
+    assert re.split(r"\s{2,}", lines[1])[:4] == ["optimized", "25,000,000", "4", "True"]
 
 
 def test_tables_have_no_chunk_size(tmp_path: Path) -> None:
