@@ -1,18 +1,30 @@
 """Compiled loops over columns: hashing, histograms, scatter and the row checksum.
 
 Everything here is plain arithmetic on NumPy arrays, compiled by numba without the GIL, so that heartbeats and abort
-requests get through while a loop runs. The first call in a fresh checkout compiles and stores the code beside this file.
+requests get through while a loop runs. The first call in a fresh checkout compiles and stores the
+code beside this file.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import numba as nb
 import numpy as np
 
-_jit: Any = nb.njit(nogil=True, cache=True, boundscheck=False)
-_inline: Any = nb.njit(nogil=True, cache=True, inline="always")
+Loop = TypeVar("Loop", bound=Callable[..., Any])
+
+
+def _jit(loop: Loop) -> Loop:
+    compiled: Loop = nb.njit(nogil=True, cache=True)(loop)
+    return compiled
+
+
+def _inline(expression: Loop) -> Loop:
+    compiled: Loop = nb.njit(nogil=True, cache=True, inline="always")(expression)
+    return compiled
+
 
 NULL_HASH = np.uint64(0x9E3779B97F4A7C15)
 
@@ -49,7 +61,7 @@ def hash_float(values: Any, start: int, hashes: Any, missing: Any) -> None:
         value = np.float64(values[start + i])
         if value != value:
             missing[i] = 1
-            bits = np.uint64(0x7FF8000000000000)
+            bits: Any = np.uint64(0x7FF8000000000000)
         elif value == 0.0:
             bits = np.uint64(0)
         else:
@@ -71,10 +83,10 @@ def hash_variable(data: Any, offsets: Any, start: int, hashes: Any) -> None:
             h = mix64(h ^ word)
             at += 8
         word = np.uint64(0)
-        k = np.uint64(0)
+        shift = np.uint64(0)
         while at < last:
-            word |= np.uint64(data[at]) << k
-            k += np.uint64(8)
+            word |= np.uint64(data[at]) << shift
+            shift += np.uint64(8)
             at += 1
         hashes[i] = mix64(mix64(h ^ word) ^ np.uint64(last - first))
 
@@ -90,7 +102,7 @@ def fold_nulls(valid: Any, start: int, before: Any, hashes: Any, missing: Any) -
 
 @_jit
 def assign_buckets(hashes: Any, missing: Any, buckets: int, start: int, ids: Any, counts: Any) -> None:
-    """Bucket of each row, by the hash's upper half scaled to [0, buckets) (Lemire's fast range); missing rows get `buckets`."""
+    """Bucket of each row: the hash's upper half scaled to [0, buckets) (Lemire's fast range); missing: `buckets`."""
     scale = np.uint64(buckets)
     for i in range(hashes.size):
         bucket = ((hashes[i] >> np.uint64(32)) * scale) >> np.uint64(32)
