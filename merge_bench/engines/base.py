@@ -51,8 +51,8 @@ class Outgoing:
 class Engine(Protocol):
     """One worker's dataframe library.
 
-    An iteration calls `begin`, `partition` for both sides, `inbox` for every header that arrives, `join` when all data is
-    there. The result then lies in memory until the next `begin`.
+    An iteration calls `begin`, `partition` for both sides, `inbox` for every header that arrives, `join` when all data
+    is there. The result then lies in memory until the next `begin`.
     """
 
     name: ClassVar[str]
