@@ -15,6 +15,7 @@ _jit: Any = nb.njit(nogil=True, cache=True, boundscheck=False)
 _inline: Any = nb.njit(nogil=True, cache=True, inline="always")
 
 NULL_HASH = np.uint64(0x9E3779B97F4A7C15)
+SEED = np.uint64(0x2545F4914F6CDD1D)
 
 
 @_inline
