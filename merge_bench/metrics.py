@@ -1,0 +1,176 @@
+"""The numbers that follow from one iteration's record, each with its formula.
+
+A number that was not measured, or that divides by nothing, is ``None``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from merge_bench import statistics
+from merge_bench.record.schema import IterationLine, WorkerIteration
+
+OVERLOAD = 1.5
+"""A rank is overloaded from this multiple of the median received rows on."""
+
+SLOWER = 1.2
+"""A rank is a straggler if a phase takes it this many times as long as the others' median..."""
+
+OF_WALL = 0.05
+"""...and that costs it at least this share of the time that a worker usually needs."""
+
+
+@dataclass(frozen=True)
+class Bandwidth:
+    """Bytes per second that one worker sent to others, per frame and over both."""
+
+    left: float | None
+    right: float | None
+    mean: float | None
+
+
+@dataclass(frozen=True)
+class WorkerTimes:
+    """What `straggler` looks at: one worker's seconds in each phase; ``overlap`` of partition with exchange."""
+
+    partition: float
+    exchange: float
+    join: float
+    overlap: float = 0.0
+
+
+@dataclass(frozen=True)
+class Overload:
+    """A rank that received ``factor`` times the median number of rows."""
+
+    rank: int
+    rows: float
+    factor: float
+
+
+@dataclass(frozen=True)
+class Straggler:
+    """The rank that costs the most time: ``seconds`` in ``phase`` against the other ranks' median."""
+
+    rank: int
+    phase: str
+    seconds: float
+    others: float
+
+    @property
+    def factor(self) -> float:
+        """How many times as long as the others' median."""
+        return self.seconds / self.others if self.others > 0 else float("inf")
+
+
+def frame_bandwidth(sent_bytes: int, flight_seconds: float) -> float | None:
+    """Bytes sent to other workers ÷ seconds in which that frame's transfers were in flight.
+
+    ``None`` for a worker that sent nothing: it has no bandwidth, and a 0 would pull the harmonic mean to 0.
+    """
+    return sent_bytes / flight_seconds if sent_bytes > 0 and flight_seconds > 0 else None
+
+
+def mean_bandwidth(left: float | None, right: float | None) -> float | None:
+    """(left + right) ÷ 2, ``None`` unless both are there."""
+    return None if left is None or right is None else (left + right) / 2
+
+
+def worker_bandwidth(worker: WorkerIteration) -> Bandwidth:
+    """The bandwidth of one worker in one iteration."""
+    sent, flight = worker.sent_bytes, worker.flight_seconds
+    if sent is None or flight is None:
+        return Bandwidth(None, None, None)
+    left = frame_bandwidth(sent.left, flight.left)
+    right = frame_bandwidth(sent.right, flight.right)
+    return Bandwidth(left, right, mean_bandwidth(left, right))
+
+
+def over_workers(bandwidths: Sequence[float | None]) -> float | None:
+    """Harmonic mean over the workers that have a bandwidth."""
+    known = [value for value in bandwidths if value is not None]
+    return statistics.harmonic_mean(known) if known else None
+
+
+def iteration_bandwidth(iteration: IterationLine) -> float | None:
+    """Harmonic mean over the workers of (left + right) ÷ 2."""
+    return over_workers([worker_bandwidth(worker).mean for worker in iteration.workers])
+
+
+def throughput(data_bytes: int, wall_seconds: float) -> float | None:
+    """Data processed ÷ wall: number of chunks × data per chunk ÷ wall, as the 2022 program counts."""
+    return data_bytes / wall_seconds if wall_seconds > 0 else None
+
+
+def link_limit(sent_bytes: Sequence[int], rounds: Sequence[Sequence[float]]) -> float | None:
+    """Bytes per second that a worker can send over the link: the median over rounds of Σ bytes ÷ Σ seconds.
+
+    Parameters
+    ----------
+    sent_bytes
+        What each worker sends to others in a round.
+    rounds
+        For every round, the seconds each worker's transfers were in flight.
+
+    Both sums run over the workers, so this is the rate of a worker on average, comparable with `flight_rate`.
+    ``None`` if nothing was sent (one worker) or no round was made.
+    """
+    total = sum(sent_bytes)
+    rates = [total / sum(seconds) for seconds in rounds if sum(seconds) > 0]
+    return statistics.median(rates) if rates and total > 0 else None
+
+
+def flight_rate(iteration: IterationLine) -> float | None:
+    """Σ bytes of both frames ÷ Σ union of both frames' in-flight intervals, sums over the workers."""
+    sent, seconds = 0, 0.0
+    for worker in iteration.workers:
+        if worker.sent_bytes is None or worker.flight_seconds is None:
+            return None
+        sent += worker.sent_bytes.left + worker.sent_bytes.right
+        seconds += worker.flight_seconds.union
+    return sent / seconds if sent > 0 and seconds > 0 else None
+
+
+def link_fraction(iteration: IterationLine, limit: float | None) -> float | None:
+    """`flight_rate` ÷ link limit; ``None`` for one worker."""
+    rate = flight_rate(iteration)
+    return None if rate is None or limit is None or limit <= 0 else rate / limit
+
+
+def overloads(received_rows: Mapping[int, float], threshold: float = OVERLOAD) -> tuple[Overload, ...]:
+    """The ranks whose received rows exceed `threshold` × the median over ranks, the worst first."""
+    if len(received_rows) < 2:
+        return ()
+    middle = statistics.median(list(received_rows.values()))
+    if middle <= 0:
+        return ()
+    found = [Overload(rank, rows, rows / middle) for rank, rows in received_rows.items()]
+    return tuple(sorted((o for o in found if o.factor > threshold), key=lambda o: (-o.factor, o.rank)))
+
+
+def straggler(times: Mapping[int, WorkerTimes]) -> Straggler | None:
+    """The rank that holds the others up most, and in which phase; ``None`` if they are even.
+
+    A rank that is late with its partition makes the others wait in *their* exchange, where each of them then looks
+    slow. So time in the exchange counts only as far as the rank also ends its exchange later than the others do.
+    """
+    found: list[tuple[float, Straggler]] = []
+    for rank, own in times.items():
+        others = [other for key, other in times.items() if key != rank]
+        if not others:
+            return None
+        usual = statistics.median([_exchanged(other) + other.join for other in others])
+        late = _exchanged(own) - statistics.median([_exchanged(other) for other in others])
+        for phase in ("partition", "exchange", "join"):
+            seconds: float = getattr(own, phase)
+            middle = statistics.median([getattr(other, phase) for other in others])
+            excess = seconds - middle if phase != "exchange" else min(seconds - middle, late)
+            if excess > OF_WALL * usual and middle + excess > SLOWER * middle:
+                found.append((excess, Straggler(rank, phase, seconds, middle)))
+    return max(found, key=lambda pair: (pair[0], -pair[1].rank))[1] if found else None
+
+
+def _exchanged(times: WorkerTimes) -> float:
+    """Seconds from the opening barrier to the end of the exchange."""
+    return times.partition + times.exchange - times.overlap

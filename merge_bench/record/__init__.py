@@ -1,0 +1,1 @@
+"""The records of a campaign: one JSON object a line, written once and never changed."""

@@ -1,0 +1,131 @@
+"""A campaign in memory: its launches, and the runs that they are launches of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from merge_bench.record import schema as s
+
+
+@dataclass(frozen=True)
+class Launch:
+    """The records of one launch. ``line`` is ``None`` where it failed before its cluster was up."""
+
+    index: int
+    line: s.LaunchLine | None
+    iterations: tuple[s.IterationLine, ...]
+    verifications: tuple[s.VerificationLine, ...]
+    link: s.LinkLine | None
+    lanes: s.LanesLine | None
+    memory: s.MemoryLine | None
+    warnings: tuple[s.WarningLine, ...]
+    failures: tuple[s.FailureLine, ...]
+    end: s.LaunchEndLine | None
+
+    @property
+    def timed(self) -> tuple[s.IterationLine, ...]:
+        """The iterations that count: those after the warm-up."""
+        return tuple(iteration for iteration in self.iterations if not iteration.warmup)
+
+    @property
+    def complete(self) -> bool:
+        """Whether it ended, and ended well."""
+        return self.end is not None and self.end.status == 0 and not self.failures
+
+    @property
+    def key(self) -> tuple[str, int] | None:
+        """Config and plan that this launch ran, where any of its lines says so."""
+        if self.line is not None:
+            return self.line.config, self.line.plan
+        for failure in self.failures:
+            if failure.config is not None and failure.plan is not None:
+                return failure.config, failure.plan
+        return None
+
+
+@dataclass(frozen=True)
+class Run:
+    """One config with one plan, and its launches in the order they were made."""
+
+    config: s.Config
+    plan: Mapping[str, Any]
+    launches: tuple[Launch, ...]
+
+    @property
+    def planned_launches(self) -> int:
+        """How many launches were asked for."""
+        return self._count("launches", 1)
+
+    @property
+    def planned_iterations(self) -> int:
+        """How many timed iterations were asked for in each launch."""
+        return self._count("iterations", 0)
+
+    @property
+    def verify(self) -> str:
+        """When the result was to be checked: ``ends``, ``every`` or ``off``."""
+        return str(self.plan.get("verify", "ends"))
+
+    def _count(self, name: str, otherwise: int) -> int:
+        value = self.plan.get(name)
+        return value if isinstance(value, int) else otherwise
+
+
+@dataclass(frozen=True)
+class Campaign:
+    """Everything that a results folder's records hold.
+
+    Attributes
+    ----------
+    records : Path
+        The file that was read; its folder is the campaign's.
+    head : CampaignLine
+        The first line.
+    launches : tuple of Launch
+        By index.
+    warnings, failures : tuple
+        Those that belong to no launch.
+    end : EndLine or None
+        ``None`` if the campaign was killed or is still running.
+    truncated : bool
+        Whether a half-written last line was left out.
+    skipped : mapping of str to int
+        How many lines of kinds unknown to this version were passed over.
+    """
+
+    records: Path
+    head: s.CampaignLine
+    launches: tuple[Launch, ...]
+    warnings: tuple[s.WarningLine, ...]
+    failures: tuple[s.FailureLine, ...]
+    end: s.EndLine | None
+    truncated: bool
+    skipped: Mapping[str, int]
+
+    @property
+    def folder(self) -> Path:
+        """The campaign's folder."""
+        return self.records.parent
+
+    @property
+    def unattributed_failures(self) -> tuple[s.FailureLine, ...]:
+        """Failures of no launch, and of launches of which no line says what they ran."""
+        nameless = (failure for launch in self.launches if launch.key is None for failure in launch.failures)
+        return self.failures if len(self.head.runs) == 1 else (*self.failures, *nameless)
+
+    @property
+    def runs(self) -> tuple[Run, ...]:
+        """The planned runs in their order, each with its launches; a run may have none yet."""
+        by_key: dict[tuple[str, int], list[Launch]] = {(run.config, run.plan): [] for run in self.head.runs}
+        only = next(iter(by_key)) if len(by_key) == 1 else None
+        for launch in self.launches:
+            key = launch.key or only
+            if key is not None:
+                by_key.setdefault(key, []).append(launch)
+        configs = {config.name: config for config in self.head.configs}
+        return tuple(
+            Run(configs[name], self.head.plans[plan], tuple(launches)) for (name, plan), launches in by_key.items()
+        )

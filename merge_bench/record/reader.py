@@ -1,0 +1,203 @@
+"""Reads a campaign back, in one pass over its lines.
+
+A campaign that was killed is a campaign: a half-written last line is left out, and the ``end``
+line may be missing. A file that is something else, or damaged inside, is refused in one sentence.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO
+
+from merge_bench.errors import UsageError
+from merge_bench.record import schema as s
+from merge_bench.record.campaign import Campaign, Launch
+from merge_bench.record.codec import KINDS, decode, decode_head
+from merge_bench.record.writer import RECORDS
+
+
+def read_campaign(result: str | os.PathLike[str]) -> Campaign:
+    """Read `result`: a campaign's folder, or its ``records.jsonl``.
+
+    Raises
+    ------
+    UsageError
+        If there is nothing to read there, or it is no campaign, or it is damaged before its last line,
+        or a newer merge_bench wrote it. The sentence names the file, and the line where there is one.
+    """
+    path = Path(result)
+    records = path / RECORDS if path.is_dir() else path
+    try:
+        with records.open("rb") as stream:
+            return _read(records, stream)
+    except FileNotFoundError:
+        what = f"the folder {path} holds no {RECORDS}" if path.is_dir() else f"there is no file {path}"
+        raise UsageError(f"{what}; a result is a campaign's folder or its {RECORDS}") from None
+    except OSError as error:
+        raise UsageError(f"cannot read {records}: {error.strerror}") from error
+
+
+@dataclass
+class _LaunchParts:
+    """A launch while its lines come in."""
+
+    line: s.LaunchLine | None = None
+    iterations: list[s.IterationLine] = field(default_factory=list)
+    verifications: list[s.VerificationLine] = field(default_factory=list)
+    link: s.LinkLine | None = None
+    lanes: s.LanesLine | None = None
+    memory: s.MemoryLine | None = None
+    warnings: list[s.WarningLine] = field(default_factory=list)
+    failures: list[s.FailureLine] = field(default_factory=list)
+    end: s.LaunchEndLine | None = None
+
+    def build(self, index: int) -> Launch:
+        return Launch(
+            index,
+            self.line,
+            tuple(self.iterations),
+            tuple(self.verifications),
+            self.link,
+            self.lanes,
+            self.memory,
+            tuple(self.warnings),
+            tuple(self.failures),
+            self.end,
+        )
+
+
+@dataclass
+class _Parts:
+    """A campaign while its lines come in. `add` raises ValueError for a line that does not fit the ones before."""
+
+    head: s.CampaignLine
+    launches: dict[int, _LaunchParts] = field(default_factory=dict)
+    warnings: list[s.WarningLine] = field(default_factory=list)
+    failures: list[s.FailureLine] = field(default_factory=list)
+    end: s.EndLine | None = None
+    skipped: Counter[str] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        for run in self.head.runs:
+            self._check_key(run.config, run.plan)
+
+    def add(self, record: s.Record) -> None:
+        match record:
+            case s.CampaignLine():
+                raise ValueError("it begins a second campaign")
+            case s.EndLine():
+                self.end = record
+            case s.LaunchLine():
+                self._add_launch(record)
+            case s.WarningLine() if record.launch is None:
+                self.warnings.append(record)
+            case s.FailureLine():
+                self._add_failure(record)
+            case s.WarningLine(launch=int(index)):
+                self._launch(index).warnings.append(record)
+            case s.LaunchEndLine():
+                self._launch(record.launch).end = record
+            case _:
+                self._add_measurement(record)
+
+    def _add_launch(self, record: s.LaunchLine) -> None:
+        self._check_key(record.config, record.plan)
+        parts = self._launch(record.launch)
+        if parts.line is not None:
+            raise ValueError(f"launch {record.launch} is there twice")
+        parts.line = record
+
+    def _add_failure(self, record: s.FailureLine) -> None:
+        if record.config is not None and record.plan is not None:
+            self._check_key(record.config, record.plan)
+        if record.launch is None:
+            self.failures.append(record)
+        else:
+            self._launch(record.launch).failures.append(record)
+
+    def _add_measurement(self, record: s.Record) -> None:
+        parts = self.launches.get(record.launch) if hasattr(record, "launch") and record.launch is not None else None
+        if parts is None or parts.line is None:
+            raise ValueError("it belongs to a launch that has no line before it")
+        match record:
+            case s.IterationLine():
+                parts.iterations.append(record)
+            case s.VerificationLine():
+                parts.verifications.append(record)
+            case s.LinkLine():
+                parts.link = record
+            case s.LanesLine():
+                parts.lanes = record
+            case s.MemoryLine():
+                parts.memory = record
+
+    def _launch(self, index: int) -> _LaunchParts:
+        return self.launches.setdefault(index, _LaunchParts())
+
+    def _check_key(self, config: str, plan: int) -> None:
+        if plan >= len(self.head.plans) or all(config != known.name for known in self.head.configs):
+            raise ValueError(f"config {config!r} with plan {plan} is not in the campaign's first line")
+
+    def build(self, records: Path, *, truncated: bool) -> Campaign:
+        return Campaign(
+            records,
+            self.head,
+            tuple(self.launches[index].build(index) for index in sorted(self.launches)),
+            tuple(self.warnings),
+            tuple(self.failures),
+            self.end,
+            truncated,
+            dict(self.skipped),
+        )
+
+
+def _read(path: Path, stream: BinaryIO) -> Campaign:
+    parts: _Parts | None = None
+    for number, line in enumerate(stream, 1):
+        whole = line.endswith(b"\n")
+        try:
+            record = _decode(line)
+            if parts is None:
+                if not isinstance(record, s.CampaignLine):
+                    raise ValueError("it does not begin with a campaign line")
+                parts = _Parts(record)
+            elif isinstance(record, str):
+                parts.skipped[record] += 1
+            else:
+                parts.add(record)
+        except _NewerSchema as newer:
+            raise UsageError(
+                f"line {number} of {path} has schema {newer}, and this merge_bench reads {s.SCHEMA}: use a newer one"
+            ) from None
+        except ValueError as error:
+            if parts is not None and not whole:
+                return parts.build(path, truncated=True)
+            if parts is None:
+                raise UsageError(f"{path} is not a campaign of merge_bench: {error}") from None
+            raise UsageError(f"line {number} of {path} is damaged: {error}") from None
+    if parts is None:
+        raise UsageError(f"{path} is empty: no campaign was recorded in it")
+    return parts.build(path, truncated=False)
+
+
+class _NewerSchema(Exception):
+    """A line of a schema that is newer than this reader."""
+
+
+def _decode(line: bytes) -> s.Record | str:
+    """The record of `line`, or the name of its kind where this version does not know it."""
+    try:
+        record = decode(line)
+    except ValueError:
+        head = decode_head(line)
+        if head.schema <= s.SCHEMA:
+            if head.kind not in KINDS:
+                return head.kind
+            raise
+        raise _NewerSchema(head.schema) from None
+    if record.schema > s.SCHEMA:
+        raise _NewerSchema(record.schema)
+    return record

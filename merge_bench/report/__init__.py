@@ -1,0 +1,1 @@
+"""Results for people: a terminal or a pipe."""
