@@ -110,7 +110,9 @@ class Frame:
 
 
 def canonical_type(arrow_type: pa.DataType, column: str) -> pa.DataType:
-    """The type under which a column travels; dictionaries as their values, strings with 64-bit offsets.
+    """The type under which a column travels.
+
+    Dictionaries as their values, strings with 64-bit offsets, dates as days, timestamps with a zone as instants in UTC.
 
     Raises
     ------
@@ -126,6 +128,10 @@ def canonical_type(arrow_type: pa.DataType, column: str) -> pa.DataType:
         return pa.large_binary()
     if types.is_decimal32(arrow_type) or types.is_decimal64(arrow_type):
         return pa.decimal128(arrow_type.precision, arrow_type.scale)
+    if types.is_date64(arrow_type):
+        return pa.date32()
+    if types.is_timestamp(arrow_type) and arrow_type.tz is not None:
+        return pa.timestamp(arrow_type.unit, "UTC")
     if types.is_float16(arrow_type) or not (
         types.is_integer(arrow_type)
         or types.is_floating(arrow_type)

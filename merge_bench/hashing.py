@@ -31,7 +31,7 @@ class RowHasher:
     ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint8]]:
         """Hashes and missing marks of rows start…start+rows-1; valid until the next call."""
         hashes, missing, before = self._hashes[:rows], self._missing[:rows], self._before[:rows]
-        hashes[:] = 0
+        hashes[:] = kernels.SEED  # not 0, which the mixing leaves 0: rows of zeros must count in the checksum
         missing[:] = 0
         for field, column in columns:
             if column.valid is not None:

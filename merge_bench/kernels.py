@@ -27,6 +27,7 @@ def _inline(expression: Loop) -> Loop:
 
 
 NULL_HASH = np.uint64(0x9E3779B97F4A7C15)
+SEED = np.uint64(0x2545F4914F6CDD1D)
 
 
 @_inline
