@@ -8,11 +8,11 @@ from typing import Any
 from merge_bench import metrics
 from merge_bench.aggregate import WorkerFigures
 from merge_bench.errors import RunFailed, WrongResult
+from merge_bench.proof import State
 from merge_bench.record.campaign import Campaign, Launch, Run
 from merge_bench.record.schema import FailureLine, WarningLine
 from merge_bench.statistics import outliers
 from merge_bench.units import format_seconds
-from merge_bench.proof import State
 
 Finding = dict[str, str | None]
 

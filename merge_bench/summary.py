@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from merge_bench import aggregate, findings, metrics
+from merge_bench.proof import State, state_of
 from merge_bench.record.campaign import Campaign, Launch, Run
 from merge_bench.record.schema import SCHEMA
 from merge_bench.statistics import median, median_interval, quartiles
-from merge_bench.proof import State, state_of
 
 Document = dict[str, Any]
 

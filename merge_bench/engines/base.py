@@ -75,6 +75,9 @@ class Engine(Protocol):
     def join(self) -> int:
         """Join what this worker owns; returns the number of result rows."""
 
+    def received_rows(self) -> dict[str, int]:
+        """Rows of ``left`` and ``right`` that this worker had to join, its own included."""
+
     def results(self) -> Iterator[pa.Table]:
         """The result, in pieces, as Arrow tables in host memory: for verification."""
 

@@ -81,6 +81,10 @@ class HostEngine:
             self._results.append(self.join_tables(left.table(first, last), right.table(first, last), self.shape.keys))
         return sum(len(piece) for piece in self._results)
 
+    def received_rows(self) -> dict[str, int]:
+        """Rows of each side that this worker had to join, its own included."""
+        return {side.value: sum(parcel.rows for parcel in self._parcels[side]) for side in Side}
+
     def results(self) -> Iterator[pa.Table]:
         """The result in pieces, as Arrow tables."""
         for piece in self._results:

@@ -177,23 +177,29 @@ def load_chunk(spec: TableSpec, rank: int) -> tuple[Frame, Frame]:
     return _load(spec.left, rank), _load(spec.right, rank)
 
 
-def canonical_table(side: TableSide, table: pa.Table, file: str) -> pa.Table:
-    """Rows as they lie in a file of a side → the same rows in the side's column order, names and types."""
-    columns = []
-    for column in side.columns:
+def canonical_columns(columns: Sequence[TableColumn], table: pa.Table, file: str) -> list[pa.ChunkedArray]:
+    """The values of some columns of a side, as they lie in a file's rows, in the types under which they travel.
+
+    Raises
+    ------
+    UsageError
+        If a column is gone, or a key value does not fit its type.
+    """
+    found = []
+    for column in columns:
         if column.source not in table.column_names:
             raise UsageError(f"{file} has lost its column {column.source!r} since the merge was planned")
         values = table.column(column.source)
         if pa.types.is_dictionary(values.type):
             values = values.cast(values.type.value_type)
         try:
-            columns.append(values.cast(column.field.type))
+            found.append(values.cast(column.field.type))
         except pa.ArrowException:
             raise UsageError(
                 f"column {column.source!r} of {file} holds a value that does not fit {column.field.type},"
                 " the type in which both tables' keys are compared"
             ) from None
-    return pa.Table.from_arrays(columns, schema=side.schema)
+    return found
 
 
 def _load(side: TableSide, rank: int) -> Frame:
@@ -223,7 +229,7 @@ def _read(side: TableSide, file: str, indices: Sequence[int]) -> pa.Table:
             table = opened.read_row_groups(indices)
     except (OSError, pa.ArrowException, ValueError, IndexError) as error:
         raise UsageError(f"{file} cannot be read: {parquet.first_line(error)}") from None
-    return canonical_table(side, table, file)
+    return pa.Table.from_arrays(canonical_columns(side.columns, table, file), schema=side.schema)
 
 
 def _key_columns(path: str, footers: parquet.Footers, on: Sequence[str]) -> list[parquet.ColumnFacts]:
