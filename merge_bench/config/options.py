@@ -61,7 +61,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("chunk", _PROBLEM, values.count(1), 1_000_000, "Rows of one frame that start on one worker.", "ROWS"),
     Option("frac-match", _PROBLEM, values.number(0, 1), 0.3, "Fraction of right keys that match a left key.", "F"),
     Option("payload-columns", _PROBLEM, values.count(1), 1, "int64 columns beside the key, in each frame.", "N"),
-    Option("skew", _PROBLEM, values.skew, 0.0, "Distribution of the right keys: none, or zipf:S. [none]", "none|zipf:S"),
+    Option("skew", _PROBLEM, values.skew, 0.0, "Distribution of the right keys. [none]", "none|zipf:S"),
     Option("seed", _PROBLEM, values.count(0), 0, "Seed of the synthetic tables and of every random order.", "N"),
     _choice(
         "workload",
@@ -187,7 +187,11 @@ def add_run_options(command: _F) -> _F:
     """
     for option in reversed(OPTIONS):
         names = (f"--{option.name}", option.key)
-        shown = option.help if option.flag or option.default in (None, (), 0.0) else f"{option.help} [{option.default}]"
+        shown = (
+            option.help
+            if option.flag or option.default in (None, ()) or "[" in option.help
+            else f"{option.help} [{option.default}]"
+        )
         if option.flag:
             command = click.option(*names, is_flag=True, default=None, help=shown)(command)
         else:
