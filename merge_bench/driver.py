@@ -6,7 +6,7 @@ import contextlib
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from distributed import Client, Future
@@ -19,7 +19,7 @@ from merge_bench.launch.base import Access, ClusterSettings, Launcher
 from merge_bench.launch.processes import tail
 from merge_bench.observe import IterationAssembler, lanes_line, link_line, memory_line, verification_line
 from merge_bench.plan import Plan, check_fits
-from merge_bench.record.schema import Cluster, LaunchLine, Worker
+from merge_bench.record.schema import Cluster, IterationLine, LaunchLine, Worker
 from merge_bench.record.writer import CampaignWriter
 from merge_bench.report.live import Progress
 from merge_bench.verify import Check, judge
@@ -101,6 +101,20 @@ class LaunchRun:
         self.expected: Expected | None = None
         self.data_bytes = self.rows = 0
         self.facts: list[dict[str, Any]] = []
+
+    def run(self, config: str, *, plan_index: int, block: int) -> None:
+        """Everything after the workers are there."""
+        if self.plan.exchange == "dask":
+            from merge_bench.exchange.dask import run_baseline
+
+            run_baseline(self, config, plan_index=plan_index, block=block)
+            return
+        self.prepare()
+        self.open_data_plane()
+        self.record_launch(config, plan_index, block)
+        self.merge()
+        self.measure_link()
+        self.finish()
 
     # -- the steps, in order
 
@@ -206,8 +220,7 @@ class LaunchRun:
         if self.plan.workers > 1:
             self.writer.write(lanes_line(self.launch, [m.host for m in self.members], [e["lanes"] for e in ends]))
         self.writer.write(memory_line(self.launch, ends))
-        if not self.launcher.owns_processes:
-            self.on_all(steps.close)
+        self.on_all(steps.close)
 
     # -- talking to the workers
 
@@ -215,20 +228,32 @@ class LaunchRun:
         self, step: Callable[..., Any], *arguments: Any, ranked: bool = False, after: tuple[Any, ...] = (), **named: Any
     ) -> list[Any]:
         """Run a step on every worker at once; results by rank. Fails for the first thing that goes wrong anywhere."""
-        futures = []
-        for member in self.members:
-            values = (*arguments, member.rank, *after) if ranked else arguments
-            future = self.client.submit(
+        each = [(*arguments, member.rank, *after) if ranked else arguments for member in self.members]
+        return self.results(self.submit(step, each, **named))
+
+    def submit(self, step: Callable[..., Any], each: Sequence[tuple[Any, ...]], **named: Any) -> list[Future]:
+        """One call of `step` per worker, with its own arguments, in rank order."""
+        return [
+            self.client.submit(
                 step, *values, **named, workers=[member.address], allow_other_workers=False, pure=False, priority=10
             )
-            future.add_done_callback(lambda _: self._wake.set())
-            futures.append(future)
+            for member, values in zip(self.members, each, strict=True)
+        ]
+
+    def results(self, futures: list[Future]) -> list[Any]:
+        """Wait for futures, then fetch and release them."""
         with _released(futures):
-            self._wait(lambda: all(f.done() for f in futures) or self._failed(futures) is not None)
-            failed = self._failed(futures)
-            if failed is not None:
-                self._fail(failed, futures)
+            self.wait_for(futures)
             return [future.result() for future in futures]
+
+    def wait_for(self, futures: list[Future]) -> None:
+        """Wait until all are done, watching; raises for the first that failed."""
+        for future in futures:
+            future.add_done_callback(lambda _: self._wake.set())
+        self._wait(lambda: all(f.done() for f in futures) or self._failed(futures) is not None)
+        failed = self._failed(futures)
+        if failed is not None:
+            self._fail(failed, futures)
 
     def _wait(self, done: Callable[[], bool]) -> None:
         wait_until(lambda: done() or self._problem is not None, self._wake, self.watch)
@@ -247,7 +272,7 @@ class LaunchRun:
         while not isinstance(error, MergeBenchError) and time.monotonic() < deadline:
             self.watch.check()
             time.sleep(0.05)
-        member = self.members[rank]
+        member = self.members[rank % len(self.members)]
         self.abort(f"stopped because {member.shown} failed")
         if isinstance(error, UsageError):
             raise error
@@ -280,8 +305,11 @@ class LaunchRun:
 
     def _collect_iteration(self, message: dict[str, Any]) -> None:
         line = self._assembler.add(message)
-        if line is None:
-            return
+        if line is not None:
+            self.collect_iteration(line)
+
+    def collect_iteration(self, line: IterationLine) -> None:
+        """Write an iteration down and show it."""
         self.writer.write(line)
         if not line.warmup:
             rate = self.data_bytes / line.wall_seconds
@@ -293,7 +321,7 @@ class LaunchRun:
         checks[message["rank"]] = Check.from_json(message["check"])
         if len(checks) == self.plan.workers:
             del self._checks[after]
-            self._record_verdict(after, [checks[rank] for rank in range(self.plan.workers)])
+            self.record_verdict(after, [checks[rank] for rank in range(self.plan.workers)])
 
     def _until_events_arrived(self, count: int) -> None:
         verified = self.plan.verify != "every"
@@ -302,9 +330,10 @@ class LaunchRun:
 
     def _verify(self, after: int | None) -> None:
         self.progress.phase("verifying")
-        self._record_verdict(after, self.on_all(steps.verify))
+        self.record_verdict(after, self.on_all(steps.verify))
 
-    def _record_verdict(self, after: int | None, checks: list[Check]) -> None:
+    def record_verdict(self, after: int | None, checks: list[Check]) -> None:
+        """Judge what the workers found and write it down; raises `WrongResult`."""
         assert self.expected is not None
         verdict = judge(checks, self.expected.rows, self.expected.checksum)
         if verdict.ok and self.plan.verify == "full":

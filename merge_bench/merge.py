@@ -107,7 +107,8 @@ class Merger:
         self.exchange.transfer(sends, headers)
         buffers = {}
         for side, start, size in zip(Side, (0, sizes[0]), sizes, strict=True):
-            receives = {peer: self.engine.inbox(side, peer, headers[peer][start : start + size]) for peer in self._peers}
+            part = slice(start, start + size)
+            receives = {peer: self.engine.inbox(side, peer, headers[peer][part]) for peer in self._peers}
             buffers[side] = ({peer: outgoing[side][peer].data for peer in self._peers}, receives)
         return buffers
 

@@ -27,6 +27,7 @@ class Plan:
     workers: int
     iterations: int
     warmup: int
+    launches: int
     engine: str
     exchange: str
     protocol: str
@@ -88,6 +89,6 @@ def check_fits(plan: Plan, available: int, workers_here: int, where: str) -> Non
     largest = int((share - PROCESS_BYTES) / per_row / 1000) * 1000
     hint = f"the largest --chunk that fits is {format_count(largest)}" if largest > 0 else "not even a small chunk fits"
     raise UsageError(
-        f"--chunk {format_count(plan.rows_per_chunk)} needs about {format_bytes(need(plan.rows_per_chunk))} for each of "
-        f"{workers_here} workers on {where}, where {format_bytes(share)} is available to each; {hint}"
+        f"--chunk {format_count(plan.rows_per_chunk)} needs about {format_bytes(need(plan.rows_per_chunk))} for each"
+        f" of {workers_here} workers on {where}, where {format_bytes(share)} is available to each; {hint}"
     )

@@ -9,7 +9,6 @@ from typing import Any
 import pyarrow as pa
 
 from merge_bench.exchange.abort import Abort
-from merge_bench.hashing import checksum
 from merge_bench.workload import synthetic
 from merge_bench.workload.synthetic import SyntheticSpec
 from merge_bench.workload.tables import TableSpec
@@ -70,12 +69,11 @@ class ResultCheck:
                 some, part, wrong = synthetic.check(self._workload, piece)
                 bad += wrong
             else:
-                from merge_bench.reference import result_frame
+                from merge_bench.reference import result_checksum, result_table
 
-                frame = result_frame(self._workload, piece)
-                some, part = frame.rows, checksum(frame, [field.name for field in frame.fields])
+                some, part = piece.num_rows, result_checksum(self._workload, piece)
                 if self._full:
-                    kept.append(frame.to_arrow())
+                    kept.append(result_table(self._workload, piece))
             rows += some
             total = (total + part) % MODULUS
         return Check(rows, total, bad, _serialized(kept) if self._full else None)

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import pyarrow as pa
 from distributed import Worker, get_worker
 from distributed.diagnostics.plugin import WorkerPlugin
 
@@ -185,10 +186,52 @@ def verify() -> Check:
 
 def _verify(plugin: MergeWorker) -> Check:
     state, merger = plugin.state, plugin.merger
-    assert state is not None and state.check is not None
+    assert state is not None
+    assert state.check is not None
     state.meter.pause()
     try:
         return state.check.run(merger.engine.results(), plugin.abort)
+    finally:
+        state.meter.restart()
+
+
+def baseline_frame(side: str) -> Any:
+    """This worker's chunk of ``left`` or ``right`` as a dataframe of Dask's engine, rows with null keys left out.
+
+    pandas and cuDF match null with null; SQL, and every engine here, does not.
+    """
+    state = _plugin().state
+    if state is None or state.frames is None:
+        raise RunFailed("the merge was not set up on this worker")
+    table = state.frames[side == "right"].to_arrow()
+    if state.plan.engine == "cudf":
+        import cudf
+
+        frame = cudf.DataFrame.from_arrow(table)
+    else:
+        from merge_bench.engines.pandas import to_pandas
+
+        frame = to_pandas(table)
+    whole = frame[list(state.plan.keys)].notna().all(axis=1)
+    return frame if bool(whole.all()) else frame[whole]
+
+
+def baseline_loaded() -> None:
+    """Both chunks are dataframes now: let go of the originals."""
+    state = _plugin().state
+    if state is not None:
+        state.frames = None
+
+
+def baseline_check(frame: Any) -> Check:
+    """Check one partition of Dask's result."""
+    plugin = _plugin()
+    state = plugin.state
+    assert state is not None
+    state.meter.pause()
+    try:
+        table = frame.to_arrow() if state.plan.engine == "cudf" else pa.Table.from_pandas(frame, preserve_index=False)
+        return ResultCheck(state.plan.workload, full=state.plan.verify == "full").run([table], plugin.abort)
     finally:
         state.meter.restart()
 
@@ -202,13 +245,14 @@ def measure_link(rounds: int) -> list[Measured]:
 def finish() -> dict[str, Any]:
     """Lanes and peak memory."""
     plugin = _plugin()
-    state, merger = plugin.state, plugin.merger
+    state = plugin.state
     assert state is not None
+    merger = state.merger
     return {
-        "lanes": merger.exchange.lanes(),
+        "lanes": merger.exchange.lanes() if merger else {},
         "peak_bytes": state.meter.peak,
         "peak_above_imports_bytes": max(state.meter.peak - state.meter.at_start, 0),
-        "device_peak_bytes": merger.engine.peak_device_bytes(),
+        "device_peak_bytes": merger.engine.peak_device_bytes() if merger else None,
         "input_bytes": state.input_bytes,
     }
 
@@ -224,14 +268,14 @@ def close() -> None:
     gc.collect()
 
 
-def heartbeat(dask_worker: Worker) -> None:
+async def heartbeat(dask_worker: Worker) -> None:
     """The driver is there. Runs on the event loop."""
     plugin = dask_worker.plugins.get(PLUGIN)
     if plugin is not None:
         plugin.abort.heartbeat()
 
 
-def abort(reason: str, dask_worker: Worker) -> None:
+async def abort(reason: str, dask_worker: Worker) -> None:
     """Make whatever waits on this worker stop. Runs on the event loop."""
     plugin = dask_worker.plugins.get(PLUGIN)
     if plugin is not None:

@@ -80,5 +80,5 @@ class Launcher(Protocol):
     def exited(self) -> list[Exited]:
         """Processes that ended on their own since `start`."""
 
-    def stop(self, *, gently: bool) -> None:
-        """End every process that `start` started; gently gives them a moment to close by themselves."""
+    def stop(self) -> None:
+        """End every process that `start` started."""

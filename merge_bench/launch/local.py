@@ -50,9 +50,9 @@ class LocalLauncher:
         """Processes that ended on their own."""
         return self._processes.exited()
 
-    def stop(self, *, gently: bool) -> None:
+    def stop(self) -> None:
         """End every process, and remove the scratch files and the certificate."""
-        self._processes.stop(gently=gently)
+        self._processes.stop()
         if self._certificate:
             self._certificate.remove()
             self._certificate = None

@@ -6,14 +6,12 @@ import contextlib
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from merge_bench.launch.base import Command, Exited
 
-GENTLE_SECONDS = 2.0
 TAIL_LINES = 15
 
 
@@ -45,31 +43,26 @@ class Processes:
         return process.pid
 
     def exited(self) -> list[Exited]:
-        """Those that have ended."""
-        return [
-            Exited(child.command.role, child.command.host, child.process.pid, status, child.log)
-            for child in self._children
-            if (status := child.process.poll()) is not None
-        ]
+        """Those that have ended; they stay unreaped until `stop`, so that nobody else can get their numbers."""
+        ended = []
+        for child in self._children:
+            state = os.waitid(os.P_PID, child.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            if state is not None:
+                status = state.si_status if state.si_code == os.CLD_EXITED else -state.si_status
+                ended.append(Exited(child.command.role, child.command.host, child.process.pid, status, child.log))
+        return ended
 
-    def stop(self, *, gently: bool) -> None:
-        """End all, children of theirs included. Returns when they are gone."""
-        if gently:
-            self._signal(signal.SIGTERM)
-            deadline = time.monotonic() + GENTLE_SECONDS
-            while time.monotonic() < deadline and any(c.process.poll() is None for c in self._children):
-                time.sleep(0.01)
-        self._signal(signal.SIGKILL)  # also ends processes that are stopped
+    def stop(self) -> None:
+        """End all at once, children of theirs included, and return when they are gone.
+
+        Workers hold nothing that a kill could spoil: data is in their memory and results are in the driver's files.
+        """
+        for child in self._children:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(child.process.pid, signal.SIGKILL)
         for child in self._children:
             child.process.wait()
         self._children = []
-
-    def _signal(self, number: signal.Signals) -> None:
-        for child in self._children:
-            # The group lives as long as any process in it, so the number cannot have been taken by another one.
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                if child.process.poll() is None or number is signal.SIGKILL:
-                    os.killpg(child.process.pid, number)
 
 
 def tail(log: Path, lines: int = TAIL_LINES) -> str:
