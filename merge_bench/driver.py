@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any
 
 from distributed import Client, Future
@@ -23,7 +24,7 @@ from merge_bench.record.schema import Cluster, IterationLine, LaunchLine, Worker
 from merge_bench.record.writer import CampaignWriter
 from merge_bench.report.live import Progress
 from merge_bench.verify import Check, judge
-from merge_bench.watch import LaunchFailed, Member, Watch, wait_until
+from merge_bench.watch import LaunchFailed, Member, Watch, broadcast, wait_until
 
 MODULES = {
     "polars": ("merge_bench.engines.polars",),
@@ -121,22 +122,24 @@ class LaunchRun:
     def gather_workers(self) -> None:
         """Wait for the workers, give them the plugin and their ranks, and write the launch down."""
         self.progress.phase("waiting for workers")
+        self.watch.start([])
         deadline = time.monotonic() + self.settings.start_timeout
-        while len(addresses := list(self.client.scheduler_info(n_workers=-1)["workers"])) < self.plan.workers:
+        while len(workers := self.call(self.client._run_on_scheduler(_worker_names))) < self.plan.workers:
             _raise_for_exited(self.launcher)
             if time.monotonic() > deadline:
                 kind = LaunchFailed if self.launcher.owns_processes else UsageError
                 raise kind(
-                    f"only {len(addresses)} of {self.plan.workers} workers came within "
+                    f"only {len(workers)} of {self.plan.workers} workers came within "
                     f"{self.settings.start_timeout:.0f} s"
                 )
             time.sleep(0.02)
-        workers = self.client.scheduler_info(n_workers=-1)["workers"]
-        chosen = sorted(workers, key=lambda a: (str(workers[a]["host"]), _natural(workers[a]["name"])))
-        chosen = chosen[: self.plan.workers]
-        self.members = [Member(r, a, str(workers[a]["name"]), workers[a]["host"], 0) for r, a in enumerate(chosen)]
-        self.client.register_plugin(steps.MergeWorker())
+        chosen = sorted(workers, key=lambda address: (workers[address][0], _natural(workers[address][1])))
+        self.members = [
+            Member(rank, address, workers[address][1], workers[address][0], 0)
+            for rank, address in enumerate(chosen[: self.plan.workers])
+        ]
         self.watch.start(self.members)
+        self.call(self.client._register_worker_plugin(steps.MergeWorker(), steps.PLUGIN, True))
         self.progress.phase("loading libraries")
         modules = MODULES[self.plan.engine] + ((DATA_PLANE,) if self.plan.exchange == "ucx" else ())
         facts = self.on_all(steps.describe, modules)
@@ -231,6 +234,16 @@ class LaunchRun:
         each = [(*arguments, member.rank, *after) if ranked else arguments for member in self.members]
         return self.results(self.submit(step, each, **named))
 
+    def call(self, answer: Coroutine[Any, Any, Any]) -> Any:
+        """Wait, watching, for something that the client asks of the cluster."""
+        future = asyncio.run_coroutine_threadsafe(answer, self.client.loop.asyncio_loop)
+        future.add_done_callback(lambda _: self._wake.set())
+        try:
+            self._wait(future.done)
+        finally:
+            future.cancel()
+        return future.result()
+
     def submit(self, step: Callable[..., Any], each: Sequence[tuple[Any, ...]], **named: Any) -> list[Future]:
         """One call of `step` per worker, with its own arguments, in rank order."""
         return [
@@ -284,8 +297,7 @@ class LaunchRun:
 
     def abort(self, reason: str) -> None:
         """Make everything that waits on the workers stop."""
-        with contextlib.suppress(Exception):
-            self.client.run(steps.abort, reason, wait=False, on_error="ignore")
+        broadcast(self.client, steps.abort, reason)
 
     # -- events
 
@@ -342,6 +354,11 @@ class LaunchRun:
         self._verdicts += 1
         if not verdict.ok:
             raise WrongResult(verdict.message or "the merge result is wrong")
+
+
+def _worker_names(dask_scheduler: Any) -> dict[str, tuple[str, str]]:
+    """Host and name of each worker, by address."""
+    return {address: (state.host, str(state.name)) for address, state in dask_scheduler.workers.items()}
 
 
 def _natural(name: Any) -> tuple[int, str]:

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import FrameType
@@ -110,7 +111,8 @@ def _launch(prepared: Prepared, config: str, writer: CampaignWriter, progress: P
         )  # fmt: skip
         conversation.gather_workers()
         conversation.run(config, plan_index=0, block=launch)
-    except MergeBenchError as error:
+    except Exception as problem:
+        error = problem if isinstance(problem, MergeBenchError) else _explain(problem, launcher, conversation, writer)
         status = error.exit_status
         host = rank = log = None
         if isinstance(error, LaunchFailed):
@@ -128,6 +130,24 @@ def _launch(prepared: Prepared, config: str, writer: CampaignWriter, progress: P
             with contextlib.suppress(RunFailed):
                 writer.write(LaunchEndLine(launch=launch, status=status, seconds=time.monotonic() - started))
     return status
+
+
+def _explain(problem: Exception, launcher: Launcher, conversation: Any, writer: CampaignWriter) -> MergeBenchError:
+    """A sentence for an error that Dask raised, which as a rule is the echo of a process that ended."""
+    from merge_bench.watch import LaunchFailed
+
+    (writer.logs / "error.log").write_text("".join(traceback.format_exception(problem)))
+    deadline = time.monotonic() + 1.0
+    while time.monotonic() < deadline:
+        try:
+            if conversation is not None:
+                conversation.watch.check()
+        except LaunchFailed as reason:
+            return reason
+        for ended in launcher.exited():
+            return LaunchFailed(f"{ended.role} on {ended.host} ended during the run", host=ended.host)
+        time.sleep(0.05)
+    return LaunchFailed(f"{type(problem).__name__}: {problem} (logs/error.log has the details)", code="internal-error")
 
 
 def _take_down(launcher: Launcher, client: Any, conversation: Any, *, well: bool) -> None:
@@ -192,7 +212,10 @@ def _signals_ignored() -> Iterator[None]:
 def _quiet_libraries(logs: Path) -> Iterator[None]:
     """Send the client library's own log lines to a file: the terminal is for sentences."""
     handler = logging.FileHandler(logs / "client.log")
-    loggers = [logging.getLogger(name) for name in ("distributed", "tornado", "asyncio")]
+    import distributed  # noqa: F401  (it sets its loggers up when it is first imported)
+
+    named = [name for name in logging.root.manager.loggerDict if name.split(".")[0] == "distributed"]
+    loggers = [logging.getLogger(name) for name in ("distributed", "tornado", "asyncio", *named)]
     before = [(logger.propagate, list(logger.handlers)) for logger in loggers]
     for logger in loggers:
         logger.propagate = False

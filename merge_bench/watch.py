@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -44,13 +45,24 @@ class Member:
     @property
     def shown(self) -> str:
         """How messages name it."""
-        return f"rank {self.rank} (worker {self.name}, process {self.pid} on {self.host})"
+        process = f", process {self.pid}" if self.pid else ""
+        return f"rank {self.rank} (worker {self.name}{process} on {self.host})"
 
 
 def _silences(dask_scheduler: Any) -> dict[str, float]:
     """Seconds since each worker's last heartbeat, on the scheduler's own clock."""
     now = time.time()
     return {address: now - state.last_seen for address, state in dask_scheduler.workers.items()}
+
+
+def broadcast(client: Client, step: Callable[..., Any], *arguments: Any) -> None:
+    """Have every worker run a coroutine on its event loop, and wait for none: one of them may never answer."""
+
+    async def send() -> None:
+        with contextlib.suppress(Exception):
+            await client._run(step, *arguments, wait=False, on_error="ignore")
+
+    client.loop.add_callback(send)
 
 
 class Watch:
@@ -121,7 +133,7 @@ class Watch:
                 self._answered = time.monotonic()
                 beat += 1
                 if beat % 4 == 0:
-                    self._client.run(steps.heartbeat, wait=False, on_error="ignore")
+                    broadcast(self._client, steps.heartbeat)
             except Exception:  # the connection is gone; `check` tells after the limit, or sooner from the processes
                 continue
 
