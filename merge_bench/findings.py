@@ -65,6 +65,22 @@ def error(campaign: Campaign, run: Run) -> dict[str, Any] | None:
     return None
 
 
+def overloaded(workers: Sequence[WorkerFigures]) -> tuple[metrics.Overload, ...]:
+    """The ranks that received far more rows than the others."""
+    return metrics.overloads({w.rank: w.received_rows for w in workers if w.received_rows is not None})
+
+
+def straggling(workers: Sequence[WorkerFigures]) -> metrics.Straggler | None:
+    """The rank that holds the others up, where the phases are known."""
+    return metrics.straggler(
+        {
+            w.rank: metrics.WorkerTimes(w.partition, w.exchange, w.join, w.overlap or 0.0)
+            for w in workers
+            if w.partition is not None and w.exchange is not None and w.join is not None
+        }
+    )
+
+
 def _error(failure: FailureLine) -> dict[str, Any]:
     return {"code": failure.code, "message": failure.message, "host": failure.host, "rank": failure.rank}
 
@@ -100,26 +116,22 @@ def _launches(run: Run) -> Iterator[Finding]:
     complete = sum(launch.complete for launch in run.launches)
     source = f"the numbers are of the {complete} that ended well" if complete else "the numbers are of what it measured"
     yield _finding(
-        "failed-launches", f"{failed} of {len(run.launches)} launches failed; {source}", "see logs/ beside the records"
+        "failed-launches",
+        f"{failed} of {len(run.launches)} launches failed; {source}",
+        "look into the folder logs beside the records",
     )
 
 
 def _ranks(workers: Sequence[WorkerFigures]) -> Iterator[Finding]:
     hosts = {worker.rank: worker.host for worker in workers}
-    rows = {worker.rank: worker.received_rows for worker in workers if worker.received_rows is not None}
-    for overload in metrics.overloads(rows):
+    for overload in overloaded(workers):
         yield _finding(
             "overloaded-rank",
             f"rank {overload.rank} ({hosts[overload.rank]}) received {overload.rows:,.0f} rows, "
             f"{overload.factor:.2f} × the median over ranks",
             "the keys are skewed: all rows of a key go to one rank, and the others wait for it",
         )
-    times = {
-        w.rank: metrics.WorkerTimes(w.partition, w.exchange, w.join, w.overlap or 0.0)
-        for w in workers
-        if w.partition is not None and w.exchange is not None and w.join is not None
-    }
-    slow = metrics.straggler(times)
+    slow = straggling(workers)
     if slow is not None:
         yield _finding(
             "straggler",
@@ -141,5 +153,5 @@ def _outliers(launches: Sequence[Launch]) -> Iterator[Finding]:
         more = f" and {len(flagged) - 5} more" if len(flagged) > 5 else ""
         yield _finding(
             "outliers",
-            f"{len(flagged)} wall-clock times lie far out of the others' spread and are kept: iteration {named}{more}",
+            f"far outside the spread of the other wall-clock times, and kept: iteration {named}{more}",
         )

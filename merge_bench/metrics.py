@@ -155,20 +155,32 @@ def straggler(times: Mapping[int, WorkerTimes]) -> Straggler | None:
     A rank that is late with its partition makes the others wait in *their* exchange, where each of them then looks
     slow. So time in the exchange counts only as far as the rank also ends its exchange later than the others do.
     """
+    if len(times) < 2:
+        return None
+    usual = _others({rank: _exchanged(own) + own.join for rank, own in times.items()})
+    exchanged = _others({rank: _exchanged(own) for rank, own in times.items()})
     found: list[tuple[float, Straggler]] = []
-    for rank, own in times.items():
-        others = [other for key, other in times.items() if key != rank]
-        if not others:
-            return None
-        usual = statistics.median([_exchanged(other) + other.join for other in others])
-        late = _exchanged(own) - statistics.median([_exchanged(other) for other in others])
-        for phase in ("partition", "exchange", "join"):
-            seconds: float = getattr(own, phase)
-            middle = statistics.median([getattr(other, phase) for other in others])
+    for phase in ("partition", "exchange", "join"):
+        own_seconds: dict[int, float] = {rank: getattr(own, phase) for rank, own in times.items()}
+        for rank, middle in _others(own_seconds).items():
+            seconds = own_seconds[rank]
+            late = _exchanged(times[rank]) - exchanged[rank]
             excess = seconds - middle if phase != "exchange" else min(seconds - middle, late)
-            if excess > OF_WALL * usual and middle + excess > SLOWER * middle:
+            if excess > OF_WALL * usual[rank] and middle + excess > SLOWER * middle:
                 found.append((excess, Straggler(rank, phase, seconds, middle)))
     return max(found, key=lambda pair: (pair[0], -pair[1].rank))[1] if found else None
+
+
+def _others(values: Mapping[int, float]) -> dict[int, float]:
+    """For every rank the median over the other ranks, from one sorting of them all."""
+    ordered = sorted(values.items(), key=lambda item: item[1])
+    numbers = [value for _, value in ordered]
+    low, high = (len(numbers) - 2) // 2, (len(numbers) - 1) // 2  # the middle of one value fewer
+
+    def without(place: int) -> float:
+        return (numbers[low + (place <= low)] + numbers[high + (place <= high)]) / 2
+
+    return {rank: without(place) for place, (rank, _) in enumerate(ordered)}
 
 
 def _exchanged(times: WorkerTimes) -> float:

@@ -40,6 +40,7 @@ def summarize_run(campaign: Campaign, run: Run, run_id: str) -> Document:
     launches = aggregate.counted(run)
     state = state_of(run, launches)
     workers = aggregate.worker_figures(launches)
+    lanes = _lanes(launches)
     return {
         "schema": SCHEMA,
         "run_id": run_id,
@@ -54,8 +55,8 @@ def summarize_run(campaign: Campaign, run: Run, run_id: str) -> Document:
         "phases_seconds": {
             name: aggregate.middle(aggregate.samples(launches, aggregate.phase(name))) for name in aggregate.PHASES
         },
-        "link": _link(launches),
-        "lanes": _lanes(launches),
+        "link": _link(launches, lanes),
+        "lanes": lanes,
         "peak_memory_bytes": _memory(workers),
         "warnings": findings.warnings(campaign, run, launches, workers, state),
         "error": findings.error(campaign, run),
@@ -103,11 +104,11 @@ def _bandwidth(workers: Sequence[aggregate.WorkerFigures]) -> Document:
     }
 
 
-def _link(launches: Sequence[Launch]) -> Document | None:
+def _link(launches: Sequence[Launch], lanes: Sequence[Document]) -> Document | None:
     limit = aggregate.link_limit(launches)
     if limit is None:
         return None
-    transports = {transport for lane in _lanes(launches) for transport in lane["transports"]}
+    transports = {transport for lane in lanes for transport in lane["transports"]}
     return {
         "limit_bytes_per_second": limit,
         "fraction": aggregate.link_fraction(launches),

@@ -27,6 +27,7 @@ KINDS = frozenset(
 _ENCODER = msgspec.json.Encoder()
 _DECODER: msgspec.json.Decoder[Record] = msgspec.json.Decoder(Record)
 _HEAD_DECODER = msgspec.json.Decoder(Head)
+_TOO_DEEP = "it is nested too deeply"
 
 
 def encode(record: Record) -> bytes:
@@ -51,9 +52,12 @@ def decode(line: bytes | str) -> Record:
     Raises
     ------
     ValueError
-        If `line` is no JSON, or lacks a field, or a field has a wrong type. (msgspec's errors are ValueErrors.)
+        If `line` is no JSON, or lacks a field, or a field has a wrong type.
     """
-    return _DECODER.decode(line)
+    try:
+        return _DECODER.decode(line)
+    except RecursionError:
+        raise ValueError(_TOO_DEEP) from None
 
 
 def decode_head(line: bytes | str) -> Head:
@@ -64,7 +68,10 @@ def decode_head(line: bytes | str) -> Head:
     ValueError
         If `line` is no JSON object that has both.
     """
-    return _HEAD_DECODER.decode(line)
+    try:
+        return _HEAD_DECODER.decode(line)
+    except RecursionError:
+        raise ValueError(_TOO_DEEP) from None
 
 
 def validate(line: bytes | str) -> Record:

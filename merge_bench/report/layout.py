@@ -20,7 +20,7 @@ from merge_bench.units import GIB, MIB
 
 NULL = "-"
 _UNWRAPPED = 100_000
-_NARROW = 100
+_NARROW = 130
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,8 @@ class Page:
 
     def line(self, text: str, style: str = "", *, indent: int = 0) -> None:
         """A paragraph."""
-        self.console.print(Padding(Text(text, style=style), (0, 0, 0, indent)))
+        words = Text(text, style=style)
+        self.console.print(Padding(words, (0, 0, 0, indent)) if indent else words)
 
     def pairs(self, rows: Sequence[tuple[str, str]], mark: str | None = None) -> None:
         """Names and values, one a row; `mark` stands beside those whose name has a unit."""
@@ -67,7 +68,8 @@ class Page:
     def table(self, columns: Sequence[Column], mark: str | None = None) -> None:
         """A table; `mark` stands at the end of every row."""
         drawing = None if self.plain else box.SIMPLE_HEAD
-        table = Table(box=drawing, pad_edge=False, padding=(0, 2, 0, 0) if self.plain else (0, 1), header_style="bold")
+        gap = (0, 2, 0, 0) if self.plain else (0, 1, 0, 0)
+        table = Table(box=drawing, show_edge=False, pad_edge=False, padding=gap, header_style="bold")
         shown = [column for column in columns if any(column.cells)]
         for column in shown:
             heading = column.heading.replace("\n", " ") if self.plain else column.heading
@@ -93,9 +95,9 @@ class Page:
 
 
 def open_page(file: TextIO, width: int | None = None) -> Page:
-    """A page on `file`: drawn if it is a terminal, plain otherwise. `width` in columns, for a terminal."""
+    """A page on `file`: drawn if that is a terminal which knows Unicode, plain otherwise; `width` is a terminal's."""
     terminal = Console(file=file, width=width, markup=False, highlight=False, emoji=False)
-    if terminal.is_terminal:
+    if terminal.is_terminal and _encoding(file).lower().startswith("utf"):
         return Page(terminal, plain=False)
     buffer = io.StringIO()
     return Page(Console(file=buffer, width=_UNWRAPPED, color_system=None, markup=False, highlight=False), plain=True)
@@ -104,19 +106,27 @@ def open_page(file: TextIO, width: int | None = None) -> Page:
 def close_page(page: Page, file: TextIO) -> None:
     """Hand a plain page to `file`, without spaces at the ends of lines; a terminal has it already."""
     if page.plain and isinstance(page.console.file, io.StringIO):
-        file.writelines(f"{line.rstrip()}\n" for line in page.console.file.getvalue().splitlines())
+        text = "".join(f"{line.rstrip()}\n" for line in page.console.file.getvalue().splitlines())
+        encoding = _encoding(file)
+        file.write(text.encode(encoding, "replace").decode(encoding))
     file.flush()
 
 
+def _encoding(file: TextIO) -> str:
+    return getattr(file, "encoding", None) or "utf-8"
+
+
 def number(value: float | None) -> str:
-    """Three digits or more, and never scientific: ``12.37``, ``0.0123``, ``1,234``."""
+    """Three digits or more, and never scientific: ``1,234``, ``12.37``, ``0.371``, ``0.0123``."""
     if value is None:
         return NULL
     size = abs(value)
     if size >= 1000:
         return f"{value:,.0f}"
-    if size >= 0.1 or size == 0:
+    if size >= 1 or size == 0:
         return f"{value:.2f}"
+    if size >= 0.1:
+        return f"{value:.3f}"
     return f"{value:.4f}" if size >= 0.001 else f"{value:.7f}"
 
 

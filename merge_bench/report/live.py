@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Protocol, TextIO
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bars
 
 from merge_bench.units import format_rate, format_seconds
@@ -48,8 +48,8 @@ class TerminalProgress:
         self._started = clock()
         self._bars = Bars(
             TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
+            BarColumn(bar_width=16),
+            TimeElapsedColumn(),
             TextColumn("{task.fields[detail]}"),
             console=console,
             transient=True,
@@ -66,7 +66,9 @@ class TerminalProgress:
         """Show how far it is, how fast the last iteration was, and how long the rest will take."""
         done = index + 1
         left = remaining_seconds(self._clock() - self._started, done, total)
-        detail = f"{format_seconds(wall_seconds)}  {format_rate(throughput)}  {format_seconds(left)} left"
+        detail = (
+            f"{done}/{total}  {format_seconds(wall_seconds)}  {format_rate(throughput)}  {format_seconds(left)} left"
+        )
         self._bars.update(self._task, completed=done, total=total, detail=detail)
 
     def close(self) -> None:

@@ -1,0 +1,230 @@
+"""The sections of a run's report, in the order they are read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from merge_bench import aggregate, metrics
+from merge_bench.record.campaign import Launch, Run
+from merge_bench.record.schema import IterationLine
+from merge_bench.report.layout import NULL, Column, Page, gib, ms, number, rows
+from merge_bench.statistics import median_interval, outliers, quartiles
+
+_SHOWN = 20
+_ENDS = 5
+
+Document = Mapping[str, Any]
+
+
+def absent(run: Run, workers: int) -> str:
+    """Why a run has no bandwidth, phases or link."""
+    if run.plan.get("exchange") == "dask":
+        return "not measured: Dask's own shuffle tells no bytes, flight times or phases of a worker"
+    if workers < 2:
+        return "nothing to measure: one worker has no other to send to"
+    return "not in the records"
+
+
+def header(page: Page, run: Run, launches: Sequence[Launch], document: Document) -> None:
+    """What ran."""
+    plan, config = run.plan, document["config"]
+    line = next((launch.line for launch in launches if launch.line is not None), None)
+    hosts = list(dict.fromkeys(worker.host for worker in line.workers)) if line is not None else []
+    page.heading(f"merge_bench · {document['run_id']}")
+    shown = [
+        ("Workers", f"{plan.get('workers', NULL)}{_on(hosts)}"),
+        ("Rows per chunk", _chunk(plan)),
+        ("Engine", str(plan.get("engine", NULL))),
+        ("Exchange", str(plan.get("exchange", NULL))),
+        ("Protocol", line.cluster.protocol if line is not None else str(plan.get("protocol", NULL))),
+        ("Data processed per iteration (GiB)", gib(line.data_bytes if line is not None else None)),
+        ("Iterations", _counts(run, launches)),
+        ("Config", config["name"] + (f" ({config['path']})" if config["path"] else "")),
+    ]
+    page.pairs(shown)
+    for name, value in config["variables"].items():
+        page.line(f"{name}={value}", indent=2)
+    if line is None:
+        page.note("not known: no launch came up")
+
+
+def _chunk(plan: Document) -> str:
+    """Rows per chunk; real tables have none, and are named instead."""
+    count = plan.get("rows_per_chunk")
+    workload = plan.get("workload")
+    name = workload.get("name") if isinstance(workload, Mapping) else workload
+    return rows(count) if isinstance(count, int) else f"as the {name or 'tables'} have them"
+
+
+def _on(hosts: Sequence[str]) -> str:
+    if not hosts:
+        return ""
+    named = ", ".join(hosts[:4]) + (f", … ({len(hosts)} hosts)" if len(hosts) > 4 else "")
+    return f" on {named}"
+
+
+def _counts(run: Run, launches: Sequence[Launch]) -> str:
+    timed = sum(len(launch.timed) for launch in launches)
+    many = len(launches)
+    planned = "" if many == run.planned_launches else f" of {run.planned_launches}"
+    warm = sorted({sum(iteration.warmup for iteration in launch.iterations) for launch in launches}) or [0]
+    named = f"{timed} in {many}{planned} launch{'' if many == 1 and not planned else 'es'}"
+    return f"{named}, after {' or '.join(map(str, warm))} to warm up" if warm[-1] else named
+
+
+def totals(page: Page, launches: Sequence[Launch], document: Document, mark: str | None) -> None:
+    """Wall-clock, bandwidth and throughput, with their spread."""
+    timed = [iteration for launch in launches for iteration in launch.timed]
+    walls = [iteration.wall_seconds for iteration in timed]
+    rates = [rate for launch in launches for rate in aggregate.throughputs(launch)]
+    bands = [value for iteration in timed if (value := metrics.iteration_bandwidth(iteration)) is not None]
+    band_samples = aggregate.samples(launches, metrics.iteration_bandwidth)
+    parts = [
+        (ms, document["wall_seconds"]["median"], walls, aggregate.samples(launches, aggregate.wall)),
+        (gib, document["bandwidth_bytes_per_second"]["harmonic_mean"], bands, band_samples),
+        (gib, document["throughput_bytes_per_second"]["median"], rates, aggregate.throughput_samples(launches)),
+    ]
+    spread = [quartiles(values) if values else (None, None, None) for _, _, values, _ in parts]
+    intervals = [median_interval(sample) for _, _, _, sample in parts]
+    cells = [
+        ("Median", [form(middle) for form, middle, _, _ in parts]),
+        ("Q1", [form(q[0]) for (form, *_), q in zip(parts, spread, strict=True)]),
+        ("Q3", [form(q[2]) for (form, *_), q in zip(parts, spread, strict=True)]),
+        ("Min", [form(min(values, default=None)) for form, _, values, _ in parts]),
+        ("Max", [form(max(values, default=None)) for form, _, values, _ in parts]),
+        (
+            "95 %\ninterval",
+            [
+                NULL if i is None else f"{form(i.low)}–{form(i.high)}"
+                for (form, *_), i in zip(parts, intervals, strict=True)
+            ],
+        ),
+    ]
+    page.heading("Totals (median over launches; quartiles Q1 and Q3, min and max over iterations)")
+    names = ["Wall-clock (ms)", "Bandwidth (GiB/s)", "Throughput (GiB/s)"]
+    page.table([Column("", names, text=True), *(Column(name, values) for name, values in cells)], mark)
+    if intervals[0] is None:
+        page.note(f"95 % interval: it is over launches and needs at least 6 of them ({len(launches)} here)")
+    else:
+        low, high = intervals[0].ranks
+        page.line(
+            f"The interval is ranks {low} and {high} of {len(launches)} launches; "
+            f"it holds the median with {intervals[0].coverage * 100:.1f} %.",
+            "dim",
+        )
+
+
+def iterations(page: Page, launches: Sequence[Launch], mark: str | None) -> None:
+    """The table that the field knows; the first and the last rows of a long one."""
+    found: list[tuple[Launch, IterationLine, bool]] = [
+        (launch, iteration, far)
+        for launch in launches
+        for iteration, far in zip(launch.timed, outliers([i.wall_seconds for i in launch.timed]), strict=True)
+    ]
+    long = len(found) > _SHOWN
+    shown = [*found[:_ENDS], *found[-_ENDS:]] if long else found
+    columns = [
+        Column("Launch", [str(launch.index) for launch, _, _ in shown] if len(launches) > 1 else []),
+        Column("Iteration", [str(iteration.index) for _, iteration, _ in shown]),
+        Column("Wall-clock\n(ms)", [ms(iteration.wall_seconds) for _, iteration, _ in shown]),
+        Column("Bandwidth\n(GiB/s)", [gib(metrics.iteration_bandwidth(iteration)) for _, iteration, _ in shown]),
+        Column("Throughput\n(GiB/s)", [_throughput(launch, iteration) for launch, iteration, _ in shown]),
+        Column("", ["far out" if far else "" for _, _, far in shown], text=True),
+    ]
+    if long:
+        columns = [Column(c.heading, _with_gap(c.cells), c.text) for c in columns]
+    page.heading("Iterations")
+    page.table(columns, mark)
+    if long:
+        page.line(f"The first and the last {_ENDS} of {len(found)} iterations; all are in the records.", "dim")
+
+
+def _with_gap(cells: Sequence[str]) -> list[str]:
+    gap = "…" if any(cells) else ""
+    return [*cells[:_ENDS], gap, *cells[_ENDS:]] if cells else []
+
+
+def _throughput(launch: Launch, iteration: IterationLine) -> str:
+    return gib(metrics.throughput(launch.line.data_bytes, iteration.wall_seconds) if launch.line else None)
+
+
+def link(page: Page, run: Run, workers: int, document: Document, mark: str | None) -> None:
+    """What the link could carry, and which share of it the merge used."""
+    found = document["link"]
+    page.heading("Link")
+    fraction = found["fraction"] if found else None
+    limit = found["limit_bytes_per_second"] if found else None
+    page.pairs(
+        [
+            ("Link limit of a worker (GiB/s)", gib(limit)),
+            ("Reached by the merge (%)", number(None if fraction is None else fraction * 100)),
+        ],
+        mark,
+    )
+    if found is None:
+        page.note(f"link limit: {absent(run, workers)}")
+
+
+def lanes(page: Page, found: Sequence[Document], workers: int) -> None:
+    """Which transports UCX selected, pairs with the same ones together."""
+    if not found:
+        return
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for lane in found:
+        groups.setdefault(tuple(lane["transports"]), []).append(f"{lane['from']}→{lane['to']}")
+    page.heading("Lanes that UCX selected")
+    if len(groups) == 1:
+        page.line(f"all {len(found)} pairs: {', '.join(next(iter(groups))) or 'none'}")
+        return
+    named = [
+        ", ".join(pairs[:6]) + (f", … ({len(pairs)} pairs)" if len(pairs) > 6 else "") for pairs in groups.values()
+    ]
+    page.table(
+        [
+            Column("Pairs", named, text=True),
+            Column("Transports", [", ".join(transports) or "none" for transports in groups], text=True),
+        ]
+    )
+
+
+def verification(page: Page, run: Run, launches: Sequence[Launch], document: Document) -> None:
+    """Whether the numbers rest on a proven result, and how it was proven."""
+    page.heading("Verification")
+    checks = [check for launch in run.launches for check in launch.verifications]
+    wrong = [check for check in checks if not check.ok]
+    if run.verify == "off":
+        page.line("UNVERIFIED: --verify off; nothing shows that the merge was right", "bold yellow")
+    elif wrong:
+        worst = wrong[0]
+        page.line(f"WRONG RESULT: {worst.message or 'the merge result was wrong'}", "bold red")
+        page.line(f"rows {rows(worst.rows)}, expected {rows(worst.expected_rows)}", indent=2)
+        page.line(f"checksum {worst.checksum or NULL}, expected {worst.expected_checksum or NULL}", indent=2)
+    elif document["verified"]:
+        last = next(launch for launch in reversed(launches) if launch.verifications).verifications[-1]
+        page.line(
+            f"verified: {rows(last.rows)} rows, checksum {last.checksum or NULL}; "
+            f"{len(checks)} checks by {last.how}, all right",
+            "green",
+        )
+    else:
+        page.line(f"UNVERIFIED: {len(checks)} checks were made, all right, but not all that were asked for", "yellow")
+
+
+def findings(page: Page, documents: Sequence[Document]) -> None:
+    """Errors and warnings of all runs, each once, with what to do about it."""
+    errors = {one["error"]["message"]: one["error"] for one in documents if one["error"]}
+    if errors:
+        page.heading("Error")
+        for error in errors.values():
+            where = [f"rank {error['rank']}"] if error["rank"] is not None else []
+            where += [str(error["host"])] if error["host"] else []
+            named = f" ({', '.join(where)})" if where else ""
+            page.line(f"{error['code']}: {error['message']}{named}", "bold red")
+    warnings = dict.fromkeys((w["code"], w["message"], w["remedy"]) for one in documents for w in one["warnings"])
+    if warnings:
+        page.heading("Warnings")
+        for code, message, remedy in warnings:
+            page.line(f"{code}: {message}", "yellow")
+            if remedy:
+                page.line(f"→ {remedy}", indent=2)

@@ -1,0 +1,97 @@
+"""The report of a campaign as text: what ran, how fast, what limited it, and whether it is proven."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any, TextIO
+
+from merge_bench import aggregate
+from merge_bench.proof import state_of
+from merge_bench.record.campaign import Campaign, Run
+from merge_bench.report import sections, workers
+from merge_bench.report.layout import NULL, Column, Page, close_page, gib, ms, number, open_page, rows
+from merge_bench.summary import summarize
+
+_FULL_REPORTS = 3
+
+
+def print_report(
+    campaign: Campaign,
+    document: Mapping[str, Any] | None = None,
+    *,
+    file: TextIO | None = None,
+    width: int | None = None,
+) -> None:
+    """Print the report of `campaign` on `file` (standard output).
+
+    Parameters
+    ----------
+    campaign
+        The records.
+    document
+        Its `summarize`; made here if not given.
+    file
+        A terminal gets colours and lines, anything else plain aligned text that is never wrapped.
+    width
+        Columns of a terminal; asked from it if not given.
+
+    A sweep of up to 3 runs is reported run by run, then in one table; a longer one in that table only.
+    """
+    stream = file or sys.stdout
+    summary = summarize(campaign) if document is None else document
+    page = open_page(stream, width)
+    runs = campaign.runs
+    documents = summary.get("runs", [summary])
+    sweep = "runs" in summary
+    if not sweep or len(runs) <= _FULL_REPORTS:
+        for run, one in zip(runs, documents, strict=True):
+            _report_run(page, run, one)
+    if sweep:
+        _overview(page, runs, documents)
+    sections.findings(page, documents)
+    page.heading("Records")
+    page.line(str(summary["records"]))
+    close_page(page, stream)
+
+
+def _report_run(page: Page, run: Run, document: Mapping[str, Any]) -> None:
+    launches = aggregate.counted(run)
+    mark = state_of(run, launches).mark
+    figures = aggregate.worker_figures(launches)
+    sections.header(page, run, launches, document)
+    if launches:
+        sections.totals(page, launches, document, mark)
+        sections.iterations(page, launches, mark)
+        workers.table(page, run, figures, mark)
+        workers.pairs(page, len(figures), launches, mark)
+        sections.link(page, run, len(figures), document, mark)
+        sections.lanes(page, document["lanes"], len(figures))
+    sections.verification(page, run, launches, document)
+    page.end()
+
+
+def _overview(page: Page, runs: tuple[Run, ...], documents: list[Mapping[str, Any]]) -> None:
+    """One row a run."""
+    page.heading(f"All {len(runs)} runs")
+    link = [one["link"] or {} for one in documents]
+    states = [state_of(run, aggregate.counted(run)) for run in runs]
+    page.table(
+        [
+            Column("Config", [run.config.name for run in runs], text=True),
+            Column("Rows per\nchunk", [rows(run.plan.get("rows_per_chunk")) for run in runs]),
+            Column("Workers", [str(run.plan.get("workers", NULL)) for run in runs]),
+            Column("Exchange", [str(run.plan.get("exchange", NULL)) for run in runs], text=True),
+            Column("Wall-clock\n(ms)", [ms(one["wall_seconds"]["median"]) for one in documents]),
+            Column(
+                "Bandwidth\n(GiB/s)", [gib(one["bandwidth_bytes_per_second"]["harmonic_mean"]) for one in documents]
+            ),
+            Column("Throughput\n(GiB/s)", [gib(one["throughput_bytes_per_second"]["median"]) for one in documents]),
+            Column("Of link\n(%)", [_percent(one.get("fraction")) for one in link]),
+            Column("Result", [state.mark or "verified" for state in states], text=True),
+        ]
+    )
+
+
+def _percent(share: float | None) -> str:
+    return number(None if share is None else share * 100)

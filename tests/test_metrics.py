@@ -1,0 +1,142 @@
+"""The formulas, on numbers that can be checked by hand."""
+
+from __future__ import annotations
+
+from statistics import median
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from merge_bench import metrics
+from merge_bench.metrics import Bandwidth, WorkerTimes
+from merge_bench.record import schema as s
+
+
+def worker(rank: int, sent: tuple[int, int], flight: tuple[float, float, float]) -> s.WorkerIteration:
+    return s.WorkerIteration(
+        rank=rank,
+        seconds=1.0,
+        sent_bytes=s.FrameCounts(left=sent[0], right=sent[1]),
+        flight_seconds=s.Flight(left=flight[0], right=flight[1], union=flight[2]),
+    )
+
+
+def iteration(*workers: s.WorkerIteration) -> s.IterationLine:
+    return s.IterationLine(launch=0, index=0, wall_seconds=1.0, workers=list(workers))
+
+
+def test_bandwidth_of_a_worker_is_the_mean_of_its_frames() -> None:
+    # 600 B / 2 s = 300 B/s, 500 B / 5 s = 100 B/s, (300 + 100) / 2 = 200 B/s.
+    assert metrics.worker_bandwidth(worker(0, (600, 500), (2.0, 5.0, 6.0))) == Bandwidth(300.0, 100.0, 200.0)
+
+
+def test_a_frame_that_sent_nothing_has_no_bandwidth() -> None:
+    assert metrics.worker_bandwidth(worker(0, (600, 0), (2.0, 5.0, 6.0))) == Bandwidth(300.0, None, None)
+
+
+def test_what_was_not_measured_has_no_bandwidth() -> None:
+    assert metrics.worker_bandwidth(s.WorkerIteration(rank=0, seconds=1.0)) == Bandwidth(None, None, None)
+
+
+def test_over_workers_the_mean_is_harmonic() -> None:
+    # Workers at 200 and 600 B/s: 2 / (1/200 + 1/600) = 300 B/s.
+    both = iteration(worker(0, (400, 400), (2.0, 2.0, 4.0)), worker(1, (600, 600), (1.0, 1.0, 2.0)))
+    assert metrics.iteration_bandwidth(both) == pytest.approx(300.0)
+
+
+def test_a_worker_without_bandwidth_does_not_pull_the_mean_down() -> None:
+    both = iteration(worker(0, (400, 400), (2.0, 2.0, 4.0)), worker(1, (0, 0), (1.0, 1.0, 2.0)))
+    assert metrics.iteration_bandwidth(both) == pytest.approx(200.0)
+    assert metrics.iteration_bandwidth(iteration(worker(0, (0, 0), (0, 0, 0)))) is None
+
+
+def test_throughput_is_data_over_wall() -> None:
+    assert metrics.throughput(64_000_000, 0.5) == 128_000_000
+    assert metrics.throughput(64_000_000, 0.0) is None
+
+
+def test_flight_rate_is_total_bytes_over_total_flight() -> None:
+    # (300 + 100 + 500 + 100) B / (3 + 2) s = 200 B/s.
+    both = iteration(worker(0, (300, 100), (2.0, 2.0, 3.0)), worker(1, (500, 100), (1.0, 1.0, 2.0)))
+    assert metrics.flight_rate(both) == pytest.approx(200.0)
+    assert metrics.link_fraction(both, 250.0) == pytest.approx(0.8)
+    assert metrics.link_fraction(both, None) is None
+
+
+def test_one_worker_has_no_link() -> None:
+    alone = iteration(worker(0, (0, 0), (0.0, 0.0, 0.0)))
+    assert metrics.flight_rate(alone) is None
+    assert metrics.link_limit([0], [[0.0]]) is None
+
+
+def test_half_measured_workers_give_no_flight_rate() -> None:
+    half = iteration(worker(0, (300, 100), (2.0, 2.0, 3.0)), s.WorkerIteration(rank=1, seconds=1.0))
+    assert metrics.flight_rate(half) is None
+
+
+def test_link_limit_is_the_median_round() -> None:
+    # 600 B in 3 s, 6 s and 2 s of flight in all: 200, 100 and 300 B/s.
+    assert metrics.link_limit([200, 400], [[1.0, 2.0], [2.0, 4.0], [1.0, 1.0]]) == pytest.approx(200.0)
+    assert metrics.link_limit([200, 400], []) is None
+
+
+def test_overloaded_ranks_are_named_with_their_factor() -> None:
+    found = metrics.overloads({0: 100, 1: 100, 2: 400, 3: 160, 4: 100})
+    assert [(o.rank, o.rows, o.factor) for o in found] == [(2, 400, 4.0), (3, 160, 1.6)]
+
+
+def test_exactly_one_and_a_half_times_is_no_overload() -> None:
+    assert metrics.overloads({0: 100, 1: 100, 2: 150}) == ()
+
+
+@pytest.mark.parametrize("rows", [{}, {0: 100}, {0: 0, 1: 0, 2: 0}, {0: 0, 1: 0, 2: 9}])
+def test_no_overload_without_a_load_to_compare_with(rows: dict[int, float]) -> None:
+    assert metrics.overloads(rows) == ()
+
+
+EVEN = WorkerTimes(partition=1.0, exchange=1.0, join=1.0)
+
+
+def test_even_workers_have_no_straggler() -> None:
+    assert metrics.straggler(dict.fromkeys(range(4), EVEN)) is None
+    assert metrics.straggler({0: EVEN}) is None
+    assert metrics.straggler({}) is None
+
+
+def test_a_slow_join_is_found() -> None:
+    found = metrics.straggler({0: EVEN, 1: EVEN, 2: WorkerTimes(1.0, 1.0, 2.5)})
+    assert found is not None
+    assert (found.rank, found.phase, found.seconds, found.others, found.factor) == (2, "join", 2.5, 1.0, 2.5)
+
+
+def test_who_waits_is_not_the_straggler() -> None:
+    """Rank 0 partitions for 2 s instead of 1 s; rank 1 waits that second in its exchange."""
+    found = metrics.straggler({0: WorkerTimes(2.0, 1.0, 1.0), 1: WorkerTimes(1.0, 2.0, 1.0)})
+    assert found is not None
+    assert (found.rank, found.phase) == (0, "partition")
+
+
+def test_a_slow_network_port_is_found() -> None:
+    found = metrics.straggler({0: EVEN, 1: WorkerTimes(1.0, 2.0, 1.0), 2: EVEN})
+    assert found is not None
+    assert (found.rank, found.phase, found.factor) == (1, "exchange", 2.0)
+
+
+@given(st.dictionaries(st.integers(0, 99), st.integers(0, 50).map(float), min_size=2, max_size=30))
+def test_the_others_are_all_but_one(values: dict[int, float]) -> None:
+    expected = {rank: median([v for other, v in values.items() if other != rank]) for rank in values}
+    assert metrics._others(values) == expected
+
+
+def test_overlap_counts_once() -> None:
+    """Rank 1 spends longer in its exchange, but beside its partition: it is done when the others are."""
+    hidden = WorkerTimes(partition=1.0, exchange=1.8, join=1.0, overlap=0.8)
+    assert metrics.straggler({0: EVEN, 1: hidden, 2: EVEN}) is None
+
+
+def test_a_little_slower_is_no_straggler() -> None:
+    assert metrics.straggler({0: EVEN, 1: WorkerTimes(1.0, 1.0, 1.19), 2: EVEN}) is None
+    # Three times as long in the partition, which costs 2 % of a worker's 1.01 s only.
+    quick = WorkerTimes(0.01, 0.5, 0.5)
+    assert metrics.straggler({0: quick, 1: WorkerTimes(0.03, 0.5, 0.5), 2: quick}) is None
