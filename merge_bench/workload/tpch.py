@@ -49,7 +49,7 @@ def ensure_tables(
         If the generator fails.
     """
     if not math.isfinite(scale) or scale < SMALLEST_SCALE:
-        raise UsageError(f"--scale {scale:g} is too small; the smallest TPC-H scale is {SMALLEST_SCALE}")
+        raise UsageError(f"--scale {scale:g} is not a TPC-H scale; the smallest is {SMALLEST_SCALE}")
     program = find_generator()
     folder = cache_folder() if folder is None else folder
     target = folder / f"sf{scale:g}-{_version(program)}"
