@@ -109,10 +109,10 @@ def test_empty_sides(tmp_path: Path) -> None:
     assert output_bytes(spec, 0) == 0
 
 
-def test_counts_beyond_64_bits_of_pairs_are_not_made(tmp_path: Path) -> None:
-    rows = 200_000
-    spec = plan(*tables(tmp_path, {"k": pa.array([7] * rows)}, {"k": pa.array([7] * rows + [None])}), "k")
-    assert reference.count_rows(spec) == rows * rows
+def test_rows_are_counted_without_being_made(tmp_path: Path) -> None:
+    rows = 200_000  # 4e10 pairs
+    path = write(tmp_path / "t.parquet", pa.table({"k": pa.array([7] * rows + [None])}))
+    assert reference.count_rows(plan(path, path, "k")) == rows * rows
 
 
 # Against Polars and against the engines
@@ -128,11 +128,10 @@ def test_every_key_type_agrees_with_polars(tmp_path: Path, key: str) -> None:
     assert reference.compare_full(spec, [other]) is None
 
 
-@pytest.mark.parametrize("workers", [1, 3])
 @pytest.mark.parametrize("engine", ["polars", "pandas"])
 @pytest.mark.parametrize("key", VALUES)
-def test_every_engine_gives_the_expected_rows(tmp_path: Path, key: str, engine: str, workers: int) -> None:
-    spec = plan(*two_tables(tmp_path, key), "k", "q", workers=workers, engine=engine)
+def test_every_engine_gives_the_expected_rows(tmp_path: Path, key: str, engine: str) -> None:
+    spec = plan(*two_tables(tmp_path, key), "k", "q", workers=3, engine=engine)
     results = run_engine(engine, spec)
     assert reference.compare_full(spec, results) is None
     found = sum(t.num_rows for t in results), sum(reference.result_checksum(spec, t) for t in results) % 2**64
