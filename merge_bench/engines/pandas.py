@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
@@ -22,7 +23,12 @@ class PandasEngine(HostEngine):
 
     def to_arrow(self, piece: pd.DataFrame) -> pa.Table:
         """One joined piece as an Arrow table."""
-        return pa.Table.from_pandas(piece, preserve_index=False)
+        # Not Table.from_pandas, which makes every NaN a null.
+        return pa.table({name: pa.array(_values(piece[name]), from_pandas=False) for name in piece.columns})
+
+
+def _values(column: pd.Series[Any]) -> Any:
+    return column.array if isinstance(column.dtype, pd.ArrowDtype) else column.to_numpy()
 
 
 def to_pandas(table: pa.Table) -> pd.DataFrame:

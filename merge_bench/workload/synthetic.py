@@ -160,9 +160,7 @@ def _left_keys(first: int, out: Any, rows: int, root: int, seed: int) -> None:
 
 
 @_jit
-def _right_keys(
-    first: int, out: Any, rows: int, root: int, matches: int, seed: int, law: Any, expected: Any
-) -> None:
+def _right_keys(first: int, out: Any, rows: int, root: int, matches: int, seed: int, law: Any, expected: Any) -> None:
     n, r, m, key = np.uint64(rows), np.uint64(root), np.uint64(matches), mix64(np.uint64(seed) + np.uint64(17))
     for k in range(out.size):
         j = np.uint64(first + k)

@@ -21,8 +21,8 @@ from merge_bench.units import format_bytes
 
 LEFT_KEY, RIGHT_KEY = "o_orderkey", "l_orderkey"
 SMALLEST_SCALE = 0.001
-DISK_BYTES_PER_SCALE = 320_000_000  # both tables at scale 1, Snappy-compressed
-ROW_GROUP_BYTES_PER_SCALE = 1_800_000  # makes about 64 row groups of orders and 214 of lineitem
+DISK_BYTES_PER_SCALE = 340_000_000  # both tables at scale 1, Snappy-compressed
+ROW_GROUP_BYTES_PER_SCALE = 900_000  # makes about 126 row groups of orders and 430 of lineitem, so that shares are even
 LARGEST_ROW_GROUP_BYTES = 7 << 20
 
 
@@ -49,17 +49,17 @@ def ensure_tables(
         If the generator fails.
     """
     if not math.isfinite(scale) or scale < SMALLEST_SCALE:
-        raise UsageError(f"--scale {scale:g} is too small; the smallest TPC-H scale is {SMALLEST_SCALE}")
+        raise UsageError(f"--scale {scale:g} is not a TPC-H scale; the smallest is {SMALLEST_SCALE}")
     program = find_generator()
     folder = cache_folder() if folder is None else folder
     target = folder / f"sf{scale:g}-{_version(program)}"
     tables = target / "orders.parquet", target / "lineitem.parquet"
-    if target.is_dir():
+    if _complete(tables):
         return tables
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with _locked(folder / f".{target.name}.lock"):
-            if not target.is_dir():
+            if not _complete(tables):
                 for stale in folder.glob(f".{target.name}.tmp-*"):
                     shutil.rmtree(stale, ignore_errors=True)
                 _check_disk(scale, folder)
@@ -68,6 +68,10 @@ def ensure_tables(
     except OSError as error:
         raise UsageError(f"TPC-H tables cannot be kept in {folder}: {error.strerror or error}") from None
     return tables
+
+
+def _complete(tables: tuple[Path, Path]) -> bool:
+    return all(table.is_file() for table in tables)
 
 
 def find_generator() -> str:
@@ -126,6 +130,7 @@ def _generate(program: str, scale: float, temporary: Path, target: Path) -> None
         if done.returncode != 0:
             lines = done.stderr.strip().splitlines() or ["it gave no reason"]
             raise RunFailed(f"tpchgen-cli failed with status {done.returncode}: {lines[-1]}")
+        shutil.rmtree(target, ignore_errors=True)  # there only if someone took a table out of it
         os.rename(temporary, target)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
