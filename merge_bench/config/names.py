@@ -102,6 +102,8 @@ _NO_EFFECT: dict[str, str] = {
     "RAPIDS_LIBUCX_PREFER_SYSTEM_LIBRARY": "chosen before a config is read; use --ucx wheel|system",
 }
 
+# Every old name, for suggestions.
+OLD_NAMES = (*_TO_OPTION, *_TO_UCXX, *_NO_EFFECT)
 
 # Variables of the Python side of UCXX 0.52, with the values that it takes (None: any), from its public sources.
 UCXX_VARIABLES: dict[str, tuple[str, ...] | None] = {
