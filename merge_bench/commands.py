@@ -1,0 +1,40 @@
+"""What the commands do, once their options are parsed; gives exit statuses."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+
+
+def run_command(values: Mapping[str, object]) -> int:
+    """`run`: plan, launch, merge, report."""
+    from merge_bench import run as runs
+    from merge_bench.record.reader import read_campaign
+    from merge_bench.report.live import progress_for
+    from merge_bench.summary import summarize
+
+    config_name = values["config"]
+    prepared, config = runs.load(str(config_name) if config_name is not None else None, values)
+    if values["dry_run"]:
+        print(runs.dry_run(prepared))
+        return 0
+    progress = progress_for(sys.stderr, quiet=bool(values["json"]))
+    try:
+        folder, status = runs.run(prepared, config, progress)
+    finally:
+        progress.close()
+    campaign = read_campaign(folder)
+    if values["json"]:
+        print(json.dumps(summarize(campaign)))
+    else:
+        from merge_bench.report.text import print_report
+
+        print_report(campaign)
+    for failure in campaign.failures:
+        print(f"merge_bench: {failure.message}", file=sys.stderr)
+        if failure.log_tail:
+            print("  the log's last lines:", file=sys.stderr)
+            for line in failure.log_tail.splitlines():
+                print(f"  | {line}", file=sys.stderr)
+    return status

@@ -1,0 +1,214 @@
+"""What becomes of a config: the state of each setting, conflicts, and where each effective value comes from."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from merge_bench.config.catalogue import Catalogue, build_catalogue
+from merge_bench.config.conflicts import Conflict, Situation, find_conflicts
+from merge_bench.config.names import translate_config
+from merge_bench.config.reader import ConfigFile
+from merge_bench.config.resolve import resolve
+from merge_bench.config.states import VariableState, classify, classify_elsewhere
+from merge_bench.config.ucx_info import locate, read_installed
+from merge_bench.errors import UsageError
+
+# What `import ucxx` puts into the environment where it is not set (python/ucxx/ucxx/__init__.py, UCXX 0.52).
+UCXX_OVERRIDES = {
+    "UCX_MEMTYPE_CACHE": "n",
+    "UCX_RNDV_THRESH": "8192",
+    "UCX_RNDV_FRAG_MEM_TYPE": "cuda",
+    "UCX_MAX_RNDV_RAILS": "1",
+}
+# Settings whose effective value is always shown, even where it is UCX's default.
+_ALWAYS_SHOWN = (
+    "UCX_TLS",
+    "UCX_NET_DEVICES",
+    "UCX_RNDV_SCHEME",
+    "UCX_POSIX_ERROR_HANDLING",
+    "UCX_SYSV_ERROR_HANDLING",
+    "UCX_PROTO_ENABLE",
+)
+_COLOURS = {
+    "unknown": "red",
+    "invalid": "red",
+    "module-absent": "yellow",
+    "no-effect": "yellow",
+    "deprecated": "yellow",
+}
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """The outcome of `check_config`.
+
+    `ok`: nothing is unknown (in the config) or invalid (anywhere); `variables`: those of the config in its order, then
+    effective settings from elsewhere; `conflicts`: warnings; `warnings`: sentences of the reader, and that UCX could
+    not be asked; `ucx`: ``1.21.0 (wheel)``, or None.
+    """
+
+    config: ConfigFile
+    ok: bool
+    variables: tuple[VariableState, ...]
+    conflicts: tuple[Conflict, ...]
+    warnings: tuple[str, ...]
+    ucx: str | None
+
+    @property
+    def errors(self) -> tuple[str, ...]:
+        """One sentence for each variable that makes `ok` false, with file and line or the source."""
+        return tuple(
+            f"{self.config.where(each.line) if each.line else each.source}: {each.name}={each.value}: {each.message}"
+            for each in self.variables
+            if _is_error(each)
+        )
+
+    def to_json(self) -> dict[str, object]:
+        """The document of ``check --json``."""
+        return {
+            "ok": self.ok,
+            "config": {"name": self.config.name, "path": str(self.config.path), "sha256": self.config.sha256},
+            "ucx": self.ucx,
+            "variables": [asdict(each) for each in self.variables],
+            "conflicts": [each.to_json() for each in self.conflicts],
+            "warnings": list(self.warnings),
+        }
+
+
+def _is_error(each: VariableState) -> bool:
+    return each.state == "invalid" or (each.state == "unknown" and each.source == "config")
+
+
+def check_config(
+    config: ConfigFile,
+    environ: Mapping[str, str],
+    *,
+    ucx: str = "auto",
+    launcher: Mapping[str, str] | None = None,
+    one_host: bool = True,
+    sysfs: Path = Path("/sys/class"),
+) -> CheckResult:
+    """Say what becomes of each setting of `config`.
+
+    Parameters
+    ----------
+    environ
+        The environment that the launch starts from; its ``UCX…`` settings that the config leaves alone are in effect.
+    ucx
+        Whose UCX the workers will load: ``auto``, ``wheel`` or ``system``.
+    launcher
+        Settings that the launcher adds where neither config nor environment has them.
+    one_host
+        All workers run on one host.
+
+    Raises
+    ------
+    UsageError
+        If an old name of the config has a value without counterpart, or options in it contradict each other.
+    """
+    catalogue, warnings = _catalogue(ucx, environ)
+    translated = translate_config(config)
+    states = classify(config, translated, catalogue)
+    taken = set(translated.environment)
+    for source, values in _elsewhere(environ, launcher or {}, catalogue):
+        added = [(name, value) for name, value in values.items() if name not in taken]
+        taken |= {name for name, _ in added}
+        states += classify_elsewhere(added, source, catalogue)
+    ok = not any(_is_error(each) for each in states)
+    effective = {each.name: each.value for each in states if each.source != "config"}
+    effective |= {name: variable.value for name, variable in translated.environment.items()}
+    given = {each.name for each in states if each.source in ("config", "environment")}
+    options = resolve({}, config, environ).values if ok else {"error_handling": "none", "protocol": "auto"}
+    situation = Situation(
+        effective=effective,
+        given=frozenset(given),
+        catalogue=catalogue,
+        error_handling=str(options["error_handling"]),
+        protocol=str(options["protocol"]),
+        one_host=one_host,
+        sysfs=sysfs,
+    )
+    installed = catalogue.installed
+    return CheckResult(
+        config=config,
+        ok=ok,
+        variables=tuple(states),
+        conflicts=find_conflicts(situation),
+        warnings=(*config.warnings, *warnings),
+        ucx=f"{installed.version} ({installed.info.origin})" if installed else None,
+    )
+
+
+def _catalogue(ucx: str, environ: Mapping[str, str]) -> tuple[Catalogue, list[str]]:
+    try:
+        return build_catalogue(read_installed(locate(ucx, environ))), []
+    except UsageError as error:
+        return build_catalogue(None), [f"{error}; names are compared with the shipped list, values are not checked"]
+
+
+def _elsewhere(
+    environ: Mapping[str, str], launcher: Mapping[str, str], catalogue: Catalogue
+) -> list[tuple[str, dict[str, str]]]:
+    """Effective settings from outside the config, in the order of their precedence."""
+    outside = {name: value for name, value in sorted(environ.items()) if name.startswith(("UCX_", "UCXPY_", "UCXX_"))}
+    settings = catalogue.installed.settings if catalogue.installed else {}
+    defaults = {name: settings[name].default for name in _ALWAYS_SHOWN if name in settings}
+    return [
+        ("environment", outside),
+        ("launcher", dict(launcher)),
+        ("UCXX", UCXX_OVERRIDES),
+        ("UCX default", defaults),
+    ]
+
+
+def run_check(
+    config: ConfigFile,
+    environ: Mapping[str, str] = os.environ,
+    *,
+    json_output: bool = False,
+    ucx: str = "auto",
+    launcher: Mapping[str, str] | None = None,
+) -> int:
+    """The ``check`` command: print the outcome, as a table or one JSON document; returns the exit status, 0 or 2."""
+    result = check_config(config, environ, ucx=ucx, launcher=launcher)
+    if json_output:
+        json.dump(result.to_json(), sys.stdout, indent=2)
+        sys.stdout.write("\n")
+    else:
+        print_check(result, Console())
+    return 0 if result.ok else 2
+
+
+def print_check(result: CheckResult, console: Console) -> None:
+    """The outcome for people."""
+    table = Table(title=f"{result.config.path} against UCX {result.ucx or '(none installed)'}", title_justify="left")
+    table.add_column("line", justify="right")
+    table.add_column("setting", overflow="fold", ratio=1)
+    table.add_column("state", no_wrap=True)
+    table.add_column("source", no_wrap=True)
+    for each in result.variables:
+        colour = _COLOURS.get(each.state, "green")
+        note = f"\n  [dim]{escape(each.message)}[/dim]" if each.message else ""
+        table.add_row(
+            str(each.line or ""),
+            escape(f"{each.name}={each.value}") + note,
+            f"[{colour}]{each.state}[/{colour}]",
+            each.source,
+        )
+    console.print(table)
+    for sentence in result.errors:
+        console.print(f"[red]error[/red] {escape(sentence)}", soft_wrap=True)
+    for conflict in result.conflicts:
+        console.print(f"[yellow]{conflict.code}[/yellow] {escape(conflict.message)}", soft_wrap=True)
+        console.print(f"    documented: {escape(conflict.documented)}", soft_wrap=True)
+    for warning in result.warnings:
+        console.print(f"[yellow]warning[/yellow] {escape(warning)}", soft_wrap=True)

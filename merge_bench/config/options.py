@@ -1,0 +1,216 @@
+"""Every option of ``run``, declared once: command line, configs and documentation are made from this table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import click
+
+from merge_bench.config import values
+from merge_bench.config.names import PREFIX
+from merge_bench.config.values import Parser
+
+SMALL_CHUNK_ROWS = 2_000_000
+SMALL_ITERATIONS = 100
+LARGE_ITERATIONS = 10
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option of ``run``.
+
+    `name`: kebab case, without dashes; `parse`: text → value; `default`: the value, not text; None means that
+    something later decides (`help` says what); `placeholder`: what stands for the value in the help; `flag`: takes no
+    value on the command line; `in_config`: may stand in a config as ``MERGE_BENCH_<NAME>``.
+    """
+
+    name: str
+    section: str
+    parse: Parser
+    default: object
+    help: str
+    placeholder: str = "TEXT"
+    flag: bool = False
+    in_config: bool = True
+
+    @property
+    def key(self) -> str:
+        """The name as an identifier: ``rmm_pool_size``."""
+        return self.name.replace("-", "_")
+
+    @property
+    def variable(self) -> str:
+        """The name in a config and in the environment: ``MERGE_BENCH_RMM_POOL_SIZE``."""
+        return PREFIX + self.key.upper()
+
+
+def _choice(name: str, section: str, allowed: tuple[str, ...], default: str, help: str) -> Option:
+    return Option(name, section, values.choice(*allowed), default, help, "|".join(allowed))
+
+
+def _flag(name: str, section: str, help: str, *, in_config: bool = True) -> Option:
+    return Option(name, section, values.switch, False, help, "", flag=True, in_config=in_config)
+
+
+_PROBLEM, _TABLES, _MEASURE = "The problem", "Real tables", "Measuring"
+_PLANE, _CLUSTER, _OUTPUT = "Data plane", "Cluster", "Output"
+
+OPTIONS: tuple[Option, ...] = (
+    Option("chunk", _PROBLEM, values.count(1), 1_000_000, "Rows of one frame that start on one worker.", "ROWS"),
+    Option("frac-match", _PROBLEM, values.number(0, 1), 0.3, "Fraction of right keys that match a left key.", "F"),
+    Option("payload-columns", _PROBLEM, values.count(1), 1, "int64 columns beside the key, in each frame.", "N"),
+    Option("skew", _PROBLEM, values.skew, 0.0, "Distribution of the right keys. [none]", "none|zipf:S"),
+    Option("seed", _PROBLEM, values.count(0), 0, "Seed of the synthetic tables and of every random order.", "N"),
+    _choice(
+        "workload",
+        _PROBLEM,
+        ("auto", "synthetic", "tables", "tpch"),
+        "auto",
+        "What is merged; auto: tables where --left and --right are given, else synthetic.",
+    ),
+    Option("left", _TABLES, values.text, None, "Parquet file or folder of the left table.", "PATH"),
+    Option("right", _TABLES, values.text, None, "Parquet file or folder of the right table.", "PATH"),
+    Option("on", _TABLES, values.names, None, "Key column, or several as a,b, the same in both tables.", "KEY[,KEY]"),
+    Option("left-on", _TABLES, values.names, None, "Key columns of the left table.", "KEY[,KEY]"),
+    Option("right-on", _TABLES, values.names, None, "Key columns of the right table.", "KEY[,KEY]"),
+    Option("scale", _TABLES, values.number(0, 1e5, above=True), 1.0, "Scale factor of --workload tpch.", "S"),
+    Option(
+        "iterations",
+        _MEASURE,
+        values.count(1),
+        None,
+        f"Timed merges in a launch; by default {SMALL_ITERATIONS} for synthetic chunks of up to"
+        f" {SMALL_CHUNK_ROWS:,} rows, else {LARGE_ITERATIONS}.",
+        "N",
+    ),
+    Option("warmup", _MEASURE, values.count(0), 1, "Merges before the timed ones.", "N"),
+    Option("launches", _MEASURE, values.count(1), 1, "Lives of the cluster; intervals need at least 6.", "N"),
+    _choice(
+        "verify",
+        _MEASURE,
+        ("every", "ends", "full", "off"),
+        "ends",
+        "When results are proved right: after every iteration, after warm-up and the last one, fully against"
+        " another engine, or never.",
+    ),
+    Option("link-rounds", _MEASURE, values.count(0), 5, "Rounds of the link measurement after a launch; 0: none.", "N"),
+    Option(
+        "require-transport",
+        _MEASURE,
+        values.names,
+        (),
+        "End with status 5 unless every pair of workers uses one of these UCX transports.",
+        "NAME[,NAME]",
+    ),
+    _choice("engine", _PLANE, ("auto", "polars", "pandas", "cudf"), "auto", "auto: cudf on GPUs, else polars."),
+    _choice("exchange", _PLANE, ("ucx", "dask"), "ucx", "What carries the frames: UCX endpoints, or Dask's shuffle."),
+    _choice("shuffle", _PLANE, ("p2p", "tasks"), "p2p", "Dask's shuffle, with --exchange dask."),
+    _choice(
+        "error-handling",
+        _PLANE,
+        ("none", "peer"),
+        "none",
+        "Of the data plane's endpoints; peer makes UCX drop transports that cannot report a dead peer.",
+    ),
+    Option(
+        "message-size",
+        _PLANE,
+        values.size,
+        None,
+        "Largest message; by default a partition travels in as few as its frame allows.",
+        "BYTES",
+    ),
+    Option("workers", _CLUSTER, values.count(1), None, "By default one per GPU, or 2 (1 on one core).", "N"),
+    Option("workers-per-gpu", _CLUSTER, values.count(1), 1, "Workers that share one GPU.", "N"),
+    Option("rmm-pool-size", _CLUSTER, values.size, None, "Device memory a worker's pool takes at start.", "BYTES"),
+    _choice(
+        "protocol",
+        _CLUSTER,
+        ("auto", "tcp", "tls", "ucx"),
+        "auto",
+        "Of Dask's own messages; auto: tcp on one host, tls across hosts.",
+    ),
+    _flag(
+        "insecure", _CLUSTER, "Allow unencrypted control messages across hosts: whoever reaches the port can run code."
+    ),
+    _choice("launcher", _CLUSTER, ("auto", "local"), "auto", "Who starts the processes."),
+    Option("interface", _CLUSTER, values.interface, None, "Network interface that everything binds to.", "NAME"),
+    Option("scheduler-address", _CLUSTER, values.text, None, "Use the running cluster at this address.", "ADDRESS"),
+    Option("scheduler-file", _CLUSTER, values.text, None, "Use the running cluster that wrote this file.", "PATH"),
+    Option("start-timeout", _CLUSTER, values.duration, 60.0, "Limit for the workers to come up.", "SECONDS"),
+    Option(
+        "timeout",
+        _CLUSTER,
+        values.duration,
+        15.0,
+        "Silence (no byte, no heartbeat) after which a run fails.",
+        "SECONDS",
+    ),
+    Option(
+        "config", _OUTPUT, values.text, None, "A .cfg file, or the bare name of a shipped one.", "CFG", in_config=False
+    ),
+    _flag("allow-unknown", _OUTPUT, "Go on when the config holds unknown or invalid settings."),
+    Option("results", _OUTPUT, values.text, "results", "Folder that campaigns are written to.", "PATH"),
+    _flag("json", _OUTPUT, "Print one JSON document on standard output.", in_config=False),
+    _flag("dry-run", _OUTPUT, "Print what would be started, and start nothing.", in_config=False),
+)
+
+BY_KEY: dict[str, Option] = {option.key: option for option in OPTIONS}
+BY_VARIABLE: dict[str, Option] = {option.variable: option for option in OPTIONS}
+
+
+class _OptionType(click.ParamType[object]):
+    """Makes click use an option's own parser, and its sentence when the text is wrong."""
+
+    def __init__(self, option: Option) -> None:
+        self.option = option
+        self.name = option.placeholder
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> object:
+        if not isinstance(value, str):
+            return value
+        try:
+            return self.option.parse(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+def add_run_options(command: _F) -> _F:
+    """Decorate a click command with every option of ``run``.
+
+    Click passes each one under its `Option.key`, and None for what was not given, so that `resolve` can tell.
+    """
+    for option in reversed(OPTIONS):
+        names = (f"--{option.name}", option.key)
+        shown = (
+            option.help
+            if option.flag or option.default in (None, ()) or "[" in option.help
+            else f"{option.help} [{option.default}]"
+        )
+        if option.flag:
+            command = click.option(*names, is_flag=True, default=None, help=shown)(command)
+        else:
+            command = click.option(
+                *names, type=_OptionType(option), default=None, metavar=option.placeholder, help=shown
+            )(command)
+    return command
+
+
+class SectionedCommand(click.Command):
+    """A command whose help lists the options of ``run`` by section (``@click.command(cls=SectionedCommand)``)."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is not None:
+                option = BY_KEY.get(parameter.name or "")
+                sections.setdefault(option.section if option else "Other", []).append(record)
+        for title, records in sections.items():
+            with formatter.section(title):
+                formatter.write_dl(records)

@@ -1,0 +1,298 @@
+"""``.cfg`` file → variables, never executed.
+
+A config is text that bash's ``source`` would also accept: ``NAME=VALUE`` and ``export NAME=VALUE`` lines. Both kinds
+become the environment of a launch. Beyond bash, CRLF line ends and a UTF-8 byte order mark are taken away.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import os
+import re
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from merge_bench.config.shell import Assignment, Literal, Part, Reference, ShellSyntaxError, Statement, parse
+from merge_bench.errors import UsageError
+
+MAX_FILE_BYTES = 1024 * 1024
+MAX_VALUE_BYTES = 128 * 1024 - 1  # Linux takes no longer string in an environment (MAX_ARG_STRLEN)
+MAX_TOTAL_BYTES = 1024 * 1024
+_CONTROL = re.compile(r"[\x01-\x08\x0b-\x1f\x7f]")
+
+# Variables that bash computes itself or lets nobody set: `source` would not give what is written.
+_BASH_OWN = frozenset(
+    {
+        "_",
+        "BASHOPTS",
+        "BASHPID",
+        "BASH_ALIASES",
+        "BASH_ARGC",
+        "BASH_ARGV",
+        "BASH_ARGV0",
+        "BASH_CMDS",
+        "BASH_COMMAND",
+        "BASH_COMPAT",
+        "BASH_LINENO",
+        "BASH_REMATCH",
+        "BASH_SOURCE",
+        "BASH_SUBSHELL",
+        "BASH_VERSINFO",
+        "BASH_VERSION",
+        "BASH_XTRACEFD",
+        "COMP_WORDBREAKS",
+        "DIRSTACK",
+        "EPOCHREALTIME",
+        "EPOCHSECONDS",
+        "EUID",
+        "FUNCNAME",
+        "GROUPS",
+        "HISTCMD",
+        "IFS",
+        "LINENO",
+        "OPTARG",
+        "OPTIND",
+        "PIPESTATUS",
+        "POSIXLY_CORRECT",
+        "PPID",
+        "RANDOM",
+        "SECONDS",
+        "SHELLOPTS",
+        "SRANDOM",
+        "UID",
+    }
+)
+# Variables whose value is code, or a file of code, that other programs would run as they start.
+_CODE = frozenset(
+    {
+        "BASH_ENV",
+        "ENV",
+        "LD_AUDIT",
+        "LD_PRELOAD",
+        "PERL5OPT",
+        "PROMPT_COMMAND",
+        "PS4",
+        "PYTHONINSPECT",
+        "PYTHONSTARTUP",
+    }
+)
+
+
+@dataclass(frozen=True)
+class Variable:
+    """One variable as the config leaves it; `line` is where it got its value, from 1."""
+
+    name: str
+    value: str
+    line: int
+
+
+@dataclass(frozen=True)
+class ConfigFile:
+    """A config as read.
+
+    `name`: the file's name without ``.cfg``; `sha256`: hex digest of the file's bytes; `variables`: each
+    name once, in the order in which they got their last value; `warnings`: sentences that begin with ``file:line:``.
+    """
+
+    name: str
+    path: Path
+    sha256: str
+    variables: tuple[Variable, ...]
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What the config sets, by name."""
+        return {variable.name: variable.value for variable in self.variables}
+
+    def get(self, name: str) -> Variable | None:
+        """The variable called `name`, if the config sets it."""
+        return next((variable for variable in self.variables if variable.name == name), None)
+
+    def where(self, line: int) -> str:
+        """``file:line``, for a message."""
+        return f"{self.path}:{line}"
+
+
+def read_config(path: Path, environment: Mapping[str, str]) -> ConfigFile:
+    """Read the config at `path`; ``${NAME}`` is looked up in its earlier lines, then in `environment`.
+
+    Raises
+    ------
+    UsageError
+        One sentence: the file cannot be read (``file: …``), or a line is not an assignment (``file:line: …``).
+    """
+    data = _read_bytes(path)
+    text = _decode(path, data)
+    try:
+        variables, warnings = _evaluate(parse(text), environment)
+    except ShellSyntaxError as error:
+        raise UsageError(f"{path}:{error.line}: {error.message}") from None
+    return ConfigFile(
+        name=path.name.removesuffix(".cfg"),
+        path=path,
+        sha256=hashlib.sha256(data).hexdigest(),
+        variables=variables,
+        warnings=tuple(f"{path}:{line}: {message}" for line, message in warnings),
+    )
+
+
+def find_config(name_or_path: str, configs_dir: Path) -> Path:
+    """The config that a user means: a path, or a bare name of a file in `configs_dir`, with or without ``.cfg``.
+
+    Raises
+    ------
+    UsageError
+        If there is no such file; names the nearest shipped configs.
+    """
+    if not name_or_path or "\0" in name_or_path:
+        raise UsageError(f"{name_or_path!r} is not the name of a config")
+    given = Path(name_or_path)
+    candidates = [given]
+    if given.name == name_or_path:
+        candidates += [configs_dir / name_or_path, configs_dir / f"{name_or_path}.cfg"]
+    try:
+        found = next((candidate for candidate in candidates if candidate.is_file()), None)
+        if found is None and given.exists():
+            found = given
+    except OSError as error:
+        raise UsageError(f"{name_or_path[:80]}: cannot be looked up: {error.strerror}") from None
+    if found is not None:
+        return found
+    shipped = sorted(entry.stem for entry in configs_dir.glob("*.cfg"))
+    near = difflib.get_close_matches(given.name.removesuffix(".cfg"), shipped, n=3) or shipped
+    known = f"; did you mean {', '.join(near)}?" if near else ""
+    raise UsageError(f"{name_or_path}: no such config, neither as a path nor in {configs_dir}{known}")
+
+
+def _read_bytes(path: Path) -> bytes:
+    try:
+        # Non-blocking, so that opening a pipe cannot wait for a writer before its kind is known.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(descriptor, "rb", closefd=True) as file:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise UsageError(f"{path}: is not a regular file")
+            data = file.read(MAX_FILE_BYTES + 1)
+    except IsADirectoryError:
+        raise UsageError(f"{path}: is a directory, not a config file") from None
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise UsageError(f"{path}: cannot be read: {reason}") from None
+    if len(data) > MAX_FILE_BYTES:
+        raise UsageError(f"{path}: is larger than {MAX_FILE_BYTES // 1024} KiB, which no config is")
+    return data
+
+
+def _decode(path: Path, data: bytes) -> str:
+    """UTF-8 text with ``\\n`` line ends; refuses what no environment variable may hold."""
+    if b"\0" in data:
+        raise UsageError(f"{path}:{_line_at(data, data.index(0))}: holds a NUL byte; a config is plain text")
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}:{_line_at(data, error.start)}: is not UTF-8 text") from None
+    text = text.removeprefix("\ufeff").replace("\r\n", "\n")
+    control = _CONTROL.search(text)
+    if control:
+        line = text.count("\n", 0, control.start()) + 1
+        raise UsageError(f"{path}:{line}: holds the control character U+{ord(control[0]):04X}")
+    return text
+
+
+def _line_at(data: bytes, offset: int) -> int:
+    return data.count(b"\n", 0, offset) + 1
+
+
+class _Scope:
+    """The variables set so far, and the lines that set each."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self.environment = environment
+        self.variables: dict[str, Variable] = {}
+        self.lines: dict[str, list[int]] = {}
+        self.total_bytes = 0
+
+    def lookup(self, name: str) -> str | None:
+        return self.variables[name].value if name in self.variables else self.environment.get(name)
+
+    def assign(self, variable: Variable) -> None:
+        earlier = self.variables.pop(variable.name, None)  # popped, so that the order is that of the last assignments
+        self.total_bytes += len(variable.value) - (len(earlier.value) if earlier else 0)
+        if self.total_bytes > MAX_TOTAL_BYTES:
+            raise ShellSyntaxError(variable.line, "the values are longer than 1 MiB together")
+        self.variables[variable.name] = variable
+        self.lines.setdefault(variable.name, []).append(variable.line)
+
+    def warnings(self) -> list[tuple[int, str]]:
+        return [
+            (lines[-1], f"{name} is set {len(lines)} times, first on line {lines[0]}; this last value counts")
+            for name, lines in self.lines.items()
+            if len(lines) > 1
+        ]
+
+
+def _evaluate(
+    statements: tuple[Statement, ...], environment: Mapping[str, str]
+) -> tuple[tuple[Variable, ...], list[tuple[int, str]]]:
+    """Expand and assign line by line, as bash does."""
+    scope = _Scope(environment)
+    for statement in statements:
+        pending: list[Variable] = []
+        for assignment in statement.assignments:
+            _refuse_name(assignment)
+            if assignment.parts is None:
+                continue
+            variable = Variable(assignment.name, _expand(assignment.parts, scope, assignment.line), assignment.line)
+            if statement.exported:
+                pending.append(variable)
+            else:
+                scope.assign(variable)
+        for variable in pending:
+            scope.assign(variable)
+        for assignment in statement.assignments:
+            if assignment.parts is None and scope.lookup(assignment.name) is None:
+                raise ShellSyntaxError(assignment.line, f"export of {assignment.name}, which no earlier line sets")
+    return tuple(scope.variables.values()), scope.warnings()
+
+
+def _refuse_name(assignment: Assignment) -> None:
+    if assignment.name in _BASH_OWN:
+        raise ShellSyntaxError(assignment.line, f"{assignment.name} belongs to the shell and cannot be set by a config")
+    if assignment.name in _CODE:
+        raise ShellSyntaxError(
+            assignment.line, f"{assignment.name} would make programs run other code; a config may not set it"
+        )
+
+
+def _expand(parts: tuple[Part, ...], scope: _Scope, line: int) -> str:
+    """The text of `parts`; a default is expanded only where it is needed, so only then may it fail."""
+    pieces: list[str] = []
+    length = 0
+    for part in parts:
+        piece = part.text if isinstance(part, Literal) else _refer(part, scope)
+        pieces.append(piece)
+        length += len(piece.encode("utf-8", "surrogateescape"))
+        if length > MAX_VALUE_BYTES:
+            raise ShellSyntaxError(line, f"a value is longer than {MAX_VALUE_BYTES} bytes")
+    return "".join(pieces)
+
+
+def _refer(part: Reference, scope: _Scope) -> str:
+    if part.name in _BASH_OWN:
+        raise ShellSyntaxError(part.line, f"{part.name} belongs to the shell; a config cannot refer to it")
+    known = scope.lookup(part.name)
+    if known is not None and (known or not part.when_empty):
+        return known
+    if part.default is not None:
+        return _expand(part.default, scope, part.line)
+    if known is not None:
+        return known
+    raise ShellSyntaxError(
+        part.line,
+        f"{part.name} is not set, neither by an earlier line nor in the environment;"
+        f" write ${{{part.name}:-default}} if it may be missing",
+    )

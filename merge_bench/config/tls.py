@@ -1,0 +1,88 @@
+"""What a ``UCX_TLS`` list lets UCX use.
+
+Names and aliases are those of UCX 1.12 to 1.21 (``ucp_tl_aliases`` in src/ucp/core/ucp_context.c, and the FAQ,
+https://openucx.readthedocs.io/en/master/faq.html).
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+SHARED_MEMORY = frozenset({"posix", "sysv", "xpmem", "knem", "cma"})
+CUDA = frozenset({"cuda_copy", "cuda_ipc", "gdr_copy"})
+RDMA = frozenset({"rc_verbs", "rc_mlx5", "ud_verbs", "ud_mlx5", "dc_mlx5", "gga_mlx5", "srd", "rc_gda"})
+TRANSPORTS = (
+    SHARED_MEMORY
+    | CUDA
+    | RDMA
+    | {"self", "tcp", "rocm_copy", "rocm_ipc", "rocm_gdr", "ze_copy", "ze_ipc", "ze_gdr", "gaudi_gdr"}
+    | {"ugni_smsg", "ugni_udt", "ugni_rdma"}
+)
+ALIASES: dict[str, frozenset[str]] = {
+    "all": TRANSPORTS,
+    "mm": frozenset({"posix", "sysv", "xpmem"}),
+    "sm": SHARED_MEMORY,
+    "shm": SHARED_MEMORY,
+    "ib": RDMA,
+    "rc": frozenset({"rc_mlx5", "rc_verbs"}),
+    "rc_v": frozenset({"rc_verbs"}),
+    "rc_x": frozenset({"rc_mlx5"}),
+    "ud": frozenset({"ud_mlx5", "ud_verbs"}),
+    "ud_v": frozenset({"ud_verbs"}),
+    "ud_x": frozenset({"ud_mlx5"}),
+    "dc": frozenset({"dc_mlx5"}),
+    "dc_x": frozenset({"dc_mlx5"}),
+    "gga": frozenset({"gga_mlx5"}),
+    "cuda": CUDA,
+    "rocm": frozenset({"rocm_copy", "rocm_ipc", "rocm_gdr"}),
+    "ze": frozenset({"ze_copy", "ze_ipc", "ze_gdr"}),
+    "gaudi": frozenset({"gaudi_gdr"}),
+    "ugni": frozenset({"ugni_smsg", "ugni_udt", "ugni_rdma"}),
+}
+
+
+def words(value: str) -> tuple[bool, tuple[str, ...]]:
+    """Whether the list says what is *not* used (``^``), and its words without ``\\`` (no alias) and ``:aux`` marks."""
+    negated = value.startswith("^")
+    listed = (word.strip() for word in value.removeprefix("^").split(","))
+    return negated, tuple(word for word in listed if word)
+
+
+def _bare(word: str) -> str:
+    return word.removeprefix("\\").removesuffix(":aux")
+
+
+def _meant(word: str) -> frozenset[str]:
+    if word.endswith(":aux"):  # for wiring up only
+        return frozenset()
+    bare = _bare(word)
+    if word.startswith("\\"):
+        return frozenset({bare})
+    return ALIASES.get(bare, frozenset({bare}))
+
+
+def selected(value: str) -> frozenset[str]:
+    """The transports that may be used under ``UCX_TLS=value``, whether this machine has them or not."""
+    negated, listed = words(value)
+    meant = frozenset(transport for word in listed for transport in _meant(word))
+    return frozenset(TRANSPORTS) - meant if negated else meant
+
+
+def unknown_words(value: str) -> dict[str, list[str]]:
+    """Words of a list that no release has as a transport or an alias, with the nearest ones."""
+    known = sorted({*TRANSPORTS, *ALIASES})
+    return {
+        word: difflib.get_close_matches(_bare(word), known, n=3) for word in words(value)[1] if _bare(word) not in known
+    }
+
+
+def unavailable_words(value: str, available: Iterable[str]) -> tuple[str, ...]:
+    """Words of an allow list of which nothing is in `available`."""
+    negated, listed = words(value)
+    if negated:
+        return ()
+    there = frozenset(available)
+    return tuple(
+        word for word in listed if _bare(word) in {*TRANSPORTS, *ALIASES} and _meant(word) and not _meant(word) & there
+    )

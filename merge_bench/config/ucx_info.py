@@ -1,0 +1,222 @@
+"""Asks ``ucx_info`` of the UCX that workers will load: which settings there are, and which values it takes.
+
+Asking the library itself is the only faithful way: its parsers differ between releases and are kinder than what they
+print (``inf``, ``auto``, units, ``^`` lists). Of what a config says, only values of typed settings are
+handed over, so that asking never writes a file, loads a library or starts a debugger.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from merge_bench.errors import UsageError
+
+_SECONDS = 30.0
+_SYNTAX_IN_BRACKETS = re.compile(r"(?:comma-separated list of: )?\[([^]]*)\]")
+# Typed settings that would act on the asking process itself; their values are compared with the printed syntax instead.
+_NOT_HANDED_OVER = re.compile(
+    r"UCX_(HANDLE_ERRORS|ERROR_SIGNALS|LOG_.*|MODULE_.*|DEBUG_SIGNO|MEMTRACK_.*|VFS_.*|PROFILE_.*)"
+)
+
+
+@dataclass(frozen=True)
+class UcxInfo:
+    """One installed UCX; `origin`: ``wheel`` or ``system``; `library_folder`: None where the linker finds it alone."""
+
+    program: Path
+    origin: str
+    library_folder: Path | None = None
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One configuration variable as ``ucx_info -c -f -a`` prints it.
+
+    `inherits`: names that set this one too unless it is set itself; `alias_of`: the name of which this is another one;
+    `syntax` and `doc`: as printed; `default`: the value with no ``UCX_`` variable set (``ucx.conf`` included).
+    """
+
+    name: str
+    default: str
+    syntax: str
+    inherits: tuple[str, ...] = ()
+    alias_of: str | None = None
+    deprecated: bool = False
+    doc: str = ""
+
+
+@dataclass(frozen=True)
+class Installed:
+    """What an installed UCX says of itself; `transports`: devices by transport name."""
+
+    info: UcxInfo
+    version: str
+    settings: dict[str, Setting]
+    transports: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+def locate(origin: str = "auto", environ: Mapping[str, str] = os.environ) -> UcxInfo:
+    """Find the ``ucx_info`` of the UCX that the workers will load.
+
+    `origin`: ``wheel`` (the libucx package), ``system`` (on PATH), or ``auto``: the system's where
+    ``RAPIDS_LIBUCX_PREFER_SYSTEM_LIBRARY`` asks for it or there is no wheel, as UCXX's own loader decides.
+
+    Raises
+    ------
+    UsageError
+        If there is none.
+    """
+    prefers_system = environ.get("RAPIDS_LIBUCX_PREFER_SYSTEM_LIBRARY", "false").lower() != "false"
+    wheel = _wheel() if origin == "wheel" or (origin == "auto" and not prefers_system) else None
+    if wheel is not None:
+        return wheel
+    program = shutil.which("ucx_info", path=environ.get("PATH")) if origin != "wheel" else None
+    if program is not None:
+        return UcxInfo(Path(program), "system")
+    what = {"wheel": "the libucx package is not installed", "system": "no ucx_info is on PATH"}
+    raise UsageError(f"no UCX to check against: {what.get(origin, 'neither the libucx package nor ucx_info on PATH')}")
+
+
+def _wheel() -> UcxInfo | None:
+    spec = importlib.util.find_spec("libucx")
+    if spec is None or spec.origin is None:
+        return None
+    root = Path(spec.origin).parent
+    program = root / "bin" / "ucx_info"
+    return UcxInfo(program, "wheel", root / "lib") if program.is_file() else None
+
+
+def read_installed(info: UcxInfo) -> Installed:
+    """Ask for version, settings and transports, with no ``UCX_`` variable set.
+
+    Raises
+    ------
+    UsageError
+        If the program cannot be run or prints something else.
+    """
+    status, text = _ask(info, ("-v", "-d", "-c", "-f", "-a"), {})
+    version = re.search(r"^# (?:Library version|Version):? +(\S+)", text, re.MULTILINE)
+    settings = parse_settings(text)
+    if status != 0 or version is None or not settings:
+        raise UsageError(f"{info.program} could not be asked about its settings (exit status {status})")
+    return Installed(info, version[1], settings, _transports(text))
+
+
+def parse_settings(text: str) -> dict[str, Setting]:
+    """Read the output of ``ucx_info -c -f -a``."""
+    found: dict[str, Setting] = {}
+    notes: list[str] = []
+    for line in text.splitlines():
+        setting = re.match(r"(?:# )?(UCX_[A-Z0-9_]+)(?:=(.*)| \((deprecated)\))$", line)
+        if setting:
+            found[setting[1]] = _setting(setting[1], setting[2] or "", bool(setting[3]), notes)
+            notes = []
+        elif line.startswith("#"):
+            notes.append(line[1:].strip())
+        else:
+            notes = []
+    return found
+
+
+def _setting(name: str, default: str, deprecated: bool, notes: list[str]) -> Setting:
+    keyed: dict[str, str] = {}
+    doc: list[str] = []
+    for note in notes:
+        match = re.match(r"(syntax|inherits|alias of): +(.*)", note)
+        if match:
+            keyed[match[1]] = match[2]
+        elif note:
+            doc.append(note)
+    inherits = tuple(part.strip() for part in keyed.get("inherits", "").split(",") if part.strip())
+    return Setting(name, default, keyed.get("syntax", ""), inherits, keyed.get("alias of"), deprecated, " ".join(doc))
+
+
+def _transports(text: str) -> dict[str, tuple[str, ...]]:
+    found: dict[str, tuple[str, ...]] = {}
+    transport = ""
+    for line in text.splitlines():
+        match = re.match(r"#\s+(Transport|Device): +(\S+)", line)
+        if match and match[1] == "Transport":
+            transport = match[2]
+        elif match and transport:
+            found[transport] = (*found.get(transport, ()), match[2])
+    return found
+
+
+def invalid_values(installed: Installed, values: Mapping[str, str], syntaxes: Mapping[str, str]) -> dict[str, str]:
+    """Those of `values` that UCX refuses, each with what it would take.
+
+    `syntaxes` says for each name the syntax that UCX printed. All values are tried in one process; only if that one
+    complains or crashes (some releases do, on a bad value of an alias) each is tried on its own.
+    """
+    found: dict[str, str] = {}
+    handed: dict[str, str] = {}
+    for name, value in values.items():
+        syntax = syntaxes[name]
+        if _NOT_HANDED_OVER.fullmatch(name):
+            sentence = _compare(value, syntax)
+            if sentence:
+                found[name] = sentence
+        elif syntax not in ("", "N/A") and not syntax.endswith("string"):
+            handed[name] = value
+    if handed and _complaint(installed.info, handed, syntaxes) is not None:
+        with ThreadPoolExecutor(4) as pool:
+            answers = pool.map(
+                lambda item: (item[0], _complaint(installed.info, dict([item]), syntaxes)), handed.items()
+            )
+            found |= {name: sentence for name, sentence in answers if sentence is not None}
+    return found
+
+
+def _compare(value: str, syntax: str) -> str | None:
+    """For the few settings that are not handed over: is `value` among the words of `syntax`, if that lists words?"""
+    words = _SYNTAX_IN_BRACKETS.fullmatch(syntax)
+    if words is None:
+        return None
+    allowed = words[1].lower().split("|")
+    given = value.lower().split(",") if syntax.startswith("comma") else [value.lower()]
+    return None if all(word in allowed for word in given) else f"expected {syntax}"
+
+
+def _complaint(info: UcxInfo, values: Mapping[str, str], syntaxes: Mapping[str, str]) -> str | None:
+    status, text = _ask(info, ("-c",), values)
+    refused = re.search(r"Invalid value for [^:]*: '.*?'\. Expected: (.*)", text, re.DOTALL)
+    if refused:
+        return f"expected {refused[1].splitlines()[0]}"
+    if status != 0:
+        only = next(iter(values))
+        return f"UCX cannot read it; expected {syntaxes[only]}"
+    return None
+
+
+def _ask(info: UcxInfo, arguments: tuple[str, ...], values: Mapping[str, str]) -> tuple[int, str]:
+    """Run the program with `values` as its only ``UCX_`` variables; returns exit status and everything printed."""
+    environment = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR") if name in os.environ}
+    paths = [str(info.library_folder)] if info.library_folder else []
+    paths += [os.environ["LD_LIBRARY_PATH"]] if os.environ.get("LD_LIBRARY_PATH") else []
+    if paths:
+        environment["LD_LIBRARY_PATH"] = ":".join(paths)
+    environment |= {"UCX_HANDLE_ERRORS": "none", "UCX_WARN_UNUSED_ENV_VARS": "n", **values}
+    try:
+        done = subprocess.run(
+            [str(info.program), *arguments],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return 124, ""
+    except OSError as error:
+        raise UsageError(f"{info.program} cannot be run: {error.strerror}") from None
+    return done.returncode, done.stdout.decode(errors="replace")

@@ -1,0 +1,376 @@
+"""The conversation with the workers of one launch, step by step, and what is written down of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from typing import Any
+
+from distributed import Client, Future
+from distributed.security import Security
+
+from merge_bench import worker as steps
+from merge_bench.errors import MergeBenchError, RunFailed, UsageError, WrongResult
+from merge_bench.expect import Expected, expectation, judge_full
+from merge_bench.launch.base import Access, ClusterSettings, Launcher
+from merge_bench.launch.processes import tail
+from merge_bench.observe import IterationAssembler, lanes_line, link_line, memory_line, verification_line
+from merge_bench.plan import Plan, check_fits
+from merge_bench.record.schema import Cluster, IterationLine, LaunchLine, Worker
+from merge_bench.record.writer import CampaignWriter
+from merge_bench.report.live import Progress
+from merge_bench.verify import Check, judge
+from merge_bench.watch import LaunchFailed, Member, Watch, broadcast, wait_until
+
+MODULES = {
+    "polars": ("merge_bench.engines.polars",),
+    "pandas": ("merge_bench.engines.pandas",),
+    "cudf": ("merge_bench.engines.cudf",),
+}
+DATA_PLANE = "merge_bench.exchange.ucx"
+
+
+def connect(access: Access, launcher: Launcher, settings: ClusterSettings) -> Client:
+    """A client of the scheduler, as soon as there is one.
+
+    Raises
+    ------
+    UsageError
+        If a running cluster that was named cannot be reached.
+    LaunchFailed
+        If our own scheduler did not come up.
+    """
+    security = None
+    if access.tls:
+        security = Security(
+            tls_ca_file=access.tls["ca"], tls_client_cert=access.tls["cert"], tls_client_key=access.tls["key"],
+            require_encryption=True,
+        )  # fmt: skip
+    deadline = time.monotonic() + settings.start_timeout
+    while access.scheduler_file and not access.scheduler_file.exists():
+        _raise_for_exited(launcher)
+        if time.monotonic() > deadline or not launcher.owns_processes:
+            if not launcher.owns_processes:
+                raise UsageError(f"--scheduler-file {access.scheduler_file}: there is no such file")
+            raise LaunchFailed(f"the scheduler did not come up within {settings.start_timeout:.0f} s")
+        time.sleep(0.02)
+    where = access.address or str(access.scheduler_file)
+    try:
+        return Client(
+            address=access.address,
+            scheduler_file=str(access.scheduler_file) if access.scheduler_file else None,
+            security=security,
+            timeout=max(deadline - time.monotonic(), 1.0),
+            set_as_default=False,
+        )
+    except (OSError, TimeoutError, ValueError) as error:
+        _raise_for_exited(launcher)
+        if launcher.owns_processes:
+            raise LaunchFailed(f"the scheduler did not answer: {error}") from error
+        raise UsageError(f"no scheduler answers at {where}: {error}") from error
+
+
+def _raise_for_exited(launcher: Launcher) -> None:
+    for ended in launcher.exited():
+        raise LaunchFailed(
+            f"{ended.role} on {ended.host} ended with status {ended.status} before it was up",
+            host=ended.host, log_tail=tail(ended.log), code="start-failed",
+        )  # fmt: skip
+
+
+class LaunchRun:
+    """One launch from the first worker's arrival to the last measurement."""
+
+    def __init__(
+        self, client: Client, launcher: Launcher, plan: Plan, settings: ClusterSettings, writer: CampaignWriter,
+        progress: Progress, *, launch: int, started: float,
+    ) -> None:  # fmt: skip
+        self.client, self.launcher, self.plan, self.settings = client, launcher, plan, settings
+        self.writer, self.progress, self.launch, self.started = writer, progress, launch, started
+        self.watch = Watch(client, launcher, plan.timeout)
+        self.members: list[Member] = []
+        self.topic = f"merge-bench-{secrets.token_hex(8)}"
+        self._wake = threading.Event()
+        self._assembler = IterationAssembler(launch, plan.workers)
+        self._checks: dict[int | None, dict[int, Check]] = {}
+        self._verdicts = 0
+        self._problem: MergeBenchError | None = None  # what went wrong while an event was handled
+        self.expected: Expected | None = None
+        self.data_bytes = self.rows = 0
+        self.facts: list[dict[str, Any]] = []
+
+    def run(self, config: str, *, plan_index: int, block: int) -> None:
+        """Everything after the workers are there."""
+        if self.plan.exchange == "dask":
+            from merge_bench.exchange.dask import run_baseline
+
+            run_baseline(self, config, plan_index=plan_index, block=block)
+            return
+        self.prepare()
+        self.open_data_plane()
+        self.record_launch(config, plan_index, block)
+        self.merge()
+        self.measure_link()
+        self.finish()
+
+    # -- the steps, in order
+
+    def gather_workers(self) -> None:
+        """Wait for the workers, give them the plugin and their ranks, and write the launch down."""
+        self.progress.phase("waiting for workers")
+        self.watch.start([])
+        deadline = time.monotonic() + self.settings.start_timeout
+        while len(workers := self.call(self.client._run_on_scheduler(_worker_names))) < self.plan.workers:
+            _raise_for_exited(self.launcher)
+            if time.monotonic() > deadline:
+                kind = LaunchFailed if self.launcher.owns_processes else UsageError
+                raise kind(
+                    f"only {len(workers)} of {self.plan.workers} workers came within "
+                    f"{self.settings.start_timeout:.0f} s"
+                )
+            time.sleep(0.02)
+        chosen = sorted(workers, key=lambda address: (workers[address][0], _natural(workers[address][1])))
+        self.members = [
+            Member(rank, address, workers[address][1], workers[address][0], 0)
+            for rank, address in enumerate(chosen[: self.plan.workers])
+        ]
+        self.watch.start(self.members)
+        self.call(self.client._register_worker_plugin(steps.MergeWorker(), steps.PLUGIN, True))
+        self.progress.phase("loading libraries")
+        modules = MODULES[self.plan.engine] + ((DATA_PLANE,) if self.plan.exchange == "ucx" else ())
+        facts = self.on_all(steps.describe, modules)
+        self.members = [
+            Member(m.rank, m.address, m.name, fact["host"], fact["pid"])
+            for m, fact in zip(self.members, facts, strict=True)
+        ]
+        self.watch.start(self.members)
+        self.facts = facts
+        for host in {member.host for member in self.members}:
+            here = [fact for member, fact in zip(self.members, facts, strict=True) if member.host == host]
+            check_fits(self.plan, here[0]["hardware"]["available_bytes"], len(here), host)
+        self.client.subscribe_topic(self.topic, self._on_event)
+
+    def prepare(self) -> None:
+        """Have every worker generate or read its chunks."""
+        self.progress.phase("making the tables")
+        prepared = self.on_all(steps.prepare, self.plan, ranked=True, after=(self.topic,))
+        if len({p.fields for p in prepared}) != 1:
+            raise RunFailed("the workers disagree about the tables' columns")
+        self.rows = sum(p.rows for p in prepared)
+        self.data_bytes = sum(p.input_bytes for p in prepared)
+        if self.plan.verify != "off":
+            self.expected = expectation(self.plan, prepared)
+
+    def record_launch(self, config: str, plan_index: int, block: int) -> None:
+        """Write the launch line: from here on the folder can be read as a result."""
+        workers = [
+            Worker(
+                rank=m.rank, host=m.host, pid=m.pid, name=m.name, environment=f["environment"],
+                versions=f["versions"], ucx=f["ucx"], hardware=f["hardware"],
+            )
+            for m, f in zip(self.members, self.facts, strict=True)
+        ]  # fmt: skip
+        self.writer.write(
+            LaunchLine(
+                launch=self.launch, config=config, plan=plan_index, block=block,
+                cluster=Cluster(
+                    launcher=self.launcher.name, protocol=self.plan.protocol,
+                    scheduler=self.client.scheduler.address if self.client.scheduler else None,
+                ),
+                workers=workers, data_bytes=self.data_bytes, rows=self.rows,
+                startup_seconds=time.monotonic() - self.started,
+            )
+        )  # fmt: skip
+
+    def open_data_plane(self) -> None:
+        """Connect every worker with every other."""
+        self.progress.phase("connecting")
+        addresses = self.on_all(steps.open_data_plane, self.rows)
+        connected = self.on_all(steps.connect, addresses)
+        self._assembler.skew = max(c["round_trip"] for c in connected)
+        for fact, connection in zip(self.facts, connected, strict=True):
+            fact["ucx"] = {**fact["ucx"], "config": connection["ucx_config"]}
+
+    def merge(self) -> None:
+        """Warm up, measure, verify."""
+        plan = self.plan
+        every = plan.verify == "every"
+        if plan.warmup:
+            self.progress.phase("warming up")
+            self.on_all(steps.iterate, 0, plan.warmup, warmup=True, verify=every)
+            if plan.verify != "off" and not every:
+                self._verify(None)
+        self.progress.phase("merging")
+        self.on_all(steps.iterate, 0, plan.iterations, warmup=False, verify=every)
+        self._until_events_arrived(plan.warmup + plan.iterations)
+        if plan.verify != "off" and not every:
+            self._verify(plan.iterations - 1)
+
+    def measure_link(self) -> None:
+        """What the link can carry, measured with the merge's own messages."""
+        if self.plan.workers == 1 or not self.plan.link_rounds:
+            return
+        self.progress.phase("measuring the link")
+        self.writer.write(link_line(self.launch, self.on_all(steps.measure_link, self.plan.link_rounds)))
+
+    def finish(self) -> None:
+        """Lanes and memory."""
+        ends = self.on_all(steps.finish)
+        if self.plan.workers > 1:
+            self.writer.write(lanes_line(self.launch, [m.host for m in self.members], [e["lanes"] for e in ends]))
+        self.writer.write(memory_line(self.launch, ends))
+        self.on_all(steps.close)
+
+    # -- talking to the workers
+
+    def on_all(
+        self, step: Callable[..., Any], *arguments: Any, ranked: bool = False, after: tuple[Any, ...] = (), **named: Any
+    ) -> list[Any]:
+        """Run a step on every worker at once; results by rank. Fails for the first thing that goes wrong anywhere."""
+        each = [(*arguments, member.rank, *after) if ranked else arguments for member in self.members]
+        return self.results(self.submit(step, each, **named))
+
+    def call(self, answer: Coroutine[Any, Any, Any]) -> Any:
+        """Wait, watching, for something that the client asks of the cluster."""
+        future = asyncio.run_coroutine_threadsafe(answer, self.client.loop.asyncio_loop)
+        future.add_done_callback(lambda _: self._wake.set())
+        try:
+            self._wait(future.done)
+        finally:
+            future.cancel()
+        return future.result()
+
+    def submit(self, step: Callable[..., Any], each: Sequence[tuple[Any, ...]], **named: Any) -> list[Future]:
+        """One call of `step` per worker, with its own arguments, in rank order."""
+        return [
+            self.client.submit(
+                step, *values, **named, workers=[member.address], allow_other_workers=False, pure=False, priority=10
+            )
+            for member, values in zip(self.members, each, strict=True)
+        ]
+
+    def results(self, futures: list[Future]) -> list[Any]:
+        """Wait for futures, then fetch and release them."""
+        with _released(futures):
+            self.wait_for(futures)
+            return [future.result() for future in futures]
+
+    def wait_for(self, futures: list[Future]) -> None:
+        """Wait until all are done, watching; raises for the first that failed."""
+        for future in futures:
+            future.add_done_callback(lambda _: self._wake.set())
+        self._wait(lambda: all(f.done() for f in futures) or self._failed(futures) is not None)
+        failed = self._failed(futures)
+        if failed is not None:
+            self._fail(failed, futures)
+
+    def _wait(self, done: Callable[[], bool]) -> None:
+        wait_until(lambda: done() or self._problem is not None, self._wake, self.watch)
+        if self._problem is not None:
+            self.abort("the run is ending")
+            raise self._problem
+
+    def _failed(self, futures: list[Future]) -> int | None:
+        return next((rank for rank, future in enumerate(futures) if future.status in ("error", "cancelled")), None)
+
+    def _fail(self, rank: int, futures: list[Future]) -> None:
+        """Tell the others to stop, and raise what went wrong first, with the worker named."""
+        # A worker that died makes others fail too: give the watch a moment to see who it was.
+        deadline = time.monotonic() + 1.0
+        error = futures[rank].exception(timeout=5) if futures[rank].status == "error" else None
+        while not isinstance(error, MergeBenchError) and time.monotonic() < deadline:
+            self.watch.check()
+            time.sleep(0.05)
+        member = self.members[rank % len(self.members)]
+        self.abort(f"stopped because {member.shown} failed")
+        if isinstance(error, UsageError):
+            raise error
+        if isinstance(error, MergeBenchError):
+            message = str(error)
+        else:
+            message = f"{type(error).__name__}: {error}" if error else "its work was cancelled"
+        raise LaunchFailed(f"{member.shown} failed: {message}", host=member.host, rank=rank) from error
+
+    def abort(self, reason: str) -> None:
+        """Make everything that waits on the workers stop."""
+        broadcast(self.client, steps.abort, reason)
+
+    # -- events
+
+    def _on_event(self, event: tuple[float, dict[str, Any]]) -> None:
+        message = event[1]
+        if message["event"] == "out-of-memory":
+            self.watch.report(message["message"])
+            return
+        try:
+            if message["event"] == "iteration":
+                self._collect_iteration(message)
+            elif message["event"] == "verification":
+                self._collect_check(message)
+        except MergeBenchError as error:
+            self._problem = error
+        self._wake.set()
+
+    def _collect_iteration(self, message: dict[str, Any]) -> None:
+        line = self._assembler.add(message)
+        if line is not None:
+            self.collect_iteration(line)
+
+    def collect_iteration(self, line: IterationLine) -> None:
+        """Write an iteration down and show it."""
+        self.writer.write(line)
+        if not line.warmup:
+            rate = self.data_bytes / line.wall_seconds
+            self.progress.iteration(line.index, self.plan.iterations, line.wall_seconds, rate)
+
+    def _collect_check(self, message: dict[str, Any]) -> None:
+        after = None if message["warmup"] else message["index"]
+        checks = self._checks.setdefault(after, {})
+        checks[message["rank"]] = Check.from_json(message["check"])
+        if len(checks) == self.plan.workers:
+            del self._checks[after]
+            self.record_verdict(after, [checks[rank] for rank in range(self.plan.workers)])
+
+    def _until_events_arrived(self, count: int) -> None:
+        verified = self.plan.verify != "every"
+        expected_checks = self.plan.iterations + self.plan.warmup
+        self._wait(lambda: self._assembler.complete >= count and (verified or self._verdicts >= expected_checks))
+
+    def _verify(self, after: int | None) -> None:
+        self.progress.phase("verifying")
+        self.record_verdict(after, self.on_all(steps.verify))
+
+    def record_verdict(self, after: int | None, checks: list[Check]) -> None:
+        """Judge what the workers found and write it down; raises `WrongResult`."""
+        assert self.expected is not None
+        verdict = judge(checks, self.expected.rows, self.expected.checksum)
+        if verdict.ok and self.plan.verify == "full":
+            verdict = judge_full(self.plan, verdict, checks)
+        self.writer.write(verification_line(self.launch, after, verdict, self.expected.how))
+        self._verdicts += 1
+        if not verdict.ok:
+            raise WrongResult(verdict.message or "the merge result is wrong")
+
+
+def _worker_names(dask_scheduler: Any) -> dict[str, tuple[str, str]]:
+    """Host and name of each worker, by address."""
+    return {address: (state.host, str(state.name)) for address, state in dask_scheduler.workers.items()}
+
+
+def _natural(name: Any) -> tuple[int, str]:
+    digits = "".join(c for c in str(name) if c.isdigit())
+    return (int(digits) if digits else 0, str(name))
+
+
+@contextlib.contextmanager
+def _released(futures: list[Future]) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        for future in futures:
+            with contextlib.suppress(Exception):
+                future.release()

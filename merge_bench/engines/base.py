@@ -1,0 +1,85 @@
+"""What every engine offers: the steps of one merge on one worker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, ClassVar, Protocol
+
+import pyarrow as pa
+
+from merge_bench.columns import Bytes, Field, Frame
+
+
+class Side(Enum):
+    """Which of the two frames."""
+
+    LEFT = "left"
+    RIGHT = "right"
+
+
+@dataclass(frozen=True)
+class JoinShape:
+    """What all workers agree on before the first row moves.
+
+    `keys` are names in both sides' fields; other names differ between the sides. `rows`: of both frames over all
+    workers. `threads`: this worker's share of the cores.
+    """
+
+    left: tuple[Field, ...]
+    right: tuple[Field, ...]
+    keys: tuple[str, ...]
+    workers: int
+    rank: int
+    rows: int
+    threads: int = 1
+
+    def fields(self, side: Side) -> tuple[Field, ...]:
+        """The fields of one side."""
+        return self.left if side is Side.LEFT else self.right
+
+
+@dataclass(frozen=True)
+class Outgoing:
+    """What goes to one worker: `header` tells the receiver how to read `data`. Both are contiguous."""
+
+    header: Bytes
+    data: Any
+
+
+class Engine(Protocol):
+    """One worker's dataframe library.
+
+    An iteration calls `begin`, `partition` for both sides, `inbox` for every header that arrives, `join` when all data
+    is there. The result then lies in memory until the next `begin`.
+    """
+
+    name: ClassVar[str]
+
+    def load(self, left: Frame, right: Frame) -> None:
+        """Take this worker's chunks."""
+
+    def header_bytes(self, side: Side) -> int:
+        """Length of every header of a side, the same on all workers."""
+
+    def begin(self) -> None:
+        """Forget the last result and get the buffers ready."""
+
+    def partition(self, side: Side) -> list[Outgoing]:
+        """Split a chunk by the hash of its keys: one entry per worker, in rank order, this worker's own included."""
+
+    def inbox(self, side: Side, source: int, header: Bytes) -> Any:
+        """A buffer of the right size for what `source` sends; its contents are the engine's once `join` is called."""
+
+    def join(self) -> int:
+        """Join what this worker owns; returns the number of result rows."""
+
+    def received_rows(self) -> dict[str, int]:
+        """Rows of ``left`` and ``right`` that this worker had to join, its own included."""
+
+    def results(self) -> Iterator[pa.Table]:
+        """The result, in pieces, as Arrow tables in host memory: for verification."""
+
+    def peak_device_bytes(self) -> int | None:
+        """High-water mark of device memory, or None for host engines."""

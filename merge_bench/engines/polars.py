@@ -1,0 +1,31 @@
+"""Polars: the default engine on CPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import polars as pl
+import pyarrow as pa
+
+from merge_bench.engines.host import HostEngine
+
+
+class PolarsEngine(HostEngine):
+    """Joins one cache-sized bucket after the other with `polars.DataFrame.join`."""
+
+    name = "polars"
+    join_rows = 1 << 17
+
+    def join_tables(self, left: pa.Table, right: pa.Table, keys: Sequence[str]) -> pl.DataFrame:
+        """Inner join of two tables without null or NaN keys."""
+        return _frame(left).join(_frame(right), on=list(keys), how="inner")
+
+    def to_arrow(self, piece: pl.DataFrame) -> pa.Table:
+        """One joined piece as an Arrow table."""
+        return piece.to_arrow()
+
+
+def _frame(table: pa.Table) -> pl.DataFrame:
+    frame = pl.from_arrow(table, rechunk=False)
+    assert isinstance(frame, pl.DataFrame)
+    return frame

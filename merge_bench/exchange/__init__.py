@@ -1,0 +1,1 @@
+"""What carries the frames between workers; one file each."""

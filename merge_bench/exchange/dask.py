@@ -1,0 +1,63 @@
+"""The baseline that every user knows: `dask.dataframe` merges the same chunks on the same workers, disk off.
+
+The only module that knows dask.dataframe. Dask tells neither phases nor transfers of one merge, so those are null in
+the records; wall is the driver's own time from submitting the merge to the last finished partition.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import dask
+import dask.dataframe as dd
+from distributed import Future
+
+from merge_bench import worker as steps
+from merge_bench.observe import memory_line
+from merge_bench.record.schema import IterationLine
+
+if TYPE_CHECKING:
+    from merge_bench.driver import LaunchRun
+
+
+def run_baseline(launch: LaunchRun, config: str, *, plan_index: int, block: int) -> None:
+    """Everything after the workers are there, with Dask's merge in place of the data plane."""
+    launch.prepare()
+    with launch.client.as_current(), dask.config.set({"distributed.p2p.storage.disk": False}):
+        frames = [_frame(launch, side) for side in ("left", "right")]
+        launch.on_all(steps.baseline_loaded)
+        launch.record_launch(config, plan_index, block)
+        plan = launch.plan
+        for index in range(plan.warmup):
+            launch.progress.phase("warming up")
+            _merge(launch, frames, index, warmup=True, last=index == plan.warmup - 1)
+        launch.progress.phase("merging")
+        for index in range(plan.iterations):
+            _merge(launch, frames, index, warmup=False, last=index == plan.iterations - 1)
+    launch.writer.write(memory_line(launch.launch, launch.on_all(steps.finish)))
+    launch.on_all(steps.close)
+
+
+def _frame(launch: LaunchRun, side: str) -> Any:
+    """One dataframe with a partition on each worker, in its memory."""
+    futures = launch.submit(steps.baseline_frame, [(side,) for _ in launch.members])
+    launch.results(futures)
+    return dd.from_delayed(futures, verify_meta=False)
+
+
+def _merge(launch: LaunchRun, frames: list[Any], index: int, *, warmup: bool, last: bool) -> None:
+    plan = launch.plan
+    start = time.perf_counter()
+    merged = frames[0].merge(
+        frames[1], on=list(plan.keys), how="inner", shuffle_method=plan.shuffle, broadcast=False
+    )  # fmt: skip
+    result = launch.client.persist(merged)
+    parts = [future for future in launch.client.futures_of(result) if isinstance(future, Future)]
+    launch.wait_for(parts)
+    wall = time.perf_counter() - start
+    line = IterationLine(launch=launch.launch, index=index, warmup=warmup, wall_seconds=wall)
+    launch.collect_iteration(line)
+    if plan.verify == "every" or (last and plan.verify != "off"):
+        checks = [launch.client.submit(steps.baseline_check, part, pure=False) for part in parts]
+        launch.record_verdict(None if warmup else index, launch.results(checks))

@@ -1,0 +1,1 @@
+"""Who brings a cluster up and takes it down; one file each."""

@@ -1,0 +1,76 @@
+"""Child processes that never outlive the run."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from merge_bench.launch.base import Command, Exited
+
+TAIL_LINES = 15
+
+
+@dataclass
+class _Child:
+    command: Command
+    process: subprocess.Popen[bytes]
+    log: Path
+
+
+class Processes:
+    """Started processes, each in a session of its own so that its own children end with it."""
+
+    def __init__(self) -> None:
+        self._children: list[_Child] = []
+
+    def start(self, command: Command, base: Mapping[str, str], log: Path) -> int:
+        """Start one; output goes to `log`. Returns its process id."""
+        with log.open("ab") as output:
+            process = subprocess.Popen(
+                command.argv,
+                env={**base, **command.environment},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self._children.append(_Child(command, process, log))
+        return process.pid
+
+    def exited(self) -> list[Exited]:
+        """Those that have ended; they stay unreaped until `stop`, so that nobody else can get their numbers."""
+        ended = []
+        for child in self._children:
+            state = os.waitid(os.P_PID, child.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            if state is not None:
+                status = state.si_status if state.si_code == os.CLD_EXITED else -state.si_status
+                ended.append(Exited(child.command.role, child.command.host, child.process.pid, status, child.log))
+        return ended
+
+    def stop(self) -> None:
+        """End all at once, children of theirs included, and return when they are gone.
+
+        Workers hold nothing that a kill could spoil: data is in their memory and results are in the driver's files.
+        """
+        for child in self._children:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(child.process.pid, signal.SIGKILL)
+        for child in self._children:
+            child.process.wait()
+        self._children = []
+
+
+def tail(log: Path, lines: int = TAIL_LINES) -> str:
+    """The last lines of a log; empty if there is none."""
+    try:
+        with log.open("rb") as file:
+            file.seek(0, os.SEEK_END)
+            file.seek(max(0, file.tell() - 16384))
+            return "\n".join(file.read().decode(errors="replace").splitlines()[-lines:])
+    except OSError:
+        return ""

@@ -1,0 +1,130 @@
+"""One merge on one worker: partition, exchange, join, between barriers, with everything timed."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from merge_bench.columns import Bytes
+from merge_bench.engines import Engine, Side
+from merge_bench.engines.base import Outgoing
+from merge_bench.exchange.abort import Abort
+from merge_bench.exchange.ucx import Flight, UcxExchange
+from merge_bench.plan import Plan
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One worker's times of one iteration, seconds on its own monotonic clock, and its bytes.
+
+    `seconds`: own exit from the opening barrier to own finish. `flights`: of the left and the right frame.
+    `union_seconds`: when either was in flight. `arrived`: per source, bytes of both frames and seconds from the first
+    receive posted to the last one completed, summed over the frames.
+    """
+
+    seconds: float
+    partition: float
+    exchange: float
+    join: float
+    flights: dict[str, tuple[int, float]]
+    union_seconds: float
+    arrived: dict[int, tuple[int, float]]
+    received_rows: dict[str, int]
+    result_rows: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data for an event."""
+        return {
+            "seconds": self.seconds,
+            "phases": {"partition": self.partition, "exchange": self.exchange, "join": self.join},
+            "flights": {side: list(flight) for side, flight in self.flights.items()},
+            "union_seconds": self.union_seconds,
+            "arrived": [[source, size, seconds] for source, (size, seconds) in self.arrived.items()],
+            "received_rows": self.received_rows,
+            "result_rows": self.result_rows,
+        }
+
+
+class Merger:
+    """An engine and the data plane, driven through whole merges."""
+
+    def __init__(self, engine: Engine, rank: int, plan: Plan, abort: Abort) -> None:
+        self.engine = engine
+        self.rank = rank
+        self.workers = plan.workers
+        self.exchange = UcxExchange(
+            rank,
+            plan.workers,
+            abort=abort,
+            error_handling=plan.error_handling,
+            message_bytes=plan.message_bytes,
+            timeout=plan.timeout,
+        )
+        self._peers = [peer for peer in range(plan.workers) if peer != rank]
+        self._last: dict[Side, tuple[dict[int, Any], dict[int, Any]]] = {}
+
+    def merge(self) -> Measured:
+        """One iteration. The last result is let go before the opening barrier, the new one stays in memory."""
+        self._last = {}
+        self.engine.begin()
+        self.exchange.barrier()
+        start = time.perf_counter()
+        outgoing = {side: self.engine.partition(side) for side in Side}
+        partitioned = time.perf_counter()
+        self._last = self._meet(outgoing)
+        flights = {side: self.exchange.transfer(*self._last[side]) for side in Side}
+        exchanged = time.perf_counter()
+        rows = self.engine.join()
+        joined = time.perf_counter()
+        measured = _measured(flights, rows, self.engine.received_rows())
+        self.exchange.barrier()
+        return Measured(
+            seconds=joined - start,
+            partition=partitioned - start,
+            exchange=exchanged - partitioned,
+            join=joined - exchanged,
+            **measured,
+        )
+
+    def exchange_only(self) -> Measured:
+        """The last merge's messages again, between the same warmed buffers, with no partition and no join."""
+        self.exchange.barrier()
+        start = time.perf_counter()
+        flights = {side: self.exchange.transfer(*self._last[side]) for side in Side}
+        seconds = time.perf_counter() - start
+        self.exchange.barrier()
+        measured = _measured(flights, 0, {"left": 0, "right": 0})
+        return Measured(seconds=seconds, partition=0.0, exchange=seconds, join=0.0, **measured)
+
+    def _meet(self, outgoing: dict[Side, list[Outgoing]]) -> dict[Side, tuple[dict[int, Any], dict[int, Any]]]:
+        """Exchange headers of both sides in one small message per peer, and make room for what is announced."""
+        sizes = [self.engine.header_bytes(side) for side in Side]
+        sends = {peer: np.concatenate([outgoing[side][peer].header for side in Side]) for peer in self._peers}
+        headers: dict[int, Bytes] = {peer: np.empty(sum(sizes), np.uint8) for peer in self._peers}
+        self.exchange.transfer(sends, headers)
+        buffers = {}
+        for side, start, size in zip(Side, (0, sizes[0]), sizes, strict=True):
+            part = slice(start, start + size)
+            receives = {peer: self.engine.inbox(side, peer, headers[peer][part]) for peer in self._peers}
+            buffers[side] = ({peer: outgoing[side][peer].data for peer in self._peers}, receives)
+        return buffers
+
+
+def _measured(flights: dict[Side, Flight], rows: int, received: dict[str, int]) -> dict[str, Any]:
+    left, right = flights[Side.LEFT], flights[Side.RIGHT]
+    overlap = max(0.0, min(left.last_completion, right.last_completion) - max(left.first_post, right.first_post))
+    arrived: dict[int, tuple[int, float]] = {}
+    for flight in (left, right):
+        for source, (size, seconds) in flight.arrived.items():
+            before = arrived.get(source, (0, 0.0))
+            arrived[source] = (before[0] + size, before[1] + seconds)
+    return {
+        "flights": {side.value: (flight.sent_bytes, flight.seconds) for side, flight in flights.items()},
+        "union_seconds": left.seconds + right.seconds - overlap,
+        "arrived": arrived,
+        "received_rows": received,
+        "result_rows": rows,
+    }

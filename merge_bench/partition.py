@@ -1,0 +1,295 @@
+"""Hash-partitioning of a chunk into parcels, one per destination, and reading parcels back as Arrow.
+
+A parcel is one contiguous run of bytes: for every column its values in bucket order, then its validity (a byte per row)
+if the column can be null; for variable width the lengths (int32) and then all bytes. Rows are split twice at once: over
+the workers, and within a worker's share into buckets small enough that joining one stays in the L2 cache. The header
+says how many rows (and variable bytes) each bucket has, which is all that a receiver needs to find everything.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from merge_bench import kernels
+from merge_bench.columns import Bytes, Column, Field, Frame, storage_dtype
+from merge_bench.hashing import BLOCK, RowHasher
+from merge_bench.memory import ALIGN, Arena
+
+Counts = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where things lie in a parcel, computed from its header alone.
+
+    `header`: shape (1 + variable columns, buckets), int64: rows of each bucket, then bytes of each variable column.
+    """
+
+    fields: tuple[Field, ...]
+    header: Counts
+    starts: tuple[tuple[int, int, int], ...]  # per field: byte offset of values (or lengths), of bytes, of validity
+    size: int
+
+    @staticmethod
+    def of(fields: tuple[Field, ...], header: Counts) -> Layout:
+        """Lay out a parcel of these fields."""
+        rows, at, variable = int(header[0].sum()), 0, 0
+        starts = []
+        for field in fields:
+            values, at = at, _align(at + rows * (field.width or 4))
+            data = at
+            if field.variable:
+                variable += 1
+                at = _align(at + int(header[variable].sum()))
+            valid = at
+            if field.nullable:
+                at = _align(at + rows)
+            starts.append((values, data, valid))
+        return Layout(fields, header, tuple(starts), at)
+
+
+def _align(size: int) -> int:
+    return -(-size // ALIGN) * ALIGN
+
+
+def header_shape(fields: Sequence[Field], buckets: int) -> tuple[int, int]:
+    """Shape of a parcel's header."""
+    return 1 + sum(field.variable for field in fields), buckets
+
+
+@dataclass(frozen=True)
+class Parcel:
+    """A parcel's header and bytes, at the sender or at the receiver."""
+
+    layout: Layout
+    data: Bytes
+
+    @property
+    def rows(self) -> int:
+        """Rows in all buckets together."""
+        return int(self.layout.header[0].sum())
+
+
+class Partitioner:
+    """Splits one side's chunk into a parcel per worker; keeps its row-to-bucket map between iterations.
+
+    Parameters
+    ----------
+    fields
+        The chunk's fields, the same on every worker.
+    keys
+        Names of the key columns; rows with a null or NaN among them match nothing and are left behind.
+    workers, buckets
+        Destinations, and buckets per destination.
+    threads
+        Threads of this worker; rows are split evenly among them.
+    """
+
+    def __init__(
+        self, fields: tuple[Field, ...], keys: Sequence[str], *, workers: int, buckets: int, threads: int = 1
+    ) -> None:
+        self.fields = fields
+        self.keys = tuple(keys)
+        self.workers = workers
+        self.buckets = buckets
+        self.threads = threads
+        self._ids: npt.NDArray[Any] = np.empty(0, np.uint16 if workers * buckets < 2**16 else np.uint32)
+
+    def split(self, frame: Frame, arena: Arena, pool: ThreadPoolExecutor | None = None) -> list[Parcel]:
+        """One parcel per worker, in rank order, with bytes taken from `arena`."""
+        if self._ids.size < frame.rows:
+            self._ids = np.empty(frame.rows, self._ids.dtype)
+            self._ids[::2048] = 0
+        spans = _spans(frame.rows, self.threads)
+        total = self.workers * self.buckets
+        run = map if pool is None else pool.map
+        counts = np.stack(list(run(partial(self._assign, frame), spans)))[:, :total]
+        totals = counts.sum(axis=0).reshape(self.workers, self.buckets)
+        variable = [
+            np.stack(list(run(partial(self._measure, column, total), spans)))
+            for field, column in zip(frame.fields, frame.columns, strict=True)
+            if field.variable
+        ]
+        headers = np.stack([totals, *(v.sum(axis=0).reshape(totals.shape) for v in variable)], axis=1)
+        parcels = []
+        layouts = [Layout.of(self.fields, headers[worker]) for worker in range(self.workers)]
+        whole = arena.take(sum(layout.size for layout in layouts))
+        bases, at = [], 0
+        for layout in layouts:
+            bases.append(at)
+            parcels.append(Parcel(layout, whole[at : at + layout.size]))
+            at += layout.size
+        fill = _Fill(self, frame, whole, layouts, bases, counts, variable)
+        list(run(fill, range(len(spans)), spans))
+        return parcels
+
+    def _assign(self, frame: Frame, span: tuple[int, int]) -> Counts:
+        keys = [frame.column(name) for name in self.keys]
+        hasher, total = RowHasher(), self.workers * self.buckets
+        counts = np.zeros(total + 1, np.int64)
+        for start in range(span[0], span[1], BLOCK):
+            hashes, missing = hasher.block(keys, start, min(BLOCK, span[1] - start))
+            kernels.assign_buckets(hashes, missing, total, start, self._ids, counts)
+        return counts
+
+    def _measure(self, column: Column, total: int, span: tuple[int, int]) -> Counts:
+        sums = np.zeros(total, np.int64)
+        kernels.count_bytes(column.offsets, self._ids, span[0], span[1], sums)
+        return sums
+
+
+class _Fill:
+    """The scatter pass over one span of rows: every thread knows where its rows of every bucket begin."""
+
+    def __init__(
+        self,
+        partitioner: Partitioner,
+        frame: Frame,
+        whole: Bytes,
+        layouts: list[Layout],
+        bases: list[int],
+        counts: Counts,
+        variable: list[Counts],
+    ) -> None:
+        self.partitioner, self.frame, self.whole = partitioner, frame, whole
+        self.layouts, self.bases = layouts, bases
+        self.row_starts = self._starts(counts)
+        self.byte_starts = [self._starts(v) for v in variable]
+
+    def _starts(self, counts: Counts) -> Counts:
+        """(spans, buckets): position within the destination where a span's part of each bucket begins."""
+        totals = counts.sum(axis=0).reshape(len(self.layouts), -1)
+        before = np.cumsum(totals, axis=1) - totals
+        starts: Counts = before.reshape(1, -1) + np.cumsum(counts, axis=0) - counts
+        return starts
+
+    def __call__(self, thread: int, span: tuple[int, int]) -> None:
+        ids, buckets = self.partitioner._ids, self.partitioner.buckets
+        first, last = span
+        rows, variable, skip = self.row_starts[thread], 0, False
+        for index, (field, column) in enumerate(zip(self.frame.fields, self.frame.columns, strict=True)):
+            if skip:
+                skip = False
+                continue
+
+            def at(part: int, index: int = index) -> Counts:
+                """First byte of a part of this column, for every bucket."""
+                return np.repeat(
+                    [base + layout.starts[index][part] for base, layout in zip(self.bases, self.layouts, strict=True)],
+                    buckets,
+                )
+
+            if field.variable:
+                lengths, data = at(0) // 4 + rows, at(1) + self.byte_starts[variable][thread]
+                out = self.whole.view(np.int32)
+                kernels.scatter_lengths(column.offsets, ids, first, last, lengths, out)
+                kernels.scatter_bytes(column.values, column.offsets, ids, first, last, data, self.whole)
+                variable += 1
+            elif field.width == 16:
+                kernels.scatter_wide(column.values, ids, first, last, at(0) // 16 + rows, self.whole.view(np.uint64))
+            elif self._paired(index):
+                gaps = (at(0, index + 1) - at(0)) // 8
+                other = self.frame.columns[index + 1].values
+                out = self.whole.view(np.uint64)
+                kernels.scatter_pair(column.values, other, ids, first, last, at(0) // 8 + rows, out, gaps)
+                skip = True
+            else:
+                out = self.whole.view(storage_dtype(field.width))
+                kernels.scatter(column.values, ids, first, last, at(0) // field.width + rows, out)
+            if field.nullable:
+                kernels.scatter(column.valid, ids, first, last, at(2) + rows, self.whole)
+
+    def _paired(self, index: int) -> bool:
+        pair = self.frame.fields[index : index + 2]
+        return len(pair) == 2 and all(field.width == 8 and not field.nullable for field in pair)
+
+
+def _spans(rows: int, threads: int) -> list[tuple[int, int]]:
+    threads = max(1, min(threads, rows // BLOCK))
+    edges = [rows * k // threads for k in range(threads + 1)]
+    return list(itertools.pairwise(edges))
+
+
+class BucketReader:
+    """Reads bucket after bucket out of the parcels that a worker holds of one side, as Arrow tables without copies."""
+
+    def __init__(self, fields: tuple[Field, ...], parcels: Sequence[Parcel]) -> None:
+        self.schema = pa.schema([pa.field(field.name, field.type) for field in fields])
+        self.fields = fields
+        self.parcels = [parcel for parcel in parcels if parcel.rows]
+        self._rows = [_edges(parcel.layout.header[0]) for parcel in self.parcels]
+        self._bytes = [[_edges(row) for row in parcel.layout.header[1:]] for parcel in self.parcels]
+
+    def table(self, first: int, last: int) -> pa.Table:
+        """The rows of buckets first…last-1, a chunk per parcel."""
+        columns: list[list[pa.Array]] = [[] for _ in self.fields]
+        for parcel, rows, sizes in zip(self.parcels, self._rows, self._bytes, strict=True):
+            start, stop = rows[first], rows[last]
+            if start == stop:
+                continue
+            variable = 0
+            for index, field in enumerate(self.fields):
+                span = None
+                if field.variable:
+                    span = (sizes[variable][first], sizes[variable][last])
+                    variable += 1
+                columns[index].append(_array(field, parcel, index, start, stop, span))
+        arrays = [pa.chunked_array(chunks, field.type) for chunks, field in zip(columns, self.fields, strict=True)]
+        return pa.Table.from_arrays(arrays, schema=self.schema)
+
+    def bucket_rows(self) -> Counts:
+        """Rows in each bucket, over all parcels."""
+        if not self.parcels:
+            return np.zeros(0, np.int64)
+        total: Counts = np.sum([parcel.layout.header[0] for parcel in self.parcels], axis=0)
+        return total
+
+
+def _edges(sizes: Counts) -> list[int]:
+    return [0, *np.cumsum(sizes).tolist()]
+
+
+def _array(field: Field, parcel: Parcel, index: int, start: int, stop: int, span: tuple[int, int] | None) -> pa.Array:
+    values_at, bytes_at, valid_at = parcel.layout.starts[index]
+    rows, data = stop - start, parcel.data
+    validity = None
+    if field.nullable:
+        valid = data[valid_at + start : valid_at + stop]
+        if not valid.all():
+            validity = pa.py_buffer(np.packbits(valid, bitorder="little"))
+    if span is not None:
+        lengths = data[values_at + 4 * start : values_at + 4 * stop].view(np.int32)
+        offsets = np.zeros(rows + 1, np.int64)
+        np.cumsum(lengths, out=offsets[1:])
+        body = pa.py_buffer(data[bytes_at + span[0] : bytes_at + span[1]])
+        return pa.Array.from_buffers(field.type, rows, [validity, pa.py_buffer(offsets), body])
+    values = data[values_at + field.width * start : values_at + field.width * stop]
+    if pa.types.is_boolean(field.type):
+        values = np.packbits(values, bitorder="little")
+    return pa.Array.from_buffers(field.type, rows, [validity, pa.py_buffer(values)])
+
+
+def bucket_groups(left: BucketReader, right: BucketReader, buckets: int, rows: int) -> Iterator[tuple[int, int]]:
+    """Runs of buckets whose left and right rows together come near `rows`, in order, each bucket once."""
+    sizes = np.zeros(buckets, np.int64)
+    for reader in (left, right):
+        counts = reader.bucket_rows()
+        if counts.size:
+            sizes += counts
+    first, total = 0, 0
+    for bucket in range(buckets):
+        if bucket > first and total + sizes[bucket] > rows:
+            yield first, bucket
+            first, total = bucket, 0
+        total += int(sizes[bucket])
+    if first < buckets:
+        yield first, buckets

@@ -1,0 +1,263 @@
+"""A whole `run`: campaign folder, launches, failures, signals, report, exit status."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import merge_bench
+from merge_bench import setup
+from merge_bench.config.reader import ConfigFile, read_config
+from merge_bench.config.resolve import resolve
+from merge_bench.errors import MergeBenchError, RunFailed, UsageError
+from merge_bench.launch.base import Launcher
+from merge_bench.record.schema import CampaignLine, Config, EndLine, FailureLine, LaunchEndLine, RunKey, WarningLine
+from merge_bench.record.writer import CampaignWriter
+from merge_bench.report.live import Progress
+from merge_bench.setup import Prepared
+
+CHECKOUT = Path(__file__).resolve().parent.parent
+
+
+class Interrupted(RunFailed):
+    """Ctrl-C, SIGTERM, or a lost terminal."""
+
+    code = "interrupted"
+
+
+def load(config_name: str | None, cli_values: Mapping[str, object]) -> tuple[Prepared, ConfigFile | None]:
+    """Read the config, resolve the options and make the plan; raises `UsageError` for whatever is wrong."""
+    config = None
+    if config_name is not None:
+        from merge_bench.config.reader import find_config
+
+        config = read_config(find_config(config_name, CHECKOUT / "configs"), os.environ)
+    options = resolve(cli_values, config, os.environ)
+    return setup.prepare(options, config), config
+
+
+def dry_run(prepared: Prepared) -> str:
+    """The exact commands that a launch would start, one a line, under the host's name."""
+    lines = []
+    for command in setup.make_launcher(prepared.settings).commands(prepared.plan, prepared.settings):
+        lines.append(f"# {command.role} on {command.host}")
+        lines.append(command.shown())
+    return "\n".join(lines) if lines else "# nothing is started: the cluster already runs"
+
+
+def run(prepared: Prepared, config: ConfigFile | None, progress: Progress) -> tuple[Path, int]:
+    """Make every launch of the plan; returns the campaign's folder and the exit status.
+
+    What is measured is on the disk as soon as it is measured. Whatever happens, every process that was started is gone
+    when this returns.
+    """
+    plan, settings = prepared.plan, prepared.settings
+    name = config.name if config is not None else "default"
+    with CampaignWriter.create(settings.results, name) as writer:
+        variables = settings.environment
+        writer.write(
+            CampaignLine(
+                campaign_id=writer.campaign_id,
+                argv=sys.argv,
+                version=merge_bench.__version__,
+                git=_git_state(),
+                configs=[Config(name=name, path=str(config.path) if config else None, variables=dict(variables))],
+                seed=plan.seed,
+                plans=[plan.to_json()],
+                runs=[RunKey(config=name, plan=0)],
+            )
+        )
+        for code, message, remedy in prepared.warnings:
+            writer.write(WarningLine(code=code, message=message, remedy=remedy))
+        status = 0
+        with _signals_raise(), _quiet_libraries(writer.logs):
+            for launch in range(plan.launches):
+                status = max(status, _launch(prepared, name, writer, progress, launch))
+                if status and status != RunFailed.exit_status:
+                    break
+                if _was_interrupted():
+                    break
+        with contextlib.suppress(RunFailed):
+            writer.write(EndLine(status=status))
+        return writer.folder, status
+
+
+def _launch(prepared: Prepared, config: str, writer: CampaignWriter, progress: Progress, launch: int) -> int:
+    from merge_bench.driver import LaunchRun, connect
+    from merge_bench.watch import LaunchFailed
+
+    plan, settings = prepared.plan, prepared.settings
+    launcher = setup.make_launcher(settings)
+    started, status = time.monotonic(), 0
+    client = None
+    conversation: LaunchRun | None = None
+    try:
+        progress.phase("launching")
+        access = launcher.start(plan, settings, writer.logs, f"launch-{launch:03d}-")
+        client = connect(access, launcher, settings)
+        conversation = LaunchRun(
+            client, launcher, plan, settings, writer, progress, launch=launch, started=started
+        )  # fmt: skip
+        conversation.gather_workers()
+        conversation.run(config, plan_index=0, block=launch)
+    except Exception as problem:
+        error = problem if isinstance(problem, MergeBenchError) else _explain(problem, launcher, conversation, writer)
+        status = error.exit_status
+        host = rank = log = None
+        if isinstance(error, LaunchFailed):
+            host, rank, log = error.host, error.rank, error.log_tail
+        failure = FailureLine(
+            launch=launch, config=config, plan=0, code=error.code, message=str(error), host=host, rank=rank,
+            log_tail=log,
+        )  # fmt: skip
+        with contextlib.suppress(RunFailed):
+            writer.write(failure)
+    finally:
+        with _signals_ignored():
+            progress.phase("taking the cluster down")
+            _take_down(launcher, client, conversation, well=status == 0)
+            with contextlib.suppress(RunFailed):
+                writer.write(LaunchEndLine(launch=launch, status=status, seconds=time.monotonic() - started))
+    return status
+
+
+def _explain(problem: Exception, launcher: Launcher, conversation: Any, writer: CampaignWriter) -> MergeBenchError:
+    """A sentence for an error that Dask raised, which as a rule is the echo of a process that ended."""
+    from merge_bench.watch import LaunchFailed
+
+    (writer.logs / "error.log").write_text("".join(traceback.format_exception(problem)))
+    deadline = time.monotonic() + 1.0
+    while time.monotonic() < deadline:
+        try:
+            if conversation is not None:
+                conversation.watch.check()
+        except LaunchFailed as reason:
+            return reason
+        for ended in launcher.exited():
+            return LaunchFailed(f"{ended.role} on {ended.host} ended during the run", host=ended.host)
+        time.sleep(0.05)
+    return LaunchFailed(f"{type(problem).__name__}: {problem} (logs/error.log has the details)", code="internal-error")
+
+
+def _take_down(launcher: Launcher, client: Any, conversation: Any, *, well: bool) -> None:
+    """End the conversation and the processes; after a failure the processes first: nothing waits for an answer."""
+    if conversation is not None:
+        conversation.watch.stop()
+        if not well and not launcher.owns_processes:
+            conversation.abort("the run is ending")
+    if well and client is not None:
+        client.close(timeout=1.0)
+    launcher.stop()
+    if not well and client is not None:
+        with contextlib.suppress(Exception):
+            client.close(timeout=1.0)
+
+
+_interrupts: list[int] = []
+
+
+def _was_interrupted() -> bool:
+    return bool(_interrupts)
+
+
+@contextlib.contextmanager
+def _signals_raise() -> Iterator[None]:
+    """Turn Ctrl-C, SIGTERM and a lost terminal into `Interrupted` in the main thread, once."""
+    _interrupts.clear()
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        _interrupts.append(number)
+        if len(_interrupts) == 1:
+            raise Interrupted(f"interrupted by {signal.Signals(number).name}")
+
+    before = {}
+    try:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            before[number] = signal.signal(number, on_signal)
+    except ValueError:  # not the main thread: whoever runs us there deals with signals
+        pass
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def _signals_ignored() -> Iterator[None]:
+    """While processes are being ended, a second Ctrl-C must not leave some of them behind."""
+    before = {}
+    with contextlib.suppress(ValueError):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            before[number] = signal.signal(number, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def _quiet_libraries(logs: Path) -> Iterator[None]:
+    """Send the client library's own log lines to a file: the terminal is for sentences."""
+    handler = logging.FileHandler(logs / "client.log")
+    import distributed  # noqa: F401  (it sets its loggers up when it is first imported)
+
+    named = [name for name in logging.root.manager.loggerDict if name.split(".")[0] == "distributed"]
+    loggers = [logging.getLogger(name) for name in ("distributed", "tornado", "asyncio", *named)]
+    before = [(logger.propagate, list(logger.handlers)) for logger in loggers]
+    for logger in loggers:
+        logger.propagate = False
+        logger.handlers = [handler]
+    try:
+        yield
+    finally:
+        for logger, (propagate, handlers) in zip(loggers, before, strict=True):
+            logger.propagate, logger.handlers = propagate, handlers
+        handler.close()
+
+
+def _git_state() -> dict[str, Any] | None:
+    try:
+        commit = subprocess.run(
+            ["git", "-C", str(CHECKOUT), "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5, check=True
+        ).stdout.strip()
+        dirty = subprocess.run(
+            ["git", "-C", str(CHECKOUT), "status", "--porcelain", "--untracked-files=no"],
+            capture_output=True, text=True, timeout=5, check=True,
+        ).stdout.strip()  # fmt: skip
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return {"commit": commit, "dirty": bool(dirty), "host": socket.gethostname()}
+
+
+def refuse_unmatched(facts: list[dict[str, Any]], environment: Mapping[str, str]) -> None:
+    """Refuse a running cluster whose workers do not have the config's environment: UCX reads it once per process.
+
+    Raises
+    ------
+    UsageError
+        Naming the first variable that differs.
+    """
+    for rank, fact in enumerate(facts):
+        for name, value in environment.items():
+            if not name.startswith(("UCX", "RAPIDS")):
+                continue
+            found = fact["environment"].get(name)
+            if found != value:
+                has = f"has {name}={found}" if found is not None else f"has no {name}"
+                raise UsageError(
+                    f"the config sets {name}={value}, but the running cluster's rank {rank} on {fact['host']} {has};"
+                    " UCX reads its settings once per process, so start the cluster under this config"
+                )

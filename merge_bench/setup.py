@@ -1,0 +1,181 @@
+"""From resolved options to a plan, its cluster settings and its launcher; every refusal happens here."""
+
+from __future__ import annotations
+
+import importlib.util
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from merge_bench import gpu
+from merge_bench.config.names import translate_config
+from merge_bench.config.reader import ConfigFile
+from merge_bench.config.resolve import Resolved
+from merge_bench.errors import UsageError
+from merge_bench.launch.base import ClusterSettings, Launcher
+from merge_bench.launch.existing import ExistingCluster, count_workers
+from merge_bench.launch.local import LocalLauncher
+from merge_bench.memory import available_bytes, usable_cores
+from merge_bench.plan import Plan, check_fits
+from merge_bench.workload.synthetic import KEY, SyntheticSpec
+from merge_bench.workload.tables import TableSpec
+
+MESSAGE_BYTES = 32 << 20
+DASK_ENGINES = ("pandas", "cudf")
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What a run needs to begin."""
+
+    plan: Plan
+    settings: ClusterSettings
+    warnings: tuple[tuple[str, str, str | None], ...] = ()  # code, message, remedy
+
+
+def make_launcher(settings: ClusterSettings) -> Launcher:
+    """The launcher that these settings ask for."""
+    if settings.scheduler_address or settings.scheduler_file:
+        return ExistingCluster()
+    return LocalLauncher()
+
+
+def prepare(options: Resolved, config: ConfigFile | None) -> Prepared:
+    """Check the options against each other and against this machine, and make the plan.
+
+    Raises
+    ------
+    UsageError
+        One sentence naming the option that is wrong.
+    """
+    values = options.values
+    existing = bool(values["scheduler_address"] or values["scheduler_file"])
+    launches = int(_number(values["launches"]))
+    if existing and launches > 1:
+        raise UsageError("--launches above 1 needs a cluster of its own: a running one has read UCX's settings already")
+    environment = {}
+    if config is not None:
+        environment = {name: variable.value for name, variable in translate_config(config).environment.items()}
+    engine, exchange = _engine(values), str(values["exchange"])
+    gpus = gpu.gpu_count() if engine == "cudf" else 0
+    workers = _workers(values, gpus, existing=existing)
+    protocol = "tcp" if values["protocol"] == "auto" else str(values["protocol"])
+    workload = _workload(values, workers, engine)
+    synthetic = isinstance(workload, SyntheticSpec)
+    plan = Plan(
+        workload=workload,
+        workers=workers,
+        iterations=int(_number(values["iterations"])),
+        warmup=int(_number(values["warmup"])),
+        launches=launches,
+        engine=engine,
+        exchange=exchange,
+        protocol=protocol,
+        verify=str(values["verify"]),
+        timeout=float(_number(values["timeout"])),
+        seed=int(_number(values["seed"])),
+        rows_per_chunk=int(_number(values["chunk"])) if synthetic else None,
+        error_handling=values["error_handling"] == "peer",
+        message_bytes=MESSAGE_BYTES if values["message_size"] is None else int(_number(values["message_size"])),
+        link_rounds=int(_number(values["link_rounds"])),
+        shuffle=str(values["shuffle"]),
+        threads=max(1, usable_cores() // workers),
+    )
+    settings = ClusterSettings(
+        environment=environment,
+        results=Path(str(values["results"])),
+        gpus=gpus,
+        workers_per_gpu=int(_number(values["workers_per_gpu"])),
+        rmm_pool_bytes=None if values["rmm_pool_size"] is None else int(_number(values["rmm_pool_size"])),
+        interface=str(values["interface"]) if values["interface"] else None,
+        scheduler_address=str(values["scheduler_address"]) if values["scheduler_address"] else None,
+        scheduler_file=str(values["scheduler_file"]) if values["scheduler_file"] else None,
+        start_timeout=float(_number(values["start_timeout"])),
+        sources=options.sources,
+    )
+    if not existing:
+        check_fits(plan, available_bytes(), workers, socket.gethostname())
+    warnings = []
+    if isinstance(workload, TableSpec):
+        warnings = [(w.code, w.message, w.remedy) for w in workload.warnings]
+    return Prepared(plan, settings, tuple(warnings))
+
+
+def _cudf_installed() -> bool:
+    return importlib.util.find_spec("pylibcudf") is not None
+
+
+def _number(value: object) -> int | float:
+    assert isinstance(value, int | float)
+    return value
+
+
+def _engine(values: dict[str, Any]) -> str:
+    engine, exchange = values["engine"], values["exchange"]
+    if engine == "auto":
+        if gpu.gpu_count() and _cudf_installed():
+            return "cudf"
+        return "pandas" if exchange == "dask" else "polars"
+    if exchange == "dask" and engine not in DASK_ENGINES:
+        raise UsageError(f"--exchange dask has no engine {engine}: Dask merges with {' or '.join(DASK_ENGINES)}")
+    if engine == "cudf" and not gpu.gpu_count():
+        raise UsageError("--engine cudf needs an NVIDIA GPU, and none is visible here")
+    if engine == "cudf" and not _cudf_installed():
+        raise UsageError("--engine cudf needs the package cudf: set up the cu12 or cu13 stack")
+    return str(engine)
+
+
+def _workers(values: dict[str, Any], gpus: int, *, existing: bool) -> int:
+    if values["workers"] is not None:
+        return int(values["workers"])
+    if existing:
+        return count_workers(values["scheduler_address"], values["scheduler_file"])
+    return gpus * int(values["workers_per_gpu"]) if gpus else min(2, usable_cores())
+
+
+def _workload(values: dict[str, Any], workers: int, engine: str) -> SyntheticSpec | TableSpec:
+    keys = values["on"] or values["left_on"]
+    if values["workload"] == "synthetic":
+        if keys and tuple(keys) != (KEY,):
+            raise UsageError(f"the synthetic tables have one key column, {KEY!r}; --on names {', '.join(keys)}")
+        zipf = float(values["skew"])
+        return SyntheticSpec(
+            rows=int(values["chunk"]) * workers,
+            fraction=float(values["frac_match"]),
+            seed=int(values["seed"]),
+            payload_columns=int(values["payload_columns"]),
+            zipf=zipf,
+        )
+    from merge_bench.workload.tables import plan_tables
+
+    left, right = values["left"], values["right"]
+    left_on, right_on = values["left_on"] or keys, values["right_on"] or keys
+    if values["workload"] == "tpch":
+        from merge_bench.workload import tpch
+
+        left, right = (str(path) for path in tpch.ensure_tables(float(values["scale"])))
+        left_on, right_on = ("o_orderkey",), ("l_orderkey",)
+    spec = plan_tables(left, right, left_on, right_on, workers, engine)
+    check_result_fits(spec)
+    return spec
+
+
+def check_result_fits(spec: TableSpec) -> None:
+    """Refuse a merge of real tables whose result cannot fit: its size comes from a counting pass.
+
+    Raises
+    ------
+    UsageError
+        With the number of rows and bytes that the result would have.
+    """
+    from merge_bench import reference
+    from merge_bench.units import format_bytes, format_count
+
+    rows = reference.count_rows(spec)
+    size, available = reference.output_bytes(spec, rows), available_bytes()
+    if size > available:
+        raise UsageError(
+            f"the merge would have {format_count(rows)} rows, about {format_bytes(size)}, and {format_bytes(available)}"
+            f" is available on {socket.gethostname()}; keys that repeat on both sides multiply"
+        )

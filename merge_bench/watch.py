@@ -1,0 +1,147 @@
+"""Watch over life and death: who died, who went silent, and how long that is allowed to last."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from distributed import Client
+
+from merge_bench import worker as steps
+from merge_bench.errors import RunFailed
+from merge_bench.launch.base import Launcher
+from merge_bench.launch.processes import tail
+
+POLL_SECONDS = 0.5
+# A worker that went silent must be found early enough that the run can still end within the timeout.
+SILENT_FRACTION = 0.7
+
+
+class LaunchFailed(RunFailed):
+    """A run failed, with what is known of where."""
+
+    def __init__(
+        self, message: str, *, host: str | None = None, rank: int | None = None, log_tail: str | None = None,
+        code: str = "run-failed",
+    ) -> None:  # fmt: skip
+        super().__init__(message)
+        self.host, self.rank, self.log_tail, self.code = host, rank, log_tail, code
+
+
+@dataclass(frozen=True)
+class Member:
+    """One worker as the driver knows it."""
+
+    rank: int
+    address: str
+    name: str
+    host: str
+    pid: int
+
+    @property
+    def shown(self) -> str:
+        """How messages name it."""
+        process = f", process {self.pid}" if self.pid else ""
+        return f"rank {self.rank} (worker {self.name}{process} on {self.host})"
+
+
+def _silences(dask_scheduler: Any) -> dict[str, float]:
+    """Seconds since each worker's last heartbeat, on the scheduler's own clock."""
+    now = time.time()
+    return {address: now - state.last_seen for address, state in dask_scheduler.workers.items()}
+
+
+def broadcast(client: Client, step: Callable[..., Any], *arguments: Any) -> None:
+    """Have every worker run a coroutine on its event loop, and wait for none: one of them may never answer."""
+
+    async def send() -> None:
+        with contextlib.suppress(Exception):
+            await client._run(step, *arguments, wait=False, on_error="ignore")
+
+    client.loop.add_callback(send)
+
+
+class Watch:
+    """Asks the scheduler, every half second, when it last heard of each worker; looks at our processes too.
+
+    `check` raises `LaunchFailed` for the first thing that is wrong. It also tells the workers that the driver lives.
+    """
+
+    def __init__(self, client: Client, launcher: Launcher, timeout: float) -> None:
+        self._client, self._launcher = client, launcher
+        self._limit = timeout * SILENT_FRACTION
+        self._members: Mapping[str, Member] = {}
+        self._silences: dict[str, float] = {}
+        self._answered = time.monotonic()
+        self._stop = threading.Event()
+        self._fatal: str | None = None
+        self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
+
+    def start(self, members: list[Member]) -> None:
+        """Begin to watch these workers."""
+        self._members = {member.address: member for member in members}
+        self._answered = time.monotonic()
+        if not self._thread.is_alive():
+            self._thread.start()
+
+    def stop(self) -> None:
+        """Stop watching."""
+        self._stop.set()
+
+    def report(self, message: str) -> None:
+        """Something that a worker said of itself before it ended, to be told instead of its death."""
+        self._fatal = message
+
+    def check(self) -> None:
+        """Raise `LaunchFailed` if a worker or the scheduler died or went silent."""
+        by_name = {member.name: member for member in self._members.values()}
+        for ended in self._launcher.exited():
+            member = by_name.get(ended.role)
+            how = f"was killed by signal {-ended.status}" if ended.status < 0 else f"ended with status {ended.status}"
+            who = member.shown if member else f"{ended.role} (process {ended.pid} on {ended.host})"
+            reason = f" ({self._fatal})" if self._fatal else ""
+            raise LaunchFailed(
+                f"{who} {how} during the run{reason}", host=ended.host, rank=member.rank if member else None,
+                log_tail=tail(ended.log), code="worker-died" if member else "process-died",
+            )  # fmt: skip
+        silences = dict(self._silences)
+        if silences:
+            for address, member in self._members.items():
+                if address not in silences:
+                    reason = f" ({self._fatal})" if self._fatal else ""
+                    raise LaunchFailed(
+                        f"{member.shown} left the cluster{reason}", host=member.host, rank=member.rank,
+                        code="worker-died",
+                    )  # fmt: skip
+                if silences[address] > self._limit:
+                    raise LaunchFailed(
+                        f"{member.shown} gave no sign of life for {silences[address]:.0f} s",
+                        host=member.host, rank=member.rank, code="worker-silent",
+                    )  # fmt: skip
+        if time.monotonic() - self._answered > self._limit:
+            raise LaunchFailed(f"the scheduler gave no answer for {self._limit:.0f} s", code="scheduler-silent")
+
+    def _run(self) -> None:
+        beat = 0
+        while not self._stop.wait(POLL_SECONDS):
+            try:
+                self._silences = self._client.run_on_scheduler(_silences)
+                self._answered = time.monotonic()
+                beat += 1
+                if beat % 4 == 0:
+                    broadcast(self._client, steps.heartbeat)
+            except Exception:  # the connection is gone; `check` tells after the limit, or sooner from the processes
+                continue
+
+
+def wait_until(done: Callable[[], bool], wake: threading.Event, watch: Watch) -> None:
+    """Return when `done`; look at the watch while waiting."""
+    while not done():
+        wake.wait(0.1)
+        wake.clear()
+        if not done():
+            watch.check()

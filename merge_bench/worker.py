@@ -1,0 +1,302 @@
+"""What runs inside a Dask worker: the one plugin, and the steps that the driver submits to it.
+
+The driver submits each step to all workers at once and in the same order; a step runs on the worker's task thread and
+may wait for the other workers over the data plane. Meanwhile the worker's event loop answers: heartbeats and aborts.
+Every measured iteration is sent as an event as soon as it is done, so that nothing measured is lost.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+from distributed import Worker, get_worker
+from distributed.diagnostics.plugin import WorkerPlugin
+
+from merge_bench import facts
+from merge_bench.columns import Field, Frame
+from merge_bench.engines import JoinShape, make_engine
+from merge_bench.errors import RunFailed
+from merge_bench.exchange.abort import Abort
+from merge_bench.memory import PeakMeter, available_bytes, usable_cores
+from merge_bench.merge import Measured, Merger
+from merge_bench.plan import Plan
+from merge_bench.verify import Check, ResultCheck
+from merge_bench.workload import synthetic
+from merge_bench.workload.synthetic import SyntheticSpec
+
+PLUGIN = "merge_bench"
+RESERVE_FRACTION = 0.03  # of the machine's memory: below this a run ends before the kernel ends it
+GUARD_SECONDS = 0.1
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What a worker says after it has its chunk."""
+
+    rank: int
+    input_bytes: int
+    rows: int
+    fields: tuple[tuple[Field, ...], tuple[Field, ...]]
+    expected: synthetic.Expectation | None
+
+
+@dataclass
+class _State:
+    """What a worker holds during one launch."""
+
+    rank: int
+    plan: Plan
+    topic: str
+    meter: PeakMeter
+    frames: tuple[Frame, Frame] | None
+    input_bytes: int
+    merger: Merger | None = None
+    check: ResultCheck | None = None
+    guard: threading.Event = field(default_factory=threading.Event)
+
+
+class MergeWorker(WorkerPlugin):  # type: ignore[misc]
+    """Holds this worker's end of the merge between the driver's steps."""
+
+    name = PLUGIN
+    idempotent = True
+
+    def setup(self, worker: Worker) -> None:
+        """Called by Dask when the plugin arrives."""
+        self.worker = worker
+        self.abort = Abort()
+        self.state: _State | None = None
+
+    def teardown(self, worker: Worker) -> None:
+        """Called by Dask when the worker closes: whatever waits, stops."""
+        self.abort.set("the worker is closing")
+        if self.state is not None:
+            self.state.guard.set()
+
+    @property
+    def merger(self) -> Merger:
+        """The connected merger."""
+        if self.state is None or self.state.merger is None:
+            raise RunFailed("the merge was not set up on this worker")
+        return self.state.merger
+
+    def send(self, kind: str, **fields: Any) -> None:
+        """Tell the driver, without waiting for it."""
+        if self.state is not None:
+            message = {"event": kind, "rank": self.state.rank, **fields}
+            self.worker.loop.add_callback(self.worker.log_event, self.state.topic, message)
+
+
+def _plugin() -> MergeWorker:
+    plugin: MergeWorker = get_worker().plugins[PLUGIN]
+    return plugin
+
+
+def describe(modules: Sequence[str]) -> dict[str, Any]:
+    """Load the engine's and the data plane's libraries, and tell what this worker runs on."""
+    import importlib
+
+    for name in modules:
+        importlib.import_module(name)
+    return {
+        **facts.identity(),
+        "environment": facts.environment(),
+        "versions": facts.versions(),
+        "ucx": facts.ucx_library(),
+        "hardware": facts.hardware(),
+    }
+
+
+def prepare(plan: Plan, rank: int, topic: str) -> Prepared:
+    """Generate or read this worker's chunks."""
+    plugin = _plugin()
+    plugin.abort.clear()
+    if plugin.state is not None:
+        plugin.state.guard.set()
+    meter = PeakMeter()
+    expected = None
+    if isinstance(plan.workload, SyntheticSpec):
+        left, right, expected = synthetic.generate(plan.workload, rank, plan.workers)
+    else:
+        from merge_bench.workload.tables import load_chunk
+
+        left, right = load_chunk(plan.workload, rank)
+    input_bytes = left.nbytes + right.nbytes
+    plugin.state = _State(rank, plan, topic, meter, (left, right), input_bytes)
+    threading.Thread(target=_guard, args=(plugin, plugin.state), name="memory-guard", daemon=True).start()
+    return Prepared(rank, input_bytes, left.rows + right.rows, (left.fields, right.fields), expected)
+
+
+def open_data_plane(rows: int) -> bytes:
+    """Set up the engine and UCX; `rows`: of both frames over all workers. Gives the UCX address."""
+    plugin = _plugin()
+    state = plugin.state
+    if state is None or state.frames is None:
+        raise RunFailed("the merge was not set up on this worker")
+    plan = state.plan
+    left, right = state.frames
+    shape = JoinShape(
+        left.fields, right.fields, plan.keys, workers=plan.workers, rank=state.rank, rows=rows, threads=plan.threads
+    )
+    engine = make_engine(plan.engine, shape)
+    engine.load(left, right)
+    state.frames = None
+    state.merger = Merger(engine, state.rank, plan, plugin.abort)
+    state.check = ResultCheck(plan.workload, full=plan.verify == "full")
+    return state.merger.exchange.address
+
+
+def connect(addresses: Sequence[bytes]) -> dict[str, Any]:
+    """Connect to all other workers; gives UCX's effective settings and the barrier's round trip in seconds."""
+    merger = _plugin().merger
+    merger.exchange.connect(addresses)
+    return {"ucx_config": merger.exchange.effective_config, "round_trip": merger.exchange.round_trip()}
+
+
+def iterate(first: int, count: int, *, warmup: bool, verify: bool) -> None:
+    """Merge `count` times; each iteration's measurement goes out as an event of its own.
+
+    With `verify` the result of each is checked too, outside the timed interval.
+    """
+    plugin = _plugin()
+    gc.collect()
+    gc.disable()
+    try:
+        for index in range(first, first + count):
+            measured = plugin.merger.merge()
+            plugin.send("iteration", index=index, warmup=warmup, measured=measured.to_json())
+            if verify:
+                check = _verify(plugin)
+                plugin.send("verification", index=index, warmup=warmup, check=check.to_json())
+    finally:
+        gc.enable()
+
+
+def verify() -> Check:
+    """Check this worker's rows of the last result."""
+    return _verify(_plugin())
+
+
+def _verify(plugin: MergeWorker) -> Check:
+    state, merger = plugin.state, plugin.merger
+    assert state is not None
+    assert state.check is not None
+    state.meter.pause()
+    try:
+        return state.check.run(merger.engine.results(), plugin.abort)
+    finally:
+        state.meter.restart()
+
+
+def baseline_frame(side: str) -> Any:
+    """This worker's chunk of ``left`` or ``right`` as a dataframe of Dask's engine, rows with null keys left out.
+
+    pandas and cuDF match null with null; SQL, and every engine here, does not.
+    """
+    state = _plugin().state
+    if state is None or state.frames is None:
+        raise RunFailed("the merge was not set up on this worker")
+    table = state.frames[side == "right"].to_arrow()
+    if state.plan.engine == "cudf":
+        import cudf
+
+        frame = cudf.DataFrame.from_arrow(table)
+    else:
+        from merge_bench.engines.pandas import to_pandas
+
+        frame = to_pandas(table)
+    whole = frame[list(state.plan.keys)].notna().all(axis=1)
+    return frame if bool(whole.all()) else frame[whole]
+
+
+def baseline_loaded() -> None:
+    """Both chunks are dataframes now: let go of the originals."""
+    state = _plugin().state
+    if state is not None:
+        state.frames = None
+
+
+def baseline_check(frame: Any) -> Check:
+    """Check one partition of Dask's result."""
+    plugin = _plugin()
+    state = plugin.state
+    assert state is not None
+    state.meter.pause()
+    try:
+        table = frame.to_arrow() if state.plan.engine == "cudf" else pa.Table.from_pandas(frame, preserve_index=False)
+        return ResultCheck(state.plan.workload, full=state.plan.verify == "full").run([table], plugin.abort)
+    finally:
+        state.meter.restart()
+
+
+def measure_link(rounds: int) -> list[Measured]:
+    """Repeat the last iteration's exchange alone `rounds` times."""
+    merger = _plugin().merger
+    return [merger.exchange_only() for _ in range(rounds)]
+
+
+def finish() -> dict[str, Any]:
+    """Lanes and peak memory."""
+    plugin = _plugin()
+    state = plugin.state
+    assert state is not None
+    merger = state.merger
+    return {
+        "lanes": merger.exchange.lanes() if merger else {},
+        "peak_bytes": state.meter.peak,
+        "peak_above_imports_bytes": max(state.meter.peak - state.meter.at_start, 0),
+        "device_peak_bytes": merger.engine.peak_device_bytes() if merger else None,
+        "input_bytes": state.input_bytes,
+    }
+
+
+def close() -> None:
+    """Let go of data and endpoints, for clusters that go on living."""
+    plugin = _plugin()
+    if plugin.state is not None:
+        plugin.state.guard.set()
+        if plugin.state.merger is not None:
+            plugin.state.merger.exchange.close()
+        plugin.state = None
+    gc.collect()
+
+
+async def heartbeat(dask_worker: Worker) -> None:
+    """The driver is there. Runs on the event loop."""
+    plugin = dask_worker.plugins.get(PLUGIN)
+    if plugin is not None:
+        plugin.abort.heartbeat()
+
+
+async def abort(reason: str, dask_worker: Worker) -> None:
+    """Make whatever waits on this worker stop. Runs on the event loop."""
+    plugin = dask_worker.plugins.get(PLUGIN)
+    if plugin is not None:
+        plugin.abort.set(reason)
+
+
+def threads_each(workers_here: int) -> int:
+    """A worker's share of the cores of its host."""
+    return max(1, usable_cores() // workers_here)
+
+
+def _guard(plugin: MergeWorker, state: _State) -> None:
+    """End this process before the kernel ends it, or another one, for want of memory."""
+    reserve = max(int(RESERVE_FRACTION * facts.hardware()["memory_bytes"]), 256 << 20)
+    while not state.guard.wait(GUARD_SECONDS):
+        left = available_bytes()
+        if left >= reserve:
+            continue
+        message = f"only {left >> 20} MiB of memory were left on {facts.identity()['host']}"
+        plugin.abort.set(message)
+        plugin.send("out-of-memory", message=message)
+        time.sleep(1.0)
+        if available_bytes() < reserve:
+            os._exit(1)

@@ -1,0 +1,1 @@
+"""What is merged; one file each."""

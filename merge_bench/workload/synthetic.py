@@ -1,0 +1,200 @@
+"""The synthetic workload of the 2022 program, in which every row can be checked by itself.
+
+Of N rows a side, the left keys are 0…N-1 in pseudo-random order; left row i has the key σ(i). Right row j has the key
+σ'(j) where that is below M = round(fraction × N), else N + σ'(j), which matches nothing; σ and σ' are bijections of
+[0, N) made from the seed. So exactly M right rows match, their partners spread evenly over all left chunks. The first
+payload of a row is its number (i or j), the others are functions of it. Row numbers run over the whole frame: the table
+depends on N, the fraction, the skew and the seed, and not on how many workers share it.
+
+With a skew `zipf:S` the M matching right rows take their key from a Zipf law of exponent S over the left keys, by
+inverting its continuous form at a pseudo-random point that depends on j.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from merge_bench.columns import Column, Field, Frame
+from merge_bench.kernels import _inline, _jit, mix64
+
+KEY = "key"
+ROUNDS = 4
+
+
+@dataclass(frozen=True)
+class SyntheticSpec:
+    """The whole synthetic table.
+
+    `rows`: of each frame. `fraction`: of right rows that match. `zipf`: exponent of the skew, 0 for none.
+    """
+
+    rows: int
+    fraction: float
+    seed: int
+    payload_columns: int = 1
+    zipf: float = 0.0
+
+    @property
+    def matches(self) -> int:
+        """Rows of the merge's result."""
+        return round(self.fraction * self.rows)
+
+    def fields(self, side: str) -> tuple[Field, ...]:
+        """Key and payload columns of ``left`` or ``right``: all int64."""
+        names = [KEY] + [f"{side}_payload_{k}" for k in range(self.payload_columns)]
+        return tuple(Field(name, pa.int64(), 8) for name in names)
+
+    @property
+    def bytes_per_row(self) -> int:
+        """Bytes of a row of either frame."""
+        return 8 * (1 + self.payload_columns)
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """What a worker knows of the right result from its own right rows alone: to be summed over the workers."""
+
+    rows: int
+    checksum: int
+
+
+def generate(spec: SyntheticSpec, rank: int, workers: int) -> tuple[Frame, Frame, Expectation]:
+    """This worker's chunks, and its part of the expected count and checksum.
+
+    Chunk `rank` holds rows [N·rank ÷ W, N·(rank + 1) ÷ W) of both frames.
+    """
+    first, last = spec.rows * rank // workers, spec.rows * (rank + 1) // workers
+    size = last - first
+    sides = []
+    expected = np.zeros(2, np.uint64)
+    for side in ("left", "right"):
+        columns = [np.empty(size, np.int64) for _ in range(1 + spec.payload_columns)]
+        if side == "left":
+            _left_keys(first, columns[0], spec.rows, _root(spec.rows), spec.seed)
+        else:
+            law = _law(spec)
+            _right_keys(first, columns[0], spec.rows, _root(spec.rows), spec.matches, spec.seed, law, expected)
+        for number, payload in enumerate(columns[1:]):
+            _payload(first, payload, number)
+        fields = spec.fields(side)
+        sides.append(Frame(fields, tuple(Column(c.view(np.uint64)) for c in columns), size))
+    return sides[0], sides[1], Expectation(int(expected[0]), int(expected[1]))
+
+
+def check(spec: SyntheticSpec, table: pa.Table) -> tuple[int, int, int]:
+    """Check result rows one by one.
+
+    Returns
+    -------
+    rows, checksum, bad rows
+        The checksum is over the right rows' numbers, modulo 2**64, in any order. A row is bad if its key is not the one
+        that its left and right row numbers have, or a payload is not the one of its row.
+    """
+    arrays = {name: _int64(table, name) for name in table.column_names}
+    out = np.zeros(3, np.uint64)
+    left, right = arrays["left_payload_0"], arrays["right_payload_0"]
+    root, law = _root(spec.rows), _law(spec)
+    _check_rows(arrays[KEY], left, right, spec.rows, root, spec.matches, spec.seed, law, out)
+    bad = int(out[2])
+    for number in range(1, spec.payload_columns):
+        bad += int(_check_payload(left, arrays[f"left_payload_{number}"], number))
+        bad += int(_check_payload(right, arrays[f"right_payload_{number}"], number))
+    return int(out[0]), int(out[1]), bad
+
+
+def _int64(table: pa.Table, name: str) -> Any:
+    column = table.column(name)
+    return (column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()).to_numpy(zero_copy_only=False)
+
+
+def _root(rows: int) -> int:
+    return math.isqrt(max(rows - 1, 0)) + 1
+
+
+def _law(spec: SyntheticSpec) -> Any:
+    """Exponent s and (N+1)^(1-s), for inverting the Zipf law over ranks 1…N; s = 0 stands for no skew."""
+    s = spec.zipf
+    return np.array([s, (spec.rows + 1.0) ** (1.0 - s) if s not in (0.0, 1.0) else math.log(spec.rows + 1.0)])
+
+
+@_inline
+def _permute(x: Any, rows: Any, root: Any, key: Any) -> Any:
+    """A bijection of [0, rows): a Feistel network over root × root ≥ rows, walked until it lands inside.
+
+    Black and Rogaway, "Ciphers with Arbitrary Finite Domains" (CT-RSA 2002).
+    """
+    while True:
+        left = x // root
+        right = x - left * root
+        for turn in range(ROUNDS):
+            mixed = mix64(right ^ key ^ (np.uint64(turn + 1) << np.uint64(56)))
+            turned = left + (((mixed >> np.uint64(32)) * root) >> np.uint64(32))
+            left, right = right, turned - root if turned >= root else turned
+        x = left * root + right
+        if x < rows:
+            return x
+
+
+@_inline
+def _right_key(j: Any, rows: Any, root: Any, matches: Any, key: Any, law: Any) -> Any:
+    place = _permute(j, rows, root, key + np.uint64(1))
+    if place >= matches:
+        return rows + place
+    if law[0] == 0.0:
+        return place
+    u = np.float64(mix64(j ^ key ^ np.uint64(0x5EED)) >> np.uint64(11)) * (1.0 / 9007199254740992.0)
+    rank = (1.0 + u * (law[1] - 1.0)) ** (1.0 / (1.0 - law[0])) if law[0] != 1.0 else np.exp(u * law[1])
+    return min(np.uint64(rank) - np.uint64(1), rows - np.uint64(1))
+
+
+@_jit
+def _left_keys(first: int, out: Any, rows: int, root: int, seed: int) -> None:
+    n, r, key = np.uint64(rows), np.uint64(root), mix64(np.uint64(seed) + np.uint64(17))
+    for k in range(out.size):
+        out[k] = _permute(np.uint64(first + k), n, r, key)
+
+
+@_jit
+def _right_keys(first: int, out: Any, rows: int, root: int, matches: int, seed: int, law: Any, expected: Any) -> None:
+    n, r, m, key = np.uint64(rows), np.uint64(root), np.uint64(matches), mix64(np.uint64(seed) + np.uint64(17))
+    for k in range(out.size):
+        j = np.uint64(first + k)
+        value = _right_key(j, n, r, m, key, law)
+        out[k] = value
+        if value < n:
+            expected[0] += np.uint64(1)
+            expected[1] += mix64(j + np.uint64(1))
+
+
+@_jit
+def _payload(first: int, out: Any, number: int) -> None:
+    for k in range(out.size):
+        row = np.uint64(first + k)
+        out[k] = row if number == 0 else mix64(row ^ (np.uint64(number) << np.uint64(48)))
+
+
+@_jit
+def _check_payload(numbers: Any, payload: Any, number: int) -> Any:
+    bad = 0
+    for k in range(numbers.size):
+        if np.uint64(payload[k]) != mix64(np.uint64(numbers[k]) ^ (np.uint64(number) << np.uint64(48))):
+            bad += 1
+    return bad
+
+
+@_jit
+def _check_rows(
+    keys: Any, left: Any, right: Any, rows: int, root: int, matches: int, seed: int, law: Any, out: Any
+) -> None:
+    n, r, m, key = np.uint64(rows), np.uint64(root), np.uint64(matches), mix64(np.uint64(seed) + np.uint64(17))
+    for k in range(keys.size):
+        i, j, value = np.uint64(left[k]), np.uint64(right[k]), np.uint64(keys[k])
+        out[0] += np.uint64(1)
+        out[1] += mix64(j + np.uint64(1))
+        if i >= n or j >= n or value != _permute(i, n, r, key) or value != _right_key(j, n, r, m, key, law):
+            out[2] += np.uint64(1)
