@@ -95,6 +95,11 @@ class Frame:
             columns.append(column)
         return Frame(tuple(fields), tuple(columns), self.rows)
 
+    def to_arrow(self) -> pa.Table:
+        """The same rows as an Arrow table over the same memory; only booleans and validity are packed into bits."""
+        arrays = [_unflatten(field, column, self.rows) for field, column in zip(self.fields, self.columns, strict=True)]
+        return pa.Table.from_arrays(arrays, schema=pa.schema([(field.name, field.type) for field in self.fields]))
+
     @staticmethod
     def from_arrow(table: pa.Table) -> Frame:
         """Flatten an Arrow table (one copy). Its types must be canonical: see `canonical_type`."""
@@ -182,6 +187,17 @@ def _flatten(field: Field, array: pa.Array) -> Column:
     per_row = field.width // dtype.itemsize
     values = np.frombuffer(buffers[0], dtype, rows * per_row, start * field.width)
     return Column(values.reshape(rows, 2) if per_row == 2 else values, None, valid)
+
+
+def _unflatten(field: Field, column: Column, rows: int) -> pa.Array:
+    validity = None
+    if column.valid is not None and not column.valid.all():
+        validity = pa.py_buffer(np.packbits(column.valid, bitorder="little"))
+    values = np.packbits(column.values, bitorder="little") if pa.types.is_boolean(field.type) else column.values
+    buffers = [validity, pa.py_buffer(np.ascontiguousarray(values))]
+    if column.offsets is not None:
+        buffers.insert(1, pa.py_buffer(column.offsets))
+    return pa.Array.from_buffers(field.type, rows, buffers)
 
 
 def _bits(buffer: pa.Buffer, start: int, rows: int) -> Bytes:

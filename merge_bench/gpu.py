@@ -1,0 +1,109 @@
+"""What NVIDIA's management library says of this machine's GPUs; the only module that knows it.
+
+Asking makes no CUDA context and takes no device memory. Where there is no driver, no library or no GPU, there is
+nothing to tell, and nothing is raised.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+
+def gpu_count() -> int:
+    """How many GPUs a process started here would see: those of the machine, or those in `CUDA_VISIBLE_DEVICES`."""
+    with _nvml() as nvml:
+        count = _ask(nvml.nvmlDeviceGetCount) or 0 if nvml else 0
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is None or count == 0:
+        return count
+    seen = 0
+    for entry in visible.split(","):
+        # CUDA stops at the first entry that names no device; a name may be a UUID.
+        name = entry.strip()
+        if not name or (name.lstrip("-").isdigit() and not 0 <= int(name) < count):
+            break
+        seen += 1
+    return seen
+
+
+def gpu_facts() -> list[dict[str, Any]]:
+    """The machine's GPUs in the order of their PCI bus, `CUDA_VISIBLE_DEVICES` notwithstanding; [] if there are none.
+
+    Each has `index`, `name`, `memory_bytes`, `driver_version`, `compute_capability` (like ``9.0``), `pci_bus_id`,
+    `nvlink` (links that are up, by the bus id of what is at their other end: a GPU or a switch) and `processes`
+    (`pid` and `memory_bytes` of the other processes that compute on it now). A fact that the driver does not tell
+    is None.
+    """
+    with _nvml() as nvml:
+        if not nvml:
+            return []
+        driver = _text(_ask(nvml.nvmlSystemGetDriverVersion))
+        found = []
+        for index in range(_ask(nvml.nvmlDeviceGetCount) or 0):
+            handle = _ask(nvml.nvmlDeviceGetHandleByIndex, index)
+            if handle is not None:
+                found.append({"index": index, "driver_version": driver, **_device(nvml, handle)})
+        return found
+
+
+def _device(nvml: Any, handle: Any) -> dict[str, Any]:
+    memory = _ask(nvml.nvmlDeviceGetMemoryInfo, handle)
+    capability = _ask(nvml.nvmlDeviceGetCudaComputeCapability, handle)
+    pci = _ask(nvml.nvmlDeviceGetPciInfo, handle)
+    processes = _ask(nvml.nvmlDeviceGetComputeRunningProcesses, handle) or []
+    return {
+        "name": _text(_ask(nvml.nvmlDeviceGetName, handle)),
+        "memory_bytes": None if memory is None else int(memory.total),
+        "compute_capability": None if capability is None else f"{capability[0]}.{capability[1]}",
+        "pci_bus_id": None if pci is None else _text(pci.busId),
+        "nvlink": _links(nvml, handle),
+        "processes": [
+            {"pid": int(process.pid), "memory_bytes": process.usedGpuMemory}
+            for process in processes
+            if process.pid != os.getpid()
+        ],
+    }
+
+
+def _links(nvml: Any, handle: Any) -> dict[str, int]:
+    ends: Counter[str] = Counter()
+    for link in range(nvml.NVML_NVLINK_MAX_LINKS):
+        state = _ask(nvml.nvmlDeviceGetNvLinkState, handle, link)
+        if state is None:  # no more links, or none at all
+            break
+        remote = _ask(nvml.nvmlDeviceGetNvLinkRemotePciInfo, handle, link) if state else None
+        if remote is not None:
+            ends[_text(remote.busId) or ""] += 1
+    return dict(ends)
+
+
+@contextmanager
+def _nvml() -> Iterator[Any]:
+    """The library, ready to be asked, or None."""
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+    except Exception:  # not installed, no driver, or a driver that does not answer
+        yield None
+        return
+    try:
+        yield pynvml
+    finally:
+        _ask(pynvml.nvmlShutdown)
+
+
+def _ask(question: Callable[..., Any], *about: Any) -> Any:
+    """The answer, or None if the driver has none."""
+    try:
+        return question(*about)
+    except Exception:  # NVMLError has a subclass for every status, and old drivers lack some functions
+        return None
+
+
+def _text(value: Any) -> str | None:
+    return value.decode() if isinstance(value, bytes) else value
