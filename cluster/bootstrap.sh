@@ -1,0 +1,233 @@
+# shellcheck shell=bash
+# Everything that turns a fresh clone into a working .venv. Sourced by run-cluster.sh and run-tests.sh; it only
+# defines functions, so a test can call each of them alone.
+#
+# Messages go to standard error: standard output belongs to the merge (`--json` prints one document there).
+
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
+VENV=$ROOT/.venv
+VENV_LOCK=$ROOT/.venv.lock # held while .venv changes; its presence also says that this script made .venv
+VENV_STAMP=$VENV/.merge-bench-stack # written last, so a .venv without it is unfinished
+INFINIBAND=/sys/class/infiniband
+
+say() { printf 'merge_bench: %s\n' "$*" >&2; }
+die() { # die STATUS MESSAGE
+    say "${@:2}"
+    exit "$1"
+}
+
+# --- Python -----------------------------------------------------------------------------------------------------
+
+# Prints a Python that can make a virtual environment. $PYTHON decides alone where it is set. A candidate is run
+# before it counts: version managers leave commands on PATH that only print an error.
+find_python() {
+    local python found='' candidates=(python3 python3.13 python3.12 python3.11 python3.14)
+    if [ -n "${PYTHON:-}" ]; then candidates=("$PYTHON"); fi
+    for python in "${candidates[@]}"; do
+        "$python" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15))' 2>/dev/null || continue
+        # Debian and Ubuntu ship Python without ensurepip; `python -m venv` then leaves a .venv without pip.
+        if "$python" -c 'import ensurepip, venv' 2>/dev/null; then
+            type -P "$python"
+            return
+        fi
+        found=${found:-$(type -P "$python")}
+    done
+    if [ -n "$found" ]; then
+        die 3 "$found cannot make virtual environments; install its venv module" \
+            "(Debian and Ubuntu: apt-get install python3-venv) or name another Python with PYTHON=/path/to/python3."
+    fi
+    if [ -n "${PYTHON:-}" ]; then die 3 "PYTHON=$PYTHON is not a Python from 3.11 to 3.14."; fi
+    die 3 "No Python from 3.11 to 3.14 is on PATH; install one (Debian 12 and later: apt-get install python3" \
+        "python3-venv) or name it with PYTHON=/path/to/python3."
+}
+
+# --- which stack ------------------------------------------------------------------------------------------------
+
+# Prints the stack that this machine can run. CUDA 13 needs driver 580 and compute capability 7.5 on every GPU.
+detect_stack() {
+    local gpus driver capability stack=cu13
+    type -P nvidia-smi >/dev/null || { echo cpu; return; }
+    if ! gpus=$(timeout 30 nvidia-smi --query-gpu=driver_version,compute_cap --format=csv,noheader 2>&1) \
+        || ! [[ $gpus =~ ^[0-9]+\.[0-9.]+,\ *[0-9]+\.[0-9]+ ]]; then
+        say "nvidia-smi is here but lists no usable GPU (${gpus%%$'\n'*}); taking the cpu stack."
+        echo cpu
+        return
+    fi
+    while IFS=', ' read -r driver capability; do
+        [[ $driver =~ ^[0-9]+\. && $capability =~ ^[0-9]+\.[0-9]+$ ]] || stack=cu12
+        # 9.0 -> 90, so that versions compare as whole numbers.
+        if [ "$stack" = cu13 ] && { [ "${driver%%.*}" -lt 580 ] || [ "${capability/./}" -lt 75 ]; }; then
+            stack=cu12
+        fi
+    done <<<"$gpus"
+    echo "$stack"
+}
+
+# choose_stack ASKED: the stack to run with. Asked for by name, it wins and .venv is rebuilt for it. Otherwise a
+# .venv that exists stays: it may have been set up for compute nodes from a login node that has no GPU.
+choose_stack() {
+    local asked=$1 have='' detected
+    if [ -f "$VENV_STAMP" ]; then have=$(sed -n 's/^stack=//p' "$VENV_STAMP"); fi
+    if [ "$asked" != auto ]; then
+        if [ -n "$have" ] && [ "$have" != "$asked" ]; then
+            say ".venv holds the $have stack; rebuilding it for $asked."
+        fi
+        echo "$asked"
+        return
+    fi
+    detected=$(detect_stack)
+    if [ -n "$have" ] && [ "$have" != "$detected" ]; then
+        say ".venv holds the $have stack though this machine suits $detected; using $have" \
+            "(./run-cluster.sh --setup-only --stack $detected changes that)."
+        echo "$have"
+        return
+    fi
+    echo "$detected"
+}
+
+# --- the virtual environment ------------------------------------------------------------------------------------
+
+lock_file() { printf '%s\n' "$ROOT/cluster/locks/$1/requirements.lock"; }
+checksum() { sha256sum <"$1" | cut -d' ' -f1; }
+
+# What the stamp must say for .venv to be usable as it is. The Python is asked, not remembered, so one that was
+# removed or upgraded to another minor version counts as stale, as does a repository that was moved.
+wanted_stamp() { # wanted_stamp STACK
+    local version
+    version=$("$VENV/bin/python" -I -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null) || return 1
+    printf 'stack=%s\nlock=%s\npython=%s\nroot=%s\n' "$1" "$(checksum "$(lock_file "$1")")" "$version" "$ROOT"
+}
+
+venv_is_current() { # venv_is_current STACK
+    local want
+    [ -f "$VENV_STAMP" ] && want=$(wanted_stamp "$1") && [ "$want" = "$(cat "$VENV_STAMP")" ]
+}
+
+# The project's metadata (version, entry points) is installed apart, so a change of it costs seconds, not minutes.
+project_is_current() { [ "$(cat "$VENV/.merge-bench-project" 2>/dev/null)" = "$(checksum "$ROOT/pyproject.toml")" ]; }
+dev_is_current() { [ "$(cat "$VENV/.merge-bench-dev" 2>/dev/null)" = "$(checksum "$(lock_file dev)")" ]; }
+
+# pip_install OPTIONS: pip without the user's own packages or PYTHONPATH in its way. What it prints goes to a log,
+# with a count on a terminal; it is shown when pip fails.
+pip_install() {
+    local log=$VENV/.merge-bench-setup.log line n=0
+    if ! "$VENV/bin/python" -I -m pip install --no-user --no-deps --disable-pip-version-check --progress-bar off \
+        "$@" 2>&1 | tee -a "$log" | while IFS= read -r line; do
+        [[ $line == Collecting* && -t 2 ]] || continue
+        n=$((n + 1))
+        printf '\r  %d packages' "$n" >&2
+    done; then
+        tail -n 12 "$log" >&2
+        die 3 "Installing packages failed (above; all of it in $log). A machine without a network can use a .venv" \
+            "made by ./run-cluster.sh --setup-only --stack cpu|cu12|cu13 elsewhere on a shared file system."
+    fi
+    if [ -t 2 ]; then printf '\r\033[K' >&2; fi
+}
+
+build_venv() { # build_venv STACK
+    local stack=$1 lock python output
+    lock=$(lock_file "$stack")
+    python=$(find_python)
+    say "Setting up .venv with the $stack stack ($(grep -c '==' "$lock") packages); a few minutes, the first time only."
+    rm -f "$VENV_STAMP" # first, so that an interrupted removal is seen as unfinished
+    rm -rf "$VENV"
+    output=$("$python" -m venv "$VENV" 2>&1) || die 3 "$python could not make $VENV: ${output##*$'\n'}"
+    pip_install --require-hashes --only-binary :all: -r "$lock"
+    install_project
+    wanted_stamp "$stack" >"$VENV_STAMP"
+}
+
+install_project() {
+    # The build backend comes from the lock: build isolation would fetch it without a hash.
+    pip_install --no-build-isolation -e "$ROOT"
+    checksum "$ROOT/pyproject.toml" >"$VENV/.merge-bench-project"
+}
+
+# ensure_venv STACK [dev]: leaves a .venv with the stack, this project and, where asked, what tests need. Touches
+# neither network nor disk where that is so already.
+ensure_venv() {
+    local stack=$1 dev=${2:-}
+    [ -f "$(lock_file "$stack")" ] || die 2 "There is no stack named '$stack'; choose cpu, cu12 or cu13."
+    complete() { venv_is_current "$stack" && project_is_current && { [ -z "$dev" ] || dev_is_current; }; }
+    if complete; then return; fi
+    if [ -e "$VENV" ] && [ ! -e "$VENV_LOCK" ]; then
+        die 3 "$VENV was not made by this script, so it is left alone; remove it or move it away, and start again."
+    fi
+    [ -w "$ROOT" ] || die 3 ".venv has to be set up, and $ROOT cannot be written; set it up as its owner."
+    (
+        # pip catches Ctrl-C and ends like any failure; without this it would be reported as one.
+        trap 'say "Interrupted; the next start sets .venv up anew."; exit 130' INT
+        if type -P flock >/dev/null && ! flock -n 9; then
+            say "Another start is setting up .venv; waiting for it."
+            flock 9
+        fi
+        if ! venv_is_current "$stack"; then build_venv "$stack"; fi
+        if ! project_is_current; then install_project; fi
+        if [ -n "$dev" ] && ! dev_is_current; then
+            say "Adding what tests need to .venv."
+            pip_install --require-hashes --only-binary :all: -r "$(lock_file dev)"
+            checksum "$(lock_file dev)" >"$VENV/.merge-bench-dev"
+        fi
+    ) 9>"$VENV_LOCK"
+}
+
+# --- whose UCX --------------------------------------------------------------------------------------------------
+
+# probe_ucx wheel|system: loads UCXX as a worker would and prints "VERSION yes|no PATH": which libucp it got, and
+# whether that one has a working InfiniBand module.
+probe_ucx() {
+    local prefer=false
+    if [ "$1" = system ]; then prefer=true; fi
+    RAPIDS_LIBUCX_PREFER_SYSTEM_LIBRARY=$prefer "$VENV/bin/python" -I "$ROOT/cluster/ucx_probe.py"
+}
+
+# choose_ucx ASKED: exports MERGE_BENCH_UCX=wheel|system and the variable that makes the libucx package obey. The
+# wheel's UCX is built without InfiniBand, and a system UCX without its unversioned libucp.so is silently passed
+# over by the package, so nothing is believed here that was not loaded.
+choose_ucx() {
+    local asked=$1 chosen=wheel path version infiniband='' remedy
+    remedy="Put the UCX of your site (HPC-X, MOFED, or the packages libucx-dev / ucx-devel with their InfiniBand part,"
+    remedy+=" UCX 1.19 or later) on LD_LIBRARY_PATH and start with --ucx system"
+    case $asked in
+    auto)
+        # Who set the package's own variable meant it.
+        [ "${RAPIDS_LIBUCX_PREFER_SYSTEM_LIBRARY:-false}" = false ] || asked=system
+        ;;
+    wheel | system) ;;
+    *) die 2 "--ucx is auto, wheel or system, not '$asked'." ;;
+    esac
+    if [ "$asked" = system ]; then
+        read -r version infiniband path < <(probe_ucx system) || true
+        if [ -z "${path:-}" ] || [[ $path == "$VENV"/* ]]; then
+            die 2 "--ucx system: no system libucp.so loads here that UCXX can use. $remedy."
+        fi
+        chosen=system
+        say "Using the system's UCX ${version:-}, $path."
+    elif [ "$asked" = auto ] && has_infiniband; then
+        read -r version infiniband path < <(probe_ucx system) || true
+        if [ "$infiniband" = yes ] && [[ $path != "$VENV"/* ]]; then
+            chosen=system
+            say "This machine has InfiniBand: using the system's UCX $version, $path."
+        else
+            infiniband=no
+        fi
+    elif has_infiniband; then
+        read -r version infiniband path < <(probe_ucx wheel) || true
+    fi
+    if [ "$infiniband" != yes ] && has_infiniband; then
+        say "WARNING: this machine has InfiniBand ($(list_infiniband)), but the UCX chosen ($chosen) has no module for" \
+            "it, so everything will go over TCP. $remedy."
+    fi
+    export MERGE_BENCH_UCX=$chosen
+    unset RAPIDS_LIBUCX_PREFER_SYSTEM_LIBRARY
+    if [ "$chosen" = system ]; then export RAPIDS_LIBUCX_PREFER_SYSTEM_LIBRARY=true; fi
+}
+
+has_infiniband() { [ -n "$(list_infiniband)" ]; }
+list_infiniband() {
+    local device names=()
+    for device in "$INFINIBAND"/*; do
+        if [ -e "$device" ]; then names+=("${device##*/}"); fi
+    done
+    echo "${names[*]}"
+}

@@ -1,0 +1,99 @@
+#!/usr/bin/env bash
+# The front door: sets up .venv where needed, then launches a cluster, merges, reports and takes everything down.
+# `./run-cluster.sh --help` explains. Launching and teardown are done in Python; this script only finds it.
+set -euo pipefail
+here=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd)
+# shellcheck source=cluster/bootstrap.sh
+source "$here/cluster/bootstrap.sh"
+
+usage() {
+    cat <<'TEXT'
+Usage: ./run-cluster.sh [CONFIG] [OPTION]...
+
+Launches a Dask cluster under CONFIG, merges two distributed dataframes over UCX, proves the result, reports, and
+takes the cluster down. CONFIG is a file, or a bare name from configs/ (default: default.cfg). The first start sets
+up .venv from a lock file with hashes; later starts use it as it is, without the network.
+
+Options of this script (in any place after CONFIG):
+  --setup-only              set up .venv and end, for a login node whose compute nodes have no network
+  --stack cpu|cu12|cu13     the packages .venv holds; by default what this machine's GPUs and driver can run,
+                            or what .venv holds already
+  --ucx auto|wheel|system   whose UCX is loaded: the package's, which has no InfiniBand, or the system's; auto takes
+                            the system's where there is InfiniBand and it can be used (default: $MERGE_BENCH_UCX or auto)
+  --help                    this text, and the options of the merge
+
+Environment: PYTHON names the Python to set .venv up with; MERGE_BENCH_RESULTS the folder results go to (default:
+results/ beside this script).
+
+All other options go to the merge: `python -m merge_bench run`.
+TEXT
+}
+
+# find_config NAME: prints the path; what the user sees from where they stand comes before configs/.
+find_config() {
+    local path known=()
+    for path in "$1" "$ROOT/configs/$1" "$ROOT/configs/$1.cfg"; do
+        if [ -e "$path" ] && [ ! -d "$path" ]; then
+            printf '%s\n' "$path"
+            return
+        fi
+    done
+    for path in "$ROOT"/configs/*.cfg; do
+        if [ -e "$path" ]; then known+=("${path##*/}"); fi
+    done
+    die 2 "There is no config '$1', neither here nor in configs/; configs/ has: ${known[*]:-none}."
+}
+
+config='' stack=auto ucx=${MERGE_BENCH_UCX:-auto} setup_only='' help='' names_config='' run_options=()
+if [ $# -gt 0 ] && [[ $1 != -* ]]; then
+    config=$1
+    shift
+fi
+while [ $# -gt 0 ]; do
+    case $1 in
+    --setup-only) setup_only=yes ;;
+    --stack | --ucx)
+        [ $# -gt 1 ] || die 2 "$1 needs a value (--help explains)."
+        if [ "$1" = --stack ]; then stack=$2; else ucx=$2; fi
+        shift
+        ;;
+    --stack=*) stack=${1#*=} ;;
+    --ucx=*) ucx=${1#*=} ;;
+    -h | --help) help=yes ;;
+    --config | --config=* | --configs | --configs=*)
+        names_config=yes
+        run_options+=("$1")
+        ;;
+    *) run_options+=("$1") ;;
+    esac
+    shift
+done
+
+if [ -n "$help" ]; then
+    usage
+    if [ -f "$VENV_STAMP" ]; then
+        echo
+        exec "$VENV/bin/python" -P -m merge_bench run --help
+    fi
+    exit 0
+fi
+
+# Mistakes first: nobody should wait for an installation to learn of a misspelt name.
+case $stack in auto | cpu | cu12 | cu13) ;; *) die 2 "--stack is cpu, cu12 or cu13, not '$stack'." ;; esac
+case $ucx in auto | wheel | system) ;; *) die 2 "--ucx is auto, wheel or system, not '$ucx'." ;; esac
+if [ -n "$config" ] || { [ -z "$names_config" ] && [ -z "$setup_only" ]; }; then
+    config=$(find_config "${config:-default.cfg}")
+fi
+
+stack=$(choose_stack "$stack")
+ensure_venv "$stack"
+choose_ucx "$ucx"
+if [ -n "$setup_only" ]; then
+    say "Ready: .venv holds the $stack stack."
+    exit 0
+fi
+
+# The user's folder is for finding their files; results have one place unless they say otherwise.
+export MERGE_BENCH_RESULTS=${MERGE_BENCH_RESULTS:-$ROOT/results}
+# -P: a file in the user's folder must not pass for one of Python's modules.
+exec "$VENV/bin/python" -P -m merge_bench run ${config:+--config "$config"} ${run_options[@]+"${run_options[@]}"}

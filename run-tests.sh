@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+# Sets up what the tests need and runs them all: linters, types, then pytest.
+#
+#   ./run-tests.sh [--soak] [pytest arguments]        e.g. ./run-tests.sh -k bootstrap
+#
+# The tests run in the front door's own .venv with the dev lock on top: so they test what a user gets, a GPU
+# machine does not install its stack twice, and as that lock holds no package of the stack, the front door goes on
+# re-using .venv as it is. With CI=true a skipped test fails unless it is on the allow-list in tests/conftest.py.
+set -euo pipefail
+here=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd)
+# shellcheck source=cluster/bootstrap.sh
+source "$here/cluster/bootstrap.sh"
+
+# What tests run beside Python, as "command package": a test whose command is missing skips itself and says so.
+# Anything that a new test starts is added here.
+system_packages=(
+    "git git"
+    "ip iproute2"
+    "flock util-linux"
+    "shellcheck shellcheck"
+)
+
+install_system_packages() {
+    local entry missing=()
+    for entry in "${system_packages[@]}"; do
+        type -P "${entry% *}" >/dev/null || missing+=("${entry#* }")
+    done
+    # In a subshell, because find_python ends the shell where there is none.
+    (find_python >/dev/null 2>&1) || missing+=(python3 python3-venv)
+    [ ${#missing[@]} -gt 0 ] || return 0
+    if [ "$(id -u)" != 0 ] || ! type -P apt-get >/dev/null; then
+        say "Not installed here: ${missing[*]}. Tests that need them will be skipped."
+        return 0
+    fi
+    say "Installing ${missing[*]}."
+    # Not fatal by itself: what is really needed fails below with its own sentence.
+    export DEBIAN_FRONTEND=noninteractive
+    { apt-get update -qq && apt-get install -y -qq --no-install-recommends "${missing[@]}"; } </dev/null >/dev/null \
+        || say "Installing ${missing[*]} failed; going on without."
+}
+
+install_system_packages
+stack=$(choose_stack auto)
+ensure_venv "$stack" dev
+
+cd "$ROOT"
+bin=$VENV/bin failed=()
+# check NAME COMMAND...: every check runs, so that one round shows everything there is to mend.
+check() {
+    echo "== $1"
+    "${@:2}" || failed+=("$1")
+}
+check "ruff check" "$bin/python" -m ruff check .
+check "ruff format" "$bin/python" -m ruff format --check .
+check "mypy" "$bin/python" -m mypy
+if type -P shellcheck >/dev/null; then
+    mapfile -t scripts < <(git ls-files --cached --others --exclude-standard -- '*.sh' .ci/run)
+    check "shellcheck" shellcheck -x "${scripts[@]}"
+else
+    echo "== shellcheck: skipped, it is not installed"
+fi
+if [ ${#failed[@]} -gt 0 ]; then echo "== FAILED before the tests: ${failed[*]}"; fi
+
+# pytest comes last and in full, so that its closing line is the last one; the status also counts the checks.
+status=0
+"$bin/python" -m pytest "$@" || status=$?
+if [ "$status" = 0 ] && [ ${#failed[@]} -gt 0 ]; then status=1; fi
+exit "$status"

@@ -1,0 +1,73 @@
+"""Which tests run where, and a gate: in continuous integration a skip counts as a failure unless it is allowed.
+
+A suite that quietly skips most of itself looks green. So under CI=true every skip, and every skipped module, turns
+into a failure that carries the reason. Allowed is only what cannot run there:
+
+* tests marked `gpu`, where there is no GPU;
+* tests marked `soak`, which are not selected at all without `--soak`.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import subprocess
+from collections.abc import Generator
+
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--soak", action="store_true", help="also run the repetitions that take minutes")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--soak"):
+        return
+    soak = [item for item in items if item.get_closest_marker("soak")]
+    if soak:
+        config.hook.pytest_deselected(items=soak)
+        items[:] = [item for item in items if item not in soak]
+
+
+@functools.cache
+def gpu_present() -> bool:
+    """Whether the driver lists a GPU; asked of nvidia-smi, so that no GPU library needs to be there."""
+    if shutil.which("nvidia-smi") is None:
+        return False
+    listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=60, check=False)
+    return listed.returncode == 0 and "GPU " in listed.stdout
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("gpu") and not gpu_present():
+        pytest.skip("needs an NVIDIA GPU")
+
+
+def _in_ci() -> bool:
+    return os.environ.get("CI", "").lower() in {"true", "1"}
+
+
+def _refuse(report: pytest.TestReport | pytest.CollectReport) -> None:
+    reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    report.outcome = "failed"
+    report.longrepr = f"not allowed to skip when CI=true, yet it did: {reason.removeprefix('Skipped: ')}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    allowed = item.get_closest_marker("gpu") is not None and not gpu_present()
+    # An expected failure (xfail) is reported as skipped too; it did run.
+    if report.skipped and _in_ci() and not allowed and not hasattr(report, "wasxfail"):
+        _refuse(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    report = yield
+    if report.skipped and _in_ci():
+        _refuse(report)
+    return report
