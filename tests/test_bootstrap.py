@@ -30,12 +30,8 @@ NO_NETWORK = dict.fromkeys(("PIP_INDEX_URL", "UV_INDEX_URL", "http_proxy", "http
 def run(
     command: Sequence[str | Path], environment: Mapping[str, str] | None = None, cwd: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
-<<<<<<< HEAD
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "MERGE_BENCH_"))}
-=======
     ours = ("PIP_", "MERGE_BENCH_", "RAPIDS_LIBUCX_", "UCX_")
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
->>>>>>> bootstrap
     return subprocess.run(
         [str(part) for part in command],
         cwd=cwd, env=inherited | dict(environment or {}), stdin=subprocess.DEVNULL,
@@ -311,23 +307,6 @@ def test_venv_is_made_once_and_remade_when_stale(miniature: Miniature) -> None:
     assert "Setting up" not in again.stderr
     shutil.move(miniature.wheels.with_name("away"), miniature.wheels)
 
-<<<<<<< HEAD
-    miniature.lock("2.0")
-    assert "Setting up" in miniature.setup().stderr
-    assert miniature.installed() == "2.0"
-
-    # What an installation leaves behind that was ended half-way: everything but the stamp.
-    (miniature.root / ".venv/.merge-bench-stack").unlink()
-    (miniature.root / ".venv/half").touch()
-    assert miniature.setup().returncode == 0
-    assert not (miniature.root / ".venv/half").exists()
-
-    python = miniature.root / ".venv/bin/python"
-    python.unlink()
-    python.symlink_to("/nonexistent/python3")
-    assert "Setting up" in miniature.setup().stderr
-    assert miniature.installed() == "2.0"
-=======
     # Each of these alone makes it stale.
     venv = miniature.root / ".venv"
     stale = [
@@ -353,7 +332,6 @@ def test_venv_is_made_once_and_remade_when_stale(miniature: Miniature) -> None:
     assert "Setting up" in miniature.setup().stderr
     assert miniature.installed() == "2.0"
     assert not (venv / "half").exists()
->>>>>>> bootstrap
 
     # Another stack only on request.
     miniature.lock("3.0", stack="cu13")
@@ -394,28 +372,17 @@ def test_a_venv_of_someone_elses_is_left_alone(miniature: Miniature) -> None:
     ("script", "said"),
     [
         ("[[ $* != *ensurepip* ]]", "apt-get install python3-venv"),
-<<<<<<< HEAD
-        ("exit 1", "No Python from 3.11 to 3.14"),
-    ],
-)
-def test_missing_python_parts_are_named_with_the_remedy(tmp_path: Path, script: str, said: str) -> None:
-    command(tmp_path, "fake-python", script)
-    done = call("find_python", PYTHON=str(tmp_path / "fake-python"))
-=======
         ("exit 1", "is not a Python from 3.11 to 3.14"),
     ],
 )
 def test_missing_python_parts_are_named_with_the_remedy(tmp_path: Path, script: str, said: str) -> None:
     command(tmp_path, "fake python", script)
     done = call("find_python", PYTHON=str(tmp_path / "fake python"))
->>>>>>> bootstrap
     assert done.returncode == 3
     assert said in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 
-<<<<<<< HEAD
-=======
 def test_no_python_at_all_is_one_sentence(tmp_path: Path) -> None:
     done = call(f"PATH='{tmp_path}'; find_python", PYTHON="")
     assert done.returncode == 3
@@ -423,7 +390,6 @@ def test_no_python_at_all_is_one_sentence(tmp_path: Path) -> None:
     assert len(done.stderr.splitlines()) == 1
 
 
->>>>>>> bootstrap
 def test_a_command_that_only_prints_an_error_is_not_a_python(tmp_path: Path) -> None:
     path = command(tmp_path, "python3", "echo 'command not found' >&2; exit 127")
     command(tmp_path, "python3.13", "exit 127")
