@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 
 def run_command(values: Mapping[str, object]) -> int:
@@ -20,6 +20,7 @@ def run_command(values: Mapping[str, object]) -> int:
     if values["dry_run"]:
         print(runs.dry_run(prepared))
         return 0
+    _say_warnings(prepared.warnings)
     progress = progress_for(sys.stderr, quiet=bool(values["json"]))
     try:
         folder, status = runs.run(prepared, config, progress)
@@ -39,6 +40,14 @@ def run_command(values: Mapping[str, object]) -> int:
             for line in failure.log_tail.splitlines():
                 print(f"  | {line}", file=sys.stderr)
     return status
+
+
+def _say_warnings(warnings: Sequence[tuple[str, str, str | None]]) -> None:
+    """What is known to be wrong is told before the run, and again in its report."""
+    for code, message, remedy in warnings:
+        print(f"merge_bench: warning: {code}: {message}", file=sys.stderr)
+        if remedy:
+            print(f"  → {remedy}", file=sys.stderr)
 
 
 def check_command(name: str, *, json_output: bool, ucx: str | None) -> int:

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
-import signal
 import socket
 import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import merge_bench
@@ -22,6 +19,7 @@ from merge_bench import setup
 from merge_bench.config.reader import ConfigFile, read_config
 from merge_bench.config.resolve import resolve
 from merge_bench.errors import MergeBenchError, RunFailed, UsageError
+from merge_bench.guard import quiet_libraries, signals_ignored, signals_raise, take_down, was_interrupted
 from merge_bench.launch.base import Launcher
 from merge_bench.launch.environment import LOOPBACK
 from merge_bench.record.schema import CampaignLine, Config, EndLine, FailureLine, LaunchEndLine, RunKey, WarningLine
@@ -32,12 +30,6 @@ from merge_bench.setup import Prepared
 Warned = tuple[str, str, str | None]  # code, message, remedy
 WORTH_A_WARNING = ("deprecated", "module-absent", "no-effect")
 CHECKOUT = Path(__file__).resolve().parent.parent
-
-
-class Interrupted(RunFailed):
-    """Ctrl-C, SIGTERM, or a lost terminal."""
-
-    code = "interrupted"
 
 
 def load(config_name: str | None, cli_values: Mapping[str, object]) -> tuple[Prepared, ConfigFile | None]:
@@ -105,12 +97,12 @@ def run(prepared: Prepared, config: ConfigFile | None, progress: Progress) -> tu
         for code, message, remedy in prepared.warnings:
             writer.write(WarningLine(code=code, message=message, remedy=remedy))
         status = 0
-        with _signals_raise(), _quiet_libraries(writer.logs):
+        with signals_raise(), quiet_libraries(writer.logs):
             for launch in range(plan.launches):
                 status = max(status, _launch(prepared, name, writer, progress, launch))
                 if status and status != RunFailed.exit_status:
                     break
-                if _was_interrupted():
+                if was_interrupted():
                     break
         with contextlib.suppress(RunFailed):
             writer.write(EndLine(status=status))
@@ -148,9 +140,9 @@ def _launch(prepared: Prepared, config: str, writer: CampaignWriter, progress: P
         with contextlib.suppress(RunFailed):
             writer.write(failure)
     finally:
-        with _signals_ignored():
+        with signals_ignored():
             progress.phase("taking the cluster down")
-            _take_down(launcher, client, conversation, well=status == 0)
+            take_down(launcher, client, conversation, well=status == 0)
             with contextlib.suppress(RunFailed):
                 writer.write(LaunchEndLine(launch=launch, status=status, seconds=time.monotonic() - started))
     return status
@@ -174,84 +166,6 @@ def _explain(problem: Exception, launcher: Launcher, conversation: Any, writer: 
     return LaunchFailed(f"{type(problem).__name__}: {problem} (logs/error.log has the details)", code="internal-error")
 
 
-def _take_down(launcher: Launcher, client: Any, conversation: Any, *, well: bool) -> None:
-    """End the conversation and the processes; after a failure the processes first: nothing waits for an answer."""
-    if conversation is not None:
-        conversation.watch.stop()
-        if not well and not launcher.owns_processes:
-            conversation.abort("the run is ending")
-    if well and client is not None:
-        client.close(timeout=1.0)
-    launcher.stop()
-    if not well and client is not None:
-        with contextlib.suppress(Exception):
-            client.close(timeout=1.0)
-
-
-_interrupts: list[int] = []
-
-
-def _was_interrupted() -> bool:
-    return bool(_interrupts)
-
-
-@contextlib.contextmanager
-def _signals_raise() -> Iterator[None]:
-    """Turn Ctrl-C, SIGTERM and a lost terminal into `Interrupted` in the main thread, once."""
-    _interrupts.clear()
-
-    def on_signal(number: int, frame: FrameType | None) -> None:
-        _interrupts.append(number)
-        if len(_interrupts) == 1:
-            raise Interrupted(f"interrupted by {signal.Signals(number).name}")
-
-    before = {}
-    try:
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            before[number] = signal.signal(number, on_signal)
-    except ValueError:  # not the main thread: whoever runs us there deals with signals
-        pass
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-@contextlib.contextmanager
-def _signals_ignored() -> Iterator[None]:
-    """While processes are being ended, a second Ctrl-C must not leave some of them behind."""
-    before = {}
-    with contextlib.suppress(ValueError):
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            before[number] = signal.signal(number, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-@contextlib.contextmanager
-def _quiet_libraries(logs: Path) -> Iterator[None]:
-    """Send the client library's own log lines to a file: the terminal is for sentences."""
-    handler = logging.FileHandler(logs / "client.log")
-    import distributed  # noqa: F401  (it sets its loggers up when it is first imported)
-
-    named = [name for name in logging.root.manager.loggerDict if name.split(".")[0] == "distributed"]
-    loggers = [logging.getLogger(name) for name in ("distributed", "tornado", "asyncio", *named)]
-    before = [(logger.propagate, list(logger.handlers)) for logger in loggers]
-    for logger in loggers:
-        logger.propagate = False
-        logger.handlers = [handler]
-    try:
-        yield
-    finally:
-        for logger, (propagate, handlers) in zip(loggers, before, strict=True):
-            logger.propagate, logger.handlers = propagate, handlers
-        handler.close()
-
-
 def _git_state() -> dict[str, Any] | None:
     try:
         commit = subprocess.run(
@@ -264,24 +178,3 @@ def _git_state() -> dict[str, Any] | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return {"commit": commit, "dirty": bool(dirty), "host": socket.gethostname()}
-
-
-def refuse_unmatched(facts: list[dict[str, Any]], environment: Mapping[str, str]) -> None:
-    """Refuse a running cluster whose workers do not have the config's environment: UCX reads it once per process.
-
-    Raises
-    ------
-    UsageError
-        Naming the first variable that differs.
-    """
-    for rank, fact in enumerate(facts):
-        for name, value in environment.items():
-            if not name.startswith(("UCX", "RAPIDS")):
-                continue
-            found = fact["environment"].get(name)
-            if found != value:
-                has = f"has {name}={found}" if found is not None else f"has no {name}"
-                raise UsageError(
-                    f"the config sets {name}={value}, but the running cluster's rank {rank} on {fact['host']} {has};"
-                    " UCX reads its settings once per process, so start the cluster under this config"
-                )
