@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from merge_bench import __version__
-from merge_bench.config.options import SectionedCommand, add_run_options
+from merge_bench.config.options import CLUSTER_OPTIONS, SectionedCommand, add_options, add_run_options
 from merge_bench.errors import MergeBenchError, UsageError
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 120}
@@ -51,6 +51,16 @@ def check(config: str, json_output: bool, ucx: str | None) -> None:
     from merge_bench.commands import check_command
 
     sys.exit(check_command(config, json_output=json_output, ucx=ucx))
+
+
+@cli.command(cls=SectionedCommand, context_settings=CONTEXT)
+@add_options(CLUSTER_OPTIONS)
+@click.option("--available", "show_available", is_flag=True, help="Also list what each host's UCX could use.")
+def transports(show_available: bool, **values: Any) -> None:
+    """Launch the cluster that `run` would, without a merge, and say which transports UCX selects between workers."""
+    from merge_bench.commands import transports_command
+
+    sys.exit(transports_command(values, show_available=show_available))
 
 
 def main() -> None:

@@ -35,10 +35,7 @@ def run_command(values: Mapping[str, object]) -> int:
         print_report(campaign)
     for failure in campaign.failures:
         print(f"merge_bench: {failure.message}", file=sys.stderr)
-        if failure.log_tail:
-            print("  the log's last lines:", file=sys.stderr)
-            for line in failure.log_tail.splitlines():
-                print(f"  | {line}", file=sys.stderr)
+        _say_log(failure.log_tail)
     return status
 
 
@@ -48,6 +45,39 @@ def _say_warnings(warnings: Sequence[tuple[str, str, str | None]]) -> None:
         print(f"merge_bench: warning: {code}: {message}", file=sys.stderr)
         if remedy:
             print(f"  → {remedy}", file=sys.stderr)
+
+
+def transports_command(values: Mapping[str, object], *, show_available: bool) -> int:
+    """`transports`: what a cluster under a config connects over."""
+    from merge_bench import run as runs
+    from merge_bench.report.live import progress_for
+    from merge_bench.report.transports import print_survey
+    from merge_bench.survey import FIXED, survey
+    from merge_bench.watch import LaunchFailed
+
+    config_name = values["config"]
+    prepared, config = runs.load(str(config_name) if config_name is not None else None, values, FIXED)
+    _say_warnings(prepared.warnings)
+    progress = progress_for(sys.stderr, quiet=bool(values["json"]))
+    try:
+        found = survey(prepared, config.name if config is not None else "default", progress)
+    except LaunchFailed as failure:
+        _say_log(failure.log_tail)
+        raise
+    finally:
+        progress.close()
+    if values["json"]:
+        print(json.dumps(found.to_json()))
+    else:
+        print_survey(found.to_json(), show_available=show_available)
+    return 0
+
+
+def _say_log(tail: str | None) -> None:
+    if tail:
+        print("  the log's last lines:", file=sys.stderr)
+        for line in tail.splitlines():
+            print(f"  | {line}", file=sys.stderr)
 
 
 def check_command(name: str, *, json_output: bool, ucx: str | None) -> int:

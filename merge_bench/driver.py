@@ -194,7 +194,10 @@ class LaunchRun:
     def open_data_plane(self) -> None:
         """Connect every worker with every other."""
         self.progress.phase("connecting")
-        addresses = self.on_all(steps.open_data_plane, self.rows)
+        self.connect_all(self.on_all(steps.open_data_plane, self.rows))
+
+    def connect_all(self, addresses: list[bytes]) -> None:
+        """Connect every worker with every other, and learn what settings their UCX has."""
         connected = self.on_all(steps.connect, addresses)
         self._assembler.skew = max(c["round_trip"] for c in connected)
         for fact, connection in zip(self.facts, connected, strict=True):

@@ -32,19 +32,21 @@ def after_connecting(run: LaunchRun) -> None:
         gates.check_pairs(run.plan.require_transport, run.lanes.pairs)
 
 
-def compare_environment(run: LaunchRun) -> None:
-    """Warn of every setting of config and launcher that a worker does not have."""
+def compare_environment(run: LaunchRun) -> list[WarningLine]:
+    """Warn of every setting of config and launcher that a worker does not have; what was written down."""
     canonical = readback.installed_here()
     contexts = [
         fact["ucx"].get("config", {}) if fact["ucx"].get("version") == canonical.version else {} for fact in run.facts
     ]
     environments = [fact["environment"] for fact in run.facts]
-    for difference in readback.differences(_asked(run), environments, contexts, canonical):
-        run.writer.write(
-            WarningLine(
-                launch=run.launch, code=readback.CODE, message=difference.message, remedy=readback.REMEDY
-            )
-        )  # fmt: skip
+    found = readback.differences(_asked(run), environments, contexts, canonical)
+    lines = [
+        WarningLine(launch=run.launch, code=readback.CODE, message=each.message, remedy=readback.REMEDY)
+        for each in found
+    ]
+    for line in lines:
+        run.writer.write(line)
+    return lines
 
 
 def _asked(run: LaunchRun) -> list[Mapping[str, str]]:

@@ -32,14 +32,20 @@ WORTH_A_WARNING = ("deprecated", "module-absent", "no-effect")
 CHECKOUT = Path(__file__).resolve().parent.parent
 
 
-def load(config_name: str | None, cli_values: Mapping[str, object]) -> tuple[Prepared, ConfigFile | None]:
-    """Read the config, resolve the options and make the plan; raises `UsageError` for whatever is wrong."""
+def load(
+    config_name: str | None, cli_values: Mapping[str, object], fixed: Mapping[str, object] | None = None
+) -> tuple[Prepared, ConfigFile | None]:
+    """Read the config, resolve the options and make the plan; raises `UsageError` for whatever is wrong.
+
+    `fixed`: options, by their keys, that are so whatever command line, config and environment say.
+    """
     config = None
     if config_name is not None:
         from merge_bench.config.reader import find_config
 
         config = read_config(find_config(config_name, CHECKOUT / "configs"), os.environ)
     options = resolve(cli_values, config, os.environ)
+    options = replace(options, values={**options.values, **(fixed or {})})
     warnings = [] if config is None else _check(config, allow_unknown=bool(options.values["allow_unknown"]))
     prepared = setup.prepare(options, config)
     return replace(prepared, warnings=(*prepared.warnings, *warnings)), config

@@ -25,12 +25,13 @@ def requested(lines: Iterable[LanesLine]) -> dict[str, str]:
 
 def lanes(lines: Iterable[LanesLine]) -> list[Document]:
     """The lanes of the pairs; where launches differ, every transport that any of them selected."""
-    found: dict[tuple[int, int], list[str]] = {}
+    found: dict[tuple[int, int], Document] = {}
     for line in lines:
         for pair in line.pairs:
-            known = found.setdefault((pair.from_rank, pair.to_rank), [])
-            known.extend(transport for transport in pair.transports if transport not in known)
-    return [{"from": pair[0], "to": pair[1], "transports": found[pair]} for pair in sorted(found)]
+            key = pair.from_rank, pair.to_rank
+            one = found.setdefault(key, {"from": key[0], "to": key[1], "placement": pair.placement, "transports": []})
+            one["transports"] += [lane for lane in pair.transports if lane not in one["transports"]]
+    return [found[key] for key in sorted(found)]
 
 
 def protocols(lines: Iterable[LanesLine]) -> list[Document]:

@@ -24,7 +24,7 @@ from merge_bench.columns import Field, Frame
 from merge_bench.counters import Counts
 from merge_bench.counters import read as read_counters
 from merge_bench.engines import JoinShape, make_engine
-from merge_bench.errors import RunFailed
+from merge_bench.errors import RunFailed, UsageError
 from merge_bench.exchange.abort import Abort
 from merge_bench.exchange.protocols import Range
 from merge_bench.exchange.ucx import UcxExchange
@@ -190,6 +190,16 @@ def endpoints() -> dict[int, tuple[list[str], list[Range]]]:
     exchange = _plugin().exchange
     lanes, protocols = exchange.lanes(), exchange.protocols()
     return {peer: (found, protocols[peer]) for peer, found in lanes.items()}
+
+
+def available_transports() -> dict[str, tuple[str, ...]]:
+    """Devices by transport that this host's UCX could use, whatever is configured; {} where it cannot be asked."""
+    from merge_bench.config.ucx_info import locate, read_installed
+
+    try:
+        return read_installed(locate("auto", os.environ)).transports
+    except UsageError:
+        return {}
 
 
 def counters() -> Counts:

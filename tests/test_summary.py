@@ -106,8 +106,8 @@ def test_link_lanes_and_memory(tmp_path: Path) -> None:
         "transports": ["sysv/memory", "tcp/lo"],
     }
     assert found["lanes"] == [
-        {"from": 0, "to": 1, "transports": ["sysv/memory", "tcp/lo"]},
-        {"from": 1, "to": 0, "transports": ["sysv/memory", "tcp/lo"]},
+        {"from": 0, "to": 1, "placement": "same host", "transports": ["sysv/memory", "tcp/lo"]},
+        {"from": 1, "to": 0, "placement": "same host", "transports": ["sysv/memory", "tcp/lo"]},
     ]
     assert found["requested_transports"] == {"UCX_TLS": "sm,tcp"}
     (way,) = found["protocols"]

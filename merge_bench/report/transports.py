@@ -2,14 +2,45 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TextIO
 
-from merge_bench.report.layout import Column, Page, mib
+from merge_bench.report.layout import Column, Page, close_page, mib, open_page
 
 Document = Mapping[str, Any]
 _PAIRS_SHOWN = 6
+_LARGEST_MATRIX = 8
 _PERIODS = {"iterations": "Timed\niterations (MiB)", "link": "Link\nmeasurement (MiB)"}
+
+
+def print_survey(document: Document, *, show_available: bool, file: TextIO | None = None) -> None:
+    """The outcome of `transports` for people, on `file` (standard output)."""
+    stream = file or sys.stdout
+    page = open_page(stream)
+    selected(page, document["pairs"], document["requested"])
+    matrix(page, document["pairs"])
+    protocols(page, by_protocols(document["pairs"]))
+    if show_available:
+        available(page, document["available"])
+    if document["warnings"]:
+        page.heading("Warnings")
+        for warning in document["warnings"]:
+            page.line(f"{warning['code']}: {warning['message']}", "yellow")
+            page.line(f"→ {warning['remedy']}", indent=2)
+    close_page(page, stream)
+
+
+def by_protocols(pairs: Sequence[Document]) -> Sequence[Document]:
+    """Pairs with the same protocols together, as `protocols` shows them."""
+    found: list[dict[str, Any]] = []
+    for pair in pairs:
+        known = next((one for one in found if one["ranges"] == pair["protocols"]), None)
+        if known is None:
+            known = {"pairs": [], "ranges": pair["protocols"]}
+            found.append(known)
+        known["pairs"].append([pair["from"], pair["to"]])
+    return found
 
 
 def selected(page: Page, lanes: Sequence[Document], requested: Mapping[str, str]) -> None:
@@ -19,16 +50,35 @@ def selected(page: Page, lanes: Sequence[Document], requested: Mapping[str, str]
     page.heading("Lanes that UCX selected")
     if requested:
         page.line("configured: " + ", ".join(f"{name}={value}" for name, value in requested.items()))
-    groups: dict[tuple[str, ...], list[str]] = {}
+    groups: dict[tuple[str, str], list[str]] = {}
     for lane in lanes:
-        groups.setdefault(tuple(lane["transports"]), []).append(f"{lane['from']}→{lane['to']}")
+        key = ", ".join(lane["transports"]) or "none", lane["placement"] or ""
+        groups.setdefault(key, []).append(f"{lane['from']}→{lane['to']}")
     if len(groups) == 1:
-        page.line(f"selected: {', '.join(next(iter(groups))) or 'none'} (all {len(lanes)} pairs)")
+        transports, placement = next(iter(groups))
+        where = f", {placement}" if placement else ""
+        page.line(f"selected: {transports} (all {len(lanes)} pairs{where})")
         return
     page.table(
         [
             Column("Pairs", [_some(pairs) for pairs in groups.values()], text=True),
-            Column("Transports selected", [", ".join(transports) or "none" for transports in groups], text=True),
+            Column("Placement", [placement for _, placement in groups], text=True),
+            Column("Transports selected", [transports for transports, _ in groups], text=True),
+        ]
+    )
+
+
+def matrix(page: Page, lanes: Sequence[Document]) -> None:
+    """Every ordered pair, for a few workers."""
+    ranks = sorted({rank for lane in lanes for rank in (lane["from"], lane["to"])})
+    if len(ranks) > _LARGEST_MATRIX:
+        return
+    cells = {(lane["from"], lane["to"]): " ".join(lane["transports"]) or "none" for lane in lanes}
+    page.heading("Transports from a worker (row) to another (column)")
+    page.table(
+        [
+            Column("from \\ to", [str(rank) for rank in ranks]),
+            *(Column(str(to), [cells.get((sender, to), "·") for sender in ranks], text=True) for to in ranks),
         ]
     )
 

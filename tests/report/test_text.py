@@ -102,7 +102,10 @@ def test_pairs_link_lanes_and_verification(report: str) -> None:
     assert row(report, "Pairs: bytes", "1") == ["1", "0.373", "·"]
     assert row(report, "Link", "Link limit of a worker (GiB/s)")[1] == "0.447"
     assert row(report, "Link", "Reached by the merge (%)")[1] == "83.33"
-    assert section(report, "Lanes") == ["configured: UCX_TLS=sm,tcp", "selected: sysv/memory, tcp/lo (all 2 pairs)"]
+    assert section(report, "Lanes") == [
+        "configured: UCX_TLS=sm,tcp",
+        "selected: sysv/memory, tcp/lo (all 2 pairs, same host)",
+    ]
     (line, *_) = section(report, "Verification")
     assert line.startswith("verified: 600,000 rows, checksum 0x00c0ffee; 2 checks by count, every row, checksum")
 
@@ -245,13 +248,15 @@ def test_64_workers_have_rows_but_no_matrix(tmp_path: Path) -> None:
     text = piped(write_campaign(tmp_path, Script(plan=plan(64))))
     assert row(text, "Workers (", "63")[1] == "node15"
     assert "Pairs" not in text
-    assert section(text, "Lanes")[-1] == "selected: sysv/memory, tcp/lo (all 4032 pairs)"
+    assert section(text, "Lanes")[-1] == "selected: sysv/memory, tcp/lo (all 4032 pairs, same host)"
 
 
 def test_differing_lanes_are_grouped(tmp_path: Path) -> None:
     folder = write_campaign(tmp_path, Script(plan=plan(3)))
     pairs = [
-        s.LanePair(from_rank=a, to_rank=b, transports=["tcp/eth0"] if 2 in (a, b) else ["sysv/memory"])
+        s.LanePair(from_rank=a, to_rank=b, placement="between hosts", transports=["tcp/eth0"])
+        if 2 in (a, b)
+        else s.LanePair(from_rank=a, to_rank=b, placement="same host", transports=["sysv/memory"])
         for a in range(3)
         for b in range(3)
         if a != b
@@ -260,8 +265,8 @@ def test_differing_lanes_are_grouped(tmp_path: Path) -> None:
         stream.write(msgspec.json.encode(s.LanesLine(launch=0, pairs=pairs)) + b"\n")
     lines = section(piped(folder), "Lanes")
     assert [re.split(r"\s{2,}", line) for line in lines[1:]] == [
-        ["0→1, 1→0", "sysv/memory"],
-        ["0→2, 1→2, 2→0, 2→1", "tcp/eth0"],
+        ["0→1, 1→0", "same host", "sysv/memory"],
+        ["0→2, 1→2, 2→0, 2→1", "between hosts", "tcp/eth0"],
     ]
 
 
