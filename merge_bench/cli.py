@@ -63,6 +63,21 @@ def transports(show_available: bool, **values: Any) -> None:
     sys.exit(transports_command(values, show_available=show_available))
 
 
+@cli.command(context_settings=CONTEXT)
+@click.option("--json", "json_output", is_flag=True, help="Print one JSON document on standard output.")
+@click.option("--strict", is_flag=True, help="End with status 5 if anything is bad.")
+@click.option("--scheduler-address", metavar="ADDRESS", default=None, help="Look at each host of this running cluster.")
+@click.option("--scheduler-file", metavar="PATH", default=None, help="The same, by the scheduler's file.")
+def doctor(json_output: bool, strict: bool, scheduler_address: str | None, scheduler_file: str | None) -> None:
+    """Say what on this host, or on each host of a running cluster, would spoil a run, and what helps."""
+    from merge_bench.commands import doctor_command
+
+    status = doctor_command(
+        json_output=json_output, strict=strict, scheduler_address=scheduler_address, scheduler_file=scheduler_file
+    )
+    sys.exit(status)
+
+
 def main() -> None:
     """The entry point: a user's mistake is a sentence and an exit status, never a traceback."""
     try:

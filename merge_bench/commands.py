@@ -73,6 +73,30 @@ def transports_command(values: Mapping[str, object], *, show_available: bool) ->
     return 0
 
 
+def doctor_command(
+    *, json_output: bool, strict: bool, scheduler_address: str | None, scheduler_file: str | None
+) -> int:
+    """`doctor`: what on these hosts would spoil a run."""
+    from merge_bench.doctor.base import BAD, worst
+    from merge_bench.doctor.examine import agreement, examine_here
+    from merge_bench.errors import GateNotMet
+
+    if scheduler_address or scheduler_file:
+        from merge_bench.launch.existing import on_each_host
+
+        hosts = on_each_host(scheduler_address, scheduler_file, examine_here)
+    else:
+        hosts = [examine_here()]
+    findings = [finding for host in hosts for finding in host.findings] + agreement(hosts)
+    if json_output:
+        print(json.dumps({"worst": worst(findings), "findings": [finding.to_json() for finding in findings]}))
+    else:
+        from merge_bench.report.doctor import print_findings
+
+        print_findings(findings)
+    return GateNotMet.exit_status if strict and worst(findings) == BAD else 0
+
+
 def _say_log(tail: str | None) -> None:
     if tail:
         print("  the log's last lines:", file=sys.stderr)
