@@ -70,15 +70,17 @@ class LocalLauncher:
         quiet = ["--no-dashboard", "--preload", PRELOAD]
         config = dict(settings.environment)
         ours = {**launcher_defaults(config, os.environ, threads=plan.threads), **config}
-        place = ["--local-directory", str(scratch)]
-        commands = [Command("scheduler", host, (*dask, "scheduler", "--port", "0", *meet, *quiet, *place), ours)]
+        # Without it Dask's scheduler leaves a folder in the temporary directory; it has no option for that.
+        ours["DASK_TEMPORARY_DIRECTORY"] = str(scratch)
+        commands = [Command("scheduler", host, (*dask, "scheduler", "--port", "0", *meet, *quiet), ours)]
         for number in range(plan.workers):
             if plan.engine == "cudf":
                 commands.append(self._gpu_worker(plan, settings, number, host, dask, meet, ours, scratch))
                 continue
             argv = (
                 *dask, "worker", *meet, *quiet, "--name", f"worker-{number}", "--nthreads", "1", "--nworkers", "1",
-                "--no-nanny", "--memory-limit", "0", "--death-timeout", f"{settings.start_timeout:g}", *place,
+                "--no-nanny", "--memory-limit", "0", "--death-timeout", f"{settings.start_timeout:g}",
+                "--local-directory", str(scratch),
             )  # fmt: skip
             commands.append(Command(f"worker-{number}", host, argv, ours))
         return commands
