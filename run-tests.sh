@@ -34,8 +34,9 @@ install_system_packages() {
     fi
     say "Installing ${missing[*]}."
     # Not fatal by itself: what is really needed fails below with its own sentence.
-    { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}"; } \
-        </dev/null >&2 || say "Installing ${missing[*]} failed; going on without."
+    export DEBIAN_FRONTEND=noninteractive
+    { apt-get update -qq && apt-get install -y -qq --no-install-recommends "${missing[@]}"; } </dev/null >/dev/null \
+        || say "Installing ${missing[*]} failed; going on without."
 }
 
 install_system_packages

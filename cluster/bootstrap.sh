@@ -21,22 +21,24 @@ die() { # die STATUS MESSAGE
 # Prints a Python that can make a virtual environment. $PYTHON decides alone where it is set. A candidate is run
 # before it counts: version managers leave commands on PATH that only print an error.
 find_python() {
-    local python found=''
-    for python in ${PYTHON:-python3 python3.13 python3.12 python3.11 python3.14}; do
+    local python found='' candidates=(python3 python3.13 python3.12 python3.11 python3.14)
+    if [ -n "${PYTHON:-}" ]; then candidates=("$PYTHON"); fi
+    for python in "${candidates[@]}"; do
         "$python" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15))' 2>/dev/null || continue
-        found=$(type -P "$python")
         # Debian and Ubuntu ship Python without ensurepip; `python -m venv` then leaves a .venv without pip.
         if "$python" -c 'import ensurepip, venv' 2>/dev/null; then
-            printf '%s\n' "$found"
+            type -P "$python"
             return
         fi
+        found=${found:-$(type -P "$python")}
     done
     if [ -n "$found" ]; then
         die 3 "$found cannot make virtual environments; install its venv module" \
             "(Debian and Ubuntu: apt-get install python3-venv) or name another Python with PYTHON=/path/to/python3."
     fi
-    die 3 "No Python from 3.11 to 3.14 ${PYTHON:+is $PYTHON}${PYTHON:-is on PATH};" \
-        "install one (Debian 12 and later: apt-get install python3 python3-venv) or name it with PYTHON=/path/to/python3."
+    if [ -n "${PYTHON:-}" ]; then die 3 "PYTHON=$PYTHON is not a Python from 3.11 to 3.14."; fi
+    die 3 "No Python from 3.11 to 3.14 is on PATH; install one (Debian 12 and later: apt-get install python3" \
+        "python3-venv) or name it with PYTHON=/path/to/python3."
 }
 
 # --- which stack ------------------------------------------------------------------------------------------------
@@ -123,13 +125,13 @@ pip_install() {
 }
 
 build_venv() { # build_venv STACK
-    local stack=$1 lock python
+    local stack=$1 lock python output
     lock=$(lock_file "$stack")
     python=$(find_python)
     say "Setting up .venv with the $stack stack ($(grep -c '==' "$lock") packages); a few minutes, the first time only."
     rm -f "$VENV_STAMP" # first, so that an interrupted removal is seen as unfinished
     rm -rf "$VENV"
-    "$python" -m venv "$VENV" >&2
+    output=$("$python" -m venv "$VENV" 2>&1) || die 3 "$python could not make $VENV: ${output##*$'\n'}"
     pip_install --require-hashes --only-binary :all: -r "$lock"
     install_project
     wanted_stamp "$stack" >"$VENV_STAMP"
@@ -153,6 +155,8 @@ ensure_venv() {
     fi
     [ -w "$ROOT" ] || die 3 ".venv has to be set up, and $ROOT cannot be written; set it up as its owner."
     (
+        # pip catches Ctrl-C and ends like any failure; without this it would be reported as one.
+        trap 'say "Interrupted; the next start sets .venv up anew."; exit 130' INT
         if type -P flock >/dev/null && ! flock -n 9; then
             say "Another start is setting up .venv; waiting for it."
             flock 9

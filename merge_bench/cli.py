@@ -42,6 +42,17 @@ def run(**values: Any) -> None:
     sys.exit(run_command(values))
 
 
+@cli.command(context_settings=CONTEXT)
+@click.argument("config")
+@click.option("--json", "json_output", is_flag=True, help="Print one JSON document on standard output.")
+@click.option("--ucx", type=click.Choice(["auto", "wheel", "system"]), default=None, help="Whose UCX to check against.")
+def check(config: str, json_output: bool, ucx: str | None) -> None:
+    """Say what the installed UCX makes of each setting of CONFIG, a file or the bare name of a shipped one."""
+    from merge_bench.commands import check_command
+
+    sys.exit(check_command(config, json_output=json_output, ucx=ucx))
+
+
 def main() -> None:
     """The entry point: a user's mistake is a sentence and an exit status, never a traceback."""
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Mapping
 
@@ -38,3 +39,15 @@ def run_command(values: Mapping[str, object]) -> int:
             for line in failure.log_tail.splitlines():
                 print(f"  | {line}", file=sys.stderr)
     return status
+
+
+def check_command(name: str, *, json_output: bool, ucx: str | None) -> int:
+    """`check`: what the installed UCX makes of a config."""
+    from merge_bench.config.check import run_check
+    from merge_bench.config.reader import find_config, read_config
+    from merge_bench.launch.environment import LOOPBACK
+    from merge_bench.run import CHECKOUT
+
+    config = read_config(find_config(name, CHECKOUT / "configs"), os.environ)
+    wanted = ucx or os.environ.get("MERGE_BENCH_UCX", "auto")
+    return run_check(config, json_output=json_output, ucx=wanted, launcher={"UCX_NET_DEVICES": LOOPBACK})

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from merge_bench import hashing
 from merge_bench.columns import Frame
-from merge_bench.errors import RunFailed, WrongResult
+from merge_bench.errors import RunFailed, UsageError, WrongResult
 from merge_bench.memory import available_bytes
 from merge_bench.workload.parquet import first_line
 from merge_bench.workload.tables import TableSide, TableSpec, canonical_columns
@@ -40,6 +40,8 @@ def count_rows(spec: TableSpec, *, memory_bytes: int | None = None, threads: int
 
     Raises
     ------
+    UsageError
+        If a file cannot be read, or a key value does not fit the type in which both sides' keys are compared.
     RunFailed
         If DuckDB cannot finish.
     """
@@ -211,17 +213,25 @@ def _session(
             "preserve_insertion_order": False,
             "arrow_large_buffer_size": True,
         }
+        unreadable: list[UsageError] = []
         with duckdb.connect(":memory:", config=settings) as connection:
             try:
-                connection.register("left_rows", _reader(spec.left, spec.keys, "l", keys_only))
-                connection.register("right_rows", _reader(spec.right, spec.keys, "r", keys_only))
+                for side, name in ((spec.left, "left_rows"), (spec.right, "right_rows")):
+                    connection.register(name, _reader(side, spec.keys, name[0], keys_only, unreadable))
                 yield connection
-            except duckdb.Error as error:
+            except (duckdb.Error, pa.ArrowException) as error:
+                if unreadable:
+                    raise unreadable[0] from None
                 raise RunFailed(f"DuckDB could not compute the expected result: {first_line(error)}") from None
 
 
-def _reader(side: TableSide, keys: tuple[str, ...], prefix: str, keys_only: bool) -> pa.RecordBatchReader:
-    """All rows of one side, file after file, as DuckDB gets them."""
+def _reader(
+    side: TableSide, keys: tuple[str, ...], prefix: str, keys_only: bool, unreadable: list[UsageError]
+) -> pa.RecordBatchReader:
+    """All rows of one side, file after file, as DuckDB gets them.
+
+    An error in reading goes through DuckDB, which makes another one of it; the first is kept in `unreadable`.
+    """
     by_name = {column.field.name: column for column in side.columns}
     wanted = [(_number("k", i), by_name[key]) for i, key in enumerate(keys)]
     if not keys_only:
@@ -230,12 +240,22 @@ def _reader(side: TableSide, keys: tuple[str, ...], prefix: str, keys_only: bool
     columns = [column for _, column in wanted]
     sources = sorted({column.source for column in columns})
 
+    def read(file: str) -> Iterator[pa.RecordBatch]:
+        with pq.ParquetFile(file) as opened:
+            for batch in opened.iter_batches(BATCH_ROWS, columns=sources):
+                values = canonical_columns(columns, pa.Table.from_batches([batch]), file)
+                yield from pa.Table.from_arrays([_to_integers(v) for v in values], schema=schema).to_batches()
+
     def batches() -> Iterator[pa.RecordBatch]:
         for file in side.files:
-            with pq.ParquetFile(file) as opened:
-                for batch in opened.iter_batches(BATCH_ROWS, columns=sources):
-                    values = canonical_columns(columns, pa.Table.from_batches([batch]), file)
-                    yield from pa.Table.from_arrays([_to_integers(v) for v in values], schema=schema).to_batches()
+            try:
+                yield from read(file)
+            except UsageError as error:
+                unreadable.append(error)
+                raise
+            except (OSError, pa.ArrowException) as error:
+                unreadable.append(UsageError(f"{file} cannot be read: {first_line(error)}"))
+                raise
 
     return pa.RecordBatchReader.from_batches(schema, batches())
 

@@ -12,6 +12,7 @@ import sys
 import time
 import traceback
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -22,11 +23,14 @@ from merge_bench.config.reader import ConfigFile, read_config
 from merge_bench.config.resolve import resolve
 from merge_bench.errors import MergeBenchError, RunFailed, UsageError
 from merge_bench.launch.base import Launcher
+from merge_bench.launch.environment import LOOPBACK
 from merge_bench.record.schema import CampaignLine, Config, EndLine, FailureLine, LaunchEndLine, RunKey, WarningLine
 from merge_bench.record.writer import CampaignWriter
 from merge_bench.report.live import Progress
 from merge_bench.setup import Prepared
 
+Warned = tuple[str, str, str | None]  # code, message, remedy
+WORTH_A_WARNING = ("deprecated", "module-absent", "no-effect")
 CHECKOUT = Path(__file__).resolve().parent.parent
 
 
@@ -44,7 +48,27 @@ def load(config_name: str | None, cli_values: Mapping[str, object]) -> tuple[Pre
 
         config = read_config(find_config(config_name, CHECKOUT / "configs"), os.environ)
     options = resolve(cli_values, config, os.environ)
-    return setup.prepare(options, config), config
+    warnings = [] if config is None else _check(config, allow_unknown=bool(options.values["allow_unknown"]))
+    prepared = setup.prepare(options, config)
+    return replace(prepared, warnings=(*prepared.warnings, *warnings)), config
+
+
+def _check(config: ConfigFile, *, allow_unknown: bool) -> list[Warned]:
+    """What the installed UCX makes of the config: errors stop the run, everything else is a warning in the report."""
+    from merge_bench.config.check import check_config
+
+    result = check_config(
+        config, os.environ, ucx=os.environ.get("MERGE_BENCH_UCX", "auto"), launcher={"UCX_NET_DEVICES": LOOPBACK}
+    )
+    if result.errors and not allow_unknown:
+        raise UsageError("; ".join(result.errors) + " (--allow-unknown goes on regardless)")
+    warned: list[Warned] = [("config", sentence, None) for sentence in (*result.errors, *result.warnings)]
+    for each in result.variables:
+        if each.source == "config" and each.state in WORTH_A_WARNING and each.message:
+            where = f"{config.where(each.line)}: " if each.line else ""
+            warned.append((f"config-{each.state}", f"{where}{each.name}={each.value}: {each.message}", None))
+    warned += [("config-conflict", conflict.message, conflict.documented) for conflict in result.conflicts]
+    return warned
 
 
 def dry_run(prepared: Prepared) -> str:

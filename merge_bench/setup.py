@@ -171,9 +171,10 @@ def check_result_fits(spec: TableSpec) -> None:
     """
     from merge_bench import reference
     from merge_bench.units import format_bytes, format_count
+    from merge_bench.workload.sizes import output_bytes
 
     rows = reference.count_rows(spec)
-    size, available = reference.output_bytes(spec, rows), available_bytes()
+    size, available = output_bytes(spec, rows), available_bytes()
     if size > available:
         raise UsageError(
             f"the merge would have {format_count(rows)} rows, about {format_bytes(size)}, and {format_bytes(available)}"

@@ -76,6 +76,7 @@ class Watch:
         self._limit = timeout * SILENT_FRACTION
         self._members: Mapping[str, Member] = {}
         self._silences: dict[str, float] = {}
+        self._generation = 0
         self._answered = time.monotonic()
         self._stop = threading.Event()
         self._fatal: str | None = None
@@ -84,6 +85,8 @@ class Watch:
     def start(self, members: list[Member]) -> None:
         """Begin to watch these workers."""
         self._members = {member.address: member for member in members}
+        self._silences = {}  # an answer from before a worker came must not make it look lost
+        self._generation += 1
         self._answered = time.monotonic()
         if not self._thread.is_alive():
             self._thread.start()
@@ -129,8 +132,11 @@ class Watch:
         beat = 0
         while not self._stop.wait(POLL_SECONDS):
             try:
-                self._silences = self._client.run_on_scheduler(_silences)
+                generation = self._generation
+                silences = self._client.run_on_scheduler(_silences)
                 self._answered = time.monotonic()
+                if generation == self._generation:
+                    self._silences = silences
                 beat += 1
                 if beat % 4 == 0:
                     broadcast(self._client, steps.heartbeat)

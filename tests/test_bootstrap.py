@@ -30,7 +30,8 @@ NO_NETWORK = dict.fromkeys(("PIP_INDEX_URL", "UV_INDEX_URL", "http_proxy", "http
 def run(
     command: Sequence[str | Path], environment: Mapping[str, str] | None = None, cwd: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "MERGE_BENCH_"))}
+    ours = ("PIP_", "MERGE_BENCH_", "RAPIDS_LIBUCX_", "UCX_")
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     return subprocess.run(
         [str(part) for part in command],
         cwd=cwd, env=inherited | dict(environment or {}), stdin=subprocess.DEVNULL,
@@ -306,21 +307,31 @@ def test_venv_is_made_once_and_remade_when_stale(miniature: Miniature) -> None:
     assert "Setting up" not in again.stderr
     shutil.move(miniature.wheels.with_name("away"), miniature.wheels)
 
+    # Each of these alone makes it stale.
+    venv = miniature.root / ".venv"
+    stale = [
+        'rm "$VENV_STAMP"',  # what an installation leaves behind that was ended half-way
+        'ln -sf /nonexistent/python3 "$VENV/bin/python"',
+        'sed -i s/^python=.*/python=3.9/ "$VENV_STAMP"',
+        'sed -i s,^root=.*,root=/where/it/was, "$VENV_STAMP"',
+        'echo "# changed" >>"$(lock_file cpu)"',
+    ]
+    for damage in stale:
+        kept = miniature.root / "kept"
+        shutil.copytree(venv, kept, symlinks=True)
+        lock = (miniature.root / "cluster/locks/cpu/requirements.lock").read_text()
+        done = call(f"venv_is_current cpu; {damage}; ! venv_is_current cpu", miniature.root)
+        assert done.returncode == 0, damage
+        shutil.rmtree(venv)
+        kept.rename(venv)
+        (miniature.root / "cluster/locks/cpu/requirements.lock").write_text(lock)
+
+    # Remade from the start: nothing of the old one stays.
     miniature.lock("2.0")
+    (venv / "half").touch()
     assert "Setting up" in miniature.setup().stderr
     assert miniature.installed() == "2.0"
-
-    # What an installation leaves behind that was ended half-way: everything but the stamp.
-    (miniature.root / ".venv/.merge-bench-stack").unlink()
-    (miniature.root / ".venv/half").touch()
-    assert miniature.setup().returncode == 0
-    assert not (miniature.root / ".venv/half").exists()
-
-    python = miniature.root / ".venv/bin/python"
-    python.unlink()
-    python.symlink_to("/nonexistent/python3")
-    assert "Setting up" in miniature.setup().stderr
-    assert miniature.installed() == "2.0"
+    assert not (venv / "half").exists()
 
     # Another stack only on request.
     miniature.lock("3.0", stack="cu13")
@@ -361,14 +372,21 @@ def test_a_venv_of_someone_elses_is_left_alone(miniature: Miniature) -> None:
     ("script", "said"),
     [
         ("[[ $* != *ensurepip* ]]", "apt-get install python3-venv"),
-        ("exit 1", "No Python from 3.11 to 3.14"),
+        ("exit 1", "is not a Python from 3.11 to 3.14"),
     ],
 )
 def test_missing_python_parts_are_named_with_the_remedy(tmp_path: Path, script: str, said: str) -> None:
-    command(tmp_path, "fake-python", script)
-    done = call("find_python", PYTHON=str(tmp_path / "fake-python"))
+    command(tmp_path, "fake python", script)
+    done = call("find_python", PYTHON=str(tmp_path / "fake python"))
     assert done.returncode == 3
     assert said in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_no_python_at_all_is_one_sentence(tmp_path: Path) -> None:
+    done = call(f"PATH='{tmp_path}'; find_python", PYTHON="")
+    assert done.returncode == 3
+    assert "No Python from 3.11 to 3.14 is on PATH" in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 

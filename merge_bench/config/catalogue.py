@@ -15,7 +15,7 @@ _MODULES = {
     "core": "UCX itself",
     "debug": "a UCX that was built with statistics or debugging",
     "ib": "the InfiniBand module (libuct_ib)",
-    "ib_mlx5": "the InfiniBand module for NVIDIA adapters (libuct_ib, since 1.17 libuct_ib_mlx5)",
+    "ib_mlx5": "the InfiniBand module for NVIDIA adapters (libuct_ib, since 1.18 libuct_ib_mlx5)",
     "ib_efa": "the module for AWS EFA (libuct_ib_efa)",
     "rdmacm": "the module of the RDMA connection manager (libuct_rdmacm)",
     "cuda": "the CUDA module (libuct_cuda, which needs a CUDA driver)",

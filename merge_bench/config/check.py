@@ -15,9 +15,9 @@ from rich.table import Table
 
 from merge_bench.config.catalogue import Catalogue, build_catalogue
 from merge_bench.config.conflicts import Conflict, Situation, find_conflicts
-from merge_bench.config.names import translate_config
+from merge_bench.config.names import TranslatedConfig, translate_config
+from merge_bench.config.options import BY_KEY
 from merge_bench.config.reader import ConfigFile
-from merge_bench.config.resolve import resolve
 from merge_bench.config.states import VariableState, classify, classify_elsewhere
 from merge_bench.config.ucx_info import locate, read_installed
 from merge_bench.errors import UsageError
@@ -94,6 +94,7 @@ def check_config(
     *,
     ucx: str = "auto",
     launcher: Mapping[str, str] | None = None,
+    options: Mapping[str, object] | None = None,
     one_host: bool = True,
     sysfs: Path = Path("/sys/class"),
 ) -> CheckResult:
@@ -107,13 +108,15 @@ def check_config(
         Whose UCX the workers will load: ``auto``, ``wheel`` or ``system``.
     launcher
         Settings that the launcher adds where neither config nor environment has them.
+    options
+        Effective options by key (`Resolved.values`), where they are known; else those of config and environment count.
     one_host
         All workers run on one host.
 
     Raises
     ------
     UsageError
-        If an old name of the config has a value without counterpart, or options in it contradict each other.
+        If an old name of the config has a value without counterpart.
     """
     catalogue, warnings = _catalogue(ucx, environ)
     translated = translate_config(config)
@@ -127,13 +130,12 @@ def check_config(
     effective = {each.name: each.value for each in states if each.source != "config"}
     effective |= {name: variable.value for name, variable in translated.environment.items()}
     given = {each.name for each in states if each.source in ("config", "environment")}
-    options = resolve({}, config, environ).values if ok else {"error_handling": "none", "protocol": "auto"}
     situation = Situation(
         effective=effective,
         given=frozenset(given),
         catalogue=catalogue,
-        error_handling=str(options["error_handling"]),
-        protocol=str(options["protocol"]),
+        error_handling=str((options or {}).get("error_handling") or _option("error_handling", translated, environ)),
+        protocol=str((options or {}).get("protocol") or _option("protocol", translated, environ)),
         one_host=one_host,
         sysfs=sysfs,
     )
@@ -146,6 +148,14 @@ def check_config(
         warnings=(*config.warnings, *warnings),
         ucx=f"{installed.version} ({installed.info.origin})" if installed else None,
     )
+
+
+def _option(key: str, translated: TranslatedConfig, environ: Mapping[str, str]) -> str:
+    """The value of an option of ``run`` that the config, else the environment, gives; in lower case."""
+    option = BY_KEY[key]
+    variable = translated.options.get(option.variable)
+    given = variable.value if variable else environ.get(option.variable, "")
+    return given.strip().lower() or str(option.default)
 
 
 def _catalogue(ucx: str, environ: Mapping[str, str]) -> tuple[Catalogue, list[str]]:

@@ -84,7 +84,7 @@ def classify_elsewhere(values: Iterable[tuple[str, str]], source: str, catalogue
 
 def _option(variable: Variable, wrong: dict[str, str]) -> tuple[str, str]:
     if variable.name in wrong:
-        return "unknown" if variable.name not in BY_VARIABLE else "no-effect", wrong[variable.name]
+        return "unknown" if variable.name not in BY_VARIABLE else "invalid", wrong[variable.name]
     sentence = check_option(variable)
     return ("invalid", sentence) if sentence else ("known", f"--{BY_VARIABLE[variable.name].name}")
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from parquet_samples import NAN, VALUES, plan, run_engine, two_tables, write
 
 from merge_bench import reference
-from merge_bench.errors import RunFailed, WrongResult
+from merge_bench.errors import RunFailed, UsageError, WrongResult
 from merge_bench.workload.sizes import output_bytes, row_bytes
 from merge_bench.workload.tables import TableSpec, load_chunk
 
@@ -280,13 +280,27 @@ def test_a_result_that_is_not_of_the_schema(tmp_path: Path) -> None:
         reference.result_frame(spec, pa.table({"k": [1], "a": [300]}))
 
 
-def test_a_reference_that_cannot_be_computed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("ask", [reference.count_rows, reference.expected])
+def test_a_file_that_cannot_be_read(tmp_path: Path, ask: Any) -> None:
     left, right = tables(tmp_path, {"k": [1]}, {"k": [1]})
     spec = plan(left, right, "k")
     right.unlink()
-    for ask in (reference.count_rows, reference.expected):
-        with pytest.raises(RunFailed, match=r"^DuckDB could not compute the expected result: [^\n]*$"):
-            ask(spec)
+    with pytest.raises(UsageError, match=r"r\.parquet cannot be read: [^\n]*$"):
+        ask(spec)
+
+
+@pytest.mark.parametrize("ask", [reference.count_rows, reference.expected])
+def test_a_key_value_that_does_not_fit(tmp_path: Path, ask: Any) -> None:
+    far = {"k": pa.array([253_402_300_799_000], pa.timestamp("ms"))}
+    spec = plan(*tables(tmp_path, far, {"k": pa.array([1], pa.timestamp("ns"))}), "k")
+    with pytest.raises(UsageError, match=r"column 'k' of .* holds a value that does not fit timestamp\[ns\]"):
+        ask(spec)
+
+
+def test_too_little_memory_for_duckdb(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.parquet", pa.table({"k": list(range(100_000))}))
+    with pytest.raises(RunFailed, match=r"^DuckDB could not compute the expected result: [^\n]*$"):
+        reference.count_rows(plan(path, path, "k"), memory_bytes=1 << 20)
 
 
 # Sizes

@@ -1,0 +1,42 @@
+"""The UCX installations that tests look at, asked once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from merge_bench.config.reader import ConfigFile, read_config
+from merge_bench.config.ucx_info import Installed, locate, read_installed
+from merge_bench.errors import UsageError
+
+
+@pytest.fixture(scope="session")
+def wheel() -> Installed:
+    """The libucx wheel."""
+    try:
+        return read_installed(locate("wheel"))
+    except UsageError as error:
+        pytest.skip(f"needs the libucx wheel: {error}")
+
+
+@pytest.fixture(scope="session")
+def system() -> Installed:
+    """A distribution's UCX with InfiniBand modules, such as Debian 12's ucx-utils (1.13)."""
+    try:
+        return read_installed(locate("system"))
+    except UsageError as error:
+        pytest.skip(f"needs a system UCX (Debian: ucx-utils): {error}")
+
+
+@pytest.fixture
+def config_of(tmp_path: Path) -> Callable[[str], ConfigFile]:
+    """A config made of a text."""
+
+    def make(text: str) -> ConfigFile:
+        path = tmp_path / "a.cfg"
+        path.write_text(text)
+        return read_config(path, {})
+
+    return make

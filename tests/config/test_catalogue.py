@@ -1,0 +1,204 @@
+"""The catalogue against two real installations, and against what it ships."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from merge_bench.config import ucx_info
+from merge_bench.config.catalogue import Catalogue, build_catalogue
+from merge_bench.config.ucx_info import Installed, invalid_values, locate, parse_settings
+from merge_bench.errors import UsageError
+
+SAMPLE = """\
+#
+# UCP context configuration
+#
+
+#
+# Communication scheme in RNDV protocol.
+#  am        - use active message scheme in RNDV protocol.
+#
+# syntax:    [auto|am]
+#
+UCX_RNDV_SCHEME=auto
+
+#
+# Overhead
+#
+# syntax:    <y|n>
+# inherits:  UCX_MM_X, UCX_SM_X
+#
+# UCX_POSIX_X=n
+
+#
+# The configuration parameter replaced by: UCX_Y
+#
+# syntax:    N/A
+#
+UCX_OLD (deprecated)
+
+#
+# syntax:    unsigned integer
+# alias of:  UCX_B
+#
+UCX_A=2
+"""
+
+
+def test_the_print_of_ucx_info_is_read() -> None:
+    found = parse_settings(SAMPLE)
+    assert list(found) == ["UCX_RNDV_SCHEME", "UCX_POSIX_X", "UCX_OLD", "UCX_A"]
+    assert found["UCX_RNDV_SCHEME"].syntax == "[auto|am]"
+    assert found["UCX_RNDV_SCHEME"].default == "auto"
+    assert found["UCX_RNDV_SCHEME"].doc.startswith("Communication scheme")
+    assert found["UCX_POSIX_X"].inherits == ("UCX_MM_X", "UCX_SM_X")
+    assert found["UCX_OLD"].deprecated
+    assert found["UCX_A"].alias_of == "UCX_B"
+
+
+@pytest.mark.parametrize("which", ["wheel", "system"])
+def test_an_installation_is_in_the_shipped_list(which: str, request: pytest.FixtureRequest) -> None:
+    installed: Installed = request.getfixturevalue(which)
+    catalogue = build_catalogue(installed)
+    assert len(installed.settings) > 200
+    assert {"tcp", "self"} <= set(installed.transports)
+    if catalogue.minor > (1, 21):
+        pytest.skip(f"UCX {installed.version} is newer than the shipped list")
+    missing = set(installed.settings) - set(catalogue.shipped)
+    assert not missing
+    here = {name for name in installed.settings if catalogue._exists_now(catalogue.shipped[name])}
+    assert here == set(installed.settings)
+    for name, setting in installed.settings.items():
+        assert set(setting.inherits) <= set(catalogue.shipped[name].inherits)
+
+
+@pytest.mark.parametrize("which", ["wheel", "system"])
+def test_no_module_that_is_loaded_is_called_absent(which: str, request: pytest.FixtureRequest) -> None:
+    catalogue = build_catalogue(request.getfixturevalue(which))
+    assert catalogue.installed is not None
+    for name in {*catalogue.installed.settings, *catalogue.heirs}:
+        assert catalogue.find(name).kind in ("known", "inherited", "alias", "deprecated")
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "words"),
+    [
+        ("UCX_RNDV_SCHEME", "known", ""),
+        ("UCX_CONFIG_DIR", "known", ""),
+        ("UCX_SM_BW", "inherited", "sets UCX_SYSV_BW"),
+        ("UCX_MAX_RNDV_LANES", "alias", "another name of UCX_MAX_RNDV_RAILS"),
+        ("UCX_MEM_CUDA_RELOC", "deprecated", "UCX_MEM_CUDA_HOOK_MODE"),
+        ("UCX_MAX_SHORT", "deprecated", "replaced by"),
+        ("UCX_RC_TM_ENABLE", "module-absent", "sets UCX_DC_MLX5_TM_ENABLE, UCX_RC_MLX5_TM_ENABLE; comes with"),
+        ("UCX_DC_MLX5_TM_ENABLE", "module-absent", "InfiniBand"),
+        ("UCX_STATS_DEST", "module-absent", "built with statistics"),
+        ("UCX_RNDV_SCHMEE", "unknown", "did you mean UCX_RNDV_SCHEME?"),
+        ("UCX_ZZZ_ZZZ", "unknown", "no setting of UCX looks like it"),
+    ],
+)
+def test_names_to_the_wheel(wheel: Installed, name: str, kind: str, words: str) -> None:
+    if wheel.transports.keys() & {"rc_mlx5", "rc_verbs"}:
+        pytest.skip("this wheel has InfiniBand")
+    finding = build_catalogue(wheel).find(name)
+    assert finding.kind == kind
+    assert words in finding.message
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "words"),
+    [
+        ("UCX_RC_TM_ENABLE", "inherited", "sets UCX_DC_MLX5_TM_ENABLE, UCX_RC_MLX5_TM_ENABLE"),
+        ("UCX_DC_MLX5_TM_ENABLE", "known", ""),
+        ("UCX_MM_RX_GROW_FACTOR", "no-effect", "comes with UCX 1.14; this one is 1.13"),
+    ],
+)
+def test_names_to_debians_1_13(system: Installed, name: str, kind: str, words: str) -> None:
+    if not system.version.startswith("1.13."):
+        pytest.skip(f"the system's UCX is {system.version}")
+    finding = build_catalogue(system).find(name)
+    assert finding.kind == kind
+    assert words in finding.message
+
+
+def test_names_that_a_release_dropped_have_no_effect(wheel: Installed) -> None:
+    catalogue = build_catalogue(wheel)
+    for name, last in [("UCX_RCACHE_ADDR_ALIGN", "1.16"), ("UCX_IB_REG_METHODS", "1.15")]:
+        finding = catalogue.find(name)
+        assert finding.kind == "no-effect"
+        assert f"UCX dropped it after {last}" in finding.message
+
+
+def test_without_a_library_names_are_still_known() -> None:
+    catalogue: Catalogue = build_catalogue(None)
+    assert catalogue.find("UCX_RC_TM_ENABLE").kind == "known"
+    assert catalogue.find("UCX_RNDV_SCHMEE").kind == "unknown"
+
+
+# What UCX takes, in forms that what it prints does not show, and what it refuses.
+GOOD = {
+    "UCX_RNDV_SCHEME": "AM",
+    "UCX_RNDV_THRESH": "inf",
+    "UCX_TCP_TX_SEG_SIZE": "64kb",
+    "UCX_TCP_RX_SEG_SIZE": "512K",
+    "UCX_USE_MT_MUTEX": "yes",
+    "UCX_UNIFIED_MODE": "0",
+    "UCX_MEMTYPE_CACHE": "try",
+    "UCX_MAX_RNDV_LANES": "4",
+    "UCX_SM_BW": "12GBps",
+    "UCX_TLS": "^tcp",
+    "UCX_NUM_EPS": "auto",
+    "UCX_LOG_LEVEL": "info",
+    "UCX_HANDLE_ERRORS": "bt,freeze",
+}
+BAD = {
+    "UCX_RNDV_SCHEME": ("zzz", "get_zcopy|put_zcopy"),
+    "UCX_TCP_TX_SEG_SIZE": ("", "memory units"),
+    "UCX_UNIFIED_MODE": ("perhaps", "<y|n>"),
+    "UCX_SM_BW": ("fast", "bandwidth value"),
+    "UCX_MAX_RNDV_LANES": ("many", "unsigned integer"),
+    "UCX_LOG_LEVEL": ("loud", "DEBUG"),
+    "UCX_HANDLE_ERRORS": ("bt,panic", "freeze"),
+}
+
+
+@pytest.mark.parametrize("which", ["wheel", "system"])
+def test_values_are_judged_by_the_library_itself(which: str, request: pytest.FixtureRequest) -> None:
+    installed: Installed = request.getfixturevalue(which)
+    catalogue = build_catalogue(installed)
+    syntaxes = {name: catalogue.find(name).syntax for name in (*GOOD, *BAD)}
+    assert invalid_values(installed, GOOD, syntaxes) == {}
+    mixed = GOOD | {name: value for name, (value, _) in BAD.items()}
+    refused = invalid_values(installed, mixed, syntaxes)
+    assert set(refused) == set(BAD)
+    for name, (_, allowed) in BAD.items():
+        assert allowed in refused[name]
+
+
+def test_of_a_config_only_typed_values_reach_the_process(wheel: Installed, monkeypatch: pytest.MonkeyPatch) -> None:
+    handed: list[dict[str, str]] = []
+    real = ucx_info._ask
+    monkeypatch.setattr(
+        ucx_info, "_ask", lambda info, args, values: handed.append(dict(values)) or real(info, args, values)
+    )
+    values = {
+        "UCX_LOG_FILE": "/tmp/written",
+        "UCX_MODULE_DIR": "/tmp/evil",
+        "UCX_GDB_COMMAND": "touch /tmp/evil",
+        "UCX_ERROR_MAIL_TO": "someone",
+        "UCX_MEMTRACK_LIMIT": "1",
+        "UCX_TLS": "tcp",
+        "UCX_RNDV_SCHEME": "am",
+    }
+    catalogue = build_catalogue(wheel)
+    assert invalid_values(wheel, values, {name: catalogue.find(name).syntax for name in values}) == {}
+    assert handed == [{"UCX_RNDV_SCHEME": "am"}]
+
+
+def test_a_program_that_is_no_ucx_info_is_one_sentence() -> None:
+    for program in ("/bin/true", "/nowhere/ucx_info"):
+        with pytest.raises(UsageError, match=r"could not be asked|cannot be run"):
+            ucx_info.read_installed(ucx_info.UcxInfo(Path(program), "system"))
+    with pytest.raises(UsageError, match="no UCX to check against"):
+        locate("system", {"PATH": "/nowhere"})

@@ -1,0 +1,256 @@
+"""States, conflicts and sources, as `check` shows them."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from merge_bench.config.catalogue import build_catalogue
+from merge_bench.config.check import UCXX_OVERRIDES, CheckResult, check_config, print_check, run_check
+from merge_bench.config.reader import ConfigFile, find_config, read_config
+from merge_bench.config.states import STATES
+from merge_bench.config.ucx_info import Installed
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+Make = Callable[[str], ConfigFile]
+
+EVERY_STATE = {
+    "UCX_RNDV_SCHEME=auto": "known",
+    "UCX_SM_BW=1GBps": "inherited",
+    "UCX_MAX_EAGER_LANES=1": "alias",
+    "UCX_TCP_MAX_SHORT=8": "deprecated",
+    "UCX_RC_TM_ENABLE=y": "module-absent",
+    "UCX_RNDV_SCHMEE=am": "unknown",
+    "UCX_USE_MT_MUTEX=maybe": "invalid",
+    "UCXPY_NON_BLOCKING_MODE=1": "translated",
+    "JOB_DIR=/scratch": "no-effect",
+}
+
+
+def states(result: CheckResult) -> dict[str, str]:
+    return {each.name: each.state for each in result.variables if each.source == "config"}
+
+
+def codes(result: CheckResult) -> set[str]:
+    return {each.code for each in result.conflicts}
+
+
+@pytest.mark.usefixtures("wheel")
+def test_each_state_occurs(config_of: Make) -> None:
+    result = check_config(config_of("\n".join(EVERY_STATE)), {}, ucx="wheel")
+    assert states(result) == {line.partition("=")[0]: state for line, state in EVERY_STATE.items()}
+    assert set(EVERY_STATE.values()) == set(STATES)
+    assert [each.line for each in result.variables[:9]] == list(range(1, 10))
+    assert len(result.errors) == 2
+
+
+@pytest.mark.parametrize(
+    ("line", "state", "words"),
+    [
+        ("MERGE_BENCH_CHUNK=25e6", "known", "--chunk"),
+        ("MERGE_BENCH_CHUNK=some", "invalid", "is not a count"),
+        ("MERGE_BENCH_CHUNCK=1", "unknown", "did you mean MERGE_BENCH_CHUNK"),
+        ("MERGE_BENCH_JSON=1", "invalid", "command line only"),
+        ("CHUNK_SIZE=1_000_000", "translated", "read as MERGE_BENCH_CHUNK=1_000_000"),
+        ("CHUNK_SIZE=many", "invalid", "read as MERGE_BENCH_CHUNK"),
+        ("CHUNKSIZE=1", "unknown", "did you mean CHUNK_SIZE"),
+        ("UXC_RNDV_SCHEME=am", "unknown", "did you mean UCX_RNDV_SCHEME"),
+        ("UCXPY_PROGRESS_MODE=polling", "known", "--protocol ucx"),
+        ("UCXPY_PROGRESS_MODE=pooling", "invalid", "thread-polling"),
+        ("UCXPY_CONNECT_TIMEOUT=soon", "invalid", "seconds"),
+        ("UCXPY_PROGRES_MODE=polling", "unknown", "did you mean UCXPY_PROGRESS_MODE"),
+        ("UCX_TLS=tcp,foo", "invalid", "no release of UCX has a transport 'foo'"),
+        ("UCX_TLS=^posx", "invalid", "did you mean posix"),
+        ("UCX_TLS=\\rc_mlx5,ud:aux,all", "known", ""),
+        ("CUDA_VISIBLE_DEVICES=0", "known", "handed on"),
+        ("MY_HELPER=1", "no-effect", "nothing in this stack"),
+    ],
+)
+@pytest.mark.usefixtures("wheel")
+def test_a_line_and_its_state(config_of: Make, line: str, state: str, words: str) -> None:
+    result = check_config(config_of(line), {}, ucx="wheel")
+    assert result.variables[0].state == state
+    assert words in result.variables[0].message
+    assert result.ok == (state not in ("unknown", "invalid"))
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("UCX_UNIFIED_MODE=y\nUCX_RNDV_SCHEME=am", "unified-mode-with-am"),
+        ("UCX_RNDV_SCHEME=am", "am-scheme-with-protocol-v2"),
+        ("UCX_RNDV_SCHEME=get_zcopy\nUCX_RNDV_THRESH=inf", "rendezvous-off"),
+        ("UCX_TLS=tcp,self", "no-shared-memory"),
+        ("UCX_TLS=^sm", "no-shared-memory"),
+        ("MERGE_BENCH_ERROR_HANDLING=peer", "error-handling-drops-shared-memory"),
+        ("MERGE_BENCH_PROTOCOL=ucx", "dask-comm-without-shared-memory"),
+        ("UCX_TLS=sm,tcp,cuda_ipc", "cuda-without-cuda-copy"),
+        ("UCX_TLS=sm,knem", "transport-unavailable"),
+        ("UCX_MAX_RNDV_LANES=4", "alias-loses"),
+        ("UCX_NET_DEVICES=nonesuch0", "no-such-device"),
+        ("UCX_NET_DEVICES=eth0", "rdma-excluded"),
+        ("UCXPY_PROGRESS_MODE=polling\nUCXPY_ENABLE_DELAYED_SUBMISSION=1", "delayed-submission-without-thread"),
+    ],
+)
+@pytest.mark.usefixtures("wheel")
+def test_a_conflict_is_a_warning_with_its_reason(config_of: Make, tmp_path: Path, text: str, code: str) -> None:
+    for device in ("net/eth0", "net/lo", "infiniband/mlx5_0"):
+        (tmp_path / "sys" / device).mkdir(parents=True)
+    result = check_config(config_of(text), {}, ucx="wheel", sysfs=tmp_path / "sys")
+    assert code in codes(result)
+    assert result.ok
+    conflict = next(each for each in result.conflicts if each.code == code)
+    assert conflict.message.endswith(".")
+    assert conflict.documented
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "UCX_UNIFIED_MODE=y",
+        "UCX_TLS=^tcp",
+        "UCX_TLS=all\nUCX_RNDV_THRESH=inf",
+        "MERGE_BENCH_ERROR_HANDLING=peer\nUCX_SYSV_ERROR_HANDLING=y",
+        "MERGE_BENCH_PROTOCOL=ucx\nUCX_MM_ERROR_HANDLING=y",
+        "UCX_MAX_RNDV_LANES=1",
+        "UCX_MAX_RNDV_RAILS=4",
+        "UCX_RNDV_FRAG_MEM_TYPES=host",
+        "UCX_NET_DEVICES=^lo",
+        "UCX_NET_DEVICES=eth0,mlx5_0:1",
+        "UCXPY_PROGRESS_MODE=thread-polling\nUCXPY_ENABLE_DELAYED_SUBMISSION=1",
+    ],
+)
+@pytest.mark.usefixtures("wheel")
+def test_settings_that_go_together_are_left_alone(config_of: Make, tmp_path: Path, text: str) -> None:
+    for device in ("net/eth0", "net/lo", "infiniband/mlx5_0"):
+        (tmp_path / "sys" / device).mkdir(parents=True)
+    found = codes(check_config(config_of(text), {}, ucx="wheel", sysfs=tmp_path / "sys"))
+    assert found == set()
+
+
+@pytest.mark.usefixtures("wheel")
+def test_options_of_the_command_line_and_devices_of_the_launcher(config_of: Make, tmp_path: Path) -> None:
+    (tmp_path / "infiniband" / "mlx5_0").mkdir(parents=True)
+    chosen = {"UCX_NET_DEVICES": "lo"}
+    file = config_of("MERGE_BENCH_ERROR_HANDLING=none")
+    assert codes(check_config(file, {}, ucx="wheel", launcher=chosen, sysfs=tmp_path)) == set()
+    found = check_config(file, {}, ucx="wheel", options={"error_handling": "peer", "protocol": "ucx"})
+    assert codes(found) == {"error-handling-drops-shared-memory", "dask-comm-without-shared-memory"}
+
+
+def test_across_hosts_shared_memory_is_not_missed(config_of: Make) -> None:
+    assert codes(check_config(config_of("UCX_TLS=tcp"), {}, one_host=False)) & {"no-shared-memory"} == set()
+
+
+def test_a_ucx_that_ucxx_refuses_is_named(system: Installed, config_of: Make) -> None:
+    found = codes(check_config(config_of("UCX_RC_TM_ENABLE=y"), {}, ucx="system"))
+    assert ("ucx-too-old" in found) == system.version.startswith(
+        ("1.12", "1.13", "1.14", "1.15", "1.16", "1.17", "1.18")
+    )
+
+
+def test_where_each_effective_value_comes_from(config_of: Make) -> None:
+    text = "UCX_RNDV_THRESH=1024\nUCXPY_NON_BLOCKING_MODE=1\n"
+    environ = {"UCX_RNDV_THRESH": "1", "UCX_MAX_RNDV_RAILS": "4", "UCXPY_PROGRESS_MODE": "thread", "OTHER": "x"}
+    result = check_config(config_of(text), environ, launcher={"UCX_NET_DEVICES": "lo"})
+    sources = {(each.name, each.value): each.source for each in result.variables}
+    assert sources[("UCX_RNDV_THRESH", "1024")] == "config"
+    assert sources[("UCX_MAX_RNDV_RAILS", "4")] == "environment"
+    assert sources[("UCX_NET_DEVICES", "lo")] == "launcher"
+    assert sources[("UCX_MEMTYPE_CACHE", "n")] == "UCXX"
+    assert sources[("UCX_TLS", "all")] == "UCX default"
+    assert [each.name for each in result.variables].count("UCX_RNDV_THRESH") == 1
+    assert "UCXPY_PROGRESS_MODE" not in {each.name for each in result.variables}
+
+
+def test_the_environment_may_hold_the_unknown_but_not_the_invalid(config_of: Make) -> None:
+    assert check_config(config_of(""), {"UCX_FOO_BAR": "1"}).ok
+    result = check_config(config_of(""), {"UCX_RNDV_SCHEME": "zzz"}, ucx="wheel")
+    assert not result.ok
+    assert result.errors[0].startswith("environment: UCX_RNDV_SCHEME=zzz: expected [auto")
+
+
+def test_without_any_ucx_names_are_checked_and_that_is_said(config_of: Make) -> None:
+    result = check_config(config_of("UCX_RNDV_SCHMEE=am\nUCX_RNDV_SCHEME=zzz"), {"PATH": "/nowhere"}, ucx="system")
+    assert result.ucx is None
+    assert states(result) == {"UCX_RNDV_SCHMEE": "unknown", "UCX_RNDV_SCHEME": "known"}
+    assert "values are not checked" in result.warnings[0]
+
+
+@pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.cfg")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("which", ["wheel", "system"])
+def test_each_shipped_config_passes(
+    path: Path, which: str, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
+) -> None:
+    installed: Installed = request.getfixturevalue(which)
+    if path.stem == "base-ucx" and build_catalogue(installed).minor < (1, 19):
+        pytest.skip("base-ucx.cfg holds the defaults of the releases that UCXX takes, 1.19 and newer")
+    config = read_config(path, {})
+    assert run_check(config, {}, ucx=which, json_output=True) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["ok"] is True
+    assert document["warnings"] == []
+    unexplained = {"alias-loses", "unified-mode-with-am", "rendezvous-off", "no-such-device", "cuda-without-cuda-copy"}
+    assert not unexplained & {each["code"] for each in document["conflicts"]}
+
+
+def test_the_shipped_set() -> None:
+    names = {"default", "base-ucx", "optimized", "tcp", "nthu-2022-v100", "nthu-2022-dgx-a100", "infiniband"}
+    assert names <= {path.stem for path in CONFIGS.glob("*.cfg")}
+    for name in names:
+        text = find_config(name, CONFIGS).read_text()
+        assert text.startswith(f"# {name}.cfg: ")
+        assert "# For:" in text
+        assert "# Source:" in text or "measured with" in text
+
+
+def test_the_shipped_configs_say_what_was_published() -> None:
+    v100 = read_config(CONFIGS / "nthu-2022-v100.cfg", {}).environment
+    assert v100 == {
+        "UCX_RC_TM_ENABLE": "y",
+        "UCX_DC_TM_ENABLE": "y",
+        "UCX_USE_MT_MUTEX": "y",
+        "UCXPY_NON_BLOCKING_MODE": "1",
+        "UCX_RNDV_SCHEME": "am",
+        "UCX_IB_GPU_DIRECT_RDMA": "y",
+        "UCX_RNDV_THRESH": "1024",
+        "UCX_TCP_TX_SEG_SIZE": "64k",
+        "UCX_TCP_RX_SEG_SIZE": "512k",
+    }
+    a100 = read_config(CONFIGS / "nthu-2022-dgx-a100.cfg", {}).environment
+    assert a100 == {name: value for name, value in v100.items() if name != "UCX_RNDV_SCHEME"}
+    assert read_config(CONFIGS / "default.cfg", {}).variables == ()
+    assert set(read_config(CONFIGS / "base-ucx.cfg", {}).environment) == set(UCXX_OVERRIDES)
+
+
+def test_base_ucx_is_what_ucx_does_by_default(wheel: Installed) -> None:
+    for name, value in read_config(CONFIGS / "base-ucx.cfg", {}).environment.items():
+        default = wheel.settings[name].default
+        assert value in (default, default.removeprefix("intra:").partition(",inter:")[0])
+
+
+def test_a_misspelt_name_ends_with_status_2_and_a_suggestion(
+    config_of: Make, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = config_of("# a\nUCX_RNDV_SCHMEE=am\n")
+    assert run_check(config, {}) == 2
+    shown = capsys.readouterr().out
+    assert f"{config.path}:2: UCX_RNDV_SCHMEE=am" in shown.replace("\n", "")
+    assert "did you mean UCX_RNDV_SCHEME?" in shown
+    assert run_check(config, {}, json_output=True) == 2
+    document = json.loads(capsys.readouterr().out)
+    assert set(document) >= {"ok", "variables", "conflicts"}
+    assert set(document["variables"][0]) == {"name", "value", "line", "state", "message", "source"}
+
+
+def test_the_table_shows_text_as_it_is(config_of: Make) -> None:
+    shown = io.StringIO()
+    result = check_config(config_of("MY_HELPER='[red]x[/red]'\nUCX_TLS=tcp"), {}, ucx="wheel")
+    print_check(result, Console(file=shown, width=100))
+    assert "MY_HELPER=[red]x[/red]" in shown.getvalue()
+    assert "no-shared-memory" in shown.getvalue()

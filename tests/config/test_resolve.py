@@ -1,0 +1,177 @@
+"""Command line > config > environment > default, with the source of each value."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from merge_bench.config.options import OPTIONS, SectionedCommand, add_run_options
+from merge_bench.config.reader import ConfigFile, read_config
+from merge_bench.config.resolve import Resolved, resolve
+from merge_bench.errors import UsageError
+
+
+def config(folder: Path, text: str) -> ConfigFile:
+    path = folder / "a.cfg"
+    path.write_text(text)
+    return read_config(path, {})
+
+
+def on_the_command_line(*arguments: str) -> dict[str, Any]:
+    """What click hands over for `arguments`."""
+    given: dict[str, Any] = {}
+
+    @click.command(cls=SectionedCommand)
+    @add_run_options
+    def run(**options: Any) -> None:
+        given.update(options)
+
+    result = CliRunner().invoke(run, list(arguments))
+    assert result.exit_code == 0, result.output
+    return given
+
+
+def test_each_place_outranks_the_next(tmp_path: Path) -> None:
+    file = config(tmp_path, "MERGE_BENCH_CHUNK=2e6\nMERGE_BENCH_WORKERS=3\n")
+    environ = {
+        "MERGE_BENCH_CHUNK": "3e6",
+        "MERGE_BENCH_WORKERS": "4",
+        "MERGE_BENCH_SEED": "5",
+        "MERGE_BENCH_WARMUP": "",
+    }
+    found = resolve(on_the_command_line("--chunk", "1_000"), file, environ)
+    assert (found.values["chunk"], found.sources["chunk"]) == (1000, "command line")
+    assert (found.values["workers"], found.sources["workers"]) == (3, f"config {tmp_path}/a.cfg:2")
+    assert (found.values["seed"], found.sources["seed"]) == (5, "environment MERGE_BENCH_SEED")
+    assert (found.values["warmup"], found.sources["warmup"]) == (1, "default")
+
+
+def test_every_option_has_a_value_and_a_source() -> None:
+    found = resolve({}, None, {})
+    assert set(found.values) == set(found.sources) == {option.key for option in OPTIONS}
+    assert set(found.sources.values()) == {"default"}
+
+
+def test_a_default_given_on_the_command_line_outranks_the_config(tmp_path: Path) -> None:
+    file = config(tmp_path, "MERGE_BENCH_SKEW=zipf:1.2\nMERGE_BENCH_WORKLOAD=tpch\n")
+    found = resolve(on_the_command_line("--skew", "none", "--workload", "auto"), file, {})
+    assert (found.values["skew"], found.values["workload"]) == (0.0, "synthetic")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "iterations"),
+    [
+        ((), 100),
+        (("--chunk", "2e6"), 100),
+        (("--chunk", "2_000_001"), 10),
+        (("--chunk", "25e6", "--iterations", "7"), 7),
+        (("--workload", "tpch"), 10),
+    ],
+)
+def test_the_rule_for_iterations(arguments: tuple[str, ...], iterations: int) -> None:
+    assert resolve(on_the_command_line(*arguments), None, {}).values["iterations"] == iterations
+
+
+def test_tables_are_the_workload_where_tables_are_given() -> None:
+    found = resolve(on_the_command_line("--left", "a", "--right", "b", "--on", "k,l"), None, {})
+    assert (found.values["workload"], found.values["on"]) == ("tables", ("k", "l"))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("MERGE_BENCH_CHUNK=abc", r"a\.cfg:1: MERGE_BENCH_CHUNK: 'abc' is not a count"),
+        ("CHUNK_SIZE=0", r"a\.cfg:1: MERGE_BENCH_CHUNK: 0 is less than 1"),
+        ("\nMERGE_BENCH_CHUNCK=1", r"a\.cfg:2: MERGE_BENCH_CHUNCK: .*did you mean MERGE_BENCH_CHUNK"),
+        ("MERGE_BENCH_JSON=1", r"a\.cfg:1: MERGE_BENCH_JSON: --json can be given on the command line only"),
+        ("MERGE_BENCH_LEFT=x", r"--left \(config .*a\.cfg:1\) needs --right too"),
+        ("MERGE_BENCH_WORKERS=", r"a\.cfg:1: MERGE_BENCH_WORKERS: "),
+    ],
+)
+def test_a_wrong_config_names_file_and_line(tmp_path: Path, text: str, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        resolve({}, config(tmp_path, text), {})
+
+
+def test_a_wrong_environment_names_the_variable() -> None:
+    with pytest.raises(UsageError, match="environment variable MERGE_BENCH_VERIFY: 'x' is not one of every, ends"):
+        resolve({}, None, {"MERGE_BENCH_VERIFY": "x"})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("--scheduler-address a --scheduler-file b", "--scheduler-address and --scheduler-file exclude each other"),
+        ("--on k --left-on k --right-on k", "--on and --left-on exclude each other"),
+        ("--left-on a,b --right-on c --left l --right r", "--left-on names 2 columns and --right-on 1"),
+        ("--left a --right b", "--left needs --on"),
+        ("--left a --right b --on k --workload tpch", "--left cannot go with --workload tpch"),
+        ("--workload tables", "tables needs --left and --right"),
+    ],
+)
+def test_options_that_contradict_each_other(arguments: str, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        resolve(on_the_command_line(*arguments.split()), None, {})
+
+
+@pytest.mark.parametrize(
+    ("name", "good", "value", "bad"),
+    [
+        ("chunk", "25M", 25_000_000, "0"),
+        ("frac-match", "0.5", 0.5, "1.1"),
+        ("frac-match", "1", 1.0, "nan"),
+        ("skew", "zipf:1.2", 1.2, "zipf:0"),
+        ("rmm-pool-size", "30GB", 30_000_000_000, "-1"),
+        ("timeout", "500ms", 0.5, "0"),
+        ("timeout", "10:00", 600.0, "9" * 400),
+        ("require-transport", "rc,cuda_ipc", ("rc", "cuda_ipc"), "rc,,x"),
+        ("interface", "ib0", "ib0", "eth0; ls"),
+        ("engine", "CUDF", "cudf", "spark"),
+        ("scale", "0.1", 0.1, "0"),
+        ("link-rounds", "0", 0, "-1"),
+        ("allow-unknown", "yes", True, "perhaps"),
+        ("error-handling", "peer", "peer", "on"),
+    ],
+)
+def test_values_as_people_write_them(name: str, good: str, value: object, bad: str) -> None:
+    option = next(option for option in OPTIONS if option.name == name)
+    assert option.parse(good) == value
+    with pytest.raises(ValueError, match=r"."):
+        option.parse(bad)
+
+
+def test_click_refuses_a_wrong_value_with_the_options_own_sentence() -> None:
+    @click.command()
+    @add_run_options
+    def run(**options: Any) -> None:
+        pass
+
+    result = CliRunner().invoke(run, ["--chunk", "lots"])
+    assert result.exit_code == 2
+    assert "Invalid value for '--chunk': 'lots' is not a count; write it like 25e6" in result.output
+
+
+def test_the_help_lists_every_option_by_section() -> None:
+    @click.command(cls=SectionedCommand)
+    @add_run_options
+    def run(**options: Any) -> None:
+        pass
+
+    text = CliRunner().invoke(run, ["--help"]).output
+    assert all(f"--{option.name}" in text for option in OPTIONS)
+    assert all(f"{option.section}:" in text for option in OPTIONS)
+
+
+@given(st.sampled_from(OPTIONS), st.text(max_size=12))
+def test_any_text_is_read_or_refused_with_a_sentence(option: Any, text: str) -> None:
+    try:
+        found: object = resolve({}, None, {option.variable: text})
+    except UsageError as error:
+        found = str(error)
+    assert isinstance(found, Resolved | str)
