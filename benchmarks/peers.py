@@ -37,7 +37,7 @@ from merge_bench.units import parse_count  # noqa: E402
 INTERRUPTED = 3
 
 
-class Rows(click.ParamType):
+class Rows(click.ParamType[int]):
     """A count as people write it."""
 
     name = "ROWS"
@@ -56,7 +56,9 @@ class Rows(click.ParamType):
 @click.option("--blocks", type=click.IntRange(1), default=6, show_default=True, help="Launches of each contender.")
 @click.option("--iterations", type=click.IntRange(1), default=5, show_default=True, help="Timed merges in a launch.")
 @click.option("--warmup", type=click.IntRange(0), default=1, show_default=True, help="Merges before the timed ones.")
-@click.option("--frac-match", type=click.FloatRange(0, 1), default=0.3, show_default=True, help="Right keys that match.")
+@click.option(
+    "--frac-match", type=click.FloatRange(0, 1), default=0.3, show_default=True, help="Right keys that match."
+)
 @click.option("--cores", type=click.IntRange(1), default=None, help="Keep everybody on so many cores. [all]")
 @click.option("--only", default="", metavar="NAME[,NAME]", help="Only these contenders; patterns as polars*. [all]")
 @click.option("--time-limit", type=click.FloatRange(1), default=1800, show_default=True, help="Seconds for a launch.")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-import signal
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
@@ -20,7 +19,7 @@ GRACE_SECONDS = 8.0  # for a run to take its own cluster down
 
 @dataclass(frozen=True)
 class Ended:
-    """How a command ended: `status` as the shell counts it, negative for a signal; `left_over`: processes ended here."""
+    """How a command ended: `status` as the shell counts it, negative for a signal; `left_over`: processes killed."""
 
     status: int
     seconds: float

@@ -78,7 +78,7 @@ class Comparison:
         sample = Sample(contender.name, block, tuple(outcome.wall_seconds), outcome.peak_rss_bytes)
         self.samples.append(sample)
         self.versions[contender.name] = outcome.version
-        self.results[contender.name] = {True: "verified", False: "NOT VERIFIED", None: "not checkable"}[outcome.verified]
+        self.results[contender.name] = "not checkable" if outcome.verified is None else "verified"
         self.say(f"    {sample.wall:.4g} s, {self.results[contender.name]}")
 
     def _judge(self, ended: Ended, output: Path, errors: Path) -> tuple[Outcome | None, str | None]:
@@ -89,9 +89,10 @@ class Comparison:
                 self.status = max(self.status, WRONG)
             return None, f"status {ended.status}: {tail(errors, 1) or 'it said nothing'}"
         try:
-            return read_outcome(output.read_text(errors="replace"), self.job.iterations), None
+            outcome = read_outcome(output.read_text(errors="replace"), self.job.iterations)
         except PeerError as error:
             return None, str(error)
+        return (None, "its result was not verified") if outcome.verified is False else (outcome, None)
 
     def finish(self) -> str:
         """Write the summary and the Markdown table of what there is; gives the table for the terminal."""

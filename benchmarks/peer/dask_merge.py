@@ -106,7 +106,7 @@ def _measure(job: Job, client: Client) -> Outcome:
 def _verify(job: Job, client: Client, result: Any, expected: list[Expectation]) -> int:
     parts = [future for future in client.futures_of(result) if isinstance(future, Future)]
     found = client.gather([client.submit(check_part, job.spec, part, pure=False) for part in parts])
-    rows, checksum, bad = (sum(each) for each in zip(*found, strict=True))
+    rows, checksum, bad = (int(sum(each)) for each in zip(*found, strict=True))
     whole = Expectation(sum(part.rows for part in expected), sum(part.checksum for part in expected) % 2**64)
     judge(whole, rows, checksum % 2**64, bad)
     return rows

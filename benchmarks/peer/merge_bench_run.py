@@ -43,7 +43,7 @@ def run(job: Job) -> Outcome:
             raise PeerError(f"merge_bench ended with status {status} before it began")
         campaign = read_campaign(folders[0])
         if status:
-            said = "; ".join(failure.message for failure in campaign.failures) or f"it ended with status {status}"
+            said = (summarize(campaign)["error"] or {}).get("message", f"it ended with status {status}")
             raise (WrongResult if status == WrongResult.exit_status else PeerError)(f"merge_bench: {said}")
         return outcome(campaign)
 

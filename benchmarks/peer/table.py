@@ -7,14 +7,16 @@ from collections.abc import Mapping, Sequence
 from benchmarks.peer.ratios import Ratio, Standing
 from merge_bench.units import GIB
 
-HEADINGS = ("peer", "version", "launches", "wall s", "throughput GiB/s", "ours / peer", "interval", "peak GiB", "result")
+HEADINGS = (
+    "peer", "version", "launches", "wall s", "throughput GiB/s", "ours / peer", "interval", "peak GiB", "result",
+)  # fmt: skip
 
 
 def cells(
     lines: Sequence[Standing], versions: Mapping[str, str], results: Mapping[str, str], counted: set[str], data: int
 ) -> list[tuple[str, ...]]:
     """The table's rows. `counted`: the fastest of each family, marked; `data`: bytes processed by an iteration."""
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for line in lines:
         name = line.contender
         launches = f"{line.launches - line.failed} of {line.launches}" if line.failed else str(line.launches)
