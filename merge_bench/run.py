@@ -129,8 +129,6 @@ def _launch(prepared: Prepared, config: str, writer: CampaignWriter, progress: P
             client, launcher, plan, settings, writer, progress, launch=launch, started=started
         )  # fmt: skip
         conversation.gather_workers()
-        if not launcher.owns_processes:
-            refuse_unmatched(conversation.facts, settings.environment)
         conversation.run(config, plan_index=0, block=launch)
     except Exception as problem:
         error = problem if isinstance(problem, MergeBenchError) else _explain(problem, launcher, conversation, writer)

@@ -37,7 +37,7 @@ def dask_cluster(folder: Path, workers: int, environ: Mapping[str, str] | None =
                         stdout=log,
                         stderr=log,
                         start_new_session=True,
-                    )  # fmt: skip
+                    )
                 )
         deadline = time.monotonic() + LIMIT
         while not file.exists():

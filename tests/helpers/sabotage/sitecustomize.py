@@ -1,7 +1,7 @@
 """Breaks the exchange from outside: Python loads this file by itself where PYTHONPATH names its folder.
 
-The package under test knows nothing of it. `SABOTAGE` names a file that holds one of the words in `broken.BREAKS`; while
-there is no such file, nothing is broken.
+The package under test knows nothing of it. `SABOTAGE` names a file that holds one of the words in `broken.BREAKS`;
+while there is no such file, nothing is broken.
 """
 
 import importlib.abc
