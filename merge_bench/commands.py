@@ -33,7 +33,7 @@ def run_command(values: Mapping[str, object]) -> int:
         from merge_bench.report.text import print_report
 
         print_report(campaign)
-    for failure in campaign.failures:
+    for failure in (*campaign.failures, *(f for launch in campaign.launches for f in launch.failures)):
         print(f"merge_bench: {failure.message}", file=sys.stderr)
         _say_log(failure.log_tail)
     return status
@@ -82,7 +82,7 @@ def doctor_command(
     from merge_bench.errors import GateNotMet
 
     if scheduler_address or scheduler_file:
-        from merge_bench.launch.existing import on_each_host
+        from merge_bench.launch.ask import on_each_host
 
         hosts = on_each_host(scheduler_address, scheduler_file, examine_here)
     else:

@@ -7,17 +7,19 @@ import contextlib
 import secrets
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any
 
 from distributed import Client, Future
 from distributed.security import Security
 
-from merge_bench import evidence, readback
+from merge_bench import evidence
 from merge_bench import worker as steps
 from merge_bench.errors import MergeBenchError, RunFailed, UsageError, WrongResult
 from merge_bench.expect import Expected, expectation, judge_full
 from merge_bench.launch.base import Access, ClusterSettings, Launcher
+from merge_bench.launch.existing import refuse_unmatched
 from merge_bench.launch.processes import tail
 from merge_bench.observe import IterationAssembler, link_line, memory_line, verification_line
 from merge_bench.plan import Plan, check_fits
@@ -153,7 +155,7 @@ class LaunchRun:
         self.watch.start(self.members)
         self.facts = facts
         if not self.launcher.owns_processes:
-            readback.refuse_unmatched(facts, self.settings.environment)
+            refuse_unmatched(facts, self.settings.environment)
         for host in {member.host for member in self.members}:
             here = [fact for member, fact in zip(self.members, facts, strict=True) if member.host == host]
             check_fits(self.plan, here[0]["hardware"]["available_bytes"], len(here), host)
@@ -194,7 +196,12 @@ class LaunchRun:
     def open_data_plane(self) -> None:
         """Connect every worker with every other."""
         self.progress.phase("connecting")
-        self.connect_all(self.on_all(steps.open_data_plane, self.rows))
+        here = Counter(member.host for member in self.members)
+        threads = [
+            max(1, fact["hardware"]["cores"] // here[member.host])
+            for member, fact in zip(self.members, self.facts, strict=True)
+        ]
+        self.connect_all(self.results(self.submit(steps.open_data_plane, [(self.rows, count) for count in threads])))
 
     def connect_all(self, addresses: list[bytes]) -> None:
         """Connect every worker with every other, and learn what settings their UCX has."""

@@ -8,9 +8,8 @@ settings that the context holds: those are what counts, whatever the environment
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from merge_bench.config.ucx_info import Installed, effective, locate, read_installed
 from merge_bench.errors import UsageError
@@ -106,24 +105,3 @@ def differences(
             if has is not None:
                 found.setdefault((name, value, has[1], has[0]), []).append(rank)
     return [Difference(name, value, has, tuple(ranks), under) for (name, value, has, under), ranks in found.items()]
-
-
-def refuse_unmatched(facts: Sequence[Mapping[str, Any]], environment: Mapping[str, str]) -> None:
-    """Refuse a running cluster whose workers do not have the config's environment: UCX reads it once per process.
-
-    Raises
-    ------
-    UsageError
-        Naming the first variable that differs.
-    """
-    for rank, fact in enumerate(facts):
-        for name, value in environment.items():
-            if not name.startswith(("UCX", "RAPIDS")):
-                continue
-            found = fact["environment"].get(name)
-            if found != value:
-                has = f"has {name}={found}" if found is not None else f"has no {name}"
-                raise UsageError(
-                    f"the config sets {name}={value}, but the running cluster's rank {rank} on {fact['host']} {has};"
-                    " UCX reads its settings once per process, so start the cluster under this config"
-                )

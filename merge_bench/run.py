@@ -15,11 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import merge_bench
-from merge_bench import setup
+from merge_bench import quiet, setup, signals
 from merge_bench.config.reader import ConfigFile, read_config
-from merge_bench.config.resolve import resolve
+from merge_bench.config.resolve import Resolved, resolve
 from merge_bench.errors import MergeBenchError, RunFailed, UsageError
-from merge_bench.guard import quiet_libraries, signals_ignored, signals_raise, take_down, was_interrupted
 from merge_bench.launch.base import Launcher
 from merge_bench.launch.environment import LOOPBACK
 from merge_bench.record.schema import CampaignLine, Config, EndLine, FailureLine, LaunchEndLine, RunKey, WarningLine
@@ -46,19 +45,23 @@ def load(
         config = read_config(find_config(config_name, CHECKOUT / "configs"), os.environ)
     options = resolve(cli_values, config, os.environ)
     options = replace(options, values={**options.values, **(fixed or {})})
-    warnings = [] if config is None else _check(config, allow_unknown=bool(options.values["allow_unknown"]))
+    warnings = [] if config is None else _check(config, options)
     prepared = setup.prepare(options, config)
     return replace(prepared, warnings=(*prepared.warnings, *warnings)), config
 
 
-def _check(config: ConfigFile, *, allow_unknown: bool) -> list[Warned]:
+def _check(config: ConfigFile, options: Resolved) -> list[Warned]:
     """What the installed UCX makes of the config: errors stop the run, everything else is a warning in the report."""
     from merge_bench.config.check import check_config
 
     result = check_config(
-        config, os.environ, ucx=os.environ.get("MERGE_BENCH_UCX", "auto"), launcher={"UCX_NET_DEVICES": LOOPBACK}
+        config,
+        os.environ,
+        ucx=os.environ.get("MERGE_BENCH_UCX", "auto"),
+        launcher={"UCX_NET_DEVICES": LOOPBACK},
+        options=options.values,
     )
-    if result.errors and not allow_unknown:
+    if result.errors and not options.values["allow_unknown"]:
         raise UsageError("; ".join(result.errors) + " (--allow-unknown goes on regardless)")
     warned: list[Warned] = [("config", sentence, None) for sentence in (*result.errors, *result.warnings)]
     for each in result.variables:
@@ -103,12 +106,12 @@ def run(prepared: Prepared, config: ConfigFile | None, progress: Progress) -> tu
         for code, message, remedy in prepared.warnings:
             writer.write(WarningLine(code=code, message=message, remedy=remedy))
         status = 0
-        with signals_raise(), quiet_libraries(writer.logs):
+        with signals.raising(), quiet.libraries(writer.logs / "driver.log"):
             for launch in range(plan.launches):
                 status = max(status, _launch(prepared, name, writer, progress, launch))
                 if status and status != RunFailed.exit_status:
                     break
-                if was_interrupted():
+                if signals.received():
                     break
         with contextlib.suppress(RunFailed):
             writer.write(EndLine(status=status))
@@ -146,7 +149,7 @@ def _launch(prepared: Prepared, config: str, writer: CampaignWriter, progress: P
         with contextlib.suppress(RunFailed):
             writer.write(failure)
     finally:
-        with signals_ignored():
+        with signals.ignored():
             progress.phase("taking the cluster down")
             take_down(launcher, client, conversation, well=status == 0)
             with contextlib.suppress(RunFailed):
@@ -170,6 +173,20 @@ def _explain(problem: Exception, launcher: Launcher, conversation: Any, writer: 
             return LaunchFailed(f"{ended.role} on {ended.host} ended during the run", host=ended.host)
         time.sleep(0.05)
     return LaunchFailed(f"{type(problem).__name__}: {problem} (logs/error.log has the details)", code="internal-error")
+
+
+def take_down(launcher: Launcher, client: Any, conversation: Any, *, well: bool) -> None:
+    """End the conversation and the processes; after a failure the processes first: nothing waits for an answer."""
+    if conversation is not None:
+        conversation.watch.stop()
+        if not well and not launcher.owns_processes:
+            conversation.abort("the run is ending")
+    if well and client is not None:
+        client.close(timeout=1.0)
+    launcher.stop()
+    if not well and client is not None:
+        with contextlib.suppress(Exception):
+            client.close(timeout=1.0)
 
 
 def _git_state() -> dict[str, Any] | None:

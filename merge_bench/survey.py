@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from merge_bench import evidence, setup
+from merge_bench import evidence, quiet, setup, signals
 from merge_bench import worker as steps
 from merge_bench.config.options import BY_KEY, CLUSTER_OPTIONS, OPTIONS
-from merge_bench.errors import UsageError
-from merge_bench.guard import quiet_libraries, signals_ignored, signals_raise, take_down
+from merge_bench.errors import MergeBenchError, RunFailed, UsageError
 from merge_bench.record.schema import LanesLine, WarningLine
 from merge_bench.record.writer import CampaignWriter
 from merge_bench.report.live import Progress
@@ -77,6 +76,7 @@ def survey(prepared: Prepared, name: str, progress: Progress) -> Survey:
         If the cluster does not come up or does not connect.
     """
     from merge_bench.driver import LaunchRun, connect
+    from merge_bench.run import take_down
 
     plan, settings = prepared.plan, prepared.settings
     if plan.workers < 2:
@@ -85,8 +85,8 @@ def survey(prepared: Prepared, name: str, progress: Progress) -> Survey:
     with (
         tempfile.TemporaryDirectory(prefix="merge-bench-transports-") as scratch,
         CampaignWriter.create(Path(scratch), name) as writer,
-        signals_raise(),
-        quiet_libraries(writer.logs),
+        signals.raising(),
+        quiet.libraries(writer.logs / "driver.log"),
     ):
         client = conversation = None
         well, started = False, time.monotonic()
@@ -100,8 +100,12 @@ def survey(prepared: Prepared, name: str, progress: Progress) -> Survey:
             found = _ask(conversation)
             well = True
             return found
+        except MergeBenchError:
+            raise
+        except Exception as error:
+            raise RunFailed(f"the cluster could not be asked: {type(error).__name__}: {error}") from error
         finally:
-            with signals_ignored():
+            with signals.ignored():
                 progress.phase("taking the cluster down")
                 take_down(launcher, client, conversation, well=well)
 

@@ -129,7 +129,6 @@ class Watch:
             raise LaunchFailed(f"the scheduler gave no answer for {self._limit:.0f} s", code="scheduler-silent")
 
     def _run(self) -> None:
-        beat = 0
         while not self._stop.wait(POLL_SECONDS):
             try:
                 generation = self._generation
@@ -137,9 +136,7 @@ class Watch:
                 self._answered = time.monotonic()
                 if generation == self._generation:
                     self._silences = silences
-                beat += 1
-                if beat % 4 == 0:
-                    broadcast(self._client, steps.heartbeat)
+                broadcast(self._client, steps.heartbeat)
             except Exception:  # the connection is gone; `check` tells after the limit, or sooner from the processes
                 continue
 

@@ -28,7 +28,7 @@ from merge_bench.errors import RunFailed, UsageError
 from merge_bench.exchange.abort import Abort
 from merge_bench.exchange.protocols import Range
 from merge_bench.exchange.ucx import UcxExchange
-from merge_bench.memory import PeakMeter, available_bytes, usable_cores
+from merge_bench.memory import PeakMeter, available_bytes
 from merge_bench.merge import Measured, Merger
 from merge_bench.plan import Plan
 from merge_bench.verify import Check, ResultCheck
@@ -149,8 +149,11 @@ def prepare(plan: Plan, rank: int, topic: str) -> Prepared:
     return Prepared(rank, input_bytes, left.rows + right.rows, (left.fields, right.fields), expected)
 
 
-def open_data_plane(rows: int) -> bytes:
-    """Set up the engine and UCX; `rows`: of both frames over all workers. Gives the UCX address."""
+def open_data_plane(rows: int, threads: int) -> bytes:
+    """Set up the engine and UCX. Gives the UCX address.
+
+    `rows`: of both frames over all workers; `threads`: this worker's share of its host's cores.
+    """
     plugin = _plugin()
     state = plugin.state
     if state is None or state.frames is None:
@@ -158,7 +161,7 @@ def open_data_plane(rows: int) -> bytes:
     plan = state.plan
     left, right = state.frames
     shape = JoinShape(
-        left.fields, right.fields, plan.keys, workers=plan.workers, rank=state.rank, rows=rows, threads=plan.threads
+        left.fields, right.fields, plan.keys, workers=plan.workers, rank=state.rank, rows=rows, threads=threads
     )
     engine = make_engine(plan.engine, shape)
     engine.load(left, right)
@@ -336,11 +339,6 @@ async def abort(reason: str, dask_worker: Worker) -> None:
     plugin = dask_worker.plugins.get(PLUGIN)
     if plugin is not None:
         plugin.abort.set(reason)
-
-
-def threads_each(workers_here: int) -> int:
-    """A worker's share of the cores of its host."""
-    return max(1, usable_cores() // workers_here)
 
 
 def _guard(plugin: MergeWorker, state: _State) -> None:

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from distributed import Client
 
 from merge_bench.errors import UsageError
 from merge_bench.launch.base import Access, ClusterSettings, Command, Exited
 from merge_bench.plan import Plan
-
-T = TypeVar("T")
-ANSWER_SECONDS = 60.0
 
 
 class ExistingCluster:
@@ -48,42 +44,34 @@ def count_workers(address: str | None, scheduler_file: str | None) -> int:
     UsageError
         If it cannot be reached, or has none.
     """
-    with _workers(address, scheduler_file) as (_, workers):
-        return len(workers)
+    if scheduler_file and not Path(scheduler_file).exists():
+        raise UsageError(f"--scheduler-file {scheduler_file}: there is no such file")
+    try:
+        with Client(address=address, scheduler_file=scheduler_file, timeout=10, set_as_default=False) as client:
+            count = len(client.scheduler_info(n_workers=-1)["workers"])
+    except (OSError, TimeoutError, ValueError) as error:
+        raise UsageError(f"no scheduler answers at {address or scheduler_file}: {error}") from error
+    if not count:
+        raise UsageError(f"the cluster at {address or scheduler_file} has no workers")
+    return count
 
 
-def on_each_host(address: str | None, scheduler_file: str | None, question: Callable[[], T]) -> list[T]:
-    """Ask one worker of each host of a running cluster, in the order of the hosts' names.
+def refuse_unmatched(facts: list[dict[str, Any]], environment: Mapping[str, str]) -> None:
+    """Refuse a running cluster whose workers do not have the config's environment: UCX reads it once per process.
 
     Raises
     ------
     UsageError
-        If it cannot be reached, or has no workers, or they do not answer (without merge_bench they cannot).
+        Naming the first variable that differs.
     """
-    with _workers(address, scheduler_file) as (client, workers):
-        hosts: dict[str, str] = {}
-        for worker, about in workers.items():
-            hosts.setdefault(str(about["host"]), worker)
-        futures = [client.submit(question, workers=[hosts[host]], pure=False) for host in sorted(hosts)]
-        try:
-            return [future.result(timeout=ANSWER_SECONDS) for future in futures]
-        except Exception as error:
-            raise UsageError(
-                f"the workers at {address or scheduler_file} do not answer: {type(error).__name__}: {error}"
-            ) from error
-
-
-@contextmanager
-def _workers(address: str | None, scheduler_file: str | None) -> Iterator[tuple[Any, dict[str, Any]]]:
-    where = address or scheduler_file
-    if scheduler_file and not Path(scheduler_file).exists():
-        raise UsageError(f"--scheduler-file {scheduler_file}: there is no such file")
-    try:
-        client = Client(address=address, scheduler_file=scheduler_file, timeout=10, set_as_default=False)
-    except (OSError, TimeoutError, ValueError) as error:
-        raise UsageError(f"no scheduler answers at {where}: {error}") from error
-    with client:
-        workers = client.scheduler_info(n_workers=-1)["workers"]
-        if not workers:
-            raise UsageError(f"the cluster at {where} has no workers")
-        yield client, workers
+    for rank, fact in enumerate(facts):
+        for name, value in environment.items():
+            if not name.startswith(("UCX", "RAPIDS")):
+                continue
+            found = fact["environment"].get(name)
+            if found != value:
+                has = f"has {name}={found}" if found is not None else f"has no {name}"
+                raise UsageError(
+                    f"the config sets {name}={value}, but the running cluster's rank {rank} on {fact['host']} {has};"
+                    " UCX reads its settings once per process, so start the cluster under this config"
+                )
