@@ -70,6 +70,8 @@ class LocalLauncher:
         quiet = ["--no-dashboard", "--preload", PRELOAD]
         config = dict(settings.environment)
         ours = {**launcher_defaults(config, os.environ, threads=plan.threads), **config}
+        # Without it Dask's scheduler leaves a folder in the temporary directory; it has no option for that.
+        ours["DASK_TEMPORARY_DIRECTORY"] = str(scratch)
         commands = [Command("scheduler", host, (*dask, "scheduler", "--port", "0", *meet, *quiet), ours)]
         for number in range(plan.workers):
             if plan.engine == "cudf":
