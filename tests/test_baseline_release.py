@@ -1,4 +1,4 @@
-"""Between two merges of the baseline the last result has to be gone: Dask knows it by its name and would hand it out."""
+"""Between two merges of the baseline the last result has to be gone: Dask would hand it out again by its name."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ def launch(known: list[int], timeout: float) -> Any:
         return known.pop(0) if len(known) > 1 else known[0]
 
     client = SimpleNamespace(_run_on_scheduler=run_on_scheduler)
-    return SimpleNamespace(client=client, call=lambda answer: answer, plan=SimpleNamespace(timeout=timeout), asked=asked)
+    plan = SimpleNamespace(timeout=timeout)
+    return SimpleNamespace(client=client, call=lambda answer: answer, plan=plan, asked=asked)
 
 
 def test_waits_until_the_scheduler_has_forgotten_every_part() -> None:
