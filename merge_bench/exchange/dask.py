@@ -14,6 +14,7 @@ import dask
 import dask.dataframe as dd
 from distributed import Future
 
+from merge_bench import evidence
 from merge_bench import worker as steps
 from merge_bench.errors import RunFailed
 from merge_bench.observe import memory_line
@@ -30,6 +31,7 @@ def run_baseline(launch: LaunchRun, config: str, *, plan_index: int, block: int)
         frames = [_frame(launch, side) for side in ("left", "right")]
         launch.on_all(steps.baseline_loaded)
         launch.record_launch(config, plan_index, block)
+        evidence.compare_environment(launch)
         plan = launch.plan
         for index in range(plan.warmup):
             launch.progress.phase("warming up")
