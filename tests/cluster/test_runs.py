@@ -32,7 +32,8 @@ DOCUMENT = {
     "throughput_bytes_per_second": ("median", "ci95"),
     "bandwidth_bytes_per_second": ("harmonic_mean", "min", "max", "per_worker"),
     "phases_seconds": ("partition", "exchange", "join"), "link": ("limit_bytes_per_second", "fraction", "transports"),
-    "lanes": (), "peak_memory_bytes": ("max", "per_worker"), "warnings": (), "error": (),
+    "lanes": (), "requested_transports": (), "protocols": (), "traffic": (),
+    "peak_memory_bytes": ("max", "per_worker"), "warnings": (), "error": (),
 }  # fmt: skip
 
 
