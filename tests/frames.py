@@ -1,4 +1,4 @@
-"""Frames of every carried type with nulls, for tests of what moves rows, and ways to compare rows without their order."""
+"""Frames of every carried type with nulls, for tests of what moves rows; and rows compared without their order."""
 
 from __future__ import annotations
 
