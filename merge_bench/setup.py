@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import socket
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from merge_bench import gpu
+from merge_bench import gates, gpu
 from merge_bench.config.names import translate_config
 from merge_bench.config.reader import ConfigFile
 from merge_bench.config.resolve import Resolved
@@ -83,6 +84,7 @@ def prepare(options: Resolved, config: ConfigFile | None) -> Prepared:
         link_rounds=int(_number(values["link_rounds"])),
         shuffle=str(values["shuffle"]),
         threads=max(1, usable_cores() // workers),
+        require_transport=_required(values, workers),
     )
     settings = ClusterSettings(
         environment=environment,
@@ -96,8 +98,10 @@ def prepare(options: Resolved, config: ConfigFile | None) -> Prepared:
         start_timeout=float(_number(values["start_timeout"])),
         sources=options.sources,
     )
-    if not existing:
+    if make_launcher(settings).name == LocalLauncher.name:
         check_fits(plan, available_bytes(), workers, socket.gethostname())
+        if exchange == "ucx":
+            gates.check_machine(plan.require_transport, {**os.environ, **environment})
     warnings = []
     if isinstance(workload, TableSpec):
         warnings = [(w.code, w.message, w.remedy) for w in workload.warnings]
@@ -134,6 +138,16 @@ def _workers(values: dict[str, Any], gpus: int, *, existing: bool) -> int:
     if existing:
         return count_workers(values["scheduler_address"], values["scheduler_file"])
     return gpus * int(values["workers_per_gpu"]) if gpus else min(2, usable_cores())
+
+
+def _required(values: dict[str, Any], workers: int) -> tuple[str, ...]:
+    names = tuple(values["require_transport"])
+    gates.check_names(names)
+    if names and values["exchange"] != "ucx":
+        raise UsageError("--require-transport looks at the data plane's endpoints, and --exchange dask has none")
+    if names and workers < 2:
+        raise UsageError("--require-transport looks at pairs of workers, and there is only one worker")
+    return names
 
 
 def _workload(values: dict[str, Any], workers: int, engine: str) -> SyntheticSpec | TableSpec:
