@@ -47,7 +47,7 @@ def test_two_workers(two_workers: Finished) -> None:
 
 def test_document_has_every_key(two_workers: Finished) -> None:
     document = two_workers.document
-    assert set(document) == set(DOCUMENT)
+    assert set(document) >= set(DOCUMENT)
     for key, inner in DOCUMENT.items():
         assert set(inner) <= set(document[key] if inner else ()), key
     assert document["plan"]["hosts"]
@@ -162,7 +162,7 @@ def test_skewed_keys_name_the_overloaded_rank(skewed: Finished) -> None:
         for worker in line.workers:
             rows[worker.rank] = worker.received_rows.left + worker.received_rows.right
     heaviest = max(rows, key=lambda rank: rows[rank])
-    (warning,) = [w for w in document["warnings"] if w["code"] == "overloaded-rank"]
+    (warning,) = (w for w in document["warnings"] if w["code"] == "overloaded-rank")
     assert warning["message"].startswith(f"rank {heaviest} (")
     assert f"received {rows[heaviest]:,} rows" in warning["message"]
 
