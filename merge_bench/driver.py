@@ -133,9 +133,12 @@ class LaunchRun:
             _raise_for_exited(self.launcher)
             if time.monotonic() > deadline:
                 kind = LaunchFailed if self.launcher.owns_processes else UsageError
+                names = {name for _, name in workers.values()}
+                roles = [command.role for command in self.launcher.commands(self.plan, self.settings)]
+                missing = ", ".join(role for role in roles if role.startswith("worker") and role not in names)
                 raise kind(
                     f"only {len(workers)} of {self.plan.workers} workers came within "
-                    f"{self.settings.start_timeout:.0f} s"
+                    f"{self.settings.start_timeout:.0f} s{'; missing: ' + missing if missing else ''}"
                 )
             time.sleep(0.02)
         chosen = sorted(workers, key=lambda address: (workers[address][0], _natural(workers[address][1])))
