@@ -61,7 +61,8 @@ class Namespaces:
         with log.open("ab") as output:
             self.process = subprocess.Popen(
                 ["unshare", *unshared, "sh", "-ec", script, "sh", *arguments],
-                stdin=subprocess.PIPE, stdout=output, stderr=output, preexec_fn=_die_with_parent, start_new_session=True,
+                stdin=subprocess.PIPE, stdout=output, stderr=output, preexec_fn=_die_with_parent,
+                start_new_session=True,
             )  # fmt: skip
         self.log = log
         self.pid = self._child() if forks else self._unshared()
@@ -89,7 +90,13 @@ class Namespaces:
 
     def enter(self, *command: str, mount: bool = True) -> list[str]:
         """The command line that runs `command` in the network (and mount) namespace."""
-        return ["nsenter", f"--target={self.pid}", "--net", *(["--mount", f"--wd={os.getcwd()}"] if mount else []), *command]
+        return [
+            "nsenter",
+            f"--target={self.pid}",
+            "--net",
+            *(["--mount", f"--wd={os.getcwd()}"] if mount else []),
+            *command,
+        ]
 
     def end(self) -> None:
         """End the processes; the namespaces go with them."""
@@ -119,7 +126,10 @@ class Host:
             if not entry.name.isdigit() or int(entry.name) == self.namespaces.pid:
                 continue
             with contextlib.suppress(OSError):
-                if os.readlink(entry / "ns/pid") != here or (entry / "stat").read_text().rsplit(")", 1)[1].split()[0] == "Z":
+                if (
+                    os.readlink(entry / "ns/pid") != here
+                    or (entry / "stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
+                ):
                     continue
                 shown = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
                 if not shown.startswith("sshd:"):
@@ -265,7 +275,9 @@ class Hosts:
 
     def _write_files(self) -> None:
         names = [f"{host.address} {host.name}" for host in self.hosts]
-        (self.folder / "hosts").write_text("\n".join(["127.0.0.1 localhost", f"{SWITCH_ADDRESS} switch", *names]) + "\n")
+        (self.folder / "hosts").write_text(
+            "\n".join(["127.0.0.1 localhost", f"{SWITCH_ADDRESS} switch", *names]) + "\n"
+        )
         self.write_hosts([host.name for host in self.hosts])
         self._key("client")
         known = []
