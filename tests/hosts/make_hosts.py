@@ -34,6 +34,7 @@ mount --bind "$1/hosts" /etc/hosts
 mount -t tmpfs tmpfs /run && mkdir -p /run/sshd
 mount -t tmpfs tmpfs /dev/shm
 mount -t sysfs sysfs /sys
+for control in cubic reno; do sysctl -qw net.ipv4.tcp_congestion_control=$control 2>/dev/null && break; done
 hostname "$2"
 read go
 exec "$3" -D -e -f "$1/$2.sshd" </dev/null
