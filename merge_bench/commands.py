@@ -32,7 +32,7 @@ def run_command(values: Mapping[str, object]) -> int:
         from merge_bench.report.text import print_report
 
         print_report(campaign)
-    for failure in campaign.failures:
+    for failure in (*campaign.failures, *(f for launch in campaign.launches for f in launch.failures)):
         print(f"merge_bench: {failure.message}", file=sys.stderr)
         if failure.log_tail:
             print("  the log's last lines:", file=sys.stderr)

@@ -7,6 +7,7 @@ import contextlib
 import secrets
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any
 
@@ -17,6 +18,8 @@ from merge_bench import worker as steps
 from merge_bench.errors import LaunchFailed, MergeBenchError, RunFailed, UsageError, WrongResult
 from merge_bench.expect import Expected, expectation, judge_full
 from merge_bench.launch.base import Access, ClusterSettings, Launcher
+from merge_bench.launch.existing import refuse_unmatched
+from merge_bench.memory import parse_cores
 from merge_bench.observe import IterationAssembler, lanes_line, link_line, memory_line, verification_line
 from merge_bench.plan import Plan, check_fits
 from merge_bench.record.schema import Cluster, IterationLine, LaunchLine, Worker
@@ -174,6 +177,8 @@ class LaunchRun:
         ]
         self.watch.start(self.members)
         self.facts = facts
+        if not self.launcher.owns_processes:
+            refuse_unmatched(facts, self.settings.environment)
         for host in {member.host for member in self.members}:
             here = [fact for member, fact in zip(self.members, facts, strict=True) if member.host == host]
             check_fits(self.plan, here[0]["hardware"]["available_bytes"], len(here), host)
@@ -214,11 +219,19 @@ class LaunchRun:
     def open_data_plane(self) -> None:
         """Connect every worker with every other."""
         self.progress.phase("connecting")
-        addresses = self.on_all(steps.open_data_plane, self.rows)
+        addresses = self.results(self.submit(steps.open_data_plane, [(self.rows, count) for count in self._threads()]))
         connected = self.on_all(steps.connect, addresses)
         self._assembler.skew = max(c["round_trip"] for c in connected)
         for fact, connection in zip(self.facts, connected, strict=True):
             fact["ucx"] = {**fact["ucx"], "config": connection["ucx_config"]}
+
+    def _threads(self) -> list[int]:
+        """Every worker's share of its host's cores: of those that the workers there may run on, taken together."""
+        here = Counter(member.host for member in self.members)
+        cores: dict[str, frozenset[int]] = {}
+        for member, fact in zip(self.members, self.facts, strict=True):
+            cores[member.host] = cores.get(member.host, frozenset()) | parse_cores(fact["hardware"]["affinity"])
+        return [max(1, len(cores[member.host]) // here[member.host]) for member in self.members]
 
     def merge(self) -> None:
         """Warm up, measure, verify."""

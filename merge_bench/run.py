@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
-import signal
 import socket
 import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import merge_bench
-from merge_bench import setup
+from merge_bench import quiet, setup, signals
 from merge_bench.config.reader import ConfigFile, read_config
-from merge_bench.config.resolve import resolve
+from merge_bench.config.resolve import Resolved, resolve
 from merge_bench.errors import LaunchFailed, MergeBenchError, RunFailed, UsageError
 from merge_bench.launch.base import Launcher
 from merge_bench.launch.choose import make_launcher
@@ -35,12 +32,6 @@ WORTH_A_WARNING = ("deprecated", "module-absent", "no-effect")
 CHECKOUT = Path(__file__).resolve().parent.parent
 
 
-class Interrupted(RunFailed):
-    """Ctrl-C, SIGTERM, or a lost terminal."""
-
-    code = "interrupted"
-
-
 def load(config_name: str | None, cli_values: Mapping[str, object]) -> tuple[Prepared, ConfigFile | None]:
     """Read the config, resolve the options and make the plan; raises `UsageError` for whatever is wrong."""
     config = None
@@ -49,19 +40,23 @@ def load(config_name: str | None, cli_values: Mapping[str, object]) -> tuple[Pre
 
         config = read_config(find_config(config_name, CHECKOUT / "configs"), os.environ)
     options = resolve(cli_values, config, os.environ)
-    warnings = [] if config is None else _check(config, allow_unknown=bool(options.values["allow_unknown"]))
+    warnings = [] if config is None else _check(config, options)
     prepared = setup.prepare(options, config)
     return replace(prepared, warnings=(*prepared.warnings, *warnings)), config
 
 
-def _check(config: ConfigFile, *, allow_unknown: bool) -> list[Warned]:
+def _check(config: ConfigFile, options: Resolved) -> list[Warned]:
     """What the installed UCX makes of the config: errors stop the run, everything else is a warning in the report."""
     from merge_bench.config.check import check_config
 
     result = check_config(
-        config, os.environ, ucx=os.environ.get("MERGE_BENCH_UCX", "auto"), launcher={"UCX_NET_DEVICES": LOOPBACK}
+        config,
+        os.environ,
+        ucx=os.environ.get("MERGE_BENCH_UCX", "auto"),
+        launcher={"UCX_NET_DEVICES": LOOPBACK},
+        options=options.values,
     )
-    if result.errors and not allow_unknown:
+    if result.errors and not options.values["allow_unknown"]:
         raise UsageError("; ".join(result.errors) + " (--allow-unknown goes on regardless)")
     warned: list[Warned] = [("config", sentence, None) for sentence in (*result.errors, *result.warnings)]
     for each in result.variables:
@@ -106,12 +101,12 @@ def run(prepared: Prepared, config: ConfigFile | None, progress: Progress) -> tu
         for code, message, remedy in prepared.warnings:
             writer.write(WarningLine(code=code, message=message, remedy=remedy))
         status = 0
-        with _signals_raise(), _quiet_libraries(writer.logs):
+        with signals.raising(), quiet.libraries(writer.logs / "driver.log"):
             for launch in range(plan.launches):
                 status = max(status, _launch(prepared, name, writer, progress, launch))
                 if status and status != RunFailed.exit_status:
                     break
-                if _was_interrupted():
+                if signals.received():
                     break
         with contextlib.suppress(RunFailed):
             writer.write(EndLine(status=status))
@@ -145,7 +140,7 @@ def _launch(prepared: Prepared, config: str, writer: CampaignWriter, progress: P
         with contextlib.suppress(RunFailed):
             writer.write(failure)
     finally:
-        with _signals_ignored():
+        with signals.ignored():
             progress.phase("taking the cluster down")
             _take_down(launcher, client, conversation, well=status == 0)
             with contextlib.suppress(RunFailed):
@@ -185,70 +180,6 @@ def _take_down(launcher: Launcher, client: Any, conversation: Any, *, well: bool
             client.close(timeout=1.0)
 
 
-_interrupts: list[int] = []
-
-
-def _was_interrupted() -> bool:
-    return bool(_interrupts)
-
-
-@contextlib.contextmanager
-def _signals_raise() -> Iterator[None]:
-    """Turn Ctrl-C, SIGTERM and a lost terminal into `Interrupted` in the main thread, once."""
-    _interrupts.clear()
-
-    def on_signal(number: int, frame: FrameType | None) -> None:
-        _interrupts.append(number)
-        if len(_interrupts) == 1:
-            raise Interrupted(f"interrupted by {signal.Signals(number).name}")
-
-    before = {}
-    try:
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            before[number] = signal.signal(number, on_signal)
-    except ValueError:  # not the main thread: whoever runs us there deals with signals
-        pass
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-@contextlib.contextmanager
-def _signals_ignored() -> Iterator[None]:
-    """While processes are being ended, a second Ctrl-C must not leave some of them behind."""
-    before = {}
-    with contextlib.suppress(ValueError):
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            before[number] = signal.signal(number, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-@contextlib.contextmanager
-def _quiet_libraries(logs: Path) -> Iterator[None]:
-    """Send the client library's own log lines to a file: the terminal is for sentences."""
-    handler = logging.FileHandler(logs / "client.log")
-    import distributed  # noqa: F401  (it sets its loggers up when it is first imported)
-
-    named = [name for name in logging.root.manager.loggerDict if name.split(".")[0] == "distributed"]
-    loggers = [logging.getLogger(name) for name in ("distributed", "tornado", "asyncio", *named)]
-    before = [(logger.propagate, list(logger.handlers)) for logger in loggers]
-    for logger in loggers:
-        logger.propagate = False
-        logger.handlers = [handler]
-    try:
-        yield
-    finally:
-        for logger, (propagate, handlers) in zip(loggers, before, strict=True):
-            logger.propagate, logger.handlers = propagate, handlers
-        handler.close()
-
-
 def _git_state() -> dict[str, Any] | None:
     try:
         commit = subprocess.run(
@@ -261,24 +192,3 @@ def _git_state() -> dict[str, Any] | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return {"commit": commit, "dirty": bool(dirty), "host": socket.gethostname()}
-
-
-def refuse_unmatched(facts: list[dict[str, Any]], environment: Mapping[str, str]) -> None:
-    """Refuse a running cluster whose workers do not have the config's environment: UCX reads it once per process.
-
-    Raises
-    ------
-    UsageError
-        Naming the first variable that differs.
-    """
-    for rank, fact in enumerate(facts):
-        for name, value in environment.items():
-            if not name.startswith(("UCX", "RAPIDS")):
-                continue
-            found = fact["environment"].get(name)
-            if found != value:
-                has = f"has {name}={found}" if found is not None else f"has no {name}"
-                raise UsageError(
-                    f"the config sets {name}={value}, but the running cluster's rank {rank} on {fact['host']} {has};"
-                    " UCX reads its settings once per process, so start the cluster under this config"
-                )

@@ -20,12 +20,14 @@ from merge_bench.launch.choose import choose
 from merge_bench.launch.existing import count_running
 from merge_bench.launch.hosts import HostSpec, count_workers, place
 from merge_bench.memory import available_bytes, usable_cores
-from merge_bench.plan import Plan, check_fits
+from merge_bench.plan import PROCESS_BYTES, Plan, check_fits
+from merge_bench.units import format_bytes, format_count
 from merge_bench.workload.synthetic import KEY, SyntheticSpec
 from merge_bench.workload.tables import TableSpec
 
 MESSAGE_BYTES = 32 << 20
 DASK_ENGINES = ("pandas", "cudf")
+TABLE_COPIES = 3  # the chunks, the parcels sent and the parcels received
 
 
 @dataclass(frozen=True)
@@ -179,26 +181,28 @@ def _workload(values: dict[str, Any], workers: int, engine: str) -> SyntheticSpe
         left, right = (str(path) for path in tpch.ensure_tables(float(values["scale"])))
         left_on, right_on = ("o_orderkey",), ("l_orderkey",)
     spec = plan_tables(left, right, left_on, right_on, workers, engine)
-    check_result_fits(spec)
+    check_tables_fit(spec, workers)
     return spec
 
 
-def check_result_fits(spec: TableSpec) -> None:
-    """Refuse a merge of real tables whose result cannot fit: its size comes from a counting pass.
+def check_tables_fit(spec: TableSpec, workers: int) -> None:
+    """Refuse a merge of real tables that cannot fit: the result's size comes from a counting pass.
 
     Raises
     ------
     UsageError
-        With the number of rows and bytes that the result would have.
+        With what the tables and the result would take.
     """
     from merge_bench import reference
-    from merge_bench.units import format_bytes, format_count
-    from merge_bench.workload.sizes import output_bytes
+    from merge_bench.workload.sizes import output_bytes, row_bytes
 
     rows = reference.count_rows(spec)
-    size, available = output_bytes(spec, rows), available_bytes()
-    if size > available:
+    tables = int(sum(row_bytes(side) * side.rows for side in (spec.left, spec.right)))
+    result, available = output_bytes(spec, rows), available_bytes()
+    needed = workers * PROCESS_BYTES + TABLE_COPIES * tables + result
+    if needed > available:
         raise UsageError(
-            f"the merge would have {format_count(rows)} rows, about {format_bytes(size)}, and {format_bytes(available)}"
-            f" is available on {socket.gethostname()}; keys that repeat on both sides multiply"
+            f"merging tables of {format_bytes(tables)} into {format_count(rows)} rows of {format_bytes(result)} needs"
+            f" about {format_bytes(needed)}, and {format_bytes(available)} is available on {socket.gethostname()};"
+            " keys that repeat on both sides multiply"
         )

@@ -46,7 +46,7 @@ def summarize_run(campaign: Campaign, run: Run, run_id: str) -> Document:
         "run_id": run_id,
         "records": str(campaign.records),
         "config": {"name": run.config.name, "path": run.config.path, "variables": dict(run.config.variables)},
-        "plan": dict(run.plan),
+        "plan": {"hosts": _hosts(launches), **run.plan},
         "verified": state is State.VERIFIED,
         "result_rows": _result_rows(launches),
         "wall_seconds": _wall(launches),
@@ -61,6 +61,12 @@ def summarize_run(campaign: Campaign, run: Run, run_id: str) -> Document:
         "warnings": findings.warnings(campaign, run, launches, workers, state),
         "error": findings.error(campaign, run),
     }
+
+
+def _hosts(launches: Sequence[Launch]) -> list[str]:
+    """The hosts of the workers by rank, each once."""
+    lines = [launch.line for launch in launches if launch.line is not None]
+    return list(dict.fromkeys(worker.host for line in lines for worker in line.workers))
 
 
 def _over_launches(samples: Sequence[float], iterations: Sequence[float]) -> Document:

@@ -121,7 +121,6 @@ class Watch:
             )  # fmt: skip
 
     def _run(self) -> None:
-        beat = 0
         while not self._stop.wait(POLL_SECONDS):
             try:
                 generation = self._generation
@@ -129,9 +128,7 @@ class Watch:
                 self._answered = time.monotonic()
                 if generation == self._generation:
                     self._silences = silences
-                beat += 1
-                if beat % 4 == 0:
-                    broadcast(self._client, steps.heartbeat)
+                broadcast(self._client, steps.heartbeat)
             except Exception:  # the connection is gone; `check` tells after the limit, or sooner from the processes
                 continue
 

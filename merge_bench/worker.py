@@ -24,7 +24,7 @@ from merge_bench.columns import Field, Frame
 from merge_bench.engines import JoinShape, make_engine
 from merge_bench.errors import RunFailed
 from merge_bench.exchange.abort import Abort
-from merge_bench.memory import PeakMeter, available_bytes, usable_cores
+from merge_bench.memory import PeakMeter, available_bytes
 from merge_bench.merge import Measured, Merger
 from merge_bench.plan import Plan
 from merge_bench.verify import Check, ResultCheck
@@ -134,8 +134,11 @@ def prepare(plan: Plan, rank: int, topic: str) -> Prepared:
     return Prepared(rank, input_bytes, left.rows + right.rows, (left.fields, right.fields), expected)
 
 
-def open_data_plane(rows: int) -> bytes:
-    """Set up the engine and UCX; `rows`: of both frames over all workers. Gives the UCX address."""
+def open_data_plane(rows: int, threads: int) -> bytes:
+    """Set up the engine and UCX. Gives the UCX address.
+
+    `rows`: of both frames over all workers; `threads`: this worker's share of its host's cores.
+    """
     plugin = _plugin()
     state = plugin.state
     if state is None or state.frames is None:
@@ -143,7 +146,7 @@ def open_data_plane(rows: int) -> bytes:
     plan = state.plan
     left, right = state.frames
     shape = JoinShape(
-        left.fields, right.fields, plan.keys, workers=plan.workers, rank=state.rank, rows=rows, threads=plan.threads
+        left.fields, right.fields, plan.keys, workers=plan.workers, rank=state.rank, rows=rows, threads=threads
     )
     engine = make_engine(plan.engine, shape)
     engine.load(left, right)
@@ -280,11 +283,6 @@ async def abort(reason: str, dask_worker: Worker) -> None:
     plugin = dask_worker.plugins.get(PLUGIN)
     if plugin is not None:
         plugin.abort.set(reason)
-
-
-def threads_each(workers_here: int) -> int:
-    """A worker's share of the cores of its host."""
-    return max(1, usable_cores() // workers_here)
 
 
 def _guard(plugin: MergeWorker, state: _State) -> None:

@@ -94,6 +94,7 @@ def check_config(
     *,
     ucx: str = "auto",
     launcher: Mapping[str, str] | None = None,
+    options: Mapping[str, object] | None = None,
     one_host: bool = True,
     sysfs: Path = Path("/sys/class"),
 ) -> CheckResult:
@@ -107,6 +108,8 @@ def check_config(
         Whose UCX the workers will load: ``auto``, ``wheel`` or ``system``.
     launcher
         Settings that the launcher adds where neither config nor environment has them.
+    options
+        Effective options by key (`Resolved.values`), where they are known; else those of config and environment count.
     one_host
         All workers run on one host.
 
@@ -131,8 +134,8 @@ def check_config(
         effective=effective,
         given=frozenset(given),
         catalogue=catalogue,
-        error_handling=_option("error_handling", translated, environ),
-        protocol=_option("protocol", translated, environ),
+        error_handling=str((options or {}).get("error_handling") or _option("error_handling", translated, environ)),
+        protocol=str((options or {}).get("protocol") or _option("protocol", translated, environ)),
         one_host=one_host,
         sysfs=sysfs,
     )

@@ -179,7 +179,7 @@ def _lost_alias(now: Situation) -> Iterator[Conflict]:
 
 def _devices(now: Situation) -> Iterator[Conflict]:
     value = now.effective.get("UCX_NET_DEVICES", "all")
-    if value.startswith("^") or "UCX_NET_DEVICES" not in now.effective:
+    if value.startswith("^") or "UCX_NET_DEVICES" not in now.given:  # what the launcher chose is there
         return
     network = {entry.name for entry in _entries(now.sysfs / "net")}
     rdma = {entry.name for entry in _entries(now.sysfs / "infiniband")}

@@ -357,6 +357,8 @@ class _Parser:
         while (character := self.peek()) != "}":
             if character in ("", "\n"):
                 raise self.error("'${' is not closed by '}' on its line")
+            if self.text.startswith(("<(", ">("), self.at):
+                raise self.error("'<' is a redirection or a process substitution, even in quotes inside '${'")
             if character in "\"'":
                 raise self.error("quotes inside a default that is itself quoted are not supported; leave them out")
             parts.append(self.quoted_part('$`"\\}', brace_expansion, depth + 1))

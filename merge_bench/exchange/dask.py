@@ -42,7 +42,7 @@ def run_baseline(launch: LaunchRun, config: str, *, plan_index: int, block: int)
 def _frame(launch: LaunchRun, side: str) -> Any:
     """One dataframe with a partition on each worker, in its memory."""
     futures = launch.submit(steps.baseline_frame, [(side,) for _ in launch.members])
-    launch.results(futures)
+    launch.wait_for(futures)
     return dd.from_delayed(futures, verify_meta=False)
 
 

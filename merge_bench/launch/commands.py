@@ -33,13 +33,14 @@ class Place:
 def scheduler(plan: Plan, place: Place, environment: Mapping[str, str]) -> Command:
     """`dask scheduler`."""
     argv = (*DASK, "scheduler", "--port", "0", *place.meet(plan), "--no-dashboard", "--preload", PRELOAD)
-    return Command("scheduler", place.host, argv, environment)
+    return Command("scheduler", place.host, argv, _own_folder(environment, place))
 
 
 def worker(
     plan: Plan, settings: ClusterSettings, place: Place, number: int, environment: Mapping[str, str], gpu: int | None
 ) -> Command:
     """`dask worker`, or `dask cuda worker` of one process on GPU number `gpu` with its RMM pool."""
+    environment = _own_folder(environment, place)
     common = (
         "--no-dashboard", "--preload", PRELOAD, "--name", f"worker-{number}", "--nthreads", "1", "--memory-limit", "0",
         "--death-timeout", f"{settings.start_timeout:g}", "--local-directory", place.scratch,
@@ -51,3 +52,8 @@ def worker(
     own = ("--preload-nanny", PRELOAD, "--device-memory-limit", "0", *pool)
     argv = (*DASK, "cuda", "worker", *place.meet(plan), *common, *own)
     return Command(f"worker-{number}", place.host, argv, {**environment, "CUDA_VISIBLE_DEVICES": str(gpu)})
+
+
+def _own_folder(environment: Mapping[str, str], place: Place) -> dict[str, str]:
+    """Without it Dask's scheduler leaves a folder in the temporary directory; it has no option for that."""
+    return {**environment, "DASK_TEMPORARY_DIRECTORY": place.scratch}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from distributed import Client
 
@@ -61,3 +62,24 @@ def count_running(address: str | None, scheduler_file: str | None) -> int:
     if not count:
         raise UsageError(f"the cluster at {address or scheduler_file} has no workers")
     return count
+
+
+def refuse_unmatched(facts: list[dict[str, Any]], environment: Mapping[str, str]) -> None:
+    """Refuse a running cluster whose workers do not have the config's environment: UCX reads it once per process.
+
+    Raises
+    ------
+    UsageError
+        Naming the first variable that differs.
+    """
+    for rank, fact in enumerate(facts):
+        for name, value in environment.items():
+            if not name.startswith(("UCX", "RAPIDS")):
+                continue
+            found = fact["environment"].get(name)
+            if found != value:
+                has = f"has {name}={found}" if found is not None else f"has no {name}"
+                raise UsageError(
+                    f"the config sets {name}={value}, but the running cluster's rank {rank} on {fact['host']} {has};"
+                    " UCX reads its settings once per process, so start the cluster under this config"
+                )

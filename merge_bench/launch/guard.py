@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from merge_bench import signals
 from merge_bench.errors import LaunchFailed
 from merge_bench.launch import node
 from merge_bench.launch.base import Exited
@@ -45,7 +46,7 @@ class GuardLine:
         self._number = 0
         self._closing = False
         self.lost: str | None = None
-        with log.open("ab") as complaints:
+        with log.open("ab") as complaints, signals.deferred():
             self._process = subprocess.Popen(
                 argv,
                 stdin=subprocess.PIPE,

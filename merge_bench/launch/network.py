@@ -7,6 +7,8 @@ from pathlib import Path
 
 import psutil
 
+from merge_bench.memory import parse_cores
+
 SYS = Path("/sys")
 
 
@@ -59,16 +61,6 @@ def node_cores(node: int, sys: Path = SYS) -> frozenset[int]:
         return parse_cores((sys / f"devices/system/node/node{node}/cpulist").read_text())
     except (OSError, ValueError):
         return frozenset()
-
-
-def parse_cores(text: str) -> frozenset[int]:
-    """``0-3,8`` → {0, 1, 2, 3, 8}."""
-    found: set[int] = set()
-    for part in text.strip().split(","):
-        if part:
-            first, _, last = part.partition("-")
-            found.update(range(int(first), int(last or first) + 1))
-    return frozenset(found)
 
 
 def _port(folder: Path) -> int:

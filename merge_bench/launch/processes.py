@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from merge_bench import signals
 from merge_bench.launch.base import Command, Exited
 
 TAIL_LINES = 15
@@ -30,7 +31,7 @@ class Processes:
 
     def start(self, command: Command, base: Mapping[str, str], log: Path) -> int:
         """Start one; output goes to `log`. Returns its process id."""
-        with log.open("ab") as output:
+        with log.open("ab") as output, signals.deferred():
             process = subprocess.Popen(
                 command.argv,
                 env={**base, **command.environment},
@@ -39,7 +40,7 @@ class Processes:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        self._children.append(_Child(command, process, log))
+            self._children.append(_Child(command, process, log))
         return process.pid
 
     def exited(self) -> list[Exited]:

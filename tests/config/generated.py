@@ -30,7 +30,14 @@ def _with_default(words: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
 
 
 _pieces = st.recursive(
-    st.one_of(_plain, _single, _double, _references, _escapes, st.sampled_from(["~", "~/x", ":~", "$", "=", "#"])),
+    st.one_of(
+        _plain,
+        _single,
+        _double,
+        _references,
+        _escapes,
+        st.sampled_from(["~", "~/x", ":~", "$", "=", "#", "{a,b}", "{1..3}"]),
+    ),
     lambda words: _with_default(st.lists(words, max_size=3).map("".join)),
     max_leaves=4,
 )
@@ -53,7 +60,16 @@ _TOKENS = [
     "`>pwned`", "é", "1", "$A", "${A}", "${A:-", "${A:=", "${A@P}", "${!A}", "${#A}", "$'", '$"', "$[", "$1", "$_",
     "$$", "RANDOM", "UID", "IFS", "PS4", "\\\n", "\r\n", "A[0]", "A=(", "<<E", "declare ", "readonly ", "A=a ",
 ]  # fmt: skip
-soups = st.lists(st.sampled_from(_TOKENS), max_size=14).map("".join)
+_DANGERS = ["$(>pwned)", "`>pwned`", "${A:-$(>pwned)}", "<(>pwned)", ";>pwned", ">pwned", "$((A=7))", "$[A=7]", "{x,y}"]
+_soup = st.lists(st.sampled_from(_TOKENS), max_size=10).map("".join)
+_soup_in_a_word = st.builds(
+    "{}{}{}{}".format,
+    st.sampled_from(["A=", "export A=", "export B=1 A=", 'A="', "A=${NO:-", 'A="${NO:-']),
+    st.lists(st.one_of(st.sampled_from(_TOKENS), st.sampled_from(_DANGERS)), max_size=2).map("".join),
+    st.sampled_from(["", '"', "}", '}"', "\nB=$A"]),
+    st.lists(st.sampled_from(_TOKENS), max_size=1).map("".join),
+)
+soups = st.one_of(_soup, _soup_in_a_word)
 
 
 def bash_values(

@@ -120,7 +120,6 @@ def test_a_conflict_is_a_warning_with_its_reason(config_of: Make, tmp_path: Path
         "UCX_MAX_RNDV_LANES=1",
         "UCX_MAX_RNDV_RAILS=4",
         "UCX_RNDV_FRAG_MEM_TYPES=host",
-        "UCX_NET_DEVICES=lo",
         "UCX_NET_DEVICES=^lo",
         "UCX_NET_DEVICES=eth0,mlx5_0:1",
         "UCXPY_PROGRESS_MODE=thread-polling\nUCXPY_ENABLE_DELAYED_SUBMISSION=1",
@@ -131,7 +130,17 @@ def test_settings_that_go_together_are_left_alone(config_of: Make, tmp_path: Pat
     for device in ("net/eth0", "net/lo", "infiniband/mlx5_0"):
         (tmp_path / "sys" / device).mkdir(parents=True)
     found = codes(check_config(config_of(text), {}, ucx="wheel", sysfs=tmp_path / "sys"))
-    assert found <= ({"rdma-excluded"} if text.endswith("=lo") else set())
+    assert found == set()
+
+
+@pytest.mark.usefixtures("wheel")
+def test_options_of_the_command_line_and_devices_of_the_launcher(config_of: Make, tmp_path: Path) -> None:
+    (tmp_path / "infiniband" / "mlx5_0").mkdir(parents=True)
+    chosen = {"UCX_NET_DEVICES": "lo"}
+    file = config_of("MERGE_BENCH_ERROR_HANDLING=none")
+    assert codes(check_config(file, {}, ucx="wheel", launcher=chosen, sysfs=tmp_path)) == set()
+    found = check_config(file, {}, ucx="wheel", options={"error_handling": "peer", "protocol": "ucx"})
+    assert codes(found) == {"error-handling-drops-shared-memory", "dask-comm-without-shared-memory"}
 
 
 def test_across_hosts_shared_memory_is_not_missed(config_of: Make) -> None:

@@ -82,6 +82,7 @@ def test_an_undefined_name_is_an_error_only_where_it_is_needed(tmp_path: Path) -
         ("A=1 | tee", "'|' is a pipe"),
         ("A=1 > file", "'>' is a redirection"),
         ("A=<(ls)", "'<' is a redirection or a process substitution"),
+        ('A="${B:-<(ls)}"', "process substitution"),
         ("A=(1 2)", "array"),
         ("A[0]=1", "array"),
         ("f() { ls; }", "function"),

@@ -1,0 +1,1 @@
+"""Measurements that compare: run by hand, alone on a machine, never as a test."""

@@ -1,0 +1,128 @@
+"""The comparison itself: blocks of launches in random order, each recorded as soon as it has ended."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import random
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from benchmarks.peer import table
+from benchmarks.peer.children import Ended, run_limited
+from benchmarks.peer.contenders import REFERENCE, Contender
+from benchmarks.peer.protocol import Job, Outcome, PeerError, read_outcome
+from benchmarks.peer.ratios import Sample, fastest, standings
+from benchmarks.peer.store import Store
+from merge_bench.errors import WrongResult
+from merge_bench.launch.processes import tail
+
+ROOT = Path(__file__).resolve().parents[2]
+WRONG = WrongResult.exit_status
+
+
+@dataclass
+class Comparison:
+    """What has been measured so far."""
+
+    job: Job
+    contenders: Sequence[Contender]
+    store: Store
+    limit: float
+    settle: float
+    say: Callable[[str], None]
+    samples: list[Sample] = field(default_factory=list)
+    versions: dict[str, str] = field(default_factory=dict)
+    results: dict[str, str] = field(default_factory=dict)
+    status: int = 0
+
+    def run(self, blocks: int, seed: int) -> None:
+        """Launch every contender once in each block, in an order drawn from `seed` and the block's number."""
+        total = blocks * len(self.contenders)
+        for block in range(blocks):
+            order = shuffled(self.contenders, seed, block)
+            self.store.write("block", {"block": block, "order": [contender.name for contender in order]})
+            for contender in order:
+                number = len(self.samples)
+                self.say(f"[{number + 1}/{total}] block {block + 1}, {contender.name}")
+                self._launch(contender, block, number)
+                time.sleep(self.settle)
+
+    def _launch(self, contender: Contender, block: int, number: int) -> None:
+        stem = f"{number:03d}-{contender.name}"
+        output, errors = self.store.logs / f"{stem}.out", self.store.logs / f"{stem}.err"
+        job = dataclasses.replace(self.job, options=contender.options)
+        argv = [sys.executable, "-m", f"benchmarks.peer.{contender.module}", *job.argv()]
+        environment = {**os.environ, "PYTHONPATH": _python_path(), **contender.surroundings(self.job)}
+        ended = run_limited(argv, environment, ROOT, output, errors, self.limit)
+        outcome, problem = self._judge(ended, output, errors)
+        self.store.write(
+            "launch",
+            {
+                "contender": contender.name, "family": contender.family, "block": block, "argv": argv,
+                "environment": contender.surroundings(self.job), "status": ended.status, "seconds": ended.seconds,
+                "left_over": ended.left_over, "outcome": None if outcome is None else msgspec.to_builtins(outcome),
+                "failure": problem,
+            },
+        )  # fmt: skip
+        if outcome is None:
+            self.say(f"    failed: {problem}")
+            self.samples.append(Sample(contender.name, block, ()))
+            self.status = max(self.status, PeerError.exit_status)
+            return
+        sample = Sample(contender.name, block, tuple(outcome.wall_seconds), outcome.peak_rss_bytes)
+        self.samples.append(sample)
+        self.versions[contender.name] = outcome.version
+        self.results[contender.name] = "not checkable" if outcome.verified is None else "verified"
+        self.say(f"    {sample.wall:.4g} s, {self.results[contender.name]}")
+
+    def _judge(self, ended: Ended, output: Path, errors: Path) -> tuple[Outcome | None, str | None]:
+        if ended.timed_out:
+            return None, f"it was not done after {self.limit:g} s"
+        if ended.status:
+            if ended.status == WRONG:
+                self.status = max(self.status, WRONG)
+            return None, f"status {ended.status}: {tail(errors, 1) or 'it said nothing'}"
+        try:
+            outcome = read_outcome(output.read_text(errors="replace"), self.job.iterations)
+        except PeerError as error:
+            return None, str(error)
+        return (None, "its result was not verified") if outcome.verified is False else (outcome, None)
+
+    def finish(self) -> str:
+        """Write the summary and the Markdown table of what there is; gives the table for the terminal."""
+        names = [contender.name for contender in self.contenders]
+        lines = standings(self.samples, names, REFERENCE)
+        counted = fastest(lines, {contender.name: contender.family for contender in self.contenders})
+        for line in lines:
+            self.store.write("summary", {**dataclasses.asdict(line), "counted": line.contender in counted})
+        self.store.write("end", {"status": self.status})
+        rows = table.cells(lines, self.versions, self.results, counted, self.job.data_bytes)
+        self.store.write_table(f"{self.caption()}\n\n{table.markdown(rows)}\n")
+        return f"{self.caption()}\n\n{table.aligned(rows)}"
+
+    def caption(self) -> str:
+        """What the numbers are of."""
+        job = self.job
+        return (
+            f"{job.rows_per_chunk:,} rows × {job.workers} chunks of each frame ({job.data_bytes / 2**30:.3f} GiB of"
+            f" data), {job.threads} cores, {job.iterations} iterations in a launch after {job.warmup} warm-up."
+            " Wall: median over launches of their median iteration. Ours / peer: median over blocks of the peer's wall"
+            " ÷ merge_bench's, above 1 where merge_bench is faster. *: the fastest of its kind, which counts."
+        )
+
+
+def shuffled(contenders: Sequence[Contender], seed: int, block: int) -> list[Contender]:
+    """The order of a block: the same for the same seed."""
+    order = list(contenders)
+    random.Random(f"{seed}/{block}").shuffle(order)
+    return order
+
+
+def _python_path() -> str:
+    return os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])

@@ -1,0 +1,126 @@
+"""Who is compared: one row each, with the command, the environment and the memory it needs."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from benchmarks.peer.protocol import Job
+from merge_bench.errors import UsageError
+from merge_bench.launch.environment import THREAD_COUNTS
+from merge_bench.units import format_bytes, format_count
+
+REFERENCE = "merge_bench"
+PROCESS_BYTES = 450 << 20  # a process with its libraries, before any data
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One variant of one peer.
+
+    `family`: variants of one family are one opponent, which counts with the fastest of them. `module`: under
+    `benchmarks.peer`. `memory`: peak of all its processes together, above their libraries, in multiples of the data
+    processed, measured and rounded up. `several`: has a process for each worker.
+    """
+
+    name: str
+    family: str
+    module: str
+    memory: float
+    options: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    several: bool = False
+    gpu: bool = False
+
+    def need(self, job: Job) -> float:
+        """Estimated peak memory in bytes."""
+        return PROCESS_BYTES * (job.workers + 1 if self.several else 1) + self.memory * job.data_bytes
+
+    def surroundings(self, job: Job) -> dict[str, str]:
+        """What is set in its environment: the cores of all workers for one process, nothing for several, which set it.
+
+        Polars gets the allocator setting that merge_bench gives its own workers: freed pages are kept for the next
+        iteration.
+        """
+        threads = {} if self.several else dict.fromkeys(THREAD_COUNTS, str(job.threads))
+        return {**threads, **self.environment}
+
+
+def _baseline(shuffle: str, protocol: str) -> Contender:
+    options = {"exchange": "dask", "shuffle": shuffle, "protocol": protocol, "timeout": "120"}
+    return Contender(
+        f"exchange-dask-{shuffle}-{protocol}", "dask", "merge_bench_run", 6.0, options, several=True
+    )  # fmt: skip
+
+
+def _dask_cuda(kind: str, protocol: str) -> Contender:
+    name = f"dask-cuda-{protocol}" if kind == "cpu" else f"dask-cuda-gpu-{protocol}"
+    return Contender(
+        name, "dask-cuda", "dask_cuda_merge", 6.0 if kind == "cpu" else 0.5,
+        {"type": kind, "protocol": protocol}, several=True, gpu=kind == "gpu",
+    )  # fmt: skip
+
+
+_KEEP_PAGES = {"_RJEM_MALLOC_CONF": "dirty_decay_ms:-1,muzzy_decay_ms:-1"}
+
+CONTENDERS: tuple[Contender, ...] = (
+    Contender(REFERENCE, "merge_bench", "merge_bench_run", 3.5, {"exchange": "ucx"}, several=True),
+    *(_baseline(shuffle, protocol) for shuffle in ("tasks", "p2p") for protocol in ("tcp", "ucx")),
+    *(
+        Contender(f"dask-{shuffle}", "dask", "dask_merge", 6.0, {"shuffle": shuffle}, several=True)
+        for shuffle in ("tasks", "p2p")
+    ),
+    *(_dask_cuda("cpu", protocol) for protocol in ("tcp", "ucx")),
+    Contender("polars-streaming", "polars", "polars_streaming", 3.5, {"engine": "streaming"}, _KEEP_PAGES),
+    Contender("polars-in-memory", "polars", "polars_streaming", 3.5, {"engine": "in-memory"}, _KEEP_PAGES),
+    Contender("duckdb-table", "duckdb", "duckdb_join", 3.5, {"result": "table"}),
+    Contender("duckdb-arrow", "duckdb", "duckdb_join", 3.5, {"result": "arrow"}),
+    Contender("pandas", "pandas", "pandas_merge", 5.0),
+    Contender("ucxx-cudf-merge", "ucxx", "ucxx_merge", 0.5, several=True, gpu=True),
+    *(_dask_cuda("gpu", protocol) for protocol in ("tcp", "ucx")),
+)
+
+
+def choose(only: Sequence[str], *, gpus: int) -> tuple[Contender, ...]:
+    """Those whose name fits one of the patterns (`polars*`), merge_bench always among them; all without patterns.
+
+    Raises
+    ------
+    UsageError
+        If a pattern fits nobody here.
+    """
+    here = [contender for contender in CONTENDERS if gpus or not contender.gpu]
+    if not only:
+        return tuple(here)
+    for pattern in only:
+        if not any(fnmatch.fnmatchcase(contender.name, pattern) for contender in here):
+            names = ", ".join(contender.name for contender in here)
+            raise UsageError(f"--only {pattern}: no contender here has such a name; there are {names}")
+    return tuple(
+        contender
+        for contender in here
+        if contender.name == REFERENCE or any(fnmatch.fnmatchcase(contender.name, pattern) for pattern in only)
+    )
+
+
+def refuse_unfit(contenders: Sequence[Contender], job: Job, available: int) -> None:
+    """Refuse a chunk with which one of the contenders would need more memory than there is.
+
+    Raises
+    ------
+    UsageError
+        Naming the hungriest contender and the largest chunk that would fit.
+    """
+    worst = max(contenders, key=lambda contender: contender.need(job))
+    need = worst.need(job)
+    if need <= available:
+        return
+    fixed = need - worst.memory * job.data_bytes
+    per_row = worst.memory * job.data_bytes / job.rows_per_chunk
+    largest = int((available - fixed) / per_row / 1000) * 1000
+    hint = f"the largest --chunk that fits is {format_count(largest)}" if largest > 0 else "no chunk would fit"
+    raise UsageError(
+        f"--chunk {format_count(job.rows_per_chunk)} needs about {format_bytes(need)} for {worst.name}, and"
+        f" {format_bytes(available)} is available; {hint}, or leave {worst.name} out with --only"
+    )

@@ -1,0 +1,129 @@
+"""Dask's own merge, written as its documentation would have it: a `LocalCluster`, persisted frames, `merge`, `persist`.
+
+Everything that `--exchange dask` sets differently is at Dask's default here: nannies, memory limits and spilling, work
+stealing, P2P through files, no word about broadcasting. The rows, and where they lie before the merge, are the same.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from typing import Any
+
+import dask.dataframe as dd
+import distributed
+import pyarrow as pa
+from distributed import Client, Future, LocalCluster
+
+from benchmarks.peer.inprocess import judge
+from benchmarks.peer.protocol import Job, Outcome, PeerError, serve
+from merge_bench.engines.pandas import to_pandas
+from merge_bench.memory import PeakMeter
+from merge_bench.workload import synthetic
+from merge_bench.workload.synthetic import KEY, Expectation, SyntheticSpec
+
+SETTLE_SECONDS = 60.0
+_meter: PeakMeter | None = None  # of a worker's process
+
+
+def make_chunk(spec: SyntheticSpec, side: str, rank: int, workers: int) -> Any:
+    """One partition of one frame. Runs on a worker."""
+    left, right, _ = synthetic.generate(spec, rank, workers)
+    return to_pandas((left if side == "left" else right).to_arrow())
+
+
+def expect(spec: SyntheticSpec, rank: int, workers: int) -> Expectation:
+    """One chunk's part of what the result must be. Runs on a worker."""
+    return synthetic.generate(spec, rank, workers)[2]
+
+
+def check_part(spec: SyntheticSpec, part: Any) -> tuple[int, int, int]:
+    """One partition of the result. Runs on a worker."""
+    return synthetic.check(spec, pa.Table.from_pandas(part, preserve_index=False))
+
+
+def meter(step: str) -> int:
+    """Start or pause this worker's memory meter, and read it. Runs on a worker."""
+    global _meter
+    gc.collect()
+    if _meter is None:
+        _meter = PeakMeter()
+    if step == "restart":
+        _meter.restart()
+    elif step == "pause":
+        _meter.pause()
+    return _meter.peak
+
+
+def run(job: Job) -> Outcome:
+    """The job, with the shuffle in `options`."""
+    with (
+        LocalCluster(n_workers=job.workers, threads_per_worker=max(1, job.threads // job.workers),
+                     dashboard_address=None) as cluster,
+        Client(cluster) as client,
+    ):  # fmt: skip
+        client.wait_for_workers(job.workers, timeout=60)
+        return _measure(job, client)
+
+
+def _measure(job: Job, client: Client) -> Outcome:
+    addresses = list(client.scheduler_info(n_workers=-1)["workers"])
+    ranks = list(zip(range(job.workers), addresses, strict=True))
+    parts = {
+        side: [
+            client.submit(make_chunk, job.spec, side, rank, job.workers, workers=[address], pure=False)
+            for rank, address in ranks
+        ]
+        for side in ("left", "right")
+    }
+    expected = client.gather(
+        [client.submit(expect, job.spec, rank, job.workers, workers=[at], pure=False) for rank, at in ranks]
+    )
+    left, right = (dd.from_delayed(parts[side], verify_meta=False) for side in ("left", "right"))
+    held = 2 * job.workers
+    client.run(meter, "restart")
+    walls: list[float] = []
+    rows = None
+    for index in range(job.warmup + job.iterations):
+        _wait_until_held(client, held)
+        start = time.perf_counter()
+        result = left.merge(right, on=KEY, how="inner", shuffle_method=job.options["shuffle"]).persist()
+        distributed.wait(result)
+        wall = time.perf_counter() - start
+        if index >= job.warmup:
+            walls.append(wall)
+        if index in job.checked_after:
+            client.run(meter, "pause")
+            rows = _verify(job, client, result, expected)
+            if index < job.warmup + job.iterations - 1:
+                client.run(meter, "restart")
+        del result
+        gc.collect()
+    peak = sum(client.run(meter, "read").values())
+    return Outcome("dask", str(distributed.__version__), walls, rows, rows is not None, peak)
+
+
+def _verify(job: Job, client: Client, result: Any, expected: list[Expectation]) -> int:
+    parts = [future for future in client.futures_of(result) if isinstance(future, Future)]
+    found = client.gather([client.submit(check_part, job.spec, part, pure=False) for part in parts])
+    rows, checksum, bad = (int(sum(each)) for each in zip(*found, strict=True))
+    whole = Expectation(sum(part.rows for part in expected), sum(part.checksum for part in expected) % 2**64)
+    judge(whole, rows, checksum % 2**64, bad)
+    return rows
+
+
+def _wait_until_held(client: Client, pieces: int) -> None:
+    """Wait until the workers hold both frames and no result: Dask lets go of data some time after it was told to."""
+    deadline = time.monotonic() + SETTLE_SECONDS
+    while sum(client.run(_pieces).values()) != pieces:
+        if time.monotonic() > deadline:
+            raise PeerError(f"the workers did not let go of the last result in {SETTLE_SECONDS:g} s")
+        time.sleep(0.05)
+
+
+def _pieces(dask_worker: Any) -> int:
+    return len(dask_worker.data)
+
+
+if __name__ == "__main__":
+    serve(run)

@@ -1,0 +1,70 @@
+"""Reads the tables that RAPIDS' merge benchmarks print: values under headings, in columns parted by ``|``."""
+
+from __future__ import annotations
+
+import re
+
+from benchmarks.peer.protocol import PeerError
+
+_UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "hr": 3600.0, "d": 86400.0}
+_PART = re.compile(r"(\d+(?:\.\d+)?) ?(ns|us|µs|ms|s|m|hr|d)\b")
+
+
+def seconds(text: str) -> float:
+    """Read a time as Dask formats it: ``576.91 ms``, ``12.30 s``, ``20m 34s``.
+
+    Raises
+    ------
+    PeerError
+        If it is none.
+    """
+    if not re.fullmatch(rf"(?:{_PART.pattern}\s*)+", text.strip()):
+        raise PeerError(f"{text!r} is not a time")
+    return sum(float(value) * _UNITS[unit] for value, unit in _PART.findall(text))
+
+
+def rows_below(text: str, *headings: str) -> list[list[str]]:
+    """The rows of the last table whose headings are `headings`, up to the next line without columns or with text.
+
+    The rule right below the headings is left out. Empty if there is no such table.
+    """
+    found: list[list[str]] = []
+    inside = False
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in line.split("|")]
+        if cells == list(headings):
+            inside, found = True, []
+        elif inside and len(cells) == len(headings) and re.match(r"\d", cells[0]):
+            found.append(cells)
+        elif inside and (found or not set(line.strip()) <= {"-"}):
+            inside = False
+    return found
+
+
+def value_of(text: str, key: str) -> str | None:
+    """What stands beside `key` in a table of two columns."""
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in line.split("|")]
+        if len(cells) == 2 and cells[0] == key:
+            return cells[1]
+    return None
+
+
+def walls(text: str, headings: tuple[str, ...], iterations: int, program: str) -> list[float]:
+    """The wall-clock column of a program's table, one value an iteration, in seconds.
+
+    Raises
+    ------
+    PeerError
+        If the table is not whole: a program that was stopped while it printed has measured nothing.
+    """
+    rows = rows_below(text, *headings)
+    if len(rows) != iterations:
+        raise PeerError(f"{program} printed {len(rows)} of {iterations} iterations: {_last_line(text)}")
+    column = next(index for index, heading in enumerate(headings) if heading.lower().startswith("wall"))
+    return [seconds(row[column]) for row in rows]
+
+
+def _last_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return f"its last line is {lines[-1][:120]!r}" if lines else "it printed nothing"

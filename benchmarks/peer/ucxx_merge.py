@@ -1,0 +1,85 @@
+"""`ucxx.benchmarks.cudf_merge`, unmodified, on the GPUs of this machine.
+
+It makes its own rows, as many as ours, and checks their number to 2 % itself. Its throughput is chunks × data of a
+chunk ÷ wall, its wall that of rank 0 up to a barrier after the join, so both mean what ours mean.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import subprocess
+import sys
+
+from benchmarks.peer import printed
+from benchmarks.peer.protocol import Job, Outcome, PeerError, serve
+from merge_bench.gpu import gpu_count, gpu_facts
+
+PROGRAM = "ucxx.benchmarks.cudf_merge"
+HEADINGS = ("Run", "Wall-clock", "Bandwidth", "Throughput")
+POOL_FRACTION = 0.8  # of a GPU's memory, for the pools of all workers on it; its own default is half for each worker
+
+
+def command(job: Job, gpus: int, memory_bytes: int) -> list[str]:
+    """What is run: the workers spread evenly over the GPUs, a memory pool for each.
+
+    Raises
+    ------
+    PeerError
+        If the workers cannot be spread so.
+    """
+    devices = min(gpus, job.workers)
+    if devices == 0 or job.workers % devices or job.workers % 2:
+        raise PeerError(f"{PROGRAM} needs an even number of workers, spread evenly over the GPUs; there are {gpus}")
+    each = job.workers // devices
+    pool = int(POOL_FRACTION * memory_bytes / each) // 256 * 256
+    return [
+        sys.executable, "-m", PROGRAM, "--devs", ",".join(str(number) for number in range(devices)),
+        "--chunks-per-dev", str(each), "--chunk-size", str(job.rows_per_chunk), "--frac-match", str(job.fraction),
+        "--iter", str(job.iterations), "--warmup-iter", str(job.warmup), "--rmm-init-pool-size", str(pool),
+        "--listen-address", "127.0.0.1",
+    ]  # fmt: skip
+
+
+def parse(text: str, job: Job) -> list[float]:
+    """Seconds of every iteration in what it printed.
+
+    Raises
+    ------
+    PeerError
+        If the output is not whole, or is that of another problem than the job's.
+    """
+    walls = printed.walls(text, HEADINGS, job.iterations, PROGRAM)
+    found = printed.value_of(text, "Rows per chunk")
+    if found != str(job.rows_per_chunk):
+        raise PeerError(f"{PROGRAM} reports Rows per chunk {found} instead of {job.rows_per_chunk}")
+    return walls
+
+
+def run(job: Job) -> Outcome:
+    """The job."""
+    memory = min((int(fact["memory_bytes"] or 0) for fact in gpu_facts()), default=0)
+    process = subprocess.Popen(command(job, gpu_count(), memory), stdout=subprocess.PIPE, text=True)
+    try:
+        text, _ = process.communicate()
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+    sys.stderr.write(text)
+    if process.returncode:
+        raise PeerError(f"{PROGRAM} ended with status {process.returncode}")
+    return Outcome("ucxx", importlib.metadata.version(_package()), parse(text, job), None, None, None)
+
+
+def _package() -> str:
+    for name in ("ucxx-cu13", "ucxx-cu12"):
+        try:
+            importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+        return name
+    raise PeerError("no package ucxx is installed")
+
+
+if __name__ == "__main__":
+    serve(run)

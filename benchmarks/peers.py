@@ -1,0 +1,137 @@
+#!/usr/bin/env python
+"""merge_bench against what people use today: the same rows on the same cores, interleaved, as a table of ratios.
+
+    python benchmarks/peers.py --chunk 25e6 --workers 2 --blocks 6 --iterations 5
+
+`docs/peers.md` says what is compared and how. Exit status: 0 done; 2 wrong usage; 3 a launch failed, or it was
+interrupted; 4 a result was wrong.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+
+import click
+
+ROOT = Path(__file__).resolve().parents[1]
+if str(ROOT) not in sys.path:
+    sys.path.insert(0, str(ROOT))
+
+from benchmarks.peer.children import adopt_orphans  # noqa: E402
+from benchmarks.peer.comparison import Comparison  # noqa: E402
+from benchmarks.peer.contenders import choose, refuse_unfit  # noqa: E402
+from benchmarks.peer.protocol import Job  # noqa: E402
+from benchmarks.peer.store import Store  # noqa: E402
+from merge_bench import facts  # noqa: E402
+from merge_bench.errors import MergeBenchError, UsageError  # noqa: E402
+from merge_bench.gpu import gpu_count, gpu_facts  # noqa: E402
+from merge_bench.memory import available_bytes, usable_cores  # noqa: E402
+from merge_bench.run import _git_state  # noqa: E402
+from merge_bench.units import parse_count  # noqa: E402
+
+INTERRUPTED = 3
+
+
+class Rows(click.ParamType[int]):
+    """A count as people write it."""
+
+    name = "ROWS"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """``25e6`` → 25000000."""
+        try:
+            return value if isinstance(value, int) else parse_count(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+@click.option("--chunk", type=Rows(), default="25e6", help="Rows of one frame that start on one worker. [25e6]")
+@click.option("--workers", type=click.IntRange(1), default=2, show_default=True, help="Chunks of each frame.")
+@click.option("--blocks", type=click.IntRange(1), default=6, show_default=True, help="Launches of each contender.")
+@click.option("--iterations", type=click.IntRange(1), default=5, show_default=True, help="Timed merges in a launch.")
+@click.option("--warmup", type=click.IntRange(0), default=1, show_default=True, help="Merges before the timed ones.")
+@click.option(
+    "--frac-match", type=click.FloatRange(0, 1), default=0.3, show_default=True, help="Right keys that match."
+)
+@click.option("--cores", type=click.IntRange(1), default=None, help="Keep everybody on so many cores. [all]")
+@click.option("--only", default="", metavar="NAME[,NAME]", help="Only these contenders; patterns as polars*. [all]")
+@click.option("--time-limit", type=click.FloatRange(1), default=1800, show_default=True, help="Seconds for a launch.")
+@click.option("--settle", type=click.FloatRange(0), default=2, show_default=True, help="Seconds between launches.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the tables and of the order.")
+@click.option("--results", type=click.Path(path_type=Path), default=ROOT / "results", help="Folder for the results.")
+def peers(
+    chunk: int, workers: int, blocks: int, iterations: int, warmup: int, frac_match: float, cores: int | None,
+    only: str, time_limit: float, settle: float, seed: int, results: Path,
+) -> None:  # fmt: skip
+    """Compare merge_bench with what people use today, in randomised blocks."""
+    _keep_to(cores)
+    if usable_cores() < workers:
+        raise UsageError(f"--workers {workers} needs as many cores, and {usable_cores()} may be used here")
+    threads = usable_cores() // workers * workers
+    job = Job(chunk, workers, threads, iterations, warmup, frac_match, seed)
+    contenders = choose([name.strip() for name in only.split(",") if name.strip()], gpus=gpu_count())
+    refuse_unfit(contenders, job, available_bytes())
+    adopt_orphans()
+    store = Store(results)
+    names = [contender.name for contender in contenders]
+    store.write(
+        "comparison",
+        {
+            "argv": sys.argv, "job": dataclasses.asdict(job), "data_bytes": job.data_bytes, "blocks": blocks,
+            "seed": seed, "contenders": names, "git": _git_state(), "versions": facts.versions(),
+            "hardware": facts.hardware(), "gpus": gpu_facts(), "environment": facts.environment(),
+            "load_average": os.getloadavg(),
+        },
+    )  # fmt: skip
+    comparison = Comparison(job, contenders, store, time_limit, settle, lambda line: click.echo(line, err=True))
+    try:
+        comparison.run(blocks, seed)
+    except KeyboardInterrupt:
+        comparison.say("interrupted: the table is of what there is")
+        comparison.status = max(comparison.status, INTERRUPTED)
+    click.echo(comparison.finish())
+    click.echo(f"\n{store.folder}")
+    store.close()
+    sys.exit(comparison.status)
+
+
+def _keep_to(cores: int | None) -> None:
+    """Restrict this process, and with it everything it starts, to the first `cores` of the cores it may use."""
+    if cores is None:
+        return
+    allowed = sorted(os.sched_getaffinity(0))
+    if cores > len(allowed):
+        raise UsageError(f"--cores {cores}: only {len(allowed)} may be used here")
+    os.sched_setaffinity(0, allowed[:cores])
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(each, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
+def main() -> None:
+    """The entry point: a user's mistake is a sentence, never a traceback."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupt)
+    try:
+        peers(standalone_mode=False)
+    except click.exceptions.Exit as leave:
+        sys.exit(leave.exit_code)
+    except click.ClickException as error:
+        click.echo(f"peers: {error.format_message()}", err=True)
+        sys.exit(UsageError.exit_status)
+    except MergeBenchError as error:
+        click.echo(f"peers: {error}", err=True)
+        sys.exit(error.exit_status)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,44 @@
+"""Keeps what libraries say off the terminal, which is for sentences, and off standard output, which is for results."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+
+@contextlib.contextmanager
+def libraries(log: Path) -> Iterator[None]:
+    """Send the log lines of Dask's client, and whatever native code prints on standard output, to `log`.
+
+    UCX prints its warnings on file descriptor 1, past Python's `sys.stdout`.
+    """
+    import distributed  # noqa: F401  (it sets its loggers up when it is first imported)
+
+    with log.open("a") as file, _descriptor_to(file.fileno()):
+        handler = logging.StreamHandler(file)
+        named = [name for name in logging.root.manager.loggerDict if name.split(".")[0] == "distributed"]
+        loggers = [logging.getLogger(name) for name in ("distributed", "tornado", "asyncio", *named)]
+        before = [(logger.propagate, list(logger.handlers)) for logger in loggers]
+        for logger in loggers:
+            logger.propagate, logger.handlers = False, [handler]
+        try:
+            yield
+        finally:
+            for logger, (propagate, handlers) in zip(loggers, before, strict=True):
+                logger.propagate, logger.handlers = propagate, handlers
+
+
+@contextlib.contextmanager
+def _descriptor_to(target: int) -> Iterator[None]:
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(target, 1)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)

@@ -1,0 +1,73 @@
+"""Ctrl-C, SIGTERM and a lost terminal: ends that leave nothing behind."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+from collections.abc import Iterator
+from types import FrameType
+
+from merge_bench.errors import RunFailed
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_received: list[int] = []
+_deferring = False
+
+
+class Interrupted(RunFailed):
+    """The run was told to end."""
+
+    code = "interrupted"
+
+
+def received() -> bool:
+    """Whether a signal came since `raising` was entered."""
+    return bool(_received)
+
+
+def _on_signal(number: int, frame: FrameType | None) -> None:
+    _received.append(number)
+    if len(_received) == 1 and not _deferring:
+        raise Interrupted(f"interrupted by {signal.Signals(number).name}")
+
+
+@contextlib.contextmanager
+def raising() -> Iterator[None]:
+    """Turn the first of these signals into `Interrupted` in the main thread; later ones change nothing."""
+    _received.clear()
+    before = {}
+    try:
+        for number in _SIGNALS:
+            before[number] = signal.signal(number, _on_signal)
+    except ValueError:  # not the main thread: whoever runs us there deals with signals
+        pass
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def deferred() -> Iterator[None]:
+    """Hold `Interrupted` back until the end of the block, so that what it does is never left half done."""
+    global _deferring
+    outer, before = _deferring, len(_received)
+    _deferring = True
+    try:
+        yield
+    finally:
+        _deferring = outer
+    if not outer and before == 0 and _received:
+        raise Interrupted(f"interrupted by {signal.Signals(_received[0]).name}")
+
+
+@contextlib.contextmanager
+def ignored() -> Iterator[None]:
+    """While processes are being ended, a further signal must not leave some of them behind."""
+    global _deferring
+    outer, _deferring = _deferring, True
+    try:
+        yield
+    finally:
+        _deferring = outer

@@ -1,0 +1,134 @@
+"""What RAPIDS' merge benchmarks print, in the shape they print it, whole and cut off."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.peer import dask_cuda_merge, printed, ucxx_merge
+from benchmarks.peer.protocol import Job, PeerError
+
+JOB = Job(100_000, 2, 2, iterations=3, warmup=1, fraction=0.3, seed=0)
+
+DASK_CUDA = f"""Merge benchmark
+{"-" * 80}
+Backend                   | dask
+Merge type                | cpu
+Rows-per-chunk            | 100000
+Base-chunks               | 2
+Other-chunks              | 2
+Broadcast                 | default
+Protocol                  | tcp
+Device(s)                 | 0
+RMM Pool                  | True
+Frac-match                | 0.3
+Worker thread(s)          | 1
+Data processed            | 6.10 MiB
+Number of workers         | 2
+{"=" * 80}
+Wall clock                | Throughput
+{"-" * 80}
+576.91 ms                 | 10.58 MiB/s
+1.51 s                    | 4.04 MiB/s
+20m 34s                   | 5.06 kiB/s
+{"=" * 80}
+Throughput                | 13.41 MiB/s +/- 2.20 MiB/s
+Bandwidth                 | 79.01 MiB/s +/- 3.08 MiB/s
+Wall clock                | 455.26 ms +/- 129.19 ms
+"""
+
+UCXX = f"""cuDF merge benchmark
+{"-" * 110}
+Device(s)                 | [0]
+Chunks per device         | 2
+Rows per chunk            | 100000
+Total data processed      | 18.31 MiB
+Data processed per iter   | 6.10 MiB
+Row matching fraction     | 0.3
+{"=" * 110}
+Wall-clock                | 155.10 ms
+Bandwidth                 | 1.06 GiB/s
+Throughput                | 118.05 MiB/s
+{"=" * 110}
+Run                       | Wall-clock                | Bandwidth                 | Throughput
+0                         | 49.16 ms                  | 1.10 GiB/s                | 124.15 MiB/s
+1                         | 950.00 us                 | 1.08 GiB/s                | 6.28 GiB/s
+2                         | 50.43 ms                  | 1.07 GiB/s                | 121.03 MiB/s
+"""
+
+
+def test_reads_every_run_of_dask_cuda() -> None:
+    assert dask_cuda_merge.parse(DASK_CUDA, JOB) == pytest.approx([0.57691, 1.51, 1234.0])
+
+
+def test_reads_every_iteration_of_ucxx() -> None:
+    assert ucxx_merge.parse(UCXX, JOB) == pytest.approx([0.04916, 0.00095, 0.05043])
+
+
+def test_warnings_between_the_lines_before_the_table_do_not_matter() -> None:
+    assert len(ucxx_merge.parse("a warning | with a bar\n" + UCXX, JOB)) == 3
+
+
+@pytest.mark.parametrize(
+    ("parse", "text", "cut"),
+    [
+        (dask_cuda_merge.parse, DASK_CUDA, "1.51 s"),
+        (dask_cuda_merge.parse, DASK_CUDA, "Wall clock    "),
+        (ucxx_merge.parse, UCXX, "2                         |"),
+    ],
+)
+def test_output_that_was_cut_off_is_refused_with_what_came_last(parse, text, cut) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(PeerError, match="of 3 iterations: its last line is"):
+        parse(text[: text.index(cut)], JOB)
+
+
+def test_a_line_that_was_cut_off_is_no_iteration() -> None:
+    cut = UCXX[: UCXX.index("50.43 ms") + 2]
+    with pytest.raises(PeerError, match="printed 2 of 3 iterations"):
+        ucxx_merge.parse(cut, JOB)
+
+
+def test_no_output_is_refused() -> None:
+    with pytest.raises(PeerError, match="it printed nothing"):
+        dask_cuda_merge.parse("", JOB)
+
+
+@pytest.mark.parametrize(
+    ("parse", "text", "key"),
+    [
+        (dask_cuda_merge.parse, DASK_CUDA, "Rows-per-chunk"),
+        (dask_cuda_merge.parse, DASK_CUDA, "Number of workers"),
+        (ucxx_merge.parse, UCXX, "Rows per chunk"),
+    ],
+)
+def test_the_output_of_another_problem_is_refused(parse, text, key) -> None:  # type: ignore[no-untyped-def]
+    lines = [f"{key: <25} | 7" if line.startswith(key) else line for line in text.splitlines()]
+    with pytest.raises(PeerError, match=f"reports {key} 7 instead of"):
+        parse("\n".join(lines), JOB)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("12.30 s", 12.3), ("3hr 25m", 12300.0), ("14d 6hr", 1231200.0), ("123.45 us", 123.45e-6), ("1.00 ns", 1e-9)],
+)
+def test_times_as_dask_formats_them(text: str, value: float) -> None:
+    assert printed.seconds(text) == pytest.approx(value)
+
+
+@pytest.mark.parametrize("text", ["", "12", "GiB/s", "12.3 MiB/s", "s", "12.3 s or so"])
+def test_what_is_no_time(text: str) -> None:
+    with pytest.raises(PeerError, match="is not a time"):
+        printed.seconds(text)
+
+
+def test_ucxx_command_spreads_workers_and_pools_over_the_gpus() -> None:
+    argv = ucxx_merge.command(Job(1000, 4, 4, 5, 1, 0.3, 0), gpus=2, memory_bytes=100_000_000_000)
+    assert argv[argv.index("--devs") + 1] == "0,1"
+    assert argv[argv.index("--chunks-per-dev") + 1] == "2"
+    assert int(argv[argv.index("--rmm-init-pool-size") + 1]) <= 40_000_000_000
+    assert argv[argv.index("--iter") + 1] == "5"
+
+
+@pytest.mark.parametrize(("workers", "gpus"), [(2, 0), (3, 1), (4, 3)])
+def test_ucxx_refuses_workers_that_it_cannot_spread(workers: int, gpus: int) -> None:
+    with pytest.raises(PeerError, match="even number of workers"):
+        ucxx_merge.command(Job(1000, workers, 4, 5, 1, 0.3, 0), gpus=gpus, memory_bytes=1 << 30)

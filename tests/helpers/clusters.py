@@ -1,0 +1,54 @@
+"""A Dask cluster that a test starts itself, as a user's own: scheduler and workers on loopback, ended by their ids."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from tests.helpers.runs import LIMIT, environment
+
+
+@contextlib.contextmanager
+def dask_cluster(folder: Path, workers: int, environ: Mapping[str, str] | None = None) -> Iterator[Path]:
+    """Gives the scheduler file."""
+    temp, file = folder / "tmp", folder / "scheduler.json"
+    temp.mkdir(parents=True)
+    dask = [sys.executable, "-P", "-m", "dask"]
+    meet = ["--scheduler-file", str(file), "--host", "127.0.0.1", "--no-dashboard"]
+    one = ["--nthreads", "1", "--no-nanny", "--memory-limit", "0", "--local-directory", str(temp)]
+    commands = [[*dask, "scheduler", "--port", "0", *meet]]
+    commands += [[*dask, "worker", *meet, *one, "--name", f"own-{n}"] for n in range(workers)]
+    surroundings = environment(temp, {"UCX_NET_DEVICES": "lo", **(environ or {})})
+    started: list[subprocess.Popen[bytes]] = []
+    try:
+        for number, command in enumerate(commands):
+            with (folder / f"{number}.log").open("wb") as log:
+                started.append(
+                    subprocess.Popen(
+                        command,
+                        env=surroundings,
+                        stdin=subprocess.DEVNULL,
+                        stdout=log,
+                        stderr=log,
+                        start_new_session=True,
+                    )
+                )
+        deadline = time.monotonic() + LIMIT
+        while not file.exists():
+            assert started[0].poll() is None, (folder / "0.log").read_text()
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        yield file
+        assert all(process.poll() is None for process in started), "a run ended a process of a cluster that is not its"
+    finally:
+        for process in started:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+        for process in started:
+            process.wait()

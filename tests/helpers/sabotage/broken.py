@@ -1,0 +1,105 @@
+"""Ways for rank 0 to spoil one matching row of the right frame on its way to rank 1.
+
+They expect an int64 key in the first column and 8 bytes of payload in the second, and that keys from 0 up to the number
+of right rows match.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from pathlib import Path
+from types import MethodType
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from merge_bench.columns import Frame
+from merge_bench.engines.base import Side
+
+
+def matching(keys: np.ndarray, engine: Any) -> np.ndarray:
+    """Where keys have a partner."""
+    keys = keys.view(np.int64)
+    return np.flatnonzero((keys >= 0) & (keys < engine.shape.rows // 2))
+
+
+def routed(how: str, engine: Any, split: Any) -> list[Any]:
+    """Forget a row's bucket, or take the same bucket of another worker."""
+    partitioner = engine._partitioners[Side.RIGHT]
+    honest = type(partitioner)._assign
+
+    def assign(self: Any, frame: Frame, span: tuple[int, int]) -> Any:
+        counts, total = honest(self, frame, span), self.workers * self.buckets
+        rows = matching(frame.columns[0].values, engine)
+        victim = next(row for row in rows if span[0] <= row < span[1] and self._ids[row] // self.buckets == 1)
+        bucket = self._ids[victim]
+        other = total if how == "drop" else (bucket + self.buckets) % total
+        self._ids[victim] = other
+        counts[bucket] -= 1
+        counts[other] += 1
+        return counts
+
+    partitioner._assign = MethodType(assign, partitioner)
+    try:
+        return split()
+    finally:
+        del partitioner._assign
+
+
+def doubled(engine: Any, split: Any) -> list[Any]:
+    """Send a row twice."""
+    frame = engine._chunks[Side.RIGHT]
+    row = int(matching(frame.columns[0].values, engine)[0])
+    table = frame.to_arrow()
+    longer = Frame.from_arrow(pa.concat_tables([table, table.slice(row, 1)]))
+    engine._chunks[Side.RIGHT] = longer.with_nullable({field.name: field.nullable for field in frame.fields})
+    try:
+        return split()
+    finally:
+        engine._chunks[Side.RIGHT] = frame
+
+
+def changed(how: str, engine: Any, split: Any) -> list[Any]:
+    """Change bytes that are on their way to rank 1."""
+    outgoing = split()
+    # Rank 1 lays the parcel out from its header; so do we.
+    from merge_bench.partition import Layout, header_shape
+
+    header = outgoing[1].header.view(np.int64).reshape(header_shape(engine.shape.right, engine.buckets))
+    layout = Layout.of(engine.shape.right, header)
+    rows = int(header[0].sum())
+    keys, payload = (outgoing[1].data[start : start + 8 * rows].view(np.int64) for start, _, _ in layout.starts[:2])
+    one, two = matching(keys, engine)[:2]
+    if how == "flip":
+        payload[one] ^= 1
+    elif how == "swap":
+        payload[[one, two]] = payload[[two, one]]
+    else:
+        keys[two], payload[two] = keys[one], payload[one]
+    return outgoing
+
+
+BREAKS = {
+    "drop": functools.partial(routed, "drop"),
+    "misroute": functools.partial(routed, "misroute"),
+    "double": doubled,
+    "flip": functools.partial(changed, "flip"),
+    "swap": functools.partial(changed, "swap"),
+    "replace": functools.partial(changed, "replace"),
+}
+
+
+def install(engine_class: Any) -> None:
+    """Break the `partition` of an engine class, as the file says at the time."""
+    honest = engine_class.partition
+
+    def partition(self: Any, side: Side) -> list[Any]:
+        file = Path(os.environ["SABOTAGE"])
+        how = file.read_text() if file.exists() else ""
+        if not how or self.shape.rank != 0 or side is not Side.RIGHT:
+            return honest(self, side)
+        return BREAKS[how](self, lambda: honest(self, side))
+
+    engine_class.partition = partition
