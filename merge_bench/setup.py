@@ -26,6 +26,7 @@ from merge_bench.workload.synthetic import KEY, SyntheticSpec
 from merge_bench.workload.tables import TableSpec
 
 MESSAGE_BYTES = 32 << 20
+MESSAGE_BYTES_ACROSS = 4 << 20  # long messages make peers that share a link take turns, and the last one waits
 DASK_ENGINES = ("pandas", "cudf")
 TABLE_COPIES = 3  # the chunks, the parcels sent and the parcels received
 
@@ -81,7 +82,7 @@ def prepare(options: Resolved, config: ConfigFile | None) -> Prepared:
         seed=int(_number(values["seed"])),
         rows_per_chunk=int(_number(values["chunk"])) if synthetic else None,
         error_handling=values["error_handling"] == "peer",
-        message_bytes=MESSAGE_BYTES if values["message_size"] is None else int(_number(values["message_size"])),
+        message_bytes=_message_bytes(values, across=len(hosts) > 1),
         link_rounds=int(_number(values["link_rounds"])),
         shuffle=str(values["shuffle"]),
         threads=max(1, usable_cores() // most),
@@ -116,6 +117,12 @@ def _cudf_installed() -> bool:
 def _number(value: object) -> int | float:
     assert isinstance(value, int | float)
     return value
+
+
+def _message_bytes(values: dict[str, Any], *, across: bool) -> int:
+    if values["message_size"] is not None:
+        return int(_number(values["message_size"]))
+    return MESSAGE_BYTES_ACROSS if across else MESSAGE_BYTES
 
 
 def _protocol(values: dict[str, Any], hosts: Sequence[HostSpec]) -> str:
