@@ -1,10 +1,11 @@
-"""What real clusters do to a run: each fault ends it in time, with a sentence that says where, and leaves nothing behind.
+"""What real clusters do to a run: a fault ends it in time, with a sentence that says where, and leaves nothing behind.
 
 A slow link and a clock that is wrong are no faults of the run: it goes on, and ends well.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -34,8 +35,8 @@ def check_failure(
     assert (error["host"], error["rank"]) == (host, rank)
     assert outcome.seconds < limit
     assert "Traceback" not in outcome.errors
-    failures = [failure for failure in outcome.campaign.failures if failure.message == error["message"]]
-    assert len(failures) == 1
+    failures = outcome.campaign.runs[0].launches[0].failures
+    assert [failure.message for failure in failures] == [error["message"]]
     if log:
         assert failures[0].log_tail
         assert failures[0].log_tail.splitlines()[-1] in outcome.errors
@@ -123,9 +124,9 @@ def full_disk(hosts: Hosts, results: Path) -> None:
         run = Run(hosts, results, "--hosts", str(hosts.hosts_file), *LONG)
         run.results = seen
         run.until_iterating()
-        with (seen / "filler").open("wb", buffering=0) as filler, pytest.raises(OSError, match="No space"):
-            while True:
-                filler.write(bytes(4096))
+        with (seen / "filler").open("wb", buffering=0) as filler, contextlib.suppress(OSError):
+            while filler.write(bytes(4096)):
+                pass
         outcome = run.finish()
         assert outcome.status == 3
         assert "No space left on device" in outcome.document["error"]["message"] + outcome.errors
