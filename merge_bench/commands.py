@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 
 def run_command(values: Mapping[str, object]) -> int:
@@ -51,3 +52,16 @@ def check_command(name: str, *, json_output: bool, ucx: str | None) -> int:
     config = read_config(find_config(name, CHECKOUT / "configs"), os.environ)
     wanted = ucx or os.environ.get("MERGE_BENCH_UCX", "auto")
     return run_check(config, json_output=json_output, ucx=wanted, launcher={"UCX_NET_DEVICES": LOOPBACK})
+
+
+def submit_command(
+    launcher: str, words: Sequence[str], *, now: bool, asked: Mapping[str, Any]
+) -> int:
+    """`submit`: a batch job, printed or submitted."""
+    from merge_bench.launch import submit
+    from merge_bench.run import CHECKOUT
+
+    config, *options = words if words and not words[0].startswith("-") else ["optimized.cfg", *words]
+    script = submit.render(launcher, submit.make_job(**asked), config, options)
+    print(submit.submit(launcher, script, CHECKOUT) if now else script, end="\n" if now else "")
+    return 0

@@ -162,8 +162,9 @@ class LaunchRun:
         # Our own workers are numbered host by host; those of a running cluster are put side by side.
         owned = self.launcher.owns_processes
         chosen = sorted(workers, key=lambda at: ("" if owned else workers[at][0], _natural(workers[at][1])))
+        placed = self.launcher.placed()
         self.members = [
-            Member(rank, address, workers[address][1], workers[address][0], 0)
+            Member(rank, address, workers[address][1], placed.get(workers[address][1], workers[address][0]), 0)
             for rank, address in enumerate(chosen[: self.plan.workers])
         ]
         self.watch.start(self.members)

@@ -20,7 +20,7 @@ class Slurm:
         """``srun … --nodelist HOST COMMAND``, with all of the node's cores and GPUs."""
         return (
             "srun", "--overlap", "--nodes=1", "--ntasks=1", f"--nodelist={host.name}", "--export=NONE", "--mem=0",
-            "--exact", "--cpu-bind=none", "--kill-on-bad-exit=0", "--unbuffered", "--quiet", "--job-name=merge-bench",
+            "--cpu-bind=none", "--kill-on-bad-exit=0", "--unbuffered", "--quiet", "--job-name=merge-bench",
             *command,
         )  # fmt: skip
 

@@ -19,7 +19,7 @@ import pytest
 from tests.hosts.conftest import HOST_COUNT, Outcome, Run
 from tests.hosts.make_hosts import Hosts
 
-TIMEOUT = 6  # seconds of silence that the runs here allow
+TIMEOUT = 12  # seconds of silence that the runs here allow; a busy machine is silent for a few by itself
 LONG = ("--chunk", "2e5", "--iterations", "100000", "--link-rounds", "0", "--timeout", str(TIMEOUT))
 FAKETIME = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1"
 
