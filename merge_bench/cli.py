@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from merge_bench import __version__
-from merge_bench.config.options import SectionedCommand, add_run_options
+from merge_bench.config.options import CLUSTER_OPTIONS, SectionedCommand, add_options, add_run_options
 from merge_bench.errors import MergeBenchError, UsageError
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 120}
@@ -73,6 +73,31 @@ def submit(words: tuple[str, ...], launcher: str, now: bool, **asked: Any) -> No
     from merge_bench.commands import submit_command
 
     sys.exit(submit_command(launcher, words, now=now, asked=asked))
+
+
+@cli.command(cls=SectionedCommand, context_settings=CONTEXT)
+@add_options(CLUSTER_OPTIONS)
+@click.option("--available", "show_available", is_flag=True, help="Also list what each host's UCX could use.")
+def transports(show_available: bool, **values: Any) -> None:
+    """Launch the cluster that `run` would, without a merge, and say which transports UCX selects between workers."""
+    from merge_bench.commands import transports_command
+
+    sys.exit(transports_command(values, show_available=show_available))
+
+
+@cli.command(context_settings=CONTEXT)
+@click.option("--json", "json_output", is_flag=True, help="Print one JSON document on standard output.")
+@click.option("--strict", is_flag=True, help="End with status 5 if anything is bad.")
+@click.option("--scheduler-address", metavar="ADDRESS", default=None, help="Look at each host of this running cluster.")
+@click.option("--scheduler-file", metavar="PATH", default=None, help="The same, by the scheduler's file.")
+def doctor(json_output: bool, strict: bool, scheduler_address: str | None, scheduler_file: str | None) -> None:
+    """Say what on this host, or on each host of a running cluster, would spoil a run, and what helps."""
+    from merge_bench.commands import doctor_command
+
+    status = doctor_command(
+        json_output=json_output, strict=strict, scheduler_address=scheduler_address, scheduler_file=scheduler_file
+    )
+    sys.exit(status)
 
 
 def main() -> None:

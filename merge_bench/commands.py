@@ -21,6 +21,7 @@ def run_command(values: Mapping[str, object]) -> int:
     if values["dry_run"]:
         print(runs.dry_run(prepared))
         return 0
+    _say_warnings(prepared.warnings)
     progress = progress_for(sys.stderr, quiet=bool(values["json"]))
     try:
         folder, status = runs.run(prepared, config, progress)
@@ -35,11 +36,73 @@ def run_command(values: Mapping[str, object]) -> int:
         print_report(campaign)
     for failure in (*campaign.failures, *(f for launch in campaign.launches for f in launch.failures)):
         print(f"merge_bench: {failure.message}", file=sys.stderr)
-        if failure.log_tail:
-            print("  the log's last lines:", file=sys.stderr)
-            for line in failure.log_tail.splitlines():
-                print(f"  | {line}", file=sys.stderr)
+        _say_log(failure.log_tail)
     return status
+
+
+def _say_warnings(warnings: Sequence[tuple[str, str, str | None]]) -> None:
+    """What is known to be wrong is told before the run, and again in its report."""
+    for code, message, remedy in warnings:
+        print(f"merge_bench: warning: {code}: {message}", file=sys.stderr)
+        if remedy:
+            print(f"  → {remedy}", file=sys.stderr)
+
+
+def transports_command(values: Mapping[str, object], *, show_available: bool) -> int:
+    """`transports`: what a cluster under a config connects over."""
+    from merge_bench import run as runs
+    from merge_bench.errors import LaunchFailed
+    from merge_bench.report.live import progress_for
+    from merge_bench.report.transports import print_survey
+    from merge_bench.survey import FIXED, survey
+
+    config_name = values["config"]
+    prepared, config = runs.load(str(config_name) if config_name is not None else None, values, FIXED)
+    _say_warnings(prepared.warnings)
+    progress = progress_for(sys.stderr, quiet=bool(values["json"]))
+    try:
+        found = survey(prepared, config.name if config is not None else "default", progress)
+    except LaunchFailed as failure:
+        _say_log(failure.log_tail)
+        raise
+    finally:
+        progress.close()
+    if values["json"]:
+        print(json.dumps(found.to_json()))
+    else:
+        print_survey(found.to_json(), show_available=show_available)
+    return 0
+
+
+def doctor_command(
+    *, json_output: bool, strict: bool, scheduler_address: str | None, scheduler_file: str | None
+) -> int:
+    """`doctor`: what on these hosts would spoil a run."""
+    from merge_bench.doctor.base import BAD, worst
+    from merge_bench.doctor.examine import agreement, examine_here
+    from merge_bench.errors import GateNotMet
+
+    if scheduler_address or scheduler_file:
+        from merge_bench.launch.ask import on_each_host
+
+        hosts = on_each_host(scheduler_address, scheduler_file, examine_here)
+    else:
+        hosts = [examine_here()]
+    findings = [finding for host in hosts for finding in host.findings] + agreement(hosts)
+    if json_output:
+        print(json.dumps({"worst": worst(findings), "findings": [finding.to_json() for finding in findings]}))
+    else:
+        from merge_bench.report.doctor import print_findings
+
+        print_findings(findings)
+    return GateNotMet.exit_status if strict and worst(findings) == BAD else 0
+
+
+def _say_log(tail: str | None) -> None:
+    if tail:
+        print("  the log's last lines:", file=sys.stderr)
+        for line in tail.splitlines():
+            print(f"  | {line}", file=sys.stderr)
 
 
 def check_command(name: str, *, json_output: bool, ucx: str | None) -> int:
@@ -54,9 +117,7 @@ def check_command(name: str, *, json_output: bool, ucx: str | None) -> int:
     return run_check(config, json_output=json_output, ucx=wanted, launcher={"UCX_NET_DEVICES": LOOPBACK})
 
 
-def submit_command(
-    launcher: str, words: Sequence[str], *, now: bool, asked: Mapping[str, Any]
-) -> int:
+def submit_command(launcher: str, words: Sequence[str], *, now: bool, asked: Mapping[str, Any]) -> int:
     """`submit`: a batch job, printed or submitted."""
     from merge_bench.launch import submit
     from merge_bench.run import CHECKOUT

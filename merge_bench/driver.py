@@ -14,15 +14,16 @@ from typing import Any
 from distributed import Client, Future
 from distributed.security import Security
 
+from merge_bench import evidence
 from merge_bench import worker as steps
 from merge_bench.errors import LaunchFailed, MergeBenchError, RunFailed, UsageError, WrongResult
 from merge_bench.expect import Expected, expectation, judge_full
 from merge_bench.launch.base import Access, ClusterSettings, Launcher
 from merge_bench.launch.existing import refuse_unmatched
 from merge_bench.memory import parse_cores
-from merge_bench.observe import IterationAssembler, lanes_line, link_line, memory_line, verification_line
+from merge_bench.observe import IterationAssembler, link_line, memory_line, verification_line
 from merge_bench.plan import Plan, check_fits
-from merge_bench.record.schema import Cluster, IterationLine, LaunchLine, Worker
+from merge_bench.record.schema import Cluster, IterationLine, LanesLine, LaunchLine, Worker
 from merge_bench.record.writer import CampaignWriter
 from merge_bench.report.live import Progress
 from merge_bench.verify import Check, judge
@@ -126,6 +127,7 @@ class LaunchRun:
         self.expected: Expected | None = None
         self.data_bytes = self.rows = 0
         self.facts: list[dict[str, Any]] = []
+        self.lanes: LanesLine | None = None  # as last recorded
 
     def run(self, config: str, *, plan_index: int, block: int) -> None:
         """Everything after the workers are there."""
@@ -137,6 +139,7 @@ class LaunchRun:
         self.prepare()
         self.open_data_plane()
         self.record_launch(config, plan_index, block)
+        evidence.after_connecting(self)
         self.merge()
         self.measure_link()
         self.finish()
@@ -171,7 +174,7 @@ class LaunchRun:
         self.call(self.client._register_worker_plugin(steps.MergeWorker(), steps.PLUGIN, True))
         self.progress.phase("loading libraries")
         modules = MODULES[self.plan.engine] + ((DATA_PLANE,) if self.plan.exchange == "ucx" else ())
-        facts = self.on_all(steps.describe, modules)
+        facts = self.on_all(steps.describe, modules, tuple(self.settings.environment))
         self.members = [
             Member(m.rank, m.address, m.name, fact["host"], fact["pid"])
             for m, fact in zip(self.members, facts, strict=True)
@@ -220,7 +223,11 @@ class LaunchRun:
     def open_data_plane(self) -> None:
         """Connect every worker with every other."""
         self.progress.phase("connecting")
-        addresses = self.results(self.submit(steps.open_data_plane, [(self.rows, count) for count in self._threads()]))
+        each = [(self.rows, count) for count in self._threads()]
+        self.connect_all(self.results(self.submit(steps.open_data_plane, each)))
+
+    def connect_all(self, addresses: list[bytes]) -> None:
+        """Connect every worker with every other, and learn what settings their UCX has."""
         connected = self.on_all(steps.connect, addresses)
         self._assembler.skew = max(c["round_trip"] for c in connected)
         for fact, connection in zip(self.facts, connected, strict=True):
@@ -244,7 +251,8 @@ class LaunchRun:
             if plan.verify != "off" and not every:
                 self._verify(None)
         self.progress.phase("merging")
-        self.on_all(steps.iterate, 0, plan.iterations, warmup=False, verify=every)
+        with evidence.counted(self, "iterations"):
+            self.on_all(steps.iterate, 0, plan.iterations, warmup=False, verify=every)
         self._until_events_arrived(plan.warmup + plan.iterations)
         if plan.verify != "off" and not every:
             self._verify(plan.iterations - 1)
@@ -254,13 +262,14 @@ class LaunchRun:
         if self.plan.workers == 1 or not self.plan.link_rounds:
             return
         self.progress.phase("measuring the link")
-        self.writer.write(link_line(self.launch, self.on_all(steps.measure_link, self.plan.link_rounds)))
+        with evidence.counted(self, "link"):
+            measured = self.on_all(steps.measure_link, self.plan.link_rounds)
+        self.writer.write(link_line(self.launch, measured))
 
     def finish(self) -> None:
-        """Lanes and memory."""
+        """Lanes, if there are more of them now, and memory."""
         ends = self.on_all(steps.finish)
-        if self.plan.workers > 1:
-            self.writer.write(lanes_line(self.launch, [m.host for m in self.members], [e["lanes"] for e in ends]))
+        evidence.record_lanes(self)
         self.writer.write(memory_line(self.launch, ends))
         self.on_all(steps.close)
 

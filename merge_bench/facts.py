@@ -7,6 +7,7 @@ import os
 import platform
 import socket
 import sys
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +34,11 @@ def versions() -> dict[str, str]:
     return found
 
 
-def environment() -> dict[str, str]:
-    """The part of the environment that decides how a run behaves; never the whole of it."""
-    return {name: value for name, value in sorted(os.environ.items()) if name.startswith(RECORDED_PREFIXES)}
+def environment(also: Collection[str] = ()) -> dict[str, str]:
+    """The part of the environment that decides how a run behaves, and names in `also`; never the whole of it."""
+    return {
+        name: value for name, value in sorted(os.environ.items()) if name.startswith(RECORDED_PREFIXES) or name in also
+    }
 
 
 def hardware() -> dict[str, Any]:

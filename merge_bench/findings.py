@@ -7,6 +7,7 @@ from typing import Any
 
 from merge_bench import metrics
 from merge_bench.aggregate import WorkerFigures, pair_figures
+from merge_bench.carried import contradictions
 from merge_bench.errors import RunFailed, WrongResult
 from merge_bench.proof import State
 from merge_bench.record.campaign import Campaign, Launch, Run
@@ -23,14 +24,8 @@ def warnings(
     """Recorded warnings first, then what the numbers show; each once."""
     found: list[Finding] = []
     recorded = [*campaign.warnings, *(warning for launch in run.launches for warning in launch.warnings)]
-    for finding in (
-        *_recorded(recorded),
-        *_proof(state),
-        *_launches(run),
-        *_links(counted, workers),
-        *_ranks(workers),
-        *_outliers(counted),
-    ):
+    shown = (*_carried(counted), *_launches(run), *_links(counted, workers), *_ranks(workers), *_outliers(counted))
+    for finding in (*_recorded(recorded), *_proof(state), *shown):
         if finding not in found:
             found.append(finding)
     if campaign.truncated:
@@ -114,6 +109,16 @@ def _proof(state: State) -> Iterator[Finding]:
         )
     elif state is State.WRONG:
         yield _finding("wrong-result", "no number here counts: the merge result was wrong")
+
+
+def _carried(launches: Sequence[Launch]) -> Iterator[Finding]:
+    for launch in launches:
+        for each in contradictions(launch):
+            yield _finding(
+                "not-carried",
+                each.message,
+                "see whether another program used the device meanwhile; if not, UCX carried the frames another way",
+            )
 
 
 def _launches(run: Run) -> Iterator[Finding]:

@@ -12,6 +12,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+_ALL_LINKS = 0xFFFFFFFF  # scope of a field: the sum over a GPU's links
+_NVLINK_UNIT = 1024  # bytes: NVLink data counters are in KiB
+
 
 def gpu_count() -> int:
     """How many GPUs a process started here would see: those of the machine, or those in `CUDA_VISIBLE_DEVICES`."""
@@ -47,6 +50,26 @@ def gpu_facts() -> list[dict[str, Any]]:
             handle = _ask(nvml.nvmlDeviceGetHandleByIndex, index)
             if handle is not None:
                 found.append({"index": index, "driver_version": driver, **_device(nvml, handle)})
+        return found
+
+
+def nvlink_bytes() -> dict[str, tuple[int, int]]:
+    """Bytes that the NVLinks of each GPU have sent and received so far, as ``nvlink <bus id>``; {} where unknown."""
+    with _nvml() as nvml:
+        if not nvml:
+            return {}
+        fields = [nvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, nvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX]
+        found = {}
+        for index in range(_ask(nvml.nvmlDeviceGetCount) or 0):
+            handle = _ask(nvml.nvmlDeviceGetHandleByIndex, index)
+            pci = None if handle is None else _ask(nvml.nvmlDeviceGetPciInfo, handle)
+            all_links = [(field, _ALL_LINKS) for field in fields]
+            if pci is None:
+                continue
+            values = _ask(nvml.nvmlDeviceGetFieldValues, handle, all_links)
+            if values and all(value.nvmlReturn == 0 for value in values):
+                sent, received = (int(value.value.ullVal) * _NVLINK_UNIT for value in values)
+                found[f"nvlink {_text(pci.busId)}"] = (sent, received)
         return found
 
 

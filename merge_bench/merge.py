@@ -55,14 +55,7 @@ class Merger:
         self.engine = engine
         self.rank = rank
         self.workers = plan.workers
-        self.exchange = UcxExchange(
-            rank,
-            plan.workers,
-            abort=abort,
-            error_handling=plan.error_handling,
-            message_bytes=plan.message_bytes,
-            timeout=plan.timeout,
-        )
+        self.exchange = UcxExchange.of_plan(plan, rank, abort)
         self._peers = [peer for peer in range(plan.workers) if peer != rank]
         self._last: dict[Side, tuple[dict[int, Any], dict[int, Any]]] = {}
 

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from merge_bench.counters import Counts, difference
+from merge_bench.exchange.protocols import Range
 from merge_bench.merge import Measured
 from merge_bench.metrics import link_limit
 from merge_bench.record.schema import (
+    DeviceTraffic,
     Flight,
     FrameCounts,
+    HostTraffic,
     IterationLine,
     LanePair,
     LanesLine,
@@ -17,6 +21,8 @@ from merge_bench.record.schema import (
     MemoryLine,
     PairTraffic,
     Phases,
+    SizeRange,
+    TrafficLine,
     VerificationLine,
     WorkerIteration,
     WorkerMemory,
@@ -89,19 +95,57 @@ def link_line(launch: int, measured: Sequence[Sequence[Measured]]) -> LinkLine:
     return LinkLine(launch=launch, bytes=sent, rounds=seconds, limit_bytes_per_second=link_limit(sent, seconds))
 
 
-def lanes_line(launch: int, hosts: Sequence[str], lanes: Sequence[Mapping[int, Sequence[str]]]) -> LanesLine:
-    """The transports of every ordered pair."""
-    return LanesLine(
-        launch=launch,
-        pairs=[
-            LanePair(
-                from_rank=rank,
-                to_rank=peer,
-                placement="same host" if hosts[rank] == hosts[peer] else "between hosts",
-                transports=list(found),
+def lanes_line(
+    launch: int,
+    hosts: Sequence[str],
+    endpoints: Sequence[Mapping[int, tuple[Sequence[str], Sequence[Range]]]],
+    requested: Mapping[str, str],
+) -> LanesLine:
+    """The transports and protocols of every ordered pair; equal protocols are written once."""
+    tables: list[list[SizeRange]] = []
+    pairs = []
+    for rank, peers in enumerate(endpoints):
+        for peer, (lanes, ranges) in sorted(peers.items()):
+            table = [_size_range(each) for each in ranges]
+            if table and table not in tables:
+                tables.append(table)
+            pairs.append(
+                LanePair(
+                    from_rank=rank,
+                    to_rank=peer,
+                    placement="same host" if hosts[rank] == hosts[peer] else "between hosts",
+                    transports=list(lanes),
+                    protocols=tables.index(table) if table else None,
+                )
             )
-            for rank, peers in enumerate(lanes)
-            for peer, found in sorted(peers.items())
+    return LanesLine(launch=launch, requested=dict(requested), pairs=pairs, protocols=tables)
+
+
+def _size_range(found: Range) -> SizeRange:
+    return SizeRange(
+        memory=found.memory,
+        first_bytes=found.first,
+        last_bytes=found.last,
+        protocol=found.protocol,
+        transports=found.transports,
+        estimated=found.estimated,
+    )
+
+
+def traffic_line(launch: int, during: str, hosts: Mapping[str, tuple[Counts, Counts]]) -> TrafficLine:
+    """What each host's devices counted between two readings."""
+    return TrafficLine(
+        launch=launch,
+        during=during,
+        hosts=[
+            HostTraffic(
+                host=host,
+                devices=[
+                    DeviceTraffic(device=device, sent_bytes=sent, received_bytes=received)
+                    for device, (sent, received) in difference(before, after).items()
+                ],
+            )
+            for host, (before, after) in hosts.items()
         ],
     )
 

@@ -40,6 +40,7 @@ class Plan:
     link_rounds: int = 5
     shuffle: str = "tasks"
     threads: int = 1
+    require_transport: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """The plan as plain data, for the records."""

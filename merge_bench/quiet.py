@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TextIO
 
 
 @contextlib.contextmanager
@@ -18,8 +19,8 @@ def libraries(log: Path) -> Iterator[None]:
     """
     import distributed  # noqa: F401  (it sets its loggers up when it is first imported)
 
-    with log.open("a") as file, _descriptor_to(file.fileno()):
-        handler = logging.StreamHandler(file)
+    with _open(log) as file, _descriptor_to(file.fileno()):
+        handler = _Handler(file)
         named = [name for name in logging.root.manager.loggerDict if name.split(".")[0] == "distributed"]
         loggers = [logging.getLogger(name) for name in ("distributed", "tornado", "asyncio", *named)]
         before = [(logger.propagate, list(logger.handlers)) for logger in loggers]
@@ -30,6 +31,23 @@ def libraries(log: Path) -> Iterator[None]:
         finally:
             for logger, (propagate, handlers) in zip(loggers, before, strict=True):
                 logger.propagate, logger.handlers = propagate, handlers
+
+
+class _Handler(logging.StreamHandler[TextIO]):
+    """A line that cannot be written is lost; the terminal does not hear of it."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        pass
+
+
+@contextlib.contextmanager
+def _open(log: Path) -> Iterator[TextIO]:
+    file = log.open("a")
+    try:
+        yield file
+    finally:
+        with contextlib.suppress(OSError):  # a full disk: closing writes what was kept back
+            file.close()
 
 
 @contextlib.contextmanager

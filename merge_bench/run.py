@@ -32,14 +32,20 @@ WORTH_A_WARNING = ("deprecated", "module-absent", "no-effect")
 CHECKOUT = Path(__file__).resolve().parent.parent
 
 
-def load(config_name: str | None, cli_values: Mapping[str, object]) -> tuple[Prepared, ConfigFile | None]:
-    """Read the config, resolve the options and make the plan; raises `UsageError` for whatever is wrong."""
+def load(
+    config_name: str | None, cli_values: Mapping[str, object], fixed: Mapping[str, object] | None = None
+) -> tuple[Prepared, ConfigFile | None]:
+    """Read the config, resolve the options and make the plan; raises `UsageError` for whatever is wrong.
+
+    `fixed`: options, by their keys, that are so whatever command line, config and environment say.
+    """
     config = None
     if config_name is not None:
         from merge_bench.config.reader import find_config
 
         config = read_config(find_config(config_name, CHECKOUT / "configs"), os.environ)
     options = resolve(cli_values, config, os.environ)
+    options = replace(options, values={**options.values, **(fixed or {})})
     warnings = [] if config is None else _check(config, options)
     prepared = setup.prepare(options, config)
     return replace(prepared, warnings=(*prepared.warnings, *warnings)), config
@@ -142,7 +148,7 @@ def _launch(prepared: Prepared, config: str, writer: CampaignWriter, progress: P
     finally:
         with signals.ignored():
             progress.phase("taking the cluster down")
-            _take_down(launcher, client, conversation, well=status == 0)
+            take_down(launcher, client, conversation, well=status == 0)
             with contextlib.suppress(RunFailed):
                 writer.write(LaunchEndLine(launch=launch, status=status, seconds=time.monotonic() - started))
     return status
@@ -166,7 +172,7 @@ def _explain(problem: Exception, launcher: Launcher, conversation: Any, writer: 
     return LaunchFailed(f"{type(problem).__name__}: {problem} (logs/error.log has the details)", code="internal-error")
 
 
-def _take_down(launcher: Launcher, client: Any, conversation: Any, *, well: bool) -> None:
+def take_down(launcher: Launcher, client: Any, conversation: Any, *, well: bool) -> None:
     """End the conversation and the processes; after a failure the processes first: nothing waits for an answer."""
     if conversation is not None:
         conversation.watch.stop()

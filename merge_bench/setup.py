@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from merge_bench import gpu
+from merge_bench import gates, gpu
 from merge_bench.config.names import translate_config
 from merge_bench.config.reader import ConfigFile
 from merge_bench.config.resolve import Resolved
@@ -86,6 +86,7 @@ def prepare(options: Resolved, config: ConfigFile | None) -> Prepared:
         link_rounds=int(_number(values["link_rounds"])),
         shuffle=str(values["shuffle"]),
         threads=max(1, usable_cores() // most),
+        require_transport=_required(values, workers),
     )
     settings = ClusterSettings(
         environment=environment,
@@ -104,6 +105,8 @@ def prepare(options: Resolved, config: ConfigFile | None) -> Prepared:
     )
     if launcher == "local":
         check_fits(plan, available_bytes(), workers, socket.gethostname())
+        if exchange == "ucx":
+            gates.check_machine(plan.require_transport, {**os.environ, **environment})
     warnings = []
     if isinstance(workload, TableSpec):
         warnings = [(w.code, w.message, w.remedy) for w in workload.warnings]
@@ -163,6 +166,16 @@ def _workers(values: dict[str, Any], gpus: int, hosts: Sequence[HostSpec], *, ex
     if hosts:
         return count_workers(hosts, int(values["workers_per_gpu"]))
     return gpus * int(values["workers_per_gpu"]) if gpus else min(2, usable_cores())
+
+
+def _required(values: dict[str, Any], workers: int) -> tuple[str, ...]:
+    names = tuple(values["require_transport"])
+    gates.check_names(names)
+    if names and values["exchange"] != "ucx":
+        raise UsageError("--require-transport looks at the data plane's endpoints, and --exchange dask has none")
+    if names and workers < 2:
+        raise UsageError("--require-transport looks at pairs of workers, and there is only one worker")
+    return names
 
 
 def _workload(values: dict[str, Any], workers: int, engine: str) -> SyntheticSpec | TableSpec:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from merge_bench import aggregate, findings, metrics
+from merge_bench import aggregate, findings, metrics, selected
 from merge_bench.proof import State, state_of
 from merge_bench.record.campaign import Campaign, Launch, Run
 from merge_bench.record.schema import SCHEMA
@@ -40,7 +40,8 @@ def summarize_run(campaign: Campaign, run: Run, run_id: str) -> Document:
     launches = aggregate.counted(run)
     state = state_of(run, launches)
     workers = aggregate.worker_figures(launches)
-    lanes = _lanes(launches)
+    lines = [launch.lanes for launch in launches or run.launches if launch.lanes is not None]
+    lanes = selected.lanes(lines)
     return {
         "schema": SCHEMA,
         "run_id": run_id,
@@ -57,6 +58,9 @@ def summarize_run(campaign: Campaign, run: Run, run_id: str) -> Document:
         },
         "link": _link(launches, lanes),
         "lanes": lanes,
+        "requested_transports": selected.requested(lines),
+        "protocols": selected.protocols(lines),
+        "traffic": selected.traffic(launches),
         "peak_memory_bytes": _memory(workers),
         "warnings": findings.warnings(campaign, run, launches, workers, state),
         "error": findings.error(campaign, run),
@@ -120,16 +124,6 @@ def _link(launches: Sequence[Launch], lanes: Sequence[Document]) -> Document | N
         "fraction": aggregate.link_fraction(launches),
         "transports": sorted(transports),
     }
-
-
-def _lanes(launches: Sequence[Launch]) -> list[Document]:
-    """The lanes of the pairs; where launches differ, every transport that any of them selected."""
-    found: dict[tuple[int, int], list[str]] = {}
-    for launch in launches:
-        for pair in launch.lanes.pairs if launch.lanes is not None else ():
-            known = found.setdefault((pair.from_rank, pair.to_rank), [])
-            known.extend(transport for transport in pair.transports if transport not in known)
-    return [{"from": pair[0], "to": pair[1], "transports": found[pair]} for pair in sorted(found)]
 
 
 def _memory(workers: Sequence[aggregate.WorkerFigures]) -> Document:

@@ -21,9 +21,13 @@ from distributed.diagnostics.plugin import WorkerPlugin
 
 from merge_bench import facts
 from merge_bench.columns import Field, Frame
+from merge_bench.counters import Counts
+from merge_bench.counters import read as read_counters
 from merge_bench.engines import JoinShape, make_engine
-from merge_bench.errors import RunFailed
+from merge_bench.errors import RunFailed, UsageError
 from merge_bench.exchange.abort import Abort
+from merge_bench.exchange.protocols import Range
+from merge_bench.exchange.ucx import UcxExchange
 from merge_bench.memory import PeakMeter, available_bytes
 from merge_bench.merge import Measured, Merger
 from merge_bench.plan import Plan
@@ -58,6 +62,7 @@ class _State:
     frames: tuple[Frame, Frame] | None
     input_bytes: int
     merger: Merger | None = None
+    exchange: UcxExchange | None = None
     check: ResultCheck | None = None
     guard: threading.Event = field(default_factory=threading.Event)
 
@@ -87,6 +92,13 @@ class MergeWorker(WorkerPlugin):  # type: ignore[misc]
             raise RunFailed("the merge was not set up on this worker")
         return self.state.merger
 
+    @property
+    def exchange(self) -> UcxExchange:
+        """The data plane's end here."""
+        if self.state is None or self.state.exchange is None:
+            raise RunFailed("the data plane was not set up on this worker")
+        return self.state.exchange
+
     def send(self, kind: str, **fields: Any) -> None:
         """Tell the driver, without waiting for it."""
         if self.state is not None:
@@ -99,15 +111,18 @@ def _plugin() -> MergeWorker:
     return plugin
 
 
-def describe(modules: Sequence[str]) -> dict[str, Any]:
-    """Load the engine's and the data plane's libraries, and tell what this worker runs on."""
+def describe(modules: Sequence[str], variables: Sequence[str] = ()) -> dict[str, Any]:
+    """Load the engine's and the data plane's libraries, and tell what this worker runs on.
+
+    `variables`: names to be told of the environment beside those that are always told.
+    """
     import importlib
 
     for name in modules:
         importlib.import_module(name)
     return {
         **facts.identity(),
-        "environment": facts.environment(),
+        "environment": facts.environment(variables),
         "versions": facts.versions(),
         "ucx": facts.ucx_library(),
         "hardware": facts.hardware(),
@@ -152,15 +167,57 @@ def open_data_plane(rows: int, threads: int) -> bytes:
     engine.load(left, right)
     state.frames = None
     state.merger = Merger(engine, state.rank, plan, plugin.abort)
+    state.exchange = state.merger.exchange
     state.check = ResultCheck(plan.workload, full=plan.verify == "full")
-    return state.merger.exchange.address
+    return state.exchange.address
+
+
+def open_bare(plan: Plan, rank: int, topic: str) -> bytes:
+    """Set up UCX alone, without chunks and without an engine; gives the UCX address."""
+    plugin = _plugin()
+    plugin.abort.clear()
+    exchange = UcxExchange.of_plan(plan, rank, plugin.abort)
+    plugin.state = _State(rank, plan, topic, PeakMeter(), None, 0, exchange=exchange)
+    return exchange.address
 
 
 def connect(addresses: Sequence[bytes]) -> dict[str, Any]:
     """Connect to all other workers; gives UCX's effective settings and the barrier's round trip in seconds."""
-    merger = _plugin().merger
-    merger.exchange.connect(addresses)
-    return {"ucx_config": merger.exchange.effective_config, "round_trip": merger.exchange.round_trip()}
+    exchange = _plugin().exchange
+    exchange.connect(addresses)
+    return {"ucx_config": exchange.effective_config, "round_trip": exchange.round_trip()}
+
+
+def endpoints() -> dict[int, tuple[list[str], list[Range]]]:
+    """Of each peer: the lanes that UCX selected, and the protocols for tag messages by size."""
+    exchange = _plugin().exchange
+    lanes, protocols = exchange.lanes(), exchange.protocols()
+    return {peer: (found, protocols[peer]) for peer, found in lanes.items()}
+
+
+def available_transports() -> dict[str, tuple[str, ...]]:
+    """Devices by transport that this host's UCX could use, whatever is configured; {} where it cannot be asked."""
+    from merge_bench.config.ucx_info import locate, read_installed
+
+    try:
+        return read_installed(locate("auto", os.environ)).transports
+    except UsageError:
+        return {}
+
+
+def counters() -> Counts:
+    """What this host's devices have counted so far."""
+    return read_counters()
+
+
+def swap_device_memory(size: int) -> None:
+    """Send `size` bytes of GPU memory to every other worker, so that UCX chooses its protocols for it."""
+    import rmm
+
+    exchange = _plugin().exchange
+    peers = [peer for peer in range(exchange.workers) if peer != exchange.rank]
+    outgoing = rmm.DeviceBuffer(size=size)
+    exchange.transfer(dict.fromkeys(peers, outgoing), {peer: rmm.DeviceBuffer(size=size) for peer in peers})
 
 
 def iterate(first: int, count: int, *, warmup: bool, verify: bool) -> None:
@@ -246,13 +303,12 @@ def measure_link(rounds: int) -> list[Measured]:
 
 
 def finish() -> dict[str, Any]:
-    """Lanes and peak memory."""
+    """Peak memory."""
     plugin = _plugin()
     state = plugin.state
     assert state is not None
     merger = state.merger
     return {
-        "lanes": merger.exchange.lanes() if merger else {},
         "peak_bytes": state.meter.peak,
         "peak_above_imports_bytes": max(state.meter.peak - state.meter.at_start, 0),
         "device_peak_bytes": merger.engine.peak_device_bytes() if merger else None,
@@ -265,8 +321,8 @@ def close() -> None:
     plugin = _plugin()
     if plugin.state is not None:
         plugin.state.guard.set()
-        if plugin.state.merger is not None:
-            plugin.state.merger.exchange.close()
+        if plugin.state.exchange is not None:
+            plugin.state.exchange.close()
         plugin.state = None
     gc.collect()
 

@@ -18,6 +18,12 @@ CHUNK_BYTES = 16_000_000
 LEFT_BYTES = 8_000_000
 RIGHT_BYTES = 4_000_000
 LANES = ["sysv/memory", "tcp/lo"]
+REQUESTED = {"UCX_TLS": "sm,tcp"}
+PROTOCOLS = [
+    s.SizeRange(memory="host", first_bytes=0, last_bytes=8191, protocol="eager", transports="sysv/memory"),
+    s.SizeRange(memory="host", first_bytes=8192, protocol="rendezvous", transports="tcp/lo", estimated=True),
+]
+LOOPBACK_TRAFFIC = s.DeviceTraffic(device="lo", sent_bytes=73 << 20, received_bytes=73 << 20)
 HOW = "count, every row, checksum"
 
 
@@ -191,12 +197,20 @@ def _write_network(writer: CampaignWriter, script: Script) -> None:
     """Lanes of every pair and the link limit; in its rounds every worker is in flight for 25, 24 and 26 ms."""
     ranks = range(script.workers)
     pairs = [
-        s.LanePair(from_rank=a, to_rank=b, placement="same host", transports=LANES)
+        s.LanePair(from_rank=a, to_rank=b, placement="same host", transports=LANES, protocols=0)
         for a in ranks
         for b in ranks
         if a != b
     ]
-    writer.write(s.LanesLine(launch=script.index, pairs=pairs))
+    writer.write(s.LanesLine(launch=script.index, requested=REQUESTED, pairs=pairs, protocols=[PROTOCOLS]))
+    hosts = sorted({host_of(rank) for rank in ranks})
+    writer.write(
+        s.TrafficLine(
+            launch=script.index,
+            during="iterations",
+            hosts=[s.HostTraffic(host=host, devices=[LOOPBACK_TRAFFIC]) for host in hosts],
+        )
+    )
     if script.workers < 2 or not script.measure_link:
         return
     sent = (LEFT_BYTES + RIGHT_BYTES) * (script.workers - 1)

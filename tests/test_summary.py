@@ -34,7 +34,7 @@ def test_the_document_of_one_run(tmp_path: Path) -> None:
     assert list(found) == [
         "schema", "run_id", "records", "config", "plan", "verified", "result_rows", "wall_seconds",
         "throughput_bytes_per_second", "bandwidth_bytes_per_second", "phases_seconds", "link", "lanes",
-        "peak_memory_bytes", "warnings", "error",
+        "requested_transports", "protocols", "traffic", "peak_memory_bytes", "warnings", "error",
     ]  # fmt: skip
     assert found["schema"] == 1
     assert found["run_id"] == folder.name
@@ -106,8 +106,23 @@ def test_link_lanes_and_memory(tmp_path: Path) -> None:
         "transports": ["sysv/memory", "tcp/lo"],
     }
     assert found["lanes"] == [
-        {"from": 0, "to": 1, "transports": ["sysv/memory", "tcp/lo"]},
-        {"from": 1, "to": 0, "transports": ["sysv/memory", "tcp/lo"]},
+        {"from": 0, "to": 1, "placement": "same host", "transports": ["sysv/memory", "tcp/lo"]},
+        {"from": 1, "to": 0, "placement": "same host", "transports": ["sysv/memory", "tcp/lo"]},
+    ]
+    assert found["requested_transports"] == {"UCX_TLS": "sm,tcp"}
+    (way,) = found["protocols"]
+    assert way["pairs"] == [[0, 1], [1, 0]]
+    assert way["ranges"][1] == {
+        "memory": "host", "first_bytes": 8192, "last_bytes": None, "protocol": "rendezvous", "transports": "tcp/lo",
+        "estimated": True,
+    }  # fmt: skip
+    assert found["traffic"] == [
+        {
+            "host": "node0",
+            "during": "iterations",
+            "sent": 72_000_000,
+            "devices": {"lo": {"sent": 73 << 20, "received": 73 << 20}},
+        }
     ]
     memory = found["peak_memory_bytes"]
     assert memory["max"] == 200_000_001

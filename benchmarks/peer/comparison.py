@@ -24,6 +24,7 @@ from merge_bench.launch.processes import tail
 
 ROOT = Path(__file__).resolve().parents[2]
 WRONG = WrongResult.exit_status
+SPREAD = 5.0  # slowest ÷ fastest iteration of a launch, above which a person should look
 
 
 @dataclass
@@ -80,6 +81,11 @@ class Comparison:
         self.versions[contender.name] = outcome.version
         self.results[contender.name] = "not checkable" if outcome.verified is None else "verified"
         self.say(f"    {sample.wall:.4g} s, {self.results[contender.name]}")
+        if min(sample.walls) * SPREAD < max(sample.walls):
+            self.say(
+                f"    its iterations took {min(sample.walls):.4g} to {max(sample.walls):.4g} s: is the machine busy, or"
+                " was an earlier result handed out again?"
+            )
 
     def _judge(self, ended: Ended, output: Path, errors: Path) -> tuple[Outcome | None, str | None]:
         if ended.timed_out:

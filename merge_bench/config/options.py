@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -165,6 +165,13 @@ OPTIONS: tuple[Option, ...] = (
     _flag("dry-run", _OUTPUT, "Print what would be started, and start nothing.", in_config=False),
 )
 
+# What says how a cluster comes up and connects: all that `transports` needs of a run.
+CLUSTER_OPTIONS = tuple(
+    option
+    for option in OPTIONS
+    if option.section == _CLUSTER or option.key in ("engine", "error_handling", "config", "allow_unknown", "json")
+)
+
 BY_KEY: dict[str, Option] = {option.key: option for option in OPTIONS}
 BY_VARIABLE: dict[str, Option] = {option.variable: option for option in OPTIONS}
 
@@ -193,20 +200,28 @@ def add_run_options(command: _F) -> _F:
 
     Click passes each one under its `Option.key`, and None for what was not given, so that `resolve` can tell.
     """
-    for option in reversed(OPTIONS):
-        names = (f"--{option.name}", option.key)
-        shown = (
-            option.help
-            if option.flag or option.default in (None, ()) or "[" in option.help
-            else f"{option.help} [{option.default}]"
-        )
-        if option.flag:
-            command = click.option(*names, is_flag=True, default=None, help=shown)(command)
-        else:
-            command = click.option(
-                *names, type=_OptionType(option), default=None, metavar=option.placeholder, help=shown
-            )(command)
-    return command
+    return add_options(OPTIONS)(command)
+
+
+def add_options(options: Sequence[Option]) -> Callable[[_F], _F]:
+    """A decorator like `add_run_options`, for some of the options."""
+
+    def decorate(command: _F) -> _F:
+        for option in reversed(options):
+            command = _add(option, command)
+        return command
+
+    return decorate
+
+
+def _add(option: Option, command: _F) -> _F:
+    names = (f"--{option.name}", option.key)
+    plain = option.flag or option.default in (None, ()) or "[" in option.help
+    shown = option.help if plain else f"{option.help} [{option.default}]"
+    if option.flag:
+        return click.option(*names, is_flag=True, default=None, help=shown)(command)
+    kind = _OptionType(option)
+    return click.option(*names, type=kind, default=None, metavar=option.placeholder, help=shown)(command)
 
 
 class SectionedCommand(click.Command):

@@ -12,6 +12,10 @@ from collections.abc import Iterable
 SHARED_MEMORY = frozenset({"posix", "sysv", "xpmem", "knem", "cma"})
 CUDA = frozenset({"cuda_copy", "cuda_ipc", "gdr_copy"})
 RDMA = frozenset({"rc_verbs", "rc_mlx5", "ud_verbs", "ud_mlx5", "dc_mlx5", "gga_mlx5", "srd", "rc_gda"})
+# Copies between memories of one process, and a process's way to itself.
+WITHIN_A_PROCESS = frozenset(
+    {"self", "cuda_copy", "gdr_copy", "rocm_copy", "rocm_gdr", "ze_copy", "ze_gdr", "gaudi_gdr"}
+)
 TRANSPORTS = (
     SHARED_MEMORY
     | CUDA
@@ -67,6 +71,11 @@ def selected(value: str) -> frozenset[str]:
     negated, listed = words(value)
     meant = frozenset(transport for word in listed for transport in _meant(word))
     return frozenset(TRANSPORTS) - meant if negated else meant
+
+
+def meant(names: Iterable[str]) -> frozenset[str]:
+    """The transports that any of `names` stands for, aliases such as ``rc`` resolved."""
+    return frozenset(transport for name in names for transport in _meant(name))
 
 
 def unknown_words(value: str) -> dict[str, list[str]]:

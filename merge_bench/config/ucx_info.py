@@ -118,6 +118,16 @@ def read_installed(info: UcxInfo) -> Installed:
     return Installed(info, version[1], settings, _transports(text))
 
 
+def effective(installed: Installed, values: Mapping[str, str]) -> dict[str, str]:
+    """What every setting of `installed` becomes when exactly `values` are set, as UCX prints it (``8192`` as ``8K``).
+
+    Settings that would act on the asking process are left out of what is set.
+    """
+    handed = {name: value for name, value in values.items() if not _NOT_HANDED_OVER.fullmatch(name)}
+    settings = parse_settings(_ask(installed.info, ("-c", "-f", "-a"), handed)[1])
+    return {name: setting.default for name, setting in settings.items()}
+
+
 def parse_settings(text: str) -> dict[str, Setting]:
     """Read the output of ``ucx_info -c -f -a``."""
     found: dict[str, Setting] = {}

@@ -6,6 +6,7 @@ the records; wall is the driver's own time from submitting the merge to the last
 
 from __future__ import annotations
 
+import gc
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,9 @@ import dask
 import dask.dataframe as dd
 from distributed import Future
 
+from merge_bench import evidence
 from merge_bench import worker as steps
+from merge_bench.errors import RunFailed
 from merge_bench.observe import memory_line
 from merge_bench.record.schema import IterationLine
 
@@ -28,13 +31,14 @@ def run_baseline(launch: LaunchRun, config: str, *, plan_index: int, block: int)
         frames = [_frame(launch, side) for side in ("left", "right")]
         launch.on_all(steps.baseline_loaded)
         launch.record_launch(config, plan_index, block)
+        evidence.compare_environment(launch)
         plan = launch.plan
         for index in range(plan.warmup):
             launch.progress.phase("warming up")
-            _merge(launch, frames, index, warmup=True, last=index == plan.warmup - 1)
+            _let_go(launch, _merge(launch, frames, index, warmup=True, last=index == plan.warmup - 1))
         launch.progress.phase("merging")
         for index in range(plan.iterations):
-            _merge(launch, frames, index, warmup=False, last=index == plan.iterations - 1)
+            _let_go(launch, _merge(launch, frames, index, warmup=False, last=index == plan.iterations - 1))
     launch.writer.write(memory_line(launch.launch, launch.on_all(steps.finish)))
     launch.on_all(steps.close)
 
@@ -46,7 +50,8 @@ def _frame(launch: LaunchRun, side: str) -> Any:
     return dd.from_delayed(futures, verify_meta=False)
 
 
-def _merge(launch: LaunchRun, frames: list[Any], index: int, *, warmup: bool, last: bool) -> None:
+def _merge(launch: LaunchRun, frames: list[Any], index: int, *, warmup: bool, last: bool) -> list[Any]:
+    """One merge, timed and recorded; gives the keys of its result, which nobody needs any more."""
     plan = launch.plan
     start = time.perf_counter()
     merged = frames[0].merge(
@@ -61,3 +66,18 @@ def _merge(launch: LaunchRun, frames: list[Any], index: int, *, warmup: bool, la
     if plan.verify == "every" or (last and plan.verify != "off"):
         checks = [launch.client.submit(steps.baseline_check, part, pure=False) for part in parts]
         launch.record_verdict(None if warmup else index, launch.results(checks))
+    return [part.key for part in parts]
+
+
+def _let_go(launch: LaunchRun, keys: list[Any]) -> None:
+    """Wait until the scheduler has forgotten the last result: the same merge again would be given it unmerged."""
+    deadline = time.monotonic() + launch.plan.timeout
+    gc.collect()
+    while launch.call(launch.client._run_on_scheduler(_known, keys)):
+        if time.monotonic() > deadline:
+            raise RunFailed(f"Dask did not let go of a result in {launch.plan.timeout:g} s")
+        time.sleep(0.01)
+
+
+def _known(keys: list[Any], dask_scheduler: Any) -> int:
+    return sum(key in dask_scheduler.tasks for key in keys)

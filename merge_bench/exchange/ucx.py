@@ -22,8 +22,9 @@ from ucxx._lib.libucxx import Feature, UCXAddress, UCXContext, UCXEndpoint, UCXW
 from ucxx.exceptions import UCXError
 
 from merge_bench.errors import RunFailed
-from merge_bench.exchange import lanes
+from merge_bench.exchange import lanes, protocols
 from merge_bench.exchange.abort import Abort
+from merge_bench.plan import Plan
 
 SPINS_BEFORE_YIELD = 200
 SPINS_BEFORE_SLEEP = 4000
@@ -91,6 +92,18 @@ class UcxExchange:
         self._worker = UCXWorker(self._context)
         self._endpoints: dict[int, Any] = {}
         self._stage = 0
+
+    @classmethod
+    def of_plan(cls, plan: Plan, rank: int, abort: Abort) -> UcxExchange:
+        """The data plane that `plan` describes."""
+        return cls(
+            rank,
+            plan.workers,
+            abort=abort,
+            error_handling=plan.error_handling,
+            message_bytes=plan.message_bytes,
+            timeout=plan.timeout,
+        )
 
     @property
     def address(self) -> bytes:
@@ -172,7 +185,11 @@ class UcxExchange:
 
     def lanes(self) -> dict[int, list[str]]:
         """Transports and devices that UCX selected to each peer, like ``sysv/memory``."""
-        return {peer: lanes.of_endpoint(endpoint.handle) for peer, endpoint in sorted(self._endpoints.items())}
+        return {peer: _lanes(endpoint.handle) for peer, endpoint in sorted(self._endpoints.items())}
+
+    def protocols(self) -> dict[int, list[protocols.Range]]:
+        """How UCX carries messages to each peer, by size and by the kind of memory that was sent from so far."""
+        return {peer: protocols.of_endpoint(endpoint.handle) for peer, endpoint in sorted(self._endpoints.items())}
 
     def close(self) -> None:
         """Let the endpoints go, waiting at most a second for their peers."""
@@ -251,6 +268,10 @@ class UcxExchange:
         if unheard >= self._timeout or silent >= STALL_FACTOR * self._timeout:
             peers = ", ".join(str(peer) for peer in sorted({item.peer for item in pending}))
             raise RunFailed(f"rank {self.rank} waited {silent:.0f} s for rank {peers} without a byte")
+
+
+def _lanes(handle: int) -> list[str]:
+    return lanes.of_endpoint(handle) or protocols.lanes(protocols.print_endpoint(handle))
 
 
 def _size(buffer: Any) -> int:

@@ -24,6 +24,7 @@ class Launch:
     warnings: tuple[s.WarningLine, ...]
     failures: tuple[s.FailureLine, ...]
     end: s.LaunchEndLine | None
+    traffic: tuple[s.TrafficLine, ...] = ()
 
     @property
     def timed(self) -> tuple[s.IterationLine, ...]:

@@ -53,6 +53,7 @@ class _LaunchParts:
     warnings: list[s.WarningLine] = field(default_factory=list)
     failures: list[s.FailureLine] = field(default_factory=list)
     end: s.LaunchEndLine | None = None
+    traffic: list[s.TrafficLine] = field(default_factory=list)
 
     def build(self, index: int) -> Launch:
         return Launch(
@@ -66,6 +67,7 @@ class _LaunchParts:
             tuple(self.warnings),
             tuple(self.failures),
             self.end,
+            tuple(self.traffic),
         )
 
 
@@ -131,6 +133,8 @@ class _Parts:
                 parts.link = record
             case s.LanesLine():
                 parts.lanes = record
+            case s.TrafficLine():
+                parts.traffic.append(record)
             case s.MemoryLine():
                 parts.memory = record
 

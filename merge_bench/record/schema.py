@@ -171,20 +171,60 @@ class LinkLine(Line, tag="link", frozen=True, kw_only=True):
     limit_bytes_per_second: Rate | None
 
 
+class SizeRange(msgspec.Struct, frozen=True, kw_only=True):
+    """How UCX carries tag messages of some sizes out of one kind of memory; ``last_bytes`` null: no end."""
+
+    memory: str
+    first_bytes: Count
+    last_bytes: Count | None = None
+    protocol: str
+    transports: str
+    estimated: bool = False
+
+
 class LanePair(msgspec.Struct, frozen=True, kw_only=True):
-    """The transports that UCX selected from one worker to another, as ``tcp/eth0``."""
+    """The transports that UCX selected from one worker to another, as ``tcp/eth0``.
+
+    ``protocols`` is an index into the line's ``protocols``: most pairs have the same ones.
+    """
 
     from_rank: Count = msgspec.field(name="from")
     to_rank: Count = msgspec.field(name="to")
     placement: str | None = None
     transports: list[str]
+    protocols: Count | None = None
 
 
 class LanesLine(Line, tag="lanes", frozen=True, kw_only=True):
-    """The lanes of every pair of workers."""
+    """What was asked of UCX (``requested``, of rank 0) and what it selected for every pair of workers."""
 
     launch: Count
+    requested: dict[str, str] = {}
     pairs: list[LanePair]
+    protocols: list[list[SizeRange]] = []
+
+
+class DeviceTraffic(msgspec.Struct, frozen=True, kw_only=True):
+    """What one device of a host counted: ``lo``, ``mlx5_0:1``, ``nvlink 00000000:1B:00.0``."""
+
+    device: str
+    sent_bytes: Count
+    received_bytes: Count
+
+
+class HostTraffic(msgspec.Struct, frozen=True, kw_only=True):
+    """The devices of one host that counted anything."""
+
+    host: str
+    devices: list[DeviceTraffic]
+
+
+class TrafficLine(Line, tag="traffic", frozen=True, kw_only=True):
+    """What the hosts' counters saw ``during`` the timed ``iterations`` or the ``link`` measurement."""
+
+    launch: Count
+    during: str
+    hosts: list[HostTraffic]
 
 
 class WorkerMemory(msgspec.Struct, frozen=True, kw_only=True):
@@ -248,6 +288,7 @@ Record: TypeAlias = (
     | VerificationLine
     | LinkLine
     | LanesLine
+    | TrafficLine
     | MemoryLine
     | WarningLine
     | FailureLine

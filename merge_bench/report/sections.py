@@ -166,28 +166,6 @@ def link(page: Page, run: Run, workers: int, document: Document, mark: str | Non
         page.note(f"link limit: {absent(run, workers)}")
 
 
-def lanes(page: Page, found: Sequence[Document], workers: int) -> None:
-    """Which transports UCX selected, pairs with the same ones together."""
-    if not found:
-        return
-    groups: dict[tuple[str, ...], list[str]] = {}
-    for lane in found:
-        groups.setdefault(tuple(lane["transports"]), []).append(f"{lane['from']}→{lane['to']}")
-    page.heading("Lanes that UCX selected")
-    if len(groups) == 1:
-        page.line(f"all {len(found)} pairs: {', '.join(next(iter(groups))) or 'none'}")
-        return
-    named = [
-        ", ".join(pairs[:6]) + (f", … ({len(pairs)} pairs)" if len(pairs) > 6 else "") for pairs in groups.values()
-    ]
-    page.table(
-        [
-            Column("Pairs", named, text=True),
-            Column("Transports", [", ".join(transports) or "none" for transports in groups], text=True),
-        ]
-    )
-
-
 def verification(page: Page, run: Run, launches: Sequence[Launch], document: Document) -> None:
     """Whether the numbers rest on a proven result, and how it was proven."""
     page.heading("Verification")

@@ -9,7 +9,7 @@ from typing import Any, TextIO
 from merge_bench import aggregate
 from merge_bench.proof import state_of
 from merge_bench.record.campaign import Campaign, Run
-from merge_bench.report import sections, workers
+from merge_bench.report import sections, transports, workers
 from merge_bench.report.layout import NULL, Column, Page, close_page, gib, ms, number, open_page, rows
 from merge_bench.summary import summarize
 
@@ -67,7 +67,9 @@ def _report_run(page: Page, run: Run, document: Mapping[str, Any]) -> None:
         workers.table(page, run, figures, mark)
         workers.pairs(page, len(figures), launches, mark)
         sections.link(page, run, len(figures), document, mark)
-        sections.lanes(page, document["lanes"], len(figures))
+    transports.selected(page, document["lanes"], document["requested_transports"])
+    transports.protocols(page, document["protocols"])
+    transports.traffic(page, document["traffic"])
     sections.verification(page, run, launches, document)
     page.end()
 

@@ -102,9 +102,29 @@ def test_pairs_link_lanes_and_verification(report: str) -> None:
     assert row(report, "Pairs: bytes", "1") == ["1", "0.373", "·"]
     assert row(report, "Link", "Link limit of a worker (GiB/s)")[1] == "0.447"
     assert row(report, "Link", "Reached by the merge (%)")[1] == "83.33"
-    assert section(report, "Lanes") == ["all 2 pairs: sysv/memory, tcp/lo"]
+    assert section(report, "Lanes") == [
+        "configured: UCX_TLS=sm,tcp",
+        "selected: sysv/memory, tcp/lo (all 2 pairs, same host)",
+    ]
     (line, *_) = section(report, "Verification")
     assert line.startswith("verified: 600,000 rows, checksum 0x00c0ffee; 2 checks by count, every row, checksum")
+
+
+def test_protocols_by_message_size(report: str) -> None:
+    found = section(report, "Protocols")
+    assert [re.split(r"\s{2,}", line) for line in found[1:-1]] == [
+        ["host", "0 to 8,191", "eager", "sysv/memory"],
+        ["host", "8,192 and more", "rendezvous *", "tcp/lo"],
+    ]
+    assert found[-1].startswith("* as the sender expects it")
+
+
+def test_what_devices_counted_stands_under_what_ranks_sent(report: str) -> None:
+    # 2 ranks send 12 MB in each of 3 timed iterations: 72 MB = 68.66 MiB.
+    assert [re.split(r"\s{2,}", line) for line in section(report, "Bytes sent")[1:-1]] == [
+        ["node0", "sent by its ranks", "68.66"],
+        ["node0", "counted by lo", "73.00"],
+    ]
 
 
 def test_it_ends_with_where_the_records_are(tmp_path: Path) -> None:
@@ -228,13 +248,15 @@ def test_64_workers_have_rows_but_no_matrix(tmp_path: Path) -> None:
     text = piped(write_campaign(tmp_path, Script(plan=plan(64))))
     assert row(text, "Workers (", "63")[1] == "node15"
     assert "Pairs" not in text
-    assert section(text, "Lanes") == ["all 4032 pairs: sysv/memory, tcp/lo"]
+    assert section(text, "Lanes")[-1] == "selected: sysv/memory, tcp/lo (all 4032 pairs, same host)"
 
 
 def test_differing_lanes_are_grouped(tmp_path: Path) -> None:
     folder = write_campaign(tmp_path, Script(plan=plan(3)))
     pairs = [
-        s.LanePair(from_rank=a, to_rank=b, transports=["tcp/eth0"] if 2 in (a, b) else ["sysv/memory"])
+        s.LanePair(from_rank=a, to_rank=b, placement="between hosts", transports=["tcp/eth0"])
+        if 2 in (a, b)
+        else s.LanePair(from_rank=a, to_rank=b, placement="same host", transports=["sysv/memory"])
         for a in range(3)
         for b in range(3)
         if a != b
@@ -243,8 +265,8 @@ def test_differing_lanes_are_grouped(tmp_path: Path) -> None:
         stream.write(msgspec.json.encode(s.LanesLine(launch=0, pairs=pairs)) + b"\n")
     lines = section(piped(folder), "Lanes")
     assert [re.split(r"\s{2,}", line) for line in lines[1:]] == [
-        ["0→1, 1→0", "sysv/memory"],
-        ["0→2, 1→2, 2→0, 2→1", "tcp/eth0"],
+        ["0→1, 1→0", "same host", "sysv/memory"],
+        ["0→2, 1→2, 2→0, 2→1", "between hosts", "tcp/eth0"],
     ]
 
 

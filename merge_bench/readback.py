@@ -1,0 +1,107 @@
+"""Is what was asked for what the workers have? The settings of config and launcher, read back inside every worker.
+
+Two things are compared. The worker's process environment, as text. And, for what belongs to UCX's own context, the
+settings that the context holds: those are what counts, whatever the environment says. UCX writes values in its own way
+(``8192`` becomes ``8K``), so the same UCX is asked how it would write what was asked.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from merge_bench.config.ucx_info import Installed, effective, locate, read_installed
+from merge_bench.errors import UsageError
+
+CODE = "environment-differs"
+REMEDY = (
+    "UCX reads its settings once per process: look for another name of the same setting, a ucx.conf, a login script or"
+    " a launcher option that sets it"
+)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """`name` was to be `asked`, and is `found` (None: not set) on these ranks, under the name `as_name`."""
+
+    name: str
+    asked: str
+    found: str | None
+    ranks: tuple[int, ...]
+    as_name: str
+
+    @property
+    def message(self) -> str:
+        """One sentence."""
+        ranks = ", ".join(str(rank) for rank in self.ranks)
+        who = f"rank {ranks} has" if len(self.ranks) == 1 else f"ranks {ranks} have"
+        has = f"no {self.as_name}" if self.found is None else f"{self.as_name}={self.found}"
+        return f"{self.name}={self.asked} was asked for, but {who} {has}"
+
+
+class Canonical:
+    """How UCX writes settings; without an installed UCX to ask, only environments can be compared."""
+
+    def __init__(self, installed: Installed | None) -> None:
+        self._installed = installed
+        self._answers: dict[frozenset[tuple[str, str]], dict[str, str]] = {}
+
+    @property
+    def version(self) -> str | None:
+        """Of the UCX that is asked: only a context of the same one can be compared."""
+        return self._installed.version if self._installed else None
+
+    def name(self, name: str) -> str:
+        """The name under which UCX itself keeps a setting."""
+        setting = self._installed.settings.get(name) if self._installed else None
+        return (setting.alias_of if setting else None) or name
+
+    def values(self, asked: Mapping[str, str]) -> dict[str, str]:
+        """What UCX makes of `asked`, under its own names; {} where it cannot be asked."""
+        if self._installed is None:
+            return {}
+        key = frozenset(asked.items())
+        if key not in self._answers:
+            self._answers[key] = effective(self._installed, asked)
+        return self._answers[key]
+
+
+def installed_here() -> Canonical:
+    """Asks the UCX that a worker of this environment loads."""
+    try:
+        return Canonical(read_installed(locate("auto", os.environ)))
+    except UsageError:
+        return Canonical(None)
+
+
+def differences(
+    asked: Iterable[Mapping[str, str]],
+    environments: Iterable[Mapping[str, str]],
+    contexts: Iterable[Mapping[str, str]],
+    canonical: Canonical,
+) -> list[Difference]:
+    """What differs, in the order asked.
+
+    Parameters
+    ----------
+    asked, environments, contexts
+        Of each rank: what it was to have, the environment of its process (all of the asked names that are set in it),
+        and the settings that its UCX context holds (empty if there is none).
+    canonical
+        How UCX writes settings.
+    """
+    found: dict[tuple[str, str, str | None, str], list[int]] = {}
+    for rank, (wanted, environment, context) in enumerate(zip(asked, environments, contexts, strict=True)):
+        own = {name: value for name, value in wanted.items() if canonical.name(name) in context}
+        expected = canonical.values(own) if own else {}
+        for name, value in wanted.items():
+            has: tuple[str, str | None] | None = None
+            kept_as = canonical.name(name)
+            if name in own and kept_as in expected and context[kept_as] != expected[kept_as]:
+                has = kept_as, context[kept_as]
+            elif environment.get(name) != value:
+                has = name, environment.get(name)
+            if has is not None:
+                found.setdefault((name, value, has[1], has[0]), []).append(rank)
+    return [Difference(name, value, has, tuple(ranks), under) for (name, value, has, under), ranks in found.items()]
