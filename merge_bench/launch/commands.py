@@ -23,6 +23,12 @@ class Place:
     address: str
     tls: Sequence[str] = ()
 
+    @property
+    def http(self) -> tuple[str, ...]:
+        """Dask serves its state over HTTP even with --no-dashboard: to the same interface, not to the world."""
+        host = f"[{self.address}]" if ":" in self.address else self.address
+        return ("--no-dashboard", "--dashboard-address", f"{host}:0")
+
     def meet(self, plan: Plan) -> tuple[str, ...]:
         """How processes find the scheduler, and what they bind to."""
         bind = ("--interface", self.interface) if plan.protocol == "ucx" else ("--host", self.address)
@@ -32,7 +38,7 @@ class Place:
 
 def scheduler(plan: Plan, place: Place, environment: Mapping[str, str]) -> Command:
     """`dask scheduler`."""
-    argv = (*DASK, "scheduler", "--port", "0", *place.meet(plan), "--no-dashboard", "--preload", PRELOAD)
+    argv = (*DASK, "scheduler", "--port", "0", *place.meet(plan), *place.http, "--preload", PRELOAD)
     return Command("scheduler", place.host, argv, _own_folder(environment, place))
 
 
@@ -42,7 +48,7 @@ def worker(
     """`dask worker`, or `dask cuda worker` of one process on GPU number `gpu` with its RMM pool."""
     environment = _own_folder(environment, place)
     common = (
-        "--no-dashboard", "--preload", PRELOAD, "--name", f"worker-{number}", "--nthreads", "1", "--memory-limit", "0",
+        *place.http, "--preload", PRELOAD, "--name", f"worker-{number}", "--nthreads", "1", "--memory-limit", "0",
         "--death-timeout", f"{settings.start_timeout:g}", "--local-directory", place.scratch,
     )  # fmt: skip
     if gpu is None:

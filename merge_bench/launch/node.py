@@ -54,11 +54,11 @@ class Guard:
         self._announced = False
         self._libc = ctypes.CDLL(None)
         self._selector = selectors.DefaultSelector()
-        self._wake, wake = socket.socketpair()
-        for end in (self._wake, wake):
+        self._wake, self._waker = socket.socketpair()
+        for end in (self._wake, self._waker):
             end.setblocking(False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.set_wakeup_fd(wake.fileno())
+        signal.set_wakeup_fd(self._waker.fileno())
         self._selector.register(self._wake, selectors.EVENT_READ)
         os.set_blocking(0, False)
         self._selector.register(0, selectors.EVENT_READ)

@@ -50,6 +50,7 @@ class Run:
             command, env={**inherited, "PYTHONPATH": str(ROOT), **(environment or {})}, stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
+        hosts.drivers.append(self.process)
 
     def until_iterating(self, count: int = 2, seconds: float = 60.0) -> None:
         """Wait until so many iterations, the warm-up included, are in the records."""
@@ -107,6 +108,10 @@ def shared_hosts(_root: None) -> Iterator[Hosts]:
 def hosts(shared_hosts: Hosts) -> Iterator[Hosts]:
     """Three hosts with links of 2 Gbit/s, shared by the tests; each leaves no process there, and links as they were."""
     yield shared_hosts
+    for driver in shared_hosts.drivers:  # of a test that failed half-way
+        driver.kill()
+        driver.wait()
+    shared_hosts.drivers.clear()
     for host in shared_hosts.hosts:
         shared_hosts.join(host)
         shared_hosts.shape(host, "2gbit")

@@ -160,6 +160,7 @@ class Hosts:
         self.environment = environment or {}
         self.hosts = [Host(number, self.folder) for number in range(1, count + 1)]
         self.switch: Namespaces | None = None
+        self.drivers: list[subprocess.Popen[str]] = []
 
     @property
     def hosts_file(self) -> Path:

@@ -30,11 +30,9 @@ def slurm() -> Iterator[Slurm]:
 
 def generated(results: Path, *options: str) -> str:
     """The script that `submit` prints, with the front door's own call where this checkout has no .venv."""
-    script = CliRunner().invoke(
-        cli,
-        ["submit", "--launcher", "slurm", "--nodes", "2", "--time", "05:00", "default.cfg", "--results", str(results)]
-        + ["--interface", "slurm0", "--json", *options],
-    )
+    asked = ("--launcher", "slurm", "--nodes", "2", "--time", "05:00", "default.cfg")
+    to_run = ("--results", str(results), "--interface", "slurm0", "--json", *options)
+    script = CliRunner().invoke(cli, ["submit", *asked, *to_run])
     assert script.exit_code == 0, script.output
     if (ROOT / ".venv/.merge-bench-stack").exists():
         return script.output
