@@ -30,6 +30,7 @@ class WorkerFigures:
     join: float | None
     overlap: float | None
     received_rows: float | None
+    result_rows: float | None
     peak_bytes: int | None
     peak_above_imports_bytes: int | None
     device_peak_bytes: int | None
@@ -194,6 +195,7 @@ def _worker(
         join=nested(lambda worker: _phase(worker, "join")),
         overlap=nested(lambda worker: worker.overlap_seconds),
         received_rows=nested(_received),
+        result_rows=nested(lambda worker: worker.result_rows),
         peak_bytes=_most(m.peak_bytes for m in memory),
         peak_above_imports_bytes=_most(m.peak_above_imports_bytes for m in memory),
         device_peak_bytes=_most(m.device_peak_bytes for m in memory),

@@ -18,10 +18,10 @@ def run_command(values: Mapping[str, object]) -> int:
 
     config_name = values["config"]
     prepared, config = runs.load(str(config_name) if config_name is not None else None, values)
+    _say_warnings(prepared.warnings)
     if values["dry_run"]:
         print(runs.dry_run(prepared))
         return 0
-    _say_warnings(prepared.warnings)
     progress = progress_for(sys.stderr, quiet=bool(values["json"]))
     try:
         folder, status = runs.run(prepared, config, progress)

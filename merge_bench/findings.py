@@ -16,6 +16,7 @@ from merge_bench.statistics import outliers
 from merge_bench.units import format_rate, format_seconds
 
 Finding = dict[str, str | None]
+MOST_OVERLOADED = 3  # named; with many ranks a skew overloads many
 
 
 def warnings(
@@ -69,7 +70,10 @@ def error(campaign: Campaign, run: Run) -> dict[str, Any] | None:
 
 def overloaded(workers: Sequence[WorkerFigures]) -> tuple[metrics.Overload, ...]:
     """The ranks that received far more rows than the others."""
-    return metrics.overloads({w.rank: w.received_rows for w in workers if w.received_rows is not None})
+    return metrics.overloads(
+        {w.rank: w.received_rows for w in workers if w.received_rows is not None},
+        {w.rank: w.result_rows for w in workers if w.result_rows is not None},
+    )
 
 
 def straggling(workers: Sequence[WorkerFigures]) -> metrics.Straggler | None:
@@ -150,11 +154,13 @@ def _links(launches: Sequence[Launch], workers: Sequence[WorkerFigures]) -> Iter
 
 def _ranks(workers: Sequence[WorkerFigures]) -> Iterator[Finding]:
     hosts = {worker.rank: worker.host for worker in workers}
-    for overload in overloaded(workers):
+    for overload in overloaded(workers)[:MOST_OVERLOADED]:
+        has = "received" if overload.what == "received" else "makes"
+        rows = "rows" if overload.what == "received" else "rows of the result"
         yield _finding(
             "overloaded-rank",
-            f"rank {overload.rank} ({hosts[overload.rank]}) received {overload.rows:,.0f} rows, "
-            f"{overload.factor:.2f} × the median over ranks",
+            f"rank {overload.rank} ({hosts[overload.rank]}) {has} {overload.rows:,.0f} {rows}, "
+            f"{overload.factor:.2f} × the mean of the other ranks",
             "the keys are skewed: all rows of a key go to one rank, and the others wait for it",
         )
     slow = straggling(workers)

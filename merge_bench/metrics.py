@@ -11,8 +11,11 @@ from dataclasses import dataclass
 from merge_bench import statistics
 from merge_bench.record.schema import IterationLine, WorkerIteration
 
-OVERLOAD = 1.5
-"""A rank is overloaded from this multiple of the median received rows on."""
+OVERLOAD = 1.1
+"""A rank is overloaded if it has more than this many times the rows of the other ranks' mean..."""
+
+NOISE = 6.0
+"""...and more than this many standard deviations of an even hash (√rows) above it."""
 
 SLOWER = 1.2
 """A rank is a straggler if a phase takes it this many times as long as the others' median..."""
@@ -45,9 +48,10 @@ class WorkerTimes:
 
 @dataclass(frozen=True)
 class Overload:
-    """A rank that received ``factor`` times the median number of rows."""
+    """A rank with ``factor`` times the other ranks' mean of ``what``: rows ``received``, or rows of the ``result``."""
 
     rank: int
+    what: str
     rows: float
     factor: float
 
@@ -155,15 +159,21 @@ def link_fraction(iteration: IterationLine, limit: float | None) -> float | None
     return None if rate is None or limit is None or limit <= 0 else rate / limit
 
 
-def overloads(received_rows: Mapping[int, float], threshold: float = OVERLOAD) -> tuple[Overload, ...]:
-    """The ranks whose received rows exceed `threshold` × the median over ranks, the worst first."""
-    if len(received_rows) < 2:
-        return ()
-    middle = statistics.median(list(received_rows.values()))
-    if middle <= 0:
-        return ()
-    found = [Overload(rank, rows, rows / middle) for rank, rows in received_rows.items()]
-    return tuple(sorted((o for o in found if o.factor > threshold), key=lambda o: (-o.factor, o.rank)))
+def overloads(received: Mapping[int, float], result: Mapping[int, float]) -> tuple[Overload, ...]:
+    """The ranks that have clearly more rows than the others, the worst first; each by what it has most too much of.
+
+    Skewed keys show in the rows that a rank receives, and more in the rows of the result that it has to make.
+    """
+    worst: dict[int, Overload] = {}
+    for what, rows in (("received", received), ("result", result)):
+        total = sum(rows.values())
+        for rank, own in rows.items():
+            others = (total - own) / (len(rows) - 1) if len(rows) > 1 else 0.0
+            if others > 0 and own > OVERLOAD * others and own - others > NOISE * others**0.5:
+                found = Overload(rank, what, own, own / others)
+                if rank not in worst or found.factor > worst[rank].factor:
+                    worst[rank] = found
+    return tuple(sorted(worst.values(), key=lambda overload: (-overload.factor, overload.rank)))
 
 
 def straggler(times: Mapping[int, WorkerTimes]) -> Straggler | None:

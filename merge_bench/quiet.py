@@ -19,8 +19,8 @@ def libraries(log: Path) -> Iterator[None]:
     """
     import distributed  # noqa: F401  (it sets its loggers up when it is first imported)
 
-    with _open(log) as file, _descriptor_to(file.fileno()):
-        handler = _Handler(file)
+    with _kept_open(log) as file, _descriptor_to(file.fileno()):
+        handler = _Silent(file)
         named = [name for name in logging.root.manager.loggerDict if name.split(".")[0] == "distributed"]
         loggers = [logging.getLogger(name) for name in ("distributed", "tornado", "asyncio", *named)]
         before = [(logger.propagate, list(logger.handlers)) for logger in loggers]
@@ -33,20 +33,21 @@ def libraries(log: Path) -> Iterator[None]:
                 logger.propagate, logger.handlers = propagate, handlers
 
 
-class _Handler(logging.StreamHandler[TextIO]):
-    """A line that cannot be written is lost; the terminal does not hear of it."""
+class _Silent(logging.StreamHandler[TextIO]):
+    """Loses a line that cannot be written, on a full disk for example, instead of telling of it on the terminal."""
 
     def handleError(self, record: logging.LogRecord) -> None:
-        pass
+        """Nothing."""
 
 
 @contextlib.contextmanager
-def _open(log: Path) -> Iterator[TextIO]:
+def _kept_open(log: Path) -> Iterator[TextIO]:
+    """The log opened for more lines; those that it has no room for are lost."""
     file = log.open("a")
     try:
         yield file
     finally:
-        with contextlib.suppress(OSError):  # a full disk: closing writes what was kept back
+        with contextlib.suppress(OSError):
             file.close()
 
 

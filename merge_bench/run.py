@@ -143,8 +143,10 @@ def _launch(prepared: Prepared, config: str, writer: CampaignWriter, progress: P
             launch=launch, config=config, plan=0, code=error.code, message=str(error), host=error.host,
             rank=error.rank, log_tail=error.log_tail,
         )  # fmt: skip
-        with contextlib.suppress(RunFailed):
+        try:
             writer.write(failure)
+        except RunFailed:  # what cannot be recorded is told at least
+            print(f"merge_bench: {failure.message}", file=sys.stderr)
     finally:
         with signals.ignored():
             progress.phase("taking the cluster down")
@@ -156,7 +158,8 @@ def _launch(prepared: Prepared, config: str, writer: CampaignWriter, progress: P
 
 def _explain(problem: Exception, launcher: Launcher, conversation: Any, writer: CampaignWriter) -> MergeBenchError:
     """A sentence for an error that Dask raised, which as a rule is the echo of a process that ended."""
-    (writer.logs / "error.log").write_text("".join(traceback.format_exception(problem)))
+    with contextlib.suppress(OSError):
+        (writer.logs / "error.log").write_text("".join(traceback.format_exception(problem)))
     deadline = time.monotonic() + 1.0
     while time.monotonic() < deadline:
         try:

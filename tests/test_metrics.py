@@ -82,17 +82,30 @@ def test_link_limit_is_the_median_round() -> None:
 
 
 def test_overloaded_ranks_are_named_with_their_factor() -> None:
-    found = metrics.overloads({0: 100, 1: 100, 2: 400, 3: 160, 4: 100})
-    assert [(o.rank, o.rows, o.factor) for o in found] == [(2, 400, 4.0), (3, 160, 1.6)]
+    # Means of the others: (100 + 100 + 160 + 100) k / 4 = 115 k for rank 2; (100 + 100 + 400 + 100) k / 4 for rank 3.
+    found = metrics.overloads({0: 100_000, 1: 100_000, 2: 400_000, 3: 160_000, 4: 100_000}, {})
+    assert [(o.rank, o.what, o.rows) for o in found] == [(2, "received", 400_000)]
+    assert found[0].factor == pytest.approx(400 / 115)
 
 
-def test_exactly_one_and_a_half_times_is_no_overload() -> None:
-    assert metrics.overloads({0: 100, 1: 100, 2: 150}) == ()
+def test_a_rank_is_named_by_what_it_has_most_too_much_of() -> None:
+    found = metrics.overloads({0: 100_000, 1: 120_000}, {0: 20_000, 1: 30_000})
+    assert [(o.rank, o.what, o.factor) for o in found] == [(1, "result", 1.5)]
 
 
-@pytest.mark.parametrize("rows", [{}, {0: 100}, {0: 0, 1: 0, 2: 0}, {0: 0, 1: 0, 2: 9}])
+def test_a_tenth_more_is_no_overload_and_a_little_above_it_is() -> None:
+    assert metrics.overloads({0: 100_000, 1: 100_000, 2: 110_000}, {}) == ()
+    assert [o.rank for o in metrics.overloads({0: 100_000, 1: 100_000, 2: 111_000}, {})] == [2]
+
+
+def test_chance_is_no_overload() -> None:
+    # 20 % more, but √100 = 10 rows are what an even hash scatters by: two of them are nothing.
+    assert metrics.overloads({0: 100, 1: 120}, {}) == ()
+
+
+@pytest.mark.parametrize("rows", [{}, {0: 100}, {0: 0, 1: 0, 2: 0}])
 def test_no_overload_without_a_load_to_compare_with(rows: dict[int, float]) -> None:
-    assert metrics.overloads(rows) == ()
+    assert metrics.overloads(rows, rows) == ()
 
 
 EVEN = WorkerTimes(partition=1.0, exchange=1.0, join=1.0)

@@ -14,9 +14,11 @@ from dataclasses import dataclass
 
 from merge_bench.exchange.lanes import library_path
 
-_TITLE = re.compile(r"\|.*\| tagged message by ucp_tag_send\*(?P<kind>\([^)]*\))? from (?P<memory>.+?) memory\s*\|")
+_TITLE = re.compile(
+    r"\|.*\| tagged message by ucp_tag_send\*(?P<kind>\([^)]*\))? from (?P<memory>\S+)(?: memory)?\s*\|"
+)
 _ROW = re.compile(r"\|\s*(?P<first>\w+)(?:\.\.(?P<last>\w+))?\s*\|\s*(?P<protocol>.*?)\s*\|\s*(?P<transports>.*?)\s*\|")
-_LANE = re.compile(r"\blane\[\d+\]:\s+\d+:(?P<transport>[^\s.]+/[^\s.]+)\.\d+ ")
+_LANE = re.compile(r"\blane\[\d+\]:\s+\d+:(?P<transport>\S+/\S+)\.\d+ ")
 _OLD = re.compile(r"^#\s+tag_send: (?P<steps>0\.\..*)$", re.MULTILINE)
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _OLD_NAMES = {"egr": "eager", "rndv": "rendezvous", "bcopy": "copy-in copy-out", "zcopy": "zero-copy"}

@@ -17,6 +17,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+
+# UCX takes SIGHUP over for its debugger as soon as it is loaded: then a lost terminal would no longer end a run.
+os.environ.setdefault("UCX_DEBUG_SIGNO", "0")
+
 from ucxx._lib.arr import Array
 from ucxx._lib.libucxx import Feature, UCXAddress, UCXContext, UCXEndpoint, UCXWorker, UCXXTag
 from ucxx.exceptions import UCXError

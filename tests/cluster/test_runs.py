@@ -32,7 +32,8 @@ DOCUMENT = {
     "throughput_bytes_per_second": ("median", "ci95"),
     "bandwidth_bytes_per_second": ("harmonic_mean", "min", "max", "per_worker"),
     "phases_seconds": ("partition", "exchange", "join"), "link": ("limit_bytes_per_second", "fraction", "transports"),
-    "lanes": (), "peak_memory_bytes": ("max", "per_worker"), "warnings": (), "error": (),
+    "lanes": (), "requested_transports": (), "protocols": (), "traffic": (),
+    "peak_memory_bytes": ("max", "per_worker"), "warnings": (), "error": (),
 }  # fmt: skip
 
 
@@ -160,11 +161,11 @@ def test_skewed_keys_name_the_overloaded_rank(skewed: Finished) -> None:
     rows: dict[int, int] = {}
     for line in skewed.of(IterationLine):
         for worker in line.workers:
-            rows[worker.rank] = worker.received_rows.left + worker.received_rows.right
+            rows[worker.rank] = worker.result_rows
     heaviest = max(rows, key=lambda rank: rows[rank])
-    (warning,) = [w for w in document["warnings"] if w["code"] == "overloaded-rank"]
+    warning = next(w for w in document["warnings"] if w["code"] == "overloaded-rank")  # the worst comes first
     assert warning["message"].startswith(f"rank {heaviest} (")
-    assert f"received {rows[heaviest]:,} rows" in warning["message"]
+    assert f"makes {rows[heaviest]:,} rows of the result" in warning["message"]
 
 
 def test_three_workers_meet_in_every_pair(skewed: Finished) -> None:

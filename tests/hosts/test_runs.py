@@ -68,6 +68,7 @@ def test_everything_binds_to_the_interface_and_no_secret_is_on_a_command_line(ho
     options = ("--hosts", str(hosts.hosts_file), "--interface", "eth0", "--chunk", "2e5", "--iterations", "100000")
     run = Run(hosts, results, *options, environment={"MERGE_BENCH_SECRET": "hunter2", "UCX_LOG_LEVEL": "error"})
     run.until_iterating()
+    folders = []
     for host in hosts.hosts:
         listening = [line.split()[3] for line in host.inside("ss", "-Hltn").splitlines()]
         assert len(listening) >= 3  # sshd, a Dask worker, UCX
@@ -82,11 +83,13 @@ def test_everything_binds_to_the_interface_and_no_secret_is_on_a_command_line(ho
                 scratch = Path(shown.split("--tls-key ")[1].split()[0])
                 assert scratch.stat().st_mode & 0o777 == 0o600
                 assert scratch.parent.stat().st_mode & 0o777 == 0o700
+                folders.append(scratch.parent)
     run.process.terminate()
     outcome = run.finish()
     assert outcome.status == 3
     assert "SIGTERM" in outcome.document["error"]["message"]
-    assert not list(Path("/tmp").glob("merge-bench-node-*/key.pem"))
+    assert len(folders) == 3
+    assert not [folder for folder in folders if folder.exists()]
 
 
 @pytest.mark.cluster
