@@ -192,7 +192,7 @@ class RemoteLauncher:
 
         def environment(devices: Sequence[str]) -> dict[str, str]:
             net = ",".join([*devices, host["interface"]])
-            over_tcp = {} if devices else OVER_TCP
+            over_tcp = {} if devices or plan.engine == "cudf" else OVER_TCP  # GPU memory needs a rendezvous
             return {**over_tcp, **launcher_defaults(config, {}, threads=threads, net_devices=net), **config}
 
         found = [commands.scheduler(plan, where, environment(host["rdma"]))] if first else []
