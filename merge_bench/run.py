@@ -20,7 +20,7 @@ from merge_bench.config.reader import ConfigFile, read_config
 from merge_bench.config.resolve import Resolved, resolve
 from merge_bench.errors import LaunchFailed, MergeBenchError, RunFailed, UsageError
 from merge_bench.launch.base import Launcher
-from merge_bench.launch.choose import make_launcher
+from merge_bench.launch.choose import choose, make_launcher
 from merge_bench.launch.environment import LOOPBACK
 from merge_bench.record.schema import CampaignLine, Config, EndLine, FailureLine, LaunchEndLine, RunKey, WarningLine
 from merge_bench.record.writer import CampaignWriter
@@ -59,7 +59,7 @@ def _check(config: ConfigFile, options: Resolved) -> list[Warned]:
         config,
         os.environ,
         ucx=os.environ.get("MERGE_BENCH_UCX", "auto"),
-        launcher={"UCX_NET_DEVICES": LOOPBACK},
+        launcher=_launcher_settings(options),
         options=options.values,
     )
     if result.errors and not options.values["allow_unknown"]:
@@ -71,6 +71,14 @@ def _check(config: ConfigFile, options: Resolved) -> list[Warned]:
             warned.append((f"config-{each.state}", f"{where}{each.name}={each.value}: {each.message}", None))
     warned += [("config-conflict", conflict.message, conflict.documented) for conflict in result.conflicts]
     return warned
+
+
+def _launcher_settings(options: Resolved) -> dict[str, str]:
+    """What the launcher will set, as far as it can be known before hosts are asked."""
+    launcher, hosts = choose(options.values, os.environ)
+    if not hosts:
+        return {"UCX_NET_DEVICES": LOOPBACK} if launcher == "local" else {}
+    return {"UCX_NET_DEVICES": str(options.values["interface"])} if options.values["interface"] else {}
 
 
 def dry_run(prepared: Prepared) -> str:
