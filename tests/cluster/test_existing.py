@@ -94,6 +94,15 @@ def test_error_handling_and_short_messages(tmp_path: Path, scheduler_file: Path)
         assert {transport.split("/")[0] for transport in lane["transports"]} <= {"tcp", "self"}
 
 
+def test_skewed_keys_are_verified(tmp_path: Path, scheduler_file: Path) -> None:
+    finished = run_here(
+        tmp_path, scheduler_file, *SMALL, "--skew", "zipf:1.2", "--frac-match", "1", "--verify", "every"
+    )
+    finished.check_ended(0)
+    assert finished.document["verified"] is True
+    assert finished.document["result_rows"] == 60_000
+
+
 def test_config_that_the_workers_lack(tmp_path: Path, scheduler_file: Path) -> None:
     config = tmp_path / "other.cfg"
     config.write_text("UCX_RNDV_THRESH=16384\nexport UCX_RNDV_SCHEME=get_zcopy\n")
