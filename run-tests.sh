@@ -16,6 +16,11 @@ source "$here/cluster/bootstrap.sh"
 system_packages=(
     "git git"
     "ip iproute2"
+    "sshd openssh-server"
+    "ssh openssh-client"
+    "slurmctld slurm-wlm"
+    "munged munge"
+    "faketime faketime"
     "flock util-linux"
     "shellcheck shellcheck"
 )

@@ -53,6 +53,28 @@ def check(config: str, json_output: bool, ucx: str | None) -> None:
     sys.exit(check_command(config, json_output=json_output, ucx=ucx))
 
 
+@cli.command(context_settings={**CONTEXT, "ignore_unknown_options": True})
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[CONFIG] [OPTION]...")
+@click.option("--launcher", type=click.Choice(["slurm", "pbs"]), required=True, help="The batch system.")
+@click.option("--nodes", type=click.IntRange(1), required=True, metavar="N", help="Nodes of the job.")
+@click.option("--gpus-per-node", type=click.IntRange(0), default=0, metavar="G", help="GPUs of each; workers, too.")
+@click.option("--cores-per-node", type=click.IntRange(1), metavar="C", help="Cores of each; 12 a GPU by default.")
+@click.option("--time", required=True, metavar="MM:SS", help="Time limit, also HH:MM:SS.")
+@click.option("--account", metavar="NAME", help="Whose account it is.")
+@click.option("--queue", "--partition", "queue", metavar="NAME", help="The queue, or SLURM's partition.")
+@click.option("--storage", metavar="WORD", help="File systems that the job needs (PBS).")
+@click.option("--module", "modules", multiple=True, metavar="NAME", help="A module to load; may be repeated.")
+@click.option("--now", is_flag=True, help="Submit the job instead of printing it.")
+def submit(words: tuple[str, ...], launcher: str, now: bool, **asked: Any) -> None:
+    """Print, or with --now submit, a batch job that runs ./run-cluster.sh CONFIG (optimized.cfg).
+
+    Options that are not listed here, and all after `--`, go to the merge: `submit … tcp.cfg --chunk 25e6`.
+    """
+    from merge_bench.commands import submit_command
+
+    sys.exit(submit_command(launcher, words, now=now, asked=asked))
+
+
 @cli.command(cls=SectionedCommand, context_settings=CONTEXT)
 @add_options(CLUSTER_OPTIONS)
 @click.option("--available", "show_available", is_flag=True, help="Also list what each host's UCX could use.")

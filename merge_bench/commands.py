@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 
 def run_command(values: Mapping[str, object]) -> int:
@@ -50,10 +51,10 @@ def _say_warnings(warnings: Sequence[tuple[str, str, str | None]]) -> None:
 def transports_command(values: Mapping[str, object], *, show_available: bool) -> int:
     """`transports`: what a cluster under a config connects over."""
     from merge_bench import run as runs
+    from merge_bench.errors import LaunchFailed
     from merge_bench.report.live import progress_for
     from merge_bench.report.transports import print_survey
     from merge_bench.survey import FIXED, survey
-    from merge_bench.watch import LaunchFailed
 
     config_name = values["config"]
     prepared, config = runs.load(str(config_name) if config_name is not None else None, values, FIXED)
@@ -114,3 +115,14 @@ def check_command(name: str, *, json_output: bool, ucx: str | None) -> int:
     config = read_config(find_config(name, CHECKOUT / "configs"), os.environ)
     wanted = ucx or os.environ.get("MERGE_BENCH_UCX", "auto")
     return run_check(config, json_output=json_output, ucx=wanted, launcher={"UCX_NET_DEVICES": LOOPBACK})
+
+
+def submit_command(launcher: str, words: Sequence[str], *, now: bool, asked: Mapping[str, Any]) -> int:
+    """`submit`: a batch job, printed or submitted."""
+    from merge_bench.launch import submit
+    from merge_bench.run import CHECKOUT
+
+    config, *options = words if words and not words[0].startswith("-") else ["optimized.cfg", *words]
+    script = submit.render(launcher, submit.make_job(**asked), config, options)
+    print(submit.submit(launcher, script, CHECKOUT) if now else script, end="\n" if now else "")
+    return 0

@@ -16,18 +16,18 @@ from distributed.security import Security
 
 from merge_bench import evidence
 from merge_bench import worker as steps
-from merge_bench.errors import MergeBenchError, RunFailed, UsageError, WrongResult
+from merge_bench.errors import LaunchFailed, MergeBenchError, RunFailed, UsageError, WrongResult
 from merge_bench.expect import Expected, expectation, judge_full
 from merge_bench.launch.base import Access, ClusterSettings, Launcher
 from merge_bench.launch.existing import refuse_unmatched
-from merge_bench.launch.processes import tail
+from merge_bench.memory import parse_cores
 from merge_bench.observe import IterationAssembler, link_line, memory_line, verification_line
 from merge_bench.plan import Plan, check_fits
 from merge_bench.record.schema import Cluster, IterationLine, LanesLine, LaunchLine, Worker
 from merge_bench.record.writer import CampaignWriter
 from merge_bench.report.live import Progress
 from merge_bench.verify import Check, judge
-from merge_bench.watch import LaunchFailed, Member, Watch, broadcast, wait_until
+from merge_bench.watch import Member, Watch, broadcast, wait_until
 
 MODULES = {
     "polars": ("merge_bench.engines.polars",),
@@ -80,9 +80,31 @@ def connect(access: Access, launcher: Launcher, settings: ClusterSettings) -> Cl
 def _raise_for_exited(launcher: Launcher) -> None:
     for ended in launcher.exited():
         raise LaunchFailed(
-            f"{ended.role} on {ended.host} ended with status {ended.status} before it was up",
-            host=ended.host, log_tail=tail(ended.log), code="start-failed",
+            f"{_of_role(ended.role)} on {ended.host} {ended.how} before it was up",
+            host=ended.host, rank=_rank_of(ended.role), log_tail=ended.log_tail, code="start-failed",
         )  # fmt: skip
+
+
+def _rank_of(role: str) -> int | None:
+    """Rank of a process that a launcher started; None for the scheduler."""
+    number = role.removeprefix("worker-")
+    return int(number) if number.isdecimal() else None
+
+
+def _of_role(role: str) -> str:
+    rank = _rank_of(role)
+    return f"the {role}" if rank is None else f"rank {rank} ({role})"
+
+
+def _missing(launcher: Launcher, came: set[str], sentence: str) -> LaunchFailed:
+    """Who did not come up, with the last lines of its log."""
+    for role, host in launcher.placed().items():
+        if role not in came and _rank_of(role) is not None:
+            return LaunchFailed(
+                f"{_of_role(role)} on {host} did not come up: {sentence}", host=host, rank=_rank_of(role),
+                log_tail=launcher.tail(role) or None, code="start-failed",
+            )  # fmt: skip
+    return LaunchFailed(sentence, code="start-failed")
 
 
 class LaunchRun:
@@ -132,18 +154,20 @@ class LaunchRun:
         while len(workers := self.call(self.client._run_on_scheduler(_worker_names))) < self.plan.workers:
             _raise_for_exited(self.launcher)
             if time.monotonic() > deadline:
-                kind = LaunchFailed if self.launcher.owns_processes else UsageError
-                names = {name for _, name in workers.values()}
-                roles = [command.role for command in self.launcher.commands(self.plan, self.settings)]
-                missing = ", ".join(role for role in roles if role.startswith("worker") and role not in names)
-                raise kind(
+                came = (
                     f"only {len(workers)} of {self.plan.workers} workers came within "
-                    f"{self.settings.start_timeout:.0f} s{'; missing: ' + missing if missing else ''}"
+                    f"{self.settings.start_timeout:.0f} s"
                 )
+                if not self.launcher.owns_processes:
+                    raise UsageError(came)
+                raise _missing(self.launcher, {name for _, name in workers.values()}, came)
             time.sleep(0.02)
-        chosen = sorted(workers, key=lambda address: (workers[address][0], _natural(workers[address][1])))
+        # Our own workers are numbered host by host; those of a running cluster are put side by side.
+        owned = self.launcher.owns_processes
+        chosen = sorted(workers, key=lambda at: ("" if owned else workers[at][0], _natural(workers[at][1])))
+        placed = self.launcher.placed()
         self.members = [
-            Member(rank, address, workers[address][1], workers[address][0], 0)
+            Member(rank, address, workers[address][1], placed.get(workers[address][1], workers[address][0]), 0)
             for rank, address in enumerate(chosen[: self.plan.workers])
         ]
         self.watch.start(self.members)
@@ -199,12 +223,8 @@ class LaunchRun:
     def open_data_plane(self) -> None:
         """Connect every worker with every other."""
         self.progress.phase("connecting")
-        here = Counter(member.host for member in self.members)
-        threads = [
-            max(1, fact["hardware"]["cores"] // here[member.host])
-            for member, fact in zip(self.members, self.facts, strict=True)
-        ]
-        self.connect_all(self.results(self.submit(steps.open_data_plane, [(self.rows, count) for count in threads])))
+        each = [(self.rows, count) for count in self._threads()]
+        self.connect_all(self.results(self.submit(steps.open_data_plane, each)))
 
     def connect_all(self, addresses: list[bytes]) -> None:
         """Connect every worker with every other, and learn what settings their UCX has."""
@@ -212,6 +232,14 @@ class LaunchRun:
         self._assembler.skew = max(c["round_trip"] for c in connected)
         for fact, connection in zip(self.facts, connected, strict=True):
             fact["ucx"] = {**fact["ucx"], "config": connection["ucx_config"]}
+
+    def _threads(self) -> list[int]:
+        """Every worker's share of its host's cores: of those that the workers there may run on, taken together."""
+        here = Counter(member.host for member in self.members)
+        cores: dict[str, frozenset[int]] = {}
+        for member, fact in zip(self.members, self.facts, strict=True):
+            cores[member.host] = cores.get(member.host, frozenset()) | parse_cores(fact["hardware"]["affinity"])
+        return [max(1, len(cores[member.host]) // here[member.host]) for member in self.members]
 
     def merge(self) -> None:
         """Warm up, measure, verify."""

@@ -12,6 +12,9 @@ class MergeBenchError(Exception):
 
     exit_status = 3
     code = "failed"
+    host: str | None = None
+    rank: int | None = None
+    log_tail: str | None = None
 
 
 class UsageError(MergeBenchError):
@@ -26,6 +29,17 @@ class RunFailed(MergeBenchError):
 
     exit_status = 3
     code = "run-failed"
+
+
+class LaunchFailed(RunFailed):
+    """A run failed, with what is known of where."""
+
+    def __init__(
+        self, message: str, *, host: str | None = None, rank: int | None = None, log_tail: str | None = None,
+        code: str = "run-failed",
+    ) -> None:  # fmt: skip
+        super().__init__(message)
+        self.host, self.rank, self.log_tail, self.code = host, rank, log_tail, code
 
 
 class WrongResult(MergeBenchError):

@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil
 
-from merge_bench.memory import available_bytes, usable_cores
+from merge_bench.memory import available_bytes, show_cores, usable_cores
 
 PACKAGES = (
     "merge-bench", "dask", "distributed", "dask-cuda", "ucxx-cu12", "ucxx-cu13", "distributed-ucxx-cu12",
@@ -47,6 +47,7 @@ def hardware() -> dict[str, Any]:
     return {
         "cpu_model": _cpu_model(),
         "cores": usable_cores(),
+        "affinity": show_cores(os.sched_getaffinity(0)),
         "cores_online": os.cpu_count(),
         "memory_bytes": int(memory.total),
         "available_bytes": available_bytes(),

@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from merge_bench import metrics
-from merge_bench.aggregate import WorkerFigures
+from merge_bench.aggregate import WorkerFigures, pair_figures
 from merge_bench.carried import contradictions
 from merge_bench.errors import RunFailed, WrongResult
 from merge_bench.proof import State
 from merge_bench.record.campaign import Campaign, Launch, Run
 from merge_bench.record.schema import FailureLine, WarningLine
 from merge_bench.statistics import outliers
-from merge_bench.units import format_seconds
+from merge_bench.units import format_rate, format_seconds
 
 Finding = dict[str, str | None]
 MOST_OVERLOADED = 3  # named; with many ranks a skew overloads many
@@ -25,7 +25,7 @@ def warnings(
     """Recorded warnings first, then what the numbers show; each once."""
     found: list[Finding] = []
     recorded = [*campaign.warnings, *(warning for launch in run.launches for warning in launch.warnings)]
-    shown = (*_carried(counted), *_launches(run), *_ranks(workers), *_outliers(counted))
+    shown = (*_carried(counted), *_launches(run), *_links(counted, workers), *_ranks(workers), *_outliers(counted))
     for finding in (*_recorded(recorded), *_proof(state), *shown):
         if finding not in found:
             found.append(finding)
@@ -136,6 +136,20 @@ def _launches(run: Run) -> Iterator[Finding]:
         f"{failed} of {len(run.launches)} launches failed; {source}",
         "look into the folder logs beside the records",
     )
+
+
+def _links(launches: Sequence[Launch], workers: Sequence[WorkerFigures]) -> Iterator[Finding]:
+    hosts = {worker.rank: worker.host for worker in workers}
+    slow = metrics.slow_link(
+        {pair: figures.bytes / figures.seconds for pair, figures in pair_figures(launches).items() if figures.seconds}
+    )
+    if slow is not None:
+        yield _finding(
+            "straggler",
+            f"rank {slow.rank} ({hosts.get(slow.rank, '?')}) is slow in exchange: {format_rate(slow.rate)} with"
+            f" each other rank, against {format_rate(slow.others)} between the others ({slow.factor:.1f} ×)",
+            "look at that host's link: its speed, errors, and who else uses it",
+        )
 
 
 def _ranks(workers: Sequence[WorkerFigures]) -> Iterator[Finding]:

@@ -20,6 +20,9 @@ NOISE = 6.0
 SLOWER = 1.2
 """A rank is a straggler if a phase takes it this many times as long as the others' median..."""
 
+SLOW_LINK = 2.0
+"""A rank's link is slow if the others exchange this many times as fast among each other as with it."""
+
 OF_WALL = 0.05
 """...and that costs it at least this share of the time that a worker usually needs."""
 
@@ -66,6 +69,20 @@ class Straggler:
     def factor(self) -> float:
         """How many times as long as the others' median."""
         return self.seconds / self.others if self.others > 0 else float("inf")
+
+
+@dataclass(frozen=True)
+class SlowLink:
+    """A rank whose pairs carry ``rate`` bytes per second each, while the other pairs carry ``others``."""
+
+    rank: int
+    rate: float
+    others: float
+
+    @property
+    def factor(self) -> float:
+        """How many times as fast the others are."""
+        return self.others / self.rate if self.rate > 0 else float("inf")
 
 
 def frame_bandwidth(sent_bytes: int, flight_seconds: float) -> float | None:
@@ -179,6 +196,21 @@ def straggler(times: Mapping[int, WorkerTimes]) -> Straggler | None:
             if excess > OF_WALL * usual[rank] and middle + excess > SLOWER * middle:
                 found.append((excess, Straggler(rank, phase, seconds, middle)))
     return max(found, key=lambda pair: (pair[0], -pair[1].rank))[1] if found else None
+
+
+def slow_link(rates: Mapping[tuple[int, int], float]) -> SlowLink | None:
+    """The rank with which everybody exchanges far more slowly than the others do among each other.
+
+    Everybody waits for such a rank, so times of phases do not show it; single pairs do. `rates`: bytes per second by
+    (from, to). ``None`` below three ranks, where nobody can tell whose link it is.
+    """
+    found: list[SlowLink] = []
+    for rank in sorted({rank for pair in rates for rank in pair}):
+        own = [rate for pair, rate in rates.items() if rank in pair]
+        others = [rate for pair, rate in rates.items() if rank not in pair]
+        if others and statistics.median(others) > SLOW_LINK * statistics.median(own):
+            found.append(SlowLink(rank, statistics.median(own), statistics.median(others)))
+    return max(found, key=lambda link: link.factor) if found else None
 
 
 def _others(values: Mapping[int, float]) -> dict[int, float]:

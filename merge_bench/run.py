@@ -18,8 +18,9 @@ import merge_bench
 from merge_bench import quiet, setup, signals
 from merge_bench.config.reader import ConfigFile, read_config
 from merge_bench.config.resolve import Resolved, resolve
-from merge_bench.errors import MergeBenchError, RunFailed, UsageError
+from merge_bench.errors import LaunchFailed, MergeBenchError, RunFailed, UsageError
 from merge_bench.launch.base import Launcher
+from merge_bench.launch.choose import choose, make_launcher
 from merge_bench.launch.environment import LOOPBACK
 from merge_bench.record.schema import CampaignLine, Config, EndLine, FailureLine, LaunchEndLine, RunKey, WarningLine
 from merge_bench.record.writer import CampaignWriter
@@ -58,7 +59,7 @@ def _check(config: ConfigFile, options: Resolved) -> list[Warned]:
         config,
         os.environ,
         ucx=os.environ.get("MERGE_BENCH_UCX", "auto"),
-        launcher={"UCX_NET_DEVICES": LOOPBACK},
+        launcher=_launcher_settings(options),
         options=options.values,
     )
     if result.errors and not options.values["allow_unknown"]:
@@ -72,10 +73,18 @@ def _check(config: ConfigFile, options: Resolved) -> list[Warned]:
     return warned
 
 
+def _launcher_settings(options: Resolved) -> dict[str, str]:
+    """What the launcher will set, as far as it can be known before hosts are asked."""
+    launcher, hosts = choose(options.values, os.environ)
+    if not hosts:
+        return {"UCX_NET_DEVICES": LOOPBACK} if launcher == "local" else {}
+    return {"UCX_NET_DEVICES": str(options.values["interface"])} if options.values["interface"] else {}
+
+
 def dry_run(prepared: Prepared) -> str:
     """The exact commands that a launch would start, one a line, under the host's name."""
     lines = []
-    for command in setup.make_launcher(prepared.settings).commands(prepared.plan, prepared.settings):
+    for command in make_launcher(prepared.settings).commands(prepared.plan, prepared.settings):
         lines.append(f"# {command.role} on {command.host}")
         lines.append(command.shown())
     return "\n".join(lines) if lines else "# nothing is started: the cluster already runs"
@@ -120,10 +129,9 @@ def run(prepared: Prepared, config: ConfigFile | None, progress: Progress) -> tu
 
 def _launch(prepared: Prepared, config: str, writer: CampaignWriter, progress: Progress, launch: int) -> int:
     from merge_bench.driver import LaunchRun, connect
-    from merge_bench.watch import LaunchFailed
 
     plan, settings = prepared.plan, prepared.settings
-    launcher = setup.make_launcher(settings)
+    launcher = make_launcher(settings)
     started, status = time.monotonic(), 0
     client = None
     conversation: LaunchRun | None = None
@@ -139,12 +147,9 @@ def _launch(prepared: Prepared, config: str, writer: CampaignWriter, progress: P
     except Exception as problem:
         error = problem if isinstance(problem, MergeBenchError) else _explain(problem, launcher, conversation, writer)
         status = error.exit_status
-        host = rank = log = None
-        if isinstance(error, LaunchFailed):
-            host, rank, log = error.host, error.rank, error.log_tail
         failure = FailureLine(
-            launch=launch, config=config, plan=0, code=error.code, message=str(error), host=host, rank=rank,
-            log_tail=log,
+            launch=launch, config=config, plan=0, code=error.code, message=str(error), host=error.host,
+            rank=error.rank, log_tail=error.log_tail,
         )  # fmt: skip
         try:
             writer.write(failure)
@@ -161,8 +166,6 @@ def _launch(prepared: Prepared, config: str, writer: CampaignWriter, progress: P
 
 def _explain(problem: Exception, launcher: Launcher, conversation: Any, writer: CampaignWriter) -> MergeBenchError:
     """A sentence for an error that Dask raised, which as a rule is the echo of a process that ended."""
-    from merge_bench.watch import LaunchFailed
-
     with contextlib.suppress(OSError):
         (writer.logs / "error.log").write_text("".join(traceback.format_exception(problem)))
     deadline = time.monotonic() + 1.0
@@ -173,7 +176,9 @@ def _explain(problem: Exception, launcher: Launcher, conversation: Any, writer: 
         except LaunchFailed as reason:
             return reason
         for ended in launcher.exited():
-            return LaunchFailed(f"{ended.role} on {ended.host} ended during the run", host=ended.host)
+            return LaunchFailed(
+                f"{ended.role} on {ended.host} {ended.how} during the run", host=ended.host, log_tail=ended.log_tail
+            )
         time.sleep(0.05)
     return LaunchFailed(f"{type(problem).__name__}: {problem} (logs/error.log has the details)", code="internal-error")
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib.util
 import os
 import socket
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,10 @@ from merge_bench.config.names import translate_config
 from merge_bench.config.reader import ConfigFile
 from merge_bench.config.resolve import Resolved
 from merge_bench.errors import UsageError
-from merge_bench.launch.base import ClusterSettings, Launcher
-from merge_bench.launch.existing import ExistingCluster, count_workers
-from merge_bench.launch.local import LocalLauncher
+from merge_bench.launch.base import ClusterSettings
+from merge_bench.launch.choose import choose
+from merge_bench.launch.existing import count_running
+from merge_bench.launch.hosts import HostSpec, count_workers, place
 from merge_bench.memory import available_bytes, usable_cores
 from merge_bench.plan import PROCESS_BYTES, Plan, check_fits
 from merge_bench.units import format_bytes, format_count
@@ -24,6 +26,7 @@ from merge_bench.workload.synthetic import KEY, SyntheticSpec
 from merge_bench.workload.tables import TableSpec
 
 MESSAGE_BYTES = 32 << 20
+MESSAGE_BYTES_ACROSS = 4 << 20  # long messages make peers that share a link take turns, and the last one waits
 DASK_ENGINES = ("pandas", "cudf")
 TABLE_COPIES = 3  # the chunks, the parcels sent and the parcels received
 
@@ -37,13 +40,6 @@ class Prepared:
     warnings: tuple[tuple[str, str, str | None], ...] = ()  # code, message, remedy
 
 
-def make_launcher(settings: ClusterSettings) -> Launcher:
-    """The launcher that these settings ask for."""
-    if settings.scheduler_address or settings.scheduler_file:
-        return ExistingCluster()
-    return LocalLauncher()
-
-
 def prepare(options: Resolved, config: ConfigFile | None) -> Prepared:
     """Check the options against each other and against this machine, and make the plan.
 
@@ -53,17 +49,23 @@ def prepare(options: Resolved, config: ConfigFile | None) -> Prepared:
         One sentence naming the option that is wrong.
     """
     values = options.values
-    existing = bool(values["scheduler_address"] or values["scheduler_file"])
+    launcher, hosts = choose(values, os.environ)
+    existing = launcher == "existing"
     launches = int(_number(values["launches"]))
     if existing and launches > 1:
         raise UsageError("--launches above 1 needs a cluster of its own: a running one has read UCX's settings already")
     environment = {}
     if config is not None:
         environment = {name: variable.value for name, variable in translate_config(config).environment.items()}
-    engine, exchange = _engine(values), str(values["exchange"])
-    gpus = gpu.gpu_count() if engine == "cudf" else 0
-    workers = _workers(values, gpus, existing=existing)
-    protocol = "tcp" if values["protocol"] == "auto" else str(values["protocol"])
+    seen = max((host.gpus or 0 for host in hosts), default=0) or gpu.gpu_count()
+    engine, exchange = _engine(values, seen), str(values["exchange"])
+    gpus = seen if engine == "cudf" else 0
+    if gpus:  # a host of which nothing is said is taken to be like this one; the launcher asks it
+        hosts = tuple(host if host.gpus is not None else replace(host, gpus=gpus) for host in hosts)
+    workers = _workers(values, gpus, hosts, existing=existing)
+    protocol = _protocol(values, hosts)
+    per_gpu = int(_number(values["workers_per_gpu"]))
+    most = max(map(len, (p.workers for p in place(hosts, workers, per_gpu))), default=workers)
     workload = _workload(values, workers, engine)
     synthetic = isinstance(workload, SyntheticSpec)
     plan = Plan(
@@ -80,25 +82,28 @@ def prepare(options: Resolved, config: ConfigFile | None) -> Prepared:
         seed=int(_number(values["seed"])),
         rows_per_chunk=int(_number(values["chunk"])) if synthetic else None,
         error_handling=values["error_handling"] == "peer",
-        message_bytes=MESSAGE_BYTES if values["message_size"] is None else int(_number(values["message_size"])),
+        message_bytes=_message_bytes(values, across=len(hosts) > 1),
         link_rounds=int(_number(values["link_rounds"])),
         shuffle=str(values["shuffle"]),
-        threads=max(1, usable_cores() // workers),
+        threads=max(1, usable_cores() // most),
         require_transport=_required(values, workers),
     )
     settings = ClusterSettings(
         environment=environment,
         results=Path(str(values["results"])),
         gpus=gpus,
-        workers_per_gpu=int(_number(values["workers_per_gpu"])),
+        workers_per_gpu=per_gpu,
         rmm_pool_bytes=None if values["rmm_pool_size"] is None else int(_number(values["rmm_pool_size"])),
         interface=str(values["interface"]) if values["interface"] else None,
+        launcher=launcher,
+        hosts=hosts,
+        ssh_config=str(values["ssh_config"]) if values["ssh_config"] else None,
         scheduler_address=str(values["scheduler_address"]) if values["scheduler_address"] else None,
         scheduler_file=str(values["scheduler_file"]) if values["scheduler_file"] else None,
         start_timeout=float(_number(values["start_timeout"])),
         sources=options.sources,
     )
-    if make_launcher(settings).name == LocalLauncher.name:
+    if launcher == "local":
         check_fits(plan, available_bytes(), workers, socket.gethostname())
         if exchange == "ucx":
             gates.check_machine(plan.require_transport, {**os.environ, **environment})
@@ -117,26 +122,49 @@ def _number(value: object) -> int | float:
     return value
 
 
-def _engine(values: dict[str, Any]) -> str:
+def _message_bytes(values: dict[str, Any], *, across: bool) -> int:
+    if values["message_size"] is not None:
+        return int(_number(values["message_size"]))
+    return MESSAGE_BYTES_ACROSS if across else MESSAGE_BYTES
+
+
+def _protocol(values: dict[str, Any], hosts: Sequence[HostSpec]) -> str:
+    """What the control plane speaks: across hosts encrypted, unless somebody says that it need not be."""
+    asked = str(values["protocol"])
+    if not hosts:
+        return "tcp" if asked == "auto" else asked
+    if asked == "auto":
+        return "tcp" if values["insecure"] else "tls"
+    if asked != "tls" and not values["insecure"]:
+        raise UsageError(
+            f"--protocol {asked} is not encrypted, and whoever reaches a Dask port across hosts can run code there;"
+            " leave it at tls, or add --insecure on a network that you trust"
+        )
+    return asked
+
+
+def _engine(values: dict[str, Any], gpus: int) -> str:
     engine, exchange = values["engine"], values["exchange"]
     if engine == "auto":
-        if gpu.gpu_count() and _cudf_installed():
+        if gpus and _cudf_installed():
             return "cudf"
         return "pandas" if exchange == "dask" else "polars"
     if exchange == "dask" and engine not in DASK_ENGINES:
         raise UsageError(f"--exchange dask has no engine {engine}: Dask merges with {' or '.join(DASK_ENGINES)}")
-    if engine == "cudf" and not gpu.gpu_count():
+    if engine == "cudf" and not gpus:
         raise UsageError("--engine cudf needs an NVIDIA GPU, and none is visible here")
     if engine == "cudf" and not _cudf_installed():
         raise UsageError("--engine cudf needs the package cudf: set up the cu12 or cu13 stack")
     return str(engine)
 
 
-def _workers(values: dict[str, Any], gpus: int, *, existing: bool) -> int:
+def _workers(values: dict[str, Any], gpus: int, hosts: Sequence[HostSpec], *, existing: bool) -> int:
     if values["workers"] is not None:
         return int(values["workers"])
     if existing:
-        return count_workers(values["scheduler_address"], values["scheduler_file"])
+        return count_running(values["scheduler_address"], values["scheduler_file"])
+    if hosts:
+        return count_workers(hosts, int(values["workers_per_gpu"]))
     return gpus * int(values["workers_per_gpu"]) if gpus else min(2, usable_cores())
 
 

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from merge_bench import evidence, quiet, setup, signals
+from merge_bench import evidence, quiet, signals
 from merge_bench import worker as steps
 from merge_bench.config.options import BY_KEY, CLUSTER_OPTIONS, OPTIONS
 from merge_bench.errors import MergeBenchError, RunFailed, UsageError
+from merge_bench.launch.choose import make_launcher
 from merge_bench.record.schema import LanesLine, WarningLine
 from merge_bench.record.writer import CampaignWriter
 from merge_bench.report.live import Progress
@@ -81,7 +82,7 @@ def survey(prepared: Prepared, name: str, progress: Progress) -> Survey:
     plan, settings = prepared.plan, prepared.settings
     if plan.workers < 2:
         raise UsageError("transports looks at pairs of workers, and there is only one: --workers 2")
-    launcher = setup.make_launcher(settings)
+    launcher = make_launcher(settings)
     with (
         tempfile.TemporaryDirectory(prefix="merge-bench-transports-") as scratch,
         CampaignWriter.create(Path(scratch), name) as writer,

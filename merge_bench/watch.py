@@ -12,24 +12,12 @@ from typing import Any
 from distributed import Client
 
 from merge_bench import worker as steps
-from merge_bench.errors import RunFailed
+from merge_bench.errors import LaunchFailed
 from merge_bench.launch.base import Launcher
-from merge_bench.launch.processes import tail
 
 POLL_SECONDS = 0.5
 # A worker that went silent must be found early enough that the run can still end within the timeout.
 SILENT_FRACTION = 0.7
-
-
-class LaunchFailed(RunFailed):
-    """A run failed, with what is known of where."""
-
-    def __init__(
-        self, message: str, *, host: str | None = None, rank: int | None = None, log_tail: str | None = None,
-        code: str = "run-failed",
-    ) -> None:  # fmt: skip
-        super().__init__(message)
-        self.host, self.rank, self.log_tail, self.code = host, rank, log_tail, code
 
 
 @dataclass(frozen=True)
@@ -104,12 +92,11 @@ class Watch:
         by_name = {member.name: member for member in self._members.values()}
         for ended in self._launcher.exited():
             member = by_name.get(ended.role)
-            how = f"was killed by signal {-ended.status}" if ended.status < 0 else f"ended with status {ended.status}"
             who = member.shown if member else f"{ended.role} (process {ended.pid} on {ended.host})"
             reason = f" ({self._fatal})" if self._fatal else ""
             raise LaunchFailed(
-                f"{who} {how} during the run{reason}", host=ended.host, rank=member.rank if member else None,
-                log_tail=tail(ended.log), code="worker-died" if member else "process-died",
+                f"{who} {ended.how} during the run{reason}", host=ended.host, rank=member.rank if member else None,
+                log_tail=ended.log_tail, code="worker-died" if member else "process-died",
             )  # fmt: skip
         silences = dict(self._silences)
         if silences:
@@ -118,15 +105,20 @@ class Watch:
                     reason = f" ({self._fatal})" if self._fatal else ""
                     raise LaunchFailed(
                         f"{member.shown} left the cluster{reason}", host=member.host, rank=member.rank,
-                        code="worker-died",
+                        log_tail=self._launcher.tail(member.name) or None, code="worker-died",
                     )  # fmt: skip
                 if silences[address] > self._limit:
                     raise LaunchFailed(
                         f"{member.shown} gave no sign of life for {silences[address]:.0f} s",
-                        host=member.host, rank=member.rank, code="worker-silent",
+                        host=member.host, rank=member.rank, log_tail=self._launcher.tail(member.name) or None,
+                        code="worker-silent",
                     )  # fmt: skip
         if time.monotonic() - self._answered > self._limit:
-            raise LaunchFailed(f"the scheduler gave no answer for {self._limit:.0f} s", code="scheduler-silent")
+            host = self._launcher.placed().get("scheduler")
+            raise LaunchFailed(
+                f"the scheduler{f' on {host}' if host else ''} gave no answer for {self._limit:.0f} s",
+                host=host, log_tail=self._launcher.tail("scheduler") or None, code="scheduler-silent",
+            )  # fmt: skip
 
     def _run(self) -> None:
         while not self._stop.wait(POLL_SECONDS):

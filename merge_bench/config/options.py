@@ -135,7 +135,15 @@ OPTIONS: tuple[Option, ...] = (
     _flag(
         "insecure", _CLUSTER, "Allow unencrypted control messages across hosts: whoever reaches the port can run code."
     ),
-    _choice("launcher", _CLUSTER, ("auto", "local"), "auto", "Who starts the processes."),
+    _choice(
+        "launcher",
+        _CLUSTER,
+        ("auto", "local", "ssh", "slurm", "pbs", "existing"),
+        "auto",
+        "Who starts the processes; auto: ssh with --hosts, the batch system inside a job of several nodes, else local.",
+    ),
+    Option("hosts", _CLUSTER, values.text, None, "File with one host a line: NAME [slots=N] [gpus=N].", "PATH"),
+    Option("ssh-config", _CLUSTER, values.text, None, "Configuration file for ssh instead of the user's.", "PATH"),
     Option("interface", _CLUSTER, values.interface, None, "Network interface that everything binds to.", "NAME"),
     Option("scheduler-address", _CLUSTER, values.text, None, "Use the running cluster at this address.", "ADDRESS"),
     Option("scheduler-file", _CLUSTER, values.text, None, "Use the running cluster that wrote this file.", "PATH"),

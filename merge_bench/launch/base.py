@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from merge_bench.launch.hosts import HostSpec
 from merge_bench.plan import Plan
 
 
@@ -28,20 +29,31 @@ class Command:
 
 @dataclass(frozen=True)
 class Exited:
-    """A process that ended on its own: `status` is its exit status, or the negative signal number."""
+    """A process that ended on its own: `status` is its exit status, or the negative signal number.
+
+    None: its host is out of reach, so nobody knows. `log_tail`: the last lines of its log.
+    """
 
     role: str
     host: str
     pid: int
-    status: int
-    log: Path
+    status: int | None
+    log_tail: str
+
+    @property
+    def how(self) -> str:
+        """The end of a sentence that begins with who it was."""
+        if self.status is None:
+            return "is out of reach, as the connection to its host ended"
+        return f"was killed by signal {-self.status}" if self.status < 0 else f"ended with status {self.status}"
 
 
 @dataclass(frozen=True)
 class ClusterSettings:
     """What a launcher needs beside the plan.
 
-    `environment`: the config's variables, for scheduler and workers. `gpus`: of this host, 0 without.
+    `environment`: the config's variables, for scheduler and workers. `gpus`: of this host, 0 without. `hosts`: where
+    workers run, for launchers that reach other hosts.
     """
 
     environment: Mapping[str, str]
@@ -50,6 +62,9 @@ class ClusterSettings:
     workers_per_gpu: int = 1
     rmm_pool_bytes: int | None = None
     interface: str | None = None
+    launcher: str = "local"
+    hosts: tuple[HostSpec, ...] = ()
+    ssh_config: str | None = None
     scheduler_address: str | None = None
     scheduler_file: str | None = None
     start_timeout: float = 60.0
@@ -77,8 +92,14 @@ class Launcher(Protocol):
     def start(self, plan: Plan, settings: ClusterSettings, logs: Path, prefix: str) -> Access:
         """Start everything without waiting; logs go to `logs` under names beginning with `prefix`."""
 
+    def placed(self) -> Mapping[str, str]:
+        """The host of each process that was started, by role (``scheduler``, ``worker-0``…)."""
+
     def exited(self) -> list[Exited]:
         """Processes that ended on their own since `start`."""
+
+    def tail(self, role: str) -> str:
+        """The last lines of a process's log, empty where they cannot be had."""
 
     def stop(self) -> None:
         """End every process that `start` started."""

@@ -11,6 +11,9 @@ DASK = {
     "DASK_DISTRIBUTED__WORKER__MEMORY__PAUSE": "False",
     "DASK_DISTRIBUTED__WORKER__MEMORY__TERMINATE": "False",
     "DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED": "False",
+    # Dask's HTTP servers cannot be left out, but need serve nothing: one of their pages can retire workers.
+    "DASK_DISTRIBUTED__SCHEDULER__HTTP__ROUTES": "[]",
+    "DASK_DISTRIBUTED__WORKER__HTTP__ROUTES": "[]",
     "DASK_DISTRIBUTED__SCHEDULER__WORK_STEALING": "False",
     "DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "0",
     "DASK_DISTRIBUTED__SCHEDULER__ACTIVE_MEMORY_MANAGER__START": "False",
@@ -24,13 +27,25 @@ THREAD_COUNTS = (
 LOOPBACK = "lo"
 
 
-def launcher_defaults(config: Mapping[str, str], surroundings: Mapping[str, str], *, threads: int) -> dict[str, str]:
+# Of the driver's own environment only these reach other hosts: UCX's settings, and which libraries are loaded.
+FORWARDED_PREFIXES = ("UCX_", "UCXPY_", "UCXX_")
+FORWARDED = ("LD_LIBRARY_PATH", "RAPIDS_LIBUCX_PREFER_SYSTEM_LIBRARY", "MERGE_BENCH_UCX")
+
+
+def forwarded(environ: Mapping[str, str]) -> dict[str, str]:
+    """What processes on other hosts get of the driver's environment."""
+    return {name: v for name, v in environ.items() if name.startswith(FORWARDED_PREFIXES) or name in FORWARDED}
+
+
+def launcher_defaults(
+    config: Mapping[str, str], surroundings: Mapping[str, str], *, threads: int, net_devices: str = LOOPBACK
+) -> dict[str, str]:
     """What the launcher sets for a worker unless the config or the surroundings do.
 
-    `threads`: the worker's share of the cores. On one host UCX is kept on the loopback device; its own choice would
-    include every network interface.
+    `threads`: the worker's share of the cores. `net_devices`: what UCX may use; its own choice would include every
+    network interface, even on one host.
     """
-    defaults = {**DASK, **dict.fromkeys(THREAD_COUNTS, str(threads)), "UCX_NET_DEVICES": LOOPBACK}
+    defaults = {**DASK, **dict.fromkeys(THREAD_COUNTS, str(threads)), "UCX_NET_DEVICES": net_devices}
     defaults["RAPIDS_NO_INITIALIZE"] = "True"
     # Polars' allocator keeps the pages of one iteration's result for the next one's: first touch is dear.
     defaults["_RJEM_MALLOC_CONF"] = "dirty_decay_ms:-1,muzzy_decay_ms:-1"

@@ -28,15 +28,23 @@ class ExistingCluster:
         file = Path(settings.scheduler_file) if settings.scheduler_file else None
         return Access(address=settings.scheduler_address, scheduler_file=file)
 
+    def placed(self) -> Mapping[str, str]:
+        """Unknown: nothing was started."""
+        return {}
+
     def exited(self) -> list[Exited]:
         """Unknown: the processes are not ours."""
         return []
+
+    def tail(self, role: str) -> str:
+        """None: the logs are not ours."""
+        return ""
 
     def stop(self) -> None:
         """Nothing: the cluster goes on."""
 
 
-def count_workers(address: str | None, scheduler_file: str | None) -> int:
+def count_running(address: str | None, scheduler_file: str | None) -> int:
     """How many workers a running cluster has.
 
     Raises

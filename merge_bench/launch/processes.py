@@ -50,8 +50,17 @@ class Processes:
             state = os.waitid(os.P_PID, child.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             if state is not None:
                 status = state.si_status if state.si_code == os.CLD_EXITED else -state.si_status
-                ended.append(Exited(child.command.role, child.command.host, child.process.pid, status, child.log))
+                where = child.command
+                ended.append(Exited(where.role, where.host, child.process.pid, status, tail(child.log)))
         return ended
+
+    def placed(self) -> dict[str, str]:
+        """Host of each started process, by role."""
+        return {child.command.role: child.command.host for child in self._children}
+
+    def tail(self, role: str) -> str:
+        """The last lines of a process's log; empty if there is none."""
+        return next((tail(child.log) for child in self._children if child.command.role == role), "")
 
     def stop(self) -> None:
         """End all at once, children of theirs included, and return when they are gone.

@@ -18,6 +18,9 @@ from merge_bench.record.schema import Record
 RECORDS = "records.jsonl"
 LOGS = "logs"
 _LONGEST_NAME = 60
+_ROOM = ".room"
+_ROOM_BYTES = 64 << 10
+"""Kept free for the lines that say that the disk is full: the failure, and the end."""
 
 
 def safe_name(config_name: str) -> str:
@@ -68,6 +71,7 @@ class CampaignWriter:
             (folder / LOGS).mkdir()
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
             descriptor = os.open(folder / RECORDS, flags, 0o644)
+            _keep_room(folder)
             _sync_folder(folder)
             _sync_folder(results)
         except OSError as error:
@@ -102,6 +106,7 @@ class CampaignWriter:
                 os.fsync(self._descriptor)
             except OSError as error:
                 self._take_back(self._descriptor)
+                (self.folder / _ROOM).unlink(missing_ok=True)
                 raise RunFailed(
                     f"cannot write the records in {self.folder}: {error.strerror}; what is there so far is kept"
                 ) from error
@@ -113,6 +118,7 @@ class CampaignWriter:
             if self._descriptor is not None:
                 os.close(self._descriptor)
                 self._descriptor = None
+                (self.folder / _ROOM).unlink(missing_ok=True)
 
     def _take_back(self, descriptor: int) -> None:
         try:
@@ -133,6 +139,14 @@ def _write_all(descriptor: int, line: bytes) -> None:
     view = memoryview(line)
     while view:
         view = view[os.write(descriptor, view) :]
+
+
+def _keep_room(folder: Path) -> None:
+    descriptor = os.open(folder / _ROOM, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        os.posix_fallocate(descriptor, 0, _ROOM_BYTES)
+    finally:
+        os.close(descriptor)
 
 
 def _sync_folder(folder: Path) -> None:

@@ -1,0 +1,65 @@
+"""The command lines of Dask's processes, the same for every launcher."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from merge_bench.launch.base import ClusterSettings, Command
+from merge_bench.plan import Plan
+
+DASK = (sys.executable, "-P", "-m", "dask")
+PRELOAD = "merge_bench.launch.preload"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where processes of one host live: its name, the folder of the run's scratch files, and what to bind to."""
+
+    host: str
+    scratch: str
+    interface: str
+    address: str
+    tls: Sequence[str] = ()
+
+    @property
+    def http(self) -> tuple[str, ...]:
+        """Dask serves its state over HTTP even with --no-dashboard: to the same interface, not to the world."""
+        host = f"[{self.address}]" if ":" in self.address else self.address
+        return ("--no-dashboard", "--dashboard-address", f"{host}:0")
+
+    def meet(self, plan: Plan) -> tuple[str, ...]:
+        """How processes find the scheduler, and what they bind to."""
+        bind = ("--interface", self.interface) if plan.protocol == "ucx" else ("--host", self.address)
+        file = ("--scheduler-file", f"{self.scratch}/scheduler.json")
+        return (*file, "--protocol", plan.protocol, *bind, *self.tls)
+
+
+def scheduler(plan: Plan, place: Place, environment: Mapping[str, str]) -> Command:
+    """`dask scheduler`."""
+    argv = (*DASK, "scheduler", "--port", "0", *place.meet(plan), *place.http, "--preload", PRELOAD)
+    return Command("scheduler", place.host, argv, _own_folder(environment, place))
+
+
+def worker(
+    plan: Plan, settings: ClusterSettings, place: Place, number: int, environment: Mapping[str, str], gpu: int | None
+) -> Command:
+    """`dask worker`, or `dask cuda worker` of one process on GPU number `gpu` with its RMM pool."""
+    environment = _own_folder(environment, place)
+    common = (
+        *place.http, "--preload", PRELOAD, "--name", f"worker-{number}", "--nthreads", "1", "--memory-limit", "0",
+        "--death-timeout", f"{settings.start_timeout:g}", "--local-directory", place.scratch,
+    )  # fmt: skip
+    if gpu is None:
+        argv = (*DASK, "worker", *place.meet(plan), *common, "--nworkers", "1", "--no-nanny")
+        return Command(f"worker-{number}", place.host, argv, environment)
+    pool = ("--rmm-pool-size", str(settings.rmm_pool_bytes)) if settings.rmm_pool_bytes else ()
+    own = ("--preload-nanny", PRELOAD, "--device-memory-limit", "0", *pool)
+    argv = (*DASK, "cuda", "worker", *place.meet(plan), *common, *own)
+    return Command(f"worker-{number}", place.host, argv, {**environment, "CUDA_VISIBLE_DEVICES": str(gpu)})
+
+
+def _own_folder(environment: Mapping[str, str], place: Place) -> dict[str, str]:
+    """Without it Dask's scheduler leaves a folder in the temporary directory; it has no option for that."""
+    return {**environment, "DASK_TEMPORARY_DIRECTORY": place.scratch}

@@ -1,0 +1,86 @@
+"""This host's network as the kernel tells it: which interface, its address, its RDMA devices and where they sit."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import psutil
+
+from merge_bench.memory import parse_cores
+
+SYS = Path("/sys")
+
+
+def addresses() -> dict[str, str]:
+    """The IPv4 address of every interface that has one, else its IPv6 address."""
+    found: dict[str, str] = {}
+    for name, entries in psutil.net_if_addrs().items():
+        by_family = {entry.family: entry.address for entry in reversed(entries)}
+        address = by_family.get(socket.AF_INET) or by_family.get(socket.AF_INET6)
+        if address:
+            found[name] = address
+    return found
+
+
+def towards(peer: str) -> str | None:
+    """The interface that packets to `peer` leave by, or None if nothing leads there."""
+    try:
+        family, kind, protocol, _, where = socket.getaddrinfo(peer, 9, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.connect(where)  # of a datagram socket: chooses a route, sends nothing
+            own = probe.getsockname()[0]
+    except OSError:
+        return None
+    return next((name for name, address in addresses().items() if address == own), None)
+
+
+def rdma_devices(interface: str, sys: Path = SYS) -> list[str]:
+    """The RDMA devices behind an interface as UCX names them (``mlx5_0:1``); of all its parts if it is a bond."""
+    folder = sys / "class/net" / interface
+    found = [f"{device}:{_port(folder)}" for device in _names(folder / "device/infiniband")]
+    for lower in sorted(folder.glob("lower_*")):
+        found += rdma_devices(lower.name.removeprefix("lower_"), sys)
+    return list(dict.fromkeys(found))
+
+
+def rdma_node(device: str, sys: Path = SYS) -> int | None:
+    """The NUMA node of an RDMA device."""
+    return _node(sys / "class/infiniband" / device.partition(":")[0] / "device/numa_node")
+
+
+def pci_node(bus_id: str, sys: Path = SYS) -> int | None:
+    """The NUMA node of a PCI device; `bus_id` as NVML writes it (``00000000:17:00.0``)."""
+    domain, _, rest = bus_id.lower().partition(":")
+    return _node(sys / "bus/pci/devices" / f"{domain[-4:]}:{rest}" / "numa_node")
+
+
+def node_cores(node: int, sys: Path = SYS) -> frozenset[int]:
+    """The cores of a NUMA node; empty where the machine does not tell."""
+    try:
+        return parse_cores((sys / f"devices/system/node/node{node}/cpulist").read_text())
+    except (OSError, ValueError):
+        return frozenset()
+
+
+def _port(folder: Path) -> int:
+    """UCX counts ports from 1; the kernel counts an adapter's interfaces from 0 in ``dev_port``."""
+    try:
+        return int((folder / "dev_port").read_text()) + 1
+    except (OSError, ValueError):
+        return 1
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return sorted(entry.name for entry in folder.iterdir())
+    except OSError:
+        return []
+
+
+def _node(path: Path) -> int | None:
+    try:
+        node = int(path.read_text())
+    except (OSError, ValueError):
+        return None
+    return node if node >= 0 else None  # -1: this machine has one memory for all

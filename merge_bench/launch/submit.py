@@ -1,0 +1,106 @@
+"""Batch jobs: the script that asks SLURM or PBS for nodes and runs `run-cluster.sh` on them."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import jinja2
+
+from merge_bench.errors import RunFailed, UsageError
+
+CORES_PER_GPU = 12  # as in the 2022 job: 192 cores beside 16 GPUs
+FILES = {"slurm": "slurm.sbatch", "pbs": "pbs.qsub"}
+SUBMITTERS = {"slurm": "sbatch", "pbs": "qsub"}
+# One word of a batch system's language: nothing that begins a new line or option.
+_WORD = re.compile(r"[A-Za-z0-9_./+:=@,-]+")
+_TIME = re.compile(r"(?:(\d+):)?(\d{1,2}):(\d{2})")
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is asked for. `time`: as ``HH:MM:SS``; `storage` is PBS's alone."""
+
+    nodes: int
+    gpus_per_node: int
+    time: str
+    cores_per_node: int | None = None
+    account: str | None = None
+    queue: str | None = None
+    storage: str | None = None
+    modules: tuple[str, ...] = ()
+
+    @property
+    def workers_per_node(self) -> int:
+        """One a GPU; one where there is none."""
+        return self.gpus_per_node or 1
+
+
+def make_job(
+    *, nodes: int, gpus_per_node: int, time: str, cores_per_node: int | None, account: str | None, queue: str | None,
+    storage: str | None, modules: Sequence[str],
+) -> Job:  # fmt: skip
+    """Check what a person asked for.
+
+    Raises
+    ------
+    UsageError
+        Naming the option that is wrong.
+    """
+    match = _TIME.fullmatch(time)
+    if match is None or int(match[3]) > 59:
+        raise UsageError(f"--time {time} is not MM:SS or HH:MM:SS")
+    minutes = 60 * int(match[1] or 0) + int(match[2])
+    words = {"--account": account, "--queue": queue, "--storage": storage}
+    for option, word in (*words.items(), *(("--module", module) for module in modules)):
+        if word is not None and not _WORD.fullmatch(word):
+            raise UsageError(f"{option} {word!r} has characters that no batch system takes there")
+    if cores_per_node is None and gpus_per_node:
+        cores_per_node = CORES_PER_GPU * gpus_per_node
+    return Job(
+        nodes, gpus_per_node, f"{minutes // 60:02}:{minutes % 60:02}:{match[3]}", cores_per_node, account, queue,
+        storage, tuple(modules),
+    )  # fmt: skip
+
+
+def render(launcher: str, job: Job, config: str, options: Sequence[str]) -> str:
+    """The script. `options` go to the merge as they are."""
+    if launcher == "slurm" and job.storage:
+        raise UsageError("--storage is an option of PBS; SLURM has none")
+    # Text, not HTML: what is filled in was checked above or is quoted for the shell below.
+    templates = jinja2.Environment(
+        loader=jinja2.PackageLoader("merge_bench.launch"), undefined=jinja2.StrictUndefined, trim_blocks=True,
+        lstrip_blocks=True, keep_trailing_newline=True, autoescape=False,
+    )  # fmt: skip
+    words = ["./run-cluster.sh", config, "--launcher", launcher, *options]
+    file = FILES[launcher]
+    asked = f"merge-bench submit --launcher {launcher} --nodes {job.nodes} --gpus-per-node {job.gpus_per_node}"
+    return templates.get_template(f"{file}.j2").render(
+        job=job, file=file, command=shlex.join(words), made_by=f"{asked} --time {job.time}"
+    )
+
+
+def submit(launcher: str, script: str, folder: Path) -> str:
+    """Hand the script to the batch system, from `folder`; gives what it answers, with the job's number.
+
+    Raises
+    ------
+    UsageError
+        If the batch system is not here.
+    RunFailed
+        If it refuses the job.
+    """
+    command = SUBMITTERS[launcher]
+    try:
+        done = subprocess.run([command], input=script, capture_output=True, text=True, cwd=folder, timeout=60)
+    except FileNotFoundError as error:
+        raise UsageError(f"--now: there is no {command} on this machine") from error
+    except subprocess.TimeoutExpired as error:
+        raise RunFailed(f"{command} gave no answer for 60 s") from error
+    if done.returncode:
+        raise RunFailed(f"{command} refused the job: {done.stderr.strip() or done.stdout.strip()}")
+    return done.stdout.strip()

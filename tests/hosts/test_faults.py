@@ -1,0 +1,215 @@
+"""What real clusters do to a run: a fault ends it in time, with a sentence that says where, and leaves nothing behind.
+
+A slow link and a clock that is wrong are no faults of the run: it goes on, and ends well.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.hosts.conftest import HOST_COUNT, Outcome, Run
+from tests.hosts.make_hosts import Hosts
+
+TIMEOUT = 12  # seconds of silence that the runs here allow; a busy machine is silent for a few by itself
+LONG = ("--chunk", "2e5", "--iterations", "100000", "--link-rounds", "0", "--timeout", str(TIMEOUT))
+FAKETIME = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1"
+
+
+def check_failure(
+    outcome: Outcome, *words: str, host: str | None, rank: int | None, limit: float, log: bool = True
+) -> None:
+    """A failed run: its status, its sentence, its records."""
+    error = outcome.document["error"]
+    assert outcome.status == 3, outcome.errors
+    for word in (*words, *([host] if host else []), *([f"rank {rank}"] if rank is not None else [])):
+        assert word in error["message"], error
+    assert (error["host"], error["rank"]) == (host, rank)
+    assert outcome.seconds < limit
+    assert "Traceback" not in outcome.errors
+    failures = outcome.campaign.runs[0].launches[0].failures
+    assert [failure.message for failure in failures] == [error["message"]]
+    if log:
+        assert failures[0].log_tail
+        assert failures[0].log_tail.splitlines()[-1] in outcome.errors
+
+
+def unreachable(hosts: Hosts, results: Path) -> None:
+    file = hosts.write_hosts(["node1", "10.213.0.99", "node3"], "unreachable.txt")
+    outcome = Run(hosts, results, "--hosts", str(file), *LONG).finish()
+    check_failure(outcome, "cannot be reached", "No route", host="10.213.0.99", rank=1, limit=25, log=False)
+
+
+def wrong_host_key(hosts: Hosts, results: Path) -> None:
+    known = (hosts.folder / "known_hosts").read_text().splitlines()
+    names, keys = zip(*(line.split(maxsplit=1) for line in known), strict=True)
+    swapped = hosts.folder / "swapped"
+    swapped.write_text("".join(f"{name} {key}\n" for name, key in zip(names, (keys[0], keys[2], keys[1]), strict=True)))
+    config = hosts.folder / "swapped_config"
+    config.write_text(hosts.ssh_config.read_text().replace(str(hosts.folder / "known_hosts"), str(swapped)))
+    run = Run(hosts, results, "--hosts", str(hosts.hosts_file), "--ssh-config", str(config), *LONG)
+    check_failure(run.finish(), "Host key verification failed", host="node2", rank=1, limit=25, log=False)
+
+
+def never_up(hosts: Hosts, results: Path) -> None:
+    run = Run(hosts, results, "--hosts", str(hosts.hosts_file), "--start-timeout", "12", *LONG)
+    deadline = time.monotonic() + 30
+    pid = 0
+    while not pid and time.monotonic() < deadline:
+        for found, shown in hosts.hosts[1].processes().items():
+            if "--name worker-1" in shown:
+                pid = found
+    os.kill(pid, signal.SIGSTOP)
+    check_failure(run.finish(), "did not come up", host="node2", rank=1, limit=60, log=False)
+
+
+def worker_killed(hosts: Hosts, results: Path) -> None:
+    run = Run(hosts, results, "--hosts", str(hosts.hosts_file), *LONG)
+    run.until_iterating()
+    os.kill(run.pid_on_host("--name worker-1"), signal.SIGKILL)
+    killed = time.monotonic()
+    check_failure(run.finish(), "killed by signal 9", host="node2", rank=1, limit=60)
+    assert time.monotonic() - killed < TIMEOUT
+
+
+def link_down(hosts: Hosts, results: Path) -> None:
+    run = Run(hosts, results, "--hosts", str(hosts.hosts_file), *LONG)
+    run.until_iterating()
+    hosts.cut(hosts.hosts[1])
+    cut = time.monotonic()
+    check_failure(run.finish(), "no sign of life", host="node2", rank=1, limit=60, log=False)
+    assert time.monotonic() - cut < TIMEOUT + 10
+    # The guard on the other side of the cut hears nothing, and ends what it started.
+    assert not hosts.left_over(patience=TIMEOUT + 10)
+
+
+def scheduler_killed(hosts: Hosts, results: Path) -> None:
+    run = Run(hosts, results, "--hosts", str(hosts.hosts_file), *LONG)
+    run.until_iterating()
+    os.kill(run.pid_on_host("dask scheduler"), signal.SIGKILL)
+    check_failure(run.finish(), "scheduler", "killed by signal 9", host="node1", rank=None, limit=60)
+
+
+def driver_killed(hosts: Hosts, results: Path) -> None:
+    run = Run(hosts, results, "--hosts", str(hosts.hosts_file), *LONG)
+    run.until_iterating()
+    run.process.kill()
+    run.process.communicate()
+    assert not hosts.left_over(patience=5)
+
+
+def guard_killed(hosts: Hosts, results: Path) -> None:
+    run = Run(hosts, results, "--hosts", str(hosts.hosts_file), *LONG)
+    run.until_iterating()
+    guards = [pid for pid, shown in hosts.hosts[2].processes().items() if "merge_bench.launch.node" in shown]
+    os.kill(guards[0], signal.SIGKILL)
+    check_failure(run.finish(), "out of reach", host="node3", rank=2, limit=60, log=False)
+
+
+def full_disk(hosts: Hosts, results: Path) -> None:
+    results.mkdir()
+    assert hosts.switch is not None
+    tmpfs = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(results)]
+    subprocess.run(hosts.switch.enter(*tmpfs), check=True)
+    seen = Path(f"/proc/{hosts.switch.pid}/root{results}")  # the disk as the driver sees it
+    try:
+        run = Run(hosts, results, "--hosts", str(hosts.hosts_file), *LONG)
+        run.results = seen
+        run.until_iterating()
+        with (seen / "filler").open("wb", buffering=0) as filler, contextlib.suppress(OSError):
+            while filler.write(bytes(4096)):
+                pass
+        outcome = run.finish()
+        assert outcome.status == 3
+        assert "No space left on device" in outcome.document["error"]["message"] + outcome.errors
+        assert "Traceback" not in outcome.errors
+        assert outcome.campaign.runs[0].launches[0].timed
+    finally:
+        subprocess.run(hosts.switch.enter("umount", "--lazy", str(results)), check=True)
+
+
+FAILURES = [
+    unreachable, wrong_host_key, never_up, worker_killed, link_down, scheduler_killed, driver_killed, guard_killed,
+    full_disk,
+]  # fmt: skip
+Fault = Callable[[Hosts, Path], None]
+
+
+@pytest.mark.parametrize("fault", FAILURES, ids=lambda fault: fault.__name__)
+def test_fault_ends_the_run(hosts: Hosts, results: Path, fault: Fault) -> None:
+    fault(hosts, results)
+
+
+def slow_link(hosts: Hosts, results: Path) -> None:
+    slow = ("--chunk", "1e6", "--iterations", "3", "--link-rounds", "0", "--timeout", str(TIMEOUT))
+    timer = threading.Thread(target=lambda: hosts.shape(hosts.hosts[2], "100mbit"))
+    run = Run(hosts, results, "--hosts", str(hosts.hosts_file), *slow)
+    run.until_iterating(1)
+    timer.start()
+    outcome = run.finish()
+    timer.join()
+    assert outcome.status == 0, outcome.errors
+    assert outcome.document["verified"] is True
+    found = [w["message"] for w in outcome.document["warnings"] if w["code"] == "straggler"]
+    assert any(message.startswith("rank 2 (node3) is slow in exchange") for message in found), found
+
+
+def test_slow_link_is_no_dead_one(hosts: Hosts, results: Path) -> None:
+    slow_link(hosts, results)
+
+
+@pytest.fixture(scope="session")
+def skewed_hosts(_root: None) -> Iterator[Hosts]:
+    if not Path(FAKETIME).exists():
+        pytest.skip("not installed: faketime")
+    # All clocks of these hosts are ahead, the monotonic ones too: no two hosts agree about any of them.
+    clocks = {
+        "node2": {"LD_PRELOAD": FAKETIME, "FAKETIME": "+420"},
+        "node3": {"LD_PRELOAD": FAKETIME, "FAKETIME": "+180"},
+    }
+    with Hosts(HOST_COUNT, environment=clocks) as made:
+        yield made
+
+
+def clock_skew(hosts: Hosts, results: Path) -> None:
+    clocks = [
+        int(subprocess.run(
+            hosts.command("ssh", "-F", str(hosts.ssh_config), "-o", "BatchMode=yes", host.name, "date +%s"),
+            capture_output=True, text=True, check=True, timeout=20,
+        ).stdout)
+        for host in hosts.hosts
+    ]  # fmt: skip
+    assert 400 < clocks[1] - clocks[0] < 440
+    assert 160 < clocks[2] - clocks[0] < 200
+    options = ("--chunk", "2e5", "--iterations", "5", "--timeout", str(TIMEOUT))
+    outcome = Run(hosts, results, "--hosts", str(hosts.hosts_file), *options).finish()
+    assert outcome.status == 0, outcome.errors
+    assert outcome.document["verified"] is True
+    assert outcome.document["wall_seconds"]["max"] < 30
+    for iteration in outcome.campaign.runs[0].launches[0].timed:
+        assert all(0 < pair.seconds < 30 for pair in iteration.pairs)
+
+
+def test_clocks_may_differ_by_minutes(skewed_hosts: Hosts, results: Path) -> None:
+    clock_skew(skewed_hosts, results)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("number", range(10))
+@pytest.mark.parametrize("fault", [*FAILURES, slow_link], ids=lambda fault: fault.__name__)
+def test_fault_again(hosts: Hosts, results: Path, fault: Fault, number: int) -> None:
+    fault(hosts, results)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("number", range(10))
+def test_clock_skew_again(skewed_hosts: Hosts, results: Path, number: int) -> None:
+    clock_skew(skewed_hosts, results)

@@ -1,0 +1,97 @@
+"""The slurm launcher and generated batch scripts, in a real SLURM of two nodes."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from merge_bench.cli import cli
+from merge_bench.record.reader import read_campaign
+from tests.hosts.conftest import ROOT
+from tests.hosts.make_slurm import Slurm, why_no_slurm
+
+
+@pytest.fixture(scope="module")
+def slurm() -> Iterator[Slurm]:
+    reason = why_no_slurm()
+    if reason:
+        pytest.skip(reason)
+    os.environ["PATH"] += ":/usr/sbin:/sbin"
+    with Slurm() as made:
+        yield made
+
+
+def generated(results: Path, *options: str) -> str:
+    """The script that `submit` prints, with the front door's own call where this checkout has no .venv."""
+    asked = ("--launcher", "slurm", "--nodes", "2", "--time", "05:00", "default.cfg")
+    to_run = ("--results", str(results), "--interface", "slurm0", "--json", *options)
+    script = CliRunner().invoke(cli, ["submit", *asked, *to_run])
+    assert script.exit_code == 0, script.output
+    if (ROOT / ".venv/.merge-bench-stack").exists():
+        return script.output
+    python = f"PYTHONPATH={ROOT} {sys.executable} -P -m merge_bench run --config"
+    return script.output.replace("./run-cluster.sh", python)
+
+
+def state_of(slurm: Slurm, job: str) -> dict[str, str]:
+    shown = slurm.run("scontrol", "show", "--oneliner", "job", job).stdout
+    return dict(word.split("=", 1) for word in shown.split() if "=" in word)
+
+
+def wait_for(slurm: Slurm, job: str, seconds: float) -> str:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        state = state_of(slurm, job).get("JobState", "")
+        if state not in ("PENDING", "RUNNING", "CONFIGURING", "COMPLETING"):
+            return state
+        time.sleep(0.2)
+    raise AssertionError(f"job {job} is still {state} after {seconds} s")
+
+
+def submit(slurm: Slurm, script: str, output: Path) -> str:
+    done = slurm.run("sbatch", "--parsable", f"--chdir={ROOT}", f"--output={output}", text=script)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.mark.cluster
+def test_submitted_script_runs_to_a_verified_report(slurm: Slurm, results: Path, tmp_path: Path) -> None:
+    options = ("--chunk", "1e5", "--iterations", "3", "--start-timeout", "90")
+    job = submit(slurm, generated(results, *options), tmp_path / "job.out")
+    state = wait_for(slurm, job, 150)
+    said = (tmp_path / "job.out").read_text()
+    assert state == "COMPLETED", said
+    document = next(json.loads(line) for line in said.splitlines() if line.startswith("{"))
+    assert document["verified"] is True
+    assert document["error"] is None
+    assert document["plan"]["workers"] == 2
+    campaign = read_campaign(Path(document["records"]).parent)
+    line = campaign.runs[0].launches[0].line
+    assert line is not None
+    assert (line.cluster.launcher, line.cluster.protocol) == ("slurm", "tls")
+    assert len({worker.environment.get("SLURM_NODEID", worker.pid) for worker in line.workers}) == 2
+    logs = {path.name for path in (Path(document["records"]).parent / "logs").iterdir()}
+    assert {"launch-000-scheduler.log", "launch-000-worker-0.log", "launch-000-worker-1.log"} <= logs
+
+
+@pytest.mark.cluster
+def test_cancelled_job_leaves_nothing(slurm: Slurm, results: Path, tmp_path: Path) -> None:
+    options = ("--chunk", "1e5", "--iterations", "100000", "--start-timeout", "90")
+    job = submit(slurm, generated(results, *options), tmp_path / "job.out")
+    deadline = time.monotonic() + 120
+    while not any('"kind":"iteration"' in path.read_text() for path in results.glob("*/records.jsonl")):
+        assert time.monotonic() < deadline, (tmp_path / "job.out").read_text()
+        time.sleep(0.1)
+    slurm.run("scancel", job)
+    assert wait_for(slurm, job, 60) == "CANCELLED"
+    deadline = time.monotonic() + 15
+    while left := slurm.run("pgrep", "-af", "dask|merge_bench").stdout:
+        assert time.monotonic() < deadline, left
+        time.sleep(0.2)
