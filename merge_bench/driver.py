@@ -156,7 +156,7 @@ class LaunchRun:
             if time.monotonic() > deadline:
                 came = (
                     f"only {len(workers)} of {self.plan.workers} workers came within "
-                    f"{self.settings.start_timeout:.0f} s{'; missing: ' + missing if missing else ''}"
+                    f"{self.settings.start_timeout:.0f} s"
                 )
                 if not self.launcher.owns_processes:
                     raise UsageError(came)
