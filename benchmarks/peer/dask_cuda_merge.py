@@ -23,7 +23,7 @@ from distributed import Client
 from benchmarks.peer import printed
 from benchmarks.peer.protocol import Job, Outcome, PeerError, serve
 from merge_bench import run as runs
-from merge_bench import setup
+from merge_bench.launch.choose import make_launcher
 
 PROGRAM = "dask_cuda.benchmarks.local_cudf_merge"
 HEADINGS = ("Wall clock", "Throughput")
@@ -68,7 +68,7 @@ def cluster(job: Job, folder: Path) -> Iterator[tuple[Path, list[int]]]:
             "engine": "cudf" if gpu else "pandas", "protocol": job.options["protocol"],
         },
     )  # fmt: skip
-    launcher = setup.make_launcher(prepared.settings)
+    launcher = make_launcher(prepared.settings)
     try:
         access = launcher.start(prepared.plan, prepared.settings, folder, "cluster-")
         assert access.scheduler_file is not None

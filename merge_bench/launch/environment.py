@@ -25,10 +25,6 @@ THREAD_COUNTS = (
     "POLARS_MAX_THREADS", "RAYON_NUM_THREADS",
 )  # fmt: skip
 LOOPBACK = "lo"
-# Over TCP UCX's own choice has the receiver ask for each long message, and that request queues behind what it is
-# sending itself: two peers that send to each other then take turns, at half the rate. TCP cannot do what this asks
-# for, so UCX sends at once; between workers of one host it reads the other's memory.
-OVER_TCP = {"UCX_RNDV_SCHEME": "get_zcopy"}
 
 
 # Of the driver's own environment only these reach other hosts: UCX's settings, and which libraries are loaded.

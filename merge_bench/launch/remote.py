@@ -16,7 +16,7 @@ from merge_bench.errors import LaunchFailed, UsageError
 from merge_bench.launch import commands, pinning, tls
 from merge_bench.launch.agreement import check_alike
 from merge_bench.launch.base import Access, ClusterSettings, Command, Exited
-from merge_bench.launch.environment import OVER_TCP, forwarded, launcher_defaults
+from merge_bench.launch.environment import forwarded, launcher_defaults
 from merge_bench.launch.guard import GuardLine, guard_argv
 from merge_bench.launch.hosts import HostSpec, Placement, place
 from merge_bench.launch.node import SCHEDULER_FILE
@@ -192,8 +192,7 @@ class RemoteLauncher:
 
         def environment(devices: Sequence[str]) -> dict[str, str]:
             net = ",".join([*devices, host["interface"]])
-            over_tcp = {} if devices or plan.engine == "cudf" else OVER_TCP  # GPU memory needs a rendezvous
-            return {**over_tcp, **launcher_defaults(config, {}, threads=threads, net_devices=net), **config}
+            return {**launcher_defaults(config, {}, threads=threads, net_devices=net), **config}
 
         found = [commands.scheduler(plan, where, environment(host["rdma"]))] if first else []
         for number in placement.workers:
