@@ -153,3 +153,17 @@ def test_a_little_slower_is_no_straggler() -> None:
     # Three times as long in the partition, which costs 2 % of a worker's 1.01 s only.
     quick = WorkerTimes(0.01, 0.5, 0.5)
     assert metrics.straggler({0: quick, 1: WorkerTimes(0.03, 0.5, 0.5), 2: quick}) is None
+
+
+def test_a_slow_link_shows_in_pairs_only() -> None:
+    rates = {(a, b): 5.0 if 2 in (a, b) else 100.0 for a in range(4) for b in range(4) if a != b}
+    found = metrics.slow_link(rates)
+    assert found == metrics.SlowLink(2, 5.0, 100.0)
+    assert found.factor == 20.0
+
+
+def test_even_links_and_two_ranks_name_nobody() -> None:
+    even = {(a, b): 100.0 + a for a in range(4) for b in range(4) if a != b}
+    assert metrics.slow_link(even) is None
+    assert metrics.slow_link({(0, 1): 1.0, (1, 0): 100.0}) is None
+    assert metrics.slow_link({}) is None

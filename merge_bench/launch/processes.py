@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
 import subprocess
@@ -14,6 +15,15 @@ from merge_bench import signals
 from merge_bench.launch.base import Command, Exited
 
 TAIL_LINES = 15
+
+
+_PR_SET_PDEATHSIG = 1
+_prctl = ctypes.CDLL(None).prctl  # looked up here: between fork and exec only the call itself is safe
+
+
+def _die_with_parent() -> None:
+    """In the child, before it becomes another program: the kernel shall kill it when this process ends."""
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 @dataclass
@@ -39,6 +49,7 @@ class Processes:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                preexec_fn=_die_with_parent,
             )
             self._children.append(_Child(command, process, log))
         return process.pid

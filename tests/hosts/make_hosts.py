@@ -70,7 +70,7 @@ class Namespaces:
 
     def _unshared(self) -> int:
         own = os.readlink("/proc/self/ns/net")
-        for _ in _patience(f"{self.process.args} to have its namespaces"):
+        for _ in _patience("the process to have its namespaces"):
             with contextlib.suppress(OSError):
                 if os.readlink(f"/proc/{self.process.pid}/ns/net") != own:
                     return self.process.pid
