@@ -22,6 +22,8 @@ system_packages=(
     "munged munge"
     "faketime faketime"
     "flock util-linux"
+    "unshare util-linux"
+    "mount mount"
     "shellcheck shellcheck"
 )
 
