@@ -21,6 +21,7 @@ system_packages=(
     "slurmctld slurm-wlm"
     "munged munge"
     "faketime faketime"
+    "ucx_info ucx-utils"
     "flock util-linux"
     "unshare util-linux"
     "mount mount"
