@@ -8,6 +8,7 @@ Every measured iteration is sent as an event as soon as it is done, so that noth
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import threading
 import time
@@ -75,6 +76,7 @@ class MergeWorker(WorkerPlugin):  # type: ignore[misc]
 
     def setup(self, worker: Worker) -> None:
         """Called by Dask when the plugin arrives."""
+        logging.getLogger("distributed.worker").addFilter(_no_heartbeats)
         self.worker = worker
         self.abort = Abort()
         self.state: _State | None = None
@@ -104,6 +106,11 @@ class MergeWorker(WorkerPlugin):  # type: ignore[misc]
         if self.state is not None:
             message = {"event": kind, "rank": self.state.rank, **fields}
             self.worker.loop.add_callback(self.worker.log_event, self.state.topic, message)
+
+
+def _no_heartbeats(record: logging.LogRecord) -> bool:
+    """Keep Dask from noting every heartbeat of the driver in the worker's log."""
+    return not str(record.msg).startswith("Run out-of-band function")
 
 
 def _plugin() -> MergeWorker:

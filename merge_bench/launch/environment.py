@@ -47,6 +47,7 @@ def launcher_defaults(
     """
     defaults = {**DASK, **dict.fromkeys(THREAD_COUNTS, str(threads)), "UCX_NET_DEVICES": net_devices}
     defaults["RAPIDS_NO_INITIALIZE"] = "True"
+    defaults["PYTHONUNBUFFERED"] = "1"  # what UCX prints must be in the log when the process is killed
     # Polars' allocator keeps the pages of one iteration's result for the next one's: first touch is dear.
     defaults["_RJEM_MALLOC_CONF"] = "dirty_decay_ms:-1,muzzy_decay_ms:-1"
     return {name: value for name, value in defaults.items() if name not in config and name not in surroundings}
