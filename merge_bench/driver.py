@@ -12,13 +12,13 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any
 
 from distributed import Client, Future
-from distributed.security import Security
 
 from merge_bench import evidence
 from merge_bench import worker as steps
+from merge_bench.client import missing_worker, raise_for_exited
 from merge_bench.errors import LaunchFailed, MergeBenchError, RunFailed, UsageError, WrongResult
 from merge_bench.expect import Expected, expectation, judge_full
-from merge_bench.launch.base import Access, ClusterSettings, Launcher
+from merge_bench.launch.base import ClusterSettings, Launcher
 from merge_bench.launch.existing import refuse_unmatched
 from merge_bench.memory import parse_cores
 from merge_bench.observe import IterationAssembler, link_line, memory_line, verification_line
@@ -35,76 +35,6 @@ MODULES = {
     "cudf": ("merge_bench.engines.cudf",),
 }
 DATA_PLANE = "merge_bench.exchange.ucx"
-
-
-def connect(access: Access, launcher: Launcher, settings: ClusterSettings) -> Client:
-    """A client of the scheduler, as soon as there is one.
-
-    Raises
-    ------
-    UsageError
-        If a running cluster that was named cannot be reached.
-    LaunchFailed
-        If our own scheduler did not come up.
-    """
-    security = None
-    if access.tls:
-        security = Security(
-            tls_ca_file=access.tls["ca"], tls_client_cert=access.tls["cert"], tls_client_key=access.tls["key"],
-            require_encryption=True,
-        )  # fmt: skip
-    deadline = time.monotonic() + settings.start_timeout
-    while access.scheduler_file and not access.scheduler_file.exists():
-        _raise_for_exited(launcher)
-        if time.monotonic() > deadline or not launcher.owns_processes:
-            if not launcher.owns_processes:
-                raise UsageError(f"--scheduler-file {access.scheduler_file}: there is no such file")
-            raise LaunchFailed(f"the scheduler did not come up within {settings.start_timeout:.0f} s")
-        time.sleep(0.02)
-    where = access.address or str(access.scheduler_file)
-    try:
-        return Client(
-            address=access.address,
-            scheduler_file=str(access.scheduler_file) if access.scheduler_file else None,
-            security=security,
-            timeout=max(deadline - time.monotonic(), 1.0),
-            set_as_default=False,
-        )
-    except (OSError, TimeoutError, ValueError) as error:
-        _raise_for_exited(launcher)
-        if launcher.owns_processes:
-            raise LaunchFailed(f"the scheduler did not answer: {error}") from error
-        raise UsageError(f"no scheduler answers at {where}: {error}") from error
-
-
-def _raise_for_exited(launcher: Launcher) -> None:
-    for ended in launcher.exited():
-        raise LaunchFailed(
-            f"{_of_role(ended.role)} on {ended.host} {ended.how} before it was up",
-            host=ended.host, rank=_rank_of(ended.role), log_tail=ended.log_tail, code="start-failed",
-        )  # fmt: skip
-
-
-def _rank_of(role: str) -> int | None:
-    """Rank of a process that a launcher started; None for the scheduler."""
-    number = role.removeprefix("worker-")
-    return int(number) if number.isdecimal() else None
-
-
-def _of_role(role: str) -> str:
-    rank = _rank_of(role)
-    return f"the {role}" if rank is None else f"rank {rank} ({role})"
-
-
-def _missing(launcher: Launcher, came: set[str], sentence: str) -> LaunchFailed:
-    """Who did not come up, with the last lines of its log."""
-    for role, host in launcher.placed().items():
-        if role not in came and _rank_of(role) is not None:
-            return LaunchFailed(
-                f"{_of_role(role)} on {host} did not come up: {sentence}", host=host, rank=_rank_of(role),
-                log_tail=launcher.tail(role) or None, code="start-failed",
-            )  # fmt: skip
-    return LaunchFailed(sentence, code="start-failed")
 
 
 class LaunchRun:
@@ -152,7 +82,7 @@ class LaunchRun:
         self.watch.start([])
         deadline = time.monotonic() + self.settings.start_timeout
         while len(workers := self.call(self.client._run_on_scheduler(_worker_names))) < self.plan.workers:
-            _raise_for_exited(self.launcher)
+            raise_for_exited(self.launcher)
             if time.monotonic() > deadline:
                 came = (
                     f"only {len(workers)} of {self.plan.workers} workers came within "
@@ -160,7 +90,7 @@ class LaunchRun:
                 )
                 if not self.launcher.owns_processes:
                     raise UsageError(came)
-                raise _missing(self.launcher, {name for _, name in workers.values()}, came)
+                raise missing_worker(self.launcher, {name for _, name in workers.values()}, came)
             time.sleep(0.02)
         # Our own workers are numbered host by host; those of a running cluster are put side by side.
         owned = self.launcher.owns_processes

@@ -128,7 +128,8 @@ def run(prepared: Prepared, config: ConfigFile | None, progress: Progress) -> tu
 
 
 def _launch(prepared: Prepared, config: str, writer: CampaignWriter, progress: Progress, launch: int) -> int:
-    from merge_bench.driver import LaunchRun, connect
+    from merge_bench.client import connect
+    from merge_bench.driver import LaunchRun
 
     plan, settings = prepared.plan, prepared.settings
     launcher = make_launcher(settings)

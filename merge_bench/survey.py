@@ -76,7 +76,8 @@ def survey(prepared: Prepared, name: str, progress: Progress) -> Survey:
     LaunchFailed
         If the cluster does not come up or does not connect.
     """
-    from merge_bench.driver import LaunchRun, connect
+    from merge_bench.client import connect
+    from merge_bench.driver import LaunchRun
     from merge_bench.run import take_down
 
     plan, settings = prepared.plan, prepared.settings

@@ -1,0 +1,82 @@
+"""Reaching the scheduler of a cluster that is coming up, and naming who did not come."""
+
+from __future__ import annotations
+
+import time
+
+from distributed import Client
+from distributed.security import Security
+
+from merge_bench.errors import LaunchFailed, UsageError
+from merge_bench.launch.base import Access, ClusterSettings, Launcher
+
+
+def connect(access: Access, launcher: Launcher, settings: ClusterSettings) -> Client:
+    """A client of the scheduler, as soon as there is one.
+
+    Raises
+    ------
+    UsageError
+        If a running cluster that was named cannot be reached.
+    LaunchFailed
+        If our own scheduler did not come up.
+    """
+    security = None
+    if access.tls:
+        security = Security(
+            tls_ca_file=access.tls["ca"], tls_client_cert=access.tls["cert"], tls_client_key=access.tls["key"],
+            require_encryption=True,
+        )  # fmt: skip
+    deadline = time.monotonic() + settings.start_timeout
+    while access.scheduler_file and not access.scheduler_file.exists():
+        raise_for_exited(launcher)
+        if time.monotonic() > deadline or not launcher.owns_processes:
+            if not launcher.owns_processes:
+                raise UsageError(f"--scheduler-file {access.scheduler_file}: there is no such file")
+            raise LaunchFailed(f"the scheduler did not come up within {settings.start_timeout:.0f} s")
+        time.sleep(0.02)
+    where = access.address or str(access.scheduler_file)
+    try:
+        return Client(
+            address=access.address,
+            scheduler_file=str(access.scheduler_file) if access.scheduler_file else None,
+            security=security,
+            timeout=max(deadline - time.monotonic(), 1.0),
+            set_as_default=False,
+        )
+    except (OSError, TimeoutError, ValueError) as error:
+        raise_for_exited(launcher)
+        if launcher.owns_processes:
+            raise LaunchFailed(f"the scheduler did not answer: {error}") from error
+        raise UsageError(f"no scheduler answers at {where}: {error}") from error
+
+
+def raise_for_exited(launcher: Launcher) -> None:
+    """Raise `LaunchFailed` for a process that ended before it was up."""
+    for ended in launcher.exited():
+        raise LaunchFailed(
+            f"{_of_role(ended.role)} on {ended.host} {ended.how} before it was up",
+            host=ended.host, rank=_rank_of(ended.role), log_tail=ended.log_tail, code="start-failed",
+        )  # fmt: skip
+
+
+def _rank_of(role: str) -> int | None:
+    """Rank of a process that a launcher started; None for the scheduler."""
+    number = role.removeprefix("worker-")
+    return int(number) if number.isdecimal() else None
+
+
+def _of_role(role: str) -> str:
+    rank = _rank_of(role)
+    return f"the {role}" if rank is None else f"rank {rank} ({role})"
+
+
+def missing_worker(launcher: Launcher, came: set[str], sentence: str) -> LaunchFailed:
+    """Who did not come up, with the last lines of its log."""
+    for role, host in launcher.placed().items():
+        if role not in came and _rank_of(role) is not None:
+            return LaunchFailed(
+                f"{_of_role(role)} on {host} did not come up: {sentence}", host=host, rank=_rank_of(role),
+                log_tail=launcher.tail(role) or None, code="start-failed",
+            )  # fmt: skip
+    return LaunchFailed(sentence, code="start-failed")
