@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from merge_bench import statistics
 from merge_bench.record.schema import IterationLine, WorkerIteration
 
-OVERLOAD = 1.1
+OVERLOAD = 1.05
 """A rank is overloaded if it has more than this many times the rows of the other ranks' mean..."""
 
 NOISE = 6.0

@@ -93,9 +93,9 @@ def test_a_rank_is_named_by_what_it_has_most_too_much_of() -> None:
     assert [(o.rank, o.what, o.factor) for o in found] == [(1, "result", 1.5)]
 
 
-def test_a_tenth_more_is_no_overload_and_a_little_above_it_is() -> None:
-    assert metrics.overloads({0: 100_000, 1: 100_000, 2: 110_000}, {}) == ()
-    assert [o.rank for o in metrics.overloads({0: 100_000, 1: 100_000, 2: 111_000}, {})] == [2]
+def test_a_twentieth_more_is_no_overload_and_a_little_above_it_is() -> None:
+    assert metrics.overloads({0: 100_000, 1: 100_000, 2: 105_000}, {}) == ()
+    assert [o.rank for o in metrics.overloads({0: 100_000, 1: 100_000, 2: 106_000}, {})] == [2]
 
 
 def test_chance_is_no_overload() -> None:

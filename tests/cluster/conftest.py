@@ -82,4 +82,4 @@ def one_worker(tmp_path_factory: pytest.TempPathFactory) -> Finished:
 @pytest.fixture(scope="session")
 def skewed(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     """Three workers, and half of the matching rows on one key."""
-    return run(tmp_path_factory.mktemp("skewed"), *SMALL, "--workers", "3", "--skew", "zipf:2", "--frac-match", "0.9")
+    return run(tmp_path_factory.mktemp("skewed"), *SMALL, "--workers", "3", "--skew", "zipf:1.2", "--frac-match", "0.9")
