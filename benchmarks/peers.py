@@ -31,7 +31,7 @@ from merge_bench import facts  # noqa: E402
 from merge_bench.errors import MergeBenchError, UsageError  # noqa: E402
 from merge_bench.gpu import gpu_count, gpu_facts  # noqa: E402
 from merge_bench.memory import available_bytes, usable_cores  # noqa: E402
-from merge_bench.run import _git_state  # noqa: E402
+from merge_bench.run import git_state  # noqa: E402
 from merge_bench.units import parse_count  # noqa: E402
 
 INTERRUPTED = 3
@@ -84,7 +84,7 @@ def peers(
         "comparison",
         {
             "argv": sys.argv, "job": dataclasses.asdict(job), "data_bytes": job.data_bytes, "blocks": blocks,
-            "seed": seed, "contenders": names, "git": _git_state(), "versions": facts.versions(),
+            "seed": seed, "contenders": names, "git": git_state(), "versions": facts.versions(),
             "hardware": facts.hardware(), "gpus": gpu_facts(), "environment": facts.environment(),
             "load_average": os.getloadavg(),
         },

@@ -105,7 +105,7 @@ def run(prepared: Prepared, config: ConfigFile | None, progress: Progress) -> tu
                 campaign_id=writer.campaign_id,
                 argv=sys.argv,
                 version=merge_bench.__version__,
-                git=_git_state(),
+                git=git_state(),
                 configs=[Config(name=name, path=str(config.path) if config else None, variables=dict(variables))],
                 seed=plan.seed,
                 plans=[plan.to_json()],
@@ -198,7 +198,8 @@ def take_down(launcher: Launcher, client: Any, conversation: Any, *, well: bool)
             client.close(timeout=1.0)
 
 
-def _git_state() -> dict[str, Any] | None:
+def git_state() -> dict[str, Any] | None:
+    """Commit of this checkout, whether it has local changes, and the host; None where there is no git."""
     try:
         commit = subprocess.run(
             ["git", "-C", str(CHECKOUT), "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5, check=True
