@@ -28,10 +28,10 @@ from benchmarks.peer.contenders import choose, refuse_unfit  # noqa: E402
 from benchmarks.peer.protocol import Job  # noqa: E402
 from benchmarks.peer.store import Store  # noqa: E402
 from merge_bench import facts  # noqa: E402
+from merge_bench.campaign import git_state  # noqa: E402
 from merge_bench.errors import MergeBenchError, UsageError  # noqa: E402
 from merge_bench.gpu import gpu_count, gpu_facts  # noqa: E402
 from merge_bench.memory import available_bytes, usable_cores  # noqa: E402
-from merge_bench.run import git_state  # noqa: E402
 from merge_bench.units import parse_count  # noqa: E402
 
 INTERRUPTED = 3

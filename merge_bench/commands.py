@@ -18,7 +18,7 @@ def run_command(values: Mapping[str, object]) -> int:
 
     config_name = values["config"]
     prepared, config = runs.load(str(config_name) if config_name is not None else None, values)
-    _say_warnings(prepared.warnings)
+    say_warnings(prepared.warnings)
     if values["dry_run"]:
         print(runs.dry_run(prepared))
         return 0
@@ -36,11 +36,11 @@ def run_command(values: Mapping[str, object]) -> int:
         print_report(campaign)
     for failure in (*campaign.failures, *(f for launch in campaign.launches for f in launch.failures)):
         print(f"merge_bench: {failure.message}", file=sys.stderr)
-        _say_log(failure.log_tail)
+        say_log(failure.log_tail)
     return status
 
 
-def _say_warnings(warnings: Sequence[tuple[str, str, str | None]]) -> None:
+def say_warnings(warnings: Sequence[tuple[str, str, str | None]]) -> None:
     """What is known to be wrong is told before the run, and again in its report."""
     for code, message, remedy in warnings:
         print(f"merge_bench: warning: {code}: {message}", file=sys.stderr)
@@ -58,12 +58,12 @@ def transports_command(values: Mapping[str, object], *, show_available: bool) ->
 
     config_name = values["config"]
     prepared, config = runs.load(str(config_name) if config_name is not None else None, values, FIXED)
-    _say_warnings(prepared.warnings)
+    say_warnings(prepared.warnings)
     progress = progress_for(sys.stderr, quiet=bool(values["json"]))
     try:
         found = survey(prepared, config.name if config is not None else "default", progress)
     except LaunchFailed as failure:
-        _say_log(failure.log_tail)
+        say_log(failure.log_tail)
         raise
     finally:
         progress.close()
@@ -98,7 +98,7 @@ def doctor_command(
     return GateNotMet.exit_status if strict and worst(findings) == BAD else 0
 
 
-def _say_log(tail: str | None) -> None:
+def say_log(tail: str | None) -> None:
     if tail:
         print("  the log's last lines:", file=sys.stderr)
         for line in tail.splitlines():
@@ -107,10 +107,10 @@ def _say_log(tail: str | None) -> None:
 
 def check_command(name: str, *, json_output: bool, ucx: str | None) -> int:
     """`check`: what the installed UCX makes of a config."""
+    from merge_bench.campaign import CHECKOUT
     from merge_bench.config.check import run_check
     from merge_bench.config.reader import find_config, read_config
     from merge_bench.launch.environment import LOOPBACK
-    from merge_bench.run import CHECKOUT
 
     config = read_config(find_config(name, CHECKOUT / "configs"), os.environ)
     wanted = ucx or os.environ.get("MERGE_BENCH_UCX", "auto")
@@ -119,8 +119,8 @@ def check_command(name: str, *, json_output: bool, ucx: str | None) -> int:
 
 def submit_command(launcher: str, words: Sequence[str], *, now: bool, asked: Mapping[str, Any]) -> int:
     """`submit`: a batch job, printed or submitted."""
+    from merge_bench.campaign import CHECKOUT
     from merge_bench.launch import submit
-    from merge_bench.run import CHECKOUT
 
     config, *options = words if words and not words[0].startswith("-") else ["optimized.cfg", *words]
     script = submit.render(launcher, submit.make_job(**asked), config, options)

@@ -76,8 +76,11 @@ class LaunchRun:
 
     # -- the steps, in order
 
-    def gather_workers(self) -> None:
-        """Wait for the workers, give them the plugin and their ranks, and write the launch down."""
+    def gather_workers(self, modules: Sequence[str] | None = None) -> None:
+        """Wait for the workers, give them the plugin and their ranks, and have them load their libraries.
+
+        `modules`: what they load; by default the engine and the data plane.
+        """
         self.progress.phase("waiting for workers")
         self.watch.start([])
         deadline = time.monotonic() + self.settings.start_timeout
@@ -103,7 +106,8 @@ class LaunchRun:
         self.watch.start(self.members)
         self.call(self.client._register_worker_plugin(steps.MergeWorker(), steps.PLUGIN, True))
         self.progress.phase("loading libraries")
-        modules = MODULES[self.plan.engine] + ((DATA_PLANE,) if self.plan.exchange == "ucx" else ())
+        if modules is None:
+            modules = MODULES[self.plan.engine] + ((DATA_PLANE,) if self.plan.exchange == "ucx" else ())
         facts = self.on_all(steps.describe, modules, tuple(self.settings.environment))
         self.members = [
             Member(m.rank, m.address, m.name, fact["host"], fact["pid"])

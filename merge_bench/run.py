@@ -2,34 +2,31 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import socket
-import subprocess
-import sys
-import time
-import traceback
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-import merge_bench
-from merge_bench import quiet, setup, signals
+from merge_bench import setup
+from merge_bench.campaign import CHECKOUT, Head, config_line, make_campaign
 from merge_bench.config.reader import ConfigFile, read_config
 from merge_bench.config.resolve import Resolved, resolve
-from merge_bench.errors import LaunchFailed, MergeBenchError, RunFailed, UsageError
-from merge_bench.launch.base import Launcher
+from merge_bench.errors import UsageError
 from merge_bench.launch.choose import choose, make_launcher
 from merge_bench.launch.environment import LOOPBACK
-from merge_bench.record.schema import CampaignLine, Config, EndLine, FailureLine, LaunchEndLine, RunKey, WarningLine
+from merge_bench.launching import Job, make_launch
+from merge_bench.record.schema import RunKey
 from merge_bench.record.writer import CampaignWriter
 from merge_bench.report.live import Progress
 from merge_bench.setup import Prepared
 
+if TYPE_CHECKING:
+    from merge_bench.driver import LaunchRun
+
 Warned = tuple[str, str, str | None]  # code, message, remedy
 WORTH_A_WARNING = ("deprecated", "module-absent", "no-effect")
-CHECKOUT = Path(__file__).resolve().parent.parent
 
 
 def load(
@@ -96,118 +93,16 @@ def run(prepared: Prepared, config: ConfigFile | None, progress: Progress) -> tu
     What is measured is on the disk as soon as it is measured. Whatever happens, every process that was started is gone
     when this returns.
     """
-    plan, settings = prepared.plan, prepared.settings
-    name = config.name if config is not None else "default"
-    with CampaignWriter.create(settings.results, name) as writer:
-        variables = settings.environment
-        writer.write(
-            CampaignLine(
-                campaign_id=writer.campaign_id,
-                argv=sys.argv,
-                version=merge_bench.__version__,
-                git=git_state(),
-                configs=[Config(name=name, path=str(config.path) if config else None, variables=dict(variables))],
-                seed=plan.seed,
-                plans=[plan.to_json()],
-                runs=[RunKey(config=name, plan=0)],
-            )
-        )
-        for code, message, remedy in prepared.warnings:
-            writer.write(WarningLine(code=code, message=message, remedy=remedy))
-        status = 0
-        with signals.raising(), quiet.libraries(writer.logs / "driver.log"):
-            for launch in range(plan.launches):
-                status = max(status, _launch(prepared, name, writer, progress, launch))
-                if status and status != RunFailed.exit_status:
-                    break
-                if signals.received():
-                    break
-        with contextlib.suppress(RunFailed):
-            writer.write(EndLine(status=status))
-        return writer.folder, status
+    plan = prepared.plan
+    line = config_line(prepared, config)
+    head = Head([line], [plan.to_json()], [RunKey(config=line.name, plan=0)], plan.seed)
+
+    def launch(job: Job, writer: CampaignWriter, index: int) -> int:
+        return make_launch(job, writer, progress, index, partial(_merge, job=job))
+
+    jobs = [Job(prepared, line.name, block=number) for number in range(plan.launches)]
+    return make_campaign(prepared.settings.results, line.name, head, jobs, launch)
 
 
-def _launch(prepared: Prepared, config: str, writer: CampaignWriter, progress: Progress, launch: int) -> int:
-    from merge_bench.client import connect
-    from merge_bench.driver import LaunchRun
-
-    plan, settings = prepared.plan, prepared.settings
-    launcher = make_launcher(settings)
-    started, status = time.monotonic(), 0
-    client = None
-    conversation: LaunchRun | None = None
-    try:
-        progress.phase("launching")
-        access = launcher.start(plan, settings, writer.logs, f"launch-{launch:03d}-")
-        client = connect(access, launcher, settings)
-        conversation = LaunchRun(
-            client, launcher, plan, settings, writer, progress, launch=launch, started=started
-        )  # fmt: skip
-        conversation.gather_workers()
-        conversation.run(config, plan_index=0, block=launch)
-    except Exception as problem:
-        error = problem if isinstance(problem, MergeBenchError) else _explain(problem, launcher, conversation, writer)
-        status = error.exit_status
-        failure = FailureLine(
-            launch=launch, config=config, plan=0, code=error.code, message=str(error), host=error.host,
-            rank=error.rank, log_tail=error.log_tail,
-        )  # fmt: skip
-        try:
-            writer.write(failure)
-        except RunFailed:  # what cannot be recorded is told at least
-            print(f"merge_bench: {failure.message}", file=sys.stderr)
-    finally:
-        with signals.ignored():
-            progress.phase("taking the cluster down")
-            take_down(launcher, client, conversation, well=status == 0)
-            with contextlib.suppress(RunFailed):
-                writer.write(LaunchEndLine(launch=launch, status=status, seconds=time.monotonic() - started))
-    return status
-
-
-def _explain(problem: Exception, launcher: Launcher, conversation: Any, writer: CampaignWriter) -> MergeBenchError:
-    """A sentence for an error that Dask raised, which as a rule is the echo of a process that ended."""
-    with contextlib.suppress(OSError):
-        (writer.logs / "error.log").write_text("".join(traceback.format_exception(problem)))
-    deadline = time.monotonic() + 1.0
-    while time.monotonic() < deadline:
-        try:
-            if conversation is not None:
-                conversation.watch.check()
-        except LaunchFailed as reason:
-            return reason
-        for ended in launcher.exited():
-            return LaunchFailed(
-                f"{ended.role} on {ended.host} {ended.how} during the run", host=ended.host, log_tail=ended.log_tail
-            )
-        time.sleep(0.05)
-    return LaunchFailed(f"{type(problem).__name__}: {problem} (logs/error.log has the details)", code="internal-error")
-
-
-def take_down(launcher: Launcher, client: Any, conversation: Any, *, well: bool) -> None:
-    """End the conversation and the processes; after a failure the processes first: nothing waits for an answer."""
-    if conversation is not None:
-        conversation.watch.stop()
-        if not well and not launcher.owns_processes:
-            conversation.abort("the run is ending")
-    if well and client is not None:
-        client.close(timeout=1.0)
-    launcher.stop()
-    if not well and client is not None:
-        with contextlib.suppress(Exception):
-            client.close(timeout=1.0)
-
-
-def git_state() -> dict[str, Any] | None:
-    """Commit of this checkout, whether it has local changes, and the host; None where there is no git."""
-    try:
-        commit = subprocess.run(
-            ["git", "-C", str(CHECKOUT), "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5, check=True
-        ).stdout.strip()
-        dirty = subprocess.run(
-            ["git", "-C", str(CHECKOUT), "status", "--porcelain", "--untracked-files=no"],
-            capture_output=True, text=True, timeout=5, check=True,
-        ).stdout.strip()  # fmt: skip
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return {"commit": commit, "dirty": bool(dirty), "host": socket.gethostname()}
+def _merge(conversation: LaunchRun, *, job: Job) -> None:
+    conversation.run(job.config, plan_index=job.plan, block=job.block)

@@ -12,7 +12,7 @@ import msgspec
 
 from merge_bench import evidence, quiet, signals
 from merge_bench import worker as steps
-from merge_bench.config.options import BY_KEY, CLUSTER_OPTIONS, OPTIONS
+from merge_bench.config.options import CLUSTER_OPTIONS, without_merge
 from merge_bench.errors import MergeBenchError, RunFailed, UsageError
 from merge_bench.launch.choose import make_launcher
 from merge_bench.record.schema import LanesLine, WarningLine
@@ -23,14 +23,7 @@ from merge_bench.setup import Prepared
 if TYPE_CHECKING:
     from merge_bench.driver import LaunchRun
 
-# What a config says about the merge is of no interest here.
-FIXED: dict[str, object] = {
-    **{option.key: option.default for option in OPTIONS if option not in CLUSTER_OPTIONS},
-    "workload": "synthetic",
-    "chunk": 1,
-    "iterations": 1,
-    "results": BY_KEY["results"].default,
-}
+FIXED = without_merge(CLUSTER_OPTIONS)
 DEVICE_MESSAGE_BYTES = 1 << 20
 
 
@@ -78,7 +71,7 @@ def survey(prepared: Prepared, name: str, progress: Progress) -> Survey:
     """
     from merge_bench.client import connect
     from merge_bench.driver import LaunchRun
-    from merge_bench.run import take_down
+    from merge_bench.launching import take_down
 
     plan, settings = prepared.plan, prepared.settings
     if plan.workers < 2:

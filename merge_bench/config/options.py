@@ -172,8 +172,25 @@ CLUSTER_OPTIONS = tuple(
     if option.section == _CLUSTER or option.key in ("engine", "error_handling", "config", "allow_unknown", "json")
 )
 
+# What the network measurements need beside their own options; they take several configs.
+PROBE_OPTIONS = tuple(
+    option
+    for option in OPTIONS
+    if (option in CLUSTER_OPTIONS and option.key not in ("config", "engine", "error_handling"))
+    or option.key in ("seed", "results")
+)
+
 BY_KEY: dict[str, Option] = {option.key: option for option in OPTIONS}
 BY_VARIABLE: dict[str, Option] = {option.variable: option for option in OPTIONS}
+
+
+def without_merge(kept: Sequence[Option]) -> dict[str, object]:
+    """Values for all options but `kept`, for commands that start a cluster and merge nothing.
+
+    What a config says about the merge is of no interest to them.
+    """
+    fixed = {option.key: option.default for option in OPTIONS if option not in kept}
+    return {**fixed, "workload": "synthetic", "chunk": 1, "iterations": 1}
 
 
 class _OptionType(click.ParamType[object]):

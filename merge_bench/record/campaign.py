@@ -25,6 +25,7 @@ class Launch:
     failures: tuple[s.FailureLine, ...]
     end: s.LaunchEndLine | None
     traffic: tuple[s.TrafficLine, ...] = ()
+    probes: tuple[s.ProbeLine, ...] = ()
 
     @property
     def timed(self) -> tuple[s.IterationLine, ...]:
@@ -102,6 +103,12 @@ class Campaign:
     def folder(self) -> Path:
         """The campaign's folder."""
         return self.records.parent
+
+    @property
+    def probe(self) -> str | None:
+        """Which network measurement this is; None for merges."""
+        found = self.head.plans[0].get("probe") if self.head.plans else None
+        return str(found) if found else None
 
     @property
     def unattributed_failures(self) -> tuple[s.FailureLine, ...]:

@@ -54,6 +54,7 @@ class _LaunchParts:
     failures: list[s.FailureLine] = field(default_factory=list)
     end: s.LaunchEndLine | None = None
     traffic: list[s.TrafficLine] = field(default_factory=list)
+    probes: list[s.ProbeLine] = field(default_factory=list)
 
     def build(self, index: int) -> Launch:
         return Launch(
@@ -68,6 +69,7 @@ class _LaunchParts:
             tuple(self.failures),
             self.end,
             tuple(self.traffic),
+            tuple(self.probes),
         )
 
 
@@ -129,6 +131,8 @@ class _Parts:
                 parts.iterations.append(record)
             case s.VerificationLine():
                 parts.verifications.append(record)
+            case s.ProbeLine():
+                parts.probes.append(record)
             case s.LinkLine():
                 parts.link = record
             case s.LanesLine():

@@ -245,6 +245,39 @@ class MemoryLine(Line, tag="memory", frozen=True, kw_only=True):
     workers: list[WorkerMemory]
 
 
+class ProbeLine(Line, tag="probe", frozen=True, kw_only=True):
+    """One row of a network measurement, as the tool or loop that made it gave it: nothing is averaged over launches.
+
+    ``test`` is the method's own word (``tag_lat``, ``put-overlapping``); ``seconds`` is the mean time of one operation
+    as that test defines it, ``seconds_min`` and ``seconds_max`` its extremes over ranks. ``as_requested``: whether
+    every lane selected is one that was asked for; null where nobody can tell.
+    """
+
+    launch: Count
+    probe: str
+    test: str
+    method: str
+    placement: str
+    ranks: list[Count]
+    hosts: list[str] = []
+    memory: str = "host"
+    size: Count
+    count: Count | None = None
+    iterations: Count
+    seconds: Seconds | None = None
+    seconds_min: Seconds | None = None
+    seconds_max: Seconds | None = None
+    bandwidth_bytes_per_second: Rate | None = None
+    bandwidth_min: Rate | None = None
+    bandwidth_max: Rate | None = None
+    messages_per_second: Rate | None = None
+    wrong: Count | None = None
+    requested: dict[str, str] = {}
+    selected: list[str] = []
+    protocol: str | None = None
+    as_requested: bool | None = None
+
+
 class WarningLine(Line, tag="warning", frozen=True, kw_only=True):
     """Something that spoils or explains a number, with what to do about it."""
 
@@ -290,6 +323,7 @@ Record: TypeAlias = (
     | LanesLine
     | TrafficLine
     | MemoryLine
+    | ProbeLine
     | WarningLine
     | FailureLine
     | LaunchEndLine

@@ -1,0 +1,110 @@
+"""One launch of a campaign: the cluster comes up, is talked to, and is taken down, whatever happens."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from merge_bench import signals
+from merge_bench.errors import LaunchFailed, MergeBenchError, RunFailed
+from merge_bench.launch.base import Launcher
+from merge_bench.launch.choose import make_launcher
+from merge_bench.record.schema import FailureLine, LaunchEndLine
+from merge_bench.record.writer import CampaignWriter
+from merge_bench.report.live import Progress
+from merge_bench.setup import Prepared
+
+if TYPE_CHECKING:
+    from merge_bench.driver import LaunchRun
+
+
+@dataclass(frozen=True)
+class Job:
+    """One launch to make: of which config (by its name in the campaign) and plan (by its index), in which block."""
+
+    prepared: Prepared
+    config: str
+    plan: int = 0
+    block: int = 0
+
+
+def make_launch(
+    job: Job, writer: CampaignWriter, progress: Progress, launch: int, talk: Callable[[LaunchRun], None]
+) -> int:
+    """Bring a cluster up, let `talk` work with it, and take it down; gives the exit status.
+
+    A failure is written down. Every process that was started is gone when this returns.
+    """
+    from merge_bench.client import connect
+    from merge_bench.driver import LaunchRun
+
+    plan, settings = job.prepared.plan, job.prepared.settings
+    launcher = make_launcher(settings)
+    started, status = time.monotonic(), 0
+    client = None
+    conversation: LaunchRun | None = None
+    try:
+        progress.phase("launching")
+        access = launcher.start(plan, settings, writer.logs, f"launch-{launch:03d}-")
+        client = connect(access, launcher, settings)
+        conversation = LaunchRun(
+            client, launcher, plan, settings, writer, progress, launch=launch, started=started
+        )  # fmt: skip
+        conversation.gather_workers()
+        talk(conversation)
+    except Exception as problem:
+        error = problem if isinstance(problem, MergeBenchError) else _explain(problem, launcher, conversation, writer)
+        status = error.exit_status
+        failure = FailureLine(
+            launch=launch, config=job.config, plan=job.plan, code=error.code, message=str(error), host=error.host,
+            rank=error.rank, log_tail=error.log_tail,
+        )  # fmt: skip
+        try:
+            writer.write(failure)
+        except RunFailed:  # what cannot be recorded is told at least
+            print(f"merge_bench: {failure.message}", file=sys.stderr)
+    finally:
+        with signals.ignored():
+            progress.phase("taking the cluster down")
+            take_down(launcher, client, conversation, well=status == 0)
+            with contextlib.suppress(RunFailed):
+                writer.write(LaunchEndLine(launch=launch, status=status, seconds=time.monotonic() - started))
+    return status
+
+
+def _explain(problem: Exception, launcher: Launcher, conversation: Any, writer: CampaignWriter) -> MergeBenchError:
+    """A sentence for an error that Dask raised, which as a rule is the echo of a process that ended."""
+    with contextlib.suppress(OSError):
+        (writer.logs / "error.log").write_text("".join(traceback.format_exception(problem)))
+    deadline = time.monotonic() + 1.0
+    while time.monotonic() < deadline:
+        try:
+            if conversation is not None:
+                conversation.watch.check()
+        except LaunchFailed as reason:
+            return reason
+        for ended in launcher.exited():
+            return LaunchFailed(
+                f"{ended.role} on {ended.host} {ended.how} during the run", host=ended.host, log_tail=ended.log_tail
+            )
+        time.sleep(0.05)
+    return LaunchFailed(f"{type(problem).__name__}: {problem} (logs/error.log has the details)", code="internal-error")
+
+
+def take_down(launcher: Launcher, client: Any, conversation: Any, *, well: bool) -> None:
+    """End the conversation and the processes; after a failure the processes first: nothing waits for an answer."""
+    if conversation is not None:
+        conversation.watch.stop()
+        if not well and not launcher.owns_processes:
+            conversation.abort("the run is ending")
+    if well and client is not None:
+        client.close(timeout=1.0)
+    launcher.stop()
+    if not well and client is not None:
+        with contextlib.suppress(Exception):
+            client.close(timeout=1.0)

@@ -1,0 +1,66 @@
+"""A campaign of network measurements: every config once a block, in random order, each in a launch of its own."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from merge_bench.campaign import Head, config_line, make_campaign
+from merge_bench.config.options import PROBE_OPTIONS, without_merge
+from merge_bench.errors import UsageError
+from merge_bench.launching import Job
+from merge_bench.probe.base import Probe
+from merge_bench.record.schema import Config, RunKey
+from merge_bench.record.writer import CampaignWriter
+from merge_bench.report.live import Progress
+from merge_bench.run import Warned, load
+
+FIXED = without_merge(PROBE_OPTIONS)
+
+
+def prepare(
+    probe: Probe, configs: Sequence[str | None], values: Mapping[str, object], *, blocks: int
+) -> tuple[Head, list[Job]]:
+    """Read every config and plan its launches; None stands for the built-in defaults.
+
+    Raises
+    ------
+    UsageError
+        For whatever is wrong with an option, a config, or the places that `probe` needs.
+    """
+    fixed = {**FIXED, "engine": probe.engine}
+    lines: list[Config] = []
+    ready = []
+    for name in configs:
+        prepared, config = load(name, values, fixed)
+        line = config_line(prepared, config)
+        if line.name in [other.name for other in lines]:
+            raise UsageError(f"two configs are called {line.name}; rename one of them")
+        lines.append(line)
+        ready.append(probe.prepare(prepared))
+    order = random.Random(ready[0].plan.seed)
+    jobs = []
+    for block in range(blocks):
+        each = list(zip(ready, lines, strict=True))
+        order.shuffle(each)
+        jobs += [Job(prepared, line.name, block=block) for prepared, line in each]
+    plan = {"probe": probe.name, "launches": blocks, **probe.describe()}
+    keys = [RunKey(config=line.name, plan=0) for line in lines]
+    return Head(lines, [plan], keys, ready[0].plan.seed), jobs
+
+
+def warnings(jobs: Sequence[Job]) -> list[Warned]:
+    """What is known to be wrong before anything starts, once each."""
+    return list(dict.fromkeys(warning for job in jobs for warning in job.prepared.warnings))
+
+
+def run(probe: Probe, head: Head, jobs: Sequence[Job], progress: Progress) -> tuple[Path, int]:
+    """Make the campaign; gives its folder and the exit status."""
+
+    def launch(job: Job, writer: CampaignWriter, index: int) -> int:
+        return probe.launch(job, writer, progress, index)
+
+    name = "-".join([f"probe-{probe.name}", *(line.name for line in head.configs)])
+    settings = jobs[0].prepared.settings
+    return make_campaign(settings.results, name, head, jobs, launch)
