@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from merge_bench import metrics
 from merge_bench.record.campaign import Launch, Run
 from merge_bench.record.schema import IterationLine, WorkerIteration, WorkerMemory
-from merge_bench.statistics import median
+from merge_bench.statistics import harmonic_mean, median
 
 PHASES = ("partition", "exchange", "join")
 
@@ -103,6 +103,12 @@ def phase(name: str) -> Callable[[IterationLine], float | None]:
 def link_limit(launches: Sequence[Launch]) -> float | None:
     """Bytes per second of the link, median over launches."""
     return middle(launch.link.limit_bytes_per_second for launch in launches if launch.link is not None)
+
+
+def link_check(launches: Sequence[Launch]) -> float | None:
+    """What `ucx_perftest` gave instead of the link limit, bytes per second of a worker; median over launches."""
+    checked = [[row.bandwidth_bytes_per_second for row in launch.probes if row.probe == "link"] for launch in launches]
+    return middle(harmonic_mean([rate for rate in rates if rate]) for rates in checked if rates)
 
 
 def link_fraction(launches: Sequence[Launch]) -> float | None:

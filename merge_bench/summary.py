@@ -122,6 +122,7 @@ def _link(launches: Sequence[Launch], lanes: Sequence[Document]) -> Document | N
     return {
         "limit_bytes_per_second": limit,
         "fraction": aggregate.link_fraction(launches),
+        "check_bytes_per_second": aggregate.link_check(launches),
         "transports": sorted(transports),
     }
 

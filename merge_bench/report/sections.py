@@ -155,13 +155,13 @@ def link(page: Page, run: Run, workers: int, document: Document, mark: str | Non
     page.heading("Link")
     fraction = found["fraction"] if found else None
     limit = found["limit_bytes_per_second"] if found else None
-    page.pairs(
-        [
-            ("Link limit of a worker (GiB/s)", gib(limit)),
-            ("Reached by the merge (%)", number(None if fraction is None else fraction * 100)),
-        ],
-        mark,
-    )
+    shown = [
+        ("Link limit of a worker (GiB/s)", gib(limit)),
+        ("Reached by the merge (%)", number(None if fraction is None else fraction * 100)),
+    ]
+    if found and found["check_bytes_per_second"] and limit:
+        shown.insert(1, ("The same by ucx_perftest (GiB/s)", gib(found["check_bytes_per_second"])))
+    page.pairs(shown, mark)
     if found is None:
         page.note(f"link limit: {absent(run, workers)}")
 
