@@ -90,6 +90,15 @@ def test_a_reduce_scatter_row_has_its_vector_its_ranks_extremes_and_its_doubt() 
     assert "a quarter" in sharp.note
 
 
+def test_rows_name_their_tests_as_our_own_measurements_do() -> None:
+    tests = {name: {row.test for row in published.network_rows(name)} for name in NETWORK}
+    assert tests == {
+        "nthu-hw4-latency": {"osu_latency"}, "nthu-hw4-bandwidth": {"osu_bw"},
+        "krakow-mpi-delay": {"std-delay", "buff-delay"}, "cuhk-reduce-scatter": {"ucc-sharp", "ucc-ucp"},
+        "hust-rma-put": {"put-overlapping", "put-non-overlapping"},
+    }  # fmt: skip
+
+
 def test_rows_become_json_with_their_source() -> None:
     row = published.network_rows("krakow-mpi-delay")[0].to_json()
     assert (row["seconds"], row["size"], row["placement"]) == (2.8e-7, 1, "one-host")
