@@ -84,10 +84,15 @@ def throughput_samples(launches: Sequence[Launch]) -> list[float]:
 
 def throughputs(launch: Launch) -> list[float]:
     """Throughput of each timed iteration; a launch knows how many bytes it processes."""
-    if launch.line is None:
-        return []
-    found = [metrics.throughput(launch.line.data_bytes, iteration.wall_seconds) for iteration in launch.timed]
+    found = [throughput(launch, iteration) for iteration in launch.timed]
     return [value for value in found if value is not None]
+
+
+def throughput(launch: Launch, iteration: IterationLine) -> float | None:
+    """Throughput of one iteration; of an imported one what its text says, where the wall-clock is rounded more."""
+    if iteration.imported is not None:
+        return iteration.imported.throughput_bytes_per_second
+    return metrics.throughput(launch.line.data_bytes, iteration.wall_seconds) if launch.line is not None else None
 
 
 def phase(name: str) -> Callable[[IterationLine], float | None]:
