@@ -9,6 +9,9 @@ from typing import Any
 
 from merge_bench.record import schema as s
 
+INTERRUPTED = "interrupted"
+"""The code of failures that a signal made, or the end of the driver."""
+
 IMPORTED = "imported"
 """``verify`` of a plan, and launcher of a cluster, that another program ran."""
 
@@ -39,6 +42,18 @@ class Launch:
     def complete(self) -> bool:
         """Whether it ended, and ended well."""
         return self.end is not None and self.end.status == 0 and not self.failures
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether a signal or the end of its driver cut it short, which says nothing of its config."""
+        return self.end is None or any(failure.code == INTERRUPTED for failure in self.failures)
+
+    @property
+    def block(self) -> int | None:
+        """The block that it belongs to, where any of its lines says so."""
+        if self.line is not None:
+            return self.line.block
+        return next((failure.block for failure in self.failures if failure.block is not None), None)
 
     @property
     def key(self) -> tuple[str, int] | None:
@@ -126,14 +141,23 @@ class Campaign:
 
     @property
     def runs(self) -> tuple[Run, ...]:
-        """The planned runs in their order, each with its launches; a run may have none yet."""
+        """The planned runs in their order, each with its launches; a run may have none yet.
+
+        A launch that was interrupted and made again later is left out.
+        """
         by_key: dict[tuple[str, int], list[Launch]] = {(run.config, run.plan): [] for run in self.head.runs}
         only = next(iter(by_key)) if len(by_key) == 1 else None
         for launch in self.launches:
             key = launch.key or only
-            if key is not None:
+            if key is not None and not self._made_again(launch):
                 by_key.setdefault(key, []).append(launch)
         configs = {config.name: config for config in self.head.configs}
         return tuple(
             Run(configs[name], self.head.plans[plan], tuple(launches)) for (name, plan), launches in by_key.items()
+        )
+
+    def _made_again(self, launch: Launch) -> bool:
+        place = launch.key, launch.block
+        return launch.interrupted and any(
+            other.index > launch.index and (other.key, other.block) == place for other in self.launches
         )

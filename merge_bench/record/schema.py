@@ -292,11 +292,12 @@ class WarningLine(Line, tag="warning", frozen=True, kw_only=True):
 
 
 class FailureLine(Line, tag="failure", frozen=True, kw_only=True):
-    """A launch failed. Where it failed before its ``launch`` line, ``config`` and ``plan`` say whose it was."""
+    """A launch failed. Where it failed before its ``launch`` line, ``config``, ``plan``, ``block`` say whose it was."""
 
     launch: Count | None
     config: str | None = None
     plan: Count | None = None
+    block: Count | None = None
     code: str
     message: str
     host: str | None = None
