@@ -8,7 +8,7 @@ import secrets
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from typing import Any
 
 from distributed import Client, Future
@@ -226,29 +226,40 @@ class LaunchRun:
             future.cancel()
         return future.result()
 
+    def on_one(self, rank: int, step: Callable[..., Any], *arguments: Any) -> Any:
+        """Run a step on one worker."""
+        return self.on_some({rank: (step, *arguments)})[0]
+
+    def on_some(self, steps_by_rank: Mapping[int, tuple[Any, ...]]) -> list[Any]:
+        """Run a step with its arguments on each of some workers, all at once; results in the order given."""
+        futures = [
+            self._submit(self.members[rank], step, *arguments) for rank, (step, *arguments) in steps_by_rank.items()
+        ]
+        return self.results(futures, [self.members[rank] for rank in steps_by_rank])
+
     def submit(self, step: Callable[..., Any], each: Sequence[tuple[Any, ...]], **named: Any) -> list[Future]:
         """One call of `step` per worker, with its own arguments, in rank order."""
-        return [
-            self.client.submit(
-                step, *values, **named, workers=[member.address], allow_other_workers=False, pure=False, priority=10
-            )
-            for member, values in zip(self.members, each, strict=True)
-        ]
+        return [self._submit(member, step, *values, **named) for member, values in zip(self.members, each, strict=True)]
 
-    def results(self, futures: list[Future]) -> list[Any]:
-        """Wait for futures, then fetch and release them."""
+    def _submit(self, member: Member, step: Callable[..., Any], *arguments: Any, **named: Any) -> Future:
+        return self.client.submit(
+            step, *arguments, **named, workers=[member.address], allow_other_workers=False, pure=False, priority=10
+        )
+
+    def results(self, futures: list[Future], members: Sequence[Member] | None = None) -> list[Any]:
+        """Wait for futures, then fetch and release them; `members`: whose they are, by default one a rank."""
         with _released(futures):
-            self.wait_for(futures)
+            self.wait_for(futures, members)
             return [future.result() for future in futures]
 
-    def wait_for(self, futures: list[Future]) -> None:
+    def wait_for(self, futures: list[Future], members: Sequence[Member] | None = None) -> None:
         """Wait until all are done, watching; raises for the first that failed."""
         for future in futures:
             future.add_done_callback(lambda _: self._wake.set())
         self._wait(lambda: all(f.done() for f in futures) or self._failed(futures) is not None)
         failed = self._failed(futures)
         if failed is not None:
-            self._fail(failed, futures)
+            self._fail(futures[failed], (members or self.members)[failed % len(members or self.members)])
 
     def _wait(self, done: Callable[[], bool]) -> None:
         wait_until(lambda: done() or self._problem is not None, self._wake, self.watch)
@@ -259,15 +270,14 @@ class LaunchRun:
     def _failed(self, futures: list[Future]) -> int | None:
         return next((rank for rank, future in enumerate(futures) if future.status in ("error", "cancelled")), None)
 
-    def _fail(self, rank: int, futures: list[Future]) -> None:
+    def _fail(self, future: Future, member: Member) -> None:
         """Tell the others to stop, and raise what went wrong first, with the worker named."""
         # A worker that died makes others fail too: give the watch a moment to see who it was.
         deadline = time.monotonic() + 1.0
-        error = futures[rank].exception(timeout=5) if futures[rank].status == "error" else None
+        error = future.exception(timeout=5) if future.status == "error" else None
         while not isinstance(error, MergeBenchError) and time.monotonic() < deadline:
             self.watch.check()
             time.sleep(0.05)
-        member = self.members[rank % len(self.members)]
         self.abort(f"stopped because {member.shown} failed")
         if isinstance(error, UsageError):
             raise error
@@ -275,7 +285,7 @@ class LaunchRun:
             message = str(error)
         else:
             message = f"{type(error).__name__}: {error}" if error else "its work was cancelled"
-        raise LaunchFailed(f"{member.shown} failed: {message}", host=member.host, rank=rank) from error
+        raise LaunchFailed(f"{member.shown} failed: {message}", host=member.host, rank=member.rank) from error
 
     def abort(self, reason: str) -> None:
         """Make everything that waits on the workers stop."""
