@@ -30,8 +30,8 @@ def panels_of(rows: Sequence[Row]) -> tuple[Panel, ...]:
     Axes are logarithmic, except those of a ping-pong whose sizes go up in equal steps: they are linear and there is a
     panel for each placement, because one is many times the other. Rows without a value are left out.
     """
-    ping_pong = [row for row in rows if kind_of(row) == PING_PONG]
-    linear = all(evenly_spaced(sizes) for sizes in _sizes(ping_pong))
+    stepped = [sizes for sizes in _sizes([row for row in rows if kind_of(row) == PING_PONG]) if sizes]
+    linear = bool(stepped) and all(map(evenly_spaced, stepped))
     label = _labels(rows, apart=linear)
     order = list(dict.fromkeys(label(row) for row in rows))
     panels = []
@@ -117,7 +117,7 @@ def _series(rows: Sequence[Row], label: str, index: int, *, log: bool) -> list[S
             high=tuple(value.high for _, value, _ in points),
             source=rows[0].source,
             doubtful=tuple(row.as_requested is False or bool(row.wrong) for _, _, row in points),
-            details={name: tuple(each[name] for each in told) for name in told[0]},
+            details={name: tuple(each[name] for each in told) for name in told[0] if any(each[name] for each in told)},
         )
     ]
 

@@ -76,7 +76,8 @@ class Panel:
 def caption(panels: Sequence[Panel]) -> str:
     """What points, bars and hollow points of `panels` are, as sentences."""
     series = [series for panel in panels for series in panel.series]
-    said = "Points: medians over launches"
+    origins = {"as published" if one.source else "medians over launches" for one in series}
+    said = f"Points: {', or '.join(sorted(origins, reverse=True))}"
     if any(one.spreads for one in series):
         bars = " and ".join(
             name for name, is_so in (("bars", False), ("bands", True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -33,14 +34,18 @@ def draw(panels: Sequence[Panel], path: Path, form: str) -> None:
     with matplotlib.rc_context(_SETTINGS), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing")
         shown = _legend(panels)
-        columns = legend_columns(list(shown), _LETTERS * len(panels))
-        height = 5.2 + 0.24 * (1 - -len(shown) // columns)
+        letters = _LETTERS * len(panels)
+        columns = legend_columns(list(shown), letters)
+        labels = [textwrap.fill(label, letters) for label in shown]
+        title = textwrap.fill(caption(panels), letters)
+        lines = 1 + title.count("\n") + sum(1 + label.count("\n") for label in labels) / columns
+        height = 5.2 + 0.24 * lines
         figure = Figure(figsize=(_WIDTH * len(panels), height), layout="constrained")
         for number, axes in enumerate(figure.subplots(1, len(panels), squeeze=False)[0]):
             _panel(axes, panels[number], number)
         figure.legend(
-            list(shown.values()), list(shown), loc="outside lower center", ncols=columns, frameon=False,
-            title=caption(panels), title_fontsize=9, fontsize=9,
+            list(shown.values()), labels, loc="outside lower center", title=title, ncols=columns, frameon=False,
+            title_fontsize=9, fontsize=9,
         )  # fmt: skip
         figure.savefig(path, format=form, dpi=150, metadata={"Date": None} if form == "svg" else None)
 

@@ -63,7 +63,8 @@ def value_ticks(low: float, high: float) -> list[float]:
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
     parts = (1, 2, 5) if high / low < 1000 else (1,)
     ticks = [part * 10.0**power for power in range(first, last + 1) for part in parts]
-    below, above = max(tick for tick in ticks if tick <= low), min(tick for tick in ticks if tick >= high)
+    below = max((tick for tick in ticks if tick <= low), default=ticks[0])
+    above = min((tick for tick in ticks if tick >= high), default=ticks[-1])
     return [tick for tick in ticks if below <= tick <= above]
 
 

@@ -130,9 +130,11 @@ def _in_units(size: int, unit: int) -> str:
 def _abreast(
     first: list[Column], blocks: Sequence[list[Column]], always: int | None, page: Page
 ) -> Iterator[list[Column]]:
-    """As many blocks of columns as stand side by side, in each table after `first` and the block `always`."""
+    """As many blocks of columns as stand side by side; `always` is repeated in each table that has room for two."""
     room = _PIPE if page.plain else page.console.width
     kept = [*first, *(blocks[always] if always is not None else [])]
+    if any(_width([*kept, *block]) > room for block in blocks):
+        kept, always = list(first), None
     columns = list(kept)
     for index, block in enumerate(blocks):
         if index == always:
@@ -171,7 +173,8 @@ def _speed_up(measure: Measure, base: Row | None, row: Row | None) -> str:
     old, new = measure.of(base), measure.of(row)
     if old is None or new is None or not old.median or not new.median:
         return NULL
-    return number(old.median / new.median if measure.less_is_better else new.median / old.median)
+    ratio = old.median / new.median if measure.less_is_better else new.median / old.median
+    return number(ratio) if ratio >= 0.1 else f"{ratio:.2g}"
 
 
 def _thinned(sizes: Sequence[int], page: Page) -> Sequence[int]:
