@@ -101,6 +101,17 @@ def doctor(json_output: bool, strict: bool, scheduler_address: str | None, sched
     sys.exit(status)
 
 
+@cli.command("import", context_settings=CONTEXT)
+@click.argument("file", metavar="FILE")
+@click.option("--results", default="results", show_default=True, metavar="DIR", help="Folder that campaigns go to.")
+@click.option("--json", "json_output", is_flag=True, help="Print one JSON document on standard output, as run does.")
+def import_(file: str, results: str, json_output: bool) -> None:
+    """Make a result of FILE, the text that cudf-merge of 2022 or ucxx.benchmarks.cudf_merge printed; unverified."""
+    from merge_bench.commands import import_command
+
+    sys.exit(import_command(file, results=results, json_output=json_output))
+
+
 @cli.group(context_settings=CONTEXT)
 def probe() -> None:
     """Measure the network beside the merge, on the same launchers, under the same configs, into the same records."""

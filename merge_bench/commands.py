@@ -117,6 +117,24 @@ def check_command(name: str, *, json_output: bool, ucx: str | None) -> int:
     return run_check(config, json_output=json_output, ucx=wanted, launcher={"UCX_NET_DEVICES": LOOPBACK})
 
 
+def import_command(file: str, *, results: str, json_output: bool) -> int:
+    """`import`: the output of cudf-merge as a campaign, and its report."""
+    from pathlib import Path
+
+    from merge_bench.importing.campaign import import_text
+    from merge_bench.record.reader import read_campaign
+    from merge_bench.summary import summarize
+
+    campaign = read_campaign(import_text(Path(file), Path(results)))
+    if json_output:
+        print(json.dumps(summarize(campaign)))
+    else:
+        from merge_bench.report.text import print_report
+
+        print_report(campaign)
+    return 0
+
+
 def submit_command(launcher: str, words: Sequence[str], *, now: bool, asked: Mapping[str, Any]) -> int:
     """`submit`: a batch job, printed or submitted."""
     from merge_bench.campaign import CHECKOUT

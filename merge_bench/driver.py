@@ -9,7 +9,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from distributed import Client, Future
 
@@ -23,7 +23,7 @@ from merge_bench.launch.existing import refuse_unmatched
 from merge_bench.memory import parse_cores
 from merge_bench.observe import IterationAssembler, link_line, memory_line, verification_line
 from merge_bench.plan import Plan, check_fits
-from merge_bench.record.schema import Cluster, IterationLine, LanesLine, LaunchLine, Worker
+from merge_bench.record.schema import Cluster, IterationLine, LanesLine, LaunchLine, LinkLine, Worker
 from merge_bench.record.writer import CampaignWriter
 from merge_bench.report.live import Progress
 from merge_bench.verify import Check, judge
@@ -35,6 +35,7 @@ MODULES = {
     "cudf": ("merge_bench.engines.cudf",),
 }
 DATA_PLANE = "merge_bench.exchange.ucx"
+CheckLink: TypeAlias = Callable[["LaunchRun", LinkLine], object]
 
 
 class LaunchRun:
@@ -59,8 +60,8 @@ class LaunchRun:
         self.facts: list[dict[str, Any]] = []
         self.lanes: LanesLine | None = None  # as last recorded
 
-    def run(self, config: str, *, plan_index: int, block: int) -> None:
-        """Everything after the workers are there."""
+    def run(self, config: str, *, plan_index: int, block: int, check_link: CheckLink | None = None) -> None:
+        """Everything after the workers are there; `check_link` is called with what was measured of the link."""
         if self.plan.exchange == "dask":
             from merge_bench.exchange.dask import run_baseline
 
@@ -71,7 +72,10 @@ class LaunchRun:
         self.record_launch(config, plan_index, block)
         evidence.after_connecting(self)
         self.merge()
-        self.measure_link()
+        link = self.measure_link()
+        if check_link is not None and link is not None:
+            self.progress.phase("checking the link limit")
+            check_link(self, link)
         self.finish()
 
     # -- the steps, in order
@@ -191,14 +195,16 @@ class LaunchRun:
         if plan.verify != "off" and not every:
             self._verify(plan.iterations - 1)
 
-    def measure_link(self) -> None:
+    def measure_link(self) -> LinkLine | None:
         """What the link can carry, measured with the merge's own messages."""
         if self.plan.workers == 1 or not self.plan.link_rounds:
-            return
+            return None
         self.progress.phase("measuring the link")
         with evidence.counted(self, "link"):
             measured = self.on_all(steps.measure_link, self.plan.link_rounds)
-        self.writer.write(link_line(self.launch, measured))
+        line = link_line(self.launch, measured)
+        self.writer.write(line)
+        return line
 
     def finish(self) -> None:
         """Lanes, if there are more of them now, and memory."""

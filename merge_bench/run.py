@@ -105,4 +105,7 @@ def run(prepared: Prepared, config: ConfigFile | None, progress: Progress) -> tu
 
 
 def _merge(conversation: LaunchRun, *, job: Job) -> None:
-    conversation.run(job.config, plan_index=job.plan, block=job.block)
+    from merge_bench.probe.link import check_link
+
+    check = check_link if job.prepared.plan.check_link else None
+    conversation.run(job.config, plan_index=job.plan, block=job.block, check_link=check)

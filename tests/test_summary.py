@@ -34,7 +34,8 @@ def test_the_document_of_one_run(tmp_path: Path) -> None:
     assert list(found) == [
         "schema", "run_id", "records", "config", "plan", "verified", "result_rows", "wall_seconds",
         "throughput_bytes_per_second", "bandwidth_bytes_per_second", "phases_seconds", "link", "lanes",
-        "requested_transports", "protocols", "traffic", "peak_memory_bytes", "warnings", "error",
+        "requested_transports", "protocols", "traffic", "peak_memory_bytes", "imported", "warnings",
+            "error",
     ]  # fmt: skip
     assert found["schema"] == 1
     assert found["run_id"] == folder.name

@@ -96,6 +96,7 @@ OPTIONS: tuple[Option, ...] = (
         " another engine, or never.",
     ),
     Option("link-rounds", _MEASURE, values.count(0), 5, "Rounds of the link measurement after a launch; 0: none.", "N"),
+    _flag("check-link", _MEASURE, "Measure the link limit again with ucx_perftest, and warn where they differ."),
     Option(
         "require-transport",
         _MEASURE,

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 from distributed import get_worker
 
 from merge_bench import worker as steps
@@ -23,7 +24,6 @@ from merge_bench.launch.processes import die_with_parent
 from merge_bench.probe import perftest
 
 POLL_SECONDS = 0.02
-LISTENING = "Waiting for connection"
 START_SECONDS = 15.0
 CONNECT_TRIES = 40
 PRINTED, LOG = "printed", "ucx.log"
@@ -71,17 +71,20 @@ class Child:
         return found
 
 
-def listen(batch: str) -> Server:
-    """Start a server for `batch`; returns when it listens. Its port is never probed: it takes one client and ends."""
+def listen(batch: str, defaults: Mapping[str, str] | None = None) -> Server:
+    """Start a server for `batch`; returns when it listens. Its port is never probed: it takes one client and ends.
+
+    `defaults`: what its environment holds beside that of the worker.
+    """
     address = _own_address()
     with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as free:
         free.bind((address, 0))
         port = int(free.getsockname()[1])
     token = secrets.token_hex(8)
-    child = _start(batch, ("-p", str(port), *(("-6",) if ":" in address else ())))
+    child = _start(batch, ("-p", str(port), *(("-6",) if ":" in address else ())), defaults or {})
     steps.here().children[token] = child
     deadline = time.monotonic() + START_SECONDS
-    while LISTENING not in child.text() and child.process.poll() is None and time.monotonic() < deadline:
+    while not _listens(child.process.pid, port) and child.process.poll() is None and time.monotonic() < deadline:
         time.sleep(POLL_SECONDS)
     if child.process.poll() is not None:
         steps.here().children.pop(token, None)
@@ -104,8 +107,8 @@ def serve(server: Server) -> Output:
     return output
 
 
-def ask(server: Server, batch: str, limits: Sequence[float]) -> Output:
-    """Run the client of `server`; `limits`: seconds that each line of the batch may take.
+def ask(server: Server, batch: str, limits: Sequence[float], defaults: Mapping[str, str] | None = None) -> Output:
+    """Run the client of `server`; `limits`: seconds that each line of the batch may take; `defaults` as in `listen`.
 
     Raises
     ------
@@ -114,8 +117,8 @@ def ask(server: Server, batch: str, limits: Sequence[float]) -> Output:
     """
     options = ("-p", str(server.port), "-f", "-v", *(("-6",) if ":" in server.address else ()))
     for attempt in range(CONNECT_TRIES):
-        output = _run(batch, (server.address, *options), limits)
-        refused = output.status != 0 and "onnect" in output.text + output.log and perftest.HEADER not in output.text
+        output = _run(batch, (server.address, *options), limits, defaults or {})
+        refused = output.status != 0 and "onnect" in output.text + output.log and not perftest.has_heading(output.text)
         if not refused or attempt == CONNECT_TRIES - 1:
             break
         time.sleep(0.1)
@@ -124,8 +127,16 @@ def ask(server: Server, batch: str, limits: Sequence[float]) -> Output:
     return output
 
 
-def _run(batch: str, arguments: Sequence[str], limits: Sequence[float]) -> Output:
-    child = _start(batch, arguments)
+def _listens(pid: int, port: int) -> bool:
+    """Whether the kernel lists the port as the process's; what it prints of it stays in a buffer until it ends."""
+    with contextlib.suppress(psutil.Error):
+        found = psutil.Process(pid).net_connections("tcp")
+        return any(each.status == psutil.CONN_LISTEN and each.laddr.port == port for each in found)
+    return False
+
+
+def _run(batch: str, arguments: Sequence[str], limits: Sequence[float], defaults: Mapping[str, str]) -> Output:
+    child = _start(batch, arguments, defaults)
     abort = steps.here().abort
     done, since = 0, time.monotonic()
     try:
@@ -144,14 +155,15 @@ def _run(batch: str, arguments: Sequence[str], limits: Sequence[float]) -> Outpu
     return output
 
 
-def _start(batch: str, arguments: Sequence[str]) -> Child:
+def _start(batch: str, arguments: Sequence[str], defaults: Mapping[str, str]) -> Child:
     program, library, _ = perftest.find()
     folder = Path(tempfile.mkdtemp(prefix="perftest-", dir=get_worker().local_directory))
     script = folder / "batch"
     script.write_text(batch)
+    environment = perftest.environment({**defaults, **os.environ}, library, folder / LOG)
     with (folder / PRINTED).open("wb") as output:
         process = subprocess.Popen(
-            (str(program), *arguments, "-b", str(script)), env=perftest.environment(os.environ, library, folder / LOG),
+            (str(program), *arguments, "-b", str(script)), env=environment,
             stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
             preexec_fn=die_with_parent,
         )  # fmt: skip

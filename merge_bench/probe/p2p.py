@@ -15,7 +15,7 @@ from merge_bench.errors import UsageError
 from merge_bench.launching import Job, make_launch
 from merge_bench.probe import perftest
 from merge_bench.probe.base import EVERY_PAIR, ONE_HOST, TWO_HOSTS, as_requested, pairs, places
-from merge_bench.probe.perftest import BANDWIDTH, KINDS, LATENCY, Test
+from merge_bench.probe.perftest import BANDWIDTH, KINDS, LATENCY, Kind
 from merge_bench.probe.sizes import parse_sizes
 from merge_bench.record.schema import ProbeLine
 from merge_bench.record.writer import CampaignWriter
@@ -57,7 +57,7 @@ def make(values: Mapping[str, Any]) -> P2P:
             raise UsageError(f"--tests {values['tests']}: {kind!r} is none of {', '.join(KINDS)}")
     if values["memory"] == "cuda" and not gpu.gpu_count():
         raise UsageError("--memory cuda needs an NVIDIA GPU, and none is visible here")
-    tests = tuple(Test(kind, measures) for kind in kinds for measures in (LATENCY, BANDWIDTH))
+    tests = tuple(Kind(kind, measures) for kind in kinds for measures in (LATENCY, BANDWIDTH))
     return P2P(
         tests, sizes_of(values["sizes"], SIZES), placements_of(values["placement"]), values["memory"],
         values["iterations"],
@@ -68,7 +68,7 @@ def make(values: Mapping[str, Any]) -> P2P:
 class P2P:
     """`placements` None: two-hosts where there are two, else one-host. `count`: iterations, None for the defaults."""
 
-    tests: tuple[Test, ...]
+    tests: tuple[Kind, ...]
     sizes: tuple[int, ...]
     placements: tuple[str, ...] | None
     memory: str = "host"
@@ -119,7 +119,7 @@ class P2P:
                 for line in self._test(run, test, (first, second), placement, origin):
                     writer.write(line)
 
-    def _test(self, run: LaunchRun, test: Test, ranks: tuple[int, int], placement: str, origin: str) -> list[ProbeLine]:
+    def _test(self, run: LaunchRun, test: Kind, ranks: tuple[int, int], placement: str, origin: str) -> list[ProbeLine]:
         """One process pair; the sender is the first rank."""
         from merge_bench.probe import children
 
@@ -143,7 +143,7 @@ class P2P:
             for each in perftest.parse(asked.text)
         ]  # fmt: skip
 
-    def _limits(self, test: Test, timeout: float) -> list[float]:
+    def _limits(self, test: Kind, timeout: float) -> list[float]:
         from merge_bench.probe.children import SLOWEST_BYTES_PER_SECOND
 
         def seconds(size: int) -> float:
@@ -154,6 +154,6 @@ class P2P:
         return [seconds(size) for size in self.sizes]
 
 
-def _method(test: Test, version: str | None, origin: str) -> str:
+def _method(test: Kind, version: str | None, origin: str) -> str:
     window = f", window {perftest.WINDOW}" if test.measures == BANDWIDTH else ", half the round trip"
     return f"ucx_perftest of UCX {version or 'unknown'} ({origin}){window}"

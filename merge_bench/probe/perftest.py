@@ -6,6 +6,7 @@ although ``MB/s`` is printed, latency tests give half a round trip, a server tak
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shutil
@@ -20,7 +21,7 @@ from merge_bench.units import MIB
 LATENCY, BANDWIDTH = "lat", "bw"
 KINDS = {"tag": "tag", "am": "ucp_am", "stream": "stream"}
 WINDOW = 32
-HEADER = "iterations,50.0_percentile_lat,avg_lat,overall_lat,avg_bw,overall_bw,avg_mr,overall_mr"
+COLUMNS = ("iterations", "overall_lat", "overall_bw", "overall_mr")
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _LANES = re.compile(r"cfg#\d+ (?P<lanes>(?:\w+\([^)]*\)\s*)+)$")
 _OLD_LANES = re.compile(r"ep_cfg\[\d+\]: (?P<lanes>(?:\w+\([^)]*\)[;\s]*)+)$")
@@ -35,7 +36,7 @@ _RANGE = re.compile(
 
 
 @dataclass(frozen=True)
-class Test:
+class Kind:
     """One kind of test: ``tag`` / ``am`` / ``stream``, and what it measures, ``lat`` or ``bw``."""
 
     kind: str
@@ -99,7 +100,7 @@ def iterations(size: int, measures: str) -> tuple[int, int]:
     return timed, max(5, timed // 10)
 
 
-def batch(test: Test, sizes: Sequence[int], *, memory: str, count: int | None, error_handling: bool) -> str:
+def batch(test: Kind, sizes: Sequence[int], *, memory: str, count: int | None, error_handling: bool) -> str:
     """The batch file for both sides: a line a size, named by the size; each runs in a context of its own."""
     lines = []
     for size in sizes:
@@ -124,36 +125,52 @@ def environment(base: Mapping[str, str], library: Path | None, log: Path) -> dic
     return found
 
 
+def has_heading(text: str) -> bool:
+    """Whether a client came so far as to print its heading, which it does once it is connected."""
+    return any(_is_heading(line) for line in text.splitlines())
+
+
 def parse(text: str) -> list[Figures]:
-    """The figures in a client's output, in its order (``-b … -f -v``).
+    """The figures in a client's output, in its order (``-b … -f -v``), by the names in its heading.
 
     Raises
     ------
     RunFailed
-        If a line is there that is no such figure, as when a line was cut off.
+        If there is no heading, or a line that is no such figure, as when it was cut off.
     """
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    start = next((at for at, line in enumerate(lines) if line.endswith(HEADER)), None)
+    start = next((at for at, line in enumerate(lines) if _is_heading(line)), None)
     if start is None:
         raise RunFailed(f"ucx_perftest printed no heading that is known here, but {_quoted(text)}")
-    return [_figures(line) for line in lines[start + 1 :]]
+    names = lines[start].split(",")
+    return [_figures(line, names) for line in lines[start + 1 :]]
 
 
-def _figures(line: str) -> Figures:
+def _is_heading(line: str) -> bool:
+    return set(COLUMNS) <= set(line.strip().split(","))
+
+
+def _figures(line: str, names: Sequence[str]) -> Figures:
     cells = [cell.strip() for cell in line.split(",")]
-    if len(cells) != 1 + len(HEADER.split(",")):
+    if len(cells) != len(names):
         raise RunFailed(f"ucx_perftest printed {_quoted(line)}, which is no line of figures")
+    by_name = dict(zip(names, cells, strict=True))
     try:
-        size, count = int(cells[0]), int(cells[1])
-        microseconds, mebibytes, messages = float(cells[4]), float(cells[6]), float(cells[8])
+        size, count = int(cells[0]), int(by_name["iterations"])
+        microseconds, mebibytes, messages = (float(by_name[name]) for name in COLUMNS[1:])
     except ValueError:
         raise RunFailed(f"ucx_perftest printed {_quoted(line)}, which is no line of figures") from None
-    if count < 1 or min(microseconds, mebibytes, messages) <= 0:
+    if count < 1 or not all(0 < value < math.inf for value in (microseconds, messages)):
         raise RunFailed(f"ucx_perftest printed {_quoted(line)}: a figure is not above 0")
-    return Figures(size, count, microseconds * 1e-6, mebibytes * MIB, messages)
+    # Printed are three decimals of µs and no decimals of messages: the finer one tells more.
+    seconds = microseconds * 1e-6 if microseconds * 1000 > messages else 1 / messages
+    rate = size / seconds
+    if not abs(rate - mebibytes * MIB) <= 0.01 * MIB + 0.02 * rate:
+        raise RunFailed(f"ucx_perftest printed {_quoted(line)}: its rate is not the size over the time, in MiB/s")
+    return Figures(size, count, seconds, rate, messages)
 
 
-def parse_log(text: str, test: Test) -> Log:
+def parse_log(text: str, test: Kind) -> Log:
     """Lanes and protocols from what UCX logged; of several wire-up steps the last one counts.
 
     Bandwidth tests send with the hint ``multi``, latency tests without any: UCX has a table of protocols for each.

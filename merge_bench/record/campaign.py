@@ -9,6 +9,9 @@ from typing import Any
 
 from merge_bench.record import schema as s
 
+IMPORTED = "imported"
+"""``verify`` of a plan, and launcher of a cluster, that another program ran."""
+
 
 @dataclass(frozen=True)
 class Launch:
@@ -64,8 +67,13 @@ class Run:
 
     @property
     def verify(self) -> str:
-        """When the result was to be checked: ``ends``, ``every`` or ``off``."""
+        """When the result was to be checked: ``ends``, ``every``, ``full`` or ``off``; ``imported``: not by us."""
         return str(self.plan.get("verify", "ends"))
+
+    @property
+    def imported(self) -> bool:
+        """Whether another program made it, and its text was imported."""
+        return self.verify == IMPORTED
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,8 @@ from typing import Annotated, Any, TypeAlias
 
 import msgspec
 
+from merge_bench.record.imported import ImportedFrom, ImportedIteration
+
 SCHEMA = 1
 """Rises when a line changes so that an older reader would misunderstand it; a new field is no such change."""
 
@@ -53,13 +55,14 @@ class CampaignLine(Line, tag="campaign", frozen=True, kw_only=True):
     seed: int | None = None
     plans: list[dict[str, Any]]
     runs: list[RunKey]
+    imported_from: ImportedFrom | None = None
 
 
 class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     """How the processes were brought up and what their control plane speaks."""
 
     launcher: str
-    protocol: str
+    protocol: str | None
     scheduler: str | None = None
 
 
@@ -145,6 +148,7 @@ class IterationLine(Line, tag="iteration", frozen=True, kw_only=True):
     barrier_skew_seconds: Seconds | None = None
     workers: list[WorkerIteration] = []
     pairs: list[PairTraffic] = []
+    imported: ImportedIteration | None = None
 
 
 class VerificationLine(Line, tag="verification", frozen=True, kw_only=True):
@@ -305,7 +309,7 @@ class LaunchEndLine(Line, tag="launch_end", frozen=True, kw_only=True):
 
     launch: Count
     status: int
-    seconds: Seconds
+    seconds: Seconds | None
 
 
 class EndLine(Line, tag="end", frozen=True, kw_only=True):
