@@ -25,7 +25,7 @@ _SETTINGS: Any = {
     "figure.constrained_layout.w_pad": 0.12,
 }
 _WIDTH = 7.2
-_LETTERS = 80
+_LETTERS = 86
 """Of a legend on a line as wide as a panel."""
 
 
@@ -89,7 +89,7 @@ def _panel(axes: Axes, panel: Panel, number: int) -> None:
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: tick_label(x, panel.x_unit)))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:,.10g}"))
-    axes.tick_params(axis="x", labelsize=9)
+    axes.tick_params(axis="x", labelsize=8)
 
 
 def _draw_series(axes: Axes, series: Series, seen: Look, name: str) -> None:

@@ -72,7 +72,7 @@ def _doubts(rows: Sequence[Row], asked: str | None, lanes: Sequence[str]) -> lis
         said.append(
             (f"{OTHER_LANES} {_sizes(other, rows)}: UCX selected {', '.join(lanes) or '?'}{though}", "bold yellow")
         )
-    if asked is not None and any(row.as_requested is None for row in rows):
+    if asked is not None and not lanes:
         said.append(("whether it ran on what was asked for: nobody can tell", "dim"))
     wrong = [row for row in rows if row.wrong]
     if wrong:
