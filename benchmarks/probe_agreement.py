@@ -35,7 +35,13 @@ def by_hand(transport: str, kind: perftest.Kind, size: int) -> float:
     """Bytes per second (bandwidth), or seconds (latency)."""
     program, library, _ = perftest.find()
     path = os.pathsep.join(filter(None, [str(library or ""), os.environ.get("LD_LIBRARY_PATH", "")]))
-    environment = {**os.environ, **TRANSPORTS[transport], "UCX_NET_DEVICES": "lo", "LD_LIBRARY_PATH": path}
+    environment = {
+        **os.environ,
+        **perftest.UCXX_DEFAULTS,
+        **TRANSPORTS[transport],
+        "UCX_NET_DEVICES": "lo",
+        "LD_LIBRARY_PATH": path,
+    }
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])

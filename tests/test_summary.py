@@ -104,6 +104,7 @@ def test_link_lanes_and_memory(tmp_path: Path) -> None:
     assert found["link"] == {
         "limit_bytes_per_second": pytest.approx(480e6),
         "fraction": pytest.approx(400 / 480),
+        "check_bytes_per_second": None,
         "transports": ["sysv/memory", "tcp/lo"],
     }
     assert found["lanes"] == [

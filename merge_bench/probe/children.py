@@ -71,17 +71,14 @@ class Child:
         return found
 
 
-def listen(batch: str, defaults: Mapping[str, str] | None = None) -> Server:
-    """Start a server for `batch`; returns when it listens. Its port is never probed: it takes one client and ends.
-
-    `defaults`: what its environment holds beside that of the worker.
-    """
+def listen(batch: str) -> Server:
+    """Start a server for `batch`; returns when it listens. Its port is never probed: it takes one client and ends."""
     address = _own_address()
     with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as free:
         free.bind((address, 0))
         port = int(free.getsockname()[1])
     token = secrets.token_hex(8)
-    child = _start(batch, ("-p", str(port), *(("-6",) if ":" in address else ())), defaults or {})
+    child = _start(batch, ("-p", str(port), *(("-6",) if ":" in address else ())))
     steps.here().children[token] = child
     deadline = time.monotonic() + START_SECONDS
     while not _listens(child.process.pid, port) and child.process.poll() is None and time.monotonic() < deadline:
@@ -107,8 +104,8 @@ def serve(server: Server) -> Output:
     return output
 
 
-def ask(server: Server, batch: str, limits: Sequence[float], defaults: Mapping[str, str] | None = None) -> Output:
-    """Run the client of `server`; `limits`: seconds that each line of the batch may take; `defaults` as in `listen`.
+def ask(server: Server, batch: str, limits: Sequence[float]) -> Output:
+    """Run the client of `server`; `limits`: seconds that each line of the batch may take.
 
     Raises
     ------
@@ -117,7 +114,7 @@ def ask(server: Server, batch: str, limits: Sequence[float], defaults: Mapping[s
     """
     options = ("-p", str(server.port), "-f", "-v", *(("-6",) if ":" in server.address else ()))
     for attempt in range(CONNECT_TRIES):
-        output = _run(batch, (server.address, *options), limits, defaults or {})
+        output = _run(batch, (server.address, *options), limits)
         refused = output.status != 0 and "onnect" in output.text + output.log and not perftest.has_heading(output.text)
         if not refused or attempt == CONNECT_TRIES - 1:
             break
@@ -135,8 +132,8 @@ def _listens(pid: int, port: int) -> bool:
     return False
 
 
-def _run(batch: str, arguments: Sequence[str], limits: Sequence[float], defaults: Mapping[str, str]) -> Output:
-    child = _start(batch, arguments, defaults)
+def _run(batch: str, arguments: Sequence[str], limits: Sequence[float]) -> Output:
+    child = _start(batch, arguments)
     abort = steps.here().abort
     done, since = 0, time.monotonic()
     try:
@@ -155,12 +152,12 @@ def _run(batch: str, arguments: Sequence[str], limits: Sequence[float], defaults
     return output
 
 
-def _start(batch: str, arguments: Sequence[str], defaults: Mapping[str, str]) -> Child:
+def _start(batch: str, arguments: Sequence[str]) -> Child:
     program, library, _ = perftest.find()
     folder = Path(tempfile.mkdtemp(prefix="perftest-", dir=get_worker().local_directory))
     script = folder / "batch"
     script.write_text(batch)
-    environment = perftest.environment({**defaults, **os.environ}, library, folder / LOG)
+    environment = perftest.environment(os.environ, library, folder / LOG)
     with (folder / PRINTED).open("wb") as output:
         process = subprocess.Popen(
             (str(program), *arguments, "-b", str(script)), env=environment,

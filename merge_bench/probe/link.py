@@ -18,10 +18,6 @@ NAME = "link"
 TOLERANCE = 0.10
 SECONDS = 2.0
 CODE = "link-check"
-# What UCXX sets in a worker's UCX unless somebody did; `ucx_perftest` must run with the same.
-UCXX_DEFAULTS = {
-    "UCX_MEMTYPE_CACHE": "n", "UCX_RNDV_THRESH": "8192", "UCX_RNDV_FRAG_MEM_TYPE": "cuda", "UCX_MAX_RNDV_RAILS": "1",
-}  # fmt: skip
 
 
 def check_link(run: LaunchRun, link: LinkLine) -> float:
@@ -40,10 +36,8 @@ def check_link(run: LaunchRun, link: LinkLine) -> float:
     count = max(8, int(limit * SECONDS / size))
     text = perftest.batch(test, [size], memory="host", count=count, error_handling=run.plan.error_handling)
     limits = [2 * run.plan.timeout + 20 * SECONDS]
-    servers = run.on_all(children.listen, text, UCXX_DEFAULTS)
-    asked = run.on_some(
-        {rank: (children.ask, servers[(rank + 1) % workers], text, limits, UCXX_DEFAULTS) for rank in range(workers)}
-    )
+    servers = run.on_all(children.listen, text)
+    asked = run.on_some({rank: (children.ask, servers[(rank + 1) % workers], text, limits) for rank in range(workers)})
     run.on_some({rank: (children.serve, servers[rank]) for rank in range(workers)})
     rates, lanes = [], []
     for rank, output in enumerate(asked):

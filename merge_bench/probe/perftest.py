@@ -35,6 +35,12 @@ _RANGE = re.compile(
 )
 
 
+# What UCXX sets in a worker's UCX unless somebody did; to measure what the merge gets, the tool must run with the same.
+UCXX_DEFAULTS = {
+    "UCX_MEMTYPE_CACHE": "n", "UCX_RNDV_THRESH": "8192", "UCX_RNDV_FRAG_MEM_TYPE": "cuda", "UCX_MAX_RNDV_RAILS": "1",
+}  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Kind:
     """One kind of test: ``tag`` / ``am`` / ``stream``, and what it measures, ``lat`` or ``bw``."""
@@ -70,7 +76,9 @@ class Log:
 
     def protocol(self, size: int) -> str | None:
         """The protocol for messages of `size` bytes."""
-        return next((name for first, last, name in self.protocols if first <= size <= (last or size)), None)
+        rows = ((first, last) for first, last, _ in self.protocols)
+        fits = [first <= size and (last is None or size <= last) for first, last in rows]
+        return self.protocols[fits.index(True)][2] if any(fits) else None
 
 
 def find(environ: Mapping[str, str] = os.environ) -> tuple[Path, Path | None, str]:
@@ -118,8 +126,8 @@ def batch(test: Kind, sizes: Sequence[int], *, memory: str, count: int | None, e
 
 
 def environment(base: Mapping[str, str], library: Path | None, log: Path) -> dict[str, str]:
-    """What a ``ucx_perftest`` process gets: `base`, and a log of its own in which UCX tells what it chose."""
-    found = {**base, "UCX_LOG_LEVEL": "info", "UCX_PROTO_INFO": "y", "UCX_LOG_FILE": str(log)}
+    """What a ``ucx_perftest`` process gets: `base`, what UCXX would set, and a log in which UCX tells what it chose."""
+    found = {**UCXX_DEFAULTS, **base, "UCX_LOG_LEVEL": "info", "UCX_PROTO_INFO": "y", "UCX_LOG_FILE": str(log)}
     if library is not None:
         found["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None, [str(library), base.get("LD_LIBRARY_PATH", "")]))
     return found

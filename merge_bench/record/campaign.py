@@ -111,6 +111,10 @@ class Campaign:
         Whether a half-written last line was left out.
     skipped : mapping of str to int
         How many lines of kinds unknown to this version were passed over.
+    added : tuple of ConfigLine
+        Configs that joined later, in their order.
+    tuning : tuple of TuneLine
+        The steps of tuning, in their order; empty for other campaigns.
     """
 
     records: Path
@@ -121,6 +125,8 @@ class Campaign:
     end: s.EndLine | None
     truncated: bool
     skipped: Mapping[str, int]
+    added: tuple[s.ConfigLine, ...] = ()
+    tuning: tuple[s.TuneLine, ...] = ()
 
     @property
     def folder(self) -> Path:
@@ -151,7 +157,7 @@ class Campaign:
             key = launch.key or only
             if key is not None and not self._made_again(launch):
                 by_key.setdefault(key, []).append(launch)
-        configs = {config.name: config for config in self.head.configs}
+        configs = {config.name: config for config in (*self.head.configs, *(line.config for line in self.added))}
         return tuple(
             Run(configs[name], self.head.plans[plan], tuple(launches)) for (name, plan), launches in by_key.items()
         )

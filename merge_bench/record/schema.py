@@ -282,6 +282,33 @@ class ProbeLine(Line, tag="probe", frozen=True, kw_only=True):
     as_requested: bool | None = None
 
 
+class ConfigLine(Line, tag="config", frozen=True, kw_only=True):
+    """A config that joined the campaign after its first line: one that tuning made, of `settings` of its space."""
+
+    config: Config
+    settings: list[str] = []
+
+
+class TuneLine(Line, tag="tune", frozen=True, kw_only=True):
+    """A step of tuning: what was compared with what, and what was decided.
+
+    ``ratio`` is the speed-up of ``config`` over ``against`` (above 1: better), paired by block over ``launches``
+    launches of each, with its interval ``low`` to ``high``; null where too few were made.
+    """
+
+    phase: str
+    config: str
+    against: str
+    plan: Count = 0
+    setting: str | None = None
+    ratio: Rate | None = None
+    low: Rate | None = None
+    high: Rate | None = None
+    launches: Count = 0
+    decision: str
+    reason: str
+
+
 class WarningLine(Line, tag="warning", frozen=True, kw_only=True):
     """Something that spoils or explains a number, with what to do about it."""
 
@@ -329,6 +356,8 @@ Record: TypeAlias = (
     | TrafficLine
     | MemoryLine
     | ProbeLine
+    | ConfigLine
+    | TuneLine
     | WarningLine
     | FailureLine
     | LaunchEndLine

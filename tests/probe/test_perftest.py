@@ -21,7 +21,8 @@ LOG = f"""{STAMP}     ucp_context.c:2659 UCX  INFO  Version 1.21.0 (loaded from 
 {STAMP}   +---------------------------+---------------------------------------------------------+
 {STAMP}   | perftest intra-node cfg#1 | tagged message by ucp_tag_send* from host memory        |
 {STAMP}   +---------------------------+-------------------------------------------+-------------+
-{STAMP}   |                     0..92 | eager short                               | sysv/memory |
+{STAMP}   |                         0 | eager nothing                             | sysv/memory |
+{STAMP}   |                     1..92 | eager short                               | sysv/memory |
 {STAMP}   |                   93..5028 | eager copy-in copy-out                   | sysv/memory |
 {STAMP}   |                 5029..inf | (?) rendezvous zero-copy read from remote | cma/memory  |
 {STAMP}   +---------------------------+-------------------------------------------+-------------+
@@ -95,6 +96,7 @@ def test_the_last_wire_up_step_tells_the_lanes() -> None:
 
 def test_the_protocol_is_that_of_the_kind_of_send_that_the_test_does() -> None:
     latency, bandwidth = parse_log(LOG, LATENCY), parse_log(LOG, BANDWIDTH)
+    assert latency.protocol(0) == "eager nothing [sysv/memory]"
     assert latency.protocol(92) == "eager short [sysv/memory]"
     assert latency.protocol(5028) == "eager copy-in copy-out [sysv/memory]"
     assert latency.protocol(5029) == "rendezvous zero-copy read from remote [cma/memory]"
@@ -135,6 +137,8 @@ def test_the_environment_keeps_the_config_and_adds_a_log(tmp_path: object) -> No
     assert found["UCX_TLS"] == "tcp"
     assert found["LD_LIBRARY_PATH"] == "/ucx/lib:/a"
     assert found["UCX_LOG_FILE"] == "/x/log"
+    assert found["UCX_RNDV_THRESH"] == "8192"  # as UCXX has it in the workers
+    assert environment({"UCX_RNDV_THRESH": "inf"}, None, Path("/x/log"))["UCX_RNDV_THRESH"] == "inf"
 
 
 def test_the_complaint_is_the_last_error() -> None:
