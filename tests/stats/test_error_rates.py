@@ -209,19 +209,31 @@ def test_among_several_candidates_a_false_equivalence_is_as_rare() -> None:
     assert false / 3000 <= at_most(0.05, 3000)
 
 
-def test_stopping_on_precision_finds_no_more_false_differences_and_stopping_on_p_many() -> None:
+def test_stopping_on_precision_costs_little_and_stopping_on_p_a_lot() -> None:
+    """Looked at after every launch; whoever stops on p does so at the first that is significant."""
     rng = np.random.default_rng(10)
-    blocks = (0.03 * rng.standard_normal((1500, 30))).tolist()
-    false, precise, fished = 0, 0, 0
-    for row in blocks:
-        for n in range(6, 31):
-            effect = paired(row[:n])
-            rule = stop([half_width(effect.interval(0.05))], precision=0.012, launches=n, most_launches=30)
+    precise, fished, strict, practical = 0, 0, 0, 0
+    for row in (0.03 * rng.standard_normal((1500, 30))).tolist():
+        effects = [paired(row[:n]) for n in range(6, 31)]
+        fished += any(effect.p <= 0.05 for effect in effects)
+        for effect in effects:
+            rule = stop([half_width(effect.interval(0.05))], precision=0.012, launches=effect.least, most_launches=30)
             if rule is not None:
                 break
         precise += rule is Stop.PRECISION
-        false += judge([effect], thresholds=[0.0])[0].verdict in DIFFERENT
-        fished += any(paired(row[:n]).p <= 0.05 for n in range(6, 31, 2))
+        strict += judge([effect], thresholds=[0.0])[0].verdict in DIFFERENT
+        practical += judge([effect], thresholds=[0.02])[0].verdict in DIFFERENT
     assert 0.5 < precise / 1500 < 1.0
-    assert false / 1500 <= at_most(0.06, 1500)
-    assert fished / 1500 > 0.12
+    assert strict / 1500 <= 0.09  # intervals that happen to be narrow stop it: a little more than 5 %
+    assert practical / 1500 <= 0.02  # an interval narrower than the threshold does not take noise for a difference
+    assert fished / 1500 > 0.15
+
+
+def test_a_candidate_that_alone_is_disturbed_moves_the_interval() -> None:
+    """What `docs/compare.md` says the interval assumes: here one launch of ten, of the candidate only, takes twice."""
+    rng = np.random.default_rng(11)
+    shape = (2000, 20)
+    old = 0.01 * rng.standard_normal(shape)
+    new = 0.05 + 0.01 * rng.standard_normal(shape) - 0.7 * (rng.random(shape) < 0.1)
+    held = coverage([paired(row) for row in (new - old).tolist()], 0.05)
+    assert 0.85 <= held < 0.94
