@@ -87,14 +87,17 @@ def holm(p_values: Sequence[float], *, family: int | None = None) -> tuple[float
 
 
 def holm_levels(p_values: Sequence[float], *, alpha: float = ALPHA, family: int | None = None) -> tuple[float, ...]:
-    """What each p value is held against: α ÷ (k - j) at step j, and after the first that fails what that one was."""
+    """What each p value is held against: α ÷ (k - j) at step j, and after the first that fails what that one was.
+
+    Equal p values share the step of the first of them: they pass or fail together, in whichever order they came.
+    """
     k = _family(len(p_values), family)
     levels = [alpha] * len(p_values)
-    level, failed = alpha, False
+    level, last = alpha, -1.0
     for step, index in enumerate(_ascending(p_values)):
-        if not failed:
+        if last <= level and p_values[index] != last:
             level = alpha / (k - step)
-            failed = p_values[index] > level
+        last = p_values[index]
         levels[index] = level
     return tuple(levels)
 

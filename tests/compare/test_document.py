@@ -194,6 +194,17 @@ def test_a_config_that_crashes_cannot_win(tmp_path: Path) -> None:
     assert any(note.endswith("a launch are in no ratio: 3, 7") for note in found["notes"])
 
 
+def test_what_a_failed_launch_measured_before_is_in_no_ratio(tmp_path: Path) -> None:
+    walls = {"base": [0.1] * 7, "tuned": [0.08] * 6 + [0.001]}
+    scripts = [
+        replace(each, end_status=3) if (each.config, each.block) == ("tuned", 6) else each
+        for each in interleaved(walls)
+    ]
+    one = of(document(write_campaign(tmp_path, *scripts)))
+    assert (one["verdict"], one["launches"]) == ("FAILED", 6)
+    assert [point["ratio"] for point in one["points"]] == pytest.approx([1.25] * 6)
+
+
 def test_a_config_that_crashes_can_lose(tmp_path: Path) -> None:
     nine = [0.1 + 0.01 * block for block in range(9)]
     walls = {"base": nine, "tuned": [wall * 1.25 for wall in nine]}

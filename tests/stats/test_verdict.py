@@ -104,6 +104,8 @@ def test_holm_on_a_worked_example() -> None:
     assert holm([0.03, 0.01, 0.20, 0.02]) == pytest.approx((0.06, 0.04, 0.20, 0.06))
     # 0.01 ≤ 0.05 ÷ 4; 0.02 > 0.05 ÷ 3, where it stops.
     assert holm_levels([0.03, 0.01, 0.20, 0.02]) == pytest.approx((0.05 / 3, 0.05 / 4, 0.05 / 3, 0.05 / 3))
+    # Equal ones take the first step of theirs together.
+    assert holm_levels([0.01, 0.02, 0.01, 0.02]) == pytest.approx((0.05 / 4, 0.05 / 2, 0.05 / 4, 0.05 / 2))
     assert holm([0.01], family=5) == pytest.approx((0.05,))
     assert holm([]) == holm_levels([]) == judge([], thresholds=[]) == ()
 
