@@ -56,6 +56,11 @@ class Launch:
         return next((failure.block for failure in self.failures if failure.block is not None), None)
 
     @property
+    def failed(self) -> bool:
+        """Whether it ended, and not well; one that still runs, or was killed with its driver, did not end."""
+        return not self.complete and (self.end is not None or bool(self.failures))
+
+    @property
     def key(self) -> tuple[str, int] | None:
         """Config and plan that this launch ran, where any of its lines says so."""
         if self.line is not None:
