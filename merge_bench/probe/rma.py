@@ -60,7 +60,7 @@ class Rma:
         def talk(run: LaunchRun) -> None:
             self._measure(run, job)
 
-        return make_launch(job, writer, progress, index, talk)
+        return make_launch(job, writer, progress, index, talk, modules=(DATA_PLANE,))
 
     def puts(self, size: int) -> int:
         """How many: 1000, and of large ones as many as make 512 MiB, but at least 20."""
@@ -72,7 +72,6 @@ class Rma:
         return (TWO_HOSTS,) if len(prepared.settings.hosts) > 1 else (ONE_HOST,)
 
     def _measure(self, run: LaunchRun, job: Job) -> None:
-        run.gather_workers(modules=(DATA_PLANE,))
         run.progress.phase("connecting")
         run.connect_all(run.on_all(steps.open_bare, run.plan, ranked=True, after=(run.topic,), puts=True))
         run.record_launch(job.config, job.plan, job.block)
