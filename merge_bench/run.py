@@ -135,7 +135,10 @@ def run(sweep: Sweep, progress: Progress, *, fresh: bool = False) -> tuple[Path,
 
 
 def _merge(conversation: LaunchRun, *, job: Job) -> None:
-    from merge_bench.probe.link import check_link
+    check = None
+    if job.prepared.plan.check_link:
+        from merge_bench.probe import children, link
 
-    check = check_link if job.prepared.plan.check_link else None
+        check = link.check_link
+        conversation.on_all(children.ready)  # a missing tool is found before the merge
     conversation.run(job.config, plan_index=job.plan, block=job.block, check_link=check)

@@ -111,7 +111,7 @@ class P2P:
         from merge_bench.probe import children
 
         run.record_launch(job.config, job.plan, job.block)
-        origin = run.on_all(children.versions)[0]["origin"]
+        origin = run.on_all(children.ready)[0]["origin"]
         hosts = [member.host for member in run.members]
         for first, second, placement in pairs(self._placements(job.prepared), hosts):
             for test in self.tests:
@@ -140,7 +140,7 @@ class P2P:
                 bandwidth_bytes_per_second=each.bandwidth, messages_per_second=each.messages, requested=requested,
                 selected=list(log.lanes), protocol=log.protocol(each.size), as_requested=fits and not log.missing,
             )
-            for each in perftest.parse(asked.text)
+            for each in perftest.parse_all(asked.text, self.sizes)
         ]  # fmt: skip
 
     def _limits(self, test: Kind, timeout: float) -> list[float]:
