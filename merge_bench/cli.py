@@ -131,6 +131,17 @@ def compare(results: tuple[str, ...], **asked: Any) -> None:
     sys.exit(compare_command(results, **asked))
 
 
+@cli.command("import", context_settings=CONTEXT)
+@click.argument("file", metavar="FILE")
+@click.option("--results", default="results", show_default=True, metavar="DIR", help="Folder that campaigns go to.")
+@click.option("--json", "json_output", is_flag=True, help="Print one JSON document on standard output, as run does.")
+def import_(file: str, results: str, json_output: bool) -> None:
+    """Make a result of FILE, the text that cudf-merge of 2022 or ucxx.benchmarks.cudf_merge printed; unverified."""
+    from merge_bench.commands import import_command
+
+    sys.exit(import_command(file, results=results, json_output=json_output))
+
+
 @cli.group(context_settings=CONTEXT)
 def probe() -> None:
     """Measure the network beside the merge, on the same launchers, under the same configs, into the same records."""
@@ -143,12 +154,22 @@ def _probe_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--config", "configs", multiple=True, metavar="CFG", help="A config; may be repeated."),
         click.option("--repetitions", type=click.IntRange(1), default=3, show_default=True, metavar="N",
                      help="Launches of each config, interleaved in random order."),
+        _output_options,
+        add_options(PROBE_OPTIONS),
+    )  # fmt: skip
+    for decorate in reversed(decorators):
+        command = decorate(command)
+    return command
+
+
+def _output_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """What is made of the rows beside the tables."""
+    decorators = (
         click.option("--csv", "csv_file", metavar="FILE", help="Write the rows as CSV."),
         click.option("--plot", "plots", multiple=True, metavar="FILE",
                      help="Draw over message size; .png, .svg or .html; may be repeated."),
         click.option("--reference", "references", multiple=True, metavar="NAME",
                      help="Show published results beside these; `list` names them."),
-        add_options(PROBE_OPTIONS),
     )  # fmt: skip
     for decorate in reversed(decorators):
         command = decorate(command)
@@ -228,6 +249,17 @@ def reduce_scatter(**values: Any) -> None:
     from merge_bench.probe.command import probe_command
 
     sys.exit(probe_command("reduce-scatter", values))
+
+
+@probe.command(context_settings=CONTEXT)
+@click.argument("results", nargs=-1, metavar="RESULT...")
+@_output_options
+@click.option("--json", "json_output", is_flag=True, help="Print one JSON document on standard output.")
+def show(**values: Any) -> None:
+    """Show stored campaigns of `probe` again, several together, without measuring."""
+    from merge_bench.probe.command import show_command
+
+    sys.exit(show_command(values))
 
 
 def main() -> None:

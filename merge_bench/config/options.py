@@ -58,7 +58,14 @@ _PROBLEM, _TABLES, _MEASURE = "The problem", "Real tables", "Measuring"
 _PLANE, _CLUSTER, _OUTPUT = "Data plane", "Cluster", "Output"
 
 OPTIONS: tuple[Option, ...] = (
-    Option("chunk", _PROBLEM, values.count(1), 1_000_000, "Rows of one frame that start on one worker.", "ROWS"),
+    Option(
+        "chunk",
+        _PROBLEM,
+        values.counts(1),
+        1_000_000,
+        "Rows of one frame that start on one worker; several, with commas, make a sweep.",
+        "ROWS[,ROWS]",
+    ),
     Option("frac-match", _PROBLEM, values.number(0, 1), 0.3, "Fraction of right keys that match a left key.", "F"),
     Option("payload-columns", _PROBLEM, values.count(1), 1, "int64 columns beside the key, in each frame.", "N"),
     Option("skew", _PROBLEM, values.skew, 0.0, "Distribution of the right keys. [none]", "none|zipf:S"),
@@ -87,6 +94,15 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option("warmup", _MEASURE, values.count(0), 1, "Merges before the timed ones.", "N"),
     Option("launches", _MEASURE, values.count(1), 1, "Lives of the cluster; intervals need at least 6.", "N"),
+    Option(
+        "blocks",
+        _MEASURE,
+        values.count(1),
+        None,
+        "The same for a sweep: in each block every config and size is launched once, in random order.",
+        "N",
+    ),
+    _flag("fresh", _MEASURE, "Begin a new campaign, even where the same one was interrupted.", in_config=False),
     _choice(
         "verify",
         _MEASURE,
@@ -96,6 +112,7 @@ OPTIONS: tuple[Option, ...] = (
         " another engine, or never.",
     ),
     Option("link-rounds", _MEASURE, values.count(0), 5, "Rounds of the link measurement after a launch; 0: none.", "N"),
+    _flag("check-link", _MEASURE, "Measure the link limit again with ucx_perftest, and warn where they differ."),
     Option(
         "require-transport",
         _MEASURE,
@@ -122,7 +139,14 @@ OPTIONS: tuple[Option, ...] = (
         "Largest message; by default a partition travels in as few as its frame allows.",
         "BYTES",
     ),
-    Option("workers", _CLUSTER, values.count(1), None, "By default one per GPU, or 2 (1 on one core).", "N"),
+    Option(
+        "workers",
+        _CLUSTER,
+        values.counts(1),
+        None,
+        "By default one per GPU, or 2 (1 on one core); several, with commas, make a sweep.",
+        "N[,N]",
+    ),
     Option("workers-per-gpu", _CLUSTER, values.count(1), 1, "Workers that share one GPU.", "N"),
     Option("rmm-pool-size", _CLUSTER, values.size, None, "Device memory a worker's pool takes at start.", "BYTES"),
     _choice(
@@ -158,6 +182,15 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "config", _OUTPUT, values.text, None, "A .cfg file, or the bare name of a shipped one.", "CFG", in_config=False
+    ),
+    Option(
+        "configs",
+        _OUTPUT,
+        values.names,
+        None,
+        "Several configs, launched in turn; the first is the baseline.",
+        "CFG[,CFG]",
+        in_config=False,
     ),
     _flag("allow-unknown", _OUTPUT, "Go on when the config holds unknown or invalid settings."),
     Option("results", _OUTPUT, values.text, "results", "Folder that campaigns are written to.", "PATH"),

@@ -32,6 +32,19 @@ def count(minimum: int) -> Parser:
     return parse
 
 
+def counts(minimum: int) -> Parser:
+    """A whole number of at least `minimum`, or several of them with commas between: a sweep, as a tuple."""
+    one = count(minimum)
+
+    def parse(text: str) -> object:
+        found = tuple(one(part) for part in text.split(","))
+        if len(set(found)) != len(found):
+            raise ValueError(f"{text!r} names something twice")
+        return found[0] if len(found) == 1 else found
+
+    return parse
+
+
 def size(text: str) -> int:
     """A number of bytes above 0, such as ``30GB`` or ``28GiB``."""
     value = parse_bytes(text)

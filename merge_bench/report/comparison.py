@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from typing import Any, TextIO
 
+from merge_bench.proof import UNVERIFIED
 from merge_bench.report.layout import NULL, Column, Page, close_page, gib, ms, open_page, rows
 
 Document = Mapping[str, Any]
 
 UNITS: Mapping[str, tuple[str, Callable[[float | None], str]]] = {"B/s": ("GiB/s", gib), "s": ("ms", ms)}
-MARK = "UNVERIFIED"
 STYLES = {"FASTER": "bold green", "SLOWER": "bold red", "FAILED": "bold red", "WRONG": "bold red"}
 _STRIP = 24  # columns
 _LISTED = 24  # of more blocks than this only the strip is shown
@@ -69,7 +69,7 @@ def title(comparison: Document) -> str:
 
 def sentence(comparison: Document) -> str:
     """The verdict in one line, with what it rests on."""
-    mark = "" if comparison["verified"] or comparison["ratio"] is None else f" {MARK}"
+    mark = "" if comparison["verified"] or comparison["ratio"] is None else f" {UNVERIFIED}"
     told = [part for part in (_why(comparison), _ratio(comparison), _more(comparison)) if part]
     return f"{comparison['verdict']}{mark}: {'; '.join(told)}"
 
@@ -149,7 +149,7 @@ def percent(share: float) -> str:
 def _metrics(page: Page, comparisons: Sequence[Document]) -> None:
     if all(each["ratio"] is None for each in comparisons):
         return
-    mark = None if comparisons[0]["verified"] else MARK
+    mark = None if comparisons[0]["verified"] else UNVERIFIED
     columns, strips = metric_columns(comparisons), strip_column(comparisons)
     if page.narrow and not page.plain:
         page.table(columns, mark)

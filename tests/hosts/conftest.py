@@ -38,16 +38,19 @@ class Outcome:
 class Run:
     """A run of merge_bench where it reaches the hosts, as a child process."""
 
-    def __init__(self, hosts: Hosts, results: Path, *options: str, environment: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, hosts: Hosts, results: Path, *options: str, environment: dict[str, str] | None = None,
+        command: tuple[str, ...] = ("run",),
+    ) -> None:  # fmt: skip
         self.hosts, self.results = hosts, results
         self.started = time.monotonic()
-        command = hosts.command(
-            sys.executable, "-P", "-m", "merge_bench", "run", "--json", "--results", str(results),
+        line = hosts.command(
+            sys.executable, "-P", "-m", "merge_bench", *command, "--json", "--results", str(results),
             "--ssh-config", str(hosts.ssh_config), *options,
         )  # fmt: skip
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(("UCX", "MERGE_BENCH_"))}
         self.process = subprocess.Popen(
-            command, env={**inherited, "PYTHONPATH": str(ROOT), **(environment or {})}, stdin=subprocess.DEVNULL,
+            line, env={**inherited, "PYTHONPATH": str(ROOT), **(environment or {})}, stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
         hosts.drivers.append(self.process)
