@@ -101,17 +101,6 @@ def doctor(json_output: bool, strict: bool, scheduler_address: str | None, sched
     sys.exit(status)
 
 
-@cli.command("import", context_settings=CONTEXT)
-@click.argument("file", metavar="FILE")
-@click.option("--results", default="results", show_default=True, metavar="DIR", help="Folder that campaigns go to.")
-@click.option("--json", "json_output", is_flag=True, help="Print one JSON document on standard output, as run does.")
-def import_(file: str, results: str, json_output: bool) -> None:
-    """Make a result of FILE, the text that cudf-merge of 2022 or ucxx.benchmarks.cudf_merge printed; unverified."""
-    from merge_bench.commands import import_command
-
-    sys.exit(import_command(file, results=results, json_output=json_output))
-
-
 @cli.command(context_settings=CONTEXT)
 @click.argument("results", nargs=-1, required=True, metavar="RESULT...")
 @click.option("--threshold", default="2%", show_default=True, metavar="PERCENT", help="A smaller difference is none.")
@@ -140,6 +129,17 @@ def compare(results: tuple[str, ...], **asked: Any) -> None:
     from merge_bench.compare.command import compare_command
 
     sys.exit(compare_command(results, **asked))
+
+
+@cli.command("import", context_settings=CONTEXT)
+@click.argument("file", metavar="FILE")
+@click.option("--results", default="results", show_default=True, metavar="DIR", help="Folder that campaigns go to.")
+@click.option("--json", "json_output", is_flag=True, help="Print one JSON document on standard output, as run does.")
+def import_(file: str, results: str, json_output: bool) -> None:
+    """Make a result of FILE, the text that cudf-merge of 2022 or ucxx.benchmarks.cudf_merge printed; unverified."""
+    from merge_bench.commands import import_command
+
+    sys.exit(import_command(file, results=results, json_output=json_output))
 
 
 @cli.group(context_settings=CONTEXT)
