@@ -77,6 +77,15 @@ def number(low: float, high: float, *, above: bool = False) -> Parser:
     return parse
 
 
+def percent(text: str) -> float:
+    """A share below 1 written as ``2%``: 0.02."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*%\s*", text)
+    share = float(match[1]) / 100.0 if match else 1.0
+    if share >= 1.0:
+        raise ValueError(f"{text!r} is no share below 100 %: write it like 2%")
+    return share
+
+
 def choice(*allowed: str) -> Parser:
     """One of `allowed`, in any case."""
 
