@@ -100,10 +100,12 @@ def load_all(cli_values: Mapping[str, object]) -> Sweep:
     """Every config of ``--config`` or ``--configs`` with every plan; one run of each config and plan."""
     names = cli_values["configs"] or (cli_values["config"],)
     assert isinstance(names, tuple)
-    sweep = Sweep([], [], {})
+    sweep = Sweep([], [], {}, {})
     for name in names:
         found, config = load_sweep(None if name is None else str(name), cli_values)
         sweep.add(found, config_line(found[0], config))
+        for key, value in resolve(cli_values, config, os.environ).values.items():
+            sweep.options.setdefault(key, value)
     return sweep
 
 

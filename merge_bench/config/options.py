@@ -114,6 +114,31 @@ OPTIONS: tuple[Option, ...] = (
     Option("link-rounds", _MEASURE, values.count(0), 5, "Rounds of the link measurement after a launch; 0: none.", "N"),
     _flag("check-link", _MEASURE, "Measure the link limit again with ucx_perftest, and warn where they differ."),
     Option(
+        "against",
+        _MEASURE,
+        values.text,
+        None,
+        "A result that this run is compared with when it is done.",
+        "RESULT",
+        in_config=False,
+    ),
+    Option(
+        "fail-on",
+        _MEASURE,
+        values.choices("slower", "inconclusive", "not-faster"),
+        (),
+        "End with status 5 if the verdict in throughput is so, against --against or the first of --configs.",
+        "VERDICT[,VERDICT]",
+    ),
+    Option(
+        "threshold",
+        _MEASURE,
+        values.percent,
+        0.02,
+        "A smaller difference than this is none, for --fail-on. [2%]",
+        "PERCENT",
+    ),
+    Option(
         "require-transport",
         _MEASURE,
         values.names,
@@ -213,12 +238,12 @@ PROBE_OPTIONS = tuple(
     or option.key in ("seed", "results")
 )
 
+_NOT_FOR_TUNING = frozenset(
+    {"config", "configs", "blocks", "launches", "link_rounds", "check_link", "require_transport", "against", "fail_on",
+     "threshold"}
+)  # fmt: skip
 # What tuning takes of `run`: it makes its own launches and configs.
-TUNE_OPTIONS = tuple(
-    option
-    for option in OPTIONS
-    if option.key not in ("config", "configs", "blocks", "launches", "link_rounds", "check_link", "require_transport")
-)
+TUNE_OPTIONS = tuple(option for option in OPTIONS if option.key not in _NOT_FOR_TUNING)
 
 BY_KEY: dict[str, Option] = {option.key: option for option in OPTIONS}
 BY_VARIABLE: dict[str, Option] = {option.variable: option for option in OPTIONS}

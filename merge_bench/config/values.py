@@ -108,6 +108,16 @@ def names(text: str) -> tuple[str, ...]:
     return parts
 
 
+def choices(*allowed: str) -> Parser:
+    """One or several of `allowed`, with commas between."""
+    one = choice(*allowed)
+
+    def parse(text: str) -> tuple[object, ...]:
+        return tuple(one(name) for name in names(text))
+
+    return parse
+
+
 def text(value: str) -> str:
     """Any text that is not empty."""
     if not value.strip():
