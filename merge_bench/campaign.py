@@ -43,14 +43,14 @@ def make_campaign(
     A launch that fails is counted and the next one is made; anything worse, or a signal, ends the campaign. With
     `resume`, a campaign of several launches that was interrupted is gone on with: what it has is not made again.
     """
-    line = _head_line(head, jobs)
+    line = first_line(head, jobs)
     found = resuming.find(results, line, jobs) if resume and len(jobs) > 1 else None
     with found.writer if found else CampaignWriter.create(results, name) as writer:
         if found:
             print(f"merge_bench: going on with {writer.folder}: {found.shown}", file=sys.stderr)
             left, first, status = found.left, found.next_launch, found.status
         else:
-            _begin(writer, line, jobs)
+            begin(writer, line, jobs)
             left, first, status = list(jobs), 0, 0
         with signals.raising(), quiet.libraries(writer.logs / "driver.log"):
             done, status = _make(left, writer, launch, first, status)
@@ -81,7 +81,7 @@ def _make(jobs: Sequence[Job], writer: CampaignWriter, launch: LaunchOne, first:
     return done, status
 
 
-def _head_line(head: Head, jobs: Sequence[Job]) -> CampaignLine:
+def first_line(head: Head, jobs: Sequence[Job]) -> CampaignLine:
     """The first line of a campaign that begins now, but for its name."""
     return CampaignLine(
         campaign_id="", argv=sys.argv, version=merge_bench.__version__, git=git_state(), configs=list(head.configs),
@@ -89,7 +89,8 @@ def _head_line(head: Head, jobs: Sequence[Job]) -> CampaignLine:
     )  # fmt: skip
 
 
-def _begin(writer: CampaignWriter, line: CampaignLine, jobs: Sequence[Job]) -> None:
+def begin(writer: CampaignWriter, line: CampaignLine, jobs: Sequence[Job]) -> None:
+    """Write the first lines: what is going to be done, and what is known to be wrong before."""
     writer.write(msgspec.structs.replace(line, campaign_id=writer.campaign_id))
     told = dict.fromkeys(warning for job in jobs for warning in job.prepared.warnings)
     for code, message, remedy in told:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -71,16 +71,49 @@ def _cluster(job: Job) -> dict[str, Any]:
 
 
 def find(results: Path, line: CampaignLine, jobs: Sequence[Job]) -> Found | None:
-    """The newest campaign in `results` that began with the same `line` and is unfinished; None where there is none.
+    """The newest campaign in `results` that began with the same `line` and has some of `jobs` left to make.
 
-    The same: all but name, time and arguments. One that another process is still writing is left alone.
+    One that found a wrong result, or a gate that was not met, is over.
+    """
+
+    def left(campaign: Campaign) -> list[Job]:
+        made = {(launch.key, launch.block) for launch in campaign.launches if not launch.interrupted}
+        return [job for job in jobs if ((job.config, job.plan), job.block) not in made]
+
+    def unfinished(campaign: Campaign) -> bool:
+        return bool(left(campaign)) and all(_status(launch) in GOES_ON for launch in campaign.launches)
+
+    found = go_on(results, line, unfinished)
+    if found is None:
+        return None
+    writer, campaign = found
+    missing = left(campaign)
+    begun = {launch.block for launch in campaign.launches if not launch.interrupted}
+    if len(campaign.head.runs) > 1 and missing[0].block in begun:
+        _tell_torn(writer, missing[0].block)
+    return Found(
+        writer=writer,
+        left=missing,
+        next_launch=max((launch.index for launch in campaign.launches), default=-1) + 1,
+        status=max((_status(launch) for launch in campaign.launches if not launch.interrupted), default=0),
+        shown=f"{len(jobs) - len(missing)} of {len(jobs)} launches are there",
+    )
+
+
+def go_on(
+    results: Path, line: CampaignLine, unfinished: Callable[[Campaign], bool]
+) -> tuple[CampaignWriter, Campaign] | None:
+    """The newest campaign in `results` that is the same and `unfinished`, open for writing; None where there is none.
+
+    The same: its first line is `line` but for name, time, arguments and the paths of configs. One that another process
+    is still writing is left alone, and so is one that ended with a wrong result or a gate not met.
     """
     for records in sorted(results.glob(f"*/{RECORDS}"), reverse=True):
         head = read_head(records)
         if head is None or differences(head, line):
             continue
         try:
-            if not _unfinished(read_campaign(records), jobs):
+            if _over(campaign := read_campaign(records)) or not unfinished(campaign):
                 continue
             writer = CampaignWriter.go_on(records.parent)
         except MergeBenchError as error:
@@ -88,8 +121,11 @@ def find(results: Path, line: CampaignLine, jobs: Sequence[Job]) -> Found | None
             continue
         try:
             campaign = read_campaign(records)  # whoever wrote it may have finished it meanwhile
-            if _unfinished(campaign, jobs):
-                return _go_on(writer, campaign, jobs)
+            if not _over(campaign) and unfinished(campaign):
+                for launch in campaign.launches:
+                    if launch.end is None:
+                        _end(writer, launch)
+                return writer, read_campaign(records)
         except BaseException:
             writer.close()
             raise
@@ -109,33 +145,8 @@ def differences(found: CampaignLine, wanted: CampaignLine) -> list[str]:
     return [name for name in one if one[name] != other[name]]
 
 
-def _go_on(writer: CampaignWriter, campaign: Campaign, jobs: Sequence[Job]) -> Found:
-    left = _left(campaign, jobs)
-    for launch in campaign.launches:
-        if launch.end is None:
-            _end(writer, launch)
-    begun = {launch.block for launch in campaign.launches if not launch.interrupted}
-    if len(campaign.head.runs) > 1 and left[0].block in begun:
-        _tell_torn(writer, left[0].block)
-    return Found(
-        writer=writer,
-        left=left,
-        next_launch=max((launch.index for launch in campaign.launches), default=-1) + 1,
-        status=max((_status(launch) for launch in campaign.launches if not launch.interrupted), default=0),
-        shown=f"{len(jobs) - len(left)} of {len(jobs)} launches are there",
-    )
-
-
-def _left(campaign: Campaign, jobs: Sequence[Job]) -> list[Job]:
-    made = {(launch.key, launch.block) for launch in campaign.launches if not launch.interrupted}
-    return [job for job in jobs if ((job.config, job.plan), job.block) not in made]
-
-
-def _unfinished(campaign: Campaign, jobs: Sequence[Job]) -> bool:
-    """Whether launches are left, and nothing happened that ends a campaign, such as a wrong result."""
-    worst = max((_status(launch) for launch in campaign.launches), default=0)
-    ended = campaign.end.status if campaign.end is not None else 0
-    return bool(_left(campaign, jobs)) and worst in GOES_ON and ended in GOES_ON
+def _over(campaign: Campaign) -> bool:
+    return campaign.end is not None and campaign.end.status not in GOES_ON
 
 
 def _status(launch: Launch) -> int:

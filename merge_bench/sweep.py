@@ -43,11 +43,15 @@ def add_config(configs: list[Config], config: Config) -> None:
 
 @dataclass(frozen=True)
 class Sweep:
-    """Configs, plans as the records name them, and what each (config, plan index) needs to begin."""
+    """Configs, plans as the records name them, and what each (config, plan index) needs to begin.
+
+    `options`: the effective options of the first config, for what is about the whole.
+    """
 
     configs: list[Config]
     plans: list[dict[str, Any]]
     prepared: dict[tuple[str, int], Prepared]
+    options: dict[str, object]
 
     def add(self, found: Sequence[Prepared], config: Config) -> None:
         """Take a config with its plans in.

@@ -57,7 +57,7 @@ def compare(campaigns: Sequence[Campaign], *, threshold: float = 0.02, anyway: b
         "threshold": threshold,
         "alpha": ALPHA,
         "comparisons": [
-            {"pair": index, **_comparison(each, varying)}
+            {"pair": index, **_comparison(each, varying, threshold)}
             for index, pair in enumerate(selection.pairs)
             for each in judged
             if each.row.pair is pair
@@ -78,7 +78,7 @@ def _varying(pairs: Sequence[Pair]) -> list[str]:
     return [name for name in names if len({problem.get(name) for problem in problems}) > 1 and name not in PLAN]
 
 
-def _comparison(judged: Judged, varying: Sequence[str]) -> Document:
+def _comparison(judged: Judged, varying: Sequence[str], threshold: float) -> Document:
     row, judgement, effect = judged.row, judged.judgement, judged.row.effect
     pair = row.pair
     interval = judgement.interval if judgement else None
@@ -100,7 +100,7 @@ def _comparison(judged: Judged, varying: Sequence[str]) -> Document:
         "more_launches": judgement.more if judgement else None,
         "p": effect.p if effect else None,
         "p_holm": judgement.p_holm if judgement else None,
-        "threshold": judged.threshold,
+        "threshold": threshold,
         "noise_floor": judged.floor,
         "aa": judged.calibration,
         "paired": effect.paired if effect else None,

@@ -92,8 +92,9 @@ def differences(baseline: Facts, candidate: Facts) -> tuple[Difference, ...]:
 
 
 def unknown(facts: Facts) -> tuple[str, ...]:
-    """Kinds of which the records say nothing, as those of another program's output do not."""
-    return tuple(kind for kind in (MACHINE, UCX, UCX_SETTING, PACKAGE) if kind not in facts)
+    """What the records do not tell of a run, as those of another program's output do not."""
+    names = {MACHINE: "machine", UCX: "UCX", UCX_SETTING: "UCX settings", PACKAGE: "packages"}
+    return tuple(name for kind, name in names.items() if kind not in facts)
 
 
 def incomparable(baseline: Facts, candidate: Facts, *, one_campaign: bool) -> tuple[Difference, ...]:
@@ -134,6 +135,8 @@ def _machine(workers: Iterable[Worker]) -> dict[str, str]:
 
 
 def _program(campaign: Campaign) -> dict[str, str]:
+    if campaign.head.imported_from is not None:  # the commit is that of the import
+        return {}
     git = campaign.head.git or {}
     commit = str(git.get("commit", ""))[:12]
     changed = ", with local changes" if git.get("dirty") else ""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from merge_bench.compare.samples import Matched, Metric, Side, found_wrong, match, side
 from merge_bench.compare.select import Pair
 from merge_bench.statistics.effect import Effect
-from merge_bench.statistics.verdict import Judgement, Verdict, judge, noise_floor, practical_threshold
+from merge_bench.statistics.verdict import Judgement, Verdict, judge, noise_floor
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,8 +56,6 @@ class Judged:
         Of INCONCLUSIVE, FAILED and WRONG.
     judgement : Judgement or None
         What statistics say; ``None`` where there are no numbers.
-    threshold : float
-        What was asked, or the noise floor if that is higher.
     floor : float or None
         The noise floor, where an A/A comparison shows one; of an A/A comparison its own.
     calibration : bool
@@ -68,7 +66,6 @@ class Judged:
     verdict: Verdict
     reason: str | None
     judgement: Judgement | None
-    threshold: float
     floor: float | None
     calibration: bool = False
 
@@ -96,28 +93,28 @@ def _row(pair: Pair, metric: Metric) -> Row:
 
 
 def _judge(rows: Sequence[Row], calibrations: Sequence[Row], asked: float) -> dict[Row, Judged]:
-    floors = {row: _floors(row, calibrations) for row in rows}
-    thresholds = {row: practical_threshold(asked, floors[row]) for row in rows}
+    floors = {row: _floor(row, calibrations) for row in rows}
     effects = {row: row.effect for row in rows if row.effect is not None}
     # A candidate without numbers was to be compared too, so it counts in the family.
-    found = judge(list(effects.values()), thresholds=[thresholds[row] for row in effects], family=max(1, len(rows)))
+    found = judge(
+        list(effects.values()), threshold=asked, floors=[floors[row] for row in effects], family=max(1, len(rows))
+    )
     judgements = dict(zip(effects, found, strict=True))
     return {
         row: Judged(
             row,
             *_verdict(row, judgements.get(row)),
             judgements.get(row),
-            thresholds[row],
-            max(floors[row] or _floors(row, (row,) if row.pair.same_config else ()), default=None),
+            _floor(row, (row,)) if row.pair.same_config else floors[row],
         )
         for row in rows
     }
 
 
-def _floors(row: Row, calibrations: Sequence[Row]) -> list[float]:
-    """The noise floors that A/A comparisons of this row's baseline show."""
+def _floor(row: Row, calibrations: Sequence[Row]) -> float | None:
+    """The highest noise floor that A/A comparisons of this row's baseline show."""
     alike = [each.effect for each in calibrations if each.pair.baseline is row.pair.baseline]
-    return [noise_floor(effect) for effect in alike if effect is not None]
+    return max((noise_floor(effect) for effect in alike if effect is not None), default=None)
 
 
 def _verdict(row: Row, judgement: Judgement | None) -> tuple[Verdict, str | None]:

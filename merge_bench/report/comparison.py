@@ -8,12 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from typing import Any, TextIO
 
+from merge_bench.proof import UNVERIFIED
 from merge_bench.report.layout import NULL, Column, Page, close_page, gib, ms, open_page, rows
+from merge_bench.statistics.power import MOST
 
 Document = Mapping[str, Any]
 
 UNITS: Mapping[str, tuple[str, Callable[[float | None], str]]] = {"B/s": ("GiB/s", gib), "s": ("ms", ms)}
-MARK = "UNVERIFIED"
 STYLES = {"FASTER": "bold green", "SLOWER": "bold red", "FAILED": "bold red", "WRONG": "bold red"}
 _STRIP = 24  # columns
 _LISTED = 24  # of more blocks than this only the strip is shown
@@ -69,7 +70,7 @@ def title(comparison: Document) -> str:
 
 def sentence(comparison: Document) -> str:
     """The verdict in one line, with what it rests on."""
-    mark = "" if comparison["verified"] or comparison["ratio"] is None else f" {MARK}"
+    mark = "" if comparison["verified"] or comparison["ratio"] is None else f" {UNVERIFIED}"
     told = [part for part in (_why(comparison), _ratio(comparison), _more(comparison)) if part]
     return f"{comparison['verdict']}{mark}: {'; '.join(told)}"
 
@@ -149,7 +150,7 @@ def percent(share: float) -> str:
 def _metrics(page: Page, comparisons: Sequence[Document]) -> None:
     if all(each["ratio"] is None for each in comparisons):
         return
-    mark = None if comparisons[0]["verified"] else MARK
+    mark = None if comparisons[0]["verified"] else UNVERIFIED
     columns, strips = metric_columns(comparisons), strip_column(comparisons)
     if page.narrow and not page.plain:
         page.table(columns, mark)
@@ -165,6 +166,8 @@ def _why(comparison: Document) -> str | None:
         return "underpowered, so few launches prove nothing"
     if reason == "wide-interval":
         return f"neither within {percent(comparison['threshold'])} nor beyond for sure"
+    if reason == "within-noise":
+        return "a difference, and no larger than a config shows against itself"
     return str(reason) if reason else None
 
 
@@ -173,9 +176,8 @@ def _ratio(comparison: Document) -> str | None:
         return None
     found = f"speed-up {_three(comparison['ratio'])} in {comparison['metric']}"
     threshold = f"threshold {percent(comparison['threshold'])}"
-    floor = comparison["noise_floor"]
-    if floor is not None:
-        threshold += ", the noise floor" if floor == comparison["threshold"] else f", noise floor {percent(floor)}"
+    if comparison["noise_floor"] is not None:
+        threshold += f", noise floor {percent(comparison['noise_floor'])}"
     if comparison["ci95"] is not None:
         found += f" ({percent(comparison['confidence'])} interval {_interval(comparison['ci95'])}, {threshold})"
     count = comparison["launches"]
@@ -191,7 +193,7 @@ def _more(comparison: Document) -> str | None:
         return None
     more = comparison["more_launches"]
     if more is None:
-        return "too close to the threshold to be settled by any number of launches that one would make"
+        return f"it would take more than {MOST} launches of each to settle it"
     return f"about {more} more launch{'' if more == 1 else 'es'} of each would settle it"
 
 

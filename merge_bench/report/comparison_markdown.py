@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from merge_bench.proof import UNVERIFIED
 from merge_bench.report import comparison as parts
 from merge_bench.report.layout import Column
 
@@ -18,7 +19,7 @@ def markdown(document: parts.Document, *, metric: str) -> str:
         if any(each["ratio"] is not None for each in comparisons):
             strips = parts.strip_column(comparisons)
             drawn = Column(strips.heading, [_code(each) if each else "" for each in strips.cells], text=True)
-            lines += _table(parts.metric_columns(comparisons), drawn, "" if chosen["verified"] else parts.MARK)
+            lines += _table(parts.metric_columns(comparisons), drawn, "" if chosen["verified"] else UNVERIFIED)
         if found := parts.of_pair(document, chosen):
             lines += ["", *_table(parts.difference_columns(found))]
     if document["notes"]:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from merge_bench.statistics.effect import Effect
-from merge_bench.statistics.power import launches_needed, least_launches
+from merge_bench.statistics.power import MOST, launches_needed, least_launches
 
 ALPHA = 0.05
 """The chance of a false claim in a family of comparisons."""
@@ -42,6 +42,8 @@ class Reason(Enum):
     """So few launches that no outcome at all could be significant."""
     WIDE = "wide-interval"
     """The interval still holds too much."""
+    NOISE = "within-noise"
+    """A difference of more than the threshold, and of less than a config shows against itself."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,7 @@ class Judgement:
         The p value that Holm's steps make of `Effect.p`: at most 0.05 for whatever they take for a difference.
     more : int or None
         INCONCLUSIVE: about how many more launches of each config would settle it, if effect and spread stay as seen;
-        ``None``: more than anybody would make, as the effect is too close to the threshold.
+        ``None``: more than `power.MOST`, as of an effect that is as large as the threshold.
     """
 
     verdict: Verdict
@@ -103,20 +105,24 @@ def holm_levels(p_values: Sequence[float], *, alpha: float = ALPHA, family: int 
 
 
 def judge(
-    effects: Sequence[Effect], *, thresholds: Sequence[float], alpha: float = ALPHA, family: int | None = None
-) -> tuple[Judgement, ...]:
+    effects: Sequence[Effect], *, threshold: float, floors: Sequence[float | None] | None = None, alpha: float = ALPHA,
+    family: int | None = None,
+) -> tuple[Judgement, ...]:  # fmt: skip
     """The verdict of each effect of one family.
 
     With the threshold t and the interval of the ratio: EQUIVALENT, if it lies within 1 ÷ (1 + t) … 1 + t. FASTER, if
-    its lower end is above 1 and the estimate at least 1 + t. SLOWER: the mirror, which is what FASTER becomes when
-    baseline and candidate change places. Else INCONCLUSIVE.
+    its lower end is above 1 and the estimate at least 1 + max(t, noise floor). SLOWER: the mirror, which is what FASTER
+    becomes when baseline and candidate change places. Else INCONCLUSIVE.
 
     Parameters
     ----------
     effects
         Of the candidates against their baseline.
-    thresholds
-        t of each: 0.02 for 2 %. See `practical_threshold`.
+    threshold
+        t: 0.02 for 2 %.
+    floors
+        Of each the noise floor, or ``None``. It raises what counts as a difference, and not what counts as equivalent:
+        noise would make everything alike.
     alpha
         The family's.
     family
@@ -125,9 +131,11 @@ def judge(
     k = _family(len(effects), family)
     levels = holm_levels([effect.p for effect in effects], alpha=alpha, family=k)
     adjusted = holm([effect.p for effect in effects], family=k)
+    within = math.log1p(threshold)
+    beyond = [math.log1p(max(threshold, floor or 0.0)) for floor in floors or [None] * len(effects)]
     return tuple(
-        _judge(effect, math.log1p(t), level, alpha / k, p_holm)
-        for effect, t, level, p_holm in zip(effects, thresholds, levels, adjusted, strict=True)
+        _judge(effect, _Limits(within, far), level, alpha / k, p_holm)
+        for effect, far, level, p_holm in zip(effects, beyond, levels, adjusted, strict=True)
     )
 
 
@@ -141,44 +149,50 @@ def noise_floor(effect: Effect, *, alpha: float = ALPHA) -> float:
     return math.expm1(max(map(abs, effect.points if interval is None else interval)))
 
 
-def practical_threshold(asked: float, floors: Sequence[float]) -> float:
-    """A difference must be as large as was asked, and larger than the noise that A/A comparisons show."""
-    return max([asked, *floors])
+@dataclass(frozen=True)
+class _Limits:
+    """Logarithms: what is equivalent lies within one, what is different beyond the other."""
+
+    within: float
+    beyond: float
 
 
-def _judge(effect: Effect, threshold: float, step_alpha: float, strict_alpha: float, p_holm: float) -> Judgement:
-    alpha = step_alpha if abs(effect.estimate) >= threshold else strict_alpha
+def _judge(effect: Effect, limits: _Limits, step_alpha: float, strict_alpha: float, p_holm: float) -> Judgement:
+    alpha = step_alpha if abs(effect.estimate) >= limits.within else strict_alpha
     interval = effect.interval(alpha)
-    verdict = _verdict(effect.estimate, interval, threshold)
-    if verdict is not Verdict.INCONCLUSIVE:
+    verdict = _verdict(effect.estimate, interval, limits)
+    if not isinstance(verdict, Reason):
         return Judgement(verdict, None, interval, alpha, p_holm, None)
-    reason = Reason.UNDERPOWERED if interval is None else Reason.WIDE
-    return Judgement(verdict, reason, interval, alpha, p_holm, _more(effect, threshold, alpha, reason))
+    return Judgement(Verdict.INCONCLUSIVE, verdict, interval, alpha, p_holm, _more(effect, limits, alpha))
 
 
-def _verdict(estimate: float, interval: tuple[float, float] | None, threshold: float) -> Verdict:
+def _verdict(estimate: float, interval: tuple[float, float] | None, limits: _Limits) -> Verdict | Reason:
     if interval is None:
-        return Verdict.INCONCLUSIVE
+        return Reason.UNDERPOWERED
     low, high = interval
-    if -threshold <= low and high <= threshold:
+    if -limits.within <= low and high <= limits.within:
         return Verdict.EQUIVALENT
-    if low > 0.0 and estimate >= threshold:
-        return Verdict.FASTER
-    if high < 0.0 and estimate <= -threshold:
-        return Verdict.SLOWER
-    return Verdict.INCONCLUSIVE
+    if low <= 0.0 <= high or abs(estimate) < limits.within:
+        return Reason.WIDE
+    if abs(estimate) < limits.beyond:
+        return Reason.NOISE
+    return Verdict.FASTER if low > 0.0 else Verdict.SLOWER
 
 
-def _more(effect: Effect, threshold: float, alpha: float, reason: Reason) -> int | None:
+def _more(effect: Effect, limits: _Limits, alpha: float) -> int | None:
+    """A noise floor is mostly half an interval, and shrinks with the root of the launches as all of them do."""
     needed = least_launches(alpha=alpha, paired=effect.paired)
+    size = abs(effect.estimate)
     if effect.spread is not None:
         found = launches_needed(
-            effect=effect.estimate, spread=effect.spread, threshold=threshold, alpha=alpha, paired=effect.paired
+            effect=size, spread=effect.spread, threshold=limits.within, alpha=alpha, paired=effect.paired
         )
-        if found is None and reason is Reason.WIDE:
+        if found is None:
             return None
-        needed = max(needed, found or 0)
-    return max(1, needed - effect.least)
+        needed = max(needed, found)
+    if limits.within <= size < limits.beyond:
+        needed = max(needed, math.ceil(effect.least * (limits.beyond / size) ** 2))
+    return max(1, needed - effect.least) if needed <= MOST else None
 
 
 def _ascending(p_values: Sequence[float]) -> list[int]:

@@ -69,6 +69,13 @@ def test_a_config_that_crashes_passes_no_gate(tmp_path: Path, monkeypatch: pytes
     assert ended(monkeypatch, write_campaign(tmp_path, *scripts), "--fail-on", gate) == 5
 
 
+def test_a_launch_that_was_interrupted_is_no_crash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seven = [*SIX, 0.16]
+    scripts = interleaved({"base": seven, "tuned": [wall / 1.25 for wall in seven]})
+    scripts[-1] = replace(scripts[-1], end_status=None)
+    assert ended(monkeypatch, write_campaign(tmp_path, *scripts, end=None), "--fail-on", "not-faster") == 0
+
+
 def test_the_gate_is_about_the_metric_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = campaign(tmp_path, 0.8)
     assert ended(monkeypatch, folder, "--fail-on", "slower", "--metric", "bandwidth") == 0

@@ -8,8 +8,10 @@ from typing import Any
 
 import msgspec
 
+from merge_bench.importing.campaign import import_text
 from merge_bench.record import schema as s
 from tests.compare.test_document import SIX, document
+from tests.importing.texts import text
 from tests.synthetic_campaigns import interleaved, write_campaign
 
 
@@ -77,3 +79,18 @@ def test_what_varies_within_a_run_is_shown_whole(tmp_path: Path) -> None:
     assert [(each["name"], each["baseline_value"], each["candidate_value"]) for each in found["differences"]] == [
         ("affinity", "0 / 1", "0-1")
     ]
+
+
+def test_imported_texts_are_compared_in_what_they_tell(tmp_path: Path) -> None:
+    def brought_in(name: str) -> Path:
+        file = tmp_path / name
+        file.write_text(text())
+        return import_text(file, tmp_path / "results")
+
+    found = document(brought_in("a.out"), brought_in("b.out"))
+    assert [each["metric"] for each in found["comparisons"]] == ["throughput", "bandwidth", "wall"]
+    assert all(each["baseline_value"]["median"] > 0 for each in found["comparisons"])
+    assert found["differences"] == []  # the commit that imported them is none of theirs
+    assert not found["verified"]
+    assert "A: a: nothing is recorded of its machine, UCX, UCX settings, packages, which may differ" in found["notes"]
+    assert "join is left out: A: a has none" in found["notes"]

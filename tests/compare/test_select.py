@@ -147,7 +147,7 @@ def test_what_is_not_recorded_is_no_difference_and_is_told(tmp_path: Path) -> No
     silent = write_campaign(tmp_path, *interleaved({"base": SIX}))
     telling = write_campaign(tmp_path, *on(interleaved({"base": SIX}), ucx={"version": "1.21.0"}))
     found = selected(silent, telling)
-    assert "A: base: nothing is recorded of its UCX, UCX setting, package, which may differ" in found.notes
+    assert "A: base: nothing is recorded of its UCX, UCX settings, packages, which may differ" in found.notes
 
 
 def test_one_run_is_compared_with_nothing(tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def apart(noise: Noise, count: int, m: int, n: int, effect: float, seed: int) ->
 
 
 def verdicts(effects: list[Effect], threshold: float = 0.02) -> Counter[Verdict]:
-    return Counter(judge([effect], thresholds=[threshold])[0].verdict for effect in effects)
+    return Counter(judge([effect], threshold=threshold)[0].verdict for effect in effects)
 
 
 def coverage(effects: list[Effect], truth: float) -> float:
@@ -192,7 +192,7 @@ def families(noise: Noise, count: int, n: int, effects: list[float], seed: int) 
 def test_among_several_candidates_a_false_difference_is_as_rare(true: list[float]) -> None:
     false = 0
     for family in families(lognormal, 3000, 10, true, seed=8):
-        found = judge(family, thresholds=[0.0] * 5)
+        found = judge(family, threshold=0.0)
         false += any(each.verdict in DIFFERENT for each, effect in zip(found, true, strict=True) if effect == 0.0)
     assert false / 3000 <= at_most(0.05, 3000)
 
@@ -203,7 +203,7 @@ def test_among_several_candidates_a_false_equivalence_is_as_rare() -> None:
     columns = (math.log(1.0201) + 0.002 * rng.standard_normal((1500, 10, 10))).tolist()
     false = 0
     for rows in columns:
-        found = judge([paired(row) for row in rows], thresholds=[0.02] * 10)
+        found = judge([paired(row) for row in rows], threshold=0.02)
         assert max(each.p_holm for each in found) <= 0.05
         false += any(each.verdict is Verdict.EQUIVALENT for each in found)
     assert false / 1500 <= at_most(0.05, 1500)
@@ -221,8 +221,8 @@ def test_stopping_on_precision_costs_little_and_stopping_on_p_a_lot() -> None:
             if rule is not None:
                 break
         precise += rule is Stop.PRECISION
-        strict += judge([effect], thresholds=[0.0])[0].verdict in DIFFERENT
-        practical += judge([effect], thresholds=[0.02])[0].verdict in DIFFERENT
+        strict += judge([effect], threshold=0.0)[0].verdict in DIFFERENT
+        practical += judge([effect], threshold=0.02)[0].verdict in DIFFERENT
     assert 0.5 < precise / 1500 < 1.0
     assert strict / 1500 <= 0.09  # intervals that happen to be narrow stop it: a little more than 5 %
     assert practical / 1500 <= 0.02  # an interval narrower than the threshold does not take noise for a difference

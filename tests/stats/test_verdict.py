@@ -16,7 +16,6 @@ from merge_bench.statistics.verdict import (
     holm_levels,
     judge,
     noise_floor,
-    practical_threshold,
 )
 
 P_VALUES = st.lists(st.floats(0.0, 1.0), min_size=1, max_size=12)
@@ -35,7 +34,7 @@ def around(ratio: float, scale: float = 1.0) -> Effect:
 
 
 def one(effect: Effect, threshold: float = 0.02) -> Verdict:
-    return judge([effect], thresholds=[threshold])[0].verdict
+    return judge([effect], threshold=threshold)[0].verdict
 
 
 @pytest.mark.parametrize(
@@ -51,7 +50,7 @@ def one(effect: Effect, threshold: float = 0.02) -> Verdict:
     ],
 )
 def test_what_the_interval_says(ratio: float, scale: float, verdict: Verdict) -> None:
-    found = judge([around(ratio, scale)], thresholds=[0.02])[0]
+    found = judge([around(ratio, scale)], threshold=0.02)[0]
     assert found.verdict is verdict
     assert found.reason is (Reason.WIDE if verdict is Verdict.INCONCLUSIVE else None)
     assert found.interval == around(ratio, scale).interval(0.05)
@@ -60,7 +59,7 @@ def test_what_the_interval_says(ratio: float, scale: float, verdict: Verdict) ->
 @pytest.mark.parametrize("ratio", [1.0, 1.5, 0.5])
 @pytest.mark.parametrize("blocks", [1, 2, 5])
 def test_few_launches_are_underpowered_and_never_no_difference(ratio: float, blocks: int) -> None:
-    found = judge([paired([math.log(ratio)] * blocks)], thresholds=[0.02])[0]
+    found = judge([paired([math.log(ratio)] * blocks)], threshold=0.02)[0]
     assert (found.verdict, found.reason, found.interval) == (Verdict.INCONCLUSIVE, Reason.UNDERPOWERED, None)
     assert found.more is not None
     assert found.more >= 6 - blocks
@@ -68,7 +67,7 @@ def test_few_launches_are_underpowered_and_never_no_difference(ratio: float, blo
 
 @given(EFFECTS, THRESHOLDS)
 def test_a_verdict_is_what_its_interval_shows(effects: list[Effect], t: float) -> None:
-    for effect, found in zip(effects, judge(effects, thresholds=[t] * len(effects)), strict=True):
+    for effect, found in zip(effects, judge(effects, threshold=t), strict=True):
         limit, ratio = math.log1p(t), effect.estimate
         if found.interval is None:
             assert found.reason is Reason.UNDERPOWERED
@@ -83,7 +82,7 @@ def test_a_verdict_is_what_its_interval_shows(effects: list[Effect], t: float) -
 
 @given(EFFECTS, THRESHOLDS)
 def test_differences_are_those_that_holm_finds(effects: list[Effect], t: float) -> None:
-    for effect, found in zip(effects, judge(effects, thresholds=[t] * len(effects)), strict=True):
+    for effect, found in zip(effects, judge(effects, threshold=t), strict=True):
         if abs(effect.estimate) < math.log1p(t):
             assert found.verdict not in (Verdict.FASTER, Verdict.SLOWER)
             assert found.alpha == 0.05 / len(effects)
@@ -94,8 +93,8 @@ def test_differences_are_those_that_holm_finds(effects: list[Effect], t: float) 
 @given(EFFECTS, THRESHOLDS)
 def test_slower_is_faster_with_the_places_changed(effects: list[Effect], t: float) -> None:
     mirror = {Verdict.FASTER: Verdict.SLOWER, Verdict.SLOWER: Verdict.FASTER}
-    found = judge(effects, thresholds=[t] * len(effects))
-    changed = judge([paired([-x for x in effect.points]) for effect in effects], thresholds=[t] * len(effects))
+    found = judge(effects, threshold=t)
+    changed = judge([paired([-x for x in effect.points]) for effect in effects], threshold=t)
     assert [each.verdict for each in changed] == [mirror.get(each.verdict, each.verdict) for each in found]
 
 
@@ -107,7 +106,7 @@ def test_holm_on_a_worked_example() -> None:
     # Equal ones take the first step of theirs together.
     assert holm_levels([0.01, 0.02, 0.01, 0.02]) == pytest.approx((0.05 / 4, 0.05 / 2, 0.05 / 4, 0.05 / 2))
     assert holm([0.01], family=5) == pytest.approx((0.05,))
-    assert holm([]) == holm_levels([]) == judge([], thresholds=[]) == ()
+    assert holm([]) == holm_levels([]) == judge([], threshold=0.02) == ()
 
 
 @given(P_VALUES)
@@ -127,14 +126,14 @@ def test_a_family_has_room_for_its_comparisons() -> None:
 def test_more_candidates_need_stronger_evidence() -> None:
     six = paired([0.05, 0.06, 0.07, 0.05, 0.06, 0.08])
     assert one(six) is Verdict.FASTER
-    found = judge([six, six], thresholds=[0.02, 0.02])
+    found = judge([six, six], threshold=0.02)
     assert {each.reason for each in found} == {Reason.UNDERPOWERED}
     assert [each.more for each in found] == [2, 2]  # 2 ÷ 2⁷ ≤ 0.05 ÷ 2, and one for good measure
 
 
 def test_a_planned_comparison_without_numbers_counts() -> None:
     six = paired([0.05, 0.06, 0.07, 0.05, 0.06, 0.08])
-    assert judge([six], thresholds=[0.02], family=2)[0].verdict is Verdict.INCONCLUSIVE
+    assert judge([six], threshold=0.02, family=2)[0].verdict is Verdict.INCONCLUSIVE
 
 
 def test_the_noise_floor_is_the_threshold_at_which_the_same_is_equivalent() -> None:
@@ -148,8 +147,23 @@ def test_the_noise_floor_of_few_launches_is_the_largest_difference_seen() -> Non
     assert noise_floor(paired([0.01, -0.03, 0.02])) == pytest.approx(math.expm1(0.03))
 
 
-def test_the_threshold_is_never_below_the_noise() -> None:
-    assert practical_threshold(0.02, []) == 0.02
-    assert practical_threshold(0.02, [0.01, 0.035]) == 0.035
-    assert one(around(1.05), practical_threshold(0.02, [noise_floor(around(1.03))])) is Verdict.FASTER
-    assert one(around(1.05), practical_threshold(0.02, [noise_floor(around(1.06))])) is Verdict.EQUIVALENT
+def with_floor(effect: Effect, floor: float | None) -> tuple[Verdict, Reason | None, int | None]:
+    found = judge([effect], threshold=0.02, floors=[floor])[0]
+    return found.verdict, found.reason, found.more
+
+
+@pytest.mark.parametrize("floor", [None, 0.0, 0.01, 0.03])
+def test_a_noise_floor_below_the_difference_changes_nothing(floor: float | None) -> None:
+    assert with_floor(around(1.05), floor) == (Verdict.FASTER, None, None)
+    assert with_floor(around(1.0), floor) == (Verdict.EQUIVALENT, None, None)
+
+
+@pytest.mark.parametrize("ratio", [1.05, 1 / 1.05])
+def test_a_difference_within_the_noise_is_none_and_no_equivalence(ratio: float) -> None:
+    # The floor of 8 % is to come down to 5 %: 9 · (ln 1.08 ÷ ln 1.05)² = 22.4 launches.
+    assert with_floor(around(ratio), 0.08) == (Verdict.INCONCLUSIVE, Reason.NOISE, 23 - 9)
+    assert with_floor(around(ratio), 5.0) == (Verdict.INCONCLUSIVE, Reason.NOISE, None)
+
+
+def test_noise_makes_nothing_equivalent() -> None:
+    assert with_floor(around(1.0, 10), 0.5)[:2] == (Verdict.INCONCLUSIVE, Reason.WIDE)
