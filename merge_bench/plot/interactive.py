@@ -1,4 +1,4 @@
-"""Panels as a page, with Bokeh: one HTML file that holds all it needs and opens without a network.
+"""Drawings as Bokeh figures, and as a page: one HTML file that holds all it needs and opens without a network.
 
 Labels are data. Bokeh writes text on a canvas and escapes hover fields, and nothing here makes markup of them.
 """
@@ -23,8 +23,10 @@ from bokeh.models.labeling import NoOverlap
 from bokeh.plotting import figure
 from bokeh.resources import INLINE
 
+from merge_bench.plot import interactive_charts
+from merge_bench.plot.charts import Chart
 from merge_bench.plot.series import MANY, Panel, Series, caption
-from merge_bench.plot.style import GRID, binary, legend_columns, look, size_ticks, tick_label
+from merge_bench.plot.style import GRID, binary, legend_columns, look, plain, size_ticks, tick_label
 
 _LETTERS = 140
 
@@ -40,6 +42,11 @@ def draw(panels: Sequence[Panel], path: Path, title: str) -> None:
     path.write_text(file_html(page, INLINE, title), encoding="utf-8")
 
 
+def figure_of(drawing: Panel | Chart) -> Any:
+    """`drawing` as a Bokeh figure that is as wide as there is room."""
+    return _panel(drawing)[0] if isinstance(drawing, Panel) else interactive_charts.figure_of(drawing)
+
+
 def _hide_together(items: Sequence[Any], others: Sequence[Any]) -> None:
     by_name = {item.name: item for item in others}
     for item in items:
@@ -52,7 +59,7 @@ def _hide_together(items: Sequence[Any], others: Sequence[Any]) -> None:
 def _panel(panel: Panel) -> tuple[Any, list[Any]]:
     axis: Literal["log", "linear"] = "log" if panel.log else "linear"
     plot: Any = figure(
-        frame_height=400, sizing_mode="stretch_width", x_axis_type=axis, y_axis_type=axis, title=_plain(panel.title),
+        frame_height=400, sizing_mode="stretch_width", x_axis_type=axis, y_axis_type=axis, title=plain(panel.title),
         x_axis_label=panel.x_title, y_axis_label=panel.y_title,
         tools="pan,box_zoom,wheel_zoom,reset,save", active_drag="box_zoom",
     )  # fmt: skip
@@ -124,8 +131,3 @@ def _columns(panel: Panel, series: Series, colour: str) -> dict[str, Any]:
 
 def _exact(count: float, unit: str) -> str:
     return f"{count:,.0f} {unit} ({binary(count, unit)})" if count >= 1024 else f"{count:,.0f} {unit}".strip()
-
-
-def _plain(text: str) -> str:
-    """`text` for a title, where Bokeh would take ``$$`` for mathematics."""
-    return text.replace("$$", "$ $").replace("\\(", "\\ (").replace("\\[", "\\ [")
