@@ -42,9 +42,13 @@ def draw(panels: Sequence[Panel], path: Path, title: str) -> None:
     path.write_text(file_html(page, INLINE, title), encoding="utf-8")
 
 
-def figure_of(drawing: Panel | Chart) -> Any:
-    """`drawing` as a Bokeh figure that is as wide as there is room."""
-    return _panel(drawing)[0] if isinstance(drawing, Panel) else interactive_charts.figure_of(drawing)
+def figure_of(drawing: Panel | Chart, *, note: bool = True) -> Any:
+    """`drawing` as a Bokeh figure, as wide as there is room; `note`: say below it what bars and points are."""
+    return (
+        _panel(drawing, note=note)[0]
+        if isinstance(drawing, Panel)
+        else interactive_charts.draw_chart(drawing, note=note)
+    )
 
 
 def _hide_together(items: Sequence[Any], others: Sequence[Any]) -> None:
@@ -56,7 +60,7 @@ def _hide_together(items: Sequence[Any], others: Sequence[Any]) -> None:
                 item.renderers[0].js_link("visible", renderer, "visible")
 
 
-def _panel(panel: Panel) -> tuple[Any, list[Any]]:
+def _panel(panel: Panel, *, note: bool = True) -> tuple[Any, list[Any]]:
     axis: Literal["log", "linear"] = "log" if panel.log else "linear"
     plot: Any = figure(
         frame_height=400, sizing_mode="stretch_width", x_axis_type=axis, y_axis_type=axis, title=plain(panel.title),
@@ -76,8 +80,9 @@ def _panel(panel: Panel) -> tuple[Any, list[Any]]:
         ncols=columns, spacing=20 if columns > 1 else 4, label_text_font_size="9pt",
     )  # fmt: skip
     plot.add_layout(legend, "below")
-    note = f"{caption([panel])} A click on the legend hides a series."
-    plot.add_layout(Title(text=note, text_font_size="9pt", text_font_style="normal"), "below")
+    if note:
+        said = f"{caption([panel])} A click on the legend hides a series."
+        plot.add_layout(Title(text=said, text_font_size="9pt", text_font_style="normal"), "below")
     return plot, items
 
 

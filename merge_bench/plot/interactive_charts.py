@@ -23,17 +23,24 @@ _LETTERS = 140
 _TOOLS = "pan,box_zoom,xwheel_zoom,reset,save"
 
 
+def draw_chart(chart: Chart, *, note: bool) -> Any:
+    """`chart` as a Bokeh figure, as wide as there is room; with its `note` below it or without."""
+    plot = _draw(chart)
+    if note and chart.note:
+        plot.add_layout(Title(text=plain(chart.note), text_font_size="9pt", text_font_style="normal"), "below")
+    return plot
+
+
 @singledispatch
-def figure_of(chart: Chart) -> Any:
-    """`chart` as a Bokeh figure that is as wide as there is room."""
+def _draw(chart: Chart) -> Any:
     raise TypeError(f"{type(chart).__name__} is no chart")
 
 
-@figure_of.register
+@_draw.register
 def _bars(chart: Bars) -> Any:
     places, ticks = _places(chart)
     thick = bar_height(len(places))
-    plot = _figure(chart, 90 + thick * (len(places) + len(chart.rows)) + 24 * bool(chart.legend))
+    plot = _figure(chart, 30 + thick * (len(places) + len(chart.rows) // 2))
     _rows_axis(plot, ticks, [row.label for row in chart.rows])
     renderers: dict[str, list[Any]] = {}
     for series, found in _by_series(places).items():
@@ -109,10 +116,10 @@ def _draw_points(plot: Any, points: Sequence[tuple[float, int, str, float]], uni
     return drawn
 
 
-@figure_of.register
+@_draw.register
 def _stack(chart: Stack) -> Any:
     thick = bar_height(len(chart.rows))
-    plot = _figure(chart, 114 + int(thick * 1.5 * len(chart.rows)))
+    plot = _figure(chart, 30 + int(thick * 1.4 * len(chart.rows)))
     _rows_axis(plot, [float(at) for at in range(len(chart.rows))], [row.label for row in chart.rows])
     starts = [0.0] * len(chart.rows)
     renderers: dict[str, list[Any]] = {}
@@ -139,9 +146,9 @@ def _stack(chart: Stack) -> Any:
     return plot
 
 
-@figure_of.register
+@_draw.register
 def _strip(chart: Strip) -> Any:
-    plot = _figure(chart, 360)
+    plot = _figure(chart, 300)
     renderers: dict[str, list[Any]] = {}
     for series in chart.series:
         seen = look(series.index)
@@ -183,11 +190,13 @@ def _strip_columns(launches: Sequence[StripLaunch], unit: str, colour: str) -> d
     }
 
 
-@figure_of.register
+@_draw.register
 def _heat(chart: Heat) -> Any:
     count = len(chart.labels)
-    plot = _figure(chart, min(max(220 + 26 * count, 300), 820))
+    side = min(max(28 * count, 200), 640)
+    plot = _figure(chart, side, side)
     _rows_axis(plot, [float(at) for at in range(count)], chart.labels)
+    plot.y_range.start, plot.y_range.end = count - 0.5, -0.5
     ticks = list(range(count))[:: max(count // 32, 1)]
     plot.xaxis.ticker = FixedTicker(ticks=ticks)
     plot.xaxis.major_label_overrides = {at: plain(chart.labels[at].partition(" ")[0]) for at in ticks}
@@ -219,18 +228,15 @@ def _heat(chart: Heat) -> Any:
     return plot
 
 
-def _figure(chart: Chart, height: int) -> Any:
-    plot: Any = figure(
-        height=height, sizing_mode="stretch_width", title=plain(chart.title), tools=_TOOLS, active_drag="box_zoom"
-    )
+def _figure(chart: Chart, height: int, width: int | None = None) -> Any:
+    wide = {"frame_width": width} if width else {"sizing_mode": "stretch_width"}
+    plot: Any = figure(frame_height=height, title=plain(chart.title), tools=_TOOLS, active_drag="box_zoom", **wide)
     plot.toolbar.logo = None
     plot.toolbar.autohide = True
     plot.grid.grid_line_color = GRID
     if isinstance(chart, Bars | Stack):
         plot.xaxis.axis_label = plain(chart.axis)
         plot.ygrid.grid_line_color = None
-    if chart.note:
-        plot.add_layout(Title(text=plain(chart.note), text_font_size="9pt", text_font_style="normal"), "below")
     return plot
 
 
