@@ -82,6 +82,11 @@ class Bars:
             found.setdefault(bar.series, bar)
         return found
 
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to draw."""
+        return all(bar.value is None for bar in self.bars)
+
 
 @dataclass(frozen=True)
 class StackRow:
@@ -101,6 +106,11 @@ class Stack:
     parts: tuple[str, ...]
     rows: tuple[StackRow, ...]
     note: str = ""
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to draw."""
+        return not self.rows
 
 
 @dataclass(frozen=True)
@@ -148,6 +158,11 @@ class Strip:
     series: tuple[StripSeries, ...]
     note: str = ""
 
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to draw."""
+        return not self.series
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -169,6 +184,11 @@ class Heat:
     cells: tuple[Cell, ...]
     details: tuple[str, ...] = ()
     note: str = ""
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to draw."""
+        return not self.cells
 
 
 Chart = Bars | Stack | Strip | Heat

@@ -17,7 +17,7 @@ from bokeh.models.annotations import ColorBar, Legend, LegendItem, Span, Title
 from bokeh.plotting import figure
 
 from merge_bench.plot.charts import Bar, Bars, Chart, Heat, Stack, Strip, StripLaunch
-from merge_bench.plot.style import GRID, HEAT, NEUTRAL, bar_height, legend_columns, look, plain, short
+from merge_bench.plot.style import GRID, HEAT, LEGEND, NEUTRAL, bar_height, legend_columns, look, plain, short
 
 _LETTERS = 140
 _TOOLS = "pan,box_zoom,xwheel_zoom,reset,save"
@@ -84,7 +84,7 @@ def _draw_bars(plot: Any, chart: Bars, found: Sequence[tuple[Bar, float]], thick
             "remark": [bar.remark or "-" for bar, _, _ in known],
         }
     )
-    hatch = {"hatch_pattern": "diagonal_line", "hatch_color": seen.colour} if found[0][0].published else {}
+    hatch = {"hatch_pattern": value("right_diagonal_line"), "hatch_color": seen.colour} if found[0][0].published else {}
     bars = plot.hbar(
         y="y", right="x", left=0, height=0.8, source=source, fill_color=seen.colour,
         fill_alpha=0.2 if found[0][0].published else 0.5, line_color=seen.colour, **hatch,
@@ -154,7 +154,7 @@ def _strip(chart: Strip) -> Any:
         seen = look(series.index)
         source = ColumnDataSource(_strip_columns(series.launches, chart.unit, seen.colour))
         points = plot.scatter(
-            "x", "y", source=source, marker=seen.shape, size=5, line_color=seen.colour, fill_color="fill", alpha=0.7
+            "x", "y", source=source, marker=seen.shape, size=5, line_color=seen.colour, fill_color="fill", alpha=0.85
         )
         plot.add_tools(_hover([points], ["launch", "iteration", "value"]))
         places = [launch.launch for launch in series.launches]
@@ -261,6 +261,7 @@ def _legend(plot: Any, renderers: Mapping[str, Sequence[Any]]) -> None:
     items = [LegendItem(label=value(short(name)), renderers=list(drawn)) for name, drawn in renderers.items()]
     legend = Legend(
         items=items, click_policy="hide", location="left", orientation="horizontal", border_line_color=None,
+        background_fill_color=None, label_text_color=LEGEND,
         ncols=legend_columns([short(name) for name in renderers], _LETTERS), label_text_font_size="9pt",
     )  # fmt: skip
     plot.add_layout(legend, "below")

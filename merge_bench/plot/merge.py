@@ -242,8 +242,8 @@ def speedups(document: Mapping[str, Any], metric: str, order: Sequence[str]) -> 
     )
 
 
-def tuning(steps: Sequence[TuneLine], phase: str, plan: int) -> Bars:
-    """The steps of one `phase` of tuning at one size: the speed-up of each config over the one it was held against."""
+def tuning(steps: Sequence[TuneLine], phase: str, plan: int, size: str) -> Bars:
+    """The steps of one `phase` of tuning with one `plan`, called `size`: and what it makes of speed."""
     found = [step for step in steps if step.phase == phase and step.plan == plan]
     decisions = list(dict.fromkeys(step.decision for step in steps))
     rows = []
@@ -253,7 +253,7 @@ def tuning(steps: Sequence[TuneLine], phase: str, plan: int) -> Bars:
         bar = Bar(step.decision, decisions.index(step.decision), step.ratio, interval, remark=remark)
         rows.append(Row(step.setting or step.config, (bar,)))
     return Bars(
-        title=f"Tuning, {phase}: speed-up by setting",
+        title=f"Tuning, {phase}, {size}: speed-up by setting",
         axis="Speed-up in throughput (1 = without it, more is better)",
         unit="×",
         rows=tuple(rows),
