@@ -142,6 +142,20 @@ def import_(file: str, results: str, json_output: bool) -> None:
     sys.exit(import_command(file, results=results, json_output=json_output))
 
 
+@cli.command(context_settings=CONTEXT)
+@click.argument("results", nargs=-1, metavar="RESULT...")
+@click.option("--output", metavar="FILE.html", help="The page; report.html in the first RESULT's folder by default.")
+@click.option("--markdown", metavar="FILE.md", help="Write the same as Markdown, too.")
+@click.option("--figures", metavar="FOLDER", help="Write every drawing as PNG and SVG, too.")
+@click.option("--reference", "references", multiple=True, metavar="NAME",
+              help="Published results to show beside them; may be repeated; `list` names them.")  # fmt: skip
+def report(results: tuple[str, ...], references: tuple[str, ...], **outputs: str | None) -> None:
+    """Make a page of RESULTs, campaigns' folders or their records.jsonl: one file that needs no network."""
+    from merge_bench.report.full.command import report_command
+
+    sys.exit(report_command(results, references=references, **outputs))
+
+
 @cli.group(context_settings=CONTEXT)
 def probe() -> None:
     """Measure the network beside the merge, on the same launchers, under the same configs, into the same records."""

@@ -219,11 +219,14 @@ def _heat(chart: Heat) -> Any:
     )
     cells = plot.rect(
         x="x", y="y", width=1, height=1, source=source, fill_color={"field": "rate", "transform": mapper},
-        line_color=None,
+        line_color=NEUTRAL, line_width=0.5,
     )  # fmt: skip
     plot.add_tools(_hover([cells], ["from", "to", "value", *chart.details]))
     plot.grid.grid_line_color = None
-    bar = ColorBar(color_mapper=mapper, ticker=BasicTicker(desired_num_ticks=6), title=chart.unit, width=14)
+    bar = ColorBar(
+        color_mapper=mapper, ticker=BasicTicker(desired_num_ticks=6), title=chart.unit, width=14,
+        title_text_color=LEGEND, major_label_text_color=LEGEND, background_fill_color=None,
+    )  # fmt: skip
     plot.add_layout(bar, "right")
     return plot
 

@@ -147,6 +147,9 @@ def _comparison(page: Recorder, document: Document, names: Sequence[str]) -> Non
     chosen = [comparison.about(each, "throughput") for each in comparison.by_pair(document)]
     pairs = Column("Throughput", [comparison.title(each) for each in chosen], text=True)
     page.table([pairs, *comparison.judged_columns(chosen)], mark)
+    for note in document["notes"]:
+        page.line(note, "dim")
+    page.section("Comparison in detail", folded=len(chosen) > _OPEN)
     for comparisons in comparison.by_pair(document):
         one = comparison.about(comparisons, "throughput")
         page.heading(comparison.title(one))
@@ -154,10 +157,6 @@ def _comparison(page: Recorder, document: Document, names: Sequence[str]) -> Non
         page.table(comparison.metric_columns(comparisons), mark)
         if found := comparison.of_pair(document, one):
             page.table(comparison.difference_columns(found))
-    if document["notes"]:
-        page.heading("Notes")
-        for note in document["notes"]:
-            page.line(note, "dim")
 
 
 def _published_settings(page: Recorder, effects: Sequence[SettingEffect]) -> None:

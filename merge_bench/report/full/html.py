@@ -26,15 +26,16 @@ from merge_bench.report.full.build import Report
 from merge_bench.report.full.tables import cut, view
 
 _TEMPLATES = resources.files("merge_bench.report.full") / "templates"
+NOT_DRAWN = "This could not be drawn"
 _STYLES = {"bold red": "bad", "red": "bad", "bold yellow": "warn", "yellow": "warn", "green": "good"}
 _STYLES |= {"bold green": "good", "bold": "strong", "dim": "note", "": ""}
 
 
 @dataclass(frozen=True)
 class _Plot:
-    """Where a drawing stands, and what Bokeh draws there."""
+    """Where a drawing stands (None: it could not be made), and what is said of it."""
 
-    name: str
+    name: str | None
     title: str
     note: str
 
@@ -81,7 +82,10 @@ def _numbered(sections: tuple[Section, ...]) -> Iterator[tuple[str, Section]]:
 
 def _plot(block: Drawing, items: dict[str, Any]) -> _Plot:
     name = f"plot-{len(items) + 1}"
-    items[name] = json_item(figure_of(block.chart, note=False))
+    try:
+        items[name] = json_item(figure_of(block.chart, note=False))
+    except Exception as problem:  # a drawing must not cost the tables
+        return _Plot(None, block.chart.title, f"{NOT_DRAWN}: {problem}")
     return _Plot(name, block.chart.title, block.chart.note)
 
 
