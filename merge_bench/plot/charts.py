@@ -119,8 +119,10 @@ class StripLaunch:
 
     Attributes
     ----------
-    launch : int
-        Its index in the campaign, which is its place on the axis.
+    place : int
+        Where it stands on the axis.
+    launch : str
+        Its index in the campaign, behind the campaign's letter where there are several.
     iterations : tuple of int
         Of each value.
     values : tuple of float
@@ -130,7 +132,8 @@ class StripLaunch:
         The median and the quartiles of all values, shown or not.
     """
 
-    launch: int
+    place: int
+    launch: str
     iterations: tuple[int, ...]
     values: tuple[float, ...]
     flagged: tuple[bool, ...]
@@ -157,6 +160,12 @@ class Strip:
     unit: str
     series: tuple[StripSeries, ...]
     note: str = ""
+
+    @property
+    def ticks(self) -> dict[int, str]:
+        """The launches by their places, in order."""
+        found = {launch.place: launch.launch for series in self.series for launch in series.launches}
+        return dict(sorted(found.items()))
 
     @property
     def empty(self) -> bool:

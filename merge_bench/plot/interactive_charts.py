@@ -154,10 +154,10 @@ def _strip(chart: Strip) -> Any:
         seen = look(series.index)
         source = ColumnDataSource(_strip_columns(series.launches, chart.unit, seen.colour))
         points = plot.scatter(
-            "x", "y", source=source, marker=seen.shape, size=5, line_color=seen.colour, fill_color="fill", alpha=0.85
+            "x", "y", source=source, marker=seen.shape, size=6, line_color=seen.colour, fill_color="fill", alpha=0.85
         )
         plot.add_tools(_hover([points], ["launch", "iteration", "value"]))
-        places = [launch.launch for launch in series.launches]
+        places = [launch.place for launch in series.launches]
         wide = {"line_color": seen.colour, "line_width": 3}
         left, right = [at - 0.38 for at in places], [at + 0.38 for at in places]
         medians = [launch.median for launch in series.launches]
@@ -165,8 +165,9 @@ def _strip(chart: Strip) -> Any:
         for ends in ([each.low for each in series.launches], [each.high for each in series.launches]):
             lines.append(plot.segment(left, ends, right, ends, line_color=seen.colour, line_dash="dotted"))
         renderers[series.label] = [points, *lines]
-    launches = sorted({launch.launch for series in chart.series for launch in series.launches})
-    plot.xaxis.ticker = FixedTicker(ticks=launches[:: max(len(launches) // 40, 1)])
+    ticks = list(chart.ticks)
+    plot.xaxis.ticker = FixedTicker(ticks=ticks[:: max(len(ticks) // 40, 1)])
+    plot.xaxis.major_label_overrides = dict(chart.ticks)
     plot.xaxis.axis_label, plot.yaxis.axis_label = "Launch", plain(chart.axis)
     plot.y_range.start = 0
     _legend(plot, renderers if len(chart.series) > 1 else {})
@@ -177,7 +178,7 @@ def _strip_columns(launches: Sequence[StripLaunch], unit: str, colour: str) -> d
     x: list[float] = []
     for launch in launches:
         last = max(launch.iterations, default=0) or 1
-        x += [launch.launch - 0.35 + 0.7 * index / last for index in launch.iterations]
+        x += [launch.place - 0.35 + 0.7 * index / last for index in launch.iterations]
     values = list(itertools.chain.from_iterable(launch.values for launch in launches))
     flags = itertools.chain.from_iterable(launch.flagged for launch in launches)
     return {

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 
+_UNIT = re.compile(r"\s*\((?:%|×|[KMG]?i?B(?:/s)?|[nµm]?s)\)$")
+
 
 @dataclass(frozen=True)
 class Definition:
@@ -29,15 +31,11 @@ def definitions() -> tuple[Definition, ...]:
 
 
 def find(heading: str) -> int | None:
-    """Which of `definitions` explains the heading of a column or of a row, its unit aside."""
-    return _by_heading().get(_key(heading))
+    """Which of `definitions` explains the heading of a column or of a row, with its unit or without."""
+    whole = " ".join(heading.split())
+    return _by_heading().get(whole, _by_heading().get(_UNIT.sub("", whole)))
 
 
 @cache
 def _by_heading() -> dict[str, int]:
-    return {_key(name): at for at, one in enumerate(definitions()) for name in (one.term, *one.headings)}
-
-
-def _key(heading: str) -> str:
-    """Without case, line ends and the unit: ``Peak above\\nimports (GiB)`` → ``peak above imports``."""
-    return re.sub(r"\s*\((?:%|×|[KMG]?i?B(?:/s)?|[nµm]?s)\)$", "", " ".join(heading.split())).casefold()
+    return {name: at for at, one in enumerate(definitions()) for name in (one.term, *one.headings)}

@@ -84,15 +84,23 @@ def report_run(page: Page, run: Run, document: Mapping[str, Any]) -> None:
     page.end()
 
 
-def overview(page: Page, runs: Sequence[Run], documents: Sequence[Mapping[str, Any]]) -> None:
-    """One row a run, with what differs between their plans."""
+def overview(
+    page: Page, runs: Sequence[Run], documents: Sequence[Mapping[str, Any]], names: Sequence[str] = ()
+) -> None:
+    """One row a run, with what differs between their plans.
+
+    `names`: what the runs of several campaigns are called; what one of them does not tell is no difference then.
+    """
     page.heading(f"All {len(runs)} runs")
     link = [one["link"] or {} for one in documents]
     states = [state_of(run, aggregate.counted(run)) for run in runs]
     page.table(
         [
-            Column("Config", [run.config.name for run in runs], text=True),
-            *(Column(_heading(name), [_cell(run.plan.get(name)) for run in runs]) for name in _varying(runs)),
+            Column("Config", names or [run.config.name for run in runs], text=True),
+            *(
+                Column(_heading(name), [_cell(run.plan.get(name)) for run in runs])
+                for name in _varying(runs, {None} if names else set())
+            ),
             Column("Wall-clock\n(ms)", [ms(one["wall_seconds"]["median"]) for one in documents]),
             Column(
                 "Bandwidth\n(GiB/s)", [gib(one["bandwidth_bytes_per_second"]["harmonic_mean"]) for one in documents]
@@ -104,11 +112,11 @@ def overview(page: Page, runs: Sequence[Run], documents: Sequence[Mapping[str, A
     )
 
 
-def _varying(runs: Sequence[Run]) -> list[str]:
+def _varying(runs: Sequence[Run], ignored: set[None]) -> list[str]:
     """The plans' plain values that tell the runs apart; how long they were measured does not."""
     names = dict.fromkeys(name for run in runs for name in run.plan if name not in _LENGTHS)
     plain = [name for name in names if not any(isinstance(run.plan.get(name), (dict, list)) for run in runs)]
-    return [name for name in plain if len({run.plan.get(name) for run in runs}) > 1]
+    return [name for name in plain if len({run.plan.get(name) for run in runs} - ignored) > 1]
 
 
 def _heading(name: str) -> str:

@@ -110,7 +110,8 @@ def _summary(page: Recorder, campaigns: Sequence[Campaign], sources: Sequence[So
     page.section("Summary")
     several = len(campaigns) > 1
     if sources:
-        overview(page, [source.run for source in sources], [source.document for source in sources])
+        names = [source.name for source in sources] if several else []
+        overview(page, [source.run for source in sources], [source.document for source in sources], names)
     sections.findings(page, [source.document for source in sources])
     page.heading("How to repeat it")
     for number, campaign in enumerate(campaigns):

@@ -19,7 +19,7 @@ from jinja2 import BaseLoader, Environment
 from markupsafe import Markup, escape
 
 from merge_bench.plot.interactive import figure_of
-from merge_bench.plot.style import shown
+from merge_bench.plot.style import short, shown
 from merge_bench.report.blocks import Drawing, Section
 from merge_bench.report.definitions import definitions, find
 from merge_bench.report.full.build import Report
@@ -46,7 +46,13 @@ def render(report: Report) -> str:
     environment = Environment(
         loader=_Loader(), autoescape=True, finalize=_visible, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters |= {"code": _code, "style": lambda name: _STYLES.get(name, ""), "cut": cut, "defined": find}
+    environment.filters |= {
+        "code": _code,
+        "style": lambda name: _STYLES.get(name, ""),
+        "cut": cut,
+        "short": short,
+        "defined": find,
+    }
     environment.tests |= {"of_kind": lambda block, kind: type(block).__name__ == kind}
     environment.globals |= {"view": view, "plot": lambda block: _plot(block, items)}
     nonce = secrets.token_urlsafe(16)

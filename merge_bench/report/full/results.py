@@ -32,7 +32,7 @@ class Source:
     """A run of one of the campaigns: its document, and what it is called in every table and drawing.
 
     `name`: as `compare` calls it, its config with the campaign's letter where there are several; `label`: the same,
-    marked where it is not verified; `look`: which colour and marker it has.
+    marked where it is not verified; `look`: which colour and marker it has; `part`: that letter.
     """
 
     campaign: Campaign
@@ -41,11 +41,12 @@ class Source:
     name: str
     label: str
     look: int
+    part: str
 
     @property
     def labelled(self) -> Labelled:
         """For drawings."""
-        return Labelled(self.label, self.look, self.run)
+        return Labelled(self.label, self.look, self.run, self.part)
 
     def samples(self, metric: Metric) -> list[float]:
         """One value a launch."""
@@ -65,7 +66,7 @@ def sources_of(campaigns: Sequence[Campaign]) -> list[Source]:
             mark = state_of(run, aggregate.counted(run)).mark
             look = looks.setdefault(name, len(looks))
             label = f"{name} ({mark})" if mark else name
-            found.append(Source(campaign, run, summarize_run(campaign, run, run_id), name, label, look))
+            found.append(Source(campaign, run, summarize_run(campaign, run, run_id), name, label, look, short or ""))
     return found
 
 
@@ -80,7 +81,8 @@ def by_problem(sources: Sequence[Source]) -> dict[str, list[Source]]:
             mine.append(source)
     problems = [problem(group[0].run.plan) for group in groups]
     names = dict.fromkeys(name for one in problems for name in one)
-    varying = [name for name in names if name == "rows_per_chunk" or len({one.get(name) for one in problems}) > 1]
+    known = {name: {one[name] for one in problems if name in one} for name in names}
+    varying = [name for name in names if name == "rows_per_chunk" or len(known[name]) > 1]
     found: dict[str, list[Source]] = {}
     for group, one in zip(groups, problems, strict=True):
         told = ", ".join(_told(name, one[name]) for name in varying if name in one)
