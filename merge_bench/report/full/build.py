@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from merge_bench.compare.document import compare
-from merge_bench.compare.select import letter
+from merge_bench.comparing.document import compare
+from merge_bench.comparing.select import letter
 from merge_bench.errors import MergeBenchError
 from merge_bench.plot import merge
 from merge_bench.plot.network import panels_of

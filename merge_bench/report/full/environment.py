@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
-from merge_bench.compare import facts
+from merge_bench.comparing import facts
 from merge_bench.record.campaign import Campaign
 from merge_bench.record.schema import Worker
 from merge_bench.report.blocks import Recorder

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from merge_bench import aggregate
-from merge_bench.compare.facts import problem, same_problem
-from merge_bench.compare.select import letter
+from merge_bench.comparing.facts import problem, same_problem
+from merge_bench.comparing.select import letter
 from merge_bench.plot import merge
 from merge_bench.plot.charts import Bar
 from merge_bench.plot.merge import BANDWIDTH, THROUGHPUT, Labelled, Metric
