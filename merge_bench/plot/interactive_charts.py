@@ -167,7 +167,7 @@ def _strip(chart: Strip) -> Any:
         renderers[series.label] = [points, *lines]
     ticks = list(chart.ticks)
     plot.xaxis.ticker = FixedTicker(ticks=ticks[:: max(len(ticks) // 40, 1)])
-    plot.xaxis.major_label_overrides = dict(chart.ticks)
+    plot.xaxis.major_label_overrides = {place: plain(name) for place, name in chart.ticks.items()}
     plot.xaxis.axis_label, plot.yaxis.axis_label = "Launch", plain(chart.axis)
     plot.y_range.start = 0
     _legend(plot, renderers if len(chart.series) > 1 else {})
