@@ -21,7 +21,7 @@ _PR_SET_PDEATHSIG = 1
 _prctl = ctypes.CDLL(None).prctl  # looked up here: between fork and exec only the call itself is safe
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
     """In the child, before it becomes another program: the kernel shall kill it when this process ends."""
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
@@ -49,7 +49,7 @@ class Processes:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                preexec_fn=_die_with_parent,
+                preexec_fn=die_with_parent,
             )
             self._children.append(_Child(command, process, log))
         return process.pid
