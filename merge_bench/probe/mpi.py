@@ -77,6 +77,7 @@ class MpiProbe:
             if message["merge_bench"] == "hello":
                 told = _told(message)
                 _check_placed(told, placement)
+                launch.doing = f"while ranks {ranks[0]} and {ranks[1]} measured their first size"
             elif message["merge_bench"] == "row":
                 line = row(message, launch.index, ranks, placement, told, self._how)
                 launch.writer.write(line)

@@ -10,15 +10,18 @@ output as lines of JSON whose first key is ``merge_bench``:
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import math
 import os
+import shutil
 import signal
 import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from merge_bench.probe import ucx_log
@@ -30,6 +33,9 @@ if TYPE_CHECKING:
 KEY = "merge_bench"
 WATCH_SECONDS = 1.0
 GRACE_SECONDS = 5.0  # the driver, which knows more, shall be the first to say that nothing moves
+EXECUTED_SECONDS = 3600
+"""Longest life of another tool's rank, if nobody could end it before."""
+DAEMONS = ("prted", "orted")
 _LOUD = ("info", "debug", "trace", "req", "data", "async", "func", "poll")
 _LOG = "ucx-log"
 _PML = "OMPI_MCA_pml"  # which mpirun sets for its ranks
@@ -45,25 +51,27 @@ def say(what: str, **fields: Any) -> None:
 
 
 class Watch:
-    """Ends this process if nothing moves for `limit` seconds, whoever else is out of reach.
+    """Ends this process, and what started it on this host, if nothing moves for `limit` seconds.
 
-    The kernel's alarm does it, so that no thread needs to be alive. `done` is counted up by the loops; while it grows,
-    the alarm is put off, and a rank that `speaks` tells the driver.
+    Whoever could end them may be out of reach: mpirun's daemon does not notice a cut cable for a quarter of an hour.
+    `done` is counted up by the loops; while it grows, a rank that `speaks` tells the driver. If this thread cannot run,
+    the kernel's alarm ends the process.
     """
 
     def __init__(self, done: np.ndarray[Any, Any], limit: float) -> None:
         self.speaks = False
-        self._done, self._limit = done, limit
+        self._done, self._limit = done, limit + GRACE_SECONDS
         self.touch()
         threading.Thread(target=self._run, name="watch", daemon=True).start()
 
     def touch(self) -> None:
         """Something moved."""
+        self._moved = time.monotonic()
         signal.alarm(math.ceil(self._limit + GRACE_SECONDS))
 
     def _run(self) -> None:
         seen = 0
-        while True:
+        while time.monotonic() - self._moved < self._limit:
             time.sleep(WATCH_SECONDS)
             now = int(self._done[0])
             if now != seen:
@@ -71,6 +79,19 @@ class Watch:
                 self.touch()
                 if self.speaks:
                     say("progress", operations=now)
+        end_daemon()
+        os.kill(os.getpid(), signal.SIGALRM)
+
+
+def end_daemon() -> None:
+    """End the daemon that mpirun has put on this host, if one started this process."""
+    parent = os.getppid()
+    with contextlib.suppress(OSError):
+        if Path(f"/proc/{parent}/comm").read_text().strip() in DAEMONS:
+            own = Path(os.environ.get("PMIX_SERVER_TMPDIR", "/"))  # which it would leave behind
+            if own.name.startswith(("prte", "ompi")):
+                shutil.rmtree(own, ignore_errors=True)
+            os.kill(parent, signal.SIGKILL)  # and with it this process
 
 
 class Rank:
@@ -110,6 +131,13 @@ class Rank:
         ctypes.CDLL(None).fflush(None)  # UCX keeps lines in a buffer of the C library
         return os.pread(self._log, os.fstat(self._log).st_size, 0).decode(errors="replace")
 
+    def lanes(self) -> tuple[str, ...]:
+        """UCX's lanes to other ranks; () where it is not UCX alone that carries messages.
+
+        Open MPI is told to use nothing else. Others have shared memory of their own, beside a UCX that they load too.
+        """
+        return ucx_log.to_others(self.ucx_log()) if os.environ.get(_PML) == "ucx" else ()
+
     def hello(self) -> None:
         """Tell the driver about all ranks."""
         mine = self._facts()
@@ -124,9 +152,8 @@ class Rank:
         from merge_bench import facts
         from merge_bench.exchange.lanes import library_path
 
-        path, log = library_path("libucp"), self.ucx_log()
-        own = library_path("libmpi")
-        told = ucx_log.version(log)
+        path, own = library_path("libucp"), library_path("libmpi")
+        told = ucx_log.version(self.ucx_log())
         origin = "its own" if path and own and path.is_relative_to(own.parent) else str(path)
         return {
             "rank": self.rank, **facts.identity(), "name": f"rank-{self.rank}", "host_number": self.host_number,
@@ -134,15 +161,17 @@ class Rank:
             "versions": {**facts.versions(), "mpi4py": mpi4py.__version__, "mpi": _library_version(MPI)},
             "ucx": {
                 "version": told[0] if told else None, "path": str(path) if path else None,
-                "origin": origin, "lanes": ucx_log.lanes(log), "pml": os.environ.get(_PML),
+                "origin": origin, "lanes": self.lanes(), "pml": os.environ.get(_PML),
             },
             "hardware": facts.hardware(),
         }  # fmt: skip
 
 
 def _library_version(mpi: Any) -> str:
-    words = str(mpi.Get_library_version()).replace("\0", "").splitlines()[0]
-    return words.partition(",")[0].strip().replace(" v", " ")
+    from merge_bench.probe.mpirun import identify
+
+    said = str(mpi.Get_library_version()).replace("\0", "")
+    return " ".join(identify(said) or (said.partition("\n")[0],))
 
 
 def surroundings(spec: Mapping[str, Any]) -> int:
@@ -197,17 +226,17 @@ def net_devices(interface: str | None, peers: Sequence[str], environ: Mapping[st
 
 def main() -> None:
     """Run what the argument asks for; an error becomes a sentence, and ends all ranks."""
-    spec = json.loads(sys.argv[1])
-    log = surroundings(spec)
-    if "execute" in spec:
-        os.environ.pop("UCX_LOG_FILE", None)
-        signal.alarm(0)  # it would survive, and the tool gives no sign of life; the driver has the limit
-        os.execvp(spec["execute"][0], spec["execute"])
-    os.environ["UCX_LOG_FILE"] = f"/proc/self/fd/{log}"
     from merge_bench.errors import MergeBenchError
 
+    spec = json.loads(sys.argv[1])
     rank = None
     try:
+        log = surroundings(spec)
+        if "execute" in spec:
+            os.environ.pop("UCX_LOG_FILE", None)
+            signal.alarm(EXECUTED_SECONDS)  # survives exec: the tool gives no sign of life that would put it off
+            os.execvp(spec["execute"][0], spec["execute"])
+        os.environ["UCX_LOG_FILE"] = f"/proc/self/fd/{log}"
         rank = Rank(spec, log)
         rank.hello()
         if spec["pattern"] == REDUCE_SCATTER:

@@ -134,7 +134,8 @@ def candidates(path: str, prefix: str) -> list[str]:
 
 
 def _library_beside(mpirun: str) -> str | None:
-    folders = (Path(mpirun).parent.parent / name for name in ("lib", "lib64"))
+    prefix = Path(mpirun).parent.parent
+    folders = (prefix / "lib", prefix / "lib64", *prefix.glob("lib/*-linux-gnu"))
     return next((str(folder) for folder in folders if any(folder.glob("libmpi.so*"))), None)
 
 
@@ -211,11 +212,7 @@ def command(
 def _reach(mpi: Mpi, settings: ClusterSettings, scratch: str) -> list[str]:
     """How mpirun's own processes reach each other. Open MPI 5 has them from PRRTE, 4 from ORTE."""
     new = mpi.major >= 5
-    found = [("prte_local_tmpdir_base" if new else "orte_local_tmpdir_base", scratch)]
-    if settings.hosts:
-        # A cut cable closes no connection: without this the other hosts would find out after minutes.
-        alive = "prte_keepalive" if new else "oob_tcp_keepalive"
-        found += [(f"{alive}_time", "5"), (f"{alive}_intvl", "2"), (f"{alive}_probes", "3")]
+    found = [("prte_local_tmpdir_base", scratch)] if new else []  # ORTE refuses it where a site has set another
     if settings.hosts and settings.launcher != "slurm":  # there it uses srun
         found.append(("plm_ssh_agent" if new else "plm_rsh_agent", agent(settings)))
     range_ = subnet(settings.interface, [host.name for host in settings.hosts]) if settings.interface else None
@@ -248,6 +245,7 @@ def subnet(interface: str, peers: Sequence[str]) -> str | None:
 
 
 _KILLED = re.compile(r"process rank (\d+) with PID (\d+) on node (\S+) exited on signal (\d+)")
+_ENDED = re.compile(r"PID (\d+) RUNNING AT (\S+)[ =]+(?:EXIT CODE|KILLED BY SIGNAL): (\d+)")  # MPICH
 _SSH = re.compile(r"^(?:ssh: .*|.*Host key verification failed.*|.*Permission denied.*|.*Connection .*)$", re.MULTILINE)
 _ALARM = 14
 _WITHOUT_UCX = ("in the pml framework", "PML ucx cannot be selected", "ucp_ep_create(")
@@ -261,6 +259,10 @@ def explain(text: str, status: int, silence: float) -> LaunchFailed:
         rank, pid, host, number = int(killed[1]), killed[2], killed[3], int(killed[4])
         how = f"made no progress for {silence:g} s" if number == _ALARM else f"was killed by signal {number}"
         return LaunchFailed(f"rank {rank} (process {pid}) on {host} {how}", host=host, rank=rank, code="worker-died")
+    ended = _ENDED.search(flat)
+    if ended:
+        pid, host, number = ended[1], ended[2], int(ended[3])
+        return LaunchFailed(f"process {pid} on {host} ended with {number}", host=host, code="worker-died")
     if "daemon failed to report back" in flat or "lost communication with" in flat.lower():
         match = re.search(r"Remote host: (\S+)|on node (\S+)", flat)
         host_name = next((name for name in match.groups() if name), None) if match else None

@@ -9,7 +9,7 @@ import numpy as np
 from mpi4py import MPI
 
 from merge_bench.errors import RunFailed
-from merge_bench.probe import mpi_loops, mpi_rules, ucx_log
+from merge_bench.probe import mpi_loops, mpi_rules
 from merge_bench.probe.mpi_program import Rank, say
 from merge_bench.probe.mpi_rules import Timed
 from merge_bench.probe.sizes import parse_sizes
@@ -69,7 +69,7 @@ def run(rank: Rank) -> None:
         if rank.rank == 0:
             say(
                 "row", test=test, size=timed.size, iterations=timed.iterations, elapsed=timed.elapsed,
-                seconds=seconds, rate=rate, selected=ucx_log.to_others(rank.ucx_log()),
+                seconds=seconds, rate=rate, selected=rank.lanes(),
             )  # fmt: skip
 
 

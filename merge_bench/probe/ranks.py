@@ -53,7 +53,7 @@ class Ranks:
     def __init__(self, argv: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
         self.log = log
         self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-        with log.open("ab") as errors, signals.deferred():
+        with log.open("ab") as errors:
             self._process = subprocess.Popen(
                 argv, env={**os.environ, **mpirun.as_root(), **environment}, stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE, stderr=errors, start_new_session=True, preexec_fn=die_with_parent,
@@ -158,8 +158,9 @@ class Launch:
         """Start `argv` in every rank; `also`: more variables for their environment."""
         words = mpirun.command(self.mpi, hosts or self.hosts, self.settings, argv, self._scratch, also)
         environment = {**self.settings.environment, **(also or {})}
-        ranks = Ranks(words, environment, self.writer.logs / f"launch-{self.index:03d}-mpirun.log")
-        self._ranks.append(ranks)
+        with signals.deferred():
+            ranks = Ranks(words, environment, self.writer.logs / f"launch-{self.index:03d}-mpirun.log")
+            self._ranks.append(ranks)
         return ranks
 
     def run(self, work: Mapping[str, Any], hosts: mpirun.Hosts | None = None) -> Iterator[Message]:
@@ -258,7 +259,9 @@ def make_launch(
     launch: Launch | None = None
     try:
         progress.phase("launching")
-        launch = Launch(job, writer, progress, index, mpirun.find_mpi())
+        mpi = mpirun.find_mpi()
+        with signals.deferred():
+            launch = Launch(job, writer, progress, index, mpi)
         talk(launch)
     except Exception as problem:
         error = problem if isinstance(problem, MergeBenchError) else _unforeseen(problem, writer)

@@ -11,7 +11,7 @@ import numpy as np
 from mpi4py import MPI
 
 from merge_bench.errors import RunFailed
-from merge_bench.probe import mpi_loops, ucx_log
+from merge_bench.probe import mpi_loops
 from merge_bench.probe.mpi_program import Rank, say
 from merge_bench.probe.mpi_rules import ELEMENT, OPERATIONS, OPERATIONS_SKIPPED, block_of, fitting, loops_of_count
 from merge_bench.probe.reduce_check import MOST_RANKS, contribute, count_wrong
@@ -59,7 +59,7 @@ def _measure(rank: Rank, name: str, loop: Any, link: mpi_loops.Link, block: int,
     iterations = rank.spec["iterations"] or loops_of_count(count, OPERATIONS)
     seconds = times(iterations)
     wrong = rank.comm.allreduce(count_wrong(mine, block * rank.rank, ranks))
-    every = rank.comm.allgather((seconds, ucx_log.to_others(rank.ucx_log())))
+    every = rank.comm.allgather((seconds, rank.lanes()))
     if rank.rank == 0:
         lanes = tuple(dict.fromkeys(lane for _, each in every for lane in each))
         say(

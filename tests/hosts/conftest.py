@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,11 +38,14 @@ class Outcome:
 class Run:
     """A run of merge_bench where it reaches the hosts, as a child process."""
 
-    def __init__(self, hosts: Hosts, results: Path, *options: str, environment: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, hosts: Hosts, results: Path, *options: str, environment: dict[str, str] | None = None,
+        verb: Sequence[str] = ("run",),
+    ) -> None:  # fmt: skip
         self.hosts, self.results = hosts, results
         self.started = time.monotonic()
         command = hosts.command(
-            sys.executable, "-P", "-m", "merge_bench", "run", "--json", "--results", str(results),
+            sys.executable, "-P", "-m", "merge_bench", *verb, "--json", "--results", str(results),
             "--ssh-config", str(hosts.ssh_config), *options,
         )  # fmt: skip
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(("UCX", "MERGE_BENCH_"))}

@@ -52,7 +52,6 @@ def test_two_hosts_with_open_mpi_5() -> None:
     assert shlex.join(found) == (
         f"/env/bin/mpirun -n 2 --host node1:1,node2:1 --map-by slot --bind-to none {UCX}"
         " --prtemca prte_local_tmpdir_base /tmp/s"
-        " --prtemca prte_keepalive_time 5 --prtemca prte_keepalive_intvl 2 --prtemca prte_keepalive_probes 3"
         f" --prtemca plm_ssh_agent '{SSH}' --prtemca prte_if_include 127.0.0.0/8 --mca btl_tcp_if_include 127.0.0.0/8"
         " -x UCX_RNDV_THRESH -x UCX_TLS prog"
     )
@@ -63,8 +62,6 @@ def test_two_hosts_with_open_mpi_4() -> None:
     found = mpirun.command(FOUR, [("node1", 2), ("node2", 1)], asked, ["prog"], "/tmp/s")
     assert shlex.join(found) == (
         f"/site/bin/mpirun -n 3 --host node1:2,node2:1 --map-by slot --bind-to none {UCX}"
-        " --mca orte_local_tmpdir_base /tmp/s"
-        " --mca oob_tcp_keepalive_time 5 --mca oob_tcp_keepalive_intvl 2 --mca oob_tcp_keepalive_probes 3"
         f" --mca plm_rsh_agent '{SSH}' --mca oob_tcp_if_include 127.0.0.0/8 --mca btl_tcp_if_include 127.0.0.0/8"
         " -x UCX_RNDV_THRESH -x UCX_TLS prog"
     )
@@ -160,6 +157,8 @@ signal 9 (Killed).
     )  # fmt: skip
     assert str(unreachable) == "node2 cannot be reached by mpirun: Host key verification failed."
     assert unreachable.host == "node2"
+    mpich = mpirun.explain("=  BAD TERMINATION\n=   PID 11948 RUNNING AT vm\n=   EXIT CODE: 9\n====\n", 9, 30.0)
+    assert str(mpich) == "process 11948 on vm ended with 9"
     without = mpirun.explain("No components were able to be opened in the pml framework.\n  Host:      vm\n", 1, 30.0)
     assert "ranks on vm did not get UCX" in str(without)
     assert str(mpirun.explain("---\n\n", 7, 30.0)) == "mpirun ended with status 7"
