@@ -9,7 +9,7 @@ from typing import Any
 from merge_bench.config.tls import REQUESTED
 from merge_bench.errors import LaunchFailed, RunFailed, UsageError
 from merge_bench.launching import Job
-from merge_bench.probe import mpirun, seed_csv
+from merge_bench.probe import mpirun, ping_pong_csv
 from merge_bench.probe.base import EVERY_PAIR, ONE_HOST, TWO_HOSTS, as_requested, pairs, places
 from merge_bench.probe.mpi_rules import LARGEST_MESSAGE, OSU, PING_PONG, WINDOW, Timed
 from merge_bench.probe.ranks import Launch, Message, make_launch
@@ -97,7 +97,7 @@ class MpiProbe:
             where += "-" + "-".join(str(rank) for rank in line.ranks)
         timed = Timed(line.size, line.iterations, message["elapsed"])
         try:
-            seed_csv.append(launch.writer.folder, line.test, where, launch.index, timed)
+            ping_pong_csv.append(launch.writer.folder, line.test, where, launch.index, timed)
         except OSError as error:
             raise RunFailed(f"cannot write CSV in {launch.writer.folder}: {error.strerror}") from error
 

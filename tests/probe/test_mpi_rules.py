@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from merge_bench.probe import mpi_rules as rules
-from merge_bench.probe import seed_csv
+from merge_bench.probe import ping_pong_csv
 from merge_bench.probe.mpi_rules import Timed
 from merge_bench.probe.reduce_check import contribute, count_wrong
 
@@ -42,8 +42,8 @@ def test_csv_has_the_columns_and_units_of_the_program_it_comes_from(tmp_path: Pa
     # Its own formula: msg_size * 8.0 * ITERATION_COUNT * 2.0 / elapsed_time, the time in µs.
     throughput = 1024 * 8.0 * 3000 * 2.0 / 6000.0
     for launch in (0, 0, 1):
-        seed_csv.append(tmp_path, "std", "one-host", launch, timed)
-    seed_csv.append(tmp_path, "buff-delay", "two-hosts-0-2", 3, timed)
+        ping_pong_csv.append(tmp_path, "std", "one-host", launch, timed)
+    ping_pong_csv.append(tmp_path, "buff-delay", "two-hosts-0-2", 3, timed)
     row = f"std,1024,6000.000000,{throughput:.6f}"
     texts = {path.name: path.read_text() for path in tmp_path.iterdir()}
     assert texts == {

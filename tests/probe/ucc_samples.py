@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-# From the report of CUHK's team in the RDMA programming competition of 2023: reduce-scatter on four nodes, one rank
-# each, with their SHARP in UCC's tl_sharp and without it.
+# From the report of the CUHK team, who added reduce-scatter to UCC's tl_sharp: four nodes, one rank each, with it and
+# without.
 SHARP_ON = """
 # ########### perf sharp ON
 
