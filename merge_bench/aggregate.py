@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from merge_bench import metrics
 from merge_bench.record.campaign import Launch, Run
 from merge_bench.record.schema import IterationLine, WorkerIteration, WorkerMemory
-from merge_bench.statistics import median
+from merge_bench.statistics import harmonic_mean, median
 
 PHASES = ("partition", "exchange", "join")
 
@@ -84,10 +84,15 @@ def throughput_samples(launches: Sequence[Launch]) -> list[float]:
 
 def throughputs(launch: Launch) -> list[float]:
     """Throughput of each timed iteration; a launch knows how many bytes it processes."""
-    if launch.line is None:
-        return []
-    found = [metrics.throughput(launch.line.data_bytes, iteration.wall_seconds) for iteration in launch.timed]
+    found = [throughput(launch, iteration) for iteration in launch.timed]
     return [value for value in found if value is not None]
+
+
+def throughput(launch: Launch, iteration: IterationLine) -> float | None:
+    """Throughput of one iteration; of an imported one what its text says, where the wall-clock is rounded more."""
+    if iteration.imported is not None:
+        return iteration.imported.throughput_bytes_per_second
+    return metrics.throughput(launch.line.data_bytes, iteration.wall_seconds) if launch.line is not None else None
 
 
 def phase(name: str) -> Callable[[IterationLine], float | None]:
@@ -103,6 +108,12 @@ def phase(name: str) -> Callable[[IterationLine], float | None]:
 def link_limit(launches: Sequence[Launch]) -> float | None:
     """Bytes per second of the link, median over launches."""
     return middle(launch.link.limit_bytes_per_second for launch in launches if launch.link is not None)
+
+
+def link_check(launches: Sequence[Launch]) -> float | None:
+    """What `ucx_perftest` gave instead of the link limit, bytes per second of a worker; median over launches."""
+    checked = [[row.bandwidth_bytes_per_second for row in launch.probes if row.probe == "link"] for launch in launches]
+    return middle(harmonic_mean([rate for rate in rates if rate]) for rates in checked if rates)
 
 
 def link_fraction(launches: Sequence[Launch]) -> float | None:

@@ -10,9 +10,20 @@ from typing import Any
 import click
 
 from merge_bench import __version__
-from merge_bench.config.options import CLUSTER_OPTIONS, PROBE_OPTIONS, SectionedCommand, add_options, add_run_options
+from merge_bench.config import values
+from merge_bench.config.options import (
+    CLUSTER_OPTIONS,
+    PROBE_OPTIONS,
+    TUNE_OPTIONS,
+    Parsed,
+    SectionedCommand,
+    add_options,
+    add_run_options,
+)
 from merge_bench.errors import MergeBenchError, UsageError
 
+PERCENT = Parsed("PERCENT", values.percent)
+DURATION = Parsed("DURATION", values.duration)
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 120}
 
 
@@ -101,6 +112,98 @@ def doctor(json_output: bool, strict: bool, scheduler_address: str | None, sched
     sys.exit(status)
 
 
+@cli.command(context_settings=CONTEXT)
+@click.argument("results", nargs=-1, required=True, metavar="RESULT...")
+@click.option("--threshold", default="2%", show_default=True, metavar="PERCENT", help="A smaller difference is none.")
+@click.option(
+    "--metric",
+    type=click.Choice(["throughput", "bandwidth", "wall", "partition", "exchange", "join"]),
+    default="throughput",
+    show_default=True,
+    help="What --fail-on and the sentences are about.",
+)
+@click.option(
+    "--fail-on",
+    multiple=True,
+    type=click.Choice(["slower", "inconclusive", "not-faster"]),
+    help="End with status 5 if any candidate is; may be repeated.",
+)
+@click.option("--anyway", is_flag=True, help="Compare what is not comparable: other hosts, problems, UCX versions.")
+@click.option("--markdown", is_flag=True, help="Print Markdown.")
+@click.option("--json", "json_output", is_flag=True, help="Print one JSON document on standard output.")
+def compare(results: tuple[str, ...], **asked: Any) -> None:
+    """Say whether candidates are faster, slower or equivalent to a baseline, or what it takes to know.
+
+    A RESULT is a campaign's folder or its records. One: its configs against its first. Several: the others' runs
+    against those of the first.
+    """
+    from merge_bench.compare.command import compare_command
+
+    sys.exit(compare_command(results, **asked))
+
+
+@cli.command("import", context_settings=CONTEXT)
+@click.argument("file", metavar="FILE")
+@click.option("--results", default="results", show_default=True, metavar="DIR", help="Folder that campaigns go to.")
+@click.option("--json", "json_output", is_flag=True, help="Print one JSON document on standard output, as run does.")
+def import_(file: str, results: str, json_output: bool) -> None:
+    """Make a result of FILE, the text that cudf-merge of 2022 or ucxx.benchmarks.cudf_merge printed; unverified."""
+    from merge_bench.commands import import_command
+
+    sys.exit(import_command(file, results=results, json_output=json_output))
+
+
+@cli.command(cls=SectionedCommand, context_settings=CONTEXT)
+@click.argument("baseline", required=False, metavar="[BASELINE]")
+@click.option("--space", metavar="FILE", help="What may be set; by default configs/space.toml.")
+@click.option("--only", metavar="NAME[,NAME]", help="These settings of the space alone.")
+@click.option(
+    "--strategy",
+    type=click.Choice(["race", "one-at-a-time", "exhaustive"]),
+    default="race",
+    show_default=True,
+    help="How the space is searched.",
+)
+@click.option(
+    "--metric",
+    type=click.Choice(["throughput", "bandwidth"]),
+    default="throughput",
+    show_default=True,
+    help="What is to become better.",
+)
+@click.option(
+    "--threshold", type=PERCENT, default="2%", show_default=True, metavar="PERCENT", help="A smaller gain is none."
+)
+@click.option(
+    "--most-blocks",
+    type=click.IntRange(3),
+    default=8,
+    show_default=True,
+    metavar="N",
+    help="Blocks after which a candidate is judged, whatever is known.",
+)
+@click.option(
+    "--confirm",
+    type=click.IntRange(6),
+    default=8,
+    show_default=True,
+    metavar="N",
+    help="Blocks of the confirmation, at every size.",
+)
+@click.option("--budget", type=DURATION, metavar="DURATION", help="Seconds of launches for searching, as 30m or 1h.")
+@click.option("--max-launches", type=click.IntRange(1), metavar="N", help="Launches for searching.")
+@click.option("--output", metavar="FILE", help="The config to write; by default configs/tuned-HOST.cfg.")
+@add_options(TUNE_OPTIONS)
+def tune(**values: Any) -> None:
+    """Find the config that is really faster than BASELINE, a config or the built-in defaults, and confirm it.
+
+    The search runs at the first size of --chunk (1e6 and 25e6 by default); the confirmation at all of them.
+    """
+    from merge_bench.tune.command import tune_command
+
+    sys.exit(tune_command(values))
+
+
 @cli.group(context_settings=CONTEXT)
 def probe() -> None:
     """Measure the network beside the merge, on the same launchers, under the same configs, into the same records."""
@@ -113,12 +216,22 @@ def _probe_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--config", "configs", multiple=True, metavar="CFG", help="A config; may be repeated."),
         click.option("--repetitions", type=click.IntRange(1), default=3, show_default=True, metavar="N",
                      help="Launches of each config, interleaved in random order."),
+        _output_options,
+        add_options(PROBE_OPTIONS),
+    )  # fmt: skip
+    for decorate in reversed(decorators):
+        command = decorate(command)
+    return command
+
+
+def _output_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """What is made of the rows beside the tables."""
+    decorators = (
         click.option("--csv", "csv_file", metavar="FILE", help="Write the rows as CSV."),
         click.option("--plot", "plots", multiple=True, metavar="FILE",
                      help="Draw over message size; .png, .svg or .html; may be repeated."),
         click.option("--reference", "references", multiple=True, metavar="NAME",
                      help="Show published results beside these; `list` names them."),
-        add_options(PROBE_OPTIONS),
     )  # fmt: skip
     for decorate in reversed(decorators):
         command = decorate(command)
@@ -198,6 +311,17 @@ def reduce_scatter(**values: Any) -> None:
     from merge_bench.probe.command import probe_command
 
     sys.exit(probe_command("reduce-scatter", values))
+
+
+@probe.command(context_settings=CONTEXT)
+@click.argument("results", nargs=-1, metavar="RESULT...")
+@_output_options
+@click.option("--json", "json_output", is_flag=True, help="Print one JSON document on standard output.")
+def show(**values: Any) -> None:
+    """Show stored campaigns of `probe` again, several together, without measuring."""
+    from merge_bench.probe.command import show_command
+
+    sys.exit(show_command(values))
 
 
 def main() -> None:

@@ -12,29 +12,45 @@ from typing import Any
 def run_command(values: Mapping[str, object]) -> int:
     """`run`: plan, launch, merge, report."""
     from merge_bench import run as runs
+    from merge_bench.compare.gate import METRIC, asked_for
     from merge_bench.record.reader import read_campaign
     from merge_bench.report.live import progress_for
     from merge_bench.summary import summarize
 
-    config_name = values["config"]
-    prepared, config = runs.load(str(config_name) if config_name is not None else None, values)
-    say_warnings(prepared.warnings)
+    sweep = runs.load_all(values)
+    say_warnings(list(dict.fromkeys(w for prepared in sweep.prepared.values() for w in prepared.warnings)))
     if values["dry_run"]:
-        print(runs.dry_run(prepared))
+        for prepared in sweep.prepared.values():
+            print(runs.dry_run(prepared))
         return 0
+    gate = asked_for(sweep.options, configs=len(sweep.configs))
     progress = progress_for(sys.stderr, quiet=bool(values["json"]))
     try:
-        folder, status = runs.run(prepared, config, progress)
+        folder, status = runs.run(sweep, progress, fresh=bool(values["fresh"]))
     finally:
         progress.close()
     campaign = read_campaign(folder)
+    document = summarize(campaign)
+    verdict: dict[str, Any] | None = None
+    if gate is not None and status == 0:
+        verdict, status = gate.hold(campaign)
+        error = document.get("error") or verdict["error"]
+        document = {**document, "comparisons": verdict["comparisons"], "error": error}
     if values["json"]:
-        print(json.dumps(summarize(campaign)))
+        print(json.dumps(document))
     else:
+        from merge_bench.report.comparison import print_comparison
         from merge_bench.report.text import print_report
 
-        print_report(campaign)
-    for failure in (*campaign.failures, *(f for launch in campaign.launches for f in launch.failures)):
+        print_report(campaign, document)
+        if verdict is not None:
+            print_comparison(verdict, metric=METRIC)
+    if verdict is not None and verdict["error"] is not None:
+        print(f"merge_bench: {verdict['error']['message']}", file=sys.stderr)
+    for failure in (
+        *campaign.failures,
+        *(f for run in campaign.runs for launch in run.launches for f in launch.failures),
+    ):
         print(f"merge_bench: {failure.message}", file=sys.stderr)
         say_log(failure.log_tail)
     return status
@@ -115,6 +131,24 @@ def check_command(name: str, *, json_output: bool, ucx: str | None) -> int:
     config = read_config(find_config(name, CHECKOUT / "configs"), os.environ)
     wanted = ucx or os.environ.get("MERGE_BENCH_UCX", "auto")
     return run_check(config, json_output=json_output, ucx=wanted, launcher={"UCX_NET_DEVICES": LOOPBACK})
+
+
+def import_command(file: str, *, results: str, json_output: bool) -> int:
+    """`import`: the output of cudf-merge as a campaign, and its report."""
+    from pathlib import Path
+
+    from merge_bench.importing.campaign import import_text
+    from merge_bench.record.reader import read_campaign
+    from merge_bench.summary import summarize
+
+    campaign = read_campaign(import_text(Path(file), Path(results)))
+    if json_output:
+        print(json.dumps(summarize(campaign)))
+    else:
+        from merge_bench.report.text import print_report
+
+        print_report(campaign)
+    return 0
 
 
 def submit_command(launcher: str, words: Sequence[str], *, now: bool, asked: Mapping[str, Any]) -> int:

@@ -8,8 +8,8 @@ import secrets
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
 
 from distributed import Client, Future
 
@@ -23,7 +23,7 @@ from merge_bench.launch.existing import refuse_unmatched
 from merge_bench.memory import parse_cores
 from merge_bench.observe import IterationAssembler, link_line, memory_line, verification_line
 from merge_bench.plan import Plan, check_fits
-from merge_bench.record.schema import Cluster, IterationLine, LanesLine, LaunchLine, Worker
+from merge_bench.record.schema import Cluster, IterationLine, LanesLine, LaunchLine, LinkLine, Worker
 from merge_bench.record.writer import CampaignWriter
 from merge_bench.report.live import Progress
 from merge_bench.verify import Check, judge
@@ -35,6 +35,7 @@ MODULES = {
     "cudf": ("merge_bench.engines.cudf",),
 }
 DATA_PLANE = "merge_bench.exchange.ucx"
+CheckLink: TypeAlias = Callable[["LaunchRun", LinkLine], object]
 
 
 class LaunchRun:
@@ -59,8 +60,8 @@ class LaunchRun:
         self.facts: list[dict[str, Any]] = []
         self.lanes: LanesLine | None = None  # as last recorded
 
-    def run(self, config: str, *, plan_index: int, block: int) -> None:
-        """Everything after the workers are there."""
+    def run(self, config: str, *, plan_index: int, block: int, check_link: CheckLink | None = None) -> None:
+        """Everything after the workers are there; `check_link` is called with what was measured of the link."""
         if self.plan.exchange == "dask":
             from merge_bench.exchange.dask import run_baseline
 
@@ -71,7 +72,10 @@ class LaunchRun:
         self.record_launch(config, plan_index, block)
         evidence.after_connecting(self)
         self.merge()
-        self.measure_link()
+        link = self.measure_link()
+        if check_link is not None and link is not None:
+            self.progress.phase("checking the link limit")
+            check_link(self, link)
         self.finish()
 
     # -- the steps, in order
@@ -191,14 +195,16 @@ class LaunchRun:
         if plan.verify != "off" and not every:
             self._verify(plan.iterations - 1)
 
-    def measure_link(self) -> None:
+    def measure_link(self) -> LinkLine | None:
         """What the link can carry, measured with the merge's own messages."""
         if self.plan.workers == 1 or not self.plan.link_rounds:
-            return
+            return None
         self.progress.phase("measuring the link")
         with evidence.counted(self, "link"):
             measured = self.on_all(steps.measure_link, self.plan.link_rounds)
-        self.writer.write(link_line(self.launch, measured))
+        line = link_line(self.launch, measured)
+        self.writer.write(line)
+        return line
 
     def finish(self) -> None:
         """Lanes, if there are more of them now, and memory."""
@@ -226,29 +232,40 @@ class LaunchRun:
             future.cancel()
         return future.result()
 
+    def on_one(self, rank: int, step: Callable[..., Any], *arguments: Any) -> Any:
+        """Run a step on one worker."""
+        return self.on_some({rank: (step, *arguments)})[0]
+
+    def on_some(self, steps_by_rank: Mapping[int, tuple[Any, ...]]) -> list[Any]:
+        """Run a step with its arguments on each of some workers, all at once; results in the order given."""
+        futures = [
+            self._submit(self.members[rank], step, *arguments) for rank, (step, *arguments) in steps_by_rank.items()
+        ]
+        return self.results(futures, [self.members[rank] for rank in steps_by_rank])
+
     def submit(self, step: Callable[..., Any], each: Sequence[tuple[Any, ...]], **named: Any) -> list[Future]:
         """One call of `step` per worker, with its own arguments, in rank order."""
-        return [
-            self.client.submit(
-                step, *values, **named, workers=[member.address], allow_other_workers=False, pure=False, priority=10
-            )
-            for member, values in zip(self.members, each, strict=True)
-        ]
+        return [self._submit(member, step, *values, **named) for member, values in zip(self.members, each, strict=True)]
 
-    def results(self, futures: list[Future]) -> list[Any]:
-        """Wait for futures, then fetch and release them."""
+    def _submit(self, member: Member, step: Callable[..., Any], *arguments: Any, **named: Any) -> Future:
+        return self.client.submit(
+            step, *arguments, **named, workers=[member.address], allow_other_workers=False, pure=False, priority=10
+        )
+
+    def results(self, futures: list[Future], members: Sequence[Member] | None = None) -> list[Any]:
+        """Wait for futures, then fetch and release them; `members`: whose they are, by default one a rank."""
         with _released(futures):
-            self.wait_for(futures)
+            self.wait_for(futures, members)
             return [future.result() for future in futures]
 
-    def wait_for(self, futures: list[Future]) -> None:
+    def wait_for(self, futures: list[Future], members: Sequence[Member] | None = None) -> None:
         """Wait until all are done, watching; raises for the first that failed."""
         for future in futures:
             future.add_done_callback(lambda _: self._wake.set())
         self._wait(lambda: all(f.done() for f in futures) or self._failed(futures) is not None)
         failed = self._failed(futures)
         if failed is not None:
-            self._fail(failed, futures)
+            self._fail(futures[failed], (members or self.members)[failed % len(members or self.members)])
 
     def _wait(self, done: Callable[[], bool]) -> None:
         wait_until(lambda: done() or self._problem is not None, self._wake, self.watch)
@@ -259,15 +276,14 @@ class LaunchRun:
     def _failed(self, futures: list[Future]) -> int | None:
         return next((rank for rank, future in enumerate(futures) if future.status in ("error", "cancelled")), None)
 
-    def _fail(self, rank: int, futures: list[Future]) -> None:
+    def _fail(self, future: Future, member: Member) -> None:
         """Tell the others to stop, and raise what went wrong first, with the worker named."""
         # A worker that died makes others fail too: give the watch a moment to see who it was.
         deadline = time.monotonic() + 1.0
-        error = futures[rank].exception(timeout=5) if futures[rank].status == "error" else None
+        error = future.exception(timeout=5) if future.status == "error" else None
         while not isinstance(error, MergeBenchError) and time.monotonic() < deadline:
             self.watch.check()
             time.sleep(0.05)
-        member = self.members[rank % len(self.members)]
         self.abort(f"stopped because {member.shown} failed")
         if isinstance(error, UsageError):
             raise error
@@ -275,7 +291,7 @@ class LaunchRun:
             message = str(error)
         else:
             message = f"{type(error).__name__}: {error}" if error else "its work was cancelled"
-        raise LaunchFailed(f"{member.shown} failed: {message}", host=member.host, rank=rank) from error
+        raise LaunchFailed(f"{member.shown} failed: {message}", host=member.host, rank=member.rank) from error
 
     def abort(self, reason: str) -> None:
         """Make everything that waits on the workers stop."""

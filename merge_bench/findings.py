@@ -9,7 +9,7 @@ from merge_bench import metrics
 from merge_bench.aggregate import WorkerFigures, pair_figures
 from merge_bench.carried import contradictions
 from merge_bench.errors import RunFailed, WrongResult
-from merge_bench.proof import State
+from merge_bench.proof import NOT_BY_US, State
 from merge_bench.record.campaign import Campaign, Launch, Run
 from merge_bench.record.schema import FailureLine, WarningLine
 from merge_bench.statistics import outliers
@@ -107,6 +107,8 @@ def _proof(state: State) -> Iterator[Finding]:
             "every number here is unverified: the merge result was not checked",
             "run again without --verify off",
         )
+    elif state is State.IMPORTED:
+        yield _finding("unverified", f"every number here is unverified: {NOT_BY_US}")
     elif state is State.MISSING:
         yield _finding(
             "not-verified", "no number here is verified: a check that was asked for is missing", "run again to the end"
@@ -126,7 +128,7 @@ def _carried(launches: Sequence[Launch]) -> Iterator[Finding]:
 
 
 def _launches(run: Run) -> Iterator[Finding]:
-    failed = sum(not launch.complete and (launch.end is not None or bool(launch.failures)) for launch in run.launches)
+    failed = sum(launch.failed for launch in run.launches)
     if not failed:
         return
     complete = sum(launch.complete for launch in run.launches)

@@ -6,7 +6,7 @@ import contextlib
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,13 +14,23 @@ from merge_bench import signals
 from merge_bench.errors import LaunchFailed, MergeBenchError, RunFailed
 from merge_bench.launch.base import Launcher
 from merge_bench.launch.choose import make_launcher
-from merge_bench.record.schema import FailureLine, LaunchEndLine
+from merge_bench.record.schema import Config, FailureLine, LaunchEndLine, RunKey
 from merge_bench.record.writer import CampaignWriter
 from merge_bench.report.live import Progress
 from merge_bench.setup import Prepared
 
 if TYPE_CHECKING:
     from merge_bench.driver import LaunchRun
+
+
+@dataclass(frozen=True)
+class Head:
+    """What the first line of the records says is going to be done."""
+
+    configs: Sequence[Config]
+    plans: Sequence[dict[str, Any]]
+    runs: Sequence[RunKey]
+    seed: int
 
 
 @dataclass(frozen=True)
@@ -61,8 +71,8 @@ def make_launch(
         error = problem if isinstance(problem, MergeBenchError) else _explain(problem, launcher, conversation, writer)
         status = error.exit_status
         failure = FailureLine(
-            launch=launch, config=job.config, plan=job.plan, code=error.code, message=str(error), host=error.host,
-            rank=error.rank, log_tail=error.log_tail,
+            launch=launch, config=job.config, plan=job.plan, block=job.block, code=error.code,
+            message=str(error), host=error.host, rank=error.rank, log_tail=error.log_tail,
         )  # fmt: skip
         try:
             writer.write(failure)

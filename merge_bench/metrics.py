@@ -115,7 +115,9 @@ def over_workers(bandwidths: Sequence[float | None]) -> float | None:
 
 
 def iteration_bandwidth(iteration: IterationLine) -> float | None:
-    """Harmonic mean over the workers of (left + right) ÷ 2."""
+    """Harmonic mean over the workers of (left + right) ÷ 2; of an imported iteration what its text says."""
+    if iteration.imported is not None:
+        return iteration.imported.bandwidth_bytes_per_second
     return over_workers([worker_bandwidth(worker).mean for worker in iteration.workers])
 
 

@@ -38,6 +38,7 @@ class Plan:
     error_handling: bool = False
     message_bytes: int = 32 << 20
     link_rounds: int = 5
+    check_link: bool = False
     shuffle: str = "tasks"
     threads: int = 1
     require_transport: tuple[str, ...] = ()

@@ -7,19 +7,23 @@ from enum import Enum
 
 from merge_bench.record.campaign import Launch, Run
 
+UNVERIFIED = "UNVERIFIED"
+NOT_BY_US = "imported: not verified by this program"
+
 
 class State(Enum):
     """What the checks of a run say together."""
 
     VERIFIED = "verified"
     OFF = "off"
+    IMPORTED = "imported"
     MISSING = "missing"
     WRONG = "wrong"
 
     @property
     def mark(self) -> str | None:
         """What stands beside every number of such a run."""
-        return {State.VERIFIED: None, State.WRONG: "WRONG RESULT"}.get(self, "UNVERIFIED")
+        return {State.VERIFIED: None, State.WRONG: "WRONG RESULT"}.get(self, UNVERIFIED)
 
 
 def state_of(run: Run, counted: Sequence[Launch]) -> State:
@@ -32,6 +36,8 @@ def state_of(run: Run, counted: Sequence[Launch]) -> State:
         return State.WRONG
     if run.verify == "off":
         return State.OFF
+    if run.imported:
+        return State.IMPORTED
     if counted and all(_wanted(run, launch) <= {c.after for c in launch.verifications} for launch in counted):
         return State.VERIFIED
     return State.MISSING

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from merge_bench import setup
-from merge_bench.campaign import CHECKOUT, Head, config_line, make_campaign
+from merge_bench.campaign import CHECKOUT, config_line, make_campaign
 from merge_bench.config.reader import ConfigFile, read_config
-from merge_bench.config.resolve import Resolved, resolve
+from merge_bench.config.resolve import Resolved, expand, resolve
 from merge_bench.errors import UsageError
 from merge_bench.launch.choose import choose, make_launcher
 from merge_bench.launch.environment import LOOPBACK
 from merge_bench.launching import Job, make_launch
-from merge_bench.record.schema import RunKey
 from merge_bench.record.writer import CampaignWriter
 from merge_bench.report.live import Progress
 from merge_bench.setup import Prepared
+from merge_bench.sweep import Sweep
 
 if TYPE_CHECKING:
     from merge_bench.driver import LaunchRun
@@ -36,6 +35,16 @@ def load(
 
     `fixed`: options, by their keys, that are so whatever command line, config and environment say.
     """
+    found, config = load_sweep(config_name, cli_values, fixed)
+    if len(found) > 1:
+        raise UsageError("several values of --chunk or --workers make a sweep, which only `run` does")
+    return found[0], config
+
+
+def load_sweep(
+    config_name: str | None, cli_values: Mapping[str, object], fixed: Mapping[str, object] | None = None
+) -> tuple[list[Prepared], ConfigFile | None]:
+    """Like `load`, with a plan for every combination of the values that an option names."""
     config = None
     if config_name is not None:
         from merge_bench.config.reader import find_config
@@ -44,8 +53,8 @@ def load(
     options = resolve(cli_values, config, os.environ)
     options = replace(options, values={**options.values, **(fixed or {})})
     warnings = [] if config is None else _check(config, options)
-    prepared = setup.prepare(options, config)
-    return replace(prepared, warnings=(*prepared.warnings, *warnings)), config
+    found = [setup.prepare(each, config) for each in expand(options)]
+    return [replace(each, warnings=(*each.warnings, *warnings)) for each in found], config
 
 
 def _check(config: ConfigFile, options: Resolved) -> list[Warned]:
@@ -87,22 +96,40 @@ def dry_run(prepared: Prepared) -> str:
     return "\n".join(lines) if lines else "# nothing is started: the cluster already runs"
 
 
-def run(prepared: Prepared, config: ConfigFile | None, progress: Progress) -> tuple[Path, int]:
-    """Make every launch of the plan; returns the campaign's folder and the exit status.
+def load_all(cli_values: Mapping[str, object]) -> Sweep:
+    """Every config of ``--config`` or ``--configs`` with every plan; one run of each config and plan."""
+    names = cli_values["configs"] or (cli_values["config"],)
+    assert isinstance(names, tuple)
+    sweep = Sweep([], [], {}, {})
+    for name in names:
+        found, config = load_sweep(None if name is None else str(name), cli_values)
+        sweep.add(found, config_line(found[0], config))
+        for key, value in resolve(cli_values, config, os.environ).values.items():
+            sweep.options.setdefault(key, value)
+    return sweep
+
+
+def run(sweep: Sweep, progress: Progress, *, fresh: bool = False) -> tuple[Path, int]:
+    """Make every launch of the sweep; returns the campaign's folder and the exit status.
 
     What is measured is on the disk as soon as it is measured. Whatever happens, every process that was started is gone
-    when this returns.
+    when this returns. The same sweep that was interrupted before is gone on with, unless `fresh`.
     """
-    plan = prepared.plan
-    line = config_line(prepared, config)
-    head = Head([line], [plan.to_json()], [RunKey(config=line.name, plan=0)], plan.seed)
 
     def launch(job: Job, writer: CampaignWriter, index: int) -> int:
-        return make_launch(job, writer, progress, index, partial(_merge, job=job))
+        return make_launch(job, writer, progress, index, merge_in(job))
 
-    jobs = [Job(prepared, line.name, block=number) for number in range(plan.launches)]
-    return make_campaign(prepared.settings.results, line.name, head, jobs, launch)
+    name = "-".join(config.name for config in sweep.configs)
+    return make_campaign(sweep.results, name, sweep.head(), sweep.jobs(), launch, resume=not fresh)
 
 
-def _merge(conversation: LaunchRun, *, job: Job) -> None:
-    conversation.run(job.config, plan_index=job.plan, block=job.block)
+def merge_in(job: Job) -> Callable[[LaunchRun], None]:
+    """What is done in one launch: the merge, with all that belongs to it."""
+
+    def talk(conversation: LaunchRun) -> None:
+        from merge_bench.probe.link import check_link
+
+        check = check_link if job.prepared.plan.check_link else None
+        conversation.run(job.config, plan_index=job.plan, block=job.block, check_link=check)
+
+    return talk

@@ -84,6 +84,7 @@ def prepare(options: Resolved, config: ConfigFile | None) -> Prepared:
         error_handling=values["error_handling"] == "peer",
         message_bytes=_message_bytes(values, across=len(hosts) > 1),
         link_rounds=int(_number(values["link_rounds"])),
+        check_link=bool(values["check_link"]),
         shuffle=str(values["shuffle"]),
         threads=max(1, usable_cores() // most),
         require_transport=_required(values, workers),

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from merge_bench import aggregate, findings, metrics, selected
 from merge_bench.proof import State, state_of
 from merge_bench.record.campaign import Campaign, Launch, Run
@@ -52,7 +54,7 @@ def summarize_run(campaign: Campaign, run: Run, run_id: str) -> Document:
         "result_rows": _result_rows(launches),
         "wall_seconds": _wall(launches),
         "throughput_bytes_per_second": _throughput(launches),
-        "bandwidth_bytes_per_second": _bandwidth(workers),
+        "bandwidth_bytes_per_second": _bandwidth(workers, launches),
         "phases_seconds": {
             name: aggregate.middle(aggregate.samples(launches, aggregate.phase(name))) for name in aggregate.PHASES
         },
@@ -62,6 +64,7 @@ def summarize_run(campaign: Campaign, run: Run, run_id: str) -> Document:
         "protocols": selected.protocols(lines),
         "traffic": selected.traffic(launches),
         "peak_memory_bytes": _memory(workers),
+        "imported": msgspec.to_builtins(campaign.head.imported_from),
         "warnings": findings.warnings(campaign, run, launches, workers, state),
         "error": findings.error(campaign, run),
     }
@@ -95,10 +98,12 @@ def _throughput(launches: Sequence[Launch]) -> Document:
     return _over_launches(aggregate.throughput_samples(launches), rates)
 
 
-def _bandwidth(workers: Sequence[aggregate.WorkerFigures]) -> Document:
+def _bandwidth(workers: Sequence[aggregate.WorkerFigures], launches: Sequence[Launch]) -> Document:
+    """Over workers; an imported result has that of each iteration alone, of which this is the median."""
     known = [worker.bandwidth.mean for worker in workers if worker.bandwidth.mean is not None]
+    printed = aggregate.samples([launch for launch in launches if not known], metrics.iteration_bandwidth)
     return {
-        "harmonic_mean": metrics.over_workers(known),
+        "harmonic_mean": metrics.over_workers(known) if known else aggregate.middle(printed),
         "min": min(known, default=None),
         "max": max(known, default=None),
         "per_worker": [
@@ -122,6 +127,7 @@ def _link(launches: Sequence[Launch], lanes: Sequence[Document]) -> Document | N
     return {
         "limit_bytes_per_second": limit,
         "fraction": aggregate.link_fraction(launches),
+        "check_bytes_per_second": aggregate.link_check(launches),
         "transports": sorted(transports),
     }
 

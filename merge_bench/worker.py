@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 from distributed import Worker, get_worker
@@ -52,6 +52,13 @@ class Prepared:
     expected: synthetic.Expectation | None
 
 
+class Child(Protocol):
+    """A program that was started beside the worker and that a later step waits for."""
+
+    def end(self) -> object:
+        """Make sure that it is gone."""
+
+
 @dataclass
 class _State:
     """What a worker holds during one launch."""
@@ -80,10 +87,13 @@ class MergeWorker(WorkerPlugin):  # type: ignore[misc]
         self.worker = worker
         self.abort = Abort()
         self.state: _State | None = None
+        self.children: dict[str, Child] = {}
 
     def teardown(self, worker: Worker) -> None:
         """Called by Dask when the worker closes: whatever waits, stops."""
         self.abort.set("the worker is closing")
+        for child in self.children.values():
+            child.end()
         if self.state is not None:
             self.state.guard.set()
 
@@ -113,7 +123,8 @@ def _no_heartbeats(record: logging.LogRecord) -> bool:
     return not str(record.msg).startswith("Run out-of-band function")
 
 
-def _plugin() -> MergeWorker:
+def here() -> MergeWorker:
+    """The plugin of the worker that this runs on."""
     plugin: MergeWorker = get_worker().plugins[PLUGIN]
     return plugin
 
@@ -138,7 +149,7 @@ def describe(modules: Sequence[str], variables: Sequence[str] = ()) -> dict[str,
 
 def prepare(plan: Plan, rank: int, topic: str) -> Prepared:
     """Generate or read this worker's chunks."""
-    plugin = _plugin()
+    plugin = here()
     plugin.abort.clear()
     if plugin.state is not None:
         plugin.state.guard.set()
@@ -161,7 +172,7 @@ def open_data_plane(rows: int, threads: int) -> bytes:
 
     `rows`: of both frames over all workers; `threads`: this worker's share of its host's cores.
     """
-    plugin = _plugin()
+    plugin = here()
     state = plugin.state
     if state is None or state.frames is None:
         raise RunFailed("the merge was not set up on this worker")
@@ -179,25 +190,25 @@ def open_data_plane(rows: int, threads: int) -> bytes:
     return state.exchange.address
 
 
-def open_bare(plan: Plan, rank: int, topic: str) -> bytes:
-    """Set up UCX alone, without chunks and without an engine; gives the UCX address."""
-    plugin = _plugin()
+def open_bare(plan: Plan, rank: int, topic: str, *, puts: bool = False) -> bytes:
+    """Set up UCX alone, without chunks and without an engine; gives the UCX address. `puts`: for one-sided ones too."""
+    plugin = here()
     plugin.abort.clear()
-    exchange = UcxExchange.of_plan(plan, rank, plugin.abort)
+    exchange = UcxExchange.of_plan(plan, rank, plugin.abort, puts=puts)
     plugin.state = _State(rank, plan, topic, PeakMeter(), None, 0, exchange=exchange)
     return exchange.address
 
 
 def connect(addresses: Sequence[bytes]) -> dict[str, Any]:
     """Connect to all other workers; gives UCX's effective settings and the barrier's round trip in seconds."""
-    exchange = _plugin().exchange
+    exchange = here().exchange
     exchange.connect(addresses)
     return {"ucx_config": exchange.effective_config, "round_trip": exchange.round_trip()}
 
 
 def endpoints() -> dict[int, tuple[list[str], list[Range]]]:
     """Of each peer: the lanes that UCX selected, and the protocols for tag messages by size."""
-    exchange = _plugin().exchange
+    exchange = here().exchange
     lanes, protocols = exchange.lanes(), exchange.protocols()
     return {peer: (found, protocols[peer]) for peer, found in lanes.items()}
 
@@ -221,7 +232,7 @@ def swap_device_memory(size: int) -> None:
     """Send `size` bytes of GPU memory to every other worker, so that UCX chooses its protocols for it."""
     import rmm
 
-    exchange = _plugin().exchange
+    exchange = here().exchange
     peers = [peer for peer in range(exchange.workers) if peer != exchange.rank]
     outgoing = rmm.DeviceBuffer(size=size)
     exchange.transfer(dict.fromkeys(peers, outgoing), {peer: rmm.DeviceBuffer(size=size) for peer in peers})
@@ -232,7 +243,7 @@ def iterate(first: int, count: int, *, warmup: bool, verify: bool) -> None:
 
     With `verify` the result of each is checked too, outside the timed interval.
     """
-    plugin = _plugin()
+    plugin = here()
     gc.collect()
     gc.disable()
     try:
@@ -248,7 +259,7 @@ def iterate(first: int, count: int, *, warmup: bool, verify: bool) -> None:
 
 def verify() -> Check:
     """Check this worker's rows of the last result."""
-    return _verify(_plugin())
+    return _verify(here())
 
 
 def _verify(plugin: MergeWorker) -> Check:
@@ -267,7 +278,7 @@ def baseline_frame(side: str) -> Any:
 
     pandas and cuDF match null with null; SQL, and every engine here, does not.
     """
-    state = _plugin().state
+    state = here().state
     if state is None or state.frames is None:
         raise RunFailed("the merge was not set up on this worker")
     table = state.frames[side == "right"].to_arrow()
@@ -285,14 +296,14 @@ def baseline_frame(side: str) -> Any:
 
 def baseline_loaded() -> None:
     """Both chunks are dataframes now: let go of the originals."""
-    state = _plugin().state
+    state = here().state
     if state is not None:
         state.frames = None
 
 
 def baseline_check(frame: Any) -> Check:
     """Check one partition of Dask's result."""
-    plugin = _plugin()
+    plugin = here()
     state = plugin.state
     assert state is not None
     state.meter.pause()
@@ -305,13 +316,13 @@ def baseline_check(frame: Any) -> Check:
 
 def measure_link(rounds: int) -> list[Measured]:
     """Repeat the last iteration's exchange alone `rounds` times."""
-    merger = _plugin().merger
+    merger = here().merger
     return [merger.exchange_only() for _ in range(rounds)]
 
 
 def finish() -> dict[str, Any]:
     """Peak memory."""
-    plugin = _plugin()
+    plugin = here()
     state = plugin.state
     assert state is not None
     merger = state.merger
@@ -325,7 +336,7 @@ def finish() -> dict[str, Any]:
 
 def close() -> None:
     """Let go of data and endpoints, for clusters that go on living."""
-    plugin = _plugin()
+    plugin = here()
     if plugin.state is not None:
         plugin.state.guard.set()
         if plugin.state.exchange is not None:

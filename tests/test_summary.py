@@ -34,7 +34,8 @@ def test_the_document_of_one_run(tmp_path: Path) -> None:
     assert list(found) == [
         "schema", "run_id", "records", "config", "plan", "verified", "result_rows", "wall_seconds",
         "throughput_bytes_per_second", "bandwidth_bytes_per_second", "phases_seconds", "link", "lanes",
-        "requested_transports", "protocols", "traffic", "peak_memory_bytes", "warnings", "error",
+        "requested_transports", "protocols", "traffic", "peak_memory_bytes", "imported", "warnings",
+            "error",
     ]  # fmt: skip
     assert found["schema"] == 1
     assert found["run_id"] == folder.name
@@ -103,6 +104,7 @@ def test_link_lanes_and_memory(tmp_path: Path) -> None:
     assert found["link"] == {
         "limit_bytes_per_second": pytest.approx(480e6),
         "fraction": pytest.approx(400 / 480),
+        "check_bytes_per_second": None,
         "transports": ["sysv/memory", "tcp/lo"],
     }
     assert found["lanes"] == [

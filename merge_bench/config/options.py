@@ -58,7 +58,14 @@ _PROBLEM, _TABLES, _MEASURE = "The problem", "Real tables", "Measuring"
 _PLANE, _CLUSTER, _OUTPUT = "Data plane", "Cluster", "Output"
 
 OPTIONS: tuple[Option, ...] = (
-    Option("chunk", _PROBLEM, values.count(1), 1_000_000, "Rows of one frame that start on one worker.", "ROWS"),
+    Option(
+        "chunk",
+        _PROBLEM,
+        values.counts(1),
+        1_000_000,
+        "Rows of one frame that start on one worker; several, with commas, make a sweep.",
+        "ROWS[,ROWS]",
+    ),
     Option("frac-match", _PROBLEM, values.number(0, 1), 0.3, "Fraction of right keys that match a left key.", "F"),
     Option("payload-columns", _PROBLEM, values.count(1), 1, "int64 columns beside the key, in each frame.", "N"),
     Option("skew", _PROBLEM, values.skew, 0.0, "Distribution of the right keys. [none]", "none|zipf:S"),
@@ -87,6 +94,15 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option("warmup", _MEASURE, values.count(0), 1, "Merges before the timed ones.", "N"),
     Option("launches", _MEASURE, values.count(1), 1, "Lives of the cluster; intervals need at least 6.", "N"),
+    Option(
+        "blocks",
+        _MEASURE,
+        values.count(1),
+        None,
+        "The same for a sweep: in each block every config and size is launched once, in random order.",
+        "N",
+    ),
+    _flag("fresh", _MEASURE, "Begin a new campaign, even where the same one was interrupted.", in_config=False),
     _choice(
         "verify",
         _MEASURE,
@@ -96,6 +112,32 @@ OPTIONS: tuple[Option, ...] = (
         " another engine, or never.",
     ),
     Option("link-rounds", _MEASURE, values.count(0), 5, "Rounds of the link measurement after a launch; 0: none.", "N"),
+    _flag("check-link", _MEASURE, "Measure the link limit again with ucx_perftest, and warn where they differ."),
+    Option(
+        "against",
+        _MEASURE,
+        values.text,
+        None,
+        "A result that this run is compared with when it is done.",
+        "RESULT",
+        in_config=False,
+    ),
+    Option(
+        "fail-on",
+        _MEASURE,
+        values.choices("slower", "inconclusive", "not-faster"),
+        (),
+        "End with status 5 if the verdict in throughput is so, against --against or the first of --configs.",
+        "VERDICT[,VERDICT]",
+    ),
+    Option(
+        "threshold",
+        _MEASURE,
+        values.percent,
+        0.02,
+        "A smaller difference than this is none, for --fail-on. [2%]",
+        "PERCENT",
+    ),
     Option(
         "require-transport",
         _MEASURE,
@@ -122,7 +164,14 @@ OPTIONS: tuple[Option, ...] = (
         "Largest message; by default a partition travels in as few as its frame allows.",
         "BYTES",
     ),
-    Option("workers", _CLUSTER, values.count(1), None, "By default one per GPU, or 2 (1 on one core).", "N"),
+    Option(
+        "workers",
+        _CLUSTER,
+        values.counts(1),
+        None,
+        "By default one per GPU, or 2 (1 on one core); several, with commas, make a sweep.",
+        "N[,N]",
+    ),
     Option("workers-per-gpu", _CLUSTER, values.count(1), 1, "Workers that share one GPU.", "N"),
     Option("rmm-pool-size", _CLUSTER, values.size, None, "Device memory a worker's pool takes at start.", "BYTES"),
     _choice(
@@ -159,6 +208,15 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "config", _OUTPUT, values.text, None, "A .cfg file, or the bare name of a shipped one.", "CFG", in_config=False
     ),
+    Option(
+        "configs",
+        _OUTPUT,
+        values.names,
+        None,
+        "Several configs, launched in turn; the first is the baseline.",
+        "CFG[,CFG]",
+        in_config=False,
+    ),
     _flag("allow-unknown", _OUTPUT, "Go on when the config holds unknown or invalid settings."),
     Option("results", _OUTPUT, values.text, "results", "Folder that campaigns are written to.", "PATH"),
     _flag("json", _OUTPUT, "Print one JSON document on standard output.", in_config=False),
@@ -180,6 +238,13 @@ PROBE_OPTIONS = tuple(
     or option.key in ("seed", "results")
 )
 
+_NOT_FOR_TUNING = frozenset(
+    {"config", "configs", "blocks", "launches", "link_rounds", "check_link", "require_transport", "against", "fail_on",
+     "threshold"}
+)  # fmt: skip
+# What tuning takes of `run`: it makes its own launches and configs.
+TUNE_OPTIONS = tuple(option for option in OPTIONS if option.key not in _NOT_FOR_TUNING)
+
 BY_KEY: dict[str, Option] = {option.key: option for option in OPTIONS}
 BY_VARIABLE: dict[str, Option] = {option.variable: option for option in OPTIONS}
 
@@ -193,18 +258,18 @@ def without_merge(kept: Sequence[Option]) -> dict[str, object]:
     return {**fixed, "workload": "synthetic", "chunk": 1, "iterations": 1}
 
 
-class _OptionType(click.ParamType[object]):
-    """Makes click use an option's own parser, and its sentence when the text is wrong."""
+class Parsed(click.ParamType[object]):
+    """Makes click use a parser of `values`, and its sentence when the text is wrong."""
 
-    def __init__(self, option: Option) -> None:
-        self.option = option
-        self.name = option.placeholder
+    def __init__(self, placeholder: str, parse: Parser) -> None:
+        self.parse = parse
+        self.name = placeholder
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> object:
         if not isinstance(value, str):
             return value
         try:
-            return self.option.parse(value)
+            return self.parse(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
 
@@ -237,7 +302,7 @@ def _add(option: Option, command: _F) -> _F:
     shown = option.help if plain else f"{option.help} [{option.default}]"
     if option.flag:
         return click.option(*names, is_flag=True, default=None, help=shown)(command)
-    kind = _OptionType(option)
+    kind = Parsed(option.placeholder, option.parse)
     return click.option(*names, type=kind, default=None, metavar=option.placeholder, help=shown)(command)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -20,6 +21,8 @@ from merge_bench.errors import UsageError
 
 COMMAND_LINE = "command line"
 DEFAULT = "default"
+
+SWEPT = ("chunk", "workers")
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,22 @@ def resolve(cli_values: Mapping[str, object], config: ConfigFile | None, environ
     _check_combinations(found, sources)
     _derive(found)
     return Resolved(found, sources)
+
+
+def expand(options: Resolved) -> list[Resolved]:
+    """One for every combination of the options that name several values (a sweep); `options` itself where none does."""
+    values = dict(options.values)
+    if values["blocks"] is not None:
+        values["launches"] = values["blocks"]
+    swept = {key: value for key in SWEPT if isinstance(value := values[key], tuple)}
+    found = []
+    for combination in itertools.product(*swept.values()):
+        one = {**values, **dict(zip(swept, combination, strict=True))}
+        if swept and options.sources["iterations"] == DEFAULT:
+            one["iterations"] = None
+        _derive(one)
+        found.append(Resolved(one, options.sources))
+    return found
 
 
 def unknown_options(config: ConfigFile) -> tuple[tuple[Variable, str], ...]:
@@ -127,6 +146,7 @@ def _check_combinations(found: Mapping[str, object], sources: Mapping[str, str])
         if found[one] is not None and found[other] is None:
             raise UsageError(f"{_given(one, sources)} needs --{other.replace('_', '-')} too")
 
+    both("config", "configs")
     both("scheduler_address", "scheduler_file")
     both("on", "left_on")
     both("on", "right_on")

@@ -45,7 +45,7 @@ def of_endpoint(handle: int) -> list[str]:
         return []
     query = ctypes.CDLL(str(path)).ucp_ep_query
     query.argtypes = (ctypes.c_void_p, ctypes.POINTER(_EndpointAttributes))
-    query.restype = ctypes.c_int
+    query.restype = ctypes.c_int8  # ucs_status_t is packed into a byte
     entries = (_Entry * _MOST)()
     attributes = _EndpointAttributes(field_mask=_FIELD_TRANSPORTS)
     attributes.transports = _Transports(entries, _MOST, ctypes.sizeof(_Entry))

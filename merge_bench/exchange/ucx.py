@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -77,6 +77,8 @@ class UcxExchange:
         Seconds without a byte and without a heartbeat after which a wait ends.
     abort
         The flag every wait looks at.
+    puts
+        Whether peers may also put into each other's memory, which `handles` are for.
     """
 
     def __init__(
@@ -88,17 +90,18 @@ class UcxExchange:
         error_handling: bool = False,
         message_bytes: int = 0,
         timeout: float = 15.0,
+        puts: bool = False,
     ) -> None:
         self.rank, self.workers = rank, workers
         self._abort, self._timeout = abort, timeout
         self._error_handling, self._message_bytes = error_handling, message_bytes
-        self._context = UCXContext(feature_flags=(Feature.TAG,))
+        self._context = UCXContext(feature_flags=(Feature.TAG, Feature.RMA) if puts else (Feature.TAG,))
         self._worker = UCXWorker(self._context)
         self._endpoints: dict[int, Any] = {}
         self._stage = 0
 
     @classmethod
-    def of_plan(cls, plan: Plan, rank: int, abort: Abort) -> UcxExchange:
+    def of_plan(cls, plan: Plan, rank: int, abort: Abort, *, puts: bool = False) -> UcxExchange:
         """The data plane that `plan` describes."""
         return cls(
             rank,
@@ -107,6 +110,7 @@ class UcxExchange:
             error_handling=plan.error_handling,
             message_bytes=plan.message_bytes,
             timeout=plan.timeout,
+            puts=puts,
         )
 
     @property
@@ -194,6 +198,22 @@ class UcxExchange:
     def protocols(self) -> dict[int, list[protocols.Range]]:
         """How UCX carries messages to each peer, by size and by the kind of memory that was sent from so far."""
         return {peer: protocols.of_endpoint(endpoint.handle) for peer, endpoint in sorted(self._endpoints.items())}
+
+    def handles(self, peer: int) -> tuple[int, int, int]:
+        """UCX's own context, worker, and endpoint to `peer`, as integers."""
+        return self._context.handle, self._worker.handle, self._endpoints[peer].handle
+
+    def await_token(self, peer: int, progress: Callable[[], None]) -> None:
+        """Receive a byte from `peer`, calling `progress`, which drives UCX, until it is there.
+
+        The peer sends it with `transfer`; both count as one operation.
+        """
+        self._stage += 1
+        pending: list[_Pending] = []
+        self._post(pending, np.empty(1, np.uint8), peer, receive=True)
+        while not pending[0].request.completed:
+            progress()
+        self._check(pending[0])
 
     def close(self) -> None:
         """Let the endpoints go, waiting at most a second for their peers."""

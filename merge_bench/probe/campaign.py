@@ -6,10 +6,10 @@ import random
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from merge_bench.campaign import Head, config_line, make_campaign
+from merge_bench.campaign import config_line, make_campaign
 from merge_bench.config.options import PROBE_OPTIONS, without_merge
 from merge_bench.errors import UsageError
-from merge_bench.launching import Job
+from merge_bench.launching import Head, Job
 from merge_bench.probe.base import Probe
 from merge_bench.record.schema import Config, RunKey
 from merge_bench.record.writer import CampaignWriter

@@ -5,14 +5,19 @@ from __future__ import annotations
 import importlib
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from merge_bench.commands import say_log, say_warnings
+from merge_bench.errors import RunFailed, UsageError
 from merge_bench.probe import campaign as campaigns
 from merge_bench.probe.base import Probe
-from merge_bench.probe.rows import rows_of
+from merge_bench.probe.output import LIST, Output, asked_for, print_references, write_files
+from merge_bench.probe.rows import Row
+from merge_bench.probe.stored import in_order, label_rows
+from merge_bench.record.campaign import Campaign
 from merge_bench.record.reader import read_campaign
+from merge_bench.record.schema import FailureLine
 from merge_bench.report.live import progress_for
 
 MODULES = {"p2p": "p2p", "rma": "rma", "mpi": "mpi", "reduce-scatter": "reduce_scatter"}
@@ -32,6 +37,10 @@ def make_probe(name: str, values: Mapping[str, Any]) -> Probe:
 
 def probe_command(name: str, values: Mapping[str, Any]) -> int:
     """`probe NAME`: every config, interleaved; what failed is told, what was measured is shown."""
+    if LIST in values["references"]:
+        print_references(as_json=bool(values["json"]))
+        return 0
+    output = asked_for(values)
     probe = make_probe(name, values)
     baseline = [values["baseline"]] if values["baseline"] else []
     configs = [*baseline, *(config for config in values["configs"] if config not in baseline)] or [None]
@@ -43,15 +52,55 @@ def probe_command(name: str, values: Mapping[str, Any]) -> int:
     finally:
         progress.close()
     campaign = read_campaign(folder)
-    rows = rows_of(campaign)
-    failures = [*campaign.failures, *(failure for launch in campaign.launches for failure in launch.failures)]
-    if values["json"]:
-        error = failures[0] if failures else None
-        told = None if error is None else {
-            "code": error.code, "message": error.message, "host": error.host, "rank": error.rank,
-        }  # fmt: skip
-        print(json.dumps({"records": str(campaign.records), "rows": [row.to_json() for row in rows], "error": told}))
+    return max(status, _tell([campaign], in_order(campaign), output, as_json=bool(values["json"])))
+
+
+def show_command(values: Mapping[str, Any]) -> int:
+    """`probe show`: stored campaigns again, together, without measuring."""
+    as_json = bool(values["json_output"])
+    if LIST in values["references"]:
+        print_references(as_json=as_json)
+        return 0
+    if not values["results"]:
+        raise UsageError("name a RESULT, the folder of a campaign of probe or its records.jsonl")
+    output = asked_for(values)
+    found = [read_campaign(result) for result in values["results"]]
+    return _tell(found, label_rows(found), output, as_json=as_json)
+
+
+def _tell(found: Sequence[Campaign], measured: Sequence[Row], output: Output, *, as_json: bool) -> int:
+    """Tables first, then files; the document of `--json` last, since it tells what could not be written."""
+    rows = [*measured, *output.references]
+    if not as_json:
+        _print(found, measured, rows)
+    problems = write_files(output, rows) if measured else []
+    failures = [failure for one in found for failure in _failures(one)]
+    if as_json:
+        errors = [
+            {"code": one.code, "message": one.message, "host": one.host, "rank": one.rank} for one in failures
+        ] + [{"code": "not-written", "message": problem, "host": None, "rank": None} for problem in problems]
+        records = [str(one.records) for one in found]
+        document = {"records": records[0] if len(records) == 1 else records, "rows": [row.to_json() for row in rows]}
+        print(json.dumps({**document, "error": errors[0] if errors else None}))
     for failure in failures:
         print(f"merge_bench: {failure.message}", file=sys.stderr)
         say_log(failure.log_tail)
-    return status
+    for problem in problems:
+        print(f"merge_bench: {problem}", file=sys.stderr)
+    return RunFailed.exit_status if problems else 0
+
+
+def _failures(campaign: Campaign) -> list[FailureLine]:
+    return [*campaign.failures, *(failure for launch in campaign.launches for failure in launch.failures)]
+
+
+def _print(found: Sequence[Campaign], measured: Sequence[Row], rows: Sequence[Row]) -> None:
+    from merge_bench.probe.show import print_rows
+
+    configs = list(dict.fromkeys(row.config for row in measured))
+    remarks = [] if measured else ["nothing was measured, and no file was written"]
+    if len(found) > 1 and len(configs) > 1:
+        remarks.append("campaigns were measured at different times: a drift of the machines is in their speed-ups")
+    remarks += [f"{one.head.campaign_id} did not come to its end" for one in found if one.end is None]
+    baseline = configs[0] if len(configs) > 1 else None
+    print_rows(rows, baseline=baseline, remarks=remarks, records=[one.records for one in found])

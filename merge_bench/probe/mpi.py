@@ -12,6 +12,7 @@ from merge_bench.launching import Job
 from merge_bench.probe import mpirun, ping_pong_csv
 from merge_bench.probe.base import EVERY_PAIR, ONE_HOST, TWO_HOSTS, as_requested, pairs, places
 from merge_bench.probe.mpi_rules import LARGEST_MESSAGE, OSU, PING_PONG, WINDOW, Timed
+from merge_bench.probe.p2p import placements_of
 from merge_bench.probe.ranks import Launch, Message, make_launch
 from merge_bench.probe.sizes import parse_sizes
 from merge_bench.record.schema import ProbeLine
@@ -24,7 +25,6 @@ SIZES = {
     PING_PONG: {ONE_HOST: "1K..1000K+1K", TWO_HOSTS: "1K..100K+1K"},
     OSU: {ONE_HOST: "1..4M", TWO_HOSTS: "1..4M"},
 }
-PLACEMENTS = (ONE_HOST, TWO_HOSTS, EVERY_PAIR)
 
 
 @dataclass(frozen=True)
@@ -159,20 +159,5 @@ def make(values: Mapping[str, Any]) -> MpiProbe:
             raise UsageError(f"--sizes: MPI counts bytes with an int, so {largest} is too many for one message")
     return MpiProbe(
         pattern=values["pattern"], sizes=values["sizes"], iterations=values["iterations"],
-        placements=parse_placements(values["placement"]),
+        placements=placements_of(values["placement"]) or (),
     )  # fmt: skip
-
-
-def parse_placements(text: str | None) -> tuple[str, ...]:
-    """``one-host,two-hosts`` → both; () where nothing is asked for.
-
-    Raises
-    ------
-    UsageError
-        If a word is no placement.
-    """
-    words = tuple(dict.fromkeys(word.strip() for word in text.split(","))) if text is not None else ()
-    unknown = [word for word in words if word not in PLACEMENTS]
-    if unknown or (EVERY_PAIR in words and len(words) > 1):
-        raise UsageError(f"--placement {text}: it is one-host, two-hosts, both with a comma between, or every-pair")
-    return words

@@ -9,6 +9,12 @@ from typing import Any
 
 from merge_bench.record import schema as s
 
+INTERRUPTED = "interrupted"
+"""The code of failures that a signal made, or the end of the driver."""
+
+IMPORTED = "imported"
+"""``verify`` of a plan, and launcher of a cluster, that another program ran."""
+
 
 @dataclass(frozen=True)
 class Launch:
@@ -38,6 +44,24 @@ class Launch:
         return self.end is not None and self.end.status == 0 and not self.failures
 
     @property
+    def failed(self) -> bool:
+        """Whether it ended, and not well, for a reason of its own: one that was interrupted says nothing."""
+        own = any(failure.code != INTERRUPTED for failure in self.failures)
+        return not self.complete and (own or not self.interrupted)
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether a signal or the end of its driver cut it short, which says nothing of its config."""
+        return self.end is None or any(failure.code == INTERRUPTED for failure in self.failures)
+
+    @property
+    def block(self) -> int | None:
+        """The block that it belongs to, where any of its lines says so."""
+        if self.line is not None:
+            return self.line.block
+        return next((failure.block for failure in self.failures if failure.block is not None), None)
+
+    @property
     def key(self) -> tuple[str, int] | None:
         """Config and plan that this launch ran, where any of its lines says so."""
         if self.line is not None:
@@ -64,8 +88,13 @@ class Run:
 
     @property
     def verify(self) -> str:
-        """When the result was to be checked: ``ends``, ``every`` or ``off``."""
+        """When the result was to be checked: ``ends``, ``every``, ``full`` or ``off``; ``imported``: not by us."""
         return str(self.plan.get("verify", "ends"))
+
+    @property
+    def imported(self) -> bool:
+        """Whether another program made it, and its text was imported."""
+        return self.verify == IMPORTED
 
 
 @dataclass(frozen=True)
@@ -88,6 +117,10 @@ class Campaign:
         Whether a half-written last line was left out.
     skipped : mapping of str to int
         How many lines of kinds unknown to this version were passed over.
+    added : tuple of ConfigLine
+        Configs that joined later, in their order.
+    tuning : tuple of TuneLine
+        The steps of tuning, in their order; empty for other campaigns.
     """
 
     records: Path
@@ -98,6 +131,8 @@ class Campaign:
     end: s.EndLine | None
     truncated: bool
     skipped: Mapping[str, int]
+    added: tuple[s.ConfigLine, ...] = ()
+    tuning: tuple[s.TuneLine, ...] = ()
 
     @property
     def folder(self) -> Path:
@@ -118,14 +153,23 @@ class Campaign:
 
     @property
     def runs(self) -> tuple[Run, ...]:
-        """The planned runs in their order, each with its launches; a run may have none yet."""
+        """The planned runs in their order, each with its launches; a run may have none yet.
+
+        A launch that was interrupted and made again later is left out.
+        """
         by_key: dict[tuple[str, int], list[Launch]] = {(run.config, run.plan): [] for run in self.head.runs}
         only = next(iter(by_key)) if len(by_key) == 1 else None
         for launch in self.launches:
             key = launch.key or only
-            if key is not None:
+            if key is not None and not self._made_again(launch):
                 by_key.setdefault(key, []).append(launch)
-        configs = {config.name: config for config in self.head.configs}
+        configs = {config.name: config for config in (*self.head.configs, *(line.config for line in self.added))}
         return tuple(
             Run(configs[name], self.head.plans[plan], tuple(launches)) for (name, plan), launches in by_key.items()
+        )
+
+    def _made_again(self, launch: Launch) -> bool:
+        place = launch.key, launch.block
+        return launch.interrupted and any(
+            other.index > launch.index and (other.key, other.block) == place for other in self.launches
         )

@@ -83,6 +83,8 @@ class _Parts:
     failures: list[s.FailureLine] = field(default_factory=list)
     end: s.EndLine | None = None
     skipped: Counter[str] = field(default_factory=Counter)
+    added: list[s.ConfigLine] = field(default_factory=list)
+    tuning: list[s.TuneLine] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         for run in self.head.runs:
@@ -94,6 +96,10 @@ class _Parts:
                 raise ValueError("it begins a second campaign")
             case s.EndLine():
                 self.end = record
+            case s.ConfigLine():
+                self.added.append(record)
+            case s.TuneLine():
+                self.tuning.append(record)
             case s.LaunchLine():
                 self._add_launch(record)
             case s.WarningLine() if record.launch is None:
@@ -146,7 +152,8 @@ class _Parts:
         return self.launches.setdefault(index, _LaunchParts())
 
     def _check_key(self, config: str, plan: int) -> None:
-        if plan >= len(self.head.plans) or all(config != known.name for known in self.head.configs):
+        known = {each.name for each in (*self.head.configs, *(line.config for line in self.added))}
+        if plan >= len(self.head.plans) or config not in known:
             raise ValueError(f"config {config!r} with plan {plan} is not in the campaign's first line")
 
     def build(self, records: Path, *, truncated: bool) -> Campaign:
@@ -159,6 +166,8 @@ class _Parts:
             self.end,
             truncated,
             dict(self.skipped),
+            tuple(self.added),
+            tuple(self.tuning),
         )
 
 

@@ -12,6 +12,8 @@ from typing import Annotated, Any, TypeAlias
 
 import msgspec
 
+from merge_bench.record.imported import ImportedFrom, ImportedIteration
+
 SCHEMA = 1
 """Rises when a line changes so that an older reader would misunderstand it; a new field is no such change."""
 
@@ -53,13 +55,14 @@ class CampaignLine(Line, tag="campaign", frozen=True, kw_only=True):
     seed: int | None = None
     plans: list[dict[str, Any]]
     runs: list[RunKey]
+    imported_from: ImportedFrom | None = None
 
 
 class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     """How the processes were brought up and what their control plane speaks."""
 
     launcher: str
-    protocol: str
+    protocol: str | None
     scheduler: str | None = None
 
 
@@ -145,6 +148,7 @@ class IterationLine(Line, tag="iteration", frozen=True, kw_only=True):
     barrier_skew_seconds: Seconds | None = None
     workers: list[WorkerIteration] = []
     pairs: list[PairTraffic] = []
+    imported: ImportedIteration | None = None
 
 
 class VerificationLine(Line, tag="verification", frozen=True, kw_only=True):
@@ -278,6 +282,33 @@ class ProbeLine(Line, tag="probe", frozen=True, kw_only=True):
     as_requested: bool | None = None
 
 
+class ConfigLine(Line, tag="config", frozen=True, kw_only=True):
+    """A config that joined the campaign after its first line: one that tuning made, of `settings` of its space."""
+
+    config: Config
+    settings: list[str] = []
+
+
+class TuneLine(Line, tag="tune", frozen=True, kw_only=True):
+    """A step of tuning: what was compared with what, and what was decided.
+
+    ``ratio`` is the speed-up of ``config`` over ``against`` (above 1: better), paired by block over ``launches``
+    launches of each, with its interval ``low`` to ``high``; null where too few were made.
+    """
+
+    phase: str
+    config: str
+    against: str
+    plan: Count = 0
+    setting: str | None = None
+    ratio: Rate | None = None
+    low: Rate | None = None
+    high: Rate | None = None
+    launches: Count = 0
+    decision: str
+    reason: str
+
+
 class WarningLine(Line, tag="warning", frozen=True, kw_only=True):
     """Something that spoils or explains a number, with what to do about it."""
 
@@ -288,11 +319,12 @@ class WarningLine(Line, tag="warning", frozen=True, kw_only=True):
 
 
 class FailureLine(Line, tag="failure", frozen=True, kw_only=True):
-    """A launch failed. Where it failed before its ``launch`` line, ``config`` and ``plan`` say whose it was."""
+    """A launch failed. Where it failed before its ``launch`` line, ``config``, ``plan``, ``block`` say whose it was."""
 
     launch: Count | None
     config: str | None = None
     plan: Count | None = None
+    block: Count | None = None
     code: str
     message: str
     host: str | None = None
@@ -305,7 +337,7 @@ class LaunchEndLine(Line, tag="launch_end", frozen=True, kw_only=True):
 
     launch: Count
     status: int
-    seconds: Seconds
+    seconds: Seconds | None
 
 
 class EndLine(Line, tag="end", frozen=True, kw_only=True):
@@ -324,6 +356,8 @@ Record: TypeAlias = (
     | TrafficLine
     | MemoryLine
     | ProbeLine
+    | ConfigLine
+    | TuneLine
     | WarningLine
     | FailureLine
     | LaunchEndLine

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import secrets
@@ -71,6 +72,7 @@ class CampaignWriter:
             (folder / LOGS).mkdir()
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
             descriptor = os.open(folder / RECORDS, flags, 0o644)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)  # tells `go_on` that somebody writes here
             _keep_room(folder)
             _sync_folder(folder)
             _sync_folder(results)
@@ -78,6 +80,27 @@ class CampaignWriter:
             raise UsageError(
                 f"cannot make the results folder {folder}: {error.strerror}; name another folder, or make room in it"
             ) from error
+        return cls(folder, descriptor)
+
+    @classmethod
+    def go_on(cls, folder: Path) -> Self | None:
+        """Append to a campaign that was not finished; a half-written last line is taken away.
+
+        None if another process writes it, or it cannot be written.
+        """
+        try:
+            descriptor = os.open(folder / RECORDS, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
+        except OSError:
+            return None
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _cut_half_line(descriptor)
+            (folder / LOGS).mkdir(exist_ok=True)
+            (folder / _ROOM).unlink(missing_ok=True)
+            _keep_room(folder)
+        except OSError:
+            os.close(descriptor)
+            return None
         return cls(folder, descriptor)
 
     @property
@@ -139,6 +162,14 @@ def _write_all(descriptor: int, line: bytes) -> None:
     view = memoryview(line)
     while view:
         view = view[os.write(descriptor, view) :]
+
+
+def _cut_half_line(descriptor: int) -> None:
+    size = end = os.fstat(descriptor).st_size
+    while end > 0 and os.pread(descriptor, 1, end - 1) != b"\n":
+        end -= 1
+    if end != size:
+        os.ftruncate(descriptor, end)
 
 
 def _keep_room(folder: Path) -> None:

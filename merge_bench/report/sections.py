@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from merge_bench import aggregate, metrics
+from merge_bench.proof import NOT_BY_US, UNVERIFIED
 from merge_bench.record.campaign import Launch, Run
 from merge_bench.record.schema import IterationLine
 from merge_bench.report.layout import NULL, Column, Page, gib, ms, number, rows
@@ -15,10 +16,13 @@ _SHOWN = 20
 _ENDS = 5
 
 Document = Mapping[str, Any]
+_TOTALS = (("Wall-clock", "ms"), ("Bandwidth", "GiB/s"), ("Throughput", "GiB/s"))
 
 
 def absent(run: Run, workers: int) -> str:
     """Why a run has no bandwidth, phases or link."""
+    if run.imported:
+        return "not in the text that was imported"
     if run.plan.get("exchange") == "dask":
         return "not measured: Dask's own shuffle tells no bytes, flight times or phases of a worker"
     if workers < 2:
@@ -37,7 +41,7 @@ def header(page: Page, run: Run, launches: Sequence[Launch], document: Document)
         ("Rows per chunk", _chunk(plan)),
         ("Engine", str(plan.get("engine", NULL))),
         ("Exchange", str(plan.get("exchange", NULL))),
-        ("Protocol", line.cluster.protocol if line is not None else str(plan.get("protocol", NULL))),
+        ("Protocol", (line.cluster.protocol or NULL) if line is not None else str(plan.get("protocol", NULL))),
         ("Data processed per iteration (GiB)", gib(line.data_bytes if line is not None else None)),
         ("Iterations", _counts(run, launches)),
         ("Config", config["name"] + (f" ({config['path']})" if config["path"] else "")),
@@ -47,6 +51,24 @@ def header(page: Page, run: Run, launches: Sequence[Launch], document: Document)
         page.line(f"{name}={value}", indent=2)
     if line is None:
         page.note("not known: no launch came up")
+
+
+def imported(page: Page, document: Document) -> None:
+    """What the text of another program says of the whole, beside the medians that follow."""
+    found = document["imported"]
+    if found is None:
+        return
+    head = found["headline"]
+    page.heading(f"Headline of the text ({found['program']}, imported; {NOT_BY_US.partition(': ')[2]})")
+    page.pairs(
+        [
+            ("File", found["file"]),
+            ("Wall-clock of all iterations (s)", number(head["wall_seconds"])),
+            ("Bandwidth (GiB/s)", gib(head["bandwidth_bytes_per_second"])),
+            ("Throughput: all bytes ÷ that wall-clock (GiB/s)", gib(head["throughput_bytes_per_second"])),
+        ],
+        UNVERIFIED,
+    )
 
 
 def _chunk(plan: Document) -> str:
@@ -102,7 +124,8 @@ def totals(page: Page, launches: Sequence[Launch], document: Document, mark: str
         ),
     ]
     page.heading("Totals (median over launches; quartiles Q1 and Q3, min and max over iterations)")
-    names = ["Wall-clock (ms)", "Bandwidth (GiB/s)", "Throughput (GiB/s)"]
+    printed = ", as printed" if document["imported"] else ""
+    names = [f"{what}{printed} ({unit})" for what, unit in _TOTALS]
     page.table([Column("", names, text=True), *(Column(name, values) for name, values in cells)], mark)
     if intervals[0] is None:
         page.note(f"95 % interval: it is over launches and needs at least 6 of them ({len(launches)} here)")
@@ -129,7 +152,7 @@ def iterations(page: Page, launches: Sequence[Launch], mark: str | None) -> None
         Column("Iteration", [str(iteration.index) for _, iteration, _ in shown]),
         Column("Wall-clock\n(ms)", [ms(iteration.wall_seconds) for _, iteration, _ in shown]),
         Column("Bandwidth\n(GiB/s)", [gib(metrics.iteration_bandwidth(iteration)) for _, iteration, _ in shown]),
-        Column("Throughput\n(GiB/s)", [_throughput(launch, iteration) for launch, iteration, _ in shown]),
+        Column("Throughput\n(GiB/s)", [gib(aggregate.throughput(launch, iteration)) for launch, iteration, _ in shown]),
         Column("", ["far out" if far else "" for _, _, far in shown], text=True),
     ]
     if long:
@@ -145,23 +168,19 @@ def _with_gap(cells: Sequence[str]) -> list[str]:
     return [*cells[:_ENDS], gap, *cells[_ENDS:]] if cells else []
 
 
-def _throughput(launch: Launch, iteration: IterationLine) -> str:
-    return gib(metrics.throughput(launch.line.data_bytes, iteration.wall_seconds) if launch.line else None)
-
-
 def link(page: Page, run: Run, workers: int, document: Document, mark: str | None) -> None:
     """What the link could carry, and which share of it the merge used."""
     found = document["link"]
     page.heading("Link")
     fraction = found["fraction"] if found else None
     limit = found["limit_bytes_per_second"] if found else None
-    page.pairs(
-        [
-            ("Link limit of a worker (GiB/s)", gib(limit)),
-            ("Reached by the merge (%)", number(None if fraction is None else fraction * 100)),
-        ],
-        mark,
-    )
+    shown = [
+        ("Link limit of a worker (GiB/s)", gib(limit)),
+        ("Reached by the merge (%)", number(None if fraction is None else fraction * 100)),
+    ]
+    if found and found["check_bytes_per_second"] and limit:
+        shown.insert(1, ("The same by ucx_perftest (GiB/s)", gib(found["check_bytes_per_second"])))
+    page.pairs(shown, mark)
     if found is None:
         page.note(f"link limit: {absent(run, workers)}")
 
@@ -173,6 +192,8 @@ def verification(page: Page, run: Run, launches: Sequence[Launch], document: Doc
     wrong = [check for check in checks if not check.ok]
     if run.verify == "off":
         page.line("UNVERIFIED: --verify off; nothing shows that the merge was right", "bold yellow")
+    elif run.imported:
+        page.line(f"{UNVERIFIED}: {NOT_BY_US}", "bold yellow")
     elif wrong:
         worst = wrong[0]
         page.line(f"WRONG RESULT: {worst.message or 'the merge result was wrong'}", "bold red")

@@ -61,12 +61,16 @@ def _report_run(page: Page, run: Run, document: Mapping[str, Any]) -> None:
     mark = state_of(run, launches).mark
     figures = aggregate.worker_figures(launches)
     sections.header(page, run, launches, document)
+    sections.imported(page, document)
     if launches:
         sections.totals(page, launches, document, mark)
         sections.iterations(page, launches, mark)
-        workers.table(page, run, figures, mark)
-        workers.pairs(page, len(figures), launches, mark)
-        sections.link(page, run, len(figures), document, mark)
+        if run.imported:
+            page.note(f"single workers, phases, link: {sections.absent(run, len(figures))}")
+        else:
+            workers.table(page, run, figures, mark)
+            workers.pairs(page, len(figures), launches, mark)
+            sections.link(page, run, len(figures), document, mark)
     transports.selected(page, document["lanes"], document["requested_transports"])
     transports.protocols(page, document["protocols"])
     transports.traffic(page, document["traffic"])

@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,17 +40,17 @@ class Run:
 
     def __init__(
         self, hosts: Hosts, results: Path, *options: str, environment: dict[str, str] | None = None,
-        verb: Sequence[str] = ("run",),
+        command: tuple[str, ...] = ("run",),
     ) -> None:  # fmt: skip
         self.hosts, self.results = hosts, results
         self.started = time.monotonic()
-        command = hosts.command(
-            sys.executable, "-P", "-m", "merge_bench", *verb, "--json", "--results", str(results),
+        line = hosts.command(
+            sys.executable, "-P", "-m", "merge_bench", *command, "--json", "--results", str(results),
             "--ssh-config", str(hosts.ssh_config), *options,
         )  # fmt: skip
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(("UCX", "MERGE_BENCH_"))}
         self.process = subprocess.Popen(
-            command, env={**inherited, "PYTHONPATH": str(ROOT), **(environment or {})}, stdin=subprocess.DEVNULL,
+            line, env={**inherited, "PYTHONPATH": str(ROOT), **(environment or {})}, stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
         hosts.drivers.append(self.process)

@@ -23,7 +23,7 @@ ENDLESS = (
 
 def start(hosts: Hosts, results: Path, *options: str, verb: tuple[str, str] = MPI) -> Run:
     where = () if "--hosts" in options else ("--hosts", str(hosts.hosts_file))
-    return Run(hosts, results, *where, *options, verb=verb)
+    return Run(hosts, results, *where, *options, command=verb)
 
 
 def endless(hosts: Hosts, results: Path) -> tuple[Run, list[int]]:

@@ -1,0 +1,1 @@
+"""Results of other programs, brought in as campaigns."""

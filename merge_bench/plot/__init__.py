@@ -1,0 +1,1 @@
+"""Drawings: series and panels as plain data, and what turns them into pictures and pages."""

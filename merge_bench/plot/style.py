@@ -1,0 +1,85 @@
+"""How drawings look, in one place: colours, markers, sizes as people write them, and the ticks of an axis of sizes."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+"""Okabe and Ito's palette, which colour-blind people can tell apart (https://jfly.uni-koeln.de/color/, 2008), without
+its yellow, which is faint on white."""
+_MARKERS = (
+    ("o", "circle"), ("s", "square"), ("^", "triangle"), ("D", "diamond"),
+    ("v", "inverted_triangle"), ("*", "star"), ("h", "hex"), ("P", "plus"),
+)  # fmt: skip
+GRID = "#DDDDDD"
+_BINARY = ("", "Ki", "Mi", "Gi", "Ti")
+
+
+@dataclass(frozen=True)
+class Look:
+    """A series' colour, and its marker in Matplotlib's and in Bokeh's words."""
+
+    colour: str
+    marker: str
+    shape: str
+
+
+def look(index: int) -> Look:
+    """The look of series `index`; colour *and* marker differ, and 56 series go by before one comes back."""
+    marker, shape = _MARKERS[index % len(_MARKERS)]
+    return Look(_COLOURS[index % len(_COLOURS)], marker, shape)
+
+
+def binary(count: float, unit: str = "B") -> str:
+    """`count` with a binary prefix: ``32`` → ``32 B``, ``1536`` → ``1.5 KiB``; with `unit` ``""``: ``16 Ki``."""
+    step = 0
+    while count >= 1024 and step < len(_BINARY) - 1:
+        count, step = count / 1024, step + 1
+    return f"{count:.4g} {_BINARY[step]}{unit}".strip()
+
+
+def tick_label(count: float, unit: str = "B") -> str:
+    """`binary`, without the unit where there is no prefix: ``1``, ``32``, ``1 KiB``."""
+    return f"{count:.4g}" if count < 1024 else binary(count, unit)
+
+
+def size_ticks(low: float, high: float, *, log: bool, most: int) -> list[int]:
+    """At most `most` ticks that are powers of two from `low` to `high`; not `log`: multiples of one, from 0."""
+    if log:
+        first, last = max(int(low), 1).bit_length() - 1, max(int(high) - 1, 1).bit_length()
+        step = max(-(-(last - first + 1) // most), 1)
+        return [1 << power for power in range(first, last + 1, step)]
+    step = 1
+    while high / step > most - 1:
+        step *= 2
+    return list(range(0, int(high) + step, step))
+
+
+def value_ticks(low: float, high: float) -> list[float]:
+    """Ticks of a logarithmic axis that enclose `low` to `high`: decades, or 1, 2 and 5 of each if there are few."""
+    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    parts = (1, 2, 5) if high / low < 1000 else (1,)
+    ticks = [part * 10.0**power for power in range(first, last + 1) for part in parts]
+    below = max((tick for tick in ticks if tick <= low), default=ticks[0])
+    above = min((tick for tick in ticks if tick >= high), default=ticks[-1])
+    return [tick for tick in ticks if below <= tick <= above]
+
+
+def legend_columns(labels: Sequence[str], letters: int) -> int:
+    """How many entries of a legend stand side by side on a line of `letters` letters."""
+    longest = max((len(label) for label in labels), default=1)
+    return max(1, min(len(labels), letters // (longest + 8)))
+
+
+def shown(text: str) -> str:
+    """`text` with every character that prints nothing, or steers a terminal, made visible."""
+    return "".join(letter if letter.isprintable() else "\ufffd" for letter in text)
+
+
+def evenly_spaced(values: Sequence[float]) -> bool:
+    """Whether `values`, ascending, go up in equal steps and are more than a few: an axis for them is linear."""
+    steps = {b - a for a, b in itertools.pairwise(values)}
+    return len(values) >= 8 and len(steps) == 1

@@ -1,0 +1,191 @@
+"""What runs inside a worker for probes: programs started beside it, under its environment, ended with it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+from distributed import get_worker
+
+from merge_bench import worker as steps
+from merge_bench.errors import RunFailed
+from merge_bench.launch.processes import die_with_parent
+from merge_bench.probe import perftest
+
+POLL_SECONDS = 0.02
+START_SECONDS = 15.0
+CONNECT_TRIES = 40
+PRINTED, LOG = "printed", "ucx.log"
+SLOWEST_BYTES_PER_SECOND = 2e6
+"""A line of a test may take as long as its bytes would at this rate, on top of the silence that is allowed."""
+
+
+@dataclass(frozen=True)
+class Server:
+    """A ``ucx_perftest`` that listens on a worker's host."""
+
+    token: str
+    address: str
+    port: int
+
+
+@dataclass(frozen=True)
+class Output:
+    """What a program left: exit status (negative: signal), what it printed, and UCX's log of it."""
+
+    status: int
+    text: str
+    log: str
+
+
+@dataclass
+class Child:
+    """A program that runs beside the worker."""
+
+    process: subprocess.Popen[bytes]
+    folder: Path
+
+    def text(self) -> str:
+        """What it printed so far."""
+        return (self.folder / PRINTED).read_text(errors="replace")
+
+    def end(self) -> Output:
+        """Make sure that it is gone, and take its files."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        status = self.process.wait()
+        log = self.folder / LOG
+        found = Output(status, self.text(), log.read_text(errors="replace") if log.exists() else "")
+        shutil.rmtree(self.folder, ignore_errors=True)
+        return found
+
+
+def listen(batch: str) -> Server:
+    """Start a server for `batch`; returns when it listens. Its port is never probed: it takes one client and ends."""
+    address = _own_address()
+    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as free:
+        free.bind((address, 0))
+        port = int(free.getsockname()[1])
+    token = secrets.token_hex(8)
+    child = _start(batch, ("-p", str(port), *(("-6",) if ":" in address else ())))
+    steps.here().children[token] = child
+    deadline = time.monotonic() + START_SECONDS
+    while not _listens(child.process.pid, port) and child.process.poll() is None and time.monotonic() < deadline:
+        time.sleep(POLL_SECONDS)
+    if child.process.poll() is not None:
+        steps.here().children.pop(token, None)
+        raise _failed("server", child.end())
+    return Server(token, address, port)
+
+
+def serve(server: Server) -> Output:
+    """Wait for the server's end, which comes with that of its client."""
+    child = _taken(server.token)
+    abort = steps.here().abort
+    try:
+        while child.process.poll() is None:
+            abort.check()
+            time.sleep(POLL_SECONDS)
+    finally:
+        output = child.end()
+    if output.status != 0:
+        raise _failed("server", output)
+    return output
+
+
+def ask(server: Server, batch: str, limits: Sequence[float]) -> Output:
+    """Run the client of `server`; `limits`: seconds that each line of the batch may take.
+
+    Raises
+    ------
+    RunFailed
+        If the client fails, or prints no line within its limit: a server that was killed leaves its client waiting.
+    """
+    options = ("-p", str(server.port), "-f", "-v", *(("-6",) if ":" in server.address else ()))
+    for attempt in range(CONNECT_TRIES):
+        output = _run(batch, (server.address, *options), limits)
+        refused = output.status != 0 and "onnect" in output.text + output.log and not perftest.has_heading(output.text)
+        if not refused or attempt == CONNECT_TRIES - 1:
+            break
+        time.sleep(0.1)
+    if output.status != 0:
+        raise _failed("client", output)
+    return output
+
+
+def _listens(pid: int, port: int) -> bool:
+    """Whether the kernel lists the port as the process's; what it prints of it stays in a buffer until it ends."""
+    with contextlib.suppress(psutil.Error):
+        found = psutil.Process(pid).net_connections("tcp")
+        return any(each.status == psutil.CONN_LISTEN and each.laddr.port == port for each in found)
+    return False
+
+
+def _run(batch: str, arguments: Sequence[str], limits: Sequence[float]) -> Output:
+    child = _start(batch, arguments)
+    abort = steps.here().abort
+    done, since = 0, time.monotonic()
+    try:
+        while child.process.poll() is None:
+            abort.check()
+            count = max(0, child.text().count("\n") - 1)
+            if count != done:
+                done, since = count, time.monotonic()
+            if time.monotonic() - since > limits[min(done, len(limits) - 1)]:
+                raise RunFailed(
+                    f"ucx_perftest printed nothing for {time.monotonic() - since:.0f} s; its other side may be gone"
+                )
+            time.sleep(POLL_SECONDS)
+    finally:
+        output = child.end()
+    return output
+
+
+def _start(batch: str, arguments: Sequence[str]) -> Child:
+    program, library, _ = perftest.find()
+    folder = Path(tempfile.mkdtemp(prefix="perftest-", dir=get_worker().local_directory))
+    script = folder / "batch"
+    script.write_text(batch)
+    environment = perftest.environment(os.environ, library, folder / LOG)
+    with (folder / PRINTED).open("wb") as output:
+        process = subprocess.Popen(
+            (str(program), *arguments, "-b", str(script)), env=environment,
+            stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
+            preexec_fn=die_with_parent,
+        )  # fmt: skip
+    return Child(process, folder)
+
+
+def _own_address() -> str:
+    """The address that this worker is bound to: the chosen interface, or loopback."""
+    address = str(get_worker().address).partition("://")[2]
+    return address.rpartition(":")[0].strip("[]")
+
+
+def _failed(side: str, output: Output) -> RunFailed:
+    how = f"was killed by signal {-output.status}" if output.status < 0 else f"ended with status {output.status}"
+    said = perftest.complaint(output.log + output.text)
+    return RunFailed(f"the {side} of ucx_perftest {how}" + (f": {said}" if said else ""))
+
+
+def _taken(token: str) -> Child:
+    child = steps.here().children.pop(token)
+    assert isinstance(child, Child)
+    return child
+
+
+def versions() -> Mapping[str, str]:
+    """Where this worker's ``ucx_perftest`` is and whose UCX it belongs to."""
+    program, _, origin = perftest.find()
+    return {"program": str(program), "origin": origin}

@@ -1,0 +1,119 @@
+"""`probe rma`: mean time of a put over message size, 1000 puts with one flush, and with a flush after each.
+
+IMB calls the two aggregate and non-aggregate. The puts are `ucp_put_nbx` of the very UCX, context and endpoints that
+the data plane uses, in a compiled loop inside the worker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from merge_bench import evidence
+from merge_bench import worker as steps
+from merge_bench.driver import DATA_PLANE
+from merge_bench.errors import LaunchFailed, WrongResult
+from merge_bench.launching import Job, make_launch
+from merge_bench.probe.base import ONE_HOST, TWO_HOSTS, as_requested, pairs, places
+from merge_bench.probe.p2p import placements_of, sizes_of
+from merge_bench.record.schema import ProbeLine
+from merge_bench.record.writer import CampaignWriter
+from merge_bench.report.live import Progress
+from merge_bench.setup import Prepared
+
+if TYPE_CHECKING:
+    from merge_bench.driver import LaunchRun
+
+SIZES = "8..8M"
+PUTS = 1000
+MOST_BYTES = 1 << 29
+FEWEST = 20
+
+
+def make(values: Mapping[str, Any]) -> Rma:
+    """The measurement that these options describe."""
+    return Rma(sizes_of(values["sizes"], SIZES), placements_of(values["placement"]), values["iterations"])
+
+
+@dataclass(frozen=True)
+class Rma:
+    """`placements` None: two-hosts where there are two, else one-host. `count`: puts of every size, None for 1000."""
+
+    sizes: tuple[int, ...]
+    placements: tuple[str, ...] | None
+    count: int | None = None
+    name: str = "rma"
+    engine: str = "polars"
+
+    def describe(self) -> dict[str, Any]:
+        """The plan in the records."""
+        return {"sizes": list(self.sizes), "placements": list(self.placements or ()), "iterations": self.count}
+
+    def prepare(self, prepared: Prepared) -> Prepared:
+        """Two places, or what `placements` asks for."""
+        return places(prepared, self._placements(prepared))
+
+    def launch(self, job: Job, writer: CampaignWriter, progress: Progress, index: int) -> int:
+        """A cluster, connected as for a merge, in which the first rank of every pair puts."""
+
+        def talk(run: LaunchRun) -> None:
+            self._measure(run, job)
+
+        return make_launch(job, writer, progress, index, talk)
+
+    def puts(self, size: int) -> int:
+        """How many: 1000, and of large ones as many as make 512 MiB, but at least 20."""
+        return self.count or max(FEWEST, min(PUTS, MOST_BYTES // size))
+
+    def _placements(self, prepared: Prepared) -> tuple[str, ...]:
+        if self.placements is not None:
+            return self.placements
+        return (TWO_HOSTS,) if len(prepared.settings.hosts) > 1 else (ONE_HOST,)
+
+    def _measure(self, run: LaunchRun, job: Job) -> None:
+        run.gather_workers(modules=(DATA_PLANE,))
+        run.progress.phase("connecting")
+        run.connect_all(run.on_all(steps.open_bare, run.plan, ranked=True, after=(run.topic,), puts=True))
+        run.record_launch(job.config, job.plan, job.block)
+        evidence.after_connecting(run)
+        hosts = [member.host for member in run.members]
+        for first, second, placement in pairs(self._placements(job.prepared), hosts):
+            run.progress.phase(f"puts, {placement}, rank {first} into rank {second}")
+            for line in self._pair(run, (first, second), placement):
+                run.writer.write(line)
+        run.on_all(steps.close)
+
+    def _pair(self, run: LaunchRun, ranks: tuple[int, int], placement: str) -> list[ProbeLine]:
+        from merge_bench.probe import putting
+
+        source, target = ranks
+        sizes = [(size, self.puts(size)) for size in self.sizes]
+        window = run.on_one(target, putting.hold, max(self.sizes), source)
+        measured, wrong = run.on_some(
+            {
+                source: (putting.put, target, window, sizes),
+                target: (putting.drive, source, sizes),
+            }
+        )
+        run.on_one(target, putting.release)
+        if any(wrong):
+            first = next(each for each, bad in zip(measured, wrong, strict=True) if bad)
+            raise WrongResult(f"{first.test} of {first.size} bytes left wrong bytes in the memory of rank {target}")
+        lanes = run.on_one(source, steps.endpoints)[target][0]
+        requested = evidence.requested(run.facts[source])
+        version = run.facts[source]["ucx"].get("version")
+        if version is None:
+            raise LaunchFailed(f"rank {source} does not know its UCX", rank=source)
+        return [
+            ProbeLine(
+                launch=run.launch, probe=self.name, test=each.test,
+                method=f"ucp_put_nbx and ucp_ep_flush_nbx of UCX {version} in a compiled loop",
+                placement=placement, ranks=list(ranks), hosts=[run.members[rank].host for rank in ranks],
+                size=each.size, iterations=each.count, seconds=each.seconds / each.count,
+                bandwidth_bytes_per_second=each.size * each.count / each.seconds,
+                messages_per_second=each.count / each.seconds, wrong=bad, requested=requested, selected=lanes,
+                as_requested=as_requested(run.facts[source]["environment"].get("UCX_TLS"), lanes),
+            )
+            for each, bad in zip(measured, wrong, strict=True)
+        ]  # fmt: skip

@@ -1,0 +1,191 @@
+"""Network measurements on this machine, as a user starts them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from merge_bench.record.reader import read_campaign
+from tests.helpers.runs import LIMIT, environment
+
+pytestmark = pytest.mark.cluster
+
+
+def start(tmp_path: Path, *arguments: str, **variables: str) -> subprocess.Popen[str]:
+    (tmp_path / "tmp").mkdir(exist_ok=True)
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", "merge_bench", "probe", *arguments, "--results", str(tmp_path / "results")],
+        env=environment(tmp_path / "tmp", variables), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, text=True, cwd=tmp_path,
+    )  # fmt: skip
+
+
+def probe(tmp_path: Path, *arguments: str, status: int = 0, **variables: str) -> tuple[dict[str, Any], str]:
+    process = start(tmp_path, *arguments, "--json", **variables)
+    output, errors = process.communicate(timeout=LIMIT)
+    assert process.returncode == status, errors
+    assert "Traceback" not in errors
+    assert not list((tmp_path / "tmp").glob("merge-bench-*"))
+    return (json.loads(output) if output else {}), errors
+
+
+def config(tmp_path: Path, name: str, text: str) -> str:
+    path = tmp_path / f"{name}.cfg"
+    path.write_text(text)
+    return str(path)
+
+
+def test_p2p_measures_two_configs_in_turn_and_says_what_carried_the_bytes(tmp_path: Path) -> None:
+    tcp, shared = config(tmp_path, "tcp", "UCX_TLS=tcp\n"), config(tmp_path, "shared", "UCX_TLS=sysv,cma\n")
+    options = ("--baseline", tcp, "--config", shared, "--sizes", "8,65536", "--repetitions", "2", "--iterations", "50")
+    document, _ = probe(tmp_path, "p2p", *options)
+    rows = document["rows"]
+    assert document["error"] is None
+    assert {(r["config"], r["test"], r["size"]) for r in rows} == {
+        (c, t, s) for c in ("tcp", "shared") for t in ("tag_lat", "tag_bw") for s in (8, 65536)
+    }
+    for row in rows:
+        assert row["launches"] == 2
+        assert 0 < row["seconds_range"][0] <= row["seconds"] <= row["seconds_range"][1]
+        assert row["bandwidth_bytes_per_second"] > 0
+        assert row["as_requested"] is True
+        assert row["placement"] == "one-host"
+        lanes = {lane.partition("/")[0] for lane in row["selected_transports"]}
+        assert lanes == ({"tcp"} if row["config"] == "tcp" else {"sysv", "cma"})
+        assert row["requested_transports"]["UCX_TLS"] == ("tcp" if row["config"] == "tcp" else "sysv,cma")
+        assert ("window 32" in row["method"]) == (row["test"] == "tag_bw")
+        assert row["protocol"]
+    campaign = read_campaign(document["records"])
+    assert campaign.probe == "p2p"
+    assert len(campaign.launches) == 4
+    assert sorted(launch.line.block for launch in campaign.launches if launch.line) == [0, 0, 1, 1]
+
+
+def test_what_ran_on_something_else_than_asked_is_marked(tmp_path: Path) -> None:
+    asked = config(tmp_path, "asked", "UCX_TLS=tcp,rc\n")
+    options = ("--config", asked, "--sizes", "8", "--repetitions", "1", "--iterations", "20", "--allow-unknown")
+    document, _ = probe(tmp_path, "p2p", *options)
+    assert [row["as_requested"] for row in document["rows"]] == [False, False]
+    assert {tuple(row["selected_transports"]) for row in document["rows"]} == {("tcp/lo",)}
+
+
+def test_active_messages_and_streams_are_measured_too(tmp_path: Path) -> None:
+    options = ("--tests", "am,stream", "--sizes", "64", "--repetitions", "1", "--iterations", "20")
+    document, _ = probe(tmp_path, "p2p", *options)
+    assert [row["test"] for row in document["rows"]] == ["ucp_am_lat", "ucp_am_bw", "stream_lat", "stream_bw"]
+
+
+def test_every_pair_is_measured(tmp_path: Path) -> None:
+    options = ("--placement", "every-pair", "--workers", "3", "--sizes", "8", "--repetitions", "1")
+    document, _ = probe(tmp_path, "p2p", *options, "--iterations", "20")
+    assert sorted({tuple(row["ranks"]) for row in document["rows"]}) == [(0, 1), (0, 2), (1, 2)]
+
+
+def test_rma_puts_arrive_whole_with_one_flush_and_with_many(tmp_path: Path) -> None:
+    tcp = config(tmp_path, "tcp", "UCX_TLS=tcp\n")
+    options = ("--config", tcp, "--sizes", "8,65536", "--repetitions", "2", "--iterations", "300")
+    document, _ = probe(tmp_path, "rma", *options)
+    by_key = {(row["test"], row["size"]): row for row in document["rows"]}
+    assert set(by_key) == {(t, s) for t in ("put-overlapping", "put-non-overlapping") for s in (8, 65536)}
+    assert all(row["wrong"] == 0 for row in by_key.values())
+    assert all(row["selected_transports"] == ["tcp/lo"] for row in by_key.values())
+    assert all(row["launches"] == 2 and row["seconds"] > 0 for row in by_key.values())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("p2p", "--sizes", "8..1"), "--sizes"),
+        (("p2p", "--tests", "tagg"), "tagg"),
+        (("p2p", "--placement", "two-hosts"), "two hosts"),
+        (("p2p", "--placement", "everywhere"), "one-host"),
+        (("rma", "--sizes", "x"), "--sizes"),
+        (("p2p", "--config", "no-such"), "no-such"),
+        (("p2p", "--repetitions", "0"), "--repetitions"),
+    ],
+)
+def test_wrong_usage_is_a_sentence_and_status_2(tmp_path: Path, arguments: tuple[str, ...], words: str) -> None:
+    _, errors = probe(tmp_path, *arguments, status=2)
+    assert words in errors
+    assert not (tmp_path / "results").exists()
+
+
+def test_a_missing_tool_is_named(tmp_path: Path) -> None:
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    (folder / "ucx_info").symlink_to("/bin/true")
+    variables = {"MERGE_BENCH_UCX": "system", "PATH": str(folder), "RAPIDS_LIBUCX_PREFER_SYSTEM_LIBRARY": "true"}
+    _, errors = probe(tmp_path, "p2p", "--sizes", "8", status=2, **variables)
+    assert "ucx_perftest" in errors
+
+
+def _tool(process: subprocess.Popen[str], *, server: bool, seconds: float = 60.0) -> psutil.Process:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        for child in psutil.Process(process.pid).children(recursive=True):
+            try:
+                line = child.cmdline()
+            except psutil.Error:
+                continue
+            if line and line[0].endswith("ucx_perftest") and (line[1] == "-p") == server and len(line) > 2:
+                return child
+        time.sleep(0.01)
+    raise AssertionError("no ucx_perftest was started")
+
+
+@pytest.mark.parametrize("server", [True, False])
+def test_a_killed_peer_ends_the_probe_in_time_and_keeps_what_was_measured(tmp_path: Path, server: bool) -> None:
+    slow = config(tmp_path, "tcp", "UCX_TLS=tcp\n")
+    process = start(
+        tmp_path, "p2p", "--config", slow, "--sizes", "8,4M", "--iterations", "2000", "--repetitions", "1", "--json"
+    )  # fmt: skip
+    tool = _tool(process, server=server)
+    os.kill(tool.pid, signal.SIGKILL)
+    killed = time.monotonic()
+    output, errors = process.communicate(timeout=LIMIT)
+    assert process.returncode == 3, errors
+    assert time.monotonic() - killed < 30
+    assert "ucx_perftest was killed by signal 9" in errors
+    assert json.loads(output)["error"]["code"] == "run-failed"
+    assert not psutil.pid_exists(tool.pid)
+
+
+def test_a_killed_worker_takes_its_tool_along(tmp_path: Path) -> None:
+    slow = config(tmp_path, "tcp", "UCX_TLS=tcp\n")
+    options = ("--sizes", "4M", "--iterations", "100000", "--repetitions", "1", "--json")
+    process = start(tmp_path, "p2p", "--config", slow, *options)
+    tool = _tool(process, server=False)
+    os.kill(tool.ppid(), signal.SIGKILL)
+    _, errors = process.communicate(timeout=LIMIT)
+    assert process.returncode == 3
+    assert "killed by signal 9" in errors
+    deadline = time.monotonic() + 5
+    while tool.is_running() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not tool.is_running()
+
+
+def test_the_link_limit_is_checked_against_the_tool(tmp_path: Path) -> None:
+    (tmp_path / "tmp").mkdir()
+    line = [sys.executable, "-P", "-m", "merge_bench", "--chunk", "2e5", "--iterations", "2", "--check-link", "--json"]
+    finished = subprocess.run(
+        [*line, "--results", str(tmp_path / "results")], env=environment(tmp_path / "tmp"), capture_output=True,
+        text=True, timeout=LIMIT, check=True,
+    )  # fmt: skip
+    document = json.loads(finished.stdout)
+    link = document["link"]
+    ratio = link["check_bytes_per_second"] / link["limit_bytes_per_second"]
+    said = [w for w in document["warnings"] if w["code"] == "link-check"]
+    assert bool(said) == (abs(ratio - 1) > 0.1)
+    rows = [row for launch in read_campaign(document["records"]).launches for row in launch.probes]
+    assert [row.ranks for row in rows] == [[0, 1], [1, 0]]
+    assert all(row.selected for row in rows)

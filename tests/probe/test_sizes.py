@@ -1,0 +1,35 @@
+"""Message sizes as people write them."""
+
+from __future__ import annotations
+
+import pytest
+
+from merge_bench.probe.sizes import parse_sizes
+
+
+@pytest.mark.parametrize(
+    ("text", "sizes"),
+    [
+        ("8,65536", (8, 65536)),
+        ("64k, 1", (1, 65536)),
+        ("1..16", (1, 2, 4, 8, 16)),
+        ("3..20", (3, 6, 12)),
+        ("1K..3K+1K", (1024, 2048, 3072)),
+        ("8,1..8,8", (1, 2, 4, 8)),
+        ("4MiB", (4 << 20,)),
+    ],
+)
+def test_what_is_written_is_read(text: str, sizes: tuple[int, ...]) -> None:
+    assert parse_sizes(text) == sizes
+
+
+def test_the_default_range_has_the_powers_of_two() -> None:
+    assert parse_sizes("1..4M") == tuple(2**power for power in range(23))
+
+
+@pytest.mark.parametrize(
+    "text", ["", "0", "-1", "8..1", "1..1T", "x", "1..", "1..8+0", "0..8", "1.5", "1K..1000K+1", "8;9"]
+)
+def test_nonsense_is_refused_in_a_sentence(text: str) -> None:
+    with pytest.raises(ValueError, match=r"\w+ \w+"):
+        parse_sizes(text)
