@@ -79,13 +79,9 @@ class MpiProbe:
                 _check_placed(told, placement)
                 launch.doing = f"while ranks {ranks[0]} and {ranks[1]} measured their first size"
             elif message["merge_bench"] == "row":
-                line = row(message, launch.index, ranks, placement, told, self._how)
+                line = row(message, launch.index, ranks, placement, told)
                 launch.writer.write(line)
                 self._tell(launch, line, message)
-
-    @property
-    def _how(self) -> str:
-        return f"window {WINDOW}" if self.pattern == OSU else "one message at a time"
 
     def _tell(self, launch: Launch, line: ProbeLine, message: Message) -> None:
         launch.doing = f"after {line.test} at {line.size} bytes, {line.placement}"
@@ -116,10 +112,11 @@ def _check_placed(told: Sequence[Mapping[str, Any]], placement: str) -> None:
 
 
 def row(
-    message: Message, launch: int, ranks: Sequence[int], placement: str, told: Sequence[Mapping[str, Any]], how: str
+    message: Message, launch: int, ranks: Sequence[int], placement: str, told: Sequence[Mapping[str, Any]]
 ) -> ProbeLine:
     """A ``row`` as the records keep it; `told`: what the two ranks that measured told of themselves."""
     requested = transports_asked(told[0]["environment"])
+    how = f"window {WINDOW}" if message["test"] == "osu_bw" else "one message at a time"
     return ProbeLine(
         launch=launch, probe="mpi", test=message["test"], placement=placement, ranks=list(ranks),
         method=f"{method(told[0]['versions'], told[0]['ucx'])}, {how}", hosts=[each["host"] for each in told],

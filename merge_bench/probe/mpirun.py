@@ -246,7 +246,9 @@ def subnet(interface: str, peers: Sequence[str]) -> str | None:
 
 _KILLED = re.compile(r"process rank (\d+) with PID (\d+) on node (\S+) exited on signal (\d+)")
 _ENDED = re.compile(r"PID (\d+) RUNNING AT (\S+)[ =]+(?:EXIT CODE|KILLED BY SIGNAL): (\d+)")  # MPICH
-_SSH = re.compile(r"^(?:ssh: .*|.*Host key verification failed.*|.*Permission denied.*|.*Connection .*)$", re.MULTILINE)
+_SSH = re.compile(  # of ssh, not of mpirun, whose lines begin with [host:pid]
+    r"^(?!\[)(?:ssh: .*|.*Host key verification failed.*|.*Permission denied.*|.*Connection .*)$", re.MULTILINE
+)
 _ALARM = 14
 _WITHOUT_UCX = ("in the pml framework", "PML ucx cannot be selected", "ucp_ep_create(")
 

@@ -20,11 +20,6 @@ from merge_bench.report.live import Progress
 from merge_bench.setup import Prepared
 from merge_bench.units import format_count
 
-HEADING = (
-    "count: elements of the whole vector that each rank contributes; size: its bytes; bus bandwidth = size ÷ time ×"
-    " (N − 1) ÷ N"
-)
-"""What the columns mean; a table of reduce-scatter says it above itself."""
 COUNTS = "16Ki..128Mi"
 MPI_CALLS = {"mpi": "MPI_Reduce_scatter_block", "reduces": "one MPI_Ireduce to each rank, MPI_Waitall"}
 ALGORITHMS = (*MPI_CALLS, ucc.UCP, ucc.SHARP)

@@ -23,7 +23,8 @@ ENDLESS = (
 
 def start(hosts: Hosts, results: Path, *options: str, verb: tuple[str, str] = MPI) -> Run:
     where = () if "--hosts" in options else ("--hosts", str(hosts.hosts_file))
-    return Run(hosts, results, *where, *options, command=verb)
+    here = {"TMPDIR": str(results.parent)}  # a killed driver leaves an empty folder
+    return Run(hosts, results, *where, *options, command=verb, environment=here)
 
 
 def endless(hosts: Hosts, results: Path) -> tuple[Run, list[int]]:

@@ -152,6 +152,7 @@ signal 9 (Killed).
     silent = mpirun.explain(killed.replace("signal 9 (Killed)", "signal 14 (Alarm clock)"), 142, 30.0)
     assert str(silent) == "rank 1 (process 12840) on vm made no progress for 30 s"
     unreachable = mpirun.explain(
+        "[vm:1] plm:ssh: Warning: setpgid failed with errno=Permission denied(13)\n"
         "Host key verification failed.\nA daemon failed to report back after being spawned.\n  Remote host:   node2\n",
         213, 30.0,
     )  # fmt: skip
