@@ -214,8 +214,8 @@ def _probe_options(command: Callable[..., Any]) -> Callable[..., Any]:
     decorators = (
         click.option("--baseline", metavar="CFG", help="The config that the others are held against; shown first."),
         click.option("--config", "configs", multiple=True, metavar="CFG", help="A config; may be repeated."),
-        click.option("--repetitions", type=click.IntRange(1), default=3, show_default=True, metavar="N",
-                     help="Launches of each config, interleaved in random order."),
+        click.option("--repetitions", type=click.IntRange(1), metavar="N",
+                     help="Launches of each config, interleaved in random order. [3; 1 on a running cluster]"),
         _output_options,
         add_options(PROBE_OPTIONS),
     )  # fmt: skip

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from merge_bench import quiet, signals
-from merge_bench.campaign import CHECKOUT, begin, config_line, git_state
+from merge_bench.campaign import CHECKOUT, begin, config_line, first_line
 from merge_bench.commands import say_warnings
 from merge_bench.config.reader import ConfigFile
 from merge_bench.errors import RunFailed, UsageError
@@ -140,8 +140,10 @@ def _load(name: str | Path | None, values: Mapping[str, Any]) -> tuple[list[Prep
 
 def _tune(task: Task, values: Mapping[str, Any], progress: Progress) -> tuple[Campaign, int, str]:
     """Search and confirm; gives the campaign, the exit status, and a sentence where there is something to tell."""
-    results, state = task.prepared[0].settings.results, git_state()
-    found = None if values["fresh"] else go_on(results, task.head, state, lambda campaign: campaign.end is None)
+    results = task.prepared[0].settings.results
+    jobs = [Job(each, task.baseline, plan) for plan, each in enumerate(task.prepared)]
+    line = first_line(task.head, jobs)
+    found = None if values["fresh"] else go_on(results, line, lambda campaign: campaign.end is None)
     writer = found[0] if found else CampaignWriter.create(results, f"tune-{task.baseline}")
     status, remark = 0, ""
     with writer:
@@ -151,7 +153,7 @@ def _tune(task: Task, values: Mapping[str, Any], progress: Progress) -> tuple[Ca
                 file=sys.stderr,
             )
         else:
-            begin(writer, task.head, [Job(each, task.baseline) for each in task.prepared], state)
+            begin(writer, line, jobs)
         with signals.raising(), quiet.libraries(writer.logs / "driver.log"):
             try:
                 remark = _search(task, values, writer, progress)
