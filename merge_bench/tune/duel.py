@@ -41,11 +41,14 @@ class Duel:
     against: Candidate
     ratios: list[float] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
+    wrong: bool = False
 
     def add(self, candidate: Sample, against: Sample) -> None:
-        """Take in what one block gave."""
+        """Take in what one block gave. Where both failed, that says nothing of the candidate, unless it was wrong."""
         if candidate.value is None:
-            self.failures.append(candidate.reason)
+            self.wrong = self.wrong or candidate.wrong
+            if against.value is not None or candidate.wrong:
+                self.failures.append(candidate.reason)
         elif against.value is not None:
             self.ratios.append(math.log(candidate.value / against.value))
 
@@ -59,10 +62,10 @@ class Duel:
 
         The interval has the level that so few blocks can give, 1 - 2 ÷ 2ⁿ, up to 95 %: with 3 blocks it reaches from
         the worst to the best. Up to 5 blocks a gain counts if even its lower end is worth it, from 6 on if that is
-        above 1, as in the verdicts; and its estimate has to be above the noise. Whoever fails twice is out: a config
-        that crashes cannot win.
+        above 1, as in the verdicts; and its estimate has to be above the noise. Whoever fails twice is out, and whoever
+        gives a wrong result at once.
         """
-        if len(self.failures) >= MOST_FAILURES:
+        if self.wrong or len(self.failures) >= MOST_FAILURES:
             return State.FAILED
         effect, n = self.effect, len(self.ratios)
         if effect is None or n < least:
@@ -114,7 +117,8 @@ def bar_of(twin: Duel, threshold: float) -> Bar:
 def shown(state: State, duel: Duel, bar: Bar) -> str:
     """The reason of a decision as a sentence."""
     if state is State.FAILED:
-        return f"it failed {len(duel.failures)} times: {duel.failures[-1]}"
+        times = "once" if len(duel.failures) == 1 else f"{len(duel.failures)} times"
+        return f"it failed {times}: {duel.failures[-1]}"
     n = f"{len(duel.ratios)} blocks"
     if state is State.GAIN:
         return f"faster by {bar.threshold:.1%} and more in {n}"

@@ -24,6 +24,10 @@ class Race:
 
     name: str = "race"
 
+    def first_block(self, space: Space, values: Sequence[Value]) -> int:
+        """Baseline, twin, and every value."""
+        return len(values) + 2
+
     def tune(self, space: Space, values: Sequence[Value], bench: Bench, options: Options) -> Candidate:
         """The smallest combination that is worth it."""
         winners, bar = screen(values, bench, options)
@@ -62,9 +66,12 @@ def screen(values: Sequence[Value], bench: Bench, options: Options) -> tuple[lis
     return ranked(winners), bar
 
 
-def combine(space: Space, winners: Sequence[Duel], bench: Bench, options: Options, bar: Bar) -> Candidate:
-    """Winners one after the other, each kept only if the combination with it gains over the one without."""
-    current = Candidate()
+def combine(space: Space, winners: Sequence[Duel], bench: Bench, options: Options, bar: Bar) -> list[Value]:
+    """Winners one after the other, each kept only if the combination with it gains over the one without.
+
+    The values that are kept, in the order in which they were added.
+    """
+    current, added = Candidate(), []
     for winner in winners:
         (value,) = winner.candidate.values
         duel = Duel(current.with_value(value), current)
@@ -81,15 +88,19 @@ def combine(space: Space, winners: Sequence[Duel], bench: Bench, options: Option
         bench.note(duel.line(bench, COMBINE, "kept" if kept else "dropped", reason, plan=0, setting=value.id))
         if kept:
             current = duel.candidate
-    return current
+            added.append(value)
+    return added
 
 
-def ablate(combined: Candidate, bench: Bench, options: Options, bar: Bar) -> Candidate:
-    """Each value taken out again, the weakest (added last) first; whatever is not missed stays out."""
-    current = combined
-    for value in reversed(combined.values):
-        if len(current.values) < 2:
-            break
+def ablate(combined: Sequence[Value], bench: Bench, options: Options, bar: Bar) -> Candidate:
+    """Each value taken out again, the weakest first; whatever is not missed stays out.
+
+    `combined` has its values in the order in which they were added. After one is out the others are asked again, so
+    that the last line of each is about the config that is left.
+    """
+    current, waiting = Candidate.of(*combined), list(reversed(combined))
+    while waiting and len(current.values) > 1:
+        value = waiting.pop(0)
         duel = Duel(current, current.without(value))
         state = fight(bench, duel, options, bar)
         kept = state is State.GAIN
@@ -97,6 +108,7 @@ def ablate(combined: Candidate, bench: Bench, options: Options, bar: Bar) -> Can
         bench.note(duel.line(bench, ABLATE, "kept" if kept else "dropped", reason, plan=0, setting=value.id))
         if not kept:
             current = duel.against
+            waiting = [each for each in reversed(combined) if each in current.values]
     return current
 
 
