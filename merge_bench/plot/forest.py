@@ -1,4 +1,4 @@
-"""Ratios with their intervals, one below the other about a line at 1: what is drawn, as plain data, and where it goes."""
+"""Ratios with their intervals, about a line at 1: what is drawn, as plain data, and where it goes."""
 
 from __future__ import annotations
 

@@ -9,7 +9,6 @@ from enum import Enum
 
 from merge_bench.record.schema import TuneLine
 from merge_bench.statistics.effect import Effect, paired
-from merge_bench.statistics.verdict import noise_floor
 from merge_bench.tune.bench import Bench, Candidate, Options, Sample
 
 MOST_FAILURES = 2
@@ -109,9 +108,14 @@ def fight(bench: Bench, duel: Duel, options: Options, bar: Bar, *, plan: int = 0
 
 
 def bar_of(twin: Duel, threshold: float) -> Bar:
-    """The bar, with the noise that the baseline's twin shows."""
+    """The bar, with the noise that the baseline's twin shows.
+
+    That is the difference that the same config seems to have from itself, estimated as those of the candidates are,
+    from as many blocks. Its whole interval (`verdict.noise_floor`) would be the largest of a few ratios where the race
+    decides, so that one slow launch would hide every gain.
+    """
     effect = twin.effect
-    return Bar(threshold, noise_floor(effect) if effect else 0.0)
+    return Bar(threshold, math.expm1(abs(effect.estimate)) if effect else 0.0)
 
 
 def shown(state: State, duel: Duel, bar: Bar) -> str:

@@ -23,8 +23,8 @@ class Result:
     """`winner`: the config that was confirmed; None where nothing beats the baseline, or nothing was confirmed yet.
 
     `contributions`: of each setting of the winner, the step that tells what it is worth: its ablation out of the
-    winner; where it is the only one, the confirmation; where neither was made, itself alone. `interactions`: settings that gain
-    alone and lose together. `stopped`: why the search ended before its time.
+    winner; where it is the only one, the confirmation; where neither was made, itself alone. `interactions`:
+    settings that gain alone and lose together. `stopped`: why the search ended before its time.
     """
 
     baseline: str
