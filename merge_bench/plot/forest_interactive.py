@@ -23,7 +23,8 @@ def draw(forest: Forest, path: Path) -> None:
     low, high = limits(forest)
     plot: Any = figure(
         frame_height=60 + 24 * len(rows), sizing_mode="stretch_width", title=_plain(forest.title),
-        x_axis_label=forest.x_title, x_range=Range1d(start=low, end=high), y_range=Range1d(start=len(rows) - 0.4, end=-0.6),
+        x_axis_label=forest.x_title, x_range=Range1d(start=low, end=high),
+        y_range=Range1d(start=len(rows) - 0.4, end=-0.6),
         tools="pan,box_zoom,wheel_zoom,reset,save", active_drag="box_zoom",
     )  # fmt: skip
     plot.toolbar.logo = None
