@@ -28,6 +28,7 @@ from merge_bench.report.tuning import print_tuning
 from merge_bench.resuming import go_on
 from merge_bench.run import load_sweep, merge_in
 from merge_bench.setup import Prepared
+from merge_bench.statistics.power import least_launches
 from merge_bench.tune.bench import BudgetSpent, Candidate, Options
 from merge_bench.tune.confirm import settle
 from merge_bench.tune.figures import check_plots, draw_figures
@@ -128,6 +129,12 @@ def _prepare(values: Mapping[str, Any]) -> Task:
         raise UsageError(
             f"--max-launches {values['max_launches']} does not suffice to judge anything: {Options.least} blocks of"
             f" {first} launches are {first * Options.least}; more launches, or fewer settings with --only"
+        )
+    least = least_launches(alpha=Options.alpha / len(prepared), paired=True)
+    if values["confirm"] < least:
+        raise UsageError(
+            f"--confirm {values['confirm']} can confirm nothing at {len(prepared)} sizes, whatever the launches say:"
+            f" it takes {least} blocks"
         )
     about = {
         "strategy": values["strategy"], "space": space.sha256, "values": [value.id for value in kept],
