@@ -193,6 +193,13 @@ def import_(file: str, results: str, json_output: bool) -> None:
 @click.option("--budget", type=DURATION, metavar="DURATION", help="Seconds of launches for searching, as 30m or 1h.")
 @click.option("--max-launches", type=click.IntRange(1), metavar="N", help="Launches for searching.")
 @click.option("--output", metavar="FILE", help="The config to write; by default configs/tuned-HOST.cfg.")
+@click.option(
+    "--plot",
+    "plots",
+    multiple=True,
+    metavar="FILE",
+    help="Draw the speed-up by setting here too; .png, .svg or .html; may be repeated.",
+)
 @add_options(TUNE_OPTIONS)
 def tune(**values: Any) -> None:
     """Find the config that is really faster than BASELINE, a config or the built-in defaults, and confirm it.
