@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from merge_bench.errors import RunFailed, UsageError
+from merge_bench.errors import NotRecorded, RunFailed, UsageError
 from merge_bench.record.codec import encode
 from merge_bench.record.schema import Record
 
