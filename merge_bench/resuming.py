@@ -71,7 +71,7 @@ def _cluster(job: Job) -> dict[str, Any]:
 
 
 def find(results: Path, line: CampaignLine, jobs: Sequence[Job]) -> Found | None:
-    """The newest campaign in `results` that began with the same `line` and has some of `jobs` left to make.
+    """The newest campaign in `results` that began with the same `line` and has some of `jobs`, or its end, left to make.
 
     One that found a wrong result, or a gate that was not met, is over.
     """
@@ -81,7 +81,9 @@ def find(results: Path, line: CampaignLine, jobs: Sequence[Job]) -> Found | None
         return [job for job in jobs if ((job.config, job.plan), job.block) not in made]
 
     def unfinished(campaign: Campaign) -> bool:
-        return bool(left(campaign)) and all(_status(launch) in GOES_ON for launch in campaign.launches)
+        return bool(left(campaign) or campaign.end is None) and all(
+            _status(launch) in GOES_ON for launch in campaign.launches
+        )
 
     found = go_on(results, line, unfinished)
     if found is None:
@@ -89,7 +91,7 @@ def find(results: Path, line: CampaignLine, jobs: Sequence[Job]) -> Found | None
     writer, campaign = found
     missing = left(campaign)
     begun = {launch.block for launch in campaign.launches if not launch.interrupted}
-    if len(campaign.head.runs) > 1 and missing[0].block in begun:
+    if missing and len(campaign.head.runs) > 1 and missing[0].block in begun:
         _tell_torn(writer, missing[0].block)
     return Found(
         writer=writer,

@@ -102,7 +102,8 @@ def dry_run(sweep: Sweep) -> str:
         plan = prepared.plan
         if len(jobs) > 1:
             size = "" if plan.rows_per_chunk is None else f", {format_count(plan.rows_per_chunk)} rows a chunk"
-            lines.append(f"## {config}/{index}: {plan.workers} workers{size}, {plan.launches} launches")
+            workers = f"{plan.workers} worker{'s' if plan.workers > 1 else ''}"
+            lines.append(f"## {config}/{index}: {workers}{size}, {plan.launches} launches")
         for command in make_launcher(prepared.settings).commands(plan, prepared.settings):
             lines.append(f"# {command.role} on {command.host}")
             lines.append(command.shown())
