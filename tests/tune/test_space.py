@@ -36,7 +36,11 @@ def write(tmp_path: Path, text: str | bytes) -> Path:
 def test_a_space_is_read_as_it_stands(tmp_path: Path) -> None:
     space = read_space(write(tmp_path, GOOD))
     mutex, rails = space.settings
-    assert (mutex.requires, mutex.conflicts, mutex.releases) == (("one-host", "no-gpu"), ("rails=2",), (">=1.16", "<1.30"))
+    assert (mutex.requires, mutex.conflicts, mutex.releases) == (
+        ("one-host", "no-gpu"),
+        ("rails=2",),
+        (">=1.16", "<1.30"),
+    )
     assert (mutex.risk, mutex.source, rails.risk) == ("none", "UCX", None)
     assert [value.id for value in space.values] == ["mutex=y", "rails=2", "rails=4k"]
     assert rails.values[0].variables == (("UCX_B", "3"), ("UCX_MAX_RNDV_RAILS", "2"))
@@ -85,7 +89,9 @@ def test_conflicts_go_both_ways_and_values_of_a_setting_exclude_each_other(tmp_p
         (VALUE.replace("UCX_A", "MERGE_BENCH_MESSAGE_SIZE"), "MERGE_BENCH_MESSAGE_SIZE=y: "),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_said_in_one_sentence_that_names_the_file(tmp_path: Path, text: str | bytes, says: str) -> None:
+def test_what_is_wrong_is_said_in_one_sentence_that_names_the_file(
+    tmp_path: Path, text: str | bytes, says: str
+) -> None:
     path = write(tmp_path, text)
     with pytest.raises(UsageError, match=says) as refused:
         read_space(path)
