@@ -133,7 +133,7 @@ def shown(state: State, duel: Duel, bar: Bar) -> str:
         return f"slower by {bar.threshold:.1%} and more in {n}"
     if state is State.NONE:
         return f"no gain of {bar.threshold:.1%} in {n}"
-    if duel.effect is not None and duel.effect.estimate < math.log1p(bar.floor):
+    if duel.effect is not None and 0.0 < duel.effect.estimate < math.log1p(bar.floor):
         return f"undecided after {n}: it does not stand out of the noise of {bar.floor:.1%}"
     return f"undecided after {n}, which is not enough to keep it"
 

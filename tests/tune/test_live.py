@@ -3,141 +3,37 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
 
-import msgspec
 import pytest
 
 from merge_bench.errors import NotRecorded, RunFailed, UsageError, WrongResult
-from merge_bench.launching import Head, Job
 from merge_bench.record import schema as s
 from merge_bench.record.campaign import Campaign
 from merge_bench.record.reader import read_campaign
 from merge_bench.record.writer import CampaignWriter
-from merge_bench.resuming import _end
 from merge_bench.setup import Prepared
 from merge_bench.signals import Interrupted
-from merge_bench.tune.bench import AGAIN, BudgetSpent, Candidate, Options
-from merge_bench.tune.confirm import settle
-from merge_bench.tune.live import Budget, LiveBench, config_text, file_name
+from merge_bench.tune.bench import BudgetSpent, Candidate, Options
+from merge_bench.tune.live import Budget, config_text, file_name
 from merge_bench.tune.replay import recorded_in
 from merge_bench.tune.result import result_of
 from merge_bench.tune.strategies import make_strategy
-from tests.synthetic_campaigns import Script, plan, write_launch, write_start
-from tests.tune.factorials import Truth, value
-
-TRUTH = Truth({"a": 1.5, "b": 1.2, "c": 1.0}, spread=0.01, outliers=0.0)
-SPEED = {frozenset(ids): cast("list[float]", values) for ids, values in TRUTH.recorded(5).items()}
-OPTIONS = Options(confirm=7)
-PLANS = [plan(), plan(rows_per_chunk=25_000_000)]
-
-
-class Cut(BaseException):
-    """The driver is gone."""
-
-
-@dataclass
-class _Plan:
-    rows_per_chunk: int
-
-
-@dataclass
-class _Settings:
-    environment: dict[str, str] = field(default_factory=dict)
-
-
-@dataclass
-class _Prepared:
-    plan: _Plan
-    settings: _Settings = field(default_factory=_Settings)
-
-
-PREPARED = cast("list[Prepared]", [_Prepared(_Plan(1_000_000)), _Prepared(_Plan(25_000_000))])
-
-
-def begin(folder: Path) -> CampaignWriter:
-    """A campaign with a baseline and two sizes."""
-    writer = CampaignWriter.create(folder, "tune")
-    keys = [s.RunKey(config="default", plan=number) for number in range(2)]
-    head = Head([s.Config(name="default")], PLANS, keys, 7)
-    writer.write(
-        s.CampaignLine(
-            campaign_id=writer.campaign_id, argv=["tune"], version="0", configs=list(head.configs), seed=7,
-            plans=PLANS, runs=keys,
-        )
-    )  # fmt: skip
-    return writer
-
-
-def reopened(folder: Path) -> CampaignWriter:
-    """As `resuming.go_on` does."""
-    writer = CampaignWriter.go_on(folder)
-    assert writer is not None
-    for launch in read_campaign(folder).launches:
-        if launch.end is None:
-            _end(writer, launch)
-    return writer
-
-
-@dataclass
-class Cluster:
-    """Launches that write what real ones write. The launch number `cut`, by count, does not end.
-
-    `where`: ``before`` its first line, in the ``middle``, in a ``half`` line, or ``after`` its last.
-    """
-
-    writer: CampaignWriter
-    cut: int | None = None
-    where: str = "middle"
-    how: type[BaseException] = Cut
-    made: int = 0
-
-    def launch(self, job: Job, index: int) -> int:
-        settings = frozenset(part for part in job.config.split("+") if "=" in part)
-        wall = 1e9 / SPEED[settings][job.block % len(SPEED[settings])]
-        script = Script(
-            index=index, config=job.config, plan_index=job.plan, plan=PLANS[job.plan], block=job.block,
-            walls=(wall, wall, wall), measure_link=False,
-        )  # fmt: skip
-        now = self.made == self.cut
-        self.made += 1
-        if now and self.where == "before":
-            raise self.how("cut")
-        if now and self.where in ("middle", "half"):
-            write_start(self.writer, script)
-            if self.where == "half":
-                with self.writer.records.open("ab") as stream:
-                    stream.write(b'{"kind":"iterat')
-            raise self.how("cut")
-        write_launch(self.writer, script)
-        if now:
-            raise self.how("cut")
-        return 0
-
-
-def bench_of(writer: CampaignWriter, launch: Any, **changes: Any) -> LiveBench:
-    given: dict[str, Any] = {
-        "writer": writer, "baseline": "default", "text": "", "prepared": PREPARED, "load": lambda path: PREPARED,
-        "launch": launch, "metric": "throughput", "seed": 7, "budget": Budget(), "told": lambda text: None,
-    }  # fmt: skip
-    return LiveBench(**{**given, **changes})
-
-
-def search(bench: LiveBench) -> Candidate:
-    found = make_strategy("race").tune(TRUTH.space, TRUTH.space.values, bench, OPTIONS)
-    return settle(found, bench, OPTIONS)
-
-
-def steps(campaign: Campaign) -> list[s.TuneLine]:
-    return [msgspec.structs.replace(line, time=0.0) for line in campaign.tuning]
-
-
-def made(campaign: Campaign) -> Counter[tuple[str, int, int | None]]:
-    """How often each launch was made to its end."""
-    return Counter((*launch.key, launch.block) for launch in campaign.launches if launch.key and launch.complete)
+from tests.tune.clusters import (
+    OPTIONS,
+    PREPARED,
+    TRUTH,
+    Cluster,
+    Cut,
+    begin,
+    bench_of,
+    failing,
+    made,
+    reopened,
+    search,
+    steps,
+)  # fmt: skip
+from tests.tune.factorials import value
 
 
 @pytest.fixture(scope="module")
@@ -221,7 +117,7 @@ def test_no_more_launches_than_the_budget_are_made_for_searching(tmp_path: Path,
         with pytest.raises(BudgetSpent):
             make_strategy("race").tune(
                 TRUTH.space, TRUTH.space.values,
-                bench_of(writer, cluster.launch, budget=Budget(launches=launches, seconds=None)), Options(least=12, most=20),
+                bench_of(writer, cluster.launch, budget=Budget(launches=launches)), Options(least=12, most=20),
             )  # fmt: skip
     assert launches - 5 < cluster.made <= launches
 
@@ -263,25 +159,8 @@ def test_a_config_that_is_refused_costs_no_launch_and_does_not_win(tmp_path: Pat
     assert (failed.setting, failed.reason) == ("a=y", "it failed 2 times: UCX_A is unknown")
 
 
-def failing(writer: CampaignWriter, config: str, code: str, message: str) -> Any:
-    cluster = Cluster(writer)
-
-    def launch(job: Job, index: int) -> int:
-        if job.config.removesuffix(AGAIN) != config:
-            return cluster.launch(job, index)
-        writer.write(
-            s.FailureLine(
-                launch=index, config=job.config, plan=job.plan, block=job.block, code=code, message=message
-            )
-        )  # fmt: skip
-        writer.write(s.LaunchEndLine(launch=index, status=3, seconds=1.0))
-        return 3
-
-    return launch
-
-
 def test_a_baseline_that_fails_ends_the_tuning(tmp_path: Path) -> None:
-    with begin(tmp_path) as writer, pytest.raises(RunFailed, match="the baseline itself failed 3 times .*: it died"):
+    with begin(tmp_path) as writer, pytest.raises(RunFailed, match=r"the baseline itself failed 3 times .*: it died"):
         search(bench_of(writer, failing(writer, "default", "run-failed", "it died")))
 
 
@@ -320,6 +199,8 @@ def test_a_candidates_settings_stand_after_the_baselines_and_win() -> None:
 def test_every_name_is_a_file_name_of_its_own(name: str) -> None:
     made = file_name(name)
     assert len(made.encode()) < 200
-    assert "/" not in made and made.isprintable() and not made.startswith(".")
+    assert "/" not in made
+    assert made.isprintable()
+    assert not made.startswith(".")
     assert made != file_name(name + "+")
     assert file_name("mutex=y+rails=2") == "mutex=y+rails=2"

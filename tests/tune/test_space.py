@@ -106,7 +106,7 @@ def test_a_label_cannot_stand_twice(tmp_path: Path) -> None:
 
 
 def test_a_space_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="nowhere.toml: No such file"):
+    with pytest.raises(UsageError, match=r"nowhere\.toml: No such file"):
         read_space(tmp_path / "nowhere.toml")
 
 

@@ -85,7 +85,8 @@ def test_settings_that_help_alone_and_hurt_together_are_told() -> None:
         notes = tuned(HURT, seed).notes
         (line,) = [line for line in notes if line.phase == "combine" and line.setting == "b=y"]
         assert line.decision == "dropped"
-        assert line.high is not None and line.high < 1
+        assert line.high is not None
+        assert line.high < 1
         assert line.reason.endswith("it helps alone and hurts together")
 
 

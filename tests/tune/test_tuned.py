@@ -14,12 +14,13 @@ from merge_bench.record.reader import read_campaign
 from merge_bench.report.tuning import print_tuning
 from merge_bench.tune import figures
 from merge_bench.tune.bench import Candidate, Options
+from merge_bench.tune.confirm import settle
 from merge_bench.tune.figures import check_plots, draw_figures, forest_of
 from merge_bench.tune.result import result_of
 from merge_bench.tune.strategies import make_strategy
 from merge_bench.tune.tuned import tuned_text
+from tests.tune.clusters import TRUTH, Cluster, begin, bench_of, search
 from tests.tune.factorials import space_of
-from tests.tune.test_live import TRUTH, Cluster, begin, bench_of, search, settle
 
 SIZES = ["1,000,000 rows a chunk", "25,000,000 rows a chunk"]
 
@@ -78,7 +79,8 @@ def test_each_setting_says_what_it_is_worth_in_this_config(campaign: Campaign) -
         assert lines[at - 1].endswith(" blocks) against the same without it")
         assert float(lines[at - 1].split()[2]) == pytest.approx(gain, rel=0.03)
         record = result_of(campaign).contributions[f"{name}=y"]
-        assert record is not None and record.config == "a=y+b=y"
+        assert record is not None
+        assert record.config == "a=y+b=y"
 
 
 def test_what_it_was_measured_on_and_the_confirmation_stand_at_the_top(campaign: Campaign) -> None:
@@ -100,10 +102,12 @@ def test_nothing_in_the_records_can_end_a_comment(campaign: Campaign) -> None:
 @pytest.mark.parametrize("strategy", ["one-at-a-time", "exhaustive"])
 def test_contributions_are_of_the_setting_whatever_the_strategy(tmp_path: Path, strategy: str) -> None:
     result = result_of(campaign_of(tmp_path, strategy))
-    assert result.winner is not None and result.winner.settings == ["a=y", "b=y"]
+    assert result.winner is not None
+    assert result.winner.settings == ["a=y", "b=y"]
     for name, gain in (("a=y", 1.5), ("b=y", 1.2)):
         line = result.contributions[name]
-        assert line is not None and line.ratio == pytest.approx(gain, rel=0.03)
+        assert line is not None
+        assert line.ratio == pytest.approx(gain, rel=0.03)
 
 
 def test_nothing_beats_the_baseline_is_said_first(nothing: Campaign) -> None:
@@ -132,7 +136,8 @@ def test_figures_lie_in_the_campaigns_folder_and_where_asked_for(campaign: Campa
     for svg in (plot, campaign.folder / "figure.svg"):
         assert svg.read_text().startswith("<?xml")
     page = (campaign.folder / "figure.html").read_text()
-    assert "a=y" in page and '<script src="http' not in page
+    assert "a=y" in page
+    assert '<script src="http' not in page
 
 
 def test_a_failed_setting_is_drawn_too(campaign: Campaign, tmp_path: Path) -> None:

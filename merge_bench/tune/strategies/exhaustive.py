@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import itertools
-import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from merge_bench.errors import UsageError
-from merge_bench.tune.bench import Bench, Candidate, Options, Strategy
+from merge_bench.tune.bench import Bench, Candidate, Options, Sample, Strategy
 from merge_bench.tune.duel import Bar, Duel, State, ranked, shown
 from merge_bench.tune.space import Space, Value
 from merge_bench.tune.strategies.race import ABLATE, SCREEN
@@ -31,39 +30,45 @@ class Exhaustive:
         candidates = combinations(space, values)
         blocks = [dict(zip(candidates, bench.block(candidates), strict=True)) for _ in range(options.most)]
         bar = Bar(options.threshold)
-
-        def duel_of(candidate: Candidate, against: Candidate) -> Duel:
-            duel = Duel(candidate, against)
-            for samples in blocks:
-                duel.add(samples[candidate], samples[against])
-            return duel
-
-        duels = [duel_of(candidate, candidates[0]) for candidate in candidates[1:]]
         gains = []
-        for duel in duels:
+        for candidate in candidates[1:]:
+            duel = _duel(blocks, candidate, candidates[0])
             state = duel.state(bar, least=options.least)
-            if state is State.GAIN and not duel.failures:
+            gained = state is State.GAIN and not duel.failures
+            if gained:
                 gains.append(duel)
-            decision = "failed" if state is State.FAILED else "kept" if duel in gains else "dropped"
-            setting = duel.candidate.values[0].id if len(duel.candidate.values) == 1 else None
+            decision = "failed" if state is State.FAILED else "kept" if gained else "dropped"
+            setting = candidate.values[0].id if len(candidate.values) == 1 else None
             bench.note(duel.line(bench, SCREEN, decision, shown(state, duel, bar), plan=0, setting=setting))
-        if not gains:
-            return Candidate()
-        current = ranked(gains)[0].candidate
-        while len(current.values) > 1:
-            parts = [(value, duel_of(current, current.without(value))) for value in current.values]
-            states = [duel.state(bar, least=options.least) for _, duel in parts]
-            idle = [part for part, state in zip(parts, states, strict=True) if state is not State.GAIN]
-            if not idle:
-                for value, duel in parts:
-                    bench.note(
-                        duel.line(bench, ABLATE, "kept", shown(State.GAIN, duel, bar), plan=0, setting=value.id)
-                    )  # fmt: skip
-                break
-            value, duel = min(idle, key=lambda part: part[1].effect.estimate if part[1].effect else -math.inf)
-            bench.note(duel.line(bench, ABLATE, "dropped", "it is not missed", plan=0, setting=value.id))
-            current = duel.against
-        return current
+        return _without_idle(ranked(gains)[0].candidate, blocks, bench, options) if gains else Candidate()
+
+
+def _duel(blocks: Sequence[Mapping[Candidate, Sample]], candidate: Candidate, against: Candidate) -> Duel:
+    duel = Duel(candidate, against)
+    for samples in blocks:
+        duel.add(samples[candidate], samples[against])
+    return duel
+
+
+def _without_idle(
+    best: Candidate, blocks: Sequence[Mapping[Candidate, Sample]], bench: Bench, options: Options
+) -> Candidate:
+    """`best` without the values that it does not miss, the most idle first, by the launches that are there."""
+    bar = Bar(options.threshold)
+    while len(best.values) > 1:
+        duels = {value: _duel(blocks, best, best.without(value)) for value in best.values}
+        states = {value: duel.state(bar, least=options.least) for value, duel in duels.items()}
+        idle = [value for value, state in states.items() if state is not State.GAIN]
+        if not idle:
+            for value, duel in duels.items():
+                reason = shown(states[value], duel, bar) + " with it"
+                bench.note(duel.line(bench, ABLATE, "kept", reason, plan=0, setting=value.id))
+            break
+        least = ranked([duels[value] for value in idle])[-1]
+        (value,) = set(best.values) - set(least.against.values)
+        bench.note(least.line(bench, ABLATE, "dropped", "it is not missed", plan=0, setting=value.id))
+        best = least.against
+    return best
 
 
 def combinations(space: Space, values: Sequence[Value]) -> list[Candidate]:
