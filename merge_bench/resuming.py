@@ -71,7 +71,7 @@ def _cluster(job: Job) -> dict[str, Any]:
 
 
 def find(results: Path, line: CampaignLine, jobs: Sequence[Job]) -> Found | None:
-    """The newest campaign in `results` that began with the same `line` and has some of `jobs`, or its end, left to make.
+    """The newest campaign in `results` with the same first `line` that has some of `jobs`, or its end, left to make.
 
     One that found a wrong result, or a gate that was not met, is over.
     """
