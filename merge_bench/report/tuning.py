@@ -57,6 +57,8 @@ def _heading(page: Page, result: Result, sizes: Sequence[str], metric: str) -> N
             )
     elif result.confirmed:
         page.heading(f"Nothing beats {result.baseline}: what was found was not confirmed")
+    elif result.stopped:
+        page.heading(f"Nothing found that beats {result.baseline}, as far as the budget went")
     else:
         page.heading(f"Nothing beats {result.baseline}")
 
