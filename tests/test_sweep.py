@@ -14,7 +14,7 @@ from merge_bench.errors import UsageError
 from merge_bench.probe import campaign as probes
 from merge_bench.probe.p2p import P2P
 from merge_bench.record.schema import Config
-from merge_bench.run import dry_run
+from merge_bench.running import dry_run
 from merge_bench.setup import Prepared
 from merge_bench.sweep import Sweep, add_config, in_blocks
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from merge_bench.errors import RunFailed, UsageError
+from merge_bench.errors import NotRecorded, RunFailed, UsageError
 from merge_bench.record.codec import encode
 from merge_bench.record.schema import Record
 
@@ -121,7 +121,7 @@ class CampaignWriter:
 
         Raises
         ------
-        RunFailed
+        NotRecorded
             If the disk is full or gone; the sentence names the folder.
         ValueError
             If `record` does not fit the schema, or the writer is closed.
@@ -138,7 +138,7 @@ class CampaignWriter:
             except OSError as error:
                 _take_back(self._descriptor, before)
                 (self.folder / _ROOM).unlink(missing_ok=True)
-                raise RunFailed(
+                raise NotRecorded(
                     f"cannot write the records in {self.folder}: {error.strerror}; what is there so far is kept"
                 ) from error
             except BaseException:  # a signal: a whole line stays

@@ -1,0 +1,73 @@
+"""How a config was found, and what single settings did for others."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from functools import partial
+
+from merge_bench.plot import merge
+from merge_bench.plot.charts import Bar, Bars, Row
+from merge_bench.published import SettingEffect
+from merge_bench.record.campaign import Campaign
+from merge_bench.report import tuning as outcome
+from merge_bench.report.blocks import Recorder
+from merge_bench.report.layout import Column, gib, number
+from merge_bench.tune.result import result_of
+
+
+def write_tuning(page: Recorder, campaign: Campaign) -> None:
+    """What was found, every step that led to it, drawn phase by phase, and what the config that was found sets."""
+    page.section("Tuning")
+    result = result_of(campaign)
+    sizes = [_size(campaign, plan) for plan in range(len(campaign.head.plans))]
+    metric = (campaign.head.plans[0].get("tune") or {}).get("metric", "throughput")
+    outcome.write_tuning(page, result, sizes=sizes, metric=str(metric))
+    page.heading("Speed-up step by step")
+    for phase, plan in dict.fromkeys((step.phase, step.plan) for step in campaign.tuning):
+        page.drawing(partial(merge.tuning, campaign.tuning, phase, plan, sizes[plan]))
+    if result.winner is not None:
+        page.heading(f"What {result.winner.config.name} sets")
+        page.code("\n".join(f"{name}={shlex.quote(value)}" for name, value in result.winner.config.variables.items()))
+
+
+def _size(campaign: Campaign, plan: int) -> str:
+    count = campaign.head.plans[plan].get("rows_per_chunk")
+    return f"{count:,} rows per chunk" if isinstance(count, int) else f"plan {plan}"
+
+
+def write_published(page: Recorder, effects: Sequence[SettingEffect]) -> None:
+    """What single settings did for others, as a table and as the bar graph of its report."""
+    rates = [each for each in effects if each.metric == "throughput"]
+    page.table(
+        [
+            Column("Setting", [each.label for each in effects], text=True),
+            Column(
+                "Variables", [" ".join(f"{n}={v}" for n, v in each.variables.items()) for each in effects], text=True
+            ),
+            Column("Metric", [each.metric for each in effects], text=True),
+            Column("Baseline\n(GiB/s)", [gib(each.baseline) for each in effects]),
+            Column("With it\n(GiB/s)", [gib(each.value) for each in effects]),
+            Column("Ratio", [number(each.ratio) for each in effects]),
+            Column("Section", [each.section for each in effects], text=True),
+            Column("Note", [each.note or "" for each in effects], text=True),
+        ]
+    )
+    page.drawing(partial(_figure_1, rates))
+    for source in dict.fromkeys(each.source.rpartition(", ")[0] for each in effects):
+        page.line(f"Published: {source}; ratios are recomputed from the printed values.", "dim")
+
+
+def _figure_1(effects: Sequence[SettingEffect]) -> Bars:
+    return Bars(
+        title="Speed-up in throughput by setting, as published",
+        axis="Speed-up in throughput (1 = the baseline)",
+        unit="×",
+        rows=tuple(
+            Row(each.label, (Bar(each.label, 0, each.ratio, remark=each.note or "", published=True),))
+            for each in effects
+            if each.ratio is not None
+        ),
+        line=1.0,
+        note="One launch each; beside which config is in the table.",
+    )
