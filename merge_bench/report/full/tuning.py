@@ -45,6 +45,7 @@ def write_published(page: Recorder, effects: Sequence[SettingEffect]) -> None:
             Column(
                 "Variables", [" ".join(f"{n}={v}" for n, v in each.variables.items()) for each in effects], text=True
             ),
+            Column("Beside", [each.beside for each in effects], text=True),
             Column("Metric", [each.metric for each in effects], text=True),
             Column("Baseline\n(GiB/s)", [gib(each.baseline) for each in effects]),
             Column("With it\n(GiB/s)", [gib(each.value) for each in effects]),
@@ -64,10 +65,11 @@ def _figure_1(effects: Sequence[SettingEffect]) -> Bars:
         axis="Speed-up in throughput (1 = the baseline)",
         unit="×",
         rows=tuple(
-            Row(each.label, (Bar(each.label, 0, each.ratio, remark=each.note or "", published=True),))
+            Row(name, (Bar(name, 0, each.ratio, remark=each.note or "", published=True),))
             for each in effects
+            for name in [each.label if each.beside == "default" else f"{each.label}, beside {each.beside}"]
             if each.ratio is not None
         ),
         line=1.0,
-        note="One launch each; beside which config is in the table.",
+        note="One launch each; beside the default config unless it says otherwise.",
     )
