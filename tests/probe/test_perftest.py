@@ -5,7 +5,17 @@ from __future__ import annotations
 import pytest
 
 from merge_bench.errors import RunFailed
-from merge_bench.probe.perftest import Kind, batch, complaint, environment, has_heading, iterations, parse, parse_log
+from merge_bench.probe.perftest import (
+    Kind,
+    batch,
+    complaint,
+    environment,
+    has_heading,
+    iterations,
+    parse,
+    parse_all,
+    parse_log,
+)
 
 HEADING = "iterations,50.0_percentile_lat,avg_lat,overall_lat,avg_bw,overall_bw,avg_mr,overall_mr"
 PRINTED = f"""batch,{HEADING}
@@ -80,6 +90,15 @@ def test_the_heading_alone_is_no_figures() -> None:
 def test_whatever_is_no_figure_is_refused_and_never_a_number(text: str) -> None:
     with pytest.raises(RunFailed, match="ucx_perftest printed"):
         parse(text)
+
+
+def test_a_size_that_is_missing_is_named() -> None:
+    assert parse_all(PRINTED, [8, 65536, 4194304]) == parse(PRINTED)
+    two = PRINTED[: PRINTED.index("4194304")]
+    with pytest.raises(RunFailed, match="2 of 3 sizes; missing: 4194304 bytes"):
+        parse_all(two, [8, 65536, 4194304])
+    with pytest.raises(RunFailed, match="3 of 2 sizes"):
+        parse_all(PRINTED, [8, 65536])
 
 
 def test_a_client_that_never_connected_printed_no_heading() -> None:
