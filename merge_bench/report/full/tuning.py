@@ -21,8 +21,9 @@ def write_tuning(page: Recorder, campaign: Campaign) -> None:
     page.section("Tuning")
     result = result_of(campaign)
     sizes = [_size(campaign, plan) for plan in range(len(campaign.head.plans))]
-    metric = (campaign.head.plans[0].get("tune") or {}).get("metric", "throughput")
-    outcome.write_tuning(page, result, sizes=sizes, metric=str(metric))
+    asked = campaign.head.plans[0].get("tune")
+    metric = asked.get("metric") if isinstance(asked, dict) else None
+    outcome.write_tuning(page, result, sizes=sizes, metric=str(metric or "throughput"))
     page.heading("Speed-up step by step")
     for phase, plan in dict.fromkeys((step.phase, step.plan) for step in campaign.tuning):
         page.drawing(partial(merge.tuning, campaign.tuning, phase, plan, sizes[plan]))
