@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 
+from merge_bench.config.check import UCXX_OVERRIDES
 from merge_bench.errors import MergeBenchError
 from merge_bench.probe import perftest
 from merge_bench.probe.sizes import parse_sizes
@@ -37,7 +38,7 @@ def by_hand(transport: str, kind: perftest.Kind, size: int) -> float:
     path = os.pathsep.join(filter(None, [str(library or ""), os.environ.get("LD_LIBRARY_PATH", "")]))
     environment = {
         **os.environ,
-        **perftest.UCXX_DEFAULTS,
+        **UCXX_OVERRIDES,
         **TRANSPORTS[transport],
         "UCX_NET_DEVICES": "lo",
         "LD_LIBRARY_PATH": path,

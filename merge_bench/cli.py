@@ -101,6 +101,36 @@ def doctor(json_output: bool, strict: bool, scheduler_address: str | None, sched
     sys.exit(status)
 
 
+@cli.command(context_settings=CONTEXT)
+@click.argument("results", nargs=-1, required=True, metavar="RESULT...")
+@click.option("--threshold", default="2%", show_default=True, metavar="PERCENT", help="A smaller difference is none.")
+@click.option(
+    "--metric",
+    type=click.Choice(["throughput", "bandwidth", "wall", "partition", "exchange", "join"]),
+    default="throughput",
+    show_default=True,
+    help="What --fail-on and the sentences are about.",
+)
+@click.option(
+    "--fail-on",
+    multiple=True,
+    type=click.Choice(["slower", "inconclusive", "not-faster"]),
+    help="End with status 5 if any candidate is; may be repeated.",
+)
+@click.option("--anyway", is_flag=True, help="Compare what is not comparable: other hosts, problems, UCX versions.")
+@click.option("--markdown", is_flag=True, help="Print Markdown.")
+@click.option("--json", "json_output", is_flag=True, help="Print one JSON document on standard output.")
+def compare(results: tuple[str, ...], **asked: Any) -> None:
+    """Say whether candidates are faster, slower or equivalent to a baseline, or what it takes to know.
+
+    A RESULT is a campaign's folder or its records. One: its configs against its first. Several: the others' runs
+    against those of the first.
+    """
+    from merge_bench.compare.command import compare_command
+
+    sys.exit(compare_command(results, **asked))
+
+
 @cli.command("import", context_settings=CONTEXT)
 @click.argument("file", metavar="FILE")
 @click.option("--results", default="results", show_default=True, metavar="DIR", help="Folder that campaigns go to.")

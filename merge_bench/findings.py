@@ -128,7 +128,7 @@ def _carried(launches: Sequence[Launch]) -> Iterator[Finding]:
 
 
 def _launches(run: Run) -> Iterator[Finding]:
-    failed = sum(not launch.complete and (launch.end is not None or bool(launch.failures)) for launch in run.launches)
+    failed = sum(launch.failed for launch in run.launches)
     if not failed:
         return
     complete = sum(launch.complete for launch in run.launches)

@@ -6,7 +6,7 @@ The base case: W workers; in iteration i the wall is 0.1 s + i · 10 ms, data ar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -62,6 +62,10 @@ class Script:
     check: Callable[[s.VerificationLine], s.VerificationLine] = lambda check: check
     measure_link: bool = True
     end_status: int | None = 0
+    block: int = 0
+    variables: dict[str, str] = field(default_factory=lambda: {"UCX_TLS": "sm,tcp"})
+    machine: Callable[[s.Worker], s.Worker] = lambda worker: worker
+    failure: str | None = None
 
     @property
     def workers(self) -> int:
@@ -107,10 +111,19 @@ def iteration(script: Script, index: int, wall: float, *, warmup: bool = False) 
     )
 
 
-def write_head(writer: CampaignWriter, keys: Sequence[tuple[str, int]], plans: Sequence[dict[str, Any]]) -> None:
-    """The campaign line; every config sets one variable."""
+def write_head(
+    writer: CampaignWriter,
+    keys: Sequence[tuple[str, int]],
+    plans: Sequence[dict[str, Any]],
+    variables: Mapping[str, dict[str, str]] | None = None,
+) -> None:
+    """The campaign line; every config sets one variable, or those of its name in `variables`."""
     names = list(dict.fromkeys(name for name, _ in keys))
-    configs = [s.Config(name=name, path=f"configs/{name}.cfg", variables={"UCX_TLS": "sm,tcp"}) for name in names]
+    own = variables or {}
+    configs = [
+        s.Config(name=name, path=f"configs/{name}.cfg", variables=own.get(name, {"UCX_TLS": "sm,tcp"}))
+        for name in names
+    ]
     writer.write(
         s.CampaignLine(
             campaign_id=writer.campaign_id,
@@ -132,13 +145,14 @@ def write_start(writer: CampaignWriter, script: Script) -> None:
             launch=script.index,
             config=script.config,
             plan=script.plan_index,
+            block=script.block,
             cluster=s.Cluster(launcher="local", protocol="tcp", scheduler="tcp://127.0.0.1:8786"),
             workers=[
-                s.Worker(rank=rank, host=host_of(rank), pid=1000 + rank, name=f"worker-{rank}")
+                script.machine(s.Worker(rank=rank, host=host_of(rank), pid=1000 + rank, name=f"worker-{rank}"))
                 for rank in range(workers)
             ],
             data_bytes=2 * workers * CHUNK_BYTES,
-            rows=2 * workers * int(script.plan["rows_per_chunk"]),
+            rows=2 * workers * int(script.plan["rows_per_chunk"] or 1000),
             startup_seconds=1.5,
         )
     )
@@ -165,6 +179,12 @@ def write_launch(writer: CampaignWriter, script: Script) -> None:
     """All lines of one launch; ``end_status`` None leaves its end out, as a killed driver would."""
     verify = script.plan["verify"]
     write_start(writer, script)
+    if script.failure is not None:
+        writer.write(
+            s.FailureLine(launch=script.index, code="run-failed", message=script.failure, host="node0", rank=0)
+        )
+        writer.write(s.LaunchEndLine(launch=script.index, status=3, seconds=4.0))
+        return
     for index in range(int(script.plan["warmup"])):
         writer.write(iteration(script, index, 0.5, warmup=True))
     if verify != "off" and script.plan["warmup"]:
@@ -231,7 +251,7 @@ def write_campaign(results: Path, *scripts: Script, end: int | None = 0) -> Path
     plans = [next((x.plan for x in scripts if x.plan_index == i), plan()) for i in range(last_plan + 1)]
     keys = list(dict.fromkeys((script.config, script.plan_index) for script in scripts))
     with CampaignWriter.create(results, scripts[0].config) as writer:
-        write_head(writer, keys, plans)
+        write_head(writer, keys, plans, {script.config: script.variables for script in scripts})
         for script in scripts:
             write_launch(writer, script)
         if end is not None:
@@ -242,4 +262,30 @@ def write_campaign(results: Path, *scripts: Script, end: int | None = 0) -> Path
 def launches(count: int, **changes: Any) -> list[Script]:
     """`count` launches of one run; launch k is slower by k · 10 ms than launch 0."""
     base = Script(plan=plan(launches=count))
-    return [replace(base, index=k, walls=tuple(w + 0.01 * k for w in base.walls), **changes) for k in range(count)]
+    return [
+        replace(base, index=k, block=k, walls=tuple(w + 0.01 * k for w in base.walls), **changes) for k in range(count)
+    ]
+
+
+def interleaved(
+    walls: Mapping[str, Sequence[float]], *, plan_index: int = 0, first: int = 0, **plan_changes: Any
+) -> list[Script]:
+    """A launch of every config in every block; `walls`: of each config, the median wall of its launch in each block.
+
+    Every config sets its own name as ``UCX_TLS``; `first`: index of the first launch.
+    """
+    count = len(next(iter(walls.values())))
+    made = plan(launches=count, **plan_changes)
+    return [
+        Script(
+            index=first + block * len(walls) + place,
+            config=name,
+            plan_index=plan_index,
+            plan=made,
+            walls=(0.99 * seconds[block], seconds[block], 1.02 * seconds[block]),
+            block=block,
+            variables={"UCX_TLS": name},
+        )
+        for block in range(count)
+        for place, (name, seconds) in enumerate(walls.items())
+    ]

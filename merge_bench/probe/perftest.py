@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from merge_bench.config.check import UCXX_OVERRIDES
 from merge_bench.config.ucx_info import locate
 from merge_bench.errors import RunFailed, UsageError
 from merge_bench.units import MIB
@@ -33,12 +34,6 @@ _TITLE = re.compile(
 _RANGE = re.compile(
     r"\|\s*(?P<first>\d+[KMG]?)(?:\.\.(?P<last>\w+))?\s*\|\s*(?P<protocol>[^|]*?)\s*\|\s*(?P<lanes>[^|]*?)\s*\|"
 )
-
-
-# What UCXX sets in a worker's UCX unless somebody did; to measure what the merge gets, the tool must run with the same.
-UCXX_DEFAULTS = {
-    "UCX_MEMTYPE_CACHE": "n", "UCX_RNDV_THRESH": "8192", "UCX_RNDV_FRAG_MEM_TYPE": "cuda", "UCX_MAX_RNDV_RAILS": "1",
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -127,7 +122,7 @@ def batch(test: Kind, sizes: Sequence[int], *, memory: str, count: int | None, e
 
 def environment(base: Mapping[str, str], library: Path | None, log: Path) -> dict[str, str]:
     """What a ``ucx_perftest`` process gets: `base`, what UCXX would set, and a log in which UCX tells what it chose."""
-    found = {**UCXX_DEFAULTS, **base, "UCX_LOG_LEVEL": "info", "UCX_PROTO_INFO": "y", "UCX_LOG_FILE": str(log)}
+    found = {**UCXX_OVERRIDES, **base, "UCX_LOG_LEVEL": "info", "UCX_PROTO_INFO": "y", "UCX_LOG_FILE": str(log)}
     if library is not None:
         found["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None, [str(library), base.get("LD_LIBRARY_PATH", "")]))
     return found

@@ -44,6 +44,12 @@ class Launch:
         return self.end is not None and self.end.status == 0 and not self.failures
 
     @property
+    def failed(self) -> bool:
+        """Whether it ended, and not well, for a reason of its own: one that was interrupted says nothing."""
+        own = any(failure.code != INTERRUPTED for failure in self.failures)
+        return not self.complete and (own or not self.interrupted)
+
+    @property
     def interrupted(self) -> bool:
         """Whether a signal or the end of its driver cut it short, which says nothing of its config."""
         return self.end is None or any(failure.code == INTERRUPTED for failure in self.failures)

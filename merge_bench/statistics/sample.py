@@ -1,8 +1,6 @@
-"""Pure functions on small samples. Nothing is assumed normal and nothing is dropped.
+"""One sample: middle, spread, interval, what lies far out.
 
-The unit of inference is the launch: iterations of one launch share a cluster and are no
-independent samples, so `median_interval` is meant for one value a launch, and quartiles
-describe iterations.
+`median_interval` is meant for one value a launch; quartiles describe iterations.
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""Finding the config that is really faster, by measurement."""

@@ -1,0 +1,122 @@
+"""Two candidates held against each other block by block until it is clear whether one is worth it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+from merge_bench.record.schema import TuneLine
+from merge_bench.statistics.effect import Effect, paired
+from merge_bench.statistics.verdict import noise_floor
+from merge_bench.tune.bench import Bench, Candidate, Options, Sample
+
+MOST_FAILURES = 2
+
+
+class State(Enum):
+    """What is known of a candidate."""
+
+    OPEN = "open"
+    GAIN = "gain"
+    NONE = "none"
+    LOSS = "loss"
+    FAILED = "failed"
+
+
+@dataclass
+class Duel:
+    """A candidate against another, one log-ratio a block; a block in which either failed gives none."""
+
+    candidate: Candidate
+    against: Candidate
+    ratios: list[float] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+
+    def add(self, candidate: Sample, against: Sample) -> None:
+        """Take in what one block gave."""
+        if candidate.value is None:
+            self.failures.append(candidate.reason)
+        elif against.value is not None:
+            self.ratios.append(math.log(candidate.value / against.value))
+
+    @property
+    def effect(self) -> Effect | None:
+        """The paired effect; None before the first whole block."""
+        return paired(self.ratios) if self.ratios else None
+
+    def state(self, *, threshold: float, least: int) -> State:
+        """What the blocks so far say.
+
+        The interval has the level that so few blocks can give, 1 - 2 ÷ 2ⁿ, up to 95 %: with 3 blocks it reaches from
+        the worst to the best. Up to 5 blocks a gain counts if even its lower end is worth it; from 6 on if that is
+        above 1 and the estimate is worth it, as in the verdicts. Whoever fails twice is out: a config that crashes
+        cannot win.
+        """
+        if len(self.failures) >= MOST_FAILURES:
+            return State.FAILED
+        effect, n = self.effect, len(self.ratios)
+        if effect is None or n < least:
+            return State.OPEN
+        worth = math.log1p(threshold)
+        interval = effect.interval(level(n))
+        assert interval is not None
+        low, high = interval
+        if low >= worth or (n >= 6 and low > 0 and effect.estimate >= worth):
+            return State.GAIN
+        if high <= -worth:
+            return State.LOSS
+        return State.NONE if high < worth else State.OPEN
+
+    def line(self, bench: Bench, phase: str, decision: str, reason: str, *, plan: int, setting: str | None) -> TuneLine:
+        """The record of what was decided."""
+        effect = self.effect
+        interval = effect.interval(level(len(self.ratios))) if effect and len(self.ratios) > 1 else None
+        return TuneLine(
+            phase=phase, config=self.candidate.name(bench.baseline), against=self.against.name(bench.baseline),
+            plan=plan, setting=setting, ratio=math.exp(effect.estimate) if effect else None,
+            low=math.exp(interval[0]) if interval else None, high=math.exp(interval[1]) if interval else None,
+            launches=len(self.ratios), decision=decision, reason=reason,
+        )  # fmt: skip
+
+
+def level(blocks: int) -> float:
+    """α of the interval for so many blocks: 0.05, or as small as they can give."""
+    return max(0.05, 2.0 ** (1 - blocks))
+
+
+def fight(bench: Bench, duel: Duel, options: Options, *, threshold: float, plan: int = 0) -> State:
+    """Blocks of the two until the state is clear, at most `options.most`."""
+    for _ in range(options.most):
+        candidate, against = bench.block([duel.candidate, duel.against], plan=plan)
+        duel.add(candidate, against)
+        state = duel.state(threshold=threshold, least=options.least)
+        if state is not State.OPEN:
+            return state
+    return State.OPEN
+
+
+def floor(twin: Duel, asked: float) -> float:
+    """The threshold that counts: what was asked for, or what the baseline differs from itself by, if that is more."""
+    effect = twin.effect
+    return max(asked, noise_floor(effect)) if effect else asked
+
+
+def shown(state: State, duel: Duel, threshold: float) -> str:
+    """The reason of a decision as a sentence."""
+    if state is State.FAILED:
+        return f"it failed {len(duel.failures)} times: {duel.failures[-1]}"
+    n = f"{len(duel.ratios)} blocks"
+    if state is State.GAIN:
+        return f"faster beyond {threshold:.1%} in {n}"
+    if state is State.LOSS:
+        return f"slower beyond {threshold:.1%} in {n}"
+    if state is State.NONE:
+        return f"no gain of {threshold:.1%} in {n}"
+    return f"undecided after {n}, which is not enough to keep it"
+
+
+def ranked(duels: Sequence[Duel]) -> list[Duel]:
+    """The largest effect first; equal ones by name, so that the order is always the same."""
+    return sorted(duels, key=lambda d: (-(d.effect.estimate if d.effect else 0.0), d.candidate.name("")))

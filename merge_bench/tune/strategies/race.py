@@ -1,0 +1,105 @@
+"""Screening and race, forward combination, backward ablation.
+
+Every value alone runs against the baseline, block by block, beside the baseline's twin; whoever cannot be worth it any
+more is out at once, whoever certainly is goes on (a race, after Birattari et al., "A racing algorithm for configuring
+metaheuristics", 2002). Then the winners are combined, the strongest first, and each stays only if the combination gains
+by it; at last each is taken out again, so that the config holds nothing that it can do without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from merge_bench.tune.bench import Bench, Candidate, Options, Strategy
+from merge_bench.tune.duel import Duel, State, fight, floor, ranked, shown
+from merge_bench.tune.space import Space, Value
+
+SCREEN, COMBINE, ABLATE = "screen", "combine", "ablate"
+
+
+@dataclass(frozen=True)
+class Race:
+    """See the module."""
+
+    name: str = "race"
+
+    def tune(self, space: Space, values: Sequence[Value], bench: Bench, options: Options) -> Candidate:
+        """The smallest combination that is worth it."""
+        winners, threshold = screen(values, bench, options)
+        combined = combine(space, winners, bench, options, threshold)
+        return ablate(combined, bench, options, threshold)
+
+
+def screen(values: Sequence[Value], bench: Bench, options: Options) -> tuple[list[Duel], float]:
+    """The values that gain alone, the strongest first, and the threshold that the noise leaves."""
+    baseline, twin = Candidate(), Duel(Candidate(twin=True), Candidate())
+    alive = [Duel(Candidate.of(value), baseline) for value in values]
+    winners: list[Duel] = []
+    for block in range(options.most):
+        if not alive:
+            break
+        samples = bench.block([baseline, twin.candidate, *(duel.candidate for duel in alive)])
+        twin.add(samples[1], samples[0])
+        for duel, sample in zip(alive, samples[2:], strict=True):
+            duel.add(sample, samples[0])
+        threshold = floor(twin, options.threshold)
+        last = block == options.most - 1
+        for duel in list(alive):
+            state = duel.state(threshold=threshold, least=options.least)
+            if state is State.OPEN and not last:
+                continue
+            alive.remove(duel)
+            won = state is State.GAIN
+            if won:
+                winners.append(duel)
+            decision = "kept" if won else "failed" if state is State.FAILED else "dropped"
+            setting = duel.candidate.values[0].id
+            bench.note(duel.line(bench, SCREEN, decision, shown(state, duel, threshold), plan=0, setting=setting))
+    threshold = floor(twin, options.threshold)
+    said = f"the baseline against itself: a gain has to be above {threshold:.1%}"
+    bench.note(twin.line(bench, SCREEN, "kept", said, plan=0, setting=None))
+    return ranked(winners), threshold
+
+
+def combine(space: Space, winners: Sequence[Duel], bench: Bench, options: Options, threshold: float) -> Candidate:
+    """Winners one after the other, each kept only if the combination with it gains over the one without."""
+    current = Candidate()
+    for winner in winners:
+        (value,) = winner.candidate.values
+        duel = Duel(current.with_value(value), current)
+        clash = space.conflict(value, current.values)
+        if clash:
+            reason = f"cannot be combined with {clash}, which gains more"
+            bench.note(duel.line(bench, COMBINE, "dropped", reason, plan=0, setting=value.id))
+            continue
+        state = fight(bench, duel, options, threshold=threshold)
+        reason = shown(state, duel, threshold)
+        if state is State.LOSS and current.values:
+            reason += ": it helps alone and hurts together"
+        kept = state is State.GAIN
+        bench.note(duel.line(bench, COMBINE, "kept" if kept else "dropped", reason, plan=0, setting=value.id))
+        if kept:
+            current = duel.candidate
+    return current
+
+
+def ablate(combined: Candidate, bench: Bench, options: Options, threshold: float, *, plan: int = 0) -> Candidate:
+    """Each value taken out again, the weakest (added last) first; whatever is not missed stays out."""
+    current = combined
+    for value in reversed(combined.values):
+        if len(current.values) < 2:
+            break
+        duel = Duel(current, current.without(value))
+        state = fight(bench, duel, options, threshold=threshold, plan=plan)
+        kept = state is State.GAIN
+        reason = shown(state, duel, threshold) + (" with it" if kept else ": it is not missed")
+        bench.note(duel.line(bench, ABLATE, "kept" if kept else "dropped", reason, plan=plan, setting=value.id))
+        if not kept:
+            current = duel.against
+    return current
+
+
+def make() -> Strategy:
+    """The strategy."""
+    return Race()
