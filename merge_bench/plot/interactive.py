@@ -1,4 +1,4 @@
-"""Panels as a page, with Bokeh: one HTML file that holds all it needs and opens without a network.
+"""Drawings as Bokeh figures, and as a page: one HTML file that holds all it needs and opens without a network.
 
 Labels are data. Bokeh writes text on a canvas and escapes hover fields, and nothing here makes markup of them.
 """
@@ -23,8 +23,10 @@ from bokeh.models.labeling import NoOverlap
 from bokeh.plotting import figure
 from bokeh.resources import INLINE
 
+from merge_bench.plot import interactive_charts
+from merge_bench.plot.charts import Chart
 from merge_bench.plot.series import MANY, Panel, Series, caption
-from merge_bench.plot.style import GRID, binary, legend_columns, look, size_ticks, tick_label
+from merge_bench.plot.style import GRID, binary, legend_columns, look, plain, size_ticks, tick_label
 
 _LETTERS = 140
 
@@ -40,6 +42,15 @@ def draw(panels: Sequence[Panel], path: Path, title: str) -> None:
     path.write_text(file_html(page, INLINE, title), encoding="utf-8")
 
 
+def figure_of(drawing: Panel | Chart, *, note: bool = True) -> Any:
+    """`drawing` as a Bokeh figure, as wide as there is room; `note`: say below it what bars and points are."""
+    return (
+        _panel(drawing, note=note)[0]
+        if isinstance(drawing, Panel)
+        else interactive_charts.draw_chart(drawing, note=note)
+    )
+
+
 def _hide_together(items: Sequence[Any], others: Sequence[Any]) -> None:
     by_name = {item.name: item for item in others}
     for item in items:
@@ -49,10 +60,10 @@ def _hide_together(items: Sequence[Any], others: Sequence[Any]) -> None:
                 item.renderers[0].js_link("visible", renderer, "visible")
 
 
-def _panel(panel: Panel) -> tuple[Any, list[Any]]:
+def _panel(panel: Panel, *, note: bool = True) -> tuple[Any, list[Any]]:
     axis: Literal["log", "linear"] = "log" if panel.log else "linear"
     plot: Any = figure(
-        frame_height=400, sizing_mode="stretch_width", x_axis_type=axis, y_axis_type=axis, title=_plain(panel.title),
+        frame_height=400, sizing_mode="stretch_width", x_axis_type=axis, y_axis_type=axis, title=plain(panel.title),
         x_axis_label=panel.x_title, y_axis_label=panel.y_title,
         tools="pan,box_zoom,wheel_zoom,reset,save", active_drag="box_zoom",
     )  # fmt: skip
@@ -69,8 +80,9 @@ def _panel(panel: Panel) -> tuple[Any, list[Any]]:
         ncols=columns, spacing=20 if columns > 1 else 4, label_text_font_size="9pt",
     )  # fmt: skip
     plot.add_layout(legend, "below")
-    note = f"{caption([panel])} A click on the legend hides a series."
-    plot.add_layout(Title(text=note, text_font_size="9pt", text_font_style="normal"), "below")
+    if note:
+        said = f"{caption([panel])} A click on the legend hides a series."
+        plot.add_layout(Title(text=said, text_font_size="9pt", text_font_style="normal"), "below")
     return plot, items
 
 
@@ -124,8 +136,3 @@ def _columns(panel: Panel, series: Series, colour: str) -> dict[str, Any]:
 
 def _exact(count: float, unit: str) -> str:
     return f"{count:,.0f} {unit} ({binary(count, unit)})" if count >= 1024 else f"{count:,.0f} {unit}".strip()
-
-
-def _plain(text: str) -> str:
-    """`text` for a title, where Bokeh would take ``$$`` for mathematics."""
-    return text.replace("$$", "$ $").replace("\\(", "\\ (").replace("\\[", "\\ [")

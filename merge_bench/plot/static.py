@@ -1,10 +1,11 @@
-"""Panels as a picture, with Matplotlib: PNG or SVG. No window, no global state."""
+"""Drawings as pictures, with Matplotlib: PNG or SVG. No window, no global state."""
 
 from __future__ import annotations
 
+import contextlib
 import textwrap
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,6 +15,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLocator
 
+from merge_bench.plot import static_charts
+from merge_bench.plot.charts import Chart
 from merge_bench.plot.series import MANY, Panel, Series, caption
 from merge_bench.plot.style import GRID, Look, legend_columns, look, size_ticks, tick_label, value_ticks
 
@@ -31,23 +34,53 @@ _LETTERS = 86
 
 def draw(panels: Sequence[Panel], path: Path, form: str) -> None:
     """Draw `panels` side by side, with one legend for all below them, into `path` as `form` (``png`` or ``svg``)."""
+    with _settings():
+        _save(_side_by_side(panels), path, form)
+
+
+def draw_one(drawing: Panel | Chart, path: Path, form: str) -> None:
+    """Draw one panel or chart into `path` as `form` (``png`` or ``svg``)."""
+    with _settings():
+        _save(_figure(drawing), path, form)
+
+
+def figure_of(drawing: Panel | Chart) -> Figure:
+    """`drawing` as a figure of its own."""
+    with _settings():
+        return _figure(drawing)
+
+
+@contextlib.contextmanager
+def _settings() -> Iterator[None]:
     with matplotlib.rc_context(_SETTINGS), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing")
-        shown = _legend(panels)
-        letters = _LETTERS * len(panels)
-        columns = legend_columns(list(shown), letters)
-        labels = [textwrap.fill(label, letters) for label in shown]
-        title = textwrap.fill(caption(panels), letters)
-        lines = 1 + title.count("\n") + sum(1 + label.count("\n") for label in labels) / columns
-        height = 5.2 + 0.24 * lines
-        figure = Figure(figsize=(_WIDTH * len(panels), height), layout="constrained")
-        for number, axes in enumerate(figure.subplots(1, len(panels), squeeze=False)[0]):
-            _panel(axes, panels[number], number)
-        figure.legend(
-            list(shown.values()), labels, loc="outside lower center", title=title, ncols=columns, frameon=False,
-            title_fontsize=9, fontsize=9,
-        )  # fmt: skip
-        figure.savefig(path, format=form, dpi=150, metadata={"Date": None} if form == "svg" else None)
+        yield
+
+
+def _save(figure: Figure, path: Path, form: str) -> None:
+    figure.savefig(path, format=form, dpi=150, metadata={"Date": None} if form == "svg" else None)
+
+
+def _figure(drawing: Panel | Chart) -> Figure:
+    return _side_by_side([drawing]) if isinstance(drawing, Panel) else static_charts.draw_chart(drawing)
+
+
+def _side_by_side(panels: Sequence[Panel]) -> Figure:
+    entries = _legend(panels)
+    letters = _LETTERS * len(panels)
+    columns = legend_columns(list(entries), letters)
+    labels = [textwrap.fill(label, letters) for label in entries]
+    title = textwrap.fill(caption(panels), letters)
+    lines = 1 + title.count("\n") + sum(1 + label.count("\n") for label in labels) / columns
+    height = 5.2 + 0.24 * lines
+    figure = Figure(figsize=(_WIDTH * len(panels), height), layout="constrained")
+    for number, axes in enumerate(figure.subplots(1, len(panels), squeeze=False)[0]):
+        _panel(axes, panels[number], number)
+    figure.legend(
+        list(entries.values()), labels, loc="outside lower center", title=title, ncols=columns, frameon=False,
+        title_fontsize=9, fontsize=9,
+    )  # fmt: skip
+    return figure
 
 
 def _legend(panels: Sequence[Panel]) -> dict[str, Line2D]:

@@ -7,14 +7,18 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#777777")
 """Okabe and Ito's palette, which colour-blind people can tell apart (https://jfly.uni-koeln.de/color/, 2008), without
-its yellow, which is faint on white."""
+its yellow, which is faint on white, and with grey for its black, which a dark page would hide."""
 _MARKERS = (
     ("o", "circle"), ("s", "square"), ("^", "triangle"), ("D", "diamond"),
     ("v", "inverted_triangle"), ("*", "star"), ("h", "hex"), ("P", "plus"),
 )  # fmt: skip
 GRID = "#DDDDDD"
+NEUTRAL = "#888888"
+"""Of lines that belong to no series, on white and on black."""
+HEAT, HEAT_STATIC = "Cividis256", "cividis"
+"""From dark blue to yellow, made for colour-blind people (Nuñez, Anderton & Renslow 2018)."""
 _BINARY = ("", "Ki", "Mi", "Gi", "Ti")
 
 
@@ -77,6 +81,23 @@ def legend_columns(labels: Sequence[str], letters: int) -> int:
 def shown(text: str) -> str:
     """`text` with every character that prints nothing, or steers a terminal, made visible."""
     return "".join(letter if letter.isprintable() else "\ufffd" for letter in text)
+
+
+def plain(text: str) -> str:
+    """`text` for a canvas, where Bokeh would take ``$$`` for mathematics."""
+    return shown(text).replace("$$", "$ $").replace("\\(", "\\ (").replace("\\[", "\\ [")
+
+
+def short(text: str, letters: int = 48) -> str:
+    """`text`, or its beginning and its end if it is long."""
+    if len(text) <= letters:
+        return text
+    return f"{text[: letters - letters // 3 - 1]}…{text[-(letters // 3) :]}"
+
+
+def bar_height(bars: int) -> int:
+    """Pixels of one of so many bars."""
+    return 22 if bars <= 16 else 14 if bars <= 48 else 9
 
 
 def evenly_spaced(values: Sequence[float]) -> bool:
