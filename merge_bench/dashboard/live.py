@@ -1,4 +1,4 @@
-"""What the Live tab shows, as plain data: how far a campaign is, what its iterations gave, and what its workers do now."""
+"""What the Live tab shows, as plain data: what iterations gave, what workers do now, and what went wrong."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ RECENT = 10
 """Timed iterations of the launch that workers' figures are medians over: what they do now, at a bounded cost."""
 
 MOST_NOTES = 50
+FAILED, WARNING = "failed", "warning"
 
 
 @dataclass(frozen=True)
@@ -201,11 +202,11 @@ def _memory(line: s.MemoryLine) -> tuple[MemoryOf, ...]:
 def _notes(campaign: Campaign) -> tuple[Note, ...]:
     failures = [*campaign.failures, *(each for launch in campaign.launches for each in launch.failures)]
     warnings = [*campaign.warnings, *(each for launch in campaign.launches for each in launch.warnings)]
-    found = [Note("failed", each.message, _where(each)) for each in failures]
-    found += [Note("warning", each.message, each.remedy) for each in warnings]
+    found = [Note(FAILED, each.message, _where(each)) for each in failures]
+    found += [Note(WARNING, each.message, each.remedy) for each in warnings]
     unique = list(dict.fromkeys(found))
     more = len(unique) - MOST_NOTES
-    return tuple(unique[:MOST_NOTES]) + ((Note("warning", f"and {more} more", None),) if more > 0 else ())
+    return tuple(unique[:MOST_NOTES]) + ((Note(WARNING, f"and {more} more", None),) if more > 0 else ())
 
 
 def _where(failure: s.FailureLine) -> str | None:
@@ -218,4 +219,4 @@ def _checks(campaign: Campaign) -> str:
     wrong = sum(not check.ok for check in checks)
     if wrong:
         return f"{wrong} of {len(checks)} checks found the result wrong"
-    return f"{len(checks)} checks, all right" if checks else "not checked yet"
+    return f"{len(checks)} check{'s' * (len(checks) > 1)}, all right" if checks else "not checked yet"

@@ -40,7 +40,7 @@ def progress_of(campaign: Campaign, *, running: bool = True) -> Progress:
         planned_launches=planned,
         iterations=iterations,
         planned_iterations=planned_iterations,
-        share=1.0 if over and campaign.end is not None and campaign.end.status == 0 else min(share, 1.0),
+        share=1.0 if over and campaign.end is not None and campaign.end.status == 0 else min(share, 0.99),
         seconds_left=None if over or not running else _seconds_left(campaign),
         doing=_doing(campaign, running=running),
     )

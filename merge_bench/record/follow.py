@@ -35,6 +35,8 @@ class Follower:
         The file.
     offset, size : int
         Bytes that were read as whole lines, and bytes of the file when it was last looked at.
+    generation : int
+        How often the reading began: more than once where the file was replaced.
     """
 
     def __init__(
@@ -46,9 +48,11 @@ class Follower:
         self._identity: tuple[int, int] | None = None
         self._unreadable: str | None = None
         self._more = False
+        self.generation = 0
         self._begin()
 
     def _begin(self) -> None:
+        self.generation += 1
         self._stopped: str | None = None
         self.offset = self.size = 0
         self._kept = 0
@@ -95,9 +99,9 @@ class Follower:
             self._unreadable = f"{self.records} is no file"
             return []
         identity = found.st_dev, found.st_ino
-        if identity != self._identity or found.st_size < self.offset:
+        if self._identity is not None and (identity != self._identity or found.st_size < self.offset):
             self._begin()
-            self._identity = identity
+        self._identity = identity
         self.size = found.st_size
         if self._stopped is not None or self.offset >= self.size:
             return []

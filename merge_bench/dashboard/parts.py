@@ -1,0 +1,102 @@
+"""Pieces of the view: cards with fixed heights, headings that explain their words, tables. All text is escaped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from typing import Any
+
+import pandas as pd
+import panel as pn
+from bokeh.models.annotations import ColorBar
+
+from merge_bench.dashboard import look
+from merge_bench.plot.style import shown
+from merge_bench.report.definitions import DEFINITIONS
+
+WIDE = "stretch_width"
+BOTH = "#7a7a7a"
+"""A grey that can be read on white and on black."""
+
+
+def said(text: object) -> str:
+    """`text` as HTML that says just that: what is in results and logs is data, never markup."""
+    return escape(shown(str(text)), quote=True)
+
+
+def defined(word: str, term: str | None = None) -> str:
+    """`word` as HTML, with its definition for a pointer that rests on it, and for a keyboard that reaches it."""
+    definition = DEFINITIONS[term or word]
+    return (
+        f'<span class="def" tabindex="0" aria-label="{escape(str(definition))}">{escape(word)}'
+        f'<span class="tip" aria-hidden="true">{escape(str(definition))}</span></span>'
+    )
+
+
+def html(content: str = "", **options: Any) -> pn.pane.HTML:
+    """A pane of HTML that this package made; whoever puts data into it has put it through `said`."""
+    return pn.pane.HTML(content, stylesheets=[look.TEXT], **{"sizing_mode": WIDE, "margin": (4, 6)} | options)
+
+
+def heading(title: str, terms: Sequence[str] = (), level: int = 2) -> str:
+    """A heading, and behind it the words that stand below it, each with its definition."""
+    words = " · ".join(defined(term) for term in terms)
+    return f"<h{level}>{escape(title)}{f' <small>{words}</small>' if words else ''}</h{level}>"
+
+
+def card(title: str, terms: Sequence[str], *body: Any, height: int, width: int = 560) -> pn.Column:
+    """A framed part of a tab, with a fixed height so that nothing below it moves; at least `width` pixels wide."""
+    return pn.Column(
+        html(heading(title, terms), height=24, margin=(0, 0, 4, 0), styles={"z-index": "5"}),
+        *body,
+        height=height,
+        sizing_mode=WIDE,
+        min_width=min(width, 300),
+        margin=5,
+        styles={"flex": f"1 1 {width}px"},
+        stylesheets=[look.CARD],
+    )
+
+
+def cards(*found: Any) -> pn.FlexBox:
+    """Cards side by side as far as there is room."""
+    return pn.FlexBox(*found, flex_wrap="wrap", sizing_mode=WIDE, align_items="stretch", margin=0)
+
+
+def figure_pane(figure: Any, **options: Any) -> pn.pane.Bokeh:
+    """A figure as a part of a card. Its colours come from the style sheet, which legends and colour bars do not read:
+    theirs are readable on both grounds."""
+    for legend in figure.legend:
+        legend.update(background_fill_color=None, label_text_color=BOTH)
+    for bar in (each for each in figure.right if isinstance(each, ColorBar)):
+        bar.update(background_fill_color=None, major_label_text_color=BOTH, title_text_color=BOTH)
+    return pn.pane.Bokeh(figure, **{"sizing_mode": WIDE, "margin": 0} | options)
+
+
+def table(frame: pd.DataFrame, *, height: int, terms: Mapping[str, str] | None = None, **options: Any) -> Any:
+    """A table of plain text and numbers, sortable by a click on its header.
+
+    `terms`: which column is which word of the definitions; they appear on its header.
+    """
+    tips = {column: str(DEFINITIONS[term]) for column, term in (terms or {}).items()}
+    plain = {
+        column: {"type": "plaintext"} for column in frame.columns if not pd.api.types.is_numeric_dtype(frame[column])
+    }
+    settings = {
+        "show_index": False, "disabled": True, "theme": "simple", "layout": "fit_data_stretch", "height": height,
+        "sizing_mode": WIDE, "margin": 0, "stylesheets": [look.TABLE], "header_tooltips": tips, "selectable": False,
+        "formatters": plain,
+    }  # fmt: skip
+    return pn.widgets.Tabulator(frame, **settings | options)
+
+
+def listed(rows: Iterable[Sequence[str]], header: Sequence[str] = ()) -> str:
+    """A small table as HTML; cells are HTML already."""
+    cells = ["".join(f"<td>{cell}</td>" for cell in row) for row in rows]
+    cells[:0] = ["".join(f'<th scope="col">{cell}</th>' for cell in header)] if header else []
+    return f"<table>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"
+
+
+def number(name: str, value: str, term: str | None = None) -> str:
+    """A number with its name above it."""
+    return f'<span class="number">{defined(name, term)}<b>{said(value)}</b></span>'
