@@ -154,7 +154,7 @@ def test_the_time_left_is_that_of_whole_launches_like_the_ones_before(tmp_path: 
 def test_the_time_left_of_the_first_launch_follows_from_its_iterations(tmp_path: Path) -> None:
     script = Script(plan=plan(iterations=10))
     campaign = timed(unfinished(tmp_path, script, 4), 0, 10, 12, 13, 14, 15, 16)
-    # It started 1.5 s before its line at 10; a warm-up and ten iterations at 1 s each make 12.5 s, of which 7.5 are over.
+    # Started 1.5 s before its line at 10; a warm-up and ten iterations of 1 s make 12.5 s, and 7.5 s are over.
     assert progress_of(campaign).seconds_left == pytest.approx(5.0)
     assert progress_of(campaign).share == pytest.approx(0.4)
 
