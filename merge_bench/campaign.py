@@ -49,7 +49,7 @@ def make_campaign(
             status, jobs, first = found.status, found.left, found.next_launch
         else:
             status, first = 0, 0
-            _begin(writer, head, jobs, state)
+            begin(writer, head, jobs, state)
         with signals.raising(), quiet.libraries(writer.logs / "driver.log"):
             for index, job in enumerate(jobs, first):
                 status = max(status, launch(job, writer, index))
@@ -60,7 +60,8 @@ def make_campaign(
         return writer.folder, status
 
 
-def _begin(writer: CampaignWriter, head: Head, jobs: Sequence[Job], state: dict[str, Any] | None) -> None:
+def begin(writer: CampaignWriter, head: Head, jobs: Sequence[Job], state: dict[str, Any] | None) -> None:
+    """Write the first lines: what is going to be done, and what is known to be wrong before."""
     writer.write(
         CampaignLine(
             campaign_id=writer.campaign_id, argv=sys.argv, version=merge_bench.__version__, git=state,

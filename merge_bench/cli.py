@@ -10,9 +10,20 @@ from typing import Any
 import click
 
 from merge_bench import __version__
-from merge_bench.config.options import CLUSTER_OPTIONS, PROBE_OPTIONS, SectionedCommand, add_options, add_run_options
+from merge_bench.config import values
+from merge_bench.config.options import (
+    CLUSTER_OPTIONS,
+    PROBE_OPTIONS,
+    TUNE_OPTIONS,
+    Parsed,
+    SectionedCommand,
+    add_options,
+    add_run_options,
+)
 from merge_bench.errors import MergeBenchError, UsageError
 
+PERCENT = Parsed("PERCENT", values.percent)
+DURATION = Parsed("DURATION", values.duration)
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 120}
 
 
@@ -140,6 +151,57 @@ def import_(file: str, results: str, json_output: bool) -> None:
     from merge_bench.commands import import_command
 
     sys.exit(import_command(file, results=results, json_output=json_output))
+
+
+@cli.command(cls=SectionedCommand, context_settings=CONTEXT)
+@click.argument("baseline", required=False, metavar="[BASELINE]")
+@click.option("--space", metavar="FILE", help="What may be set; by default configs/space.toml.")
+@click.option("--only", metavar="NAME[,NAME]", help="These settings of the space alone.")
+@click.option(
+    "--strategy",
+    type=click.Choice(["race", "one-at-a-time", "exhaustive"]),
+    default="race",
+    show_default=True,
+    help="How the space is searched.",
+)
+@click.option(
+    "--metric",
+    type=click.Choice(["throughput", "bandwidth"]),
+    default="throughput",
+    show_default=True,
+    help="What is to become better.",
+)
+@click.option(
+    "--threshold", type=PERCENT, default="2%", show_default=True, metavar="PERCENT", help="A smaller gain is none."
+)
+@click.option(
+    "--most-blocks",
+    type=click.IntRange(3),
+    default=8,
+    show_default=True,
+    metavar="N",
+    help="Blocks after which a candidate is judged, whatever is known.",
+)
+@click.option(
+    "--confirm",
+    type=click.IntRange(6),
+    default=8,
+    show_default=True,
+    metavar="N",
+    help="Blocks of the confirmation, at every size.",
+)
+@click.option("--budget", type=DURATION, metavar="DURATION", help="Seconds of launches for searching, as 30m or 1h.")
+@click.option("--max-launches", type=click.IntRange(1), metavar="N", help="Launches for searching.")
+@click.option("--output", metavar="FILE", help="The config to write; by default configs/tuned-HOST.cfg.")
+@add_options(TUNE_OPTIONS)
+def tune(**values: Any) -> None:
+    """Find the config that is really faster than BASELINE, a config or the built-in defaults, and confirm it.
+
+    The search runs at the first size of --chunk (1e6 and 25e6 by default); the confirmation at all of them.
+    """
+    from merge_bench.tune.command import tune_command
+
+    sys.exit(tune_command(values))
 
 
 @cli.group(context_settings=CONTEXT)

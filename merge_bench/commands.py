@@ -12,6 +12,7 @@ from typing import Any
 def run_command(values: Mapping[str, object]) -> int:
     """`run`: plan, launch, merge, report."""
     from merge_bench import run as runs
+    from merge_bench.compare.gate import METRIC, asked_for
     from merge_bench.record.reader import read_campaign
     from merge_bench.report.live import progress_for
     from merge_bench.summary import summarize
@@ -22,18 +23,30 @@ def run_command(values: Mapping[str, object]) -> int:
         for prepared in sweep.prepared.values():
             print(runs.dry_run(prepared))
         return 0
+    gate = asked_for(sweep.options, configs=len(sweep.configs))
     progress = progress_for(sys.stderr, quiet=bool(values["json"]))
     try:
         folder, status = runs.run(sweep, progress, fresh=bool(values["fresh"]))
     finally:
         progress.close()
     campaign = read_campaign(folder)
+    document = summarize(campaign)
+    verdict: dict[str, Any] | None = None
+    if gate is not None and status == 0:
+        verdict, status = gate.hold(campaign)
+        error = document.get("error") or verdict["error"]
+        document = {**document, "comparisons": verdict["comparisons"], "error": error}
     if values["json"]:
-        print(json.dumps(summarize(campaign)))
+        print(json.dumps(document))
     else:
+        from merge_bench.report.comparison import print_comparison
         from merge_bench.report.text import print_report
 
-        print_report(campaign)
+        print_report(campaign, document)
+        if verdict is not None:
+            print_comparison(verdict, metric=METRIC)
+    if verdict is not None and verdict["error"] is not None:
+        print(f"merge_bench: {verdict['error']['message']}", file=sys.stderr)
     for failure in (
         *campaign.failures,
         *(f for run in campaign.runs for launch in run.launches for f in launch.failures),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,41 +31,55 @@ class Found:
 
 
 def find(results: Path, head: Head, jobs: Sequence[Job], git: dict[str, Any] | None) -> Found | None:
-    """The newest campaign in `results` that is the same and unfinished; None where there is none.
+    """The newest campaign in `results` with the same launches to make, and some of them left; None without one."""
+
+    def left(campaign: Campaign) -> list[Job]:
+        made = {key_of(launch) for launch in campaign.launches if not launch.interrupted}
+        return [job for job in jobs if (job.config, job.plan, job.block) not in made]
+
+    found = go_on(results, head, git, lambda campaign: bool(left(campaign)))
+    if found is None:
+        return None
+    writer, campaign = found
+    ended = [launch.end.status for launch in campaign.launches if launch.end and not launch.interrupted]
+    number = max((launch.index for launch in campaign.launches), default=-1) + 1
+    missing = left(campaign)
+    shown = f"{len(jobs) - len(missing)} of {len(jobs)} launches are there"
+    return Found(writer, missing, number, max(ended, default=0), shown)
+
+
+def go_on(
+    results: Path, head: Head, git: dict[str, Any] | None, unfinished: Callable[[Campaign], bool]
+) -> tuple[CampaignWriter, Campaign] | None:
+    """The newest campaign in `results` that is the same and `unfinished`, open for writing; None where there is none.
 
     The same: configs with their variables, plans, order (seed), version and commit of the program, and host. One that
-    another process is still writing is left alone.
+    another process is still writing is left alone, and so is one that ended with a wrong result or a gate not met.
     """
     for records in sorted(results.glob(f"*/{RECORDS}"), reverse=True):
         try:
             campaign = read_campaign(records)
+            if not _same(campaign.head, head, git) or _over(campaign) or not unfinished(campaign):
+                continue
+            writer = CampaignWriter.go_on(records.parent)
+            if writer is None:
+                continue
+            campaign = read_campaign(records)  # whoever wrote it may have finished it meanwhile
         except MergeBenchError:
             continue
-        if not _same(campaign.head, head, git) or not _unfinished(campaign, len(jobs)):
-            continue
-        writer = CampaignWriter.go_on(records.parent)
-        if writer is None:
-            continue
-        campaign = read_campaign(records)  # whoever wrote it may have finished it meanwhile
-        made = {_key(launch) for launch in campaign.launches if not launch.interrupted}
-        left = [job for job in jobs if (job.config, job.plan, job.block) not in made]
-        if not left:
+        if not unfinished(campaign):
             writer.close()
             continue
         for launch in campaign.launches:
             if launch.end is None:
-                writer.write(LaunchEndLine(launch=launch.index, status=RunFailed.exit_status, seconds=None))
-        ended = [launch.end.status for launch in campaign.launches if launch.end and not launch.interrupted]
-        number = max((launch.index for launch in campaign.launches), default=-1) + 1
-        return Found(
-            writer, left, number, max(ended, default=0), f"{len(jobs) - len(left)} of {len(jobs)} launches are there"
-        )
+                _end(writer, launch)
+        return writer, read_campaign(records)
     return None
 
 
 def _end(writer: CampaignWriter, launch: Launch) -> None:
     """Close a launch whose driver was killed, so that readers need not guess."""
-    config, plan, block = _key(launch)
+    config, plan, block = key_of(launch)
     if not launch.failures:
         writer.write(
             FailureLine(
@@ -76,15 +90,14 @@ def _end(writer: CampaignWriter, launch: Launch) -> None:
     writer.write(LaunchEndLine(launch=launch.index, status=RunFailed.exit_status, seconds=None))
 
 
-def _key(launch: Launch) -> tuple[str, int, int | None]:
+def key_of(launch: Launch) -> tuple[str, int, int | None]:
+    """Config, plan and block of a launch."""
     config, plan = launch.key or ("", 0)
     return config, plan, launch.block
 
 
-def _unfinished(campaign: Campaign, planned: int) -> bool:
-    if campaign.end is not None and campaign.end.status not in (0, RunFailed.exit_status):
-        return False
-    return sum(not launch.interrupted for launch in campaign.launches) < planned
+def _over(campaign: Campaign) -> bool:
+    return campaign.end is not None and campaign.end.status not in (0, RunFailed.exit_status)
 
 
 def _same(found: CampaignLine, head: Head, git: dict[str, Any] | None) -> bool:

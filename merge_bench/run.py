@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -101,10 +100,12 @@ def load_all(cli_values: Mapping[str, object]) -> Sweep:
     """Every config of ``--config`` or ``--configs`` with every plan; one run of each config and plan."""
     names = cli_values["configs"] or (cli_values["config"],)
     assert isinstance(names, tuple)
-    sweep = Sweep([], [], {})
+    sweep = Sweep([], [], {}, {})
     for name in names:
         found, config = load_sweep(None if name is None else str(name), cli_values)
         sweep.add(found, config_line(found[0], config))
+        for key, value in resolve(cli_values, config, os.environ).values.items():
+            sweep.options.setdefault(key, value)
     return sweep
 
 
@@ -116,14 +117,19 @@ def run(sweep: Sweep, progress: Progress, *, fresh: bool = False) -> tuple[Path,
     """
 
     def launch(job: Job, writer: CampaignWriter, index: int) -> int:
-        return make_launch(job, writer, progress, index, partial(_merge, job=job))
+        return make_launch(job, writer, progress, index, merge_in(job))
 
     name = "-".join(config.name for config in sweep.configs)
     return make_campaign(sweep.results, name, sweep.head(), sweep.jobs(), launch, resume=not fresh)
 
 
-def _merge(conversation: LaunchRun, *, job: Job) -> None:
-    from merge_bench.probe.link import check_link
+def merge_in(job: Job) -> Callable[[LaunchRun], None]:
+    """What is done in one launch: the merge, with all that belongs to it."""
 
-    check = check_link if job.prepared.plan.check_link else None
-    conversation.run(job.config, plan_index=job.plan, block=job.block, check_link=check)
+    def talk(conversation: LaunchRun) -> None:
+        from merge_bench.probe.link import check_link
+
+        check = check_link if job.prepared.plan.check_link else None
+        conversation.run(job.config, plan_index=job.plan, block=job.block, check_link=check)
+
+    return talk

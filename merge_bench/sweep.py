@@ -15,11 +15,15 @@ from merge_bench.setup import Prepared
 
 @dataclass(frozen=True)
 class Sweep:
-    """Configs, plans as the records name them, and what each (config, plan index) needs to begin."""
+    """Configs, plans as the records name them, and what each (config, plan index) needs to begin.
+
+    `options`: the effective options of the first config, for what is about the whole.
+    """
 
     configs: list[Config]
     plans: list[dict[str, Any]]
     prepared: dict[tuple[str, int], Prepared]
+    options: dict[str, object]
 
     def add(self, found: list[Prepared], config: Config) -> None:
         """Take a config with its plans in.

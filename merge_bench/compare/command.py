@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections.abc import Sequence
 
 from merge_bench.compare.document import Document, compare
+from merge_bench.config.values import percent
 from merge_bench.errors import GateNotMet, UsageError, WrongResult
 from merge_bench.record.reader import read_campaign
 
@@ -72,11 +72,10 @@ def parse_percent(text: str) -> float:
     UsageError
         If it is no share of 0 to 100 %.
     """
-    match = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*%\s*", text)
-    share = float(match[1]) / 100.0 if match else 1.0
-    if share >= 1.0:
-        raise UsageError(f"--threshold {text!r} is no share below 100 %: write it like 2%")
-    return share
+    try:
+        return percent(text)
+    except ValueError as error:
+        raise UsageError(f"--threshold {error}") from None
 
 
 def _error(kind: type[GateNotMet] | type[WrongResult], message: str) -> Document:

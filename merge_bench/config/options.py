@@ -114,6 +114,31 @@ OPTIONS: tuple[Option, ...] = (
     Option("link-rounds", _MEASURE, values.count(0), 5, "Rounds of the link measurement after a launch; 0: none.", "N"),
     _flag("check-link", _MEASURE, "Measure the link limit again with ucx_perftest, and warn where they differ."),
     Option(
+        "against",
+        _MEASURE,
+        values.text,
+        None,
+        "A result that this run is compared with when it is done.",
+        "RESULT",
+        in_config=False,
+    ),
+    Option(
+        "fail-on",
+        _MEASURE,
+        values.choices("slower", "inconclusive", "not-faster"),
+        (),
+        "End with status 5 if the verdict in throughput is so, against --against or the first of --configs.",
+        "VERDICT[,VERDICT]",
+    ),
+    Option(
+        "threshold",
+        _MEASURE,
+        values.percent,
+        0.02,
+        "A smaller difference than this is none, for --fail-on. [2%]",
+        "PERCENT",
+    ),
+    Option(
         "require-transport",
         _MEASURE,
         values.names,
@@ -213,6 +238,13 @@ PROBE_OPTIONS = tuple(
     or option.key in ("seed", "results")
 )
 
+_NOT_FOR_TUNING = frozenset(
+    {"config", "configs", "blocks", "launches", "link_rounds", "check_link", "require_transport", "against", "fail_on",
+     "threshold"}
+)  # fmt: skip
+# What tuning takes of `run`: it makes its own launches and configs.
+TUNE_OPTIONS = tuple(option for option in OPTIONS if option.key not in _NOT_FOR_TUNING)
+
 BY_KEY: dict[str, Option] = {option.key: option for option in OPTIONS}
 BY_VARIABLE: dict[str, Option] = {option.variable: option for option in OPTIONS}
 
@@ -226,18 +258,18 @@ def without_merge(kept: Sequence[Option]) -> dict[str, object]:
     return {**fixed, "workload": "synthetic", "chunk": 1, "iterations": 1}
 
 
-class _OptionType(click.ParamType[object]):
-    """Makes click use an option's own parser, and its sentence when the text is wrong."""
+class Parsed(click.ParamType[object]):
+    """Makes click use a parser of `values`, and its sentence when the text is wrong."""
 
-    def __init__(self, option: Option) -> None:
-        self.option = option
-        self.name = option.placeholder
+    def __init__(self, placeholder: str, parse: Parser) -> None:
+        self.parse = parse
+        self.name = placeholder
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> object:
         if not isinstance(value, str):
             return value
         try:
-            return self.option.parse(value)
+            return self.parse(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
 
@@ -270,7 +302,7 @@ def _add(option: Option, command: _F) -> _F:
     shown = option.help if plain else f"{option.help} [{option.default}]"
     if option.flag:
         return click.option(*names, is_flag=True, default=None, help=shown)(command)
-    kind = _OptionType(option)
+    kind = Parsed(option.placeholder, option.parse)
     return click.option(*names, type=kind, default=None, metavar=option.placeholder, help=shown)(command)
 
 

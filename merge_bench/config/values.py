@@ -77,6 +77,15 @@ def number(low: float, high: float, *, above: bool = False) -> Parser:
     return parse
 
 
+def percent(text: str) -> float:
+    """A share below 1 written as ``2%``: 0.02."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*%\s*", text)
+    share = float(match[1]) / 100.0 if match else 1.0
+    if share >= 1.0:
+        raise ValueError(f"{text!r} is no share below 100 %: write it like 2%")
+    return share
+
+
 def choice(*allowed: str) -> Parser:
     """One of `allowed`, in any case."""
 
@@ -97,6 +106,16 @@ def names(text: str) -> tuple[str, ...]:
     if len(set(parts)) != len(parts):
         raise ValueError(f"{text!r} names something twice")
     return parts
+
+
+def choices(*allowed: str) -> Parser:
+    """One or several of `allowed`, with commas between."""
+    one = choice(*allowed)
+
+    def parse(text: str) -> tuple[object, ...]:
+        return tuple(one(name) for name in names(text))
+
+    return parse
 
 
 def text(value: str) -> str:

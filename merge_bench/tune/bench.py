@@ -60,7 +60,10 @@ class Bench(Protocol):
     """Makes launches, or gives those that were recorded."""
 
     baseline: str
-    plans: int
+
+    @property
+    def plans(self) -> int:
+        """How many sizes of the problem there are."""
 
     def block(self, candidates: Sequence[Candidate], *, plan: int = 0, search: bool = True) -> list[Sample]:
         """One launch of each candidate, one after the other in random order; samples in the order of `candidates`.

@@ -11,7 +11,7 @@ import msgspec
 
 from merge_bench.statistics.verdict import Judgement, Verdict, judge
 from merge_bench.tune.bench import Bench, Candidate, Options
-from merge_bench.tune.duel import Duel, State, fight, shown
+from merge_bench.tune.duel import Bar, Duel, State, fight, shown
 
 CONFIRM = "confirm"
 
@@ -27,15 +27,15 @@ def settle(found: Candidate, bench: Bench, options: Options) -> Candidate:
     slower = confirm(found, bench, options)
     if slower is None:
         return found
-    repaired = found
+    repaired, bar = found, Bar(options.threshold)
     for plan in slower:
         for value in found.values:
             if value not in repaired.values or len(repaired.values) < 2:
                 continue
             duel = Duel(repaired.without(value), repaired)
-            state = fight(bench, duel, options, threshold=options.threshold, plan=plan)
+            state = fight(bench, duel, options, bar, plan=plan)
             better = state is State.GAIN
-            reason = shown(state, duel, options.threshold) + " without it" * better
+            reason = shown(state, duel, bar) + " without it" * better
             decision = "dropped" if better else "kept"
             bench.note(duel.line(bench, "ablate", decision, reason, plan=plan, setting=value.id))
             if better:
@@ -62,7 +62,7 @@ def confirm(found: Candidate, bench: Bench, options: Options) -> list[int] | Non
     if len(whole) < len(duels):
         verdicts: list[Judgement | None] = [None] * len(duels)
     else:
-        verdicts = list(judge(whole, thresholds=[options.threshold] * len(whole), alpha=options.alpha))
+        verdicts = list(judge(whole, threshold=options.threshold, alpha=options.alpha))
     words = [judgement.verdict if judgement else Verdict.FAILED for judgement in verdicts]
     accepted = Verdict.FASTER in words and not {Verdict.SLOWER, Verdict.FAILED} & set(words)
     for plan, (duel, judgement, word) in enumerate(zip(duels, verdicts, words, strict=True)):

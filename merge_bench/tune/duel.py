@@ -25,6 +25,14 @@ class State(Enum):
     FAILED = "failed"
 
 
+@dataclass(frozen=True)
+class Bar:
+    """What a gain has to clear: a smaller one than `threshold` is not worth it, one below `floor` may be noise."""
+
+    threshold: float
+    floor: float = 0.0
+
+
 @dataclass
 class Duel:
     """A candidate against another, one log-ratio a block; a block in which either failed gives none."""
@@ -46,24 +54,24 @@ class Duel:
         """The paired effect; None before the first whole block."""
         return paired(self.ratios) if self.ratios else None
 
-    def state(self, *, threshold: float, least: int) -> State:
+    def state(self, bar: Bar, *, least: int) -> State:
         """What the blocks so far say.
 
         The interval has the level that so few blocks can give, 1 - 2 ÷ 2ⁿ, up to 95 %: with 3 blocks it reaches from
-        the worst to the best. Up to 5 blocks a gain counts if even its lower end is worth it; from 6 on if that is
-        above 1 and the estimate is worth it, as in the verdicts. Whoever fails twice is out: a config that crashes
-        cannot win.
+        the worst to the best. Up to 5 blocks a gain counts if even its lower end is worth it, from 6 on if that is
+        above 1, as in the verdicts; and its estimate has to be above the noise. Whoever fails twice is out: a config
+        that crashes cannot win.
         """
         if len(self.failures) >= MOST_FAILURES:
             return State.FAILED
         effect, n = self.effect, len(self.ratios)
         if effect is None or n < least:
             return State.OPEN
-        worth = math.log1p(threshold)
+        worth, noise = math.log1p(bar.threshold), math.log1p(max(bar.threshold, bar.floor))
         interval = effect.interval(level(n))
         assert interval is not None
         low, high = interval
-        if low >= worth or (n >= 6 and low > 0 and effect.estimate >= worth):
+        if (low >= worth or (n >= 6 and low > 0)) and effect.estimate >= noise:
             return State.GAIN
         if high <= -worth:
             return State.LOSS
@@ -86,34 +94,36 @@ def level(blocks: int) -> float:
     return max(0.05, 2.0 ** (1 - blocks))
 
 
-def fight(bench: Bench, duel: Duel, options: Options, *, threshold: float, plan: int = 0) -> State:
+def fight(bench: Bench, duel: Duel, options: Options, bar: Bar, *, plan: int = 0) -> State:
     """Blocks of the two until the state is clear, at most `options.most`."""
     for _ in range(options.most):
         candidate, against = bench.block([duel.candidate, duel.against], plan=plan)
         duel.add(candidate, against)
-        state = duel.state(threshold=threshold, least=options.least)
+        state = duel.state(bar, least=options.least)
         if state is not State.OPEN:
             return state
     return State.OPEN
 
 
-def floor(twin: Duel, asked: float) -> float:
-    """The threshold that counts: what was asked for, or what the baseline differs from itself by, if that is more."""
+def bar_of(twin: Duel, threshold: float) -> Bar:
+    """The bar, with the noise that the baseline's twin shows."""
     effect = twin.effect
-    return max(asked, noise_floor(effect)) if effect else asked
+    return Bar(threshold, noise_floor(effect) if effect else 0.0)
 
 
-def shown(state: State, duel: Duel, threshold: float) -> str:
+def shown(state: State, duel: Duel, bar: Bar) -> str:
     """The reason of a decision as a sentence."""
     if state is State.FAILED:
         return f"it failed {len(duel.failures)} times: {duel.failures[-1]}"
     n = f"{len(duel.ratios)} blocks"
     if state is State.GAIN:
-        return f"faster beyond {threshold:.1%} in {n}"
+        return f"faster by {bar.threshold:.1%} and more in {n}"
     if state is State.LOSS:
-        return f"slower beyond {threshold:.1%} in {n}"
+        return f"slower by {bar.threshold:.1%} and more in {n}"
     if state is State.NONE:
-        return f"no gain of {threshold:.1%} in {n}"
+        return f"no gain of {bar.threshold:.1%} in {n}"
+    if duel.effect is not None and duel.effect.estimate < math.log1p(bar.floor):
+        return f"undecided after {n}: it does not stand out of the noise of {bar.floor:.1%}"
     return f"undecided after {n}, which is not enough to keep it"
 
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from merge_bench.tune.bench import Bench, Candidate, Options, Strategy
-from merge_bench.tune.duel import Duel, State, fight, floor, ranked, shown
+from merge_bench.tune.duel import Bar, Duel, State, bar_of, fight, ranked, shown
 from merge_bench.tune.space import Space, Value
 
 SCREEN, COMBINE, ABLATE = "screen", "combine", "ablate"
@@ -26,13 +26,13 @@ class Race:
 
     def tune(self, space: Space, values: Sequence[Value], bench: Bench, options: Options) -> Candidate:
         """The smallest combination that is worth it."""
-        winners, threshold = screen(values, bench, options)
-        combined = combine(space, winners, bench, options, threshold)
-        return ablate(combined, bench, options, threshold)
+        winners, bar = screen(values, bench, options)
+        combined = combine(space, winners, bench, options, bar)
+        return ablate(combined, bench, options, bar)
 
 
-def screen(values: Sequence[Value], bench: Bench, options: Options) -> tuple[list[Duel], float]:
-    """The values that gain alone, the strongest first, and the threshold that the noise leaves."""
+def screen(values: Sequence[Value], bench: Bench, options: Options) -> tuple[list[Duel], Bar]:
+    """The values that gain alone, the strongest first, and the bar that the noise sets."""
     baseline, twin = Candidate(), Duel(Candidate(twin=True), Candidate())
     alive = [Duel(Candidate.of(value), baseline) for value in values]
     winners: list[Duel] = []
@@ -43,10 +43,10 @@ def screen(values: Sequence[Value], bench: Bench, options: Options) -> tuple[lis
         twin.add(samples[1], samples[0])
         for duel, sample in zip(alive, samples[2:], strict=True):
             duel.add(sample, samples[0])
-        threshold = floor(twin, options.threshold)
+        bar = bar_of(twin, options.threshold)
         last = block == options.most - 1
         for duel in list(alive):
-            state = duel.state(threshold=threshold, least=options.least)
+            state = duel.state(bar, least=options.least)
             if state is State.OPEN and not last:
                 continue
             alive.remove(duel)
@@ -55,14 +55,14 @@ def screen(values: Sequence[Value], bench: Bench, options: Options) -> tuple[lis
                 winners.append(duel)
             decision = "kept" if won else "failed" if state is State.FAILED else "dropped"
             setting = duel.candidate.values[0].id
-            bench.note(duel.line(bench, SCREEN, decision, shown(state, duel, threshold), plan=0, setting=setting))
-    threshold = floor(twin, options.threshold)
-    said = f"the baseline against itself: a gain has to be above {threshold:.1%}"
+            bench.note(duel.line(bench, SCREEN, decision, shown(state, duel, bar), plan=0, setting=setting))
+    bar = bar_of(twin, options.threshold)
+    said = f"the baseline against itself: a gain has to be above {max(bar.floor, bar.threshold):.1%}"
     bench.note(twin.line(bench, SCREEN, "kept", said, plan=0, setting=None))
-    return ranked(winners), threshold
+    return ranked(winners), bar
 
 
-def combine(space: Space, winners: Sequence[Duel], bench: Bench, options: Options, threshold: float) -> Candidate:
+def combine(space: Space, winners: Sequence[Duel], bench: Bench, options: Options, bar: Bar) -> Candidate:
     """Winners one after the other, each kept only if the combination with it gains over the one without."""
     current = Candidate()
     for winner in winners:
@@ -73,8 +73,8 @@ def combine(space: Space, winners: Sequence[Duel], bench: Bench, options: Option
             reason = f"cannot be combined with {clash}, which gains more"
             bench.note(duel.line(bench, COMBINE, "dropped", reason, plan=0, setting=value.id))
             continue
-        state = fight(bench, duel, options, threshold=threshold)
-        reason = shown(state, duel, threshold)
+        state = fight(bench, duel, options, bar)
+        reason = shown(state, duel, bar)
         if state is State.LOSS and current.values:
             reason += ": it helps alone and hurts together"
         kept = state is State.GAIN
@@ -84,17 +84,17 @@ def combine(space: Space, winners: Sequence[Duel], bench: Bench, options: Option
     return current
 
 
-def ablate(combined: Candidate, bench: Bench, options: Options, threshold: float, *, plan: int = 0) -> Candidate:
+def ablate(combined: Candidate, bench: Bench, options: Options, bar: Bar) -> Candidate:
     """Each value taken out again, the weakest (added last) first; whatever is not missed stays out."""
     current = combined
     for value in reversed(combined.values):
         if len(current.values) < 2:
             break
         duel = Duel(current, current.without(value))
-        state = fight(bench, duel, options, threshold=threshold, plan=plan)
+        state = fight(bench, duel, options, bar)
         kept = state is State.GAIN
-        reason = shown(state, duel, threshold) + (" with it" if kept else ": it is not missed")
-        bench.note(duel.line(bench, ABLATE, "kept" if kept else "dropped", reason, plan=plan, setting=value.id))
+        reason = shown(state, duel, bar) + (" with it" if kept else ": it is not missed")
+        bench.note(duel.line(bench, ABLATE, "kept" if kept else "dropped", reason, plan=0, setting=value.id))
         if not kept:
             current = duel.against
     return current
