@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import os
-from typing import Any
+from typing import Any, Protocol
 
 import panel as pn
 
@@ -11,29 +12,63 @@ from merge_bench.dashboard import look
 from merge_bench.dashboard.index import Entry, Index
 from merge_bench.dashboard.live_view import LiveView
 from merge_bench.dashboard.parts import html, said
+from merge_bench.dashboard.run_view import RunView
+from merge_bench.dashboard.runner import Permission, Runner
 from merge_bench.dashboard.session import Session
 
 SCAN_SECONDS = 2.0
 READ_SECONDS = 0.5
+HOLD_SECONDS = 1.0
+"""For which several pages share a look at the folder."""
+
+
+class _Tab(Protocol):
+    """What a tab is: something to show, something to do in a thread, and showing what came of it."""
+
+    layout: Any
+
+    def refresh(self) -> Any: ...
+
+    def show(self, found: Any, /) -> None: ...
 
 
 class Dashboard(pn.viewable.Viewer):  # type: ignore[misc]  # Panel is not typed.
-    """The view of `results`, a folder of campaigns; a notebook shows it where a cell ends with it."""
+    """The view of `results`, a folder of campaigns; a notebook shows it where a cell ends with it.
 
-    def __init__(self, results: str | os.PathLike[str] = "results", *, index: Index | None = None) -> None:
+    `index`, `runner` and `permission` are given where several pages share them. Without them the view has its own, and
+    a run that is started from it ends with this process at the latest.
+    """
+
+    def __init__(
+        self,
+        results: str | os.PathLike[str] = "results",
+        *,
+        index: Index | None = None,
+        runner: Runner | None = None,
+        permission: Permission | None = None,
+    ) -> None:
         super().__init__()
+        if runner is None:
+            runner = Runner(results)
+            atexit.register(runner.close)
         self._index = index or Index(results)
         self._session = Session()
         self.live = LiveView(self._session)
+        self.run = RunView(self._session, runner, permission or Permission())
         self._problem = html(height=24, visible=False)
         self.tabs = pn.Tabs(
-            ("Live", self.live.layout), dynamic=True, sizing_mode="stretch_width", stylesheets=[look.TABS]
-        )
+            ("Live", self.live.layout), ("Run", self.run.layout),
+            dynamic=True, sizing_mode="stretch_width", stylesheets=[look.TABS],
+        )  # fmt: skip
         self._layout = pn.Column(
             self._problem, self.tabs, sizing_mode="stretch_width", min_height=600, stylesheets=[look.ROOT], margin=0
         )
+        self._entries: tuple[Entry, ...] = ()
         self._session.every(SCAN_SECONDS, self._index.scan, self._listed)
-        self._session.every(READ_SECONDS, self.live.refresh, self.live.show)
+        views: tuple[_Tab, ...] = (self.live, self.run)
+        for number, view in enumerate(views):
+            # What a hidden tab shows is not in the page, and is shown when the tab is chosen.
+            self._session.every(READ_SECONDS, view.refresh, view.show, lambda number=number: self.tabs.active == number)
 
     def __panel__(self) -> Any:
         return self._layout

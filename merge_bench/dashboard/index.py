@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
+import threading
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -85,18 +87,31 @@ class Entry:
 
 
 class Index:
-    """The campaigns of one results folder, with what is known of unchanged files kept from one look to the next."""
+    """The campaigns of one results folder, with what is known of unchanged files kept from one look to the next.
 
-    def __init__(self, results: str | os.PathLike[str]) -> None:
+    Safe to ask from several threads; a look that is younger than `hold_seconds` serves for all that ask.
+    """
+
+    def __init__(self, results: str | os.PathLike[str], *, hold_seconds: float = 0.0) -> None:
         self.results = Path(results)
         self.problem: str | None = None
         self._known: dict[Path, tuple[tuple[int, int], Entry]] = {}
+        self._hold = hold_seconds
+        self._last: tuple[float, tuple[Entry, ...]] | None = None
+        self._lock = threading.Lock()
 
     def scan(self) -> tuple[Entry, ...]:
         """Every campaign, the newest first. `problem` says afterwards why the folder cannot be read, or None.
 
         Files are opened only where size or time of change differ from the last look.
         """
+        with self._lock:
+            if self._last is None or time.monotonic() - self._last[0] >= self._hold:
+                found = self._scan()
+                self._last = time.monotonic(), found
+            return self._last[1]
+
+    def _scan(self) -> tuple[Entry, ...]:
         self.problem = None
         writers = _written_files()
         known: dict[Path, tuple[tuple[int, int], Entry]] = {}

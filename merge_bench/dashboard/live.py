@@ -97,6 +97,7 @@ class Points:
     """The timed iterations of a campaign as they come in; only what is new is looked at."""
 
     found: list[Point] = field(default_factory=list)
+    _rates: dict[int, dict[int, list[metrics.Bandwidth]]] = field(default_factory=dict)
     _launches: dict[int, s.LaunchLine] = field(default_factory=dict)
     _looks: dict[str, int] = field(default_factory=dict)
 
@@ -109,7 +110,19 @@ class Points:
                 self._looks.setdefault(record.config, len(self._looks))
             elif isinstance(record, s.IterationLine) and not record.warmup and record.launch in self._launches:
                 self.found.append(self._point(self._launches[record.launch], record))
+                rates = self._rates.setdefault(record.launch, {})
+                for worker in record.workers:
+                    rates.setdefault(worker.rank, []).append(metrics.worker_bandwidth(worker))
         return self.found[before:]
+
+    def bandwidth(self, launch: int) -> float | None:
+        """That of a launch so far, in GiB/s, as reports have it: each worker's medians, and over workers harmonic."""
+        medians = [
+            metrics.mean_bandwidth(aggregate.middle(r.left for r in rates), aggregate.middle(r.right for r in rates))
+            for rates in self._rates.get(launch, {}).values()
+        ]
+        imported = [point.bandwidth for point in self.found if point.launch == launch] if not medians else []
+        return _gib(metrics.over_workers(medians)) if medians else aggregate.middle(imported)
 
     def _point(self, launch: s.LaunchLine, line: s.IterationLine) -> Point:
         imported = line.imported.throughput_bytes_per_second if line.imported else None

@@ -127,6 +127,7 @@ class Pairs:
         self._mapper = LinearColorMapper(palette=HEAT, low=0.0, high=1.0, nan_color="#88888844")
         self.figure = _figure("to rank", "from rank")
         self.figure.grid.grid_line_color = None
+        self.figure.yaxis.ticker = BasicTicker(min_interval=1, num_minor_ticks=0)
         cells = self.figure.rect(
             x="to", y="from", width=1, height=1, source=self._source, line_color=None,
             fill_color={"field": "rate", "transform": self._mapper},

@@ -25,6 +25,10 @@ _LISTED = 100
 _AT_ONCE = 0.25  # seconds of reading, before what was read so far is shown
 _CARD = live_charts.HEIGHT + 80
 
+NOTHING = (
+    "<p>No run was made into this folder yet. Start one under <b>Run</b>, or with <code>python -m merge_bench</code>; "
+    "it appears here by itself.</p>"
+)
 NO_DASK_PAGES = (
     "Dask's own dashboard: not there. The launcher starts its scheduler and workers with --no-dashboard, because their "
     "pages would listen on a port and cost time while something is measured."
@@ -33,16 +37,16 @@ NO_DASK_PAGES = (
 
 @dataclass(frozen=True)
 class Update:
-    """What was read: of which campaign, what is new in it, and what it comes to."""
+    """What was read of a campaign until now; `generation` changes where it began anew."""
 
-    entry: Entry | None
-    points: Sequence[Point]
-    anew: bool
-    now: Now | None
-    problem: str | None
-    read: int
-    size: int
-    all_points: Sequence[Point]
+    entry: Entry | None = None
+    generation: tuple[str, int] = ("", 0)
+    points: Sequence[Point] = ()
+    bandwidth: float | None = None
+    now: Now | None = None
+    problem: str | None = None
+    read: int = 0
+    size: int = 0
 
 
 class LiveView:
@@ -54,7 +58,11 @@ class LiveView:
         self._follower: Follower | None = None
         self._followed: str | None = None
         self._points = Points()
-        self._shown: tuple[str | None, int, str | None] | None = None
+        self._now: Now | None = None
+        self._running = False
+        self._bandwidth: float | None = None
+        self._drawn: tuple[tuple[str, int], int] = ("", 0), 0
+        self._shown: tuple[object, ...] | None = None
         self.choice = pn.widgets.Select(
             name="Campaign", options={"the newest": NEWEST}, value=NEWEST, width=460,
             description="The newest: one that runs, if there is one.",
@@ -110,34 +118,35 @@ class LiveView:
     def refresh(self) -> Update:
         """Read what is new; in a thread."""
         entry = self._entry()
-        anew = (entry.id if entry else None) != self._followed
-        if anew:
+        if (entry.id if entry else None) != self._followed:
             self._followed = entry.id if entry else None
             self._follower = Follower(entry.folder, lean=True) if entry else None
-            self._points = Points()
-        if entry is None or self._follower is None:
-            return Update(None, (), anew, None, None, 0, 0, ())
-        before, generation = len(self._points.found), self._follower.generation
-        changed = anew
-        until = time.monotonic() + _AT_ONCE
+            self._points, self._now = Points(), None
+        follower = self._follower
+        if entry is None or follower is None:
+            return Update()
+        generation, changed, until = follower.generation, self._now is None, time.monotonic() + _AT_ONCE
         while True:
-            records = self._follower.read()
-            if self._follower.generation != generation:
-                anew, generation, before, self._points = True, self._follower.generation, 0, Points()
+            records = follower.read()
+            if follower.generation != generation:
+                self._points, self._now, generation = Points(), None, follower.generation
             self._points.add(records)
-            changed = changed or anew or bool(records)
-            if not self._follower.behind or time.monotonic() > until:
+            changed = changed or bool(records)
+            if not follower.behind or time.monotonic() > until:
                 break
-        campaign = self._follower.campaign
+        running = entry.status == RUNNING
+        if (changed or running != self._running) and follower.campaign is not None:
+            self._now, self._running = now(follower.campaign, running=running), running
+            self._bandwidth = None if self._now.launch is None else self._points.bandwidth(self._now.launch)
         return Update(
             entry,
-            self._points.found[before:],
-            anew,
-            now(campaign, running=entry.status == RUNNING) if campaign is not None and changed else None,
-            self._follower.problem,
-            self._follower.offset,
-            self._follower.size,
+            (entry.id, generation),
             self._points.found,
+            self._bandwidth,
+            self._now,
+            follower.problem,
+            follower.offset,
+            follower.size,
         )
 
     def _entry(self) -> Entry | None:
@@ -147,24 +156,23 @@ class LiveView:
 
     def show(self, update: Update) -> None:
         """Show what was read; under the document's lock."""
-        key = update.entry.status if update.entry else None, update.read, update.problem
-        if key == self._shown and not update.anew:
+        key = update.entry and update.entry.status, update.generation, update.read, update.problem, update.now
+        if key == self._shown:
             return
         self._shown = key
+        generation, count = self._drawn
+        anew = generation != update.generation
+        points = list(update.points)
         for chart in self._charts:
-            chart.add(update.points, anew=update.anew)
+            chart.add(points if anew else points[count:], anew=anew)
+        self._drawn = update.generation, len(points)
         if update.entry is None:
-            self._status.object = (
-                "<p>No run was made into this folder yet. Start one under <b>Run</b>, or with "
-                "<code>python -m merge_bench</code>; it appears here by itself.</p>"
-            )
+            self._status.object = NOTHING
         elif update.now is None:
-            self._status.object = self._reading(update)
-        if update.now is not None:
-            self._status.object = self._said(update, update.now)
-            self._show_now(update.now)
-        elif update.anew:
-            self._show_now(None)
+            self._status.object = _reading(update)
+        else:
+            self._status.object = _said(update, points, update.now)
+        self._show_now(update.now)
         self._session.push(self._panes)
 
     def _show_now(self, found: Now | None) -> None:
@@ -176,42 +184,43 @@ class LiveView:
         self._slowest.object = _slowest(found) if found else ""
         self._notes.object = _notes(found) if found else ""
 
-    def _reading(self, update: Update) -> str:
-        problem = f'<p class="bad">{said(update.problem)}</p>' if update.problem else ""
-        return f"{problem}<p>{_share_read(update)}</p>"
 
-    def _said(self, update: Update, found: Now) -> str:
-        progress = found.progress
-        left = f"{format_seconds(progress.seconds_left)} left" if progress.seconds_left is not None else ""
-        parts = [
-            f"{progress.launches} of {progress.planned_launches} {defined('launches', 'launch')}",
-            f"{progress.iterations} of {progress.planned_iterations} {defined('iterations', 'iteration')}"
-            if progress.planned_iterations
-            else "",
-            said(progress.doing),
-            f"<b>{said(left)}</b>" if left else "",
-        ]
-        problem = f'<p class="bad">{said(update.problem)}</p>' if update.problem else ""
-        reading = f"<p>{_share_read(update)}</p>" if update.read < update.size and not update.problem else ""
-        return (
-            f'<p><progress value="{progress.share:.4f}" max="1" aria-label="Progress"></progress> '
-            f"{progress.share:.0%} · {' · '.join(part for part in parts if part)}</p>"
-            f"<p>{_numbers(update.all_points, found)}</p>{problem}{reading}"
-        )
+def _reading(update: Update) -> str:
+    problem = f'<p class="bad">{said(update.problem)}</p>' if update.problem else ""
+    return f"{problem}<p>{_share_read(update)}</p>"
+
+
+def _said(update: Update, points: Sequence[Point], found: Now) -> str:
+    progress = found.progress
+    left = f"{format_seconds(progress.seconds_left)} left" if progress.seconds_left is not None else ""
+    parts = [
+        f"{progress.launches} of {progress.planned_launches} {defined('launches', 'launch')}",
+        f"{progress.iterations} of {progress.planned_iterations} {defined('iterations', 'iteration')}"
+        if progress.planned_iterations
+        else "",
+        said(progress.doing),
+        f"<b>{said(left)}</b>" if left else "",
+    ]
+    problem = f'<p class="bad">{said(update.problem)}</p>' if update.problem else ""
+    reading = f"<p>{_share_read(update)}</p>" if update.read < update.size and not update.problem else ""
+    return (
+        f'<p><progress value="{progress.share:.4f}" max="1" aria-label="Progress"></progress> '
+        f"{progress.share:.0%} · {' · '.join(part for part in parts if part)}</p>"
+        f"<p>{_numbers(points, update.bandwidth, found)}</p>{problem}{reading}"
+    )
 
 
 def _share_read(update: Update) -> str:
     return f"Reading: {format_bytes(update.read)} of {format_bytes(update.size)}."
 
 
-def _numbers(points: Sequence[Point], found: Now) -> str:
+def _numbers(points: Sequence[Point], bandwidth: float | None, found: Now) -> str:
     mine = [point for point in points if point.launch == found.launch]
     through = [point.throughput for point in mine if point.throughput is not None]
-    band = [point.bandwidth for point in mine if point.bandwidth is not None]
     return "".join(
         [
             number("throughput", _rate(median(through) if through else None)),
-            number("bandwidth", _rate(median(band) if band else None)),
+            number("bandwidth", _rate(bandwidth)),
             number("wall", format_seconds(median([point.wall_seconds for point in mine]) if mine else None)),
             number("link limit", _rate(found.limit)),
             number("config", found.config or "-"),

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from merge_bench.campaign import CHECKOUT
 from merge_bench.errors import UsageError
 from merge_bench.launch.processes import die_with_parent
-from merge_bench.setup import CHECKOUT
 
 GRACE_SECONDS = 15.0
 """For which a run that was interrupted may clean up, before it is killed when the view ends."""

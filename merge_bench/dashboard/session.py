@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 import panel as pn
+from panel.io.resources import LOCAL_DIST
 
 _READERS = ThreadPoolExecutor(max_workers=4, thread_name_prefix="results")
 _LOG = logging.getLogger(__name__)
@@ -26,6 +27,8 @@ class Session:
         self._tasks: set[asyncio.Task[None]] = set()
         self.served = self._document is not None
         if self._document is not None:
+            # Panel says so itself when it makes the page; what is made before would ask a server elsewhere for styles.
+            self._document.template_variables.setdefault("dist_url", LOCAL_DIST)
             self._document.on_session_destroyed(lambda _: self.close())
 
     def start(self, work: Callable[[], Found], show: Callable[[Found], None]) -> None:
@@ -36,13 +39,26 @@ class Session:
         else:
             self._keep(loop.create_task(self._once(work, show)))
 
-    def every(self, seconds: float, work: Callable[[], Found], show: Callable[[Found], None]) -> None:
-        """Do that again and again, `seconds` after what was found was shown; once, where no event loop runs."""
+    def every(
+        self,
+        seconds: float,
+        work: Callable[[], Found],
+        show: Callable[[Found], None],
+        when: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """Do that again and again, `seconds` after what was found was shown; once, where no event loop runs.
+
+        `when`: whether it is to be done now, which is asked again before anything is shown.
+        """
         loop = _running_loop()
         if loop is None:
-            show(work())
+            self._now(work, show, when)
         else:
-            self._keep(loop.create_task(self._again(seconds, work, show)))
+            self._keep(loop.create_task(self._again(seconds, work, show, when)))
+
+    def _now(self, work: Callable[[], Found], show: Callable[[Found], None], when: Callable[[], bool]) -> None:
+        if when():
+            show(work())
 
     def push(self, panes: Iterable[pn.pane.Bokeh]) -> None:
         """Send what changed in figures to a notebook, where nothing does so by itself."""
@@ -59,15 +75,20 @@ class Session:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _again(self, seconds: float, work: Callable[[], Found], show: Callable[[Found], None]) -> None:
+    async def _again(
+        self, seconds: float, work: Callable[[], Found], show: Callable[[Found], None], when: Callable[[], bool]
+    ) -> None:
         while True:
-            await self._once(work, show)
+            if when():
+                await self._once(work, show, when)
             await asyncio.sleep(seconds)
 
-    async def _once(self, work: Callable[[], Found], show: Callable[[Found], None]) -> None:
+    async def _once(
+        self, work: Callable[[], Found], show: Callable[[Found], None], when: Callable[[], bool] = lambda: True
+    ) -> None:
         try:
             found = await asyncio.get_running_loop().run_in_executor(_READERS, work)
-            await self._show(lambda: show(found))
+            await self._show(lambda: show(found) if when() else None)
         except Exception:  # One view's mistake must not end the updates of it for good.
             _LOG.exception("an update of the view failed")
 

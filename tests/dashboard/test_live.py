@@ -14,6 +14,7 @@ from merge_bench.record.campaign import Campaign
 from merge_bench.record.follow import Follower
 from merge_bench.record.reader import read_campaign
 from merge_bench.record.writer import CampaignWriter
+from merge_bench.summary import summarize
 from merge_bench.units import GIB
 from tests.synthetic_campaigns import (
     CHUNK_BYTES,
@@ -64,6 +65,19 @@ def test_each_timed_iteration_is_a_point_and_a_warm_up_is_none(tmp_path: Path) -
     ]
     assert found[3].throughput == pytest.approx(2 * 2 * CHUNK_BYTES / 0.2 / GIB)
     assert found[3].bandwidth == pytest.approx((LEFT_BYTES / 0.02 + RIGHT_BYTES / 0.02) / 2 / GIB)
+
+
+def test_the_bandwidth_so_far_is_the_one_that_the_report_will_have(tmp_path: Path) -> None:
+    def uneven(worker: s.WorkerIteration) -> s.WorkerIteration:
+        flight = s.Flight(left=0.02 + 0.01 * worker.rank, right=0.03 * worker.seconds, union=0.05)
+        return msgspec.structs.replace(worker, flight_seconds=flight)
+
+    folder = write_campaign(tmp_path, Script(plan=plan(4), walls=(0.1, 0.3, 0.2), worker=uneven))
+    points = Points()
+    points.add(Follower(folder).read())
+    report = summarize(read_campaign(folder))["bandwidth_bytes_per_second"]["harmonic_mean"]
+    assert points.bandwidth(0) == pytest.approx(report / GIB)
+    assert points.bandwidth(7) is None
 
 
 def test_only_what_is_new_becomes_points(tmp_path: Path) -> None:
