@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+from functools import partial
 from typing import Any, Protocol
 
 import panel as pn
@@ -68,10 +69,13 @@ class Dashboard(pn.viewable.Viewer):  # type: ignore[misc]  # Panel is not typed
         views: tuple[_Tab, ...] = (self.live, self.run)
         for number, view in enumerate(views):
             # What a hidden tab shows is not in the page, and is shown when the tab is chosen.
-            self._session.every(READ_SECONDS, view.refresh, view.show, lambda number=number: self.tabs.active == number)
+            self._session.every(READ_SECONDS, view.refresh, view.show, partial(self._chosen, number))
 
     def __panel__(self) -> Any:
         return self._layout
+
+    def _chosen(self, number: int) -> bool:
+        return bool(self.tabs.active == number)
 
     def _listed(self, entries: tuple[Entry, ...]) -> None:
         problem = self._index.problem
