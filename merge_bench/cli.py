@@ -137,7 +137,7 @@ def compare(results: tuple[str, ...], **asked: Any) -> None:
     A RESULT is a campaign's folder or its records. One: its configs against its first. Several: the others' runs
     against those of the first.
     """
-    from merge_bench.compare.command import compare_command
+    from merge_bench.comparing.command import compare_command
 
     sys.exit(compare_command(results, **asked))
 
@@ -151,6 +151,20 @@ def import_(file: str, results: str, json_output: bool) -> None:
     from merge_bench.commands import import_command
 
     sys.exit(import_command(file, results=results, json_output=json_output))
+
+
+@cli.command(context_settings=CONTEXT)
+@click.argument("results", nargs=-1, metavar="RESULT...")
+@click.option("--output", metavar="FILE.html", help="The page; report.html in the first RESULT's folder by default.")
+@click.option("--markdown", metavar="FILE.md", help="Write the same as Markdown, too.")
+@click.option("--figures", metavar="FOLDER", help="Write every drawing as PNG and SVG, too.")
+@click.option("--reference", "references", multiple=True, metavar="NAME",
+              help="Published results to show beside them; may be repeated; `list` names them.")  # fmt: skip
+def report(results: tuple[str, ...], references: tuple[str, ...], **outputs: str | None) -> None:
+    """Make a page of RESULTs, campaigns' folders or their records.jsonl: one file that needs no network."""
+    from merge_bench.report.full.command import report_command
+
+    sys.exit(report_command(results, references=references, **outputs))
 
 
 @cli.command(cls=SectionedCommand, context_settings=CONTEXT)

@@ -13,8 +13,8 @@ from typing import Any
 
 def run_command(values: Mapping[str, object]) -> int:
     """`run`: plan, launch, merge, report."""
-    from merge_bench import run as runs
-    from merge_bench.compare.gate import METRIC, asked_for
+    from merge_bench import running as runs
+    from merge_bench.comparing.gate import METRIC, asked_for
     from merge_bench.record.reader import read_campaign
     from merge_bench.report.live import progress_for
     from merge_bench.summary import summarize
@@ -68,7 +68,7 @@ def say_warnings(warnings: Sequence[tuple[str, str, str | None]]) -> None:
 
 def transports_command(values: Mapping[str, object], *, show_available: bool) -> int:
     """`transports`: what a cluster under a config connects over."""
-    from merge_bench import run as runs
+    from merge_bench import running as runs
     from merge_bench.errors import LaunchFailed
     from merge_bench.report.live import progress_for
     from merge_bench.report.transports import print_survey

@@ -22,7 +22,7 @@ from distributed import Client
 
 from benchmarks.peer import printed
 from benchmarks.peer.protocol import Job, Outcome, PeerError, serve
-from merge_bench import run as runs
+from merge_bench import running as runs
 from merge_bench.launch.choose import make_launcher
 
 PROGRAM = "dask_cuda.benchmarks.local_cudf_merge"

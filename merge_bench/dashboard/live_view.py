@@ -85,13 +85,13 @@ class LiveView:
             self.choice,
             self._status,
             cards(
-                card("Throughput of each iteration", ["throughput", "iteration"], through, height=_CARD),
-                card("Bandwidth of each iteration", ["bandwidth", "worker"], band, height=_CARD),
-                card("Bandwidth of each worker, last iterations", ["bandwidth"], self._slowest, workers, height=_CARD),
-                card("Time of each worker", ["partition", "exchange phase", "join", "overlap"], phases, height=_CARD),
-                card("Pairs of workers, last iteration", ["pair", "lanes"], pairs, height=_CARD),
-                card("Memory of each worker", ["peak memory", "launch"], memory, height=_CARD),
-                card("Warnings, and what helps", ["warnings", "verified"], self._notes, height=230, width=900),
+                card("Throughput of each iteration", ["Throughput", "Iteration"], through, height=_CARD),
+                card("Bandwidth of each iteration", ["Bandwidth", "Worker"], band, height=_CARD),
+                card("Bandwidth of each worker, last iterations", ["Bandwidth"], self._slowest, workers, height=_CARD),
+                card("Time of each worker", ["Partition, exchange, join", "Overlap"], phases, height=_CARD),
+                card("Pairs of workers, last iteration", ["Rate of a pair", "Lanes"], pairs, height=_CARD),
+                card("Memory of each worker", ["Peak memory", "Launch"], memory, height=_CARD),
+                card("Warnings, and what helps", ["Warnings", "Verified"], self._notes, height=230, width=900),
             ),
             html(f'<p class="soft">{said(NO_DASK_PAGES)}</p>'),
             sizing_mode="stretch_width",
@@ -194,8 +194,8 @@ def _said(update: Update, points: Sequence[Point], found: Now) -> str:
     progress = found.progress
     left = f"{format_seconds(progress.seconds_left)} left" if progress.seconds_left is not None else ""
     parts = [
-        f"{progress.launches} of {progress.planned_launches} {defined('launches', 'launch')}",
-        f"{progress.iterations} of {progress.planned_iterations} {defined('iterations', 'iteration')}"
+        f"{progress.launches} of {progress.planned_launches} {defined('launches', 'Launch')}",
+        f"{progress.iterations} of {progress.planned_iterations} {defined('iterations', 'Iteration')}"
         if progress.planned_iterations
         else "",
         said(progress.doing),
@@ -219,12 +219,12 @@ def _numbers(points: Sequence[Point], bandwidth: float | None, found: Now) -> st
     through = [point.throughput for point in mine if point.throughput is not None]
     return "".join(
         [
-            number("throughput", _rate(median(through) if through else None)),
-            number("bandwidth", _rate(bandwidth)),
-            number("wall", format_seconds(median([point.wall_seconds for point in mine]) if mine else None)),
-            number("link limit", _rate(found.limit)),
-            number("config", found.config or "-"),
-            number("verified", found.checks or "-"),
+            number("Throughput", _rate(median(through) if through else None)),
+            number("Bandwidth", _rate(bandwidth)),
+            number("Wall-clock", format_seconds(median([point.wall_seconds for point in mine]) if mine else None)),
+            number("Link limit", _rate(found.limit)),
+            number("Config", found.config or "-"),
+            number("Verified", found.checks or "-"),
         ]
     )
 

@@ -12,7 +12,7 @@ from bokeh.models.annotations import ColorBar
 
 from merge_bench.dashboard import look
 from merge_bench.plot.style import shown
-from merge_bench.report.definitions import DEFINITIONS
+from merge_bench.report.definitions import definitions, find
 
 WIDE = "stretch_width"
 BOTH = "#7a7a7a"
@@ -24,12 +24,20 @@ def said(text: object) -> str:
     return escape(shown(str(text)), quote=True)
 
 
+def meaning(word: str) -> str:
+    """The definition of `word`, a term of the table of definitions or a heading that it explains."""
+    place = find(word)
+    if place is None:
+        raise KeyError(word)
+    return definitions()[place].text.strip()
+
+
 def defined(word: str, term: str | None = None) -> str:
     """`word` as HTML, with its definition for a pointer that rests on it, and for a keyboard that reaches it."""
-    definition = DEFINITIONS[term or word]
+    text = escape(meaning(term or word))
     return (
-        f'<span class="def" tabindex="0" aria-label="{escape(str(definition))}">{escape(word)}'
-        f'<span class="tip" aria-hidden="true">{escape(str(definition))}</span></span>'
+        f'<span class="def" tabindex="0" aria-label="{escape(word)}: {text}">{escape(word)}'
+        f'<span class="tip" aria-hidden="true">{text}</span></span>'
     )
 
 
@@ -78,7 +86,7 @@ def table(frame: pd.DataFrame, *, height: int, terms: Mapping[str, str] | None =
 
     `terms`: which column is which word of the definitions; they appear on its header.
     """
-    tips = {column: str(DEFINITIONS[term]) for column, term in (terms or {}).items()}
+    tips = {column: meaning(term) for column, term in (terms or {}).items()}
     plain = {
         column: {"type": "plaintext"} for column in frame.columns if not pd.api.types.is_numeric_dtype(frame[column])
     }

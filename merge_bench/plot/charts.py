@@ -82,6 +82,11 @@ class Bars:
             found.setdefault(bar.series, bar)
         return found
 
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to draw."""
+        return all(bar.value is None for bar in self.bars)
+
 
 @dataclass(frozen=True)
 class StackRow:
@@ -102,6 +107,11 @@ class Stack:
     rows: tuple[StackRow, ...]
     note: str = ""
 
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to draw."""
+        return not self.rows
+
 
 @dataclass(frozen=True)
 class StripLaunch:
@@ -109,8 +119,10 @@ class StripLaunch:
 
     Attributes
     ----------
-    launch : int
-        Its index in the campaign, which is its place on the axis.
+    place : int
+        Where it stands on the axis.
+    launch : str
+        Its index in the campaign, behind the campaign's letter where there are several.
     iterations : tuple of int
         Of each value.
     values : tuple of float
@@ -120,7 +132,8 @@ class StripLaunch:
         The median and the quartiles of all values, shown or not.
     """
 
-    launch: int
+    place: int
+    launch: str
     iterations: tuple[int, ...]
     values: tuple[float, ...]
     flagged: tuple[bool, ...]
@@ -148,6 +161,17 @@ class Strip:
     series: tuple[StripSeries, ...]
     note: str = ""
 
+    @property
+    def ticks(self) -> dict[int, str]:
+        """The launches by their places, in order."""
+        found = {launch.place: launch.launch for series in self.series for launch in series.launches}
+        return dict(sorted(found.items()))
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to draw."""
+        return not self.series
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -169,6 +193,11 @@ class Heat:
     cells: tuple[Cell, ...]
     details: tuple[str, ...] = ()
     note: str = ""
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to draw."""
+        return not self.cells
 
 
 Chart = Bars | Stack | Strip | Heat

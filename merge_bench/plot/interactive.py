@@ -26,7 +26,7 @@ from bokeh.resources import INLINE
 from merge_bench.plot import interactive_charts
 from merge_bench.plot.charts import Chart
 from merge_bench.plot.series import MANY, Panel, Series, caption
-from merge_bench.plot.style import GRID, binary, legend_columns, look, plain, size_ticks, tick_label
+from merge_bench.plot.style import GRID, LEGEND, binary, legend_columns, look, plain, size_ticks, tick_label
 
 _LETTERS = 140
 
@@ -77,6 +77,7 @@ def _panel(panel: Panel, *, note: bool = True) -> tuple[Any, list[Any]]:
     columns = legend_columns([series.label for series in panel.series], _LETTERS)
     legend = Legend(
         items=items, click_policy="hide", location="left", orientation="horizontal", border_line_color=None,
+        background_fill_color=None, label_text_color=LEGEND,
         ncols=columns, spacing=20 if columns > 1 else 4, label_text_font_size="9pt",
     )  # fmt: skip
     plot.add_layout(legend, "below")

@@ -17,7 +17,7 @@ from bokeh.models.annotations import ColorBar, Legend, LegendItem, Span, Title
 from bokeh.plotting import figure
 
 from merge_bench.plot.charts import Bar, Bars, Chart, Heat, Stack, Strip, StripLaunch
-from merge_bench.plot.style import GRID, HEAT, NEUTRAL, bar_height, legend_columns, look, plain, short
+from merge_bench.plot.style import GRID, HEAT, LEGEND, NEUTRAL, bar_height, legend_columns, look, plain, short
 
 _LETTERS = 140
 _TOOLS = "pan,box_zoom,xwheel_zoom,reset,save"
@@ -84,7 +84,7 @@ def _draw_bars(plot: Any, chart: Bars, found: Sequence[tuple[Bar, float]], thick
             "remark": [bar.remark or "-" for bar, _, _ in known],
         }
     )
-    hatch = {"hatch_pattern": "diagonal_line", "hatch_color": seen.colour} if found[0][0].published else {}
+    hatch = {"hatch_pattern": value("right_diagonal_line"), "hatch_color": seen.colour} if found[0][0].published else {}
     bars = plot.hbar(
         y="y", right="x", left=0, height=0.8, source=source, fill_color=seen.colour,
         fill_alpha=0.2 if found[0][0].published else 0.5, line_color=seen.colour, **hatch,
@@ -154,10 +154,10 @@ def _strip(chart: Strip) -> Any:
         seen = look(series.index)
         source = ColumnDataSource(_strip_columns(series.launches, chart.unit, seen.colour))
         points = plot.scatter(
-            "x", "y", source=source, marker=seen.shape, size=5, line_color=seen.colour, fill_color="fill", alpha=0.7
+            "x", "y", source=source, marker=seen.shape, size=6, line_color=seen.colour, fill_color="fill", alpha=0.85
         )
         plot.add_tools(_hover([points], ["launch", "iteration", "value"]))
-        places = [launch.launch for launch in series.launches]
+        places = [launch.place for launch in series.launches]
         wide = {"line_color": seen.colour, "line_width": 3}
         left, right = [at - 0.38 for at in places], [at + 0.38 for at in places]
         medians = [launch.median for launch in series.launches]
@@ -165,8 +165,9 @@ def _strip(chart: Strip) -> Any:
         for ends in ([each.low for each in series.launches], [each.high for each in series.launches]):
             lines.append(plot.segment(left, ends, right, ends, line_color=seen.colour, line_dash="dotted"))
         renderers[series.label] = [points, *lines]
-    launches = sorted({launch.launch for series in chart.series for launch in series.launches})
-    plot.xaxis.ticker = FixedTicker(ticks=launches[:: max(len(launches) // 40, 1)])
+    ticks = list(chart.ticks)
+    plot.xaxis.ticker = FixedTicker(ticks=ticks[:: max(len(ticks) // 40, 1)])
+    plot.xaxis.major_label_overrides = dict(chart.ticks)
     plot.xaxis.axis_label, plot.yaxis.axis_label = "Launch", plain(chart.axis)
     plot.y_range.start = 0
     _legend(plot, renderers if len(chart.series) > 1 else {})
@@ -177,7 +178,7 @@ def _strip_columns(launches: Sequence[StripLaunch], unit: str, colour: str) -> d
     x: list[float] = []
     for launch in launches:
         last = max(launch.iterations, default=0) or 1
-        x += [launch.launch - 0.35 + 0.7 * index / last for index in launch.iterations]
+        x += [launch.place - 0.35 + 0.7 * index / last for index in launch.iterations]
     values = list(itertools.chain.from_iterable(launch.values for launch in launches))
     flags = itertools.chain.from_iterable(launch.flagged for launch in launches)
     return {
@@ -219,11 +220,14 @@ def _heat(chart: Heat) -> Any:
     )
     cells = plot.rect(
         x="x", y="y", width=1, height=1, source=source, fill_color={"field": "rate", "transform": mapper},
-        line_color=None,
+        line_color=NEUTRAL, line_width=0.5,
     )  # fmt: skip
     plot.add_tools(_hover([cells], ["from", "to", "value", *chart.details]))
     plot.grid.grid_line_color = None
-    bar = ColorBar(color_mapper=mapper, ticker=BasicTicker(desired_num_ticks=6), title=chart.unit, width=14)
+    bar = ColorBar(
+        color_mapper=mapper, ticker=BasicTicker(desired_num_ticks=6), title=chart.unit, width=14,
+        title_text_color=LEGEND, major_label_text_color=LEGEND, background_fill_color=None,
+    )  # fmt: skip
     plot.add_layout(bar, "right")
     return plot
 
@@ -261,6 +265,7 @@ def _legend(plot: Any, renderers: Mapping[str, Sequence[Any]]) -> None:
     items = [LegendItem(label=value(short(name)), renderers=list(drawn)) for name, drawn in renderers.items()]
     legend = Legend(
         items=items, click_policy="hide", location="left", orientation="horizontal", border_line_color=None,
+        background_fill_color=None, label_text_color=LEGEND,
         ncols=legend_columns([short(name) for name in renderers], _LETTERS), label_text_font_size="9pt",
     )  # fmt: skip
     plot.add_layout(legend, "below")

@@ -22,11 +22,12 @@ _DIFFERENCE = "bars: median over launches; thick lines: its 95 % interval; point
 
 @dataclass(frozen=True)
 class Labelled:
-    """A run with what it is called, and the look that it has in all charts."""
+    """A run with what it is called, its look in all charts, and its campaign's letter where there are several."""
 
     label: str
     index: int
     run: Run
+    part: str = ""
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,9 @@ def iterations(runs: Sequence[Labelled]) -> Strip:
     launches = [
         (one, [launch for launch in aggregate.counted(one.run) if aggregate.throughputs(launch)]) for one in runs
     ]
+    keys = sorted({(one.part, launch.index) for one, found in launches for launch in found})
+    apart = len({part for part, _ in keys}) > 1
+    places = {key: at if apart else key[1] for at, key in enumerate(keys)}
     total = sum(len(launch.timed) for _, found in launches for launch in found)
     every = max(-(-total // MOST_POINTS), 1)
     note = "points: iterations, left to right within a launch; lines: median and quartiles; hollow: far out"
@@ -99,7 +103,13 @@ def iterations(runs: Sequence[Labelled]) -> Strip:
         axis="Throughput (GiB/s)",
         unit="GiB/s",
         series=tuple(
-            StripSeries(one.label, one.index, tuple(_strip(launch, every) for launch in found))
+            StripSeries(
+                one.label,
+                one.index,
+                tuple(
+                    _strip(launch, every, places[one.part, launch.index], one.part if apart else "") for launch in found
+                ),
+            )
             for one, found in launches
             if found
         ),
@@ -107,7 +117,7 @@ def iterations(runs: Sequence[Labelled]) -> Strip:
     )
 
 
-def _strip(launch: Launch, every: int) -> StripLaunch:
+def _strip(launch: Launch, every: int, place: int, part: str) -> StripLaunch:
     found = [
         (each.index, rate / GIB) for each in launch.timed if (rate := aggregate.throughput(launch, each)) is not None
     ]
@@ -117,7 +127,8 @@ def _strip(launch: Launch, every: int) -> StripLaunch:
     ends = {values.index(min(values)), values.index(max(values))}
     kept = [at for at in range(len(values)) if at % every == 0 or at in ends]
     return StripLaunch(
-        launch=launch.index,
+        place=place,
+        launch=f"{part} {launch.index}".strip(),
         iterations=tuple(found[at][0] for at in kept),
         values=tuple(values[at] for at in kept),
         flagged=tuple(far[at] for at in kept),
@@ -242,8 +253,8 @@ def speedups(document: Mapping[str, Any], metric: str, order: Sequence[str]) -> 
     )
 
 
-def tuning(steps: Sequence[TuneLine], phase: str, plan: int) -> Bars:
-    """The steps of one `phase` of tuning at one size: the speed-up of each config over the one it was held against."""
+def tuning(steps: Sequence[TuneLine], phase: str, plan: int, size: str) -> Bars:
+    """The steps of one `phase` of tuning with one `plan`, called `size`: and what it makes of speed."""
     found = [step for step in steps if step.phase == phase and step.plan == plan]
     decisions = list(dict.fromkeys(step.decision for step in steps))
     rows = []
@@ -253,7 +264,7 @@ def tuning(steps: Sequence[TuneLine], phase: str, plan: int) -> Bars:
         bar = Bar(step.decision, decisions.index(step.decision), step.ratio, interval, remark=remark)
         rows.append(Row(step.setting or step.config, (bar,)))
     return Bars(
-        title=f"Tuning, {phase}: speed-up by setting",
+        title=f"Tuning, {phase}, {size}: speed-up by setting",
         axis="Speed-up in throughput (1 = without it, more is better)",
         unit="×",
         rows=tuple(rows),

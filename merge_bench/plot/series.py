@@ -72,6 +72,16 @@ class Panel:
     log: bool
     series: tuple[Series, ...]
 
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to draw."""
+        return not self.series
+
+    @property
+    def note(self) -> str:
+        """What points and bars are."""
+        return caption([self])
+
 
 def caption(panels: Sequence[Panel]) -> str:
     """What points, bars and hollow points of `panels` are, as sentences."""

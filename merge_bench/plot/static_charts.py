@@ -122,9 +122,9 @@ def _(chart: Strip, axes: Axes) -> dict[str, Any]:
         _strip(axes, series)
         seen = look(series.index)
         entries[series.label] = Line2D([], [], color=seen.colour, marker=seen.marker, linestyle="-", markersize=5)
-    launches = sorted({launch.launch for series in chart.series for launch in series.launches})
-    axes.xaxis.set_major_locator(FixedLocator(launches[:: math.ceil(len(launches) / 24) or 1]))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:.0f}"))
+    ticks = list(chart.ticks)
+    axes.xaxis.set_major_locator(FixedLocator(ticks[:: math.ceil(len(ticks) / 24) or 1]))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: chart.ticks.get(round(x), "")))
     axes.set_xlabel("Launch")
     axes.set_ylabel(shown(chart.axis))
     axes.set_ylim(bottom=0)
@@ -135,7 +135,7 @@ def _strip(axes: Axes, series: StripSeries) -> None:
     seen = look(series.index)
     for hollow in (False, True):
         points = [
-            (launch.launch - 0.35 + 0.7 * index / (max(launch.iterations) or 1), value)
+            (launch.place - 0.35 + 0.7 * index / (max(launch.iterations) or 1), value)
             for launch in series.launches
             for index, value, far in zip(launch.iterations, launch.values, launch.flagged, strict=True)
             if far == hollow
@@ -144,8 +144,8 @@ def _strip(axes: Axes, series: StripSeries) -> None:
             [x for x, _ in points], [y for _, y in points], linestyle="", marker=seen.marker, markersize=3, alpha=0.7,
             markerfacecolor="white" if hollow else seen.colour, markeredgecolor=seen.colour, markeredgewidth=0.6,
         )  # fmt: skip
-    left = [launch.launch - 0.38 for launch in series.launches]
-    right = [launch.launch + 0.38 for launch in series.launches]
+    left = [launch.place - 0.38 for launch in series.launches]
+    right = [launch.place + 0.38 for launch in series.launches]
     axes.hlines([launch.median for launch in series.launches], left, right, color=seen.colour, linewidth=2)
     for ends in ([each.low for each in series.launches], [each.high for each in series.launches]):
         axes.hlines(ends, left, right, color=seen.colour, linewidth=1, linestyle=":")

@@ -17,6 +17,8 @@ _MARKERS = (
 GRID = "#DDDDDD"
 NEUTRAL = "#888888"
 """Of lines that belong to no series, on white and on black."""
+LEGEND = "#6E7781"
+"""Of a legend's letters, which do not follow a page's style sheet: to be read on white and on black."""
 HEAT, HEAT_STATIC = "Cividis256", "cividis"
 """From dark blue to yellow, made for colour-blind people (Nuñez, Anderton & Renslow 2018)."""
 _BINARY = ("", "Ki", "Mi", "Gi", "Ti")

@@ -14,7 +14,7 @@ from merge_bench.probe.base import Probe
 from merge_bench.record.schema import Config, RunKey
 from merge_bench.record.writer import CampaignWriter
 from merge_bench.report.live import Progress
-from merge_bench.run import Warned, load
+from merge_bench.running import Warned, load
 
 FIXED = without_merge(PROBE_OPTIONS)
 

@@ -59,6 +59,17 @@ def print_rows(
     """
     stream = file or sys.stdout
     page = open_page(stream, width)
+    write_rows(page, rows, baseline=baseline)
+    for heading, lines in (("Remarks", remarks), ("Records", records)):
+        if lines:
+            page.heading(heading)
+        for line in lines:
+            page.line(shown(str(line)))
+    close_page(page, stream)
+
+
+def write_rows(page: Page, rows: Sequence[Row], *, baseline: str | None = None) -> None:
+    """The tables of `rows`, held against the config `baseline`, and what stands below them."""
     tables = tables_of(rows)
     for table in tables:
         if table.kind == COLLECTIVE:
@@ -68,12 +79,6 @@ def print_rows(
         else:
             _comparison(page, table, baseline)
         footnotes(page, table)
-    for heading, lines in (("Remarks", remarks), ("Records", records)):
-        if lines:
-            page.heading(heading)
-        for line in lines:
-            page.line(shown(str(line)))
-    close_page(page, stream)
 
 
 def _comparison(page: Page, table: Table, baseline: str | None) -> None:

@@ -103,17 +103,26 @@ def strip(ratios: Sequence[float], columns: int = _STRIP) -> str:
 def metric_columns(comparisons: Sequence[Document]) -> list[Column]:
     """A row a metric."""
     first = comparisons[0]
-    corrected = any(each["p_holm"] not in (None, each["p"]) for each in comparisons)
+    judged = judged_columns(comparisons)
     sides = (("baseline_value", first["baseline"]), ("candidate_value", first["candidate"]))
     return [
         Column("Metric", [f"{each['metric']} ({UNITS[each['unit']][0]})" for each in comparisons], text=True),
-        Column("Verdict", [each["verdict"] for each in comparisons], text=True),
-        Column("Speed-up", [_three(each["ratio"]) for each in comparisons]),
-        Column(_heading(comparisons), [_interval(each["ci95"]) for each in comparisons]),
+        *judged[:3],
         *(
             Column(name, [UNITS[each["unit"]][1]((each[key] or {}).get("median")) for each in comparisons])
             for key, name in sides
         ),
+        *judged[3:],
+    ]
+
+
+def judged_columns(comparisons: Sequence[Document]) -> list[Column]:
+    """Verdicts, speed-ups and intervals; then launches and p."""
+    corrected = any(each["p_holm"] not in (None, each["p"]) for each in comparisons)
+    return [
+        Column("Verdict", [each["verdict"] for each in comparisons], text=True),
+        Column("Speed-up", [_three(each["ratio"]) for each in comparisons]),
+        Column(_heading(comparisons), [_interval(each["ci95"]) for each in comparisons]),
         Column("Launches", [_launches(each) for each in comparisons]),
         Column("p", [_p(each["p"]) for each in comparisons]),
         Column("p (Holm)", [_p(each["p_holm"]) if corrected else "" for each in comparisons]),

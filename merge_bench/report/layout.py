@@ -6,9 +6,9 @@ In a pipe there is no colour, no line drawing and no wrapping, so that a line is
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from rich import box
 from rich.console import Console
@@ -17,6 +17,10 @@ from rich.table import Table
 from rich.text import Text
 
 from merge_bench.units import GIB, MIB
+
+if TYPE_CHECKING:
+    from merge_bench.plot.charts import Chart
+    from merge_bench.plot.series import Panel
 
 NULL = "-"
 _UNWRAPPED = 100_000
@@ -34,10 +38,14 @@ class Column:
 
 @dataclass
 class Page:
-    """What a report is written on. `notes` collects why a value is absent; `end` prints them."""
+    """What a report is written on. `notes` collects why a value is absent; `end` prints them.
+
+    `plain`: without colours and drawn lines; `whole`: it folds long tables itself, and gets them whole.
+    """
 
     console: Console
     plain: bool
+    whole: bool = False
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -81,6 +89,9 @@ class Page:
         for row in zip(*(column.cells for column in shown), strict=True):
             table.add_row(*(Text(cell) for cell in row), *([mark] if mark else []))
         self.console.print(table)
+
+    def drawing(self, make: Callable[[], Chart | Panel]) -> None:
+        """A drawing, which text cannot show: `make` is not called."""
 
     def note(self, text: str) -> None:
         """Remember why something is absent."""

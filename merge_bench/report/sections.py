@@ -145,7 +145,7 @@ def iterations(page: Page, launches: Sequence[Launch], mark: str | None) -> None
         for launch in launches
         for iteration, far in zip(launch.timed, outliers([i.wall_seconds for i in launch.timed]), strict=True)
     ]
-    long = len(found) > _SHOWN
+    long = len(found) > _SHOWN and not page.whole
     shown = [*found[:_ENDS], *found[-_ENDS:]] if long else found
     columns = [
         Column("Launch", [str(launch.index) for launch, _, _ in shown] if len(launches) > 1 else []),

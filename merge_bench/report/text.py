@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
 from merge_bench import aggregate
@@ -47,16 +47,19 @@ def print_report(
     sweep = "runs" in summary
     if not sweep or len(runs) <= _FULL_REPORTS:
         for run, one in zip(runs, documents, strict=True):
-            _report_run(page, run, one)
+            report_run(page, run, one)
     if sweep:
-        _overview(page, runs, documents)
+        overview(page, runs, documents)
     sections.findings(page, documents)
     page.heading("Records")
     page.line(str(summary["records"]))
     close_page(page, stream)
 
 
-def _report_run(page: Page, run: Run, document: Mapping[str, Any]) -> None:
+def report_run(page: Page, run: Run, document: Mapping[str, Any]) -> None:
+    """Everything about one run."""
+    from merge_bench.plot import merge
+
     launches = aggregate.counted(run)
     mark = state_of(run, launches).mark
     figures = aggregate.worker_figures(launches)
@@ -69,7 +72,10 @@ def _report_run(page: Page, run: Run, document: Mapping[str, Any]) -> None:
             page.note(f"single workers, phases, link: {sections.absent(run, len(figures))}")
         else:
             workers.table(page, run, figures, mark)
+            page.drawing(lambda: merge.workers(run))
+            page.drawing(lambda: merge.phases(run))
             workers.pairs(page, len(figures), launches, mark)
+            page.drawing(lambda: merge.pairs(run, document["lanes"]))
             sections.link(page, run, len(figures), document, mark)
     transports.selected(page, document["lanes"], document["requested_transports"])
     transports.protocols(page, document["protocols"])
@@ -78,15 +84,23 @@ def _report_run(page: Page, run: Run, document: Mapping[str, Any]) -> None:
     page.end()
 
 
-def _overview(page: Page, runs: tuple[Run, ...], documents: list[Mapping[str, Any]]) -> None:
-    """One row a run, with what differs between their plans."""
+def overview(
+    page: Page, runs: Sequence[Run], documents: Sequence[Mapping[str, Any]], names: Sequence[str] = ()
+) -> None:
+    """One row a run, with what differs between their plans.
+
+    `names`: what the runs of several campaigns are called; what one of them does not tell is no difference then.
+    """
     page.heading(f"All {len(runs)} runs")
     link = [one["link"] or {} for one in documents]
     states = [state_of(run, aggregate.counted(run)) for run in runs]
     page.table(
         [
-            Column("Config", [run.config.name for run in runs], text=True),
-            *(Column(_heading(name), [_cell(run.plan.get(name)) for run in runs]) for name in _varying(runs)),
+            Column("Config", names or [run.config.name for run in runs], text=True),
+            *(
+                Column(_heading(name), [_cell(run.plan.get(name)) for run in runs])
+                for name in _varying(runs, {None} if names else set())
+            ),
             Column("Wall-clock\n(ms)", [ms(one["wall_seconds"]["median"]) for one in documents]),
             Column(
                 "Bandwidth\n(GiB/s)", [gib(one["bandwidth_bytes_per_second"]["harmonic_mean"]) for one in documents]
@@ -98,11 +112,11 @@ def _overview(page: Page, runs: tuple[Run, ...], documents: list[Mapping[str, An
     )
 
 
-def _varying(runs: tuple[Run, ...]) -> list[str]:
+def _varying(runs: Sequence[Run], ignored: set[None]) -> list[str]:
     """The plans' plain values that tell the runs apart; how long they were measured does not."""
     names = dict.fromkeys(name for run in runs for name in run.plan if name not in _LENGTHS)
     plain = [name for name in names if not any(isinstance(run.plan.get(name), (dict, list)) for run in runs)]
-    return [name for name in plain if len({run.plan.get(name) for run in runs}) > 1]
+    return [name for name in plain if len({run.plan.get(name) for run in runs} - ignored) > 1]
 
 
 def _heading(name: str) -> str:

@@ -16,7 +16,7 @@ _MOST_ROWS = 64
 
 def table(page: Page, run: Run, workers: Sequence[WorkerFigures], mark: str | None) -> None:
     """One row a worker; the slowest, the overloaded and the straggler are named in the last column."""
-    shown = _selection(workers)
+    shown = list(workers) if page.whole else _selection(workers)
     who = [
         Column("Rank", [str(w.rank) for w in shown]),
         Column("Host", [w.host for w in shown], text=True),

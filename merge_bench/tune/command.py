@@ -26,7 +26,7 @@ from merge_bench.record.writer import CampaignWriter, safe_name
 from merge_bench.report.live import Progress, progress_for
 from merge_bench.report.tuning import print_tuning
 from merge_bench.resuming import go_on
-from merge_bench.run import load_sweep, merge_in
+from merge_bench.running import load_sweep, merge_in
 from merge_bench.setup import Prepared
 from merge_bench.tune.bench import BudgetSpent, Candidate, Options
 from merge_bench.tune.confirm import settle

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from merge_bench import signals
-from merge_bench.compare.samples import METRICS
+from merge_bench.comparing.samples import METRICS
 from merge_bench.errors import MergeBenchError, RunFailed, WrongResult
 from merge_bench.launching import Job
 from merge_bench.record.campaign import Campaign, Launch

@@ -6,7 +6,7 @@ import csv
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from merge_bench.compare.samples import METRICS
+from merge_bench.comparing.samples import METRICS
 from merge_bench.errors import UsageError
 from merge_bench.record.campaign import Campaign
 from merge_bench.record.schema import TuneLine

@@ -13,8 +13,8 @@ import msgspec
 import pytest
 
 from merge_bench import cli
-from merge_bench.compare.command import GATES, parse_percent
-from merge_bench.compare.samples import METRICS
+from merge_bench.comparing.command import GATES, parse_percent
+from merge_bench.comparing.samples import METRICS
 from merge_bench.errors import UsageError
 from merge_bench.record import schema as s
 from tests.compare.test_document import SIX, failing, faster

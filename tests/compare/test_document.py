@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from merge_bench.compare.document import compare
+from merge_bench.comparing.document import compare
 from merge_bench.record import schema as s
 from merge_bench.record.reader import read_campaign
 from tests.synthetic_campaigns import Script, interleaved, plan, write_campaign

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from merge_bench.compare.gate import Gate, asked_for
+from merge_bench.comparing.gate import Gate, asked_for
 from merge_bench.errors import UsageError
 from merge_bench.record.campaign import Campaign
 from merge_bench.record.reader import read_campaign

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from merge_bench.compare.document import compare
+from merge_bench.comparing.document import compare
 from merge_bench.record.reader import read_campaign
 from merge_bench.report.comparison import percent, print_comparison, strip
 from merge_bench.report.comparison_markdown import markdown

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from merge_bench.compare.select import Selection, select
+from merge_bench.comparing.select import Selection, select
 from merge_bench.errors import UsageError, WrongResult
 from merge_bench.record import schema as s
 from merge_bench.record.reader import read_campaign

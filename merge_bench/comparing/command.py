@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Sequence
 
-from merge_bench.compare.document import Document, compare
+from merge_bench.comparing.document import Document, compare
 from merge_bench.config.values import percent
 from merge_bench.errors import GateNotMet, UsageError, WrongResult
 from merge_bench.record.reader import read_campaign

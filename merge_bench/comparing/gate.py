@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from merge_bench.compare.command import judged
-from merge_bench.compare.document import Document, compare
+from merge_bench.comparing.command import judged
+from merge_bench.comparing.document import Document, compare
 from merge_bench.errors import UsageError
 from merge_bench.record.campaign import Campaign
 from merge_bench.record.reader import read_campaign

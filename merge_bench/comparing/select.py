@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from merge_bench.compare import facts
-from merge_bench.compare.facts import Difference, Facts
-from merge_bench.compare.samples import found_wrong
+from merge_bench.comparing import facts
+from merge_bench.comparing.facts import Difference, Facts
+from merge_bench.comparing.samples import found_wrong
 from merge_bench.errors import UsageError, WrongResult
 from merge_bench.record.campaign import Campaign, Run
 

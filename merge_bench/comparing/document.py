@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from merge_bench import aggregate
-from merge_bench.compare import facts
-from merge_bench.compare.judging import Judged, judge_metric
-from merge_bench.compare.samples import METRICS, Side
-from merge_bench.compare.select import Pair, Source, letter, select
+from merge_bench.comparing import facts
+from merge_bench.comparing.judging import Judged, judge_metric
+from merge_bench.comparing.samples import METRICS, Side
+from merge_bench.comparing.select import Pair, Source, letter, select
 from merge_bench.proof import State, state_of
 from merge_bench.record.campaign import Campaign
 from merge_bench.statistics import median, median_interval

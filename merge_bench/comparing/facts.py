@@ -20,7 +20,7 @@ _PROBLEM = ("rows_per_chunk", "workers", "workload")
 _NO_PROBLEM = frozenset(("seed", "rows", "warnings"))  # rows: those of a chunk, on all workers
 _NO_OPTIONS = frozenset((*_PROBLEM, "hosts", "launches", "timeout"))
 _CHANGING = frozenset(("available_bytes", "interfaces"))
-_OF_A_PROCESS = ("MERGE_BENCH_PARENT", "UCX_DYNAMIC_TL_PROGRESS_FACTOR")  # its parent; what UCX measures at its start
+OF_A_PROCESS = ("MERGE_BENCH_PARENT", "UCX_DYNAMIC_TL_PROGRESS_FACTOR")  # its parent; what UCX measures at its start
 
 MUST_AGREE = ((PROBLEM, None), (MACHINE, "hosts"), (MACHINE, "cpu_model"), (MACHINE, "gpus"), (UCX, "version"))
 """Kinds, and names in them (None: all), that runs to be compared must have alike..."""
@@ -48,16 +48,16 @@ def facts_of(campaign: Campaign, run: Run) -> Facts:
     workers = [worker for line in lines for worker in line.workers]
     found: dict[str, dict[str, str]] = {
         CONFIG: dict(run.config.variables),
-        UCX_SETTING: _gathered(worker.ucx.get("config", {}) for worker in workers),
-        UCX: _gathered({key: worker.ucx.get(key) for key in ("version", "origin")} for worker in workers),
+        UCX_SETTING: gathered(worker.ucx.get("config", {}) for worker in workers),
+        UCX: gathered({key: worker.ucx.get(key) for key in ("version", "origin")} for worker in workers),
         PROBLEM: problem(run.plan),
         OPTION: {name: _shown(value) for name, value in run.plan.items() if name not in _NO_OPTIONS},
         MACHINE: _machine(workers),
-        PACKAGE: _gathered(worker.versions for worker in workers),
-        ENVIRONMENT: _gathered(worker.environment for worker in workers),
+        PACKAGE: gathered(worker.versions for worker in workers),
+        ENVIRONMENT: gathered(worker.environment for worker in workers),
         PROGRAM: _program(campaign),
     }
-    for name in _OF_A_PROCESS:
+    for name in OF_A_PROCESS:
         found[ENVIRONMENT].pop(name, None)
         found[UCX_SETTING].pop(name, None)
     return {kind: values for kind, values in found.items() if values or kind in (CONFIG, OPTION)}
@@ -115,7 +115,7 @@ def same_problem(one: Run, other: Run) -> bool:
     return all(old[name] == new[name] for name in old.keys() & new.keys())
 
 
-def _gathered(mappings: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+def gathered(mappings: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     """Name → value; values that differ between workers or launches one after the other."""
     values: dict[str, dict[str, None]] = {}
     for mapping in mappings:
@@ -127,7 +127,7 @@ def _gathered(mappings: Iterable[Mapping[str, Any]]) -> dict[str, str]:
 
 def _machine(workers: Iterable[Worker]) -> dict[str, str]:
     known = list(workers)
-    found = _gathered(
+    found = gathered(
         {name: value for name, value in worker.hardware.items() if name not in _CHANGING} for worker in known
     )
     hosts = ", ".join(sorted({worker.host for worker in known}))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from merge_bench.compare.samples import Matched, Metric, Side, found_wrong, match, side
-from merge_bench.compare.select import Pair
+from merge_bench.comparing.samples import Matched, Metric, Side, found_wrong, match, side
+from merge_bench.comparing.select import Pair
 from merge_bench.statistics.effect import Effect
 from merge_bench.statistics.verdict import Judgement, Verdict, judge, noise_floor
 

@@ -1,0 +1,152 @@
+"""The `report` command once its options are parsed: read, build, write; gives the exit status."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from merge_bench.errors import RunFailed, UsageError
+from merge_bench.outputs import check_writable, replacing
+from merge_bench.record.campaign import Campaign
+from merge_bench.record.reader import read_campaign
+from merge_bench.record.writer import RECORDS
+
+if TYPE_CHECKING:
+    from merge_bench.report.full.build import References, Report
+
+REPORT = "report.html"
+"""The report's name in the folder of its campaign."""
+
+
+@dataclass(frozen=True)
+class _Outputs:
+    page: Path
+    markdown: Path | None
+    figures: Path | None
+
+
+def report_command(
+    results: Sequence[str], *, output: str | None, markdown: str | None, figures: str | None, references: Sequence[str]
+) -> int:
+    """`report`: a page about stored results, and what was asked for beside it."""
+    if "list" in references:
+        _print_references()
+        return 0
+    if not results:
+        raise UsageError("name a RESULT, a campaign's folder or its records.jsonl")
+    campaigns = [read_campaign(result) for result in results]
+    _check_campaigns(campaigns)
+    page = Path(output) if output else campaigns[0].folder / REPORT
+    outputs = _Outputs(page, Path(markdown) if markdown else None, Path(figures) if figures else None)
+    _check_outputs(outputs, campaigns)
+    published = _references(references)
+    from merge_bench.report.full.build import build
+
+    return _write(build(campaigns, published, ucx_defaults(campaigns)), outputs)
+
+
+def _check_campaigns(campaigns: Sequence[Campaign]) -> None:
+    for number, campaign in enumerate(campaigns):
+        if any(campaign.records.samefile(other.records) for other in campaigns[:number]):
+            raise UsageError(f"{campaign.folder} is named twice")
+
+
+def _check_outputs(outputs: _Outputs, campaigns: Sequence[Campaign]) -> None:
+    """See that all files can be written, and that none is a record of what was measured."""
+    needed = [("the report", "bokeh")] + ([("--figures", "matplotlib")] if outputs.figures else [])
+    for what, library in needed:
+        if importlib.util.find_spec(library) is None:
+            raise UsageError(f"{what} needs {library}, which is not installed: pip install 'merge-bench[dashboard]'")
+    files = [("--output", outputs.page)] + ([("--markdown", outputs.markdown)] if outputs.markdown else [])
+    for option, path in files:
+        check_writable(option, path)
+        taken = path.exists() and any(path.samefile(campaign.records) for campaign in campaigns)
+        if taken or path.resolve().name == RECORDS:
+            raise UsageError(f"{option} {path} is the records of a result, which are never overwritten")
+    if outputs.markdown is not None and outputs.markdown.resolve() == outputs.page.resolve():
+        raise UsageError(f"{outputs.page} is to be written twice; name each file once")
+    if outputs.figures is not None:
+        try:
+            outputs.figures.mkdir(exist_ok=True)
+        except OSError as error:
+            raise UsageError(f"--figures {outputs.figures} cannot be made: {error.strerror}") from error
+        check_writable("--figures", outputs.figures / "figure-01.png")
+
+
+def _references(names: Sequence[str]) -> References:
+    from merge_bench import published
+    from merge_bench.report.full.build import References
+
+    found = References()
+    for name in dict.fromkeys(names):
+        kind = published.dataset(name).kind
+        if kind == published.MERGE:
+            found = References((*found.merges, *published.merge_results(name)), found.settings, found.rows)
+        elif kind == published.SETTINGS:
+            found = References(found.merges, (*found.settings, *published.settings_effects(name)), found.rows)
+        elif kind == published.NETWORK:
+            found = References(found.merges, found.settings, (*found.rows, *published.network_rows(name)))
+        else:
+            folder = published.campaign_folder(name)
+            raise UsageError(f"--reference {name} is a campaign; name it as a RESULT: {folder}")
+    return found
+
+
+def _print_references() -> None:
+    from merge_bench.published import CAMPAIGN, datasets
+
+    known = {name: found for name, found in sorted(datasets().items()) if found.kind != CAMPAIGN}
+    width = max(map(len, known), default=0)
+    for name, found in known.items():
+        print(f"{name:{width}}  {found.kind}: {found.title} ({found.cite})")
+
+
+def ucx_defaults(campaigns: Sequence[Campaign]) -> Mapping[str, str] | None:
+    """What every setting of UCX is where nothing is set, if the UCX of this machine is the one that all ran with."""
+    from merge_bench.config.ucx_info import effective, locate, read_installed
+
+    lines = [launch.line for campaign in campaigns for launch in campaign.launches if launch.line is not None]
+    versions = {worker.ucx.get("version") for line in lines for worker in line.workers if worker.ucx.get("config")}
+    if not versions:
+        return None
+    try:
+        installed = read_installed(locate("auto", os.environ))
+        return effective(installed, {}) if versions == {installed.version} else None
+    except UsageError:
+        return None
+
+
+def _write(report: Report, outputs: _Outputs) -> int:
+    """Whatever a drawing library or a disk does, what could be written is, and the rest is told."""
+    from merge_bench.report.full import html, text
+
+    problems: list[str] = []
+    pictures: Mapping[int, str] = {}
+    if outputs.figures is not None:
+        from merge_bench.report.full.figures import write_figures
+
+        pictures, problems = write_figures(report, outputs.figures)
+        print(f"merge_bench: {len(pictures)} drawings are in {outputs.figures}", file=sys.stderr)
+    if outputs.markdown is not None:
+        folder = outputs.markdown.resolve().parent
+        linked = {number: os.path.relpath(Path(path).resolve(), folder) for number, path in pictures.items()}
+        problems += _put(outputs.markdown, text.render(report, linked))
+    problems += _put(outputs.page, html.render(report))
+    for problem in problems:
+        print(f"merge_bench: not written: {problem}", file=sys.stderr)
+    return RunFailed.exit_status if problems else 0
+
+
+def _put(path: Path, content: str) -> list[str]:
+    try:
+        with replacing(path) as draft:
+            draft.write_text(content, encoding="utf-8", errors="replace")
+    except OSError as problem:
+        return [f"{path}: {problem.strerror or problem}"]
+    print(path)
+    return []

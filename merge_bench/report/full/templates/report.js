@@ -1,0 +1,60 @@
+"use strict";
+(function () {
+  const held = document.getElementById("plots");
+  const items = held ? JSON.parse(held.textContent) : {};
+  const views = [];
+
+  function draw(name) {
+    const item = items[name];
+    delete items[name];
+    if (item) {
+      Bokeh.embed.embed_item(item, name).then((view) => views.push(view));
+    }
+  }
+
+  // What lies in a closed part has no width yet: it is drawn when the part is opened.
+  function drawVisible() {
+    for (const name of Object.keys(items)) {
+      const place = document.getElementById(name);
+      const closed = place.closest("details:not([open])");
+      if (!closed) {
+        draw(name);
+      }
+    }
+  }
+
+  // Text and lines take their colours from style sheets whenever a plot is painted.
+  function repaint() {
+    for (const held of views) {
+      for (const view of held.roots ? held.roots : [held]) {
+        if (view.canvas_view) {
+          view.canvas_view.repaint();
+        }
+      }
+    }
+  }
+
+  function openTarget() {
+    const target = location.hash && document.getElementById(location.hash.slice(1));
+    const part = target && target.querySelector(":scope > details");
+    if (part) {
+      part.open = true;
+    }
+  }
+
+  for (const part of document.querySelectorAll("details")) {
+    part.addEventListener("toggle", drawVisible);
+  }
+  let opened = [];
+  window.addEventListener("beforeprint", () => {
+    opened = [...document.querySelectorAll("details:not([open])")];
+    opened.forEach((part) => { part.open = true; });
+  });
+  window.addEventListener("afterprint", () => {
+    opened.forEach((part) => { part.open = false; });
+  });
+  window.addEventListener("hashchange", openTarget);
+  window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", repaint);
+  openTarget();
+  drawVisible();
+})();
