@@ -1,5 +1,23 @@
-"""Measure, explain and tune distributed dataframe merges over UCX."""
+"""Measure, explain and tune distributed dataframe merges over UCX.
+
+`run`, `load`, `compare` and `Result` are for Python; `docs/python.md` shows them at work. They are loaded when first
+asked for, so that importing the package stays quick.
+"""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from merge_bench.api import Result, compare, load, run
+
 __version__ = "0.1.0"
+__all__ = ["Result", "__version__", "compare", "load", "run"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("Result", "compare", "load", "run"):
+        from merge_bench import api
+
+        return getattr(api, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -50,6 +50,25 @@ def report_command(
     return _write(build(campaigns, published, ucx_defaults(campaigns)), outputs)
 
 
+def write_page(campaigns: Sequence[Campaign], path: Path | None) -> Path:
+    """The page alone, by default in the first campaign's folder; gives its path.
+
+    Raises
+    ------
+    UsageError
+        If it cannot be written there.
+    """
+    outputs = _Outputs(path or campaigns[0].folder / REPORT, None, None)
+    _check_outputs(outputs, campaigns)
+    from merge_bench.report.full import html
+    from merge_bench.report.full.build import References, build
+
+    page = html.render(build(campaigns, References(), ucx_defaults(campaigns)))
+    if problems := _put(outputs.page, page):
+        raise UsageError(f"not written: {problems[0]}")
+    return outputs.page
+
+
 def _check_campaigns(campaigns: Sequence[Campaign]) -> None:
     for number, campaign in enumerate(campaigns):
         if any(campaign.records.samefile(other.records) for other in campaigns[:number]):
@@ -137,6 +156,9 @@ def _write(report: Report, outputs: _Outputs) -> int:
         linked = {number: os.path.relpath(Path(path).resolve(), folder) for number, path in pictures.items()}
         problems += _put(outputs.markdown, text.render(report, linked))
     problems += _put(outputs.page, html.render(report))
+    for path in [outputs.page, *([outputs.markdown] if outputs.markdown else [])]:
+        if not any(problem.startswith(f"{path}: ") for problem in problems):
+            print(path)
     for problem in problems:
         print(f"merge_bench: not written: {problem}", file=sys.stderr)
     return RunFailed.exit_status if problems else 0
@@ -148,5 +170,4 @@ def _put(path: Path, content: str) -> list[str]:
             draft.write_text(content, encoding="utf-8", errors="replace")
     except OSError as problem:
         return [f"{path}: {problem.strerror or problem}"]
-    print(path)
     return []

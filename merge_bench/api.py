@@ -1,0 +1,277 @@
+"""Merges from Python: run one, load stored results, compare them, get data frames and drawings.
+
+These are the package's public functions: ``import merge_bench``. `docs/python.md` shows them at work.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from merge_bench import frames
+from merge_bench.errors import GateNotMet, RunFailed, UsageError, WrongResult
+from merge_bench.record.campaign import Campaign
+from merge_bench.record.reader import read_campaign
+
+if TYPE_CHECKING:
+    from merge_bench.plot.charts import Chart
+    from merge_bench.plot.series import Panel
+
+Document = dict[str, Any]
+Frame = Literal["pandas", "polars"]
+Backend = Literal["bokeh", "matplotlib"]
+Kind = Literal[
+    "throughput", "bandwidth", "speed-up", "iterations", "workers", "phases", "pairs", "tuning", "network"
+]  # fmt: skip
+_NOT_HERE = ("json", "dry_run")
+_ERRORS = {GateNotMet.exit_status: GateNotMet, WrongResult.exit_status: WrongResult}
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """A stored campaign: of merges, of a network measurement, of tuning, or imported."""
+
+    campaign: Campaign
+
+    @property
+    def folder(self) -> Path:
+        """Where its records lie."""
+        return self.campaign.folder
+
+    @property
+    def status(self) -> int | None:
+        """The exit status of the command that made it; None if that was killed, or still runs."""
+        return self.campaign.end.status if self.campaign.end else None
+
+    @cached_property
+    def document(self) -> Document:
+        """What ``run --json`` prints: one run's document, or ``runs`` with one for each; see `docs/records.md`."""
+        from merge_bench.summary import summarize
+
+        return summarize(self.campaign)
+
+    @property
+    def verified(self) -> bool:
+        """Whether every run's result was proven right; numbers of a result that is not prove nothing."""
+        documents: Sequence[Document] = self.document.get("runs", [self.document])
+        return all(one["verified"] for one in documents)
+
+    def iterations(self, frame: Frame = "pandas") -> Any:
+        """A data frame with a row for every timed iteration: wall-clock (s), throughput and bandwidth (B/s)."""
+        return _frame(frames.iterations(self.campaign), frame)
+
+    def workers(self, frame: Frame = "pandas") -> Any:
+        """A data frame with a row for every worker in every timed iteration: phases (s), bytes, bandwidth (B/s)."""
+        return _frame(frames.workers(self.campaign), frame)
+
+    def pairs(self, frame: Frame = "pandas") -> Any:
+        """A data frame with a row for every ordered pair of workers in every launch: bytes, rate (B/s), transports."""
+        return _frame(frames.pairs(self.campaign), frame)
+
+    def launches(self, frame: Frame = "pandas") -> Any:
+        """A data frame with a row for every launch, which is what statistics are made of."""
+        return _frame(frames.launches(self.campaign), frame)
+
+    def probes(self, frame: Frame = "pandas") -> Any:
+        """A data frame with a row for every row of a network measurement."""
+        return _frame(frames.probes(self.campaign), frame)
+
+    def plot(self, kind: Kind, which: int = 0, *, backend: Backend = "bokeh") -> Any:
+        """A drawing, as a figure of Bokeh or of Matplotlib.
+
+        Parameters
+        ----------
+        kind
+            ``throughput``, ``bandwidth``: of all runs; ``speed-up``: of the configs over the first; ``iterations``: of
+            all runs of one problem; ``workers``, ``phases``, ``pairs``: of one run; ``tuning``; ``network``.
+        which
+            Which problem, run, phase of tuning or panel, from 0.
+
+        Raises
+        ------
+        UsageError
+            If there is no such drawing, or nothing to draw.
+        """
+        from merge_bench.report.full.charts import charts
+
+        found = charts(self.campaign, kind)
+        if not 0 <= which < len(found):
+            count = f"there are {len(found)}" if found else "there is nothing to draw"
+            raise UsageError(f"{self.folder} has no drawing {kind!r} number {which}: {count}")
+        return _backend(backend)(found[which])
+
+    def write_report(self, path: str | PathLike[str] | None = None) -> Path:
+        """Write the page of ``report`` and give its path; by default ``report.html`` in the campaign's folder.
+
+        Raises
+        ------
+        UsageError
+            If it cannot be written there.
+        """
+        from merge_bench.report.full.command import write_page
+
+        return write_page([self.campaign], Path(path) if path is not None else None)
+
+
+def load(result: str | PathLike[str]) -> Result:
+    """Read a campaign: its folder, or its ``records.jsonl``.
+
+    Raises
+    ------
+    UsageError
+        If there is none, or it is damaged; the sentence names the file and the line.
+    """
+    return Result(read_campaign(result))
+
+
+def run(*, check: bool = True, **options: object) -> Result:
+    """Merge, as ``python -m merge_bench run`` does, and give the result.
+
+    Parameters
+    ----------
+    check
+        Raise if the run did not end well. What was measured is kept in any case, and `load` reads it.
+    options
+        Those of the command, with underscores: ``run(chunk=1e6, workers=2, config="tcp.cfg")``. Lists are sweeps, True
+        is a flag; text is read as on the command line (``rmm_pool_size="28GiB"``).
+
+    Raises
+    ------
+    UsageError
+        If an option is wrong; nothing was started.
+    RunFailed, WrongResult, GateNotMet
+        If `check`, and a launch failed, the merge was wrong, or a gate asked for was not met.
+    """
+    from merge_bench import running
+    from merge_bench.commands import say_warnings
+    from merge_bench.comparing.gate import asked_for
+    from merge_bench.report.live import progress_for
+
+    words = _words(options)
+    values = _parsed(words)
+    sweep = running.load_all(values)
+    say_warnings(list(dict.fromkeys(each for one in sweep.prepared.values() for each in one.warnings)))
+    gate = asked_for(sweep.options, configs=len(sweep.configs))
+    progress = progress_for(sys.stderr)
+    try:
+        with _recorded_as(words):
+            folder, status = running.run(sweep, progress, fresh=bool(values["fresh"]))
+    finally:
+        progress.close()
+    result = load(folder)
+    message = _why(result)
+    if gate is not None and status == 0:
+        verdict, status = gate.hold(result.campaign)
+        message = verdict["error"]["message"] if verdict["error"] else message
+    if check and status:
+        raise _ERRORS.get(status, RunFailed)(f"{message}; the records are in {folder}")
+    return result
+
+
+def compare(*results: Result | str | PathLike[str], threshold: float = 0.02, anyway: bool = False) -> Document:
+    """What ``compare --json`` prints: verdicts, speed-ups and intervals; see `docs/compare.md`.
+
+    Parameters
+    ----------
+    results
+        One, whose first config is the baseline of its others; or several, of which the first is the baseline.
+    threshold
+        The least ratio that matters, minus 1: 0.02 for 2 %.
+    anyway
+        Compare what is not comparable too.
+
+    Raises
+    ------
+    UsageError
+        If there is nothing to compare, or it is not comparable.
+    WrongResult
+        If the merge was wrong in a baseline.
+    """
+    from merge_bench.comparing.document import compare as compare_campaigns
+
+    read = [result if isinstance(result, Result) else load(result) for result in results]
+    if not read:
+        raise UsageError("name a result to compare")
+    return compare_campaigns([result.campaign for result in read], threshold=threshold, anyway=anyway)
+
+
+def _frame(rows: frames.Rows, frame: Frame) -> Any:
+    import polars
+
+    if frame not in ("pandas", "polars"):
+        raise UsageError(f"frame={frame!r} is neither 'pandas' nor 'polars'")
+    found = polars.DataFrame(list(rows), infer_schema_length=None)
+    return found if frame == "polars" else found.to_pandas()
+
+
+def _backend(backend: Backend) -> Callable[[Panel | Chart], Any]:
+    if backend == "bokeh":
+        from merge_bench.plot import interactive
+
+        return interactive.figure_of
+    if backend == "matplotlib":
+        from merge_bench.plot import static
+
+        return static.figure_of
+    raise UsageError(f"backend={backend!r} is neither 'bokeh' nor 'matplotlib'")
+
+
+def _words(options: dict[str, object]) -> list[str]:
+    """The command line that says the same."""
+    from merge_bench.config.options import BY_KEY
+
+    known = {key: option for key, option in BY_KEY.items() if key not in _NOT_HERE}
+    words: list[str] = []
+    for key, value in options.items():
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=3)
+            raise UsageError(f"run has no option {key!r}" + (f"; did you mean {' or '.join(near)}?" if near else ""))
+        if known[key].flag:
+            words += [f"--{known[key].name}"] if value else []
+        elif value is not None:
+            words += [f"--{known[key].name}", _text(value)]
+    return words
+
+
+def _text(value: object) -> str:
+    """A value as people write it on the command line."""
+    if isinstance(value, list | tuple):
+        return ",".join(map(_text, value))
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value)
+
+
+def _parsed(words: Sequence[str]) -> dict[str, Any]:
+    import click
+
+    from merge_bench.cli import run as command
+
+    try:
+        with command.make_context("run", list(words)) as context:
+            return dict(context.params)
+    except click.ClickException as error:
+        raise UsageError(error.format_message()) from None
+
+
+@contextlib.contextmanager
+def _recorded_as(words: Sequence[str]) -> Iterator[None]:
+    """While a run goes on, the program's arguments are those of the command that does the same: records keep them."""
+    before = sys.argv
+    sys.argv = [str(Path(__file__).with_name("__main__.py")), "run", *words]
+    try:
+        yield
+    finally:
+        sys.argv = before
+
+
+def _why(result: Result) -> str:
+    documents: Sequence[Document] = result.document.get("runs", [result.document])
+    return next((one["error"]["message"] for one in documents if one["error"]), "the run did not end well")
