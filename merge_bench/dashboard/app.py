@@ -11,8 +11,10 @@ import panel as pn
 
 from merge_bench.dashboard import look
 from merge_bench.dashboard.index import Entry, Index
+from merge_bench.dashboard.library import Library
 from merge_bench.dashboard.live_view import LiveView
 from merge_bench.dashboard.parts import html, said
+from merge_bench.dashboard.results_view import ResultsView
 from merge_bench.dashboard.run_view import RunView
 from merge_bench.dashboard.runner import Permission, Runner
 from merge_bench.dashboard.session import Session
@@ -36,8 +38,8 @@ class _Tab(Protocol):
 class Dashboard(pn.viewable.Viewer):  # type: ignore[misc]  # Panel is not typed.
     """The view of `results`, a folder of campaigns; a notebook shows it where a cell ends with it.
 
-    `index`, `runner` and `permission` are given where several pages share them. Without them the view has its own, and
-    a run that is started from it ends with this process at the latest.
+    `index`, `library`, `runner` and `permission` are given where several pages share them. Without them the view has
+    its own, and a run that is started from it ends with this process at the latest.
     """
 
     def __init__(
@@ -45,6 +47,7 @@ class Dashboard(pn.viewable.Viewer):  # type: ignore[misc]  # Panel is not typed
         results: str | os.PathLike[str] = "results",
         *,
         index: Index | None = None,
+        library: Library | None = None,
         runner: Runner | None = None,
         permission: Permission | None = None,
     ) -> None:
@@ -54,19 +57,20 @@ class Dashboard(pn.viewable.Viewer):  # type: ignore[misc]  # Panel is not typed
             atexit.register(runner.close)
         self._index = index or Index(results)
         self._session = Session()
+        self._entries: tuple[Entry, ...] = ()
         self.live = LiveView(self._session)
+        self.results = ResultsView(self._session, lambda: self._entries, library or Library())
         self.run = RunView(self._session, runner, permission or Permission())
         self._problem = html(height=24, visible=False)
         self.tabs = pn.Tabs(
-            ("Live", self.live.layout), ("Run", self.run.layout),
+            ("Live", self.live.layout), ("Results", self.results.layout), ("Run", self.run.layout),
             dynamic=True, sizing_mode="stretch_width", stylesheets=[look.TABS],
         )  # fmt: skip
         self._layout = pn.Column(
             self._problem, self.tabs, sizing_mode="stretch_width", min_height=600, stylesheets=[look.ROOT], margin=0
         )
-        self._entries: tuple[Entry, ...] = ()
         self._session.every(SCAN_SECONDS, self._index.scan, self._listed)
-        views: tuple[_Tab, ...] = (self.live, self.run)
+        views: tuple[_Tab, ...] = (self.live, self.results, self.run)
         for number, view in enumerate(views):
             # What a hidden tab shows is not in the page, and is shown when the tab is chosen.
             self._session.every(READ_SECONDS, view.refresh, view.show, partial(self._chosen, number))
@@ -82,4 +86,5 @@ class Dashboard(pn.viewable.Viewer):  # type: ignore[misc]  # Panel is not typed
         self._problem.param.update(
             object=f'<p class="bad">{said(problem)}</p>' if problem else "", visible=bool(problem)
         )
+        self._entries = entries
         self.live.offer(entries)

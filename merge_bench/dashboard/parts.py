@@ -8,11 +8,16 @@ from typing import Any
 
 import pandas as pd
 import panel as pn
-from bokeh.models.annotations import ColorBar
+from bokeh.models.annotations import ColorBar, Legend
+from bokeh.models.widgets import NumberFormatter
 
 from merge_bench.dashboard import look
-from merge_bench.plot.style import shown
+from merge_bench.plot.charts import Chart
+from merge_bench.plot.interactive import figure_of
+from merge_bench.plot.series import Panel
+from merge_bench.plot.style import plain, shown
 from merge_bench.report.definitions import definitions, find
+from merge_bench.report.layout import Column
 
 WIDE = "stretch_width"
 BOTH = "#7a7a7a"
@@ -81,19 +86,36 @@ def figure_pane(figure: Any, **options: Any) -> pn.pane.Bokeh:
     return pn.pane.Bokeh(figure, **{"sizing_mode": WIDE, "margin": 0} | options)
 
 
+def chart_card(drawing: Chart | Panel) -> pn.Column:
+    """A drawing of reports as a card, as high as it needs."""
+    figure = figure_of(drawing)
+    title, figure.title = drawing.title, None
+    height = int(figure.frame_height or 300) + 85 + 26 * sum(_lines(legend) for legend in figure.legend)
+    figure.update(frame_height=None, height=height)
+    words = [word for word in title.replace(",", " ").split() if find(word) is not None]
+    found = card(plain(shown(title)), list(dict.fromkeys(words)), figure_pane(figure), height=height + 50)
+    found.styles = {"flex": "none"}
+    return found
+
+
+def _lines(legend: Legend) -> int:
+    columns = legend.ncols if isinstance(legend.ncols, int) else 1
+    return -(-len(legend.items) // columns)
+
+
 def table(frame: pd.DataFrame, *, height: int, terms: Mapping[str, str] | None = None, **options: Any) -> Any:
     """A table of plain text and numbers, sortable by a click on its header.
 
     `terms`: which column is which word of the definitions; they appear on its header.
     """
     tips = {column: meaning(term) for column, term in (terms or {}).items()}
-    plain = {
-        column: {"type": "plaintext"} for column in frame.columns if not pd.api.types.is_numeric_dtype(frame[column])
-    }
+    numbers = {column: pd.api.types.is_numeric_dtype(frame[column]) for column in frame.columns}
+    formats: dict[str, Any] = {column: NumberFormatter(format="0,0.000", nan_format="") for column, one in numbers.items() if one}
+    formats |= {column: {"type": "plaintext"} for column, one in numbers.items() if not one}
     settings = {
         "show_index": False, "disabled": True, "theme": "simple", "layout": "fit_data_stretch", "height": height,
         "sizing_mode": WIDE, "margin": 0, "stylesheets": [look.TABLE], "header_tooltips": tips, "selectable": False,
-        "formatters": plain,
+        "formatters": formats, "text_align": {column: "left" for column, one in numbers.items() if not one},
     }  # fmt: skip
     return pn.widgets.Tabulator(frame, **settings | options)
 
@@ -103,6 +125,14 @@ def listed(rows: Iterable[Sequence[str]], header: Sequence[str] = ()) -> str:
     cells = ["".join(f"<td>{cell}</td>" for cell in row) for row in rows]
     cells[:0] = ["".join(f'<th scope="col">{cell}</th>' for cell in header)] if header else []
     return f"<table>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"
+
+
+def columns_of(columns: Sequence[Column]) -> str:
+    """Columns of a report as HTML, those left out that are empty; headings explain themselves where they can."""
+    kept = [column for column in columns if any(column.cells)]
+    heads = [column.heading.replace("\n", " ") for column in kept]
+    rows = zip(*(map(said, column.cells) for column in kept), strict=True)
+    return listed(list(rows), [said(head) if find(head) is None else defined(head) for head in heads])
 
 
 def number(name: str, value: str, term: str | None = None) -> str:

@@ -18,6 +18,7 @@ from tornado.ioloop import IOLoop
 from merge_bench.dashboard import look
 from merge_bench.dashboard.app import HOLD_SECONDS, Dashboard
 from merge_bench.dashboard.index import Index
+from merge_bench.dashboard.library import Library
 from merge_bench.dashboard.runner import Permission, Runner
 from merge_bench.errors import UsageError
 
@@ -37,9 +38,9 @@ def serve(results: Path, *, port: int, address: str, open_browser: bool, allow_r
     permission = permission_for(address, allow_run=allow_run)
     port = _free_port(address, port)
     pn.extension("tabulator", raw_css=[look.PAGE])
-    index, runner = Index(results, hold_seconds=HOLD_SECONDS), Runner(results)
+    index, library, runner = Index(results, hold_seconds=HOLD_SECONDS), Library(), Runner(results)
     server: Any = pn.serve(
-        lambda: Dashboard(results, index=index, runner=runner, permission=permission),
+        lambda: Dashboard(results, index=index, library=library, runner=runner, permission=permission),
         port=port, address=address, show=False, start=False, title=TITLE, verbose=False,
         websocket_origin=origins(address, port), session_history=0,
     )  # fmt: skip
