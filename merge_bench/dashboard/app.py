@@ -13,11 +13,13 @@ from merge_bench.dashboard import look
 from merge_bench.dashboard.index import Entry, Index
 from merge_bench.dashboard.library import Library
 from merge_bench.dashboard.live_view import LiveView
+from merge_bench.dashboard.network_view import NetworkView
 from merge_bench.dashboard.parts import html, said
 from merge_bench.dashboard.results_view import ResultsView
 from merge_bench.dashboard.run_view import RunView
 from merge_bench.dashboard.runner import Permission, Runner
 from merge_bench.dashboard.session import Session
+from merge_bench.dashboard.tuning_view import TuningView
 
 SCAN_SECONDS = 2.0
 READ_SECONDS = 0.5
@@ -59,18 +61,20 @@ class Dashboard(pn.viewable.Viewer):  # type: ignore[misc]  # Panel is not typed
         self._session = Session()
         self._entries: tuple[Entry, ...] = ()
         self.live = LiveView(self._session)
-        self.results = ResultsView(self._session, lambda: self._entries, library or Library())
+        shared = self._session, lambda: self._entries, library or Library()
+        self.results, self.tuning, self.network = ResultsView(*shared), TuningView(*shared), NetworkView(*shared)
         self.run = RunView(self._session, runner, permission or Permission())
         self._problem = html(height=24, visible=False)
         self.tabs = pn.Tabs(
-            ("Live", self.live.layout), ("Results", self.results.layout), ("Run", self.run.layout),
+            ("Live", self.live.layout), ("Results", self.results.layout), ("Tuning", self.tuning.layout),
+            ("Network", self.network.layout), ("Run", self.run.layout),
             dynamic=True, sizing_mode="stretch_width", stylesheets=[look.TABS],
         )  # fmt: skip
         self._layout = pn.Column(
             self._problem, self.tabs, sizing_mode="stretch_width", min_height=600, stylesheets=[look.ROOT], margin=0
         )
         self._session.every(SCAN_SECONDS, self._index.scan, self._listed)
-        views: tuple[_Tab, ...] = (self.live, self.results, self.run)
+        views: tuple[_Tab, ...] = (self.live, self.results, self.tuning, self.network, self.run)
         for number, view in enumerate(views):
             # What a hidden tab shows is not in the page, and is shown when the tab is chosen.
             self._session.every(READ_SECONDS, view.refresh, view.show, partial(self._chosen, number))

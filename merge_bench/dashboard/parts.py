@@ -92,8 +92,14 @@ def chart_card(drawing: Chart | Panel) -> pn.Column:
     title, figure.title = drawing.title, None
     height = int(figure.frame_height or 300) + 85 + 26 * sum(_lines(legend) for legend in figure.legend)
     figure.update(frame_height=None, height=height)
-    words = [word for word in title.replace(",", " ").split() if find(word) is not None]
-    found = card(plain(shown(title)), list(dict.fromkeys(words)), figure_pane(figure), height=height + 50)
+    words = [word.strip(":,").capitalize() for word in title.split()]
+    words = [title.partition(":")[0], *words]
+    found = card(
+        plain(shown(title)),
+        [word for word in dict.fromkeys(words) if find(word) is not None],
+        figure_pane(figure),
+        height=height + 50,
+    )
     found.styles = {"flex": "none"}
     return found
 
@@ -109,13 +115,16 @@ def table(frame: pd.DataFrame, *, height: int, terms: Mapping[str, str] | None =
     `terms`: which column is which word of the definitions; they appear on its header.
     """
     tips = {column: meaning(term) for column, term in (terms or {}).items()}
-    numbers = {column: pd.api.types.is_numeric_dtype(frame[column]) for column in frame.columns}
-    formats: dict[str, Any] = {column: NumberFormatter(format="0,0.000", nan_format="") for column, one in numbers.items() if one}
-    formats |= {column: {"type": "plaintext"} for column, one in numbers.items() if not one}
+    texts = [column for column in frame.columns if not pd.api.types.is_numeric_dtype(frame[column])]
+    formats: dict[str, Any] = {
+        str(column): NumberFormatter(format="0,0" if pd.api.types.is_integer_dtype(kind) else "0,0.000", nan_format="")
+        for column, kind in frame.dtypes.items()
+    }
+    formats |= {column: {"type": "plaintext"} for column in texts}
     settings = {
         "show_index": False, "disabled": True, "theme": "simple", "layout": "fit_data_stretch", "height": height,
         "sizing_mode": WIDE, "margin": 0, "stylesheets": [look.TABLE], "header_tooltips": tips, "selectable": False,
-        "formatters": formats, "text_align": {column: "left" for column, one in numbers.items() if not one},
+        "formatters": formats, "text_align": dict.fromkeys(texts, "left"),
     }  # fmt: skip
     return pn.widgets.Tabulator(frame, **settings | options)
 

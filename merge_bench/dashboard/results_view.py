@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +10,7 @@ import pandas as pd
 import panel as pn
 
 from merge_bench import published
+from merge_bench.dashboard.asking import answered
 from merge_bench.dashboard.index import Entry
 from merge_bench.dashboard.library import Library
 from merge_bench.dashboard.parts import chart_card, columns_of, heading, html, said, table
@@ -19,7 +19,6 @@ from merge_bench.dashboard.session import Session
 
 _PAGE = 10
 _TABLE_HEIGHT = 415
-_LOG = logging.getLogger(__name__)
 HINT = "Choose one campaign to see its runs, or several to compare them: the oldest of them is the baseline."
 
 
@@ -109,12 +108,12 @@ class ResultsView:
     def _answer(self, question: Question) -> Chosen:
         if len(question.entries) > MOST_CHOSEN:
             return Chosen(problems=(f"At most {MOST_CHOSEN} campaigns are shown beside each other.",))
-        try:
+
+        def make() -> Chosen:
             loaded = self._library.load(question.entries)
             return choose(loaded, metric=question.metric, axis=question.axis, datasets=question.datasets)
-        except Exception as error:  # Records are others' data: whatever is wrong with them, the view goes on.
-            _LOG.warning("a result cannot be shown", exc_info=True)
-            return Chosen(problems=(f"This cannot be shown: {type(error).__name__}: {error}",))
+
+        return answered(make, lambda problem: Chosen(problems=(problem,)))
 
     def show(self, update: Update) -> None:
         """Show it; under the document's lock."""
