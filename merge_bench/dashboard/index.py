@@ -19,6 +19,7 @@ YOURS, SHIPPED, PUBLISHED = "yours", "shipped", "published"
 _SUBFOLDERS = {"curated": SHIPPED, "published": PUBLISHED}
 _LONGEST_HEAD = 1 << 20
 _TAIL = 4096
+_DAY = 86400.0
 _MOST = 20_000
 """Folders that are looked at; a results folder with more is no results folder."""
 
@@ -132,7 +133,7 @@ class Index:
                 continue  # A result of a benchmark of this project, which has records of its own.
             entries.append(replace(entry, written=found.st_ino in writers))
         self._known = known
-        return tuple(sorted(entries, key=lambda entry: (entry.started or entry.modified, entry.id), reverse=True))
+        return tuple(sorted(entries, key=_order, reverse=True))
 
     def _folders(self) -> Iterator[tuple[Path, str]]:
         yield from self._inside(self.results, YOURS)
@@ -156,6 +157,12 @@ class Index:
         if len(names) > _MOST:
             self.problem = f"{place} has more than {_MOST:,} folders; the others are not listed"
         yield from ((place / name, origin) for name in names[:_MOST] if origin != YOURS or name not in _SUBFOLDERS)
+
+
+def _order(entry: Entry) -> tuple[bool, float, str]:
+    """What cannot be read stands last; a campaign from the far future counts from when it was written."""
+    started = entry.started if entry.started is not None and entry.started < entry.modified + _DAY else entry.modified
+    return entry.head is not None, started, entry.id
 
 
 def newest_running(entries: Sequence[Entry]) -> Entry | None:

@@ -43,8 +43,8 @@ class Figures:
 class Library:
     """Reads campaigns, and forgets those that were not asked for longest; safe to ask from several threads."""
 
-    def __init__(self, *, most: int = MOST_KEPT) -> None:
-        self._most = most
+    def __init__(self, *, most: int = MOST_KEPT, limit: int = LIMIT_BYTES) -> None:
+        self._most, self._limit = most, limit
         self._kept: OrderedDict[Path, Follower] = OrderedDict()
         self._figures: dict[Path, tuple[tuple[int, float], Figures]] = {}
         self._lock = threading.Lock()
@@ -75,7 +75,7 @@ class Library:
         return left < _BATCH_BYTES
 
     def _load(self, entry: Entry) -> Loaded:
-        follower = self._kept.pop(entry.folder, None) or Follower(entry.folder, lean=True)
+        follower = self._kept.pop(entry.folder, None) or Follower(entry.folder, lean=True, limit=self._limit)
         _read(follower)
         self._kept[entry.folder] = follower
         while len(self._kept) > 1 and sum(one.offset for one in self._kept.values()) > self._most:

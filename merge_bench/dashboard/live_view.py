@@ -64,7 +64,7 @@ class LiveView:
         self._drawn: tuple[tuple[str, int], int] = ("", 0), 0
         self._shown: tuple[object, ...] | None = None
         self.choice = pn.widgets.Select(
-            name="Campaign", options={"the newest": NEWEST}, value=NEWEST, width=460,
+            label="Campaign", options={"the newest": NEWEST}, value=NEWEST, width=460,
             description="The newest: one that runs, if there is one.",
         )  # fmt: skip
         self._status = html(height=112)
@@ -206,7 +206,8 @@ def _said(update: Update, points: Sequence[Point], found: Now) -> str:
     return (
         f'<p><progress value="{progress.share:.4f}" max="1" aria-label="Progress"></progress> '
         f"{progress.share:.0%} · {' · '.join(part for part in parts if part)}</p>"
-        f"<p>{_numbers(points, update.bandwidth, found)}</p>{problem}{reading}"
+        f'<div class="numbers">{_numbers(points, update.bandwidth, found)}</div>'
+        f"{problem}{reading}"
     )
 
 

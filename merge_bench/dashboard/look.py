@@ -78,12 +78,14 @@ code, pre { font: 12px/1.4 ui-monospace, "DejaVu Sans Mono", monospace; white-sp
   overflow-wrap: anywhere; }
 a { color: var(--mb-accent); }
 table { border-collapse: collapse; } td, th { text-align: left; padding: 2px 10px 2px 0; vertical-align: top; }
-th { font-weight: 600; } td { overflow-wrap: anywhere; }
+th { font-weight: 600; } td { overflow-wrap: break-word; min-width: 3em; }
+td:first-child { overflow-wrap: normal; }
 progress { width: min(28rem, 60%); height: 0.9rem; accent-color: var(--mb-accent); vertical-align: middle; }
 .bad { color: var(--mb-bad); font-weight: 600; }
 .soft { opacity: 0.8; }
 .scroll { overflow: auto; height: 100%; }
-.number { display: inline-block; margin-right: 2em; } .number b { font-size: 1.15rem; display: block; }
+.numbers { display: flex; gap: 1.6em; height: 3.4em; }
+.number { flex: 0 1 auto; white-space: nowrap; } .number b { font-size: 1.1rem; display: block; }
 .def { position: relative; cursor: help; border-bottom: 1px dotted currentColor; }
 .def:focus { outline: 2px solid var(--mb-accent); outline-offset: 2px; }
 .tip { display: none; position: absolute; z-index: 50; left: 0; top: 1.7em; width: max-content; max-width: 22rem;

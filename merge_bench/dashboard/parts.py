@@ -15,7 +15,7 @@ from merge_bench.dashboard import look
 from merge_bench.plot.charts import Chart
 from merge_bench.plot.interactive import figure_of
 from merge_bench.plot.series import Panel
-from merge_bench.plot.style import plain, shown
+from merge_bench.plot.style import plain, short, shown
 from merge_bench.report.definitions import definitions, find
 from merge_bench.report.layout import Column
 
@@ -92,14 +92,9 @@ def chart_card(drawing: Chart | Panel) -> pn.Column:
     title, figure.title = drawing.title, None
     height = int(figure.frame_height or 300) + 85 + 26 * sum(_lines(legend) for legend in figure.legend)
     figure.update(frame_height=None, height=height)
-    words = [word.strip(":,").capitalize() for word in title.split()]
-    words = [title.partition(":")[0], *words]
-    found = card(
-        plain(shown(title)),
-        [word for word in dict.fromkeys(words) if find(word) is not None],
-        figure_pane(figure),
-        height=height + 50,
-    )
+    words = [title.partition(":")[0], *(word.strip(":,").capitalize() for word in title.split())]
+    terms = [word for word in dict.fromkeys(words) if find(word) is not None]
+    found = card(plain(shown(title)), terms, figure_pane(figure), height=height + 50)
     found.styles = {"flex": "none"}
     return found
 
@@ -146,4 +141,4 @@ def columns_of(columns: Sequence[Column]) -> str:
 
 def number(name: str, value: str, term: str | None = None) -> str:
     """A number with its name above it."""
-    return f'<span class="number">{defined(name, term)}<b>{said(value)}</b></span>'
+    return f'<span class="number">{defined(name, term)}<b title="{said(value)}">{said(short(value, 32))}</b></span>'

@@ -51,18 +51,21 @@ class ResultsView:
         self._known: tuple[Entry, ...] | None = None
         self._looked = True
         self._shown: tuple[Entry, ...] = ()
+        self._chosen: tuple[Entry, ...] = ()
+        self._replacing = False
         self.table = table(
             frame((), lambda _: None), height=_TABLE_HEIGHT, terms=TERMS,
             pagination="remote", page_size=_PAGE, selectable="checkbox", header_filters=_filters(),
             widths={"Folder": 300, "Configs": 200},
         )  # fmt: skip
+        self.table.param.watch(lambda event: self._choose(event.new), "selection")
         self.metric = pn.widgets.RadioButtonGroup(options=list(METRICS), value=next(iter(METRICS)))
         self.axis = pn.widgets.RadioButtonGroup(options=[ABSOLUTE, OF_LINK], value=ABSOLUTE)
         offered = {data.title: name for name, data in published.datasets().items() if data.kind == published.MERGE}
         self.datasets = pn.widgets.MultiSelect(
-            name="Published results beside them", options=offered, size=max(len(offered), 2), width=420
+            label="Published results beside them", options=offered, size=max(len(offered), 2), width=420
         )
-        self.chosen = pn.Column(sizing_mode="stretch_width", min_height=300, margin=0)
+        self.answer = pn.Column(sizing_mode="stretch_width", min_height=300, margin=0)
         self._problems = html()
         self.layout = pn.Column(
             html(f"<p>{said(HINT)}</p>", height=24),
@@ -74,16 +77,14 @@ class ResultsView:
                 gap="20px",
             ),
             self._problems,
-            self.chosen,
+            self.answer,
             sizing_mode="stretch_width",
         )
 
     @property
     def question(self) -> Question:
         """What the page asks for now."""
-        places = [place for place in self.table.selection if 0 <= place < len(self._shown)]
-        entries = sorted((self._shown[place] for place in places), key=lambda entry: entry.started or entry.modified)
-        return Question(tuple(entries), self.metric.value, self.axis.value, tuple(self.datasets.value))
+        return Question(self._chosen, self.metric.value, self.axis.value, tuple(self.datasets.value))
 
     def refresh(self) -> Update:
         """Read what is asked for, and a little of what the table lacks; in a thread."""
@@ -118,13 +119,26 @@ class ResultsView:
     def show(self, update: Update) -> None:
         """Show it; under the document's lock."""
         if update.frame is not None:
-            chosen = {self._shown[place].id for place in self.table.selection if 0 <= place < len(self._shown)}
-            self._shown = update.entries
-            places = [place for place, entry in enumerate(update.entries) if entry.id in chosen]
-            self.table.param.update(value=update.frame, selection=places)
+            self._replace(update.entries, update.frame)
         if update.answer is not None:
             self._problems.object = "".join(f'<p class="bad">{said(each)}</p>' for each in update.answer.problems)
-            self.chosen.objects = list(_laid_out(update.answer))
+            self.answer.objects = list(_laid_out(update.answer))
+
+    def _replace(self, entries: tuple[Entry, ...], rows: pd.DataFrame) -> None:
+        """Put other rows into the table; it forgets what is chosen when it gets them."""
+        chosen = {entry.id for entry in self._chosen}
+        self._replacing = True
+        try:
+            self._shown = entries
+            self.table.value = rows
+            self.table.selection = [place for place, entry in enumerate(entries) if entry.id in chosen]
+        finally:
+            self._replacing = False
+
+    def _choose(self, places: Sequence[int]) -> None:
+        if not self._replacing:
+            found = [self._shown[place] for place in places if 0 <= place < len(self._shown)]
+            self._chosen = tuple(sorted(found, key=lambda entry: entry.started or entry.modified))
 
 
 def _laid_out(answer: Chosen) -> Sequence[Any]:

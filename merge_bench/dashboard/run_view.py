@@ -38,15 +38,15 @@ class RunView:
         self._session, self._runner, self._permission = session, runner, permission
         self._last: State | None = None
         self.config = pn.widgets.Select(
-            name="Config", options=[DEFAULT, *configs()], width=260, description="The environment that it runs under."
+            label="Config", options=[DEFAULT, *configs()], width=260, description="The environment that it runs under."
         )
         self.chunk = _text("Rows per chunk", "Of each frame on each worker: 25e6, 1_000_000 or 25M.", "1e6")
         self.workers = _text("Workers", "One per GPU, or per share of the cores.")
         self.iterations = _text("Iterations", "Timed merges of a launch.")
-        self.token = pn.widgets.PasswordInput(name="Token", visible=permission.token is not None, width=300)
-        self.start = pn.widgets.Button(name="Start", button_type="primary", width=110)
-        self.stop = pn.widgets.Button(name="Stop", width=110, disabled=True)
-        self.kill = pn.widgets.Button(name="Kill", width=110, disabled=True)
+        self.token = pn.widgets.PasswordInput(label="Token", visible=permission.token is not None, width=300)
+        self.start = pn.widgets.Button(label="Start", color="primary", width=110)
+        self.stop = pn.widgets.Button(label="Stop", width=110, disabled=True)
+        self.kill = pn.widgets.Button(label="Kill", width=110, disabled=True)
         self._message = html(height=46)
         self._log = html(height=330)
         for widget in (self.config, self.chunk, self.workers, self.iterations):
@@ -131,7 +131,7 @@ class RunView:
 
 def _text(name: str, description: str, value: str = "") -> Any:
     return pn.widgets.TextInput(
-        name=name, description=description, value=value, placeholder="the command decides", width=200
+        label=name, description=description, value=value, placeholder="the command decides", width=200
     )
 
 

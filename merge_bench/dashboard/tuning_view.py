@@ -39,10 +39,10 @@ class TuningView:
         self._session, self._listed, self._library = session, entries, library
         self._answered: tuple[Entry | None] | None = None
         self._text = ""
-        self.choice = pn.widgets.Select(name="Tuning", options={"none yet": ""}, width=460)
+        self.choice = pn.widgets.Select(label="Tuning", options={"none yet": ""}, width=460)
         self.download = pn.widgets.FileDownload(
             callback=lambda: io.StringIO(self._text), filename="tuned.cfg", label="Download the config",
-            button_type="primary", width=220, disabled=True, embed=False,
+            color="primary", width=220, disabled=True, embed=False,
         )  # fmt: skip
         self._outcome = html(height=70)
         self._rest = pn.Column(sizing_mode="stretch_width", min_height=300, margin=0)
