@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 import merge_bench
 from merge_bench import quiet, resuming, signals
 from merge_bench.config.reader import ConfigFile
@@ -41,33 +43,55 @@ def make_campaign(
     A launch that fails is counted and the next one is made; anything worse, or a signal, ends the campaign. With
     `resume`, a campaign of several launches that was interrupted is gone on with: what it has is not made again.
     """
-    state = git_state()
-    found = resuming.find(results, head, jobs, state) if resume and len(jobs) > 1 else None
+    line = first_line(head, jobs)
+    found = resuming.find(results, line, jobs) if resume and len(jobs) > 1 else None
     with found.writer if found else CampaignWriter.create(results, name) as writer:
         if found:
             print(f"merge_bench: going on with {writer.folder}: {found.shown}", file=sys.stderr)
-            status, jobs, first = found.status, found.left, found.next_launch
+            left, first, status = found.left, found.next_launch, found.status
         else:
-            status, first = 0, 0
-            begin(writer, head, jobs, state)
+            begin(writer, line, jobs)
+            left, first, status = list(jobs), 0, 0
         with signals.raising(), quiet.libraries(writer.logs / "driver.log"):
-            for index, job in enumerate(jobs, first):
-                status = max(status, launch(job, writer, index))
-                if status not in (0, RunFailed.exit_status) or signals.received():
-                    break
+            done, status = _make(left, writer, launch, first, status)
+        if done < len(left) and status in resuming.GOES_ON:
+            status = RunFailed.exit_status
+            if resume and len(jobs) > 1:
+                made = len(jobs) - len(left) + done
+                print(
+                    f"merge_bench: {made} of {len(jobs)} launches are made; the same command goes on", file=sys.stderr
+                )
         with contextlib.suppress(RunFailed):
             writer.write(EndLine(status=status))
         return writer.folder, status
 
 
-def begin(writer: CampaignWriter, head: Head, jobs: Sequence[Job], state: dict[str, Any] | None) -> None:
-    """Write the first lines: what is going to be done, and what is known to be wrong before."""
-    writer.write(
-        CampaignLine(
-            campaign_id=writer.campaign_id, argv=sys.argv, version=merge_bench.__version__, git=state,
-            configs=list(head.configs), seed=head.seed, plans=list(head.plans), runs=list(head.runs),
-        )
+def _make(jobs: Sequence[Job], writer: CampaignWriter, launch: LaunchOne, first: int, status: int) -> tuple[int, int]:
+    """How many of `jobs` were made to their end, and the worst status."""
+    done = 0
+    with contextlib.suppress(signals.Interrupted):  # between two launches; within one it is written down
+        for index, job in enumerate(jobs, first):
+            one = launch(job, writer, index)
+            status = max(status, one)
+            if signals.received():
+                return done + (one == 0), status
+            done += 1
+            if one not in resuming.GOES_ON:
+                break
+    return done, status
+
+
+def first_line(head: Head, jobs: Sequence[Job]) -> CampaignLine:
+    """The first line of a campaign that begins now, but for its name."""
+    return CampaignLine(
+        campaign_id="", argv=sys.argv, version=merge_bench.__version__, git=git_state(), configs=list(head.configs),
+        seed=head.seed, plans=list(head.plans), runs=list(head.runs), surroundings=resuming.surroundings(jobs),
     )  # fmt: skip
+
+
+def begin(writer: CampaignWriter, line: CampaignLine, jobs: Sequence[Job]) -> None:
+    """Write the first lines: what is going to be done, and what is known to be wrong before."""
+    writer.write(msgspec.structs.replace(line, campaign_id=writer.campaign_id))
     told = dict.fromkeys(warning for job in jobs for warning in job.prepared.warnings)
     for code, message, remedy in told:
         writer.write(WarningLine(code=code, message=message, remedy=remedy))

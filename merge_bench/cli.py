@@ -207,6 +207,13 @@ def report(results: tuple[str, ...], references: tuple[str, ...], **outputs: str
 @click.option("--budget", type=DURATION, metavar="DURATION", help="Seconds of launches for searching, as 30m or 1h.")
 @click.option("--max-launches", type=click.IntRange(1), metavar="N", help="Launches for searching.")
 @click.option("--output", metavar="FILE", help="The config to write; by default configs/tuned-HOST.cfg.")
+@click.option(
+    "--plot",
+    "plots",
+    multiple=True,
+    metavar="FILE",
+    help="Draw the speed-up by setting here too; .png, .svg or .html; may be repeated.",
+)
 @add_options(TUNE_OPTIONS)
 def tune(**values: Any) -> None:
     """Find the config that is really faster than BASELINE, a config or the built-in defaults, and confirm it.
@@ -228,8 +235,8 @@ def _probe_options(command: Callable[..., Any]) -> Callable[..., Any]:
     decorators = (
         click.option("--baseline", metavar="CFG", help="The config that the others are held against; shown first."),
         click.option("--config", "configs", multiple=True, metavar="CFG", help="A config; may be repeated."),
-        click.option("--repetitions", type=click.IntRange(1), default=3, show_default=True, metavar="N",
-                     help="Launches of each config, interleaved in random order."),
+        click.option("--repetitions", type=click.IntRange(1), metavar="N",
+                     help="Launches of each config, interleaved in random order. [3; 1 on a running cluster]"),
         _output_options,
         add_options(PROBE_OPTIONS),
     )  # fmt: skip

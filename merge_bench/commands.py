@@ -22,8 +22,7 @@ def run_command(values: Mapping[str, object]) -> int:
     sweep = runs.load_all(values)
     say_warnings(list(dict.fromkeys(w for prepared in sweep.prepared.values() for w in prepared.warnings)))
     if values["dry_run"]:
-        for prepared in sweep.prepared.values():
-            print(runs.dry_run(prepared))
+        print(runs.dry_run(sweep))
         return 0
     gate = asked_for(sweep.options, configs=len(sweep.configs))
     progress = progress_for(sys.stderr, quiet=bool(values["json"]))

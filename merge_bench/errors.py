@@ -31,6 +31,12 @@ class RunFailed(MergeBenchError):
     code = "run-failed"
 
 
+class NotRecorded(RunFailed):
+    """The records could not be written: the disk is full or gone."""
+
+    code = "not-recorded"
+
+
 class LaunchFailed(RunFailed):
     """A run failed, with what is known of where."""
 

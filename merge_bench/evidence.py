@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING
 
 from merge_bench import gates, readback
 from merge_bench import worker as steps
+from merge_bench.config.tls import REQUESTED
 from merge_bench.observe import lanes_line, traffic_line
 from merge_bench.record.schema import WarningLine
 
 if TYPE_CHECKING:
     from merge_bench.driver import LaunchRun
-
-# What decides which transports UCX may select, with the names under which its context keeps them.
-REQUESTED = ("UCX_TLS", "UCX_NET_DEVICES", "UCX_MAX_RNDV_RAILS", "UCX_RNDV_SCHEME", "UCX_RNDV_THRESH")
 
 
 def after_connecting(run: LaunchRun) -> None:

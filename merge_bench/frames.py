@@ -49,7 +49,7 @@ def pairs(campaign: Campaign) -> Rows:
             yield _key(campaign, run, launch) | {
                 "from": sender,
                 "to": receiver,
-                "bytes": found.bytes,
+                "bytes": float(found.bytes),
                 "seconds": found.seconds,
                 "rate": found.bytes / found.seconds if found.seconds else None,
                 "placement": lane.get("placement"),

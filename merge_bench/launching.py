@@ -44,47 +44,79 @@ class Job:
 
 
 def make_launch(
-    job: Job, writer: CampaignWriter, progress: Progress, launch: int, talk: Callable[[LaunchRun], None]
-) -> int:
+    job: Job, writer: CampaignWriter, progress: Progress, launch: int, talk: Callable[[LaunchRun], None],
+    *, modules: Sequence[str] | None = None,
+) -> int:  # fmt: skip
     """Bring a cluster up, let `talk` work with it, and take it down; gives the exit status.
 
-    A failure is written down. Every process that was started is gone when this returns.
+    `modules`: what the workers load; by default the engine and the data plane. A failure is written down. Every process
+    that was started is gone when this returns.
     """
     from merge_bench.client import connect
     from merge_bench.driver import LaunchRun
 
     plan, settings = job.prepared.plan, job.prepared.settings
     launcher = make_launcher(settings)
-    started, status = time.monotonic(), 0
+    started = time.monotonic()
     client = None
     conversation: LaunchRun | None = None
-    try:
+
+    def work() -> None:
+        nonlocal client, conversation
         progress.phase("launching")
         access = launcher.start(plan, settings, writer.logs, f"launch-{launch:03d}-")
         client = connect(access, launcher, settings)
         conversation = LaunchRun(
             client, launcher, plan, settings, writer, progress, launch=launch, started=started
         )  # fmt: skip
-        conversation.gather_workers()
+        conversation.gather_workers(modules)
         talk(conversation)
-    except Exception as problem:
-        error = problem if isinstance(problem, MergeBenchError) else _explain(problem, launcher, conversation, writer)
-        status = error.exit_status
-        failure = FailureLine(
-            launch=launch, config=job.config, plan=job.plan, block=job.block, code=error.code,
-            message=str(error), host=error.host, rank=error.rank, log_tail=error.log_tail,
-        )  # fmt: skip
+
+    def end(well: bool) -> None:
+        progress.phase("taking the cluster down")
+        take_down(launcher, client, conversation, well=well)
+
+    def explain(problem: Exception) -> MergeBenchError:
+        return _explain(problem, launcher, conversation, writer)
+
+    return recorded(job, writer, launch, work, explain=explain, end=end)
+
+
+def recorded(
+    job: Job, writer: CampaignWriter, launch: int, work: Callable[[], None],
+    *, explain: Callable[[Exception], MergeBenchError], end: Callable[[bool], None],
+) -> int:  # fmt: skip
+    """Do the `work` of a launch, write down how it ended, and `end` what it started; gives the exit status.
+
+    `explain` makes a sentence of an error that is none of ours; `end` is told whether all went well. A signal ends the
+    work, and nothing else.
+    """
+    started, status = time.monotonic(), RunFailed.exit_status  # until all is known to have gone well
+    with signals.ignored():
         try:
-            writer.write(failure)
-        except RunFailed:  # what cannot be recorded is told at least
-            print(f"merge_bench: {failure.message}", file=sys.stderr)
-    finally:
-        with signals.ignored():
-            progress.phase("taking the cluster down")
-            take_down(launcher, client, conversation, well=status == 0)
+            with signals.heard():
+                work()
+            status = 0
+        except Exception as problem:
+            error = problem if isinstance(problem, MergeBenchError) else explain(problem)
+            status = error.exit_status
+            _write_failure(job, writer, launch, error)
+        finally:
+            end(status == 0)
             with contextlib.suppress(RunFailed):
                 writer.write(LaunchEndLine(launch=launch, status=status, seconds=time.monotonic() - started))
     return status
+
+
+def _write_failure(job: Job, writer: CampaignWriter, launch: int, error: MergeBenchError) -> None:
+    failure = FailureLine(
+        launch=launch, config=job.config, plan=job.plan, block=job.block, code=error.code,
+        message=str(error), host=error.host, rank=error.rank, log_tail=error.log_tail,
+    )  # fmt: skip
+    try:
+        writer.write(failure)
+    except RunFailed:  # what cannot be recorded is told at least
+        print(f"merge_bench: {failure.message}", file=sys.stderr)
 
 
 def _explain(problem: Exception, launcher: Launcher, conversation: Any, writer: CampaignWriter) -> MergeBenchError:

@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+import os
 import socket
+import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-import merge_bench
+from merge_bench import facts
+from merge_bench.config.options import BY_VARIABLE
 from merge_bench.errors import MergeBenchError, RunFailed
-from merge_bench.launching import Head, Job
+from merge_bench.launch import node
+from merge_bench.launch.environment import THREAD_COUNTS
+from merge_bench.launching import Job
+from merge_bench.memory import show_cores
 from merge_bench.record.campaign import INTERRUPTED, Campaign, Launch
-from merge_bench.record.reader import read_campaign
-from merge_bench.record.schema import CampaignLine, FailureLine, LaunchEndLine
+from merge_bench.record.reader import read_campaign, read_head
+from merge_bench.record.schema import CampaignLine, FailureLine, LaunchEndLine, WarningLine
 from merge_bench.record.writer import RECORDS, CampaignWriter
+
+PREFIXES = (*facts.RECORDED_PREFIXES, "DASK_")
+NAMES = (*THREAD_COUNTS, "LD_LIBRARY_PATH")
+GOES_ON = (0, RunFailed.exit_status)
+"""Statuses of launches and campaigns after which more launches are made."""
 
 
 @dataclass(frozen=True)
@@ -30,90 +41,144 @@ class Found:
     shown: str
 
 
-def find(results: Path, head: Head, jobs: Sequence[Job], git: dict[str, Any] | None) -> Found | None:
-    """The newest campaign in `results` with the same launches to make, and some of them left; None without one."""
+def surroundings(jobs: Sequence[Job]) -> dict[str, Any]:
+    """What decides beside configs and plans how `jobs` run, as plain data.
+
+    Host and cores, sources and packages, the part of the environment that reaches UCX, Dask and the libraries, and for
+    every config and plan its workers, hosts and how they are started. Options that are resolved are in the plans.
+    """
+    environment = {
+        name: value
+        for name, value in sorted(os.environ.items())
+        if (name.startswith(PREFIXES) or name in NAMES) and name not in BY_VARIABLE
+    }
+    clusters = {f"{job.config}/{job.plan}": job for job in jobs}
+    return {
+        "host": socket.gethostname(),
+        "cores": show_cores(os.sched_getaffinity(0)),
+        "sources": node.fingerprint(node.ROOT / "merge_bench"),
+        "versions": facts.versions(),
+        "environment": environment,
+        "clusters": {name: _cluster(job) for name, job in sorted(clusters.items())},
+    }
+
+
+def _cluster(job: Job) -> dict[str, Any]:
+    settings = job.prepared.settings
+    left_out = ("environment", "results", "sources")  # in the configs; where records go; only how it was said
+    found = {field.name: getattr(settings, field.name) for field in fields(settings) if field.name not in left_out}
+    return {**found, "workers": job.prepared.plan.workers, "hosts": [asdict(host) for host in settings.hosts]}
+
+
+def find(results: Path, line: CampaignLine, jobs: Sequence[Job]) -> Found | None:
+    """The newest campaign in `results` with the same first `line` that has some of `jobs`, or its end, left to make.
+
+    One that found a wrong result, or a gate that was not met, is over.
+    """
 
     def left(campaign: Campaign) -> list[Job]:
-        made = {key_of(launch) for launch in campaign.launches if not launch.interrupted}
-        return [job for job in jobs if (job.config, job.plan, job.block) not in made]
+        made = {(launch.key, launch.block) for launch in campaign.launches if not launch.interrupted}
+        return [job for job in jobs if ((job.config, job.plan), job.block) not in made]
 
-    found = go_on(results, head, git, lambda campaign: bool(left(campaign)))
+    def unfinished(campaign: Campaign) -> bool:
+        return bool(left(campaign) or campaign.end is None) and all(
+            _status(launch) in GOES_ON for launch in campaign.launches
+        )
+
+    found = go_on(results, line, unfinished)
     if found is None:
         return None
     writer, campaign = found
-    ended = [launch.end.status for launch in campaign.launches if launch.end and not launch.interrupted]
-    number = max((launch.index for launch in campaign.launches), default=-1) + 1
     missing = left(campaign)
-    shown = f"{len(jobs) - len(missing)} of {len(jobs)} launches are there"
-    return Found(writer, missing, number, max(ended, default=0), shown)
+    begun = {launch.block for launch in campaign.launches if not launch.interrupted}
+    if missing and len(campaign.head.runs) > 1 and missing[0].block in begun:
+        _tell_torn(writer, missing[0].block)
+    return Found(
+        writer=writer,
+        left=missing,
+        next_launch=max((launch.index for launch in campaign.launches), default=-1) + 1,
+        status=max((_status(launch) for launch in campaign.launches if not launch.interrupted), default=0),
+        shown=f"{len(jobs) - len(missing)} of {len(jobs)} launches are there",
+    )
 
 
 def go_on(
-    results: Path, head: Head, git: dict[str, Any] | None, unfinished: Callable[[Campaign], bool]
+    results: Path, line: CampaignLine, unfinished: Callable[[Campaign], bool]
 ) -> tuple[CampaignWriter, Campaign] | None:
     """The newest campaign in `results` that is the same and `unfinished`, open for writing; None where there is none.
 
-    The same: configs with their variables, plans, order (seed), version and commit of the program, and host. One that
-    another process is still writing is left alone, and so is one that ended with a wrong result or a gate not met.
+    The same: its first line is `line` but for name, time, arguments and the paths of configs. One that another process
+    is still writing is left alone, and so is one that ended with a wrong result or a gate not met.
     """
     for records in sorted(results.glob(f"*/{RECORDS}"), reverse=True):
+        head = read_head(records)
+        if head is None or differences(head, line):
+            continue
         try:
-            campaign = read_campaign(records)
-            if not _same(campaign.head, head, git) or _over(campaign) or not unfinished(campaign):
+            if _over(campaign := read_campaign(records)) or not unfinished(campaign):
                 continue
             writer = CampaignWriter.go_on(records.parent)
-            if writer is None:
-                continue
+        except MergeBenchError as error:
+            print(f"merge_bench: {records.parent} is left alone: {error}", file=sys.stderr)
+            continue
+        try:
             campaign = read_campaign(records)  # whoever wrote it may have finished it meanwhile
-        except MergeBenchError:
-            continue
-        if not unfinished(campaign):
+            if not _over(campaign) and unfinished(campaign):
+                for launch in campaign.launches:
+                    if launch.end is None:
+                        _end(writer, launch)
+                return writer, read_campaign(records)
+        except BaseException:
             writer.close()
-            continue
-        for launch in campaign.launches:
-            if launch.end is None:
-                _end(writer, launch)
-        return writer, read_campaign(records)
+            raise
+        writer.close()
     return None
+
+
+def differences(found: CampaignLine, wanted: CampaignLine) -> list[str]:
+    """In which fields two first lines differ that decide what is measured."""
+    one, other = (
+        msgspec.json.decode(msgspec.json.encode(msgspec.structs.replace(line, campaign_id="", argv=[], time=0.0)))
+        for line in (found, wanted)
+    )
+    for line in (one, other):  # where a config lies is of no interest
+        for config in line["configs"]:
+            config["path"] = None
+    return [name for name in one if one[name] != other[name]]
+
+
+def _over(campaign: Campaign) -> bool:
+    return campaign.end is not None and campaign.end.status not in GOES_ON
+
+
+def _status(launch: Launch) -> int:
+    """The exit status of a launch; its failures tell it where its end is missing."""
+    if launch.end is not None:
+        return launch.end.status
+    known = {error.code: error.exit_status for error in MergeBenchError.__subclasses__()}
+    return max((known.get(failure.code, RunFailed.exit_status) for failure in launch.failures), default=0)
 
 
 def _end(writer: CampaignWriter, launch: Launch) -> None:
     """Close a launch whose driver was killed, so that readers need not guess."""
-    config, plan, block = key_of(launch)
-    if not launch.failures:
+    status = _status(launch) or RunFailed.exit_status
+    if launch.interrupted and not launch.failures:
+        config, plan = launch.key or (None, None)
         writer.write(
             FailureLine(
-                launch=launch.index, config=config or None, plan=plan, block=block, code=INTERRUPTED,
-                message=f"the run ended in mid-launch {launch.index}, which was made again later",
+                launch=launch.index, config=config, plan=plan, block=launch.block, code=INTERRUPTED,
+                message=f"the run was killed during launch {launch.index}",
             )
         )  # fmt: skip
-    writer.write(LaunchEndLine(launch=launch.index, status=RunFailed.exit_status, seconds=None))
+    writer.write(LaunchEndLine(launch=launch.index, status=status, seconds=None))
 
 
-def key_of(launch: Launch) -> tuple[str, int, int | None]:
-    """Config, plan and block of a launch."""
-    config, plan = launch.key or ("", 0)
-    return config, plan, launch.block
-
-
-def _over(campaign: Campaign) -> bool:
-    return campaign.end is not None and campaign.end.status not in (0, RunFailed.exit_status)
-
-
-def _same(found: CampaignLine, head: Head, git: dict[str, Any] | None) -> bool:
-    def configs(listed: Sequence[Any]) -> list[tuple[str, dict[str, str]]]:
-        return [(config.name, config.variables) for config in listed]
-
-    def plain(value: object) -> object:
-        return msgspec.json.decode(msgspec.json.encode(value))
-
-    return (
-        configs(found.configs) == configs(head.configs)
-        and plain(found.plans) == plain(list(head.plans))
-        and list(found.runs) == list(head.runs)
-        and found.seed == head.seed
-        and found.version == merge_bench.__version__
-        and (found.git or {}).get("commit") == (git or {}).get("commit")
-        and (found.git or {}).get("dirty") == (git or {}).get("dirty")
-        and (found.git or {}).get("host", socket.gethostname()) == socket.gethostname()
+def _tell_torn(writer: CampaignWriter, block: int) -> None:
+    """A block is one stretch of time; where it was not, its comparisons hold what changed meanwhile."""
+    writer.write(
+        WarningLine(
+            code="torn-block",
+            message=f"the campaign was interrupted within block {block} and gone on with later",
+            remedy="its comparisons hold whatever changed on the machine meanwhile; --fresh begins anew",
+        )
     )

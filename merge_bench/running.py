@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -20,6 +21,7 @@ from merge_bench.record.writer import CampaignWriter
 from merge_bench.report.live import Progress
 from merge_bench.setup import Prepared
 from merge_bench.sweep import Sweep
+from merge_bench.units import format_count
 
 if TYPE_CHECKING:
     from merge_bench.driver import LaunchRun
@@ -54,6 +56,10 @@ def load_sweep(
     options = replace(options, values={**options.values, **(fixed or {})})
     warnings = [] if config is None else _check(config, options)
     found = [setup.prepare(each, config) for each in expand(options)]
+    if any(each.plan.check_link and each.settings.launcher == "local" for each in found):
+        from merge_bench.probe import perftest
+
+        perftest.find()
     return [replace(each, warnings=(*each.warnings, *warnings)) for each in found], config
 
 
@@ -87,12 +93,23 @@ def _launcher_settings(options: Resolved) -> dict[str, str]:
     return {"UCX_NET_DEVICES": str(options.values["interface"])} if options.values["interface"] else {}
 
 
-def dry_run(prepared: Prepared) -> str:
-    """The exact commands that a launch would start, one a line, under the host's name."""
-    lines = []
-    for command in make_launcher(prepared.settings).commands(prepared.plan, prepared.settings):
-        lines.append(f"# {command.role} on {command.host}")
-        lines.append(command.shown())
+def dry_run(sweep: Sweep) -> str:
+    """The exact commands that a launch would start, one a line, under the host's name; of several runs each, then the
+    order of their launches.
+    """
+    lines, jobs = [], sweep.jobs()
+    for (config, index), prepared in sweep.prepared.items():
+        plan = prepared.plan
+        if len(jobs) > 1:
+            size = "" if plan.rows_per_chunk is None else f", {format_count(plan.rows_per_chunk)} rows a chunk"
+            workers = f"{plan.workers} worker{'s' if plan.workers > 1 else ''}"
+            lines.append(f"## {config}/{index}: {workers}{size}, {plan.launches} launches")
+        for command in make_launcher(prepared.settings).commands(plan, prepared.settings):
+            lines.append(f"# {command.role} on {command.host}")
+            lines.append(command.shown())
+    if len(jobs) > 1:
+        for block, members in itertools.groupby(jobs, lambda job: job.block):
+            lines.append(f"## block {block}: " + " ".join(f"{job.config}/{job.plan}" for job in members))
     return "\n".join(lines) if lines else "# nothing is started: the cluster already runs"
 
 
@@ -127,9 +144,12 @@ def merge_in(job: Job) -> Callable[[LaunchRun], None]:
     """What is done in one launch: the merge, with all that belongs to it."""
 
     def talk(conversation: LaunchRun) -> None:
-        from merge_bench.probe.link import check_link
+        check = None
+        if job.prepared.plan.check_link and job.prepared.plan.exchange == "ucx":
+            from merge_bench.probe import children, link
 
-        check = check_link if job.prepared.plan.check_link else None
+            check = link.check_link
+            conversation.on_all(children.ready)  # a missing tool is found before the merge
         conversation.run(job.config, plan_index=job.plan, block=job.block, check_link=check)
 
     return talk

@@ -52,8 +52,7 @@ def prepare(options: Resolved, config: ConfigFile | None) -> Prepared:
     launcher, hosts = choose(values, os.environ)
     existing = launcher == "existing"
     launches = int(_number(values["launches"]))
-    if existing and launches > 1:
-        raise UsageError("--launches above 1 needs a cluster of its own: a running one has read UCX's settings already")
+    refuse_more_launches(launcher, launches)
     environment = {}
     if config is not None:
         environment = {name: variable.value for name, variable in translate_config(config).environment.items()}
@@ -112,6 +111,21 @@ def prepare(options: Resolved, config: ConfigFile | None) -> Prepared:
     if isinstance(workload, TableSpec):
         warnings = [(w.code, w.message, w.remedy) for w in workload.warnings]
     return Prepared(plan, settings, tuple(warnings))
+
+
+def refuse_more_launches(launcher: str, launches: int) -> None:
+    """A running cluster cannot be launched again.
+
+    Raises
+    ------
+    UsageError
+        If it would have to be.
+    """
+    if launcher == "existing" and launches > 1:
+        raise UsageError(
+            "more than one launch (--launches, --blocks, --repetitions, several configs or sizes) needs a cluster of"
+            " its own: a running one has read UCX's settings already"
+        )
 
 
 def _cudf_installed() -> bool:

@@ -64,10 +64,26 @@ def deferred() -> Iterator[None]:
 
 @contextlib.contextmanager
 def ignored() -> Iterator[None]:
-    """While processes are being ended, a further signal must not leave some of them behind."""
+    """While processes are being ended, a further signal must not leave some of them behind. `received` still tells."""
     global _deferring
     outer, _deferring = _deferring, True
     try:
+        yield
+    finally:
+        _deferring = outer
+
+
+@contextlib.contextmanager
+def heard() -> Iterator[None]:
+    """Inside `ignored`: the part that a signal may end, also one that came before it.
+
+    So that whoever enters `ignored` first has no moment in which `Interrupted` passes by what must be done at the end.
+    """
+    global _deferring
+    outer, _deferring = _deferring, False
+    try:
+        if _received:
+            raise Interrupted(f"interrupted by {signal.Signals(_received[0]).name}")
         yield
     finally:
         _deferring = outer

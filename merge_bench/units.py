@@ -9,7 +9,9 @@ import math
 import re
 from decimal import Decimal, InvalidOperation
 
-_COUNT_SUFFIX = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "b": 10**9, "t": 10**12}
+_COUNT_SUFFIX = {
+    "": 1, "k": 10**3, "m": 10**6, "g": 10**9, "b": 10**9, "t": 10**12, "ki": 1 << 10, "mi": 1 << 20, "gi": 1 << 30,
+}  # fmt: skip
 _BYTE_SUFFIX = {
     "": 1,
     "b": 1,
@@ -40,7 +42,7 @@ def _parse(text: str, suffixes: dict[str, int], what: str, example: str) -> int:
 
 
 def parse_count(text: str) -> int:
-    """Read a count such as ``25e6``, ``1_000_000`` or ``25M`` (powers of 1000).
+    """Read a count such as ``25e6``, ``1_000_000``, ``25M`` (powers of 1000) or ``16Ki`` (powers of 1024).
 
     Raises
     ------

@@ -53,7 +53,7 @@ class Prepared:
 
 
 class Child(Protocol):
-    """A program that was started beside the worker and that a later step waits for."""
+    """What a step leaves for a later one: a program beside the worker, or memory that peers put into."""
 
     def end(self) -> object:
         """Make sure that it is gone."""
@@ -150,9 +150,7 @@ def describe(modules: Sequence[str], variables: Sequence[str] = ()) -> dict[str,
 def prepare(plan: Plan, rank: int, topic: str) -> Prepared:
     """Generate or read this worker's chunks."""
     plugin = here()
-    plugin.abort.clear()
-    if plugin.state is not None:
-        plugin.state.guard.set()
+    let_go(plugin)
     meter = PeakMeter()
     expected = None
     if isinstance(plan.workload, SyntheticSpec):
@@ -193,7 +191,7 @@ def open_data_plane(rows: int, threads: int) -> bytes:
 def open_bare(plan: Plan, rank: int, topic: str, *, puts: bool = False) -> bytes:
     """Set up UCX alone, without chunks and without an engine; gives the UCX address. `puts`: for one-sided ones too."""
     plugin = here()
-    plugin.abort.clear()
+    let_go(plugin)
     exchange = UcxExchange.of_plan(plan, rank, plugin.abort, puts=puts)
     plugin.state = _State(rank, plan, topic, PeakMeter(), None, 0, exchange=exchange)
     return exchange.address
@@ -336,12 +334,23 @@ def finish() -> dict[str, Any]:
 
 def close() -> None:
     """Let go of data and endpoints, for clusters that go on living."""
-    plugin = here()
-    if plugin.state is not None:
-        plugin.state.guard.set()
-        if plugin.state.exchange is not None:
-            plugin.state.exchange.close()
-        plugin.state = None
+    let_go(here())
+
+
+def let_go(plugin: MergeWorker) -> None:
+    """Forget a run: one that ended, or one that was aborted on a cluster that goes on living.
+
+    Endpoints are closed first, so that nothing is under way to or from the memory that goes after them.
+    """
+    plugin.abort.clear()
+    state, plugin.state = plugin.state, None
+    if state is not None:
+        state.guard.set()
+        if state.exchange is not None:
+            state.exchange.close()
+    while plugin.children:
+        plugin.children.popitem()[1].end()
+    del state
     gc.collect()
 
 

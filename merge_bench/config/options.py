@@ -235,7 +235,7 @@ PROBE_OPTIONS = tuple(
     option
     for option in OPTIONS
     if (option in CLUSTER_OPTIONS and option.key not in ("config", "engine", "error_handling"))
-    or option.key in ("seed", "results")
+    or option.key in ("seed", "results", "fresh")
 )
 
 _NOT_FOR_TUNING = frozenset(

@@ -21,6 +21,8 @@ from merge_bench.errors import UsageError
 
 COMMAND_LINE = "command line"
 DEFAULT = "default"
+PLACES = ("command", "config", "environment", DEFAULT)
+"""The first words of sources, the first that counts first."""
 
 SWEPT = ("chunk", "workers")
 
@@ -65,21 +67,20 @@ def resolve(cli_values: Mapping[str, object], config: ConfigFile | None, environ
             where = config.where(variable.line)
             found[option.key] = _parse(option, variable.value, f"{where}: {variable.name}")
             sources[option.key] = f"config {where}"
-        elif environ.get(option.variable):
+        elif option.in_config and environ.get(option.variable):
             found[option.key] = _parse(option, environ[option.variable], f"environment variable {option.variable}")
             sources[option.key] = f"environment {option.variable}"
         else:
             found[option.key], sources[option.key] = option.default, DEFAULT
     _check_combinations(found, sources)
+    _choose_launches(found, sources)
     _derive(found)
     return Resolved(found, sources)
 
 
 def expand(options: Resolved) -> list[Resolved]:
     """One for every combination of the options that name several values (a sweep); `options` itself where none does."""
-    values = dict(options.values)
-    if values["blocks"] is not None:
-        values["launches"] = values["blocks"]
+    values = options.values
     swept = {key: value for key in SWEPT if isinstance(value := values[key], tuple)}
     found = []
     for combination in itertools.product(*swept.values()):
@@ -163,6 +164,17 @@ def _check_combinations(found: Mapping[str, object], sources: Mapping[str, str])
         raise UsageError(f"{_given('workload', sources)} tables needs --left and --right")
     if tables and found["on"] is None and left_on is None:
         raise UsageError(f"{_given('left', sources)} needs --on, or --left-on and --right-on")
+
+
+def _choose_launches(found: dict[str, object], sources: Mapping[str, str]) -> None:
+    """``--blocks`` is another name of ``--launches``: the one from the place that comes first counts."""
+    if found["blocks"] is None:
+        return
+    launches, blocks = (PLACES.index(sources[key].partition(" ")[0]) for key in ("launches", "blocks"))
+    if launches == blocks:
+        raise UsageError(f"{_given('launches', sources)} and {_given('blocks', sources)} exclude each other")
+    if blocks < launches:
+        found["launches"] = found["blocks"]
 
 
 def _derive(found: dict[str, object]) -> None:

@@ -9,6 +9,9 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+# The settings that decide which transports UCX may select, and how it uses them.
+REQUESTED = ("UCX_TLS", "UCX_NET_DEVICES", "UCX_MAX_RNDV_RAILS", "UCX_RNDV_SCHEME", "UCX_RNDV_THRESH")
+
 SHARED_MEMORY = frozenset({"posix", "sysv", "xpmem", "knem", "cma"})
 CUDA = frozenset({"cuda_copy", "cuda_ipc", "gdr_copy"})
 RDMA = frozenset({"rc_verbs", "rc_mlx5", "ud_verbs", "ud_mlx5", "dc_mlx5", "gga_mlx5", "srd", "rc_gda"})

@@ -7,6 +7,9 @@ import time
 
 from merge_bench.errors import RunFailed
 
+ORPHANED_SECONDS = 60.0
+"""Without a sign of life of the driver, after which work on a cluster that goes on living ends by itself."""
+
 
 class Abort:
     """A flag that every wait of a worker looks at, and the time of the driver's last sign of life.
@@ -35,6 +38,10 @@ class Abort:
     def heartbeat(self) -> None:
         """Note that the driver is there."""
         self.last_heartbeat = time.monotonic()
+
+    def left_alone(self, seconds: float) -> bool:
+        """Whether the run was aborted, or its driver gave no sign of life for this long."""
+        return self._event.is_set() or time.monotonic() - self.last_heartbeat > seconds
 
     def check(self) -> None:
         """Raise `RunFailed` if the run was aborted."""

@@ -7,6 +7,7 @@ interpreter stands between two puts; they run without the GIL and look at a flag
 from __future__ import annotations
 
 import ctypes
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -67,7 +68,11 @@ class Memory:
         params = _MapParams(field_mask=_FIELD_LENGTH | _FIELD_FLAGS, length=length, flags=_ALLOCATE)
         self._call("ucp_mem_map", self._context, ctypes.byref(params), ctypes.byref(self._handle))
         attributes = _MemoryAttributes(field_mask=_FIELD_ADDRESS)
-        self._call("ucp_mem_query", self._handle, ctypes.byref(attributes))
+        try:
+            self._call("ucp_mem_query", self._handle, ctypes.byref(attributes))
+        except RunFailed:
+            self.free()
+            raise
         self.address = int(attributes.address)
 
     @property
@@ -128,8 +133,9 @@ def parameters() -> npt.NDArray[np.uint8]:
     return np.zeros(256, np.uint8)
 
 
+@functools.cache
 def compile_loops() -> Loops:
-    """Compile the loops; takes a second or two."""
+    """Compile the loops, once a process; takes a second or two."""
     library = _libucp()
     pointer = ctypes.c_uint64
     put = _function(library, "ucp_put_nbx", pointer, [pointer, pointer, pointer, pointer, pointer, pointer])

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-import shutil
 import socket
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from merge_bench.launch import commands, tls
+from merge_bench.launch import commands, scratch, tls
 from merge_bench.launch.base import Access, ClusterSettings, Command, Exited
 from merge_bench.launch.environment import LOOPBACK, launcher_defaults
 from merge_bench.launch.processes import Processes
@@ -35,7 +33,7 @@ class LocalLauncher:
 
     def start(self, plan: Plan, settings: ClusterSettings, logs: Path, prefix: str) -> Access:
         """Start scheduler and workers at once; they meet through a scheduler file."""
-        self._scratch = Path(tempfile.mkdtemp(prefix="merge-bench-"))
+        self._scratch = scratch.make()
         if plan.protocol == "tls":
             self._certificate = tls.RunCertificate()
         base = {**os.environ, "MERGE_BENCH_PARENT": str(os.getpid())}
@@ -64,7 +62,7 @@ class LocalLauncher:
             self._certificate.remove()
             self._certificate = None
         if self._scratch:
-            shutil.rmtree(self._scratch, ignore_errors=True)
+            scratch.remove(self._scratch)
             self._scratch = None
 
     def _commands(self, plan: Plan, settings: ClusterSettings, scratch: str, folder: str) -> list[Command]:

@@ -14,17 +14,17 @@ import hashlib
 import json
 import os
 import selectors
-import shutil
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
+
+from merge_bench.launch import scratch
 
 ROOT = Path(__file__).resolve().parent.parent.parent  # the folder that this package is imported from
 SCHEDULER_FILE = "scheduler.json"
@@ -47,7 +47,7 @@ class Guard:
     """
 
     def __init__(self) -> None:
-        self.scratch = Path(tempfile.mkdtemp(prefix="merge-bench-node-"))  # readable by this user only
+        self.scratch = scratch.make("node")
         self.silence = 60.0
         self._children: dict[str, _Child] = {}
         self._heard = time.monotonic()
@@ -84,7 +84,7 @@ class Guard:
     def close(self) -> None:
         """End everything and remove every trace."""
         self.stop()
-        shutil.rmtree(self.scratch, ignore_errors=True)
+        scratch.remove(self.scratch)
 
     # -- requests
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
-import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -13,7 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from merge_bench.errors import LaunchFailed, UsageError
-from merge_bench.launch import commands, pinning, tls
+from merge_bench.launch import commands, pinning, scratch, tls
 from merge_bench.launch.agreement import check_alike
 from merge_bench.launch.base import Access, ClusterSettings, Command, Exited
 from merge_bench.launch.environment import forwarded, launcher_defaults
@@ -76,7 +74,7 @@ class RemoteLauncher:
         UsageError
             If hosts differ in what a run depends on.
         """
-        self._scratch = Path(tempfile.mkdtemp(prefix="merge-bench-"))
+        self._scratch = scratch.make()
         self._logs = (logs, prefix)
         if plan.protocol == "tls":
             self._certificate = tls.RunCertificate()
@@ -134,7 +132,7 @@ class RemoteLauncher:
             self._certificate.remove()
             self._certificate = None
         if self._scratch:
-            shutil.rmtree(self._scratch, ignore_errors=True)
+            scratch.remove(self._scratch)
             self._scratch = None
 
     # -- the steps of a start

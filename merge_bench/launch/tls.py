@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import datetime
 import os
-import shutil
-import tempfile
-from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+
+from merge_bench.launch import scratch
 
 # Hosts whose clocks differ must not refuse each other.
 VALID = datetime.timedelta(days=30)
@@ -23,7 +22,7 @@ class RunCertificate:
     def __init__(self) -> None:
         certificate, key = _make()
         self.texts = {"ca.pem": certificate, "cert.pem": certificate, "key.pem": key}
-        self.folder = Path(tempfile.mkdtemp(prefix="merge-bench-tls-"))
+        self.folder = scratch.make("tls")
         self.files = {}
         for name, text in self.texts.items():
             path = self.folder / name
@@ -33,7 +32,7 @@ class RunCertificate:
 
     def remove(self) -> None:
         """Delete the files."""
-        shutil.rmtree(self.folder, ignore_errors=True)
+        scratch.remove(self.folder)
 
 
 def options(folder: str) -> tuple[str, ...]:

@@ -167,7 +167,7 @@ def _strip(chart: Strip) -> Any:
         renderers[series.label] = [points, *lines]
     ticks = list(chart.ticks)
     plot.xaxis.ticker = FixedTicker(ticks=ticks[:: max(len(ticks) // 40, 1)])
-    plot.xaxis.major_label_overrides = dict(chart.ticks)
+    plot.xaxis.major_label_overrides = {place: plain(name) for place, name in chart.ticks.items()}
     plot.xaxis.axis_label, plot.yaxis.axis_label = "Launch", plain(chart.axis)
     plot.y_range.start = 0
     _legend(plot, renderers if len(chart.series) > 1 else {})
@@ -196,9 +196,9 @@ def _heat(chart: Heat) -> Any:
     count = len(chart.labels)
     side = min(max(28 * count, 200), 640)
     plot = _figure(chart, side, side)
-    _rows_axis(plot, [float(at) for at in range(count)], chart.labels)
+    ticks = list(range(count))[:: -(-count // 32)]
+    _rows_axis(plot, ticks, [chart.labels[at] for at in ticks])
     plot.y_range.start, plot.y_range.end = count - 0.5, -0.5
-    ticks = list(range(count))[:: max(count // 32, 1)]
     plot.xaxis.ticker = FixedTicker(ticks=ticks)
     plot.xaxis.major_label_overrides = {at: plain(chart.labels[at].partition(" ")[0]) for at in ticks}
     plot.xaxis.axis_label, plot.yaxis.axis_label = "to rank", "from rank"
@@ -220,7 +220,7 @@ def _heat(chart: Heat) -> Any:
     )
     cells = plot.rect(
         x="x", y="y", width=1, height=1, source=source, fill_color={"field": "rate", "transform": mapper},
-        line_color=NEUTRAL, line_width=0.5,
+        line_color=NEUTRAL if count <= 16 else None, line_width=0.5,
     )  # fmt: skip
     plot.add_tools(_hover([cells], ["from", "to", "value", *chart.details]))
     plot.grid.grid_line_color = None

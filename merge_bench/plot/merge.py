@@ -214,7 +214,7 @@ def pairs(run: Run, lanes: Sequence[Mapping[str, Any]]) -> Heat:
     )
 
 
-def speedups(document: Mapping[str, Any], metric: str, order: Sequence[str]) -> Bars:
+def speedups(document: Mapping[str, Any], metric: str, looks: Mapping[str, int]) -> Bars:
     """Figure 1 of the report of 2022: what each config makes of the baseline's throughput, or of another metric.
 
     Parameters
@@ -223,11 +223,10 @@ def speedups(document: Mapping[str, Any], metric: str, order: Sequence[str]) -> 
         As ``compare --json`` prints it.
     metric
         Which of its metrics.
-    order
-        The labels of runs in the order of their looks.
+    looks
+        Which look each run has, by what the document calls it.
     """
     groups: dict[tuple[str, str], list[Bar]] = {}
-    looks = {label: index for index, label in enumerate(order)}
     for each in document["comparisons"]:
         if each["metric"] != metric or each["ratio"] is None:
             continue

@@ -124,7 +124,7 @@ def _(chart: Strip, axes: Axes) -> dict[str, Any]:
         entries[series.label] = Line2D([], [], color=seen.colour, marker=seen.marker, linestyle="-", markersize=5)
     ticks = list(chart.ticks)
     axes.xaxis.set_major_locator(FixedLocator(ticks[:: math.ceil(len(ticks) / 24) or 1]))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: chart.ticks.get(round(x), "")))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: shown(chart.ticks.get(round(x), ""))))
     axes.set_xlabel("Launch")
     axes.set_ylabel(shown(chart.axis))
     axes.set_ylim(bottom=0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -15,14 +14,19 @@ from merge_bench.record.schema import Config, RunKey
 from merge_bench.record.writer import CampaignWriter
 from merge_bench.report.live import Progress
 from merge_bench.running import Warned, load
+from merge_bench.setup import refuse_more_launches
+from merge_bench.sweep import add_config, in_blocks
 
+REPETITIONS = 3
 FIXED = without_merge(PROBE_OPTIONS)
 
 
 def prepare(
-    probe: Probe, configs: Sequence[str | None], values: Mapping[str, object], *, blocks: int
+    probe: Probe, configs: Sequence[str | None], values: Mapping[str, object], *, blocks: int | None
 ) -> tuple[Head, list[Job]]:
     """Read every config and plan its launches; None stands for the built-in defaults.
+
+    `blocks`: launches of each config; None: 3, and 1 on a running cluster.
 
     Raises
     ------
@@ -34,17 +38,15 @@ def prepare(
     ready = []
     for name in configs:
         prepared, config = load(name, values, fixed)
-        line = config_line(prepared, config)
-        if line.name in [other.name for other in lines]:
-            raise UsageError(f"two configs are called {line.name}; rename one of them")
-        lines.append(line)
+        add_config(lines, config_line(prepared, config))
         ready.append(probe.prepare(prepared))
-    order = random.Random(ready[0].plan.seed)
-    jobs = []
-    for block in range(blocks):
-        each = list(zip(ready, lines, strict=True))
-        order.shuffle(each)
-        jobs += [Job(prepared, line.name, block=block) for prepared, line in each]
+    if len({each.settings.results for each in ready}) > 1:
+        raise UsageError("the configs name different folders for results; say --results")
+    running = ready[0].settings.launcher == "existing"
+    blocks = blocks or (1 if running else REPETITIONS)
+    refuse_more_launches(ready[0].settings.launcher, blocks * len(lines))
+    each = in_blocks(list(zip(ready, lines, strict=True)), blocks=blocks, seed=ready[0].plan.seed)
+    jobs = [Job(prepared, line.name, block=block) for block, (prepared, line) in each]
     plan = {"probe": probe.name, "launches": blocks, **probe.describe()}
     keys = [RunKey(config=line.name, plan=0) for line in lines]
     return Head(lines, [plan], keys, ready[0].plan.seed), jobs
@@ -55,12 +57,12 @@ def warnings(jobs: Sequence[Job]) -> list[Warned]:
     return list(dict.fromkeys(warning for job in jobs for warning in job.prepared.warnings))
 
 
-def run(probe: Probe, head: Head, jobs: Sequence[Job], progress: Progress) -> tuple[Path, int]:
-    """Make the campaign; gives its folder and the exit status."""
+def run(probe: Probe, head: Head, jobs: Sequence[Job], progress: Progress, *, fresh: bool = False) -> tuple[Path, int]:
+    """Make the campaign, or go on with it unless `fresh`; gives its folder and the exit status."""
 
     def launch(job: Job, writer: CampaignWriter, index: int) -> int:
         return probe.launch(job, writer, progress, index)
 
     name = "-".join([f"probe-{probe.name}", *(line.name for line in head.configs)])
     settings = jobs[0].prepared.settings
-    return make_campaign(settings.results, name, head, jobs, launch)
+    return make_campaign(settings.results, name, head, jobs, launch, resume=not fresh)

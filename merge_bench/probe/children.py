@@ -10,8 +10,9 @@ import signal
 import socket
 import subprocess
 import tempfile
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,13 +20,16 @@ import psutil
 from distributed import get_worker
 
 from merge_bench import worker as steps
-from merge_bench.errors import RunFailed
+from merge_bench.errors import RunFailed, UsageError
+from merge_bench.exchange.abort import ORPHANED_SECONDS
 from merge_bench.launch.processes import die_with_parent
 from merge_bench.probe import perftest
 
 POLL_SECONDS = 0.02
 START_SECONDS = 15.0
 CONNECT_TRIES = 40
+PORT_TRIES = 5
+PORT_TAKEN = "Address already in use"
 PRINTED, LOG = "printed", "ucx.log"
 SLOWEST_BYTES_PER_SECOND = 2e6
 """A line of a test may take as long as its bytes would at this rate, on top of the silence that is allowed."""
@@ -60,10 +64,15 @@ class Child:
         """What it printed so far."""
         return (self.folder / PRINTED).read_text(errors="replace")
 
+    def kill(self) -> None:
+        """Without waiting for it."""
+        if self.process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+
     def end(self) -> Output:
         """Make sure that it is gone, and take its files."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
+        self.kill()
         status = self.process.wait()
         log = self.folder / LOG
         found = Output(status, self.text(), log.read_text(errors="replace") if log.exists() else "")
@@ -71,22 +80,47 @@ class Child:
         return found
 
 
+def ready() -> dict[str, str]:
+    """Forget what an earlier run left; says where this worker's ``ucx_perftest`` is and whose UCX it belongs to.
+
+    Raises
+    ------
+    UsageError
+        If there is none, naming the host.
+    """
+    steps.let_go(steps.here())
+    try:
+        program, _, origin = perftest.find()
+    except UsageError as error:
+        raise UsageError(f"on {socket.gethostname()} {error}") from error
+    return {"program": str(program), "origin": origin}
+
+
 def listen(batch: str) -> Server:
-    """Start a server for `batch`; returns when it listens. Its port is never probed: it takes one client and ends."""
+    """Start a server for `batch`; returns when it listens. Its port is never probed: it takes one client and ends.
+
+    Another program may take the free port that was found before the server does; then it gets another one.
+    """
     address = _own_address()
+    token = secrets.token_hex(8)
+    for left in reversed(range(PORT_TRIES)):
+        port = _free_port(address)
+        child = _start(batch, ("-p", str(port), *(("-6",) if ":" in address else ())), token)
+        deadline = time.monotonic() + START_SECONDS
+        while not _listens(child.process.pid, port) and child.process.poll() is None and time.monotonic() < deadline:
+            time.sleep(POLL_SECONDS)
+        if child.process.poll() is None:
+            break
+        output = _taken(token).end()
+        if not left or PORT_TAKEN not in output.text + output.log:
+            raise _failed("server", output)
+    return Server(token, address, port)
+
+
+def _free_port(address: str) -> int:
     with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as free:
         free.bind((address, 0))
-        port = int(free.getsockname()[1])
-    token = secrets.token_hex(8)
-    child = _start(batch, ("-p", str(port), *(("-6",) if ":" in address else ())))
-    steps.here().children[token] = child
-    deadline = time.monotonic() + START_SECONDS
-    while not _listens(child.process.pid, port) and child.process.poll() is None and time.monotonic() < deadline:
-        time.sleep(POLL_SECONDS)
-    if child.process.poll() is not None:
-        steps.here().children.pop(token, None)
-        raise _failed("server", child.end())
-    return Server(token, address, port)
+        return int(free.getsockname()[1])
 
 
 def serve(server: Server) -> Output:
@@ -100,6 +134,7 @@ def serve(server: Server) -> Output:
     finally:
         output = child.end()
     if output.status != 0:
+        abort.check()
         raise _failed("server", output)
     return output
 
@@ -120,6 +155,7 @@ def ask(server: Server, batch: str, limits: Sequence[float]) -> Output:
             break
         time.sleep(0.1)
     if output.status != 0:
+        steps.here().abort.check()
         raise _failed("client", output)
     return output
 
@@ -152,7 +188,9 @@ def _run(batch: str, arguments: Sequence[str], limits: Sequence[float]) -> Outpu
     return output
 
 
-def _start(batch: str, arguments: Sequence[str]) -> Child:
+def _start(batch: str, arguments: Sequence[str], token: str | None = None) -> Child:
+    """`token`: under which `_taken` gives it; without one whoever started it waits for it."""
+    plugin = steps.here()
     program, library, _ = perftest.find()
     folder = Path(tempfile.mkdtemp(prefix="perftest-", dir=get_worker().local_directory))
     script = folder / "batch"
@@ -164,7 +202,22 @@ def _start(batch: str, arguments: Sequence[str]) -> Child:
             stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
             preexec_fn=die_with_parent,
         )  # fmt: skip
-    return Child(process, folder)
+    child = Child(process, folder)
+    if token is not None:
+        plugin.children[token] = child
+    threading.Thread(target=_watch, args=(plugin, child, token), name="perftest-watch", daemon=True).start()
+    return child
+
+
+def _watch(plugin: steps.MergeWorker, child: Child, token: str | None) -> None:
+    """End a program whose run is over: on a running cluster the worker, which it would end with, goes on."""
+    while child.process.poll() is None:
+        if plugin.abort.left_alone(ORPHANED_SECONDS):
+            child.kill()
+            if token is not None and plugin.children.pop(token, None) is child:
+                child.end()  # nobody has come for it
+            return
+        time.sleep(POLL_SECONDS)
 
 
 def _own_address() -> str:
@@ -180,12 +233,7 @@ def _failed(side: str, output: Output) -> RunFailed:
 
 
 def _taken(token: str) -> Child:
-    child = steps.here().children.pop(token)
-    assert isinstance(child, Child)
+    child = steps.here().children.pop(token, None)
+    if not isinstance(child, Child):
+        raise RunFailed("the server of ucx_perftest was ended before its client came")
     return child
-
-
-def versions() -> Mapping[str, str]:
-    """Where this worker's ``ucx_perftest`` is and whose UCX it belongs to."""
-    program, _, origin = perftest.find()
-    return {"program": str(program), "origin": origin}

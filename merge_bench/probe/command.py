@@ -48,7 +48,7 @@ def probe_command(name: str, values: Mapping[str, Any]) -> int:
     say_warnings(campaigns.warnings(jobs))
     progress = progress_for(sys.stderr, quiet=bool(values["json"]))
     try:
-        folder, status = campaigns.run(probe, head, jobs, progress)
+        folder, status = campaigns.run(probe, head, jobs, progress, fresh=bool(values["fresh"]))
     finally:
         progress.close()
     campaign = read_campaign(folder)

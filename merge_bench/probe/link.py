@@ -20,8 +20,8 @@ SECONDS = 2.0
 CODE = "link-check"
 
 
-def check_link(run: LaunchRun, link: LinkLine) -> float:
-    """Measure the link limit again with ``ucx_perftest``; gives its bytes per second for a worker.
+def check_link(run: LaunchRun, link: LinkLine) -> float | None:
+    """Measure the link limit again with ``ucx_perftest``; gives its bytes per second for a worker, if any were.
 
     Every worker sends messages of the merge's own size to the next rank while it receives from the one before: with
     two workers, two opposite tests at once. Rows are recorded; a difference of more than a tenth is a warning that
@@ -29,12 +29,17 @@ def check_link(run: LaunchRun, link: LinkLine) -> float:
     """
     from merge_bench.probe import children
 
+    limit = link.limit_bytes_per_second
+    if limit is None:
+        message = "the link limit was not checked: nothing was sent while it was measured"
+        run.writer.write(WarningLine(launch=run.launch, code=CODE, message=message))
+        return None
     test = Kind("tag", BANDWIDTH)
     workers = len(run.members)
     size = _message(run, link)
-    limit = link.limit_bytes_per_second or 0.0
+    memory = "cuda" if run.plan.engine == "cudf" else "host"
     count = max(8, int(limit * SECONDS / size))
-    text = perftest.batch(test, [size], memory="host", count=count, error_handling=run.plan.error_handling)
+    text = perftest.batch(test, [size], memory=memory, count=count, error_handling=run.plan.error_handling)
     limits = [2 * run.plan.timeout + 20 * SECONDS]
     servers = run.on_all(children.listen, text)
     asked = run.on_some({rank: (children.ask, servers[(rank + 1) % workers], text, limits) for rank in range(workers)})
@@ -42,7 +47,7 @@ def check_link(run: LaunchRun, link: LinkLine) -> float:
     rates, lanes = [], []
     for rank, output in enumerate(asked):
         log = perftest.parse_log(output.log, test)
-        (figures,) = perftest.parse(output.text)
+        (figures,) = perftest.parse_all(output.text, [size])
         rates.append(figures.bandwidth)
         lanes.append(log.lanes)
         to = (rank + 1) % workers
@@ -51,8 +56,9 @@ def check_link(run: LaunchRun, link: LinkLine) -> float:
                 launch=run.launch, probe=NAME, test=test.name, ranks=[rank, to],
                 method=f"ucx_perftest of UCX {log.version}, window {perftest.WINDOW}, every worker to the next at once",
                 placement="one-host" if run.members[rank].host == run.members[to].host else "two-hosts",
-                hosts=[run.members[rank].host, run.members[to].host], size=size, iterations=figures.iterations,
-                seconds=figures.seconds, bandwidth_bytes_per_second=figures.bandwidth,
+                hosts=[run.members[rank].host, run.members[to].host], memory=memory, size=size,
+                iterations=figures.iterations, seconds=figures.seconds,
+                bandwidth_bytes_per_second=figures.bandwidth,
                 messages_per_second=figures.messages, requested=evidence.requested(run.facts[rank]),
                 selected=list(log.lanes), protocol=log.protocol(size),
             )

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from merge_bench import gpu
+from merge_bench.config.check import UCXX_OVERRIDES
 from merge_bench.errors import UsageError
 from merge_bench.launching import Job, make_launch
 from merge_bench.probe import perftest
@@ -99,7 +100,7 @@ class P2P:
         def talk(run: LaunchRun) -> None:
             self._measure(run, job, writer)
 
-        return make_launch(job, writer, progress, index, talk)
+        return make_launch(job, writer, progress, index, talk, modules=())
 
     def _placements(self, prepared: Prepared) -> tuple[str, ...]:
         if self.placements is not None:
@@ -109,9 +110,8 @@ class P2P:
     def _measure(self, run: LaunchRun, job: Job, writer: CampaignWriter) -> None:
         from merge_bench.probe import children
 
-        run.gather_workers(modules=())
         run.record_launch(job.config, job.plan, job.block)
-        origin = run.on_all(children.versions)[0]["origin"]
+        origin = run.on_all(children.ready)[0]["origin"]
         hosts = [member.host for member in run.members]
         for first, second, placement in pairs(self._placements(job.prepared), hosts):
             for test in self.tests:
@@ -129,7 +129,7 @@ class P2P:
         opened = run.on_one(server, children.listen, text)
         asked, _ = run.on_some({client: (children.ask, opened, text, limits), server: (children.serve, opened)})
         log = perftest.parse_log(asked.log, test)
-        environment = run.facts[client]["environment"]
+        environment = {**UCXX_OVERRIDES, **run.facts[client]["environment"]}
         requested = {name: environment[name] for name in SETTINGS if name in environment}
         fits = as_requested(environment.get("UCX_TLS"), log.lanes)
         return [
@@ -140,7 +140,7 @@ class P2P:
                 bandwidth_bytes_per_second=each.bandwidth, messages_per_second=each.messages, requested=requested,
                 selected=list(log.lanes), protocol=log.protocol(each.size), as_requested=fits and not log.missing,
             )
-            for each in perftest.parse(asked.text)
+            for each in perftest.parse_all(asked.text, self.sizes)
         ]  # fmt: skip
 
     def _limits(self, test: Kind, timeout: float) -> list[float]:

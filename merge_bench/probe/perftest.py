@@ -149,6 +149,25 @@ def parse(text: str) -> list[Figures]:
     return [_figures(line, names) for line in lines[start + 1 :]]
 
 
+def parse_all(text: str, sizes: Sequence[int]) -> list[Figures]:
+    """The figures of a batch with these `sizes`, one each.
+
+    Raises
+    ------
+    RunFailed
+        As `parse`, or if a size is missing: a tool that ended early may still end with status 0.
+    """
+    found = parse(text)
+    measured = [each.size for each in found]
+    if measured != list(sizes):
+        missing = [str(size) for size in sizes if size not in measured]
+        raise RunFailed(
+            f"ucx_perftest measured {len(measured)} of {len(sizes)} sizes"
+            + (f"; missing: {', '.join(missing[:5])}{', …' if len(missing) > 5 else ''} bytes" if missing else "")
+        )
+    return found
+
+
 def _is_heading(line: str) -> bool:
     return set(COLUMNS) <= set(line.strip().split(","))
 

@@ -14,9 +14,11 @@ import numpy.typing as npt
 from merge_bench import worker as steps
 from merge_bench.errors import RunFailed
 from merge_bench.exchange import puts
+from merge_bench.exchange.abort import ORPHANED_SECONDS
 from merge_bench.exchange.puts import STOPPED, Memory, Window
 
 TOGETHER, APART = "put-overlapping", "put-non-overlapping"
+TARGET, SOURCE = "put-target", "put-source"
 SPIN_ROUNDS = 2000
 
 
@@ -35,15 +37,15 @@ def hold(length: int, puts_from: int) -> Window:
     plugin = steps.here()
     context, _, _ = plugin.exchange.handles(puts_from)
     memory = Memory(context, length)
+    plugin.children[TARGET] = _Held(memory)
     memory.bytes[:] = 0
-    plugin.children["put-memory"] = _Held(memory)
     return memory.window()
 
 
 def drive(source: int, sizes: Sequence[tuple[int, int]]) -> list[int]:
     """The target's part of `put`: drive UCX while the source puts; gives the number of wrong bytes after each."""
     plugin = steps.here()
-    held = plugin.children["put-memory"]
+    held = plugin.children[TARGET]
     assert isinstance(held, _Held)
     loops = puts.compile_loops()
     _, worker, _ = plugin.exchange.handles(source)
@@ -53,7 +55,7 @@ def drive(source: int, sizes: Sequence[tuple[int, int]]) -> list[int]:
         def progress() -> None:
             if loops.spin(worker, SPIN_ROUNDS, stop) == STOPPED:
                 plugin.abort.check()
-                raise RunFailed(f"rank {source} put nothing for too long")
+                raise RunFailed(f"the driver was gone while rank {source} put")
 
         for number, (size, _) in enumerate(sizes):
             for test in (TOGETHER, APART):
@@ -71,45 +73,49 @@ def put(target: int, window: Window, sizes: Sequence[tuple[int, int]]) -> list[M
     plugin = steps.here()
     context, worker, endpoint = plugin.exchange.handles(target)
     loops, parameters = puts.compile_loops(), puts.parameters()
-    memory, key = Memory(context, window.length), puts.unpack_key(endpoint, window.key)
+    # If this is stopped, puts are still under way: what they read stays until the endpoints are closed (`let_go`).
+    plugin.children[SOURCE] = held = _Held(Memory(context, window.length))
+    memory, held.key = held.memory, puts.unpack_key(endpoint, window.key)
     found = []
-    try:
-        with _stoppable() as stop:
-            for number, (size, count) in enumerate(sizes):
-                for test in (TOGETHER, APART):
-                    memory.bytes[:size] = _pattern(number, test)
-                    seconds = 0.0
-                    for times in (max(1, count // 10), count):
-                        loop = loops.together if test == TOGETHER else loops.apart
-                        start = time.perf_counter()
-                        status = loop(
-                            worker, endpoint, memory.address, size, window.address, key, times,
-                            parameters.ctypes.data, stop,
-                        )  # fmt: skip
-                        seconds = time.perf_counter() - start
-                        _check(status, target)
-                    plugin.exchange.transfer({target: np.ones(1, np.uint8)}, {})
-                    plugin.exchange.transfer({}, {target: np.empty(1, np.uint8)})
-                    found.append(Measured(test, size, count, seconds))
-    finally:
-        puts.drop_key(key)
-        memory.free()
+    with _stoppable() as stop:
+        for number, (size, count) in enumerate(sizes):
+            for test in (TOGETHER, APART):
+                memory.bytes[:size] = _pattern(number, test)
+                seconds = 0.0
+                for times in (max(1, count // 10), count):
+                    loop = loops.together if test == TOGETHER else loops.apart
+                    start = time.perf_counter()
+                    status = loop(
+                        worker, endpoint, memory.address, size, window.address, held.key, times,
+                        parameters.ctypes.data, stop,
+                    )  # fmt: skip
+                    seconds = time.perf_counter() - start
+                    _check(status, target)
+                plugin.exchange.transfer({target: np.ones(1, np.uint8)}, {})
+                plugin.exchange.transfer({}, {target: np.empty(1, np.uint8)})
+                found.append(Measured(test, size, count, seconds))
+    release(SOURCE)
     return found
 
 
-def release() -> None:
-    """Give the target's memory back."""
-    held = steps.here().children.pop("put-memory", None)
+def release(end: str) -> None:
+    """Give the memory of the `TARGET` or the `SOURCE` back; nothing is under way to it any more."""
+    held = steps.here().children.pop(end, None)
     if held is not None:
         held.end()
 
 
 @dataclass
 class _Held:
+    """Registered memory, and at the source the key of the target's (0: none yet)."""
+
     memory: Memory
+    key: int = 0
 
     def end(self) -> None:
-        """Give the memory back."""
+        """Give both back."""
+        if self.key:
+            puts.drop_key(self.key)
         self.memory.free()
 
 
@@ -121,22 +127,20 @@ def _pattern(number: int, test: str) -> int:
 def _check(status: int, target: int) -> None:
     if status == STOPPED:
         steps.here().abort.check()
-        raise RunFailed(f"putting into rank {target} took too long")
+        raise RunFailed(f"the driver was gone while rank {target} was put into")
     if status != 0:
         raise RunFailed(f"UCX failed putting into rank {target} (status {status})")
 
 
 @contextlib.contextmanager
 def _stoppable() -> Iterator[npt.NDArray[np.int64]]:
-    """A flag that the compiled loops look at, set when the run is aborted."""
+    """A flag that the compiled loops look at, set when the run is aborted or its driver is gone."""
     stop, over = np.zeros(1, np.int64), threading.Event()
     abort = steps.here().abort
 
     def watch() -> None:
         while not over.wait(0.02):
-            try:
-                abort.check()
-            except RunFailed:
+            if abort.left_alone(ORPHANED_SECONDS):
                 stop[0] = 1
                 return
 

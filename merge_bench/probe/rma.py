@@ -60,7 +60,7 @@ class Rma:
         def talk(run: LaunchRun) -> None:
             self._measure(run, job)
 
-        return make_launch(job, writer, progress, index, talk)
+        return make_launch(job, writer, progress, index, talk, modules=(DATA_PLANE,))
 
     def puts(self, size: int) -> int:
         """How many: 1000, and of large ones as many as make 512 MiB, but at least 20."""
@@ -72,7 +72,6 @@ class Rma:
         return (TWO_HOSTS,) if len(prepared.settings.hosts) > 1 else (ONE_HOST,)
 
     def _measure(self, run: LaunchRun, job: Job) -> None:
-        run.gather_workers(modules=(DATA_PLANE,))
         run.progress.phase("connecting")
         run.connect_all(run.on_all(steps.open_bare, run.plan, ranked=True, after=(run.topic,), puts=True))
         run.record_launch(job.config, job.plan, job.block)
@@ -80,11 +79,11 @@ class Rma:
         hosts = [member.host for member in run.members]
         for first, second, placement in pairs(self._placements(job.prepared), hosts):
             run.progress.phase(f"puts, {placement}, rank {first} into rank {second}")
-            for line in self._pair(run, (first, second), placement):
-                run.writer.write(line)
+            self._pair(run, (first, second), placement)
         run.on_all(steps.close)
 
-    def _pair(self, run: LaunchRun, ranks: tuple[int, int], placement: str) -> list[ProbeLine]:
+    def _pair(self, run: LaunchRun, ranks: tuple[int, int], placement: str) -> None:
+        """Measure and record one pair; wrong bytes are recorded too, and end the launch."""
         from merge_bench.probe import putting
 
         source, target = ranks
@@ -96,16 +95,13 @@ class Rma:
                 target: (putting.drive, source, sizes),
             }
         )
-        run.on_one(target, putting.release)
-        if any(wrong):
-            first = next(each for each, bad in zip(measured, wrong, strict=True) if bad)
-            raise WrongResult(f"{first.test} of {first.size} bytes left wrong bytes in the memory of rank {target}")
+        run.on_one(target, putting.release, putting.TARGET)
         lanes = run.on_one(source, steps.endpoints)[target][0]
         requested = evidence.requested(run.facts[source])
         version = run.facts[source]["ucx"].get("version")
         if version is None:
             raise LaunchFailed(f"rank {source} does not know its UCX", rank=source)
-        return [
+        lines = [
             ProbeLine(
                 launch=run.launch, probe=self.name, test=each.test,
                 method=f"ucp_put_nbx and ucp_ep_flush_nbx of UCX {version} in a compiled loop",
@@ -117,3 +113,8 @@ class Rma:
             )
             for each, bad in zip(measured, wrong, strict=True)
         ]  # fmt: skip
+        for line in lines:
+            run.writer.write(line)
+        bad = next((line for line in lines if line.wrong), None)
+        if bad is not None:
+            raise WrongResult(f"{bad.test} of {bad.size} bytes left wrong bytes in the memory of rank {target}")

@@ -77,7 +77,7 @@ class Row:
 def rows_of(campaign: Campaign) -> list[Row]:
     """The rows of a campaign, by series in the order in which they were first measured, then by size."""
     groups: dict[tuple[Any, ...], list[ProbeLine]] = {}
-    for launch in campaign.launches:
+    for launch in campaign.standing:
         config = launch.line.config if launch.line is not None else ""
         for line in launch.probes:
             key = (config, line.test, line.placement, tuple(line.ranks), line.memory)

@@ -51,8 +51,13 @@ class Launch:
 
     @property
     def interrupted(self) -> bool:
-        """Whether a signal or the end of its driver cut it short, which says nothing of its config."""
-        return self.end is None or any(failure.code == INTERRUPTED for failure in self.failures)
+        """Whether a signal or the end of its driver cut it short, which says nothing of its config.
+
+        A launch that had failed before is a failed one, even if its driver ended before it could write the end down.
+        """
+        if self.failures:
+            return any(failure.code == INTERRUPTED for failure in self.failures)
+        return self.end is None
 
     @property
     def block(self) -> int | None:
@@ -159,17 +164,22 @@ class Campaign:
         """
         by_key: dict[tuple[str, int], list[Launch]] = {(run.config, run.plan): [] for run in self.head.runs}
         only = next(iter(by_key)) if len(by_key) == 1 else None
-        for launch in self.launches:
+        for launch in self.standing:
             key = launch.key or only
-            if key is not None and not self._made_again(launch):
+            if key is not None:
                 by_key.setdefault(key, []).append(launch)
         configs = {config.name: config for config in (*self.head.configs, *(line.config for line in self.added))}
         return tuple(
             Run(configs[name], self.head.plans[plan], tuple(launches)) for (name, plan), launches in by_key.items()
         )
 
-    def _made_again(self, launch: Launch) -> bool:
-        place = launch.key, launch.block
-        return launch.interrupted and any(
-            other.index > launch.index and (other.key, other.block) == place for other in self.launches
-        )
+    @property
+    def standing(self) -> tuple[Launch, ...]:
+        """The launches, without those that were interrupted and made again later."""
+        last = {(launch.key, launch.block): launch.index for launch in self.launches}
+
+        def made_again(launch: Launch) -> bool:
+            place = launch.key, launch.block
+            return launch.interrupted and launch.key is not None and last[place] > launch.index
+
+        return tuple(launch for launch in self.launches if not made_again(launch))

@@ -42,6 +42,16 @@ def read_campaign(result: str | os.PathLike[str]) -> Campaign:
         raise UsageError(f"cannot read {records}: {error.strerror}") from error
 
 
+def read_head(records: Path) -> s.CampaignLine | None:
+    """The first line of `records`; None where there is none that this version can read."""
+    try:
+        with records.open("rb") as stream:
+            record = _decode(stream.readline())
+    except (OSError, ValueError, _NewerSchema):
+        return None
+    return record if isinstance(record, s.CampaignLine) else None
+
+
 @dataclass
 class _LaunchParts:
     """A launch while its lines come in."""
@@ -94,6 +104,7 @@ class _Parts:
             self._check_key(run.config, run.plan)
 
     def add(self, record: s.Record) -> None:
+        self.end = None  # whatever follows an end is of a campaign that was gone on with
         match record:
             case s.CampaignLine():
                 raise ValueError("it begins a second campaign")

@@ -45,7 +45,9 @@ class RunKey(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CampaignLine(Line, tag="campaign", frozen=True, kw_only=True):
-    """The first line of a folder. Config names are unique in it."""
+    """The first line of a folder. Config names are unique in it. `surroundings`: what decides beside configs and plans
+    how launches run, so that a campaign is gone on with under the same ones only.
+    """
 
     campaign_id: str
     argv: list[str]
@@ -55,6 +57,7 @@ class CampaignLine(Line, tag="campaign", frozen=True, kw_only=True):
     seed: int | None = None
     plans: list[dict[str, Any]]
     runs: list[RunKey]
+    surroundings: dict[str, Any] | None = None
     imported_from: ImportedFrom | None = None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import re
@@ -12,13 +13,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from merge_bench.errors import RunFailed, UsageError
+from merge_bench.errors import NotRecorded, RunFailed, UsageError
 from merge_bench.record.codec import encode
 from merge_bench.record.schema import Record
 
 RECORDS = "records.jsonl"
 LOGS = "logs"
 _LONGEST_NAME = 60
+_BLOCK_BYTES = 64 << 10
 _ROOM = ".room"
 _ROOM_BYTES = 64 << 10
 """Kept free for the lines that say that the disk is full: the failure, and the end."""
@@ -51,7 +53,6 @@ class CampaignWriter:
         self.logs = folder / LOGS
         self.records = folder / RECORDS
         self._descriptor: int | None = descriptor
-        self._size = os.fstat(descriptor).st_size
         self._lock = threading.Lock()
 
     @classmethod
@@ -72,7 +73,8 @@ class CampaignWriter:
             (folder / LOGS).mkdir()
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
             descriptor = os.open(folder / RECORDS, flags, 0o644)
-            fcntl.flock(descriptor, fcntl.LOCK_EX)  # tells `go_on` that somebody writes here
+            with contextlib.suppress(OSError):  # not every file system has locks; without one nobody can `go_on` there
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             _keep_room(folder)
             _sync_folder(folder)
             _sync_folder(results)
@@ -83,24 +85,28 @@ class CampaignWriter:
         return cls(folder, descriptor)
 
     @classmethod
-    def go_on(cls, folder: Path) -> Self | None:
+    def go_on(cls, folder: Path) -> Self:
         """Append to a campaign that was not finished; a half-written last line is taken away.
 
-        None if another process writes it, or it cannot be written.
+        Raises
+        ------
+        RunFailed
+            If another process writes it, or nobody can tell, or it cannot be written; the end of a sentence says which.
         """
+        descriptor = None
         try:
             descriptor = os.open(folder / RECORDS, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
-        except OSError:
-            return None
-        try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             _cut_half_line(descriptor)
             (folder / LOGS).mkdir(exist_ok=True)
             (folder / _ROOM).unlink(missing_ok=True)
             _keep_room(folder)
-        except OSError:
-            os.close(descriptor)
-            return None
+        except OSError as error:
+            if descriptor is not None:
+                os.close(descriptor)
+            if isinstance(error, BlockingIOError):
+                raise RunFailed("another process is writing it") from error
+            raise RunFailed(f"it cannot be written ({error.strerror})") from error
         return cls(folder, descriptor)
 
     @property
@@ -115,7 +121,7 @@ class CampaignWriter:
 
         Raises
         ------
-        RunFailed
+        NotRecorded
             If the disk is full or gone; the sentence names the folder.
         ValueError
             If `record` does not fit the schema, or the writer is closed.
@@ -124,16 +130,21 @@ class CampaignWriter:
         with self._lock:
             if self._descriptor is None:
                 raise ValueError(f"the records in {self.folder} are closed")
+            before = None
             try:
+                before = os.fstat(self._descriptor).st_size
                 _write_all(self._descriptor, line)
                 os.fsync(self._descriptor)
             except OSError as error:
-                self._take_back(self._descriptor)
+                _take_back(self._descriptor, before)
                 (self.folder / _ROOM).unlink(missing_ok=True)
-                raise RunFailed(
+                raise NotRecorded(
                     f"cannot write the records in {self.folder}: {error.strerror}; what is there so far is kept"
                 ) from error
-            self._size += len(line)
+            except BaseException:  # a signal: a whole line stays
+                if before is not None and os.fstat(self._descriptor).st_size < before + len(line):
+                    _take_back(self._descriptor, before)
+                raise
 
     def close(self) -> None:
         """Close the file; again is harmless."""
@@ -142,12 +153,6 @@ class CampaignWriter:
                 os.close(self._descriptor)
                 self._descriptor = None
                 (self.folder / _ROOM).unlink(missing_ok=True)
-
-    def _take_back(self, descriptor: int) -> None:
-        try:
-            os.ftruncate(descriptor, self._size)
-        except OSError:  # The disk is gone: the reader copes with a half-written last line.
-            return
 
     def __enter__(self) -> Self:
         return self
@@ -164,12 +169,21 @@ def _write_all(descriptor: int, line: bytes) -> None:
         view = view[os.write(descriptor, view) :]
 
 
+def _take_back(descriptor: int, size: int | None) -> None:
+    if size is not None:
+        with contextlib.suppress(OSError):  # The disk is gone: the reader copes with a half-written last line.
+            os.ftruncate(descriptor, size)
+
+
 def _cut_half_line(descriptor: int) -> None:
     size = end = os.fstat(descriptor).st_size
-    while end > 0 and os.pread(descriptor, 1, end - 1) != b"\n":
-        end -= 1
-    if end != size:
-        os.ftruncate(descriptor, end)
+    whole = 0
+    while end > 0 and not whole:
+        start = max(0, end - _BLOCK_BYTES)
+        at = os.pread(descriptor, end - start, start).rfind(b"\n")
+        whole, end = (start + at + 1 if at >= 0 else 0), start
+    if whole != size:
+        os.ftruncate(descriptor, whole)
 
 
 def _keep_room(folder: Path) -> None:

@@ -19,17 +19,7 @@ def print_tuning(
     """Print it on `file` (standard output); `sizes`: what each plan is called; `remarks`: said at the end."""
     stream = file or sys.stdout
     page = open_page(stream)
-    _heading(page, result, sizes, metric)
-    _steps(page, f"Single settings against {result.baseline}", result.singles)
-    if result.twin is not None:
-        page.line(f"Noise: {result.twin.reason} ({_interval(result.twin)}).", "dim")
-    _steps(page, "Combined, the strongest first; each against the same without it", result.combined)
-    _steps(page, "Taken out again; each against the same without it", result.ablated)
-    _steps(page, "Confirmed on fresh launches", result.confirmed, sizes=sizes)
-    if result.interactions:
-        page.heading("Settings that gain alone and lose together")
-        for line in result.interactions:
-            page.line(f"{line.setting} with {line.against}: {_ratio(line)} {_interval(line)}")
+    write_tuning(page, result, sizes=sizes, metric=metric)
     if pruned:
         page.heading("Not tried")
         page.table(
@@ -43,6 +33,21 @@ def print_tuning(
     close_page(page, stream)
 
 
+def write_tuning(page: Page, result: Result, *, sizes: Sequence[str], metric: str) -> None:
+    """The outcome and every step that led to it."""
+    _heading(page, result, sizes, metric)
+    _steps(page, f"Single settings against {result.baseline}", result.singles)
+    if result.twin is not None:
+        page.line(f"Noise: {result.twin.reason} ({_interval(result.twin)}).", "dim")
+    _steps(page, "Combined, the strongest first; each against the same without it", result.combined)
+    _steps(page, "Taken out again; each against the same without it", result.ablated)
+    _steps(page, "Confirmed on fresh launches", result.confirmed, sizes=sizes)
+    if result.interactions:
+        page.heading("Settings that gain alone and lose together")
+        for line in result.interactions:
+            page.line(f"{line.setting} with {line.against}: {_ratio(line)} {_interval(line)}")
+
+
 def _heading(page: Page, result: Result, sizes: Sequence[str], metric: str) -> None:
     if result.winner is not None:
         page.heading("Found: " + " ".join(result.winner.settings))
@@ -52,6 +57,8 @@ def _heading(page: Page, result: Result, sizes: Sequence[str], metric: str) -> N
             )
     elif result.confirmed:
         page.heading(f"Nothing beats {result.baseline}: what was found was not confirmed")
+    elif result.stopped:
+        page.heading(f"Nothing found that beats {result.baseline}, as far as the budget went")
     else:
         page.heading(f"Nothing beats {result.baseline}")
 

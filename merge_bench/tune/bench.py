@@ -43,10 +43,14 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Sample:
-    """What one launch gave: the metric, larger is better; None where it failed, for `reason`."""
+    """What one launch gave: the metric, larger is better; None where it failed, for `reason`.
+
+    `wrong`: it failed because the merge's result was wrong.
+    """
 
     value: float | None
     reason: str = ""
+    wrong: bool = False
 
 
 class BudgetSpent(MergeBenchError):
@@ -99,6 +103,15 @@ class Strategy(Protocol):
     @property
     def name(self) -> str:
         """As ``--strategy`` takes it."""
+
+    def first_block(self, space: Space, values: Sequence[Value]) -> int:
+        """How many launches the first block takes, which is the largest.
+
+        Raises
+        ------
+        UsageError
+            If the space is too large for this strategy.
+        """
 
     def tune(self, space: Space, values: Sequence[Value], bench: Bench, options: Options) -> Candidate:
         """The candidate to confirm; the empty one where nothing is better than the baseline."""

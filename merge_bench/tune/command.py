@@ -7,35 +7,38 @@ import json
 import os
 import socket
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from merge_bench import quiet, signals
-from merge_bench.campaign import CHECKOUT, begin, config_line, git_state
+from merge_bench.campaign import CHECKOUT, begin, config_line, first_line
 from merge_bench.commands import say_warnings
 from merge_bench.config.reader import ConfigFile
-from merge_bench.errors import RunFailed, UsageError
+from merge_bench.errors import RunFailed, UsageError, WrongResult
 from merge_bench.launching import Head, Job, make_launch
 from merge_bench.outputs import check_writable, replacing
 from merge_bench.record.campaign import Campaign
 from merge_bench.record.reader import read_campaign
-from merge_bench.record.schema import EndLine, RunKey
+from merge_bench.record.schema import EndLine, RunKey, TuneLine
 from merge_bench.record.writer import CampaignWriter, safe_name
 from merge_bench.report.live import Progress, progress_for
 from merge_bench.report.tuning import print_tuning
 from merge_bench.resuming import go_on
 from merge_bench.running import load_sweep, merge_in
 from merge_bench.setup import Prepared
+from merge_bench.statistics.power import least_launches
 from merge_bench.tune.bench import BudgetSpent, Candidate, Options
 from merge_bench.tune.confirm import settle
+from merge_bench.tune.figures import check_plots, draw_figures
 from merge_bench.tune.live import Budget, LiveBench
 from merge_bench.tune.pruning import Pruned, prune
-from merge_bench.tune.result import result_of
+from merge_bench.tune.result import STOPPED, result_of
 from merge_bench.tune.situation import look
 from merge_bench.tune.space import Space, Value, read_space
 from merge_bench.tune.strategies import make_strategy
+from merge_bench.tune.strategies.race import ABLATE, COMBINE, SCREEN
 from merge_bench.tune.tuned import tuned_text
 from merge_bench.units import format_count
 
@@ -61,6 +64,7 @@ def tune_command(values: Mapping[str, Any]) -> int:
     """`tune`: the best config that measurements confirm, or that nothing beats the baseline."""
     output = Path(values["output"]) if values["output"] else CHECKOUT / "configs" / f"tuned-{_host()}.cfg"
     check_writable("--output", output)
+    plots = check_plots(values["plots"], output)
     task = _prepare(values)
     say_warnings(list(dict.fromkeys(warning for each in task.prepared for warning in each.warnings)))
     if values["dry_run"]:
@@ -68,19 +72,16 @@ def tune_command(values: Mapping[str, Any]) -> int:
         return 0
     progress = progress_for(sys.stderr, quiet=bool(values["json"]))
     try:
-        campaign, status, remark = _tune(task, values, progress)
+        campaign, status, remark = _tune(task, values, progress, lambda found: _write(found, task, values, output))
     finally:
         progress.close()
     result = result_of(campaign)
-    remarks = [remark] if remark else []
+    remarks = [f"{result.stopped}."] if result.stopped else []
     if status == 0 and result.winner is not None:
-        text = tuned_text(
-            campaign, result, task.space, baseline=task.text, sizes=task.sizes, metric=values["metric"]
-        )  # fmt: skip
-        with replacing(output) as draft:
-            draft.write_text(text)
         remarks.append(f"Written: {output}")
     remarks.append(f"Records: {campaign.records}")
+    if status == 0:
+        remarks += draw_figures(result, campaign.folder, plots, task.sizes, values["metric"])
     if values["json"]:
         written = str(output) if status == 0 and result.winner is not None else None
         pruned = [{"value": each.value.id, "reason": each.reason} for each in task.pruned]
@@ -94,12 +95,26 @@ def tune_command(values: Mapping[str, Any]) -> int:
     return status
 
 
+def _write(campaign: Campaign, task: Task, values: Mapping[str, Any], output: Path) -> None:
+    """The config that was found, if one was; it is there before the campaign counts as finished."""
+    result = result_of(campaign)
+    if result.winner is None:
+        return
+    text = tuned_text(campaign, result, task.space, baseline=task.text, sizes=task.sizes, metric=values["metric"])
+    try:
+        with replacing(output) as draft:
+            draft.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise RunFailed(f"--output {output} was not written: {error.strerror}; the same command goes on") from error
+
+
 def _prepare(values: Mapping[str, Any]) -> Task:
     """Read baseline and space, plan the sizes, leave out what makes no sense here."""
     space = read_space(Path(values["space"]) if values["space"] else CHECKOUT / "configs" / "space.toml")
     if values["only"]:
         space = space.only([name.strip() for name in str(values["only"]).split(",")])
     prepared, config = _load(values["baseline"], values)
+    _refuse(prepared[0], values)
     line = config_line(prepared[0], config)
     given = {key: value for key, value in values.items() if key != "chunk"}
     kept, pruned = prune(space, look(prepared[0], given))
@@ -107,20 +122,46 @@ def _prepare(values: Mapping[str, Any]) -> Task:
         raise UsageError("nothing of the tuning space can be tried here: " + "; ".join(
             f"{each.value.id}: {each.reason}" for each in pruned
         ))  # fmt: skip
+    if set(line.name.split("+")) <= {value.id for value in space.values}:
+        raise UsageError(f"the baseline is called {line.name}, as candidates of this space are: rename its file")
+    first = make_strategy(values["strategy"]).first_block(space, kept)
+    if values["max_launches"] is not None and values["max_launches"] < first * Options.least:
+        raise UsageError(
+            f"--max-launches {values['max_launches']} does not suffice to judge anything: {Options.least} blocks of"
+            f" {first} launches are {first * Options.least}; more launches, or fewer settings with --only"
+        )
+    least = least_launches(alpha=Options.alpha / len(prepared), paired=True)
+    if values["confirm"] < least:
+        raise UsageError(
+            f"--confirm {values['confirm']} can confirm nothing at {len(prepared)} sizes, whatever the launches say:"
+            f" it takes {least} blocks"
+        )
     about = {
         "strategy": values["strategy"], "space": space.sha256, "values": [value.id for value in kept],
         "metric": values["metric"], "threshold": values["threshold"], "blocks": values["most_blocks"],
-        "confirm": values["confirm"],
+        "confirm": values["confirm"], "budget": [values["max_launches"], values["budget"]],
     }  # fmt: skip
     plans = [{**each.plan.to_json(), "tune": about} for each in prepared]
     keys = [RunKey(config=line.name, plan=number) for number in range(len(plans))]
     head = Head([line], plans, keys, prepared[0].plan.seed)
     text = config.path.read_text() if config is not None else ""
+    several = len({each.plan.workers for each in prepared}) > 1
     sizes = [
-        f"{format_count(each.plan.rows_per_chunk)} rows a chunk" if each.plan.rows_per_chunk else "the tables given"
+        (f"{format_count(each.plan.rows_per_chunk)} rows a chunk" if each.plan.rows_per_chunk else "the tables given")
+        + f", {each.plan.workers} workers" * several
         for each in prepared
     ]
     return Task(head, line.name, text, prepared, space, kept, pruned, sizes)
+
+
+def _refuse(prepared: Prepared, values: Mapping[str, Any]) -> None:
+    """What cannot be tuned, whatever the space."""
+    if prepared.settings.launcher == "existing":
+        raise UsageError("tune needs clusters of its own: a running one has read UCX's settings already")
+    if prepared.plan.verify == "off":
+        raise UsageError("tune proves every result, or a config that merges wrongly might win: not with --verify off")
+    if values["metric"] == "bandwidth" and (prepared.plan.exchange == "dask" or prepared.plan.workers < 2):
+        raise UsageError("--metric bandwidth is measured between two workers and more, with --exchange ucx alone")
 
 
 def _load(name: str | Path | None, values: Mapping[str, Any]) -> tuple[list[Prepared], ConfigFile | None]:
@@ -128,20 +169,25 @@ def _load(name: str | Path | None, values: Mapping[str, Any]) -> tuple[list[Prep
     tables = values["left"] is not None or values["workload"] in ("tables", "tpch")
     asked = {**values, "chunk": values["chunk"] or (None if tables else SIZES), "configs": None, "config": None}
     found, config = load_sweep(None if name is None else str(name), asked)
-    ready = []
+    ready: list[Prepared] = []
     for each in found:
         plan = replace(each.plan, launches=1, link_rounds=0, check_link=False)
         if values["iterations"] is None:
             rows = plan.rows_per_chunk or SMALL_ROWS
             plan = replace(plan, iterations=SMALL_ITERATIONS if rows <= SMALL_ROWS else LARGE_ITERATIONS)
-        ready.append(replace(each, plan=plan))
+        if all(plan != other.plan for other in ready):  # sizes of --chunk say nothing of tables that a config names
+            ready.append(replace(each, plan=plan))
     return ready, config
 
 
-def _tune(task: Task, values: Mapping[str, Any], progress: Progress) -> tuple[Campaign, int, str]:
-    """Search and confirm; gives the campaign, the exit status, and a sentence where there is something to tell."""
-    results, state = task.prepared[0].settings.results, git_state()
-    found = None if values["fresh"] else go_on(results, task.head, state, lambda campaign: campaign.end is None)
+def _tune(
+    task: Task, values: Mapping[str, Any], progress: Progress, write: Callable[[Campaign], None]
+) -> tuple[Campaign, int, str]:
+    """Search, confirm and `write`; gives the campaign, the exit status, and what went wrong."""
+    results = task.prepared[0].settings.results
+    jobs = [Job(each, task.baseline, plan) for plan, each in enumerate(task.prepared)]
+    line = first_line(task.head, jobs)
+    found = None if values["fresh"] else go_on(results, line, lambda campaign: campaign.end is None)
     writer = found[0] if found else CampaignWriter.create(results, f"tune-{task.baseline}")
     status, remark = 0, ""
     with writer:
@@ -151,19 +197,20 @@ def _tune(task: Task, values: Mapping[str, Any], progress: Progress) -> tuple[Ca
                 file=sys.stderr,
             )
         else:
-            begin(writer, task.head, [Job(each, task.baseline) for each in task.prepared], state)
+            begin(writer, line, jobs)
         with signals.raising(), quiet.libraries(writer.logs / "driver.log"):
             try:
-                remark = _search(task, values, writer, progress)
-            except RunFailed as problem:
+                _search(task, values, writer, progress)
+                write(read_campaign(writer.folder))
+            except (RunFailed, WrongResult) as problem:
                 status, remark = problem.exit_status, str(problem)
-        if status == 0:
+        if status in (0, WrongResult.exit_status):  # whatever else: the same command goes on
             with contextlib.suppress(RunFailed):
-                writer.write(EndLine(status=0))
+                writer.write(EndLine(status=status))
         return read_campaign(writer.folder), status, remark
 
 
-def _search(task: Task, values: Mapping[str, Any], writer: CampaignWriter, progress: Progress) -> str:
+def _search(task: Task, values: Mapping[str, Any], writer: CampaignWriter, progress: Progress) -> None:
     def launch(job: Job, index: int) -> int:
         return make_launch(job, writer, progress, index, merge_in(job))
 
@@ -173,28 +220,39 @@ def _search(task: Task, values: Mapping[str, Any], writer: CampaignWriter, progr
         budget=Budget(values["max_launches"], values["budget"]), told=progress.phase,
     )  # fmt: skip
     options = Options(threshold=values["threshold"], most=values["most_blocks"], confirm=values["confirm"])
-    remark = ""
     try:
         candidate = make_strategy(values["strategy"]).tune(task.space, task.values, bench, options)
     except BudgetSpent as spent:
-        candidate, remark = (
-            best_so_far(read_campaign(writer.folder), task.values),
-            f"{spent}; the best so far was confirmed.",
-        )
+        candidate = best_so_far(read_campaign(writer.folder), task.values)
+        what = f"{candidate.name('')} was the best so far" if candidate.values else "nothing was found to be better yet"
+        bench.note(
+            TuneLine(
+                phase="search", config=candidate.name(task.baseline), against=task.baseline, decision=STOPPED,
+                reason=f"{spent}; {what}",
+            )
+        )  # fmt: skip
     settle(candidate, bench, options)
-    return remark
 
 
 def best_so_far(campaign: Campaign, values: Sequence[Value]) -> Candidate:
-    """What the steps until now have kept: the last combination, else the strongest single setting."""
+    """What the steps until now have left: the last combination, less what was taken out; else the strongest setting."""
     by_id = {value.id: value for value in values}
-    kept = [line for line in campaign.tuning if line.decision == "kept" and line.setting in by_id]
-    combined = [line for line in kept if line.phase == "combine"]
     settings = {line.config.name: line.settings for line in campaign.added}
-    if combined:
-        return Candidate.of(*(by_id[name] for name in settings[combined[-1].config]))
-    singles = sorted((line for line in kept if line.phase == "screen"), key=lambda line: -(line.ratio or 0))
-    return Candidate.of(*(by_id[str(line.setting)] for line in singles[:1]))
+    left = None
+    for line in campaign.tuning:
+        if line.phase == COMBINE and line.decision == "kept":
+            left = line.config
+        elif line.phase == ABLATE and line.decision == "dropped":
+            left = line.against
+    if left is not None:
+        return Candidate.of(*(by_id[name] for name in settings[left]))
+    singles = [
+        line for line in campaign.tuning
+        if line.phase == SCREEN and line.decision == "kept" and line.setting in by_id
+    ]  # fmt: skip
+    return Candidate.of(
+        *(by_id[str(line.setting)] for line in sorted(singles, key=lambda line: -(line.ratio or 0))[:1])
+    )
 
 
 def _say_space(task: Task) -> None:

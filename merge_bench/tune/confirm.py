@@ -6,11 +6,12 @@ One config must serve all sizes, as in 2022: so a gain at one does not pay for a
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import msgspec
 
 from merge_bench.statistics.verdict import Judgement, Verdict, judge
-from merge_bench.tune.bench import Bench, Candidate, Options
+from merge_bench.tune.bench import Bench, BudgetSpent, Candidate, Options
 from merge_bench.tune.duel import Bar, Duel, State, fight, shown
 
 CONFIRM = "confirm"
@@ -20,13 +21,24 @@ def settle(found: Candidate, bench: Bench, options: Options) -> Candidate:
     """What is confirmed of `found`; the empty candidate where nothing is.
 
     Where it is slower at a size that the search did not look at, each value is taken out there, and what is left after
-    that gets one more confirmation.
+    that gets one more confirmation. That is searching, too: with the budget spent it is not done.
     """
     if not found.values:
         return found
     slower = confirm(found, bench, options)
     if slower is None:
         return found
+    try:
+        repaired = _repair(found, slower, bench, options)
+    except BudgetSpent:
+        return Candidate()
+    if repaired == found or confirm(repaired, bench, options) is not None:
+        return Candidate()
+    return repaired
+
+
+def _repair(found: Candidate, slower: Sequence[int], bench: Bench, options: Options) -> Candidate:
+    """`found` without the values that cost something at the sizes `slower`; one at least stays."""
     repaired, bar = found, Bar(options.threshold)
     for plan in slower:
         for value in found.values:
@@ -40,8 +52,6 @@ def settle(found: Candidate, bench: Bench, options: Options) -> Candidate:
             bench.note(duel.line(bench, "ablate", decision, reason, plan=plan, setting=value.id))
             if better:
                 repaired = duel.candidate
-    if repaired == found or confirm(repaired, bench, options) is not None:
-        return Candidate()
     return repaired
 
 

@@ -9,7 +9,6 @@ from enum import Enum
 
 from merge_bench.record.schema import TuneLine
 from merge_bench.statistics.effect import Effect, paired
-from merge_bench.statistics.verdict import noise_floor
 from merge_bench.tune.bench import Bench, Candidate, Options, Sample
 
 MOST_FAILURES = 2
@@ -41,11 +40,14 @@ class Duel:
     against: Candidate
     ratios: list[float] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
+    wrong: bool = False
 
     def add(self, candidate: Sample, against: Sample) -> None:
-        """Take in what one block gave."""
+        """Take in what one block gave. Where both failed, that says nothing of the candidate, unless it was wrong."""
         if candidate.value is None:
-            self.failures.append(candidate.reason)
+            self.wrong = self.wrong or candidate.wrong
+            if against.value is not None or candidate.wrong:
+                self.failures.append(candidate.reason)
         elif against.value is not None:
             self.ratios.append(math.log(candidate.value / against.value))
 
@@ -59,10 +61,10 @@ class Duel:
 
         The interval has the level that so few blocks can give, 1 - 2 ÷ 2ⁿ, up to 95 %: with 3 blocks it reaches from
         the worst to the best. Up to 5 blocks a gain counts if even its lower end is worth it, from 6 on if that is
-        above 1, as in the verdicts; and its estimate has to be above the noise. Whoever fails twice is out: a config
-        that crashes cannot win.
+        above 1, as in the verdicts; and its estimate has to be above the noise. Whoever fails twice is out, and whoever
+        gives a wrong result at once.
         """
-        if len(self.failures) >= MOST_FAILURES:
+        if self.wrong or len(self.failures) >= MOST_FAILURES:
             return State.FAILED
         effect, n = self.effect, len(self.ratios)
         if effect is None or n < least:
@@ -95,8 +97,11 @@ def level(blocks: int) -> float:
 
 
 def fight(bench: Bench, duel: Duel, options: Options, bar: Bar, *, plan: int = 0) -> State:
-    """Blocks of the two until the state is clear, at most `options.most`."""
-    for _ in range(options.most):
+    """Blocks of the two until the state is clear, at most half as many again as `options.most`.
+
+    A block is two launches, so patience costs little here: one slow launch of eight leaves a gain of a tenth undecided.
+    """
+    for _ in range(options.most + options.most // 2):
         candidate, against = bench.block([duel.candidate, duel.against], plan=plan)
         duel.add(candidate, against)
         state = duel.state(bar, least=options.least)
@@ -106,15 +111,21 @@ def fight(bench: Bench, duel: Duel, options: Options, bar: Bar, *, plan: int = 0
 
 
 def bar_of(twin: Duel, threshold: float) -> Bar:
-    """The bar, with the noise that the baseline's twin shows."""
+    """The bar, with the noise that the baseline's twin shows.
+
+    That is the difference that the same config seems to have from itself, estimated as those of the candidates are,
+    from as many blocks. Its whole interval (`verdict.noise_floor`) would be the largest of a few ratios where the race
+    decides, so that one slow launch would hide every gain.
+    """
     effect = twin.effect
-    return Bar(threshold, noise_floor(effect) if effect else 0.0)
+    return Bar(threshold, math.expm1(abs(effect.estimate)) if effect else 0.0)
 
 
 def shown(state: State, duel: Duel, bar: Bar) -> str:
     """The reason of a decision as a sentence."""
     if state is State.FAILED:
-        return f"it failed {len(duel.failures)} times: {duel.failures[-1]}"
+        times = "once" if len(duel.failures) == 1 else f"{len(duel.failures)} times"
+        return f"it failed {times}: {duel.failures[-1]}"
     n = f"{len(duel.ratios)} blocks"
     if state is State.GAIN:
         return f"faster by {bar.threshold:.1%} and more in {n}"
@@ -122,7 +133,7 @@ def shown(state: State, duel: Duel, bar: Bar) -> str:
         return f"slower by {bar.threshold:.1%} and more in {n}"
     if state is State.NONE:
         return f"no gain of {bar.threshold:.1%} in {n}"
-    if duel.effect is not None and duel.effect.estimate < math.log1p(bar.floor):
+    if duel.effect is not None and 0.0 < duel.effect.estimate < math.log1p(bar.floor):
         return f"undecided after {n}: it does not stand out of the noise of {bar.floor:.1%}"
     return f"undecided after {n}, which is not enough to keep it"
 

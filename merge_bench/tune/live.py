@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import hashlib
 import random
+import re
 import shlex
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
+
 from merge_bench import signals
 from merge_bench.comparing.samples import METRICS
-from merge_bench.errors import MergeBenchError, RunFailed, WrongResult
+from merge_bench.errors import NotRecorded, RunFailed, UsageError, WrongResult
 from merge_bench.launching import Job
 from merge_bench.record.campaign import Campaign, Launch
 from merge_bench.record.reader import read_campaign
@@ -55,9 +57,8 @@ class LiveBench:
     seed: int
     budget: Budget
     told: Callable[[str], None]
-    made: int = 0
-    again: int = 0
-    seconds: float = 0.0
+    _searched: int = 0
+    _seconds: float = 0.0
     _block: int = 0
     _configs: dict[str, Sequence[Prepared] | str] = field(default_factory=dict)
     _samples: dict[tuple[str, int, int], Sample] = field(default_factory=dict)
@@ -72,7 +73,7 @@ class LiveBench:
         self._configs[self.baseline] = self.prepared
         campaign = read_campaign(self.writer.folder)
         self._added = {line.config.name for line in campaign.added}
-        self._noted = list(campaign.tuning)
+        self._noted = [msgspec.structs.replace(line, time=0.0) for line in campaign.tuning]
         self._remember(campaign)
 
     @property
@@ -82,8 +83,8 @@ class LiveBench:
 
     def block(self, candidates: Sequence[Candidate], *, plan: int = 0, search: bool = True) -> list[Sample]:
         """One launch of each, in random order; those that the records have are taken from there."""
-        if search and self._is_spent():
-            raise BudgetSpent(f"the budget is spent after {self.made + self.again} launches")
+        if search:
+            self._pay(len(candidates))
         block = self._block
         self._block += 1
         order = list(range(len(candidates)))
@@ -94,71 +95,83 @@ class LiveBench:
         return [found[at] for at in range(len(candidates))]
 
     def note(self, line: TuneLine) -> None:
-        """Write a decision down, unless it is the one that was written here before."""
-        if self._noted:
-            self._noted.pop(0)
+        """Write a decision down, unless it was written before."""
+        content = msgspec.structs.replace(line, time=0.0)
+        if content in self._noted:
+            self._noted.remove(content)
         else:
             self.writer.write(line)
         self.told(f"{line.phase}: {line.config}: {line.decision}, {line.reason}")
 
-    def _is_spent(self) -> bool:
-        launches = self.budget.launches is not None and self.made + self.again >= self.budget.launches
-        return launches or (self.budget.seconds is not None and self.seconds >= self.budget.seconds)
+    def _pay(self, launches: int) -> None:
+        """Launches and seconds come from the records alone, so that a tuning that goes on ends where it would have."""
+        over = self.budget.launches is not None and self._searched + launches > self.budget.launches
+        if over or (self.budget.seconds is not None and self._seconds >= self.budget.seconds):
+            raise BudgetSpent(f"the budget is spent after {self._searched} launches of searching")
+        self._searched += launches
 
     def _one(self, candidate: Candidate, plan: int, block: int) -> Sample:
         name = candidate.name(self.baseline)
         key = (name, plan, block)
         if key in self._samples:
-            self.again += 1
-            self.seconds += self._spent[key]
+            self._seconds += self._spent[key]
             return self._samples[key]
         prepared = self._prepare(candidate, name)
         if isinstance(prepared, str):
             return Sample(None, prepared)
         self.told(f"launch {self._next}: {name}, {prepared[plan].plan.rows_per_chunk or 'real'} rows, block {block}")
-        started = time.monotonic()
         status = self.launch(Job(prepared[plan], name, plan, block), self._next)
-        self.made += 1
-        self.seconds += time.monotonic() - started
         if signals.received():
             raise signals.Interrupted("interrupted; the same command goes on")
         self._remember(read_campaign(self.writer.folder))
-        sample = self._samples.get(key, Sample(None, f"it ended with status {status}"))
-        self._check_baseline(candidate, sample)
-        return sample
+        if key not in self._samples:
+            raise RunFailed(f"a launch ended with status {status} and could not be recorded; the same command goes on")
+        self._seconds += self._spent[key]
+        if not candidate.values:
+            self._check_baseline(self._samples[key])
+        return self._samples[key]
 
-    def _check_baseline(self, candidate: Candidate, sample: Sample) -> None:
-        self._baseline_failures += not candidate.values and sample.value is None
+    def _check_baseline(self, sample: Sample) -> None:
+        if sample.wrong:
+            raise WrongResult(f"the result of the baseline itself, {self.baseline}, was wrong: nothing can be tuned")
+        self._baseline_failures = 0 if sample.value is not None else self._baseline_failures + 1
         if self._baseline_failures > MOST_BASELINE_FAILURES:
-            raise RunFailed(f"the baseline itself failed {self._baseline_failures} times: {sample.reason}")
+            raise RunFailed(
+                f"the baseline itself failed {self._baseline_failures} times one after the other: {sample.reason}"
+            )
 
     def _remember(self, campaign: Campaign) -> None:
         for launch in campaign.launches:
             self._next = max(self._next, launch.index + 1)
-            if launch.key is None or launch.block is None or launch.interrupted:
+            if launch.key is None or launch.block is None or launch.interrupted or _unrecorded(launch):
                 continue
             key = (*launch.key, launch.block)
+            if key in self._samples:
+                continue
             self._samples[key] = self._sample(launch)
             self._spent[key] = launch.end.seconds or 0.0 if launch.end else 0.0
 
     def _sample(self, launch: Launch) -> Sample:
         wrong = any(not check.ok for check in launch.verifications)
         if wrong or any(failure.code == WrongResult.code for failure in launch.failures):
-            return Sample(None, "its result was wrong")
+            return Sample(None, "its result was wrong", wrong=True)
         if not launch.complete:
             return Sample(None, launch.failures[0].message if launch.failures else "it did not end well")
         value = self._of_launch(launch)
-        return Sample(value, "" if value is not None else f"{self.metric} was not measured")
+        return Sample(value or None, "" if value else f"{self.metric} was not measured")
 
     def _prepare(self, candidate: Candidate, name: str) -> Sequence[Prepared] | str:
         """The candidate's config, made on its first launch; a sentence where it cannot be used."""
         if name not in self._configs:
             path = self.writer.folder / CONFIGS / f"{file_name(name)}.cfg"
-            path.parent.mkdir(exist_ok=True)
-            path.write_text(config_text(self.text, candidate))
+            try:
+                path.parent.mkdir(exist_ok=True)
+                path.write_text(config_text(self.text, candidate), encoding="utf-8")
+            except OSError as error:
+                raise RunFailed(f"cannot write the config {path}: {error.strerror}") from error
             try:
                 self._configs[name] = self.load(path)
-            except MergeBenchError as error:
+            except UsageError as error:  # and nothing else: an interruption says nothing of a config
                 self._configs[name] = str(error)
             variables = {} if isinstance(self._configs[name], str) else _environment(self._configs[name])
             if name not in self._added:
@@ -175,14 +188,19 @@ def _environment(prepared: Sequence[Prepared] | str) -> dict[str, str]:
 
 def config_text(baseline: str, candidate: Candidate) -> str:
     """The baseline's text with the candidate's settings after it, where they win."""
-    lines = [baseline.rstrip("\n")] if baseline.strip() else []
+    lines = [baseline.rstrip("\n"), ""] if baseline.strip() else []
     settings: Mapping[str, str] = {name: text for value in candidate.values for name, text in value.variables}
     lines += [f"export {name}={shlex.quote(text)}" for name, text in settings.items()]
     return "\n".join(lines) + "\n"
 
 
 def file_name(name: str) -> str:
-    """A candidate's name as that of a file."""
-    if len(name) <= LONGEST_NAME:
-        return name.replace("/", "-")
-    return f"{name[:LONGEST_NAME]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}".replace("/", "-")
+    """A candidate's name as that of a file; where it had to be changed, with a part of its checksum."""
+    plain = re.sub(r"[^A-Za-z0-9_=+. -]", "-", name)[:LONGEST_NAME].lstrip(".")
+    checksum = hashlib.sha256(name.encode(errors="surrogateescape")).hexdigest()[:8]
+    return plain if plain == name else f"{plain}-{checksum}"
+
+
+def _unrecorded(launch: Launch) -> bool:
+    """Whether it failed because the disk was full, which says nothing of its config."""
+    return any(failure.code == NotRecorded.code for failure in launch.failures)

@@ -15,15 +15,15 @@ class Situation:
     """What is known before anything is launched.
 
     `conditions`: those of `space.CONDITIONS` that hold; `known`: the variables that the installed UCX has, None where
-    it could not be asked; `baseline`: the variables of the baseline's config; `options`: effective options of the
-    baseline by variable (``MERGE_BENCH_…``), as texts; `fixed`: variables of options given on the command line.
+    it could not be asked; `baseline`: the variables of the baseline's config; `options`: values of the
+    baseline's options by variable (``MERGE_BENCH_…``); `fixed`: variables of options given on the command line.
     """
 
     conditions: frozenset[str]
     ucx: str | None
     known: frozenset[str] | None
     baseline: Mapping[str, str]
-    options: Mapping[str, str]
+    options: Mapping[str, object]
     fixed: frozenset[str] = frozenset()
 
 
@@ -65,4 +65,6 @@ def _reason(setting: Setting, value: Value, now: Situation) -> str | None:
 
 
 def _has(name: str, text: str, now: Situation) -> bool:
-    return (now.options if name.startswith(PREFIX) else now.baseline).get(name) == text
+    if name.startswith(PREFIX):
+        return name in now.options and BY_VARIABLE[name].parse(text) == now.options[name]
+    return now.baseline.get(name) == text

@@ -10,7 +10,7 @@ from merge_bench.comparing.samples import METRICS
 from merge_bench.errors import UsageError
 from merge_bench.record.campaign import Campaign
 from merge_bench.record.schema import TuneLine
-from merge_bench.tune.bench import BudgetSpent, Candidate, Sample
+from merge_bench.tune.bench import AGAIN, BudgetSpent, Candidate, Sample
 
 Recorded = Mapping[frozenset[str], Sequence[float | None]]
 """By the ids of a candidate's values: the metric of its launch in each block, None where it failed."""
@@ -55,9 +55,10 @@ class ReplayBench:
 def recorded_in(
     campaign: Campaign, *, metric: str = "throughput", plan: int = 0
 ) -> dict[frozenset[str], list[float | None]]:
-    """The launches of a campaign of `tune`, by settings, in the order of their blocks."""
+    """The launches of a campaign of `tune`, by settings, in the order of their blocks; without the baseline's twin."""
     of_launch = next(each.of_launch for each in METRICS if each.name == metric)
     settings = {line.config.name: frozenset(line.settings) for line in campaign.added}
+    settings.pop(campaign.head.configs[0].name + AGAIN, None)
     settings[campaign.head.configs[0].name] = frozenset()
     found: dict[frozenset[str], dict[int, float | None]] = {}
     for run in campaign.runs:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,16 +10,21 @@ import msgspec
 
 from merge_bench.record.campaign import Campaign
 from merge_bench.record.schema import ConfigLine, TuneLine
+from merge_bench.tune.bench import AGAIN
 from merge_bench.tune.confirm import CONFIRM
 from merge_bench.tune.strategies.race import ABLATE, COMBINE, SCREEN
+
+STOPPED = "stopped"
+"""The decision of the line that says that the budget was spent before the search was done."""
 
 
 @dataclass(frozen=True)
 class Result:
     """`winner`: the config that was confirmed; None where nothing beats the baseline, or nothing was confirmed yet.
 
-    `contributions`: of each setting of the winner, the step that tells what it is worth (its ablation, or where it is
-    the only one, the confirmation). `interactions`: settings that gain alone and lose together.
+    `contributions`: of each setting of the winner, the step that tells what it is worth: its ablation out of the
+    winner; where it is the only one, the confirmation; where neither was made, itself alone. `interactions`:
+    settings that gain alone and lose together. `stopped`: why the search ended before its time.
     """
 
     baseline: str
@@ -31,7 +36,8 @@ class Result:
     interactions: tuple[TuneLine, ...]
     failures: tuple[TuneLine, ...]
     winner: ConfigLine | None
-    contributions: Mapping[str, TuneLine]
+    contributions: Mapping[str, TuneLine | None]
+    stopped: str | None = None
 
     @property
     def confirmation(self) -> tuple[TuneLine, ...]:
@@ -47,8 +53,11 @@ class Result:
         return {
             "winner": None if self.winner is None else {
                 "config": self.winner.config.name, "settings": list(self.winner.settings),
-                "contributions": {name: plain(line) for name, line in self.contributions.items()},
+                "contributions": {
+                    name: plain(line) if line else None for name, line in self.contributions.items()
+                },
             },
+            "stopped": self.stopped,
             "noise_floor": plain(self.twin) if self.twin else None,
             "singles": [plain(line) for line in self.singles], "combined": [plain(line) for line in self.combined],
             "ablated": [plain(line) for line in self.ablated], "confirmed": [plain(line) for line in self.confirmed],
@@ -64,16 +73,15 @@ def result_of(campaign: Campaign) -> Result:
         phase: tuple(line for line in lines if line.phase == phase) for phase in (SCREEN, COMBINE, ABLATE, CONFIRM)
     }
     singles = tuple(line for line in of_phase[SCREEN] if line.setting is not None)
-    twin = next((line for line in of_phase[SCREEN] if line.config.endswith(" again")), None)
+    twin = next((line for line in of_phase[SCREEN] if line.config.endswith(AGAIN)), None)
     accepted = [line for line in of_phase[CONFIRM] if line.decision == "accepted"]
     winner = None
     if accepted:
         winner = next((each for each in campaign.added if each.config.name == accepted[-1].config), None)
-    contributions: dict[str, TuneLine] = {}
+    contributions: dict[str, TuneLine | None] = {}
     if winner is not None:
         for setting in winner.settings:
-            found = [line for line in of_phase[ABLATE] if line.setting == setting and line.decision == "kept"]
-            contributions[setting] = found[-1] if found else accepted[0]
+            contributions[setting] = _contribution(setting, winner, lines, accepted)
     gained = {line.setting for line in singles if line.decision == "kept"}
     hurts = tuple(
         line for line in of_phase[COMBINE]
@@ -82,5 +90,17 @@ def result_of(campaign: Campaign) -> Result:
     failed = tuple(line for line in lines if line.decision == "failed")
     return Result(
         campaign.head.configs[0].name, singles, twin, of_phase[COMBINE], of_phase[ABLATE], of_phase[CONFIRM], hurts,
-        failed, winner, contributions,
+        failed, winner, contributions, next((line.reason for line in lines if line.decision == STOPPED), None),
     )  # fmt: skip
+
+
+def _contribution(
+    setting: str, winner: ConfigLine, lines: Sequence[TuneLine], accepted: Sequence[TuneLine]
+) -> TuneLine | None:
+    if len(winner.settings) == 1:
+        return next(line for line in accepted if line.config == winner.config.name)
+    name = winner.config.name
+    taken_out = [line for line in lines if line.phase == ABLATE and line.setting == setting and line.config == name]
+    alone = [line for line in lines if line.phase == SCREEN and line.setting == setting]
+    found = taken_out or alone
+    return found[-1] if found else None

@@ -37,9 +37,13 @@ def look(prepared: Prepared, given: Mapping[str, object]) -> Situation:
         "data-plane": plan.exchange == "ucx", "dask-over-ucx": over_ucx, "peer-error-handling": peer,
     }  # fmt: skip
     options = {
-        BY_KEY["error_handling"].variable: "peer" if plan.error_handling else "none",
-        BY_KEY["rmm_pool_size"].variable: str(settings.rmm_pool_bytes or ""),
-    }
+        BY_KEY[key].variable: value
+        for key, value in {
+            "error_handling": "peer" if plan.error_handling else "none", "rmm_pool_size": settings.rmm_pool_bytes,
+            "message_size": plan.message_bytes, "protocol": plan.protocol, "shuffle": plan.shuffle,
+            "engine": plan.engine, "exchange": plan.exchange, "interface": settings.interface,
+        }.items()
+    }  # fmt: skip
     fixed = frozenset(option.variable for option in OPTIONS if given.get(option.key) is not None)
     conditions = frozenset(name for name, so in holds.items() if so)
     return Situation(conditions, version, known, variables, options, fixed)

@@ -10,12 +10,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from merge_bench.config.names import PREFIX
+from merge_bench.config.options import BY_KEY, BY_VARIABLE
 from merge_bench.errors import UsageError
 
 CONDITIONS = frozenset(
     {"one-host", "several-hosts", "gpu", "no-gpu", "infiniband", "several-devices", "tcp", "data-plane",
      "dask-over-ucx", "peer-error-handling"}
 )  # fmt: skip
+OPTIONS = frozenset(
+    BY_KEY[key].variable
+    for key in ("engine", "error_handling", "exchange", "interface", "message_size", "protocol", "rmm_pool_size",
+                "shuffle")
+)  # fmt: skip
+"""What a space may set beside variables of the libraries: options that leave the problem and its proof as they are."""
 _SETTING = {"name", "values", "requires", "conflicts", "ucx", "risk", "source"}
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]*")
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
@@ -171,10 +179,17 @@ def _value(setting: str, entry: Any, where: str) -> Value:
     if not isinstance(label, str) or not _LABEL.fullmatch(label):
         raise UsageError(f"{where}: {label!r} is no label")
     for name, value in variables.items():
+        if name.startswith(PREFIX) and name not in OPTIONS:
+            raise UsageError(f"{where}={label}: {name} is none of the options of a space: {', '.join(sorted(OPTIONS))}")
         if not _VARIABLE.fullmatch(name) or not isinstance(value, str) or not value or "\n" in value:
             raise UsageError(f"{where}={label}: {name} = {value!r} is no variable with a text for it")
     if not variables:
         raise UsageError(f"{where}={label} sets nothing")
+    for name in OPTIONS & set(variables):
+        try:
+            BY_VARIABLE[name].parse(variables[name])
+        except ValueError as error:
+            raise UsageError(f"{where}={label}: {name}={variables[name]}: {error}") from error
     return Value(setting, label, tuple(sorted(variables.items())))
 
 

@@ -10,6 +10,7 @@ from merge_bench.record.campaign import Campaign
 from merge_bench.record.schema import TuneLine
 from merge_bench.tune.result import Result
 from merge_bench.tune.space import Space
+from merge_bench.tune.strategies.race import ABLATE
 
 
 def tuned_text(
@@ -30,23 +31,29 @@ def tuned_text(
     first = launch.line.workers[0]
     hosts = list(dict.fromkeys(worker.host for worker in launch.line.workers))
     commit = str((campaign.head.git or {}).get("commit", "unknown"))[:12]
-    lines = [
+    head = [
         f"# Found by merge_bench tune on {datetime.now(UTC):%Y-%m-%d}, from {result.baseline}; measured, not copied.",
         f"# Hosts: {', '.join(hosts)}; {len(launch.line.workers)} workers; {first.hardware.get('cpu_model') or '?'}.",
         f"# UCX {first.ucx.get('version', 'unknown')} ({first.ucx.get('origin', 'unknown')});"
         f" merge_bench {campaign.head.version}, commit {commit}; campaign {campaign.head.campaign_id}.",
     ]  # fmt: skip
     for line in result.confirmation:
-        lines.append(f"# {metric} at {sizes[line.plan]}: {shown(line)}, {line.reason}.")
+        head.append(f"# {metric} at {sizes[line.plan]}: {shown(line)}, {line.reason}.")
+    lines = ["".join(letter if letter.isprintable() else "\ufffd" for letter in line) for line in head]
     values = {value.id: value for value in space.values}
     if baseline.strip():
         lines += ["", "# The baseline:", baseline.rstrip("\n")]
     for setting in result.winner.settings:
         found = result.contributions[setting]
-        about = "alone" if found.phase == "confirm" else "against the same without it"
-        lines += ["", f"# {setting}: {shown(found)} {about}"]
+        lines += ["", f"# {setting}: {_worth(found)}"]
         lines += [f"export {name}={shlex.quote(text)}" for name, text in values[setting].variables]
     return "\n".join(lines) + "\n"
+
+
+def _worth(line: TuneLine | None) -> str:
+    if line is None:
+        return "not measured by itself"
+    return shown(line) + (" against the same without it" if line.phase == ABLATE else " alone")
 
 
 def shown(line: TuneLine) -> str:

@@ -192,13 +192,14 @@ def start(
     environ: Mapping[str, str] | None = None,
     command: Sequence[str] = (),
     json_output: bool = True,
+    verb: Sequence[str] = ("run",),
 ) -> Running:
-    """Start `merge_bench run` with these options; results go to `folder`/results. `command` stands before it."""
+    """Start `merge_bench VERB` with these options; results go to `folder`/results. `command` stands before it."""
     temp, results = folder / "tmp", folder / "results"
     temp.mkdir(parents=True)
     where = () if "--results" in options else ("--results", str(results))
     argv = [
-        *command, sys.executable, "-P", "-m", "merge_bench", "run", *(["--json"] if json_output else []),
+        *command, sys.executable, "-P", "-m", "merge_bench", *verb, *(["--json"] if json_output else []),
         *where, *map(str, options),
     ]  # fmt: skip
     before = leftovers.Before(temp)

@@ -126,25 +126,30 @@ def _summary(page: Recorder, campaigns: Sequence[Campaign], sources: Sequence[So
 
 def _comparisons(page: Recorder, merges: Sequence[Campaign], sources: Sequence[Source]) -> None:
     """Verdicts between the configs, within each campaign and between campaigns; why not, where there are none."""
-    several = [[campaign] for campaign in merges if len(campaign.runs) > 1 and not campaign.tuning]
-    groups = [list(merges)] if len(merges) > 1 else several
-    if not groups:
-        return
-    page.section("Comparison")
-    for group in groups:
+    alone = [[campaign] for campaign in merges if len(campaign.runs) > 1 and not campaign.tuning]
+    together = len(merges) > 1
+    for group in [list(merges)] if together else alone:
+        page.section("Comparison")
         try:
             document = compare(group)
         except MergeBenchError as reason:
-            page.line(f"Not compared: {reason}", "yellow")
-            groups += several if group is groups[0] and len(merges) > 1 else []
-            continue
-        _comparison(page, document, [source.name for source in sources])
+            page.line(f"Not compared: {str(reason).partition('; --anyway')[0]}", "yellow")
+        else:
+            _comparison(page, document, {source.name: source.look for source in sources})
+            return
+    for group in alone if together else ():
+        mine = [source for source in sources if source.campaign is group[0]]
+        try:
+            document = compare(group)
+        except MergeBenchError:
+            continue  # the reason is told above
+        page.section(f"Comparison within {mine[0].part}")
+        _comparison(page, document, {source.run.config.name: source.look for source in mine})
 
 
-def _comparison(page: Recorder, document: Document, names: Sequence[str]) -> None:
-    order = list(dict.fromkeys(names))
+def _comparison(page: Recorder, document: Document, looks: Mapping[str, int]) -> None:
     mark = None if document["verified"] else UNVERIFIED
-    page.drawing(partial(merge.speedups, document, "throughput", order))
+    page.drawing(partial(merge.speedups, document, "throughput", looks))
     chosen = [comparison.about(each, "throughput") for each in comparison.by_pair(document)]
     pairs = Column("Throughput", [comparison.title(each) for each in chosen], text=True)
     page.table([pairs, *comparison.judged_columns(chosen)], mark)

@@ -37,8 +37,8 @@ def _rates(metric: merge.Metric, sources: Sequence[Source]) -> list[Chart]:
 
 
 def _speedup(campaign: Campaign, sources: Sequence[Source]) -> list[Chart]:
-    order = list(dict.fromkeys(source.name for source in sources))
-    return [merge.speedups(compare([campaign]), "throughput", order)]
+    looks = {source.name: source.look for source in sources}
+    return [merge.speedups(compare([campaign]), "throughput", looks)]
 
 
 def _iterations(campaign: Campaign, sources: Sequence[Source]) -> list[Chart]:

@@ -10,57 +10,30 @@ from merge_bench.plot import merge
 from merge_bench.plot.charts import Bar, Bars, Row
 from merge_bench.published import SettingEffect
 from merge_bench.record.campaign import Campaign
-from merge_bench.record.schema import TuneLine
+from merge_bench.report import tuning as outcome
 from merge_bench.report.blocks import Recorder
-from merge_bench.report.layout import NULL, Column, gib, number
+from merge_bench.report.layout import Column, gib, number
+from merge_bench.tune.result import result_of
 
 
 def write_tuning(page: Recorder, campaign: Campaign) -> None:
-    """Every step, phase by phase, and what the config that came out sets."""
+    """What was found, every step that led to it, drawn phase by phase, and what the config that was found sets."""
     page.section("Tuning")
-    steps = campaign.tuning
-    for phase in dict.fromkeys(step.phase for step in steps):
-        mine = [step for step in steps if step.phase == phase]
-        page.heading(f"Phase {phase}")
-        plans = list(dict.fromkeys(step.plan for step in mine))
-        for plan in plans:
-            page.drawing(partial(merge.tuning, mine, phase, plan, _size(campaign, plan)))
-        _steps(page, mine, [_size(campaign, step.plan) for step in mine] if len(plans) > 1 else [])
-    found = [line for line in campaign.added if line.config.name == _last(steps)]
-    for line in found:
-        page.heading(f"What {line.config.name} sets")
-        page.code("\n".join(f"{name}={shlex.quote(value)}" for name, value in line.config.variables.items()))
-
-
-def _last(steps: Sequence[TuneLine]) -> str | None:
-    """The config that was confirmed, or accepted last."""
-    accepted = [step.config for step in steps if step.decision in ("accepted", "kept")]
-    return accepted[-1] if accepted else None
+    result = result_of(campaign)
+    sizes = [_size(campaign, plan) for plan in range(len(campaign.head.plans))]
+    metric = (campaign.head.plans[0].get("tune") or {}).get("metric", "throughput")
+    outcome.write_tuning(page, result, sizes=sizes, metric=str(metric))
+    page.heading("Speed-up step by step")
+    for phase, plan in dict.fromkeys((step.phase, step.plan) for step in campaign.tuning):
+        page.drawing(partial(merge.tuning, campaign.tuning, phase, plan, sizes[plan]))
+    if result.winner is not None:
+        page.heading(f"What {result.winner.config.name} sets")
+        page.code("\n".join(f"{name}={shlex.quote(value)}" for name, value in result.winner.config.variables.items()))
 
 
 def _size(campaign: Campaign, plan: int) -> str:
-    count = campaign.head.plans[plan].get("rows_per_chunk") if plan < len(campaign.head.plans) else None
+    count = campaign.head.plans[plan].get("rows_per_chunk")
     return f"{count:,} rows per chunk" if isinstance(count, int) else f"plan {plan}"
-
-
-def _steps(page: Recorder, steps: Sequence[TuneLine], sizes: Sequence[str]) -> None:
-    page.table(
-        [
-            Column("Setting", [step.setting or "" for step in steps], text=True),
-            Column("Config", [step.config for step in steps], text=True),
-            Column("Against", [step.against for step in steps], text=True),
-            Column("Problem", sizes, text=True),
-            Column("Speed-up", [number(step.ratio) for step in steps]),
-            Column("Interval", [_interval(step) for step in steps]),
-            Column("Launches", [str(step.launches) for step in steps]),
-            Column("Decision", [step.decision for step in steps], text=True),
-            Column("Why", [step.reason for step in steps], text=True),
-        ]
-    )
-
-
-def _interval(step: TuneLine) -> str:
-    return NULL if step.low is None or step.high is None else f"{number(step.low)} to {number(step.high)}"
 
 
 def write_published(page: Recorder, effects: Sequence[SettingEffect]) -> None:

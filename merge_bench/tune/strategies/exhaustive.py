@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from merge_bench.errors import UsageError
-from merge_bench.tune.bench import Bench, Candidate, Options, Strategy
-from merge_bench.tune.duel import Duel, ranked
+from merge_bench.tune.bench import Bench, Candidate, Options, Sample, Strategy
+from merge_bench.tune.duel import Bar, Duel, State, ranked, shown
 from merge_bench.tune.space import Space, Value
+from merge_bench.tune.strategies.race import ABLATE, SCREEN
 
 MOST = 256
 
@@ -20,18 +21,54 @@ class Exhaustive:
 
     name: str = "exhaustive"
 
+    def first_block(self, space: Space, values: Sequence[Value]) -> int:
+        """Every combination."""
+        return len(combinations(space, values))
+
     def tune(self, space: Space, values: Sequence[Value], bench: Bench, options: Options) -> Candidate:
-        """The combination with the largest effect; the baseline where none gains."""
+        """The combination with the largest effect, without what it does not miss; the baseline where none gains."""
         candidates = combinations(space, values)
-        duels = [Duel(candidate, candidates[0]) for candidate in candidates]
-        for _ in range(options.most):
-            samples = bench.block(candidates)
-            for duel, sample in zip(duels, samples, strict=True):
-                duel.add(sample, samples[0])
-        for duel in duels[1:]:
-            bench.note(duel.line(bench, "screen", "kept", "one of all combinations", plan=0, setting=None))
-        whole = [duel for duel in duels if not duel.failures and duel.effect]
-        return ranked(whole)[0].candidate if whole else Candidate()
+        blocks = [dict(zip(candidates, bench.block(candidates), strict=True)) for _ in range(options.most)]
+        bar = Bar(options.threshold)
+        gains = []
+        for candidate in candidates[1:]:
+            duel = _duel(blocks, candidate, candidates[0])
+            state = duel.state(bar, least=options.least)
+            gained = state is State.GAIN and not duel.failures
+            if gained:
+                gains.append(duel)
+            decision = "failed" if state is State.FAILED else "kept" if gained else "dropped"
+            setting = candidate.values[0].id if len(candidate.values) == 1 else None
+            bench.note(duel.line(bench, SCREEN, decision, shown(state, duel, bar), plan=0, setting=setting))
+        return _without_idle(ranked(gains)[0].candidate, blocks, bench, options) if gains else Candidate()
+
+
+def _duel(blocks: Sequence[Mapping[Candidate, Sample]], candidate: Candidate, against: Candidate) -> Duel:
+    duel = Duel(candidate, against)
+    for samples in blocks:
+        duel.add(samples[candidate], samples[against])
+    return duel
+
+
+def _without_idle(
+    best: Candidate, blocks: Sequence[Mapping[Candidate, Sample]], bench: Bench, options: Options
+) -> Candidate:
+    """`best` without the values that it does not miss, the most idle first, by the launches that are there."""
+    bar = Bar(options.threshold)
+    while len(best.values) > 1:
+        duels = {value: _duel(blocks, best, best.without(value)) for value in best.values}
+        states = {value: duel.state(bar, least=options.least) for value, duel in duels.items()}
+        idle = [value for value, state in states.items() if state is not State.GAIN]
+        if not idle:
+            for value, duel in duels.items():
+                reason = shown(states[value], duel, bar) + " with it"
+                bench.note(duel.line(bench, ABLATE, "kept", reason, plan=0, setting=value.id))
+            break
+        least = ranked([duels[value] for value in idle])[-1]
+        (value,) = set(best.values) - set(least.against.values)
+        bench.note(least.line(bench, ABLATE, "dropped", "it is not missed", plan=0, setting=value.id))
+        best = least.against
+    return best
 
 
 def combinations(space: Space, values: Sequence[Value]) -> list[Candidate]:

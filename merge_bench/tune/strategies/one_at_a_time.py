@@ -16,6 +16,10 @@ class OneAtATime:
 
     name: str = "one-at-a-time"
 
+    def first_block(self, space: Space, values: Sequence[Value]) -> int:
+        """Baseline, twin, and every value."""
+        return len(values) + 2
+
     def tune(self, space: Space, values: Sequence[Value], bench: Bench, options: Options) -> Candidate:
         """All values that gain alone, as far as they can be combined."""
         winners, _ = screen(values, bench, options)

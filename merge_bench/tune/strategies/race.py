@@ -9,7 +9,7 @@ by it; at last each is taken out again, so that the config holds nothing that it
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from merge_bench.tune.bench import Bench, Candidate, Options, Strategy
 from merge_bench.tune.duel import Bar, Duel, State, bar_of, fight, ranked, shown
@@ -24,11 +24,14 @@ class Race:
 
     name: str = "race"
 
+    def first_block(self, space: Space, values: Sequence[Value]) -> int:
+        """Baseline, twin, and every value."""
+        return len(values) + 2
+
     def tune(self, space: Space, values: Sequence[Value], bench: Bench, options: Options) -> Candidate:
         """The smallest combination that is worth it."""
         winners, bar = screen(values, bench, options)
-        combined = combine(space, winners, bench, options, bar)
-        return ablate(combined, bench, options, bar)
+        return ablate(combine(space, winners, bench, options, bar), bench, options, bar)
 
 
 def screen(values: Sequence[Value], bench: Bench, options: Options) -> tuple[list[Duel], Bar]:
@@ -62,11 +65,19 @@ def screen(values: Sequence[Value], bench: Bench, options: Options) -> tuple[lis
     return ranked(winners), bar
 
 
-def combine(space: Space, winners: Sequence[Duel], bench: Bench, options: Options, bar: Bar) -> Candidate:
-    """Winners one after the other, each kept only if the combination with it gains over the one without."""
-    current = Candidate()
-    for winner in winners:
+def combine(space: Space, winners: Sequence[Duel], bench: Bench, options: Options, bar: Bar) -> list[Duel]:
+    """Winners one after the other, each kept only if the combination with it gains over the one without.
+
+    The comparisons that added a value, in their order; that of the strongest was made when it ran alone.
+    """
+    added = list(winners[:1])
+    for winner in added:
+        reason = "the strongest alone, with which the combination begins"
+        setting = winner.candidate.values[0].id
+        bench.note(winner.line(bench, COMBINE, "kept", reason, plan=0, setting=setting))
+    for winner in winners[1:]:
         (value,) = winner.candidate.values
+        current = added[-1].candidate
         duel = Duel(current.with_value(value), current)
         clash = space.conflict(value, current.values)
         if clash:
@@ -75,28 +86,37 @@ def combine(space: Space, winners: Sequence[Duel], bench: Bench, options: Option
             continue
         state = fight(bench, duel, options, bar)
         reason = shown(state, duel, bar)
-        if state is State.LOSS and current.values:
+        if state is State.LOSS:
             reason += ": it helps alone and hurts together"
         kept = state is State.GAIN
         bench.note(duel.line(bench, COMBINE, "kept" if kept else "dropped", reason, plan=0, setting=value.id))
         if kept:
-            current = duel.candidate
-    return current
+            added.append(duel)
+    return added
 
 
-def ablate(combined: Candidate, bench: Bench, options: Options, bar: Bar) -> Candidate:
-    """Each value taken out again, the weakest (added last) first; whatever is not missed stays out."""
-    current = combined
-    for value in reversed(combined.values):
-        if len(current.values) < 2:
-            break
-        duel = Duel(current, current.without(value))
-        state = fight(bench, duel, options, bar)
+def ablate(added: Sequence[Duel], bench: Bench, options: Options, bar: Bar) -> Candidate:
+    """Each value taken out again, the one that was `added` last first; whatever is not missed stays out.
+
+    Blocks of the same two configs that were made before count, beside `options.least` new ones. After a value is out
+    the others are asked again, so that the last line of each is about the config that is left.
+    """
+    if not added:
+        return Candidate()
+    current, known = added[-1].candidate, {(duel.candidate, duel.against): duel for duel in added}
+    order = [value for duel in reversed(added) for value in duel.candidate.values if value not in duel.against.values]
+    waiting = list(order)
+    while waiting and len(current.values) > 1:
+        value = waiting.pop(0)
+        pair = (current, current.without(value))
+        duel = known.setdefault(pair, Duel(*pair))
+        state = fight(bench, duel, replace(options, least=len(duel.ratios) + options.least), bar)
         kept = state is State.GAIN
         reason = shown(state, duel, bar) + (" with it" if kept else ": it is not missed")
         bench.note(duel.line(bench, ABLATE, "kept" if kept else "dropped", reason, plan=0, setting=value.id))
         if not kept:
             current = duel.against
+            waiting = [each for each in order if each in current.values]
     return current
 
 

@@ -1,0 +1,55 @@
+"""Folders for a run's scratch files. What a killed run left is known by its lock, and removed by the next one."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import socket
+import tempfile
+from pathlib import Path
+
+PREFIX = "merge-bench-"
+_locks: dict[Path, int] = {}
+
+
+def make(kind: str = "") -> Path:
+    """A new folder that only this user can read; this process holds its lock until `remove`, or until it ends."""
+    _remove_left()
+    folder = Path(tempfile.mkdtemp(prefix=PREFIX + (f"{kind}-" if kind else "")))
+    with contextlib.suppress(OSError):  # a file system without locks: then it can only be removed by `remove`
+        draft = folder / ".draft"
+        _locks[folder] = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        fcntl.flock(_locks[folder], fcntl.LOCK_EX | fcntl.LOCK_NB)
+        draft.rename(folder / _lock_name())  # under this name it is locked from the beginning
+    return folder
+
+
+def remove(folder: Path) -> None:
+    """Delete it with all that is in it; again is harmless."""
+    shutil.rmtree(folder, ignore_errors=True)
+    descriptor = _locks.pop(folder, None)
+    if descriptor is not None:
+        os.close(descriptor)
+
+
+def _lock_name() -> str:
+    """With the host's name: hosts may share the folder and not see each other's locks."""
+    return f".in-use-{socket.gethostname()}"
+
+
+def _remove_left() -> None:
+    """Delete the folders of runs of this user on this host that were killed: nobody holds their locks any more."""
+    for lock in Path(tempfile.gettempdir()).glob(f"{PREFIX}*/{_lock_name()}"):
+        if lock.parent in _locks:
+            continue
+        with contextlib.suppress(OSError):
+            if lock.parent.is_symlink() or lock.parent.stat().st_uid != os.getuid():
+                continue
+            descriptor = os.open(lock, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(lock.parent, ignore_errors=True)
+            finally:
+                os.close(descriptor)

@@ -1,0 +1,160 @@
+"""`probe mpi`: point-to-point over MPI, as a ping-pong of two kinds of sends, or as OSU defines it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from merge_bench.config.tls import REQUESTED
+from merge_bench.errors import LaunchFailed, RunFailed, UsageError
+from merge_bench.launching import Job
+from merge_bench.probe import mpirun, ping_pong_csv
+from merge_bench.probe.base import EVERY_PAIR, ONE_HOST, TWO_HOSTS, as_requested, pairs, places
+from merge_bench.probe.mpi_rules import LARGEST_MESSAGE, OSU, PING_PONG, WINDOW, Timed
+from merge_bench.probe.p2p import placements_of
+from merge_bench.probe.ranks import Launch, Message, make_launch
+from merge_bench.probe.sizes import parse_sizes
+from merge_bench.record.schema import ProbeLine
+from merge_bench.record.writer import CampaignWriter
+from merge_bench.report.live import Progress
+from merge_bench.setup import Prepared
+from merge_bench.units import format_bytes
+
+SIZES = {
+    PING_PONG: {ONE_HOST: "1K..1000K+1K", TWO_HOSTS: "1K..100K+1K"},
+    OSU: {ONE_HOST: "1..4M", TWO_HOSTS: "1..4M"},
+}
+
+
+@dataclass(frozen=True)
+class MpiProbe:
+    """Messages between two ranks. `sizes` and `iterations` are None where the pattern's own hold."""
+
+    pattern: str
+    sizes: str | None
+    iterations: int | None
+    placements: tuple[str, ...]
+    name: str = "mpi"
+    engine: str = "polars"
+
+    def describe(self) -> dict[str, Any]:
+        """What is asked for; the sizes as they were written."""
+        return {
+            "pattern": self.pattern, "sizes": self.sizes or SIZES[self.pattern], "iterations": self.iterations,
+            "placements": list(self.placements) or "one-host, and two-hosts where there are two",
+        }  # fmt: skip
+
+    def prepare(self, prepared: Prepared) -> Prepared:
+        """Two ranks on the first host, one on the second, or all that every pair needs; and an MPI that fits."""
+        mpirun.check_hosts(mpirun.find_mpi(), prepared.settings)
+        return places(prepared, self._placed(prepared))
+
+    def launch(self, job: Job, writer: CampaignWriter, progress: Progress, index: int) -> int:
+        """Measure every placement, one after the other."""
+        return make_launch(job, writer, progress, index, self._talk)
+
+    def _placed(self, prepared: Prepared) -> tuple[str, ...]:
+        known = (ONE_HOST, TWO_HOSTS) if len(prepared.settings.hosts) > 1 else (ONE_HOST,)
+        return self.placements or known
+
+    def _talk(self, launch: Launch) -> None:
+        names = [name for name, count in launch.hosts for _ in range(count)]
+        where = names
+        if len(names) > 2:  # look at all of them once; a rank that is only there would slow the others down
+            where = [
+                str(each["host_number"]) for message in launch.run({"pattern": "hello"}) for each in _told(message)
+            ]
+        for a, b, placement in pairs(self._placed(launch.job.prepared), where):
+            hosts = [(names[a], 2)] if names[a] == names[b] else [(names[a], 1), (names[b], 1)]
+            self._measure(launch, hosts, (a, b), placement)
+
+    def _measure(self, launch: Launch, hosts: mpirun.Hosts, ranks: tuple[int, int], placement: str) -> None:
+        launch.doing = f"while starting ranks {ranks[0]} and {ranks[1]}"
+        sizes = self.sizes or SIZES[self.pattern][placement]
+        told: Sequence[Mapping[str, Any]] = ()
+        for message in launch.run({"pattern": self.pattern, "sizes": sizes, "iterations": self.iterations}, hosts):
+            if message["merge_bench"] == "hello":
+                told = _told(message)
+                _check_placed(told, placement)
+                launch.doing = f"while ranks {ranks[0]} and {ranks[1]} measured their first size"
+            elif message["merge_bench"] == "row":
+                line = row(message, launch.index, ranks, placement, told)
+                launch.writer.write(line)
+                self._tell(launch, line, message)
+
+    def _tell(self, launch: Launch, line: ProbeLine, message: Message) -> None:
+        launch.doing = f"after {line.test} at {line.size} bytes, {line.placement}"
+        launch.progress.phase(f"{line.test}, {line.placement}: {format_bytes(line.size)}")
+        if self.pattern != PING_PONG:
+            return
+        where = line.placement
+        if EVERY_PAIR in self.placements:
+            where += "-" + "-".join(str(rank) for rank in line.ranks)
+        timed = Timed(line.size, line.iterations, message["elapsed"])
+        try:
+            ping_pong_csv.append(launch.writer.folder, line.test, where, launch.index, timed)
+        except OSError as error:
+            raise RunFailed(f"cannot write CSV in {launch.writer.folder}: {error.strerror}") from error
+
+
+def _told(message: Message) -> Sequence[Mapping[str, Any]]:
+    """What the ranks of a ``hello`` told of themselves; () of other messages."""
+    told: Sequence[Mapping[str, Any]] = message.get("ranks", ())
+    return told
+
+
+def _check_placed(told: Sequence[Mapping[str, Any]], placement: str) -> None:
+    together = told[0]["host_number"] == told[1]["host_number"]
+    if together != (placement == ONE_HOST):
+        hosts = " and ".join(each["host"] for each in told)
+        raise LaunchFailed(f"{placement} was asked for, and MPI placed the two ranks on {hosts}")
+
+
+def row(
+    message: Message, launch: int, ranks: Sequence[int], placement: str, told: Sequence[Mapping[str, Any]]
+) -> ProbeLine:
+    """A ``row`` as the records keep it; `told`: what the two ranks that measured told of themselves."""
+    requested = transports_asked(told[0]["environment"])
+    how = f"window {WINDOW}" if message["test"] == "osu_bw" else "one message at a time"
+    return ProbeLine(
+        launch=launch, probe="mpi", test=message["test"], placement=placement, ranks=list(ranks),
+        method=f"{method(told[0]['versions'], told[0]['ucx'])}, {how}", hosts=[each["host"] for each in told],
+        size=message["size"], iterations=message["iterations"], seconds=message["seconds"],
+        bandwidth_bytes_per_second=message["rate"], requested=requested, selected=message["selected"],
+        as_requested=as_requested(requested.get("UCX_TLS"), message["selected"]),
+    )  # fmt: skip
+
+
+def transports_asked(environment: Mapping[str, str]) -> dict[str, str]:
+    """The settings about transports in a rank's environment."""
+    return {name: environment[name] for name in REQUESTED if name in environment}
+
+
+def method(versions: Mapping[str, str | None], ucx: Mapping[str, Any]) -> str:
+    """What measured: MPI and its UCX, as a rank has loaded them."""
+    told = f"{versions['mpi']}, mpi4py {versions['mpi4py']} with loops in numba"
+    if not ucx["lanes"]:
+        return told
+    return f"{told}, UCX {ucx['version'] or 'of unknown version'} ({ucx['origin']})"
+
+
+def make(values: Mapping[str, Any]) -> MpiProbe:
+    """The probe that these options ask for.
+
+    Raises
+    ------
+    UsageError
+        If sizes or placements are none.
+    """
+    if values["sizes"] is not None:
+        try:
+            largest = parse_sizes(values["sizes"])[-1]
+        except ValueError as error:
+            raise UsageError(f"--sizes: {error}") from None
+        if largest > LARGEST_MESSAGE:
+            raise UsageError(f"--sizes: MPI counts bytes with an int, so {largest} is too many for one message")
+    return MpiProbe(
+        pattern=values["pattern"], sizes=values["sizes"], iterations=values["iterations"],
+        placements=placements_of(values["placement"]) or (),
+    )  # fmt: skip

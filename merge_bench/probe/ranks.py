@@ -1,0 +1,290 @@
+"""Ranks of one launch: started by mpirun, listened to while they live, and ended whatever happens."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from merge_bench import signals
+from merge_bench.config.tls import REQUESTED
+from merge_bench.errors import LaunchFailed, MergeBenchError, RunFailed
+from merge_bench.launch import node
+from merge_bench.launch.processes import die_with_parent, tail
+from merge_bench.launching import Job
+from merge_bench.probe import mpirun
+from merge_bench.probe.mpi_program import KEY
+from merge_bench.record.schema import Cluster, FailureLine, LaunchEndLine, LaunchLine, Worker
+from merge_bench.record.writer import CampaignWriter
+from merge_bench.report.live import Progress
+
+SILENCE_FACTOR = 2.0
+"""Silence of so many times ``--timeout`` ends a launch: a loop tells of itself once a second, but one operation on a
+long vector over a slow network may take as long as a whole iteration of a merge."""
+STOP_SECONDS = 5.0
+_POLL_SECONDS = 0.2
+_LAST_WORDS_SECONDS = 1.0
+Message = dict[str, Any]
+
+
+def program(spec: Mapping[str, Any]) -> tuple[str, ...]:
+    """The command of every rank: this Python and this package, at the paths they have here; `spec` as JSON."""
+    code = f"import sys; sys.path.insert(0, {str(node.ROOT)!r}); from merge_bench.probe.mpi_program import main; main()"
+    return (sys.executable, "-P", "-c", code, json.dumps(spec))
+
+
+class Ranks:
+    """One mpirun in a session of its own; what its ranks print comes as lines."""
+
+    def __init__(self, argv: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
+        self.log = log
+        self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        with log.open("ab") as errors:
+            self._process = subprocess.Popen(
+                argv, env={**os.environ, **mpirun.as_root(), **environment}, stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE, stderr=errors, start_new_session=True, preexec_fn=die_with_parent,
+            )  # fmt: skip
+        threading.Thread(target=self._read, name="mpirun", daemon=True).start()
+
+    def lines(self, first: float, silence: float) -> Iterator[str]:
+        """Every line until mpirun ends; the first within `first` seconds, others within `silence` of the one before.
+
+        Raises
+        ------
+        LaunchFailed
+            For silence, or if mpirun ends with another status than 0.
+        """
+        limit = first
+        heard = time.monotonic()
+        while True:
+            try:
+                line = self._lines.get(timeout=_POLL_SECONDS)
+            except queue.Empty:
+                # Its output stays open if a process that it started has outlived it.
+                line = "" if self._process.poll() is None or time.monotonic() - heard < _LAST_WORDS_SECONDS else None
+            if line is None:
+                break
+            if line:
+                heard, limit = time.monotonic(), silence
+                yield line
+            elif time.monotonic() - heard > limit:
+                raise LaunchFailed(f"nothing was heard of the ranks for {limit:g} s", log_tail=tail(self.log))
+        status = self._status()
+        if status:
+            error = mpirun.explain(self.log.read_text(errors="replace"), status, silence)
+            error.log_tail = tail(self.log)
+            raise error
+
+    def stop(self) -> None:
+        """End mpirun, which ends the ranks on every host; what is left of its session here is killed."""
+        if self._process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.send_signal(signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(timeout=STOP_SECONDS)
+        for pid in _session(self._process.pid):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        self._process.wait()
+
+    def note(self, line: str) -> None:
+        """Keep a line that is no message, with mpirun's own words."""
+        with contextlib.suppress(OSError), self.log.open("a") as log:
+            log.write(line + "\n")
+
+    def _status(self) -> int:
+        try:
+            return self._process.wait(timeout=STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            raise LaunchFailed("the ranks have ended, and mpirun has not", log_tail=tail(self.log)) from None
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self._lines.put(line.decode(errors="replace").strip())
+        self._lines.put(None)
+
+
+def _session(leader: int) -> list[int]:
+    """Processes of the session that `leader` leads; mpirun gives its children process groups of their own."""
+    found = []
+    for pid in psutil.pids():
+        with contextlib.suppress(OSError):
+            if os.getsid(pid) == leader:
+                found.append(pid)
+    return found
+
+
+class Launch:
+    """One launch's conversation with its ranks, and where its lines go."""
+
+    def __init__(self, job: Job, writer: CampaignWriter, progress: Progress, index: int, mpi: mpirun.Mpi) -> None:
+        self.job, self.writer, self.progress, self.index, self.mpi = job, writer, progress, index, mpi
+        self.plan, self.settings = job.prepared.plan, job.prepared.settings
+        self.hosts = mpirun.placed(self.plan, self.settings)
+        """Hosts as mpirun names them, with the number of ranks of each."""
+        self.silence = SILENCE_FACTOR * self.plan.timeout
+        self.doing = "while starting"
+        self.workers: list[Worker] = []
+        self._started = time.monotonic()
+        self._ranks: list[Ranks] = []
+        self._scratch = tempfile.mkdtemp(prefix="merge-bench-")
+
+    def spec(self, work: Mapping[str, Any], hosts: mpirun.Hosts | None = None) -> dict[str, Any]:
+        """What every rank has to know, and its work; `hosts`: where ranks run, if not on all."""
+        names = [name for name, _ in hosts or self.hosts]
+        return {
+            **work, "limit": self.silence, "interface": self.settings.interface, "library": self.mpi.library,
+            "peers": names if len(names) > 1 else [], "names": sorted(self.settings.environment),
+        }  # fmt: skip
+
+    def start(
+        self, argv: Sequence[str], hosts: mpirun.Hosts | None = None, also: Mapping[str, str] | None = None
+    ) -> Ranks:
+        """Start `argv` in every rank; `also`: more variables for their environment."""
+        words = mpirun.command(self.mpi, hosts or self.hosts, self.settings, argv, self._scratch, also)
+        environment = {**self.settings.environment, **(also or {})}
+        with signals.deferred():
+            ranks = Ranks(words, environment, self.writer.logs / f"launch-{self.index:03d}-mpirun.log")
+            self._ranks.append(ranks)
+        return ranks
+
+    def run(self, work: Mapping[str, Any], hosts: mpirun.Hosts | None = None) -> Iterator[Message]:
+        """Start ranks for this work, and give what they tell; the launch is recorded once they are up.
+
+        Raises
+        ------
+        LaunchFailed
+            If they fail, fall silent, or end before they are done.
+        """
+        ranks = self.start(program(self.spec(work, hosts)), hosts)
+        done = False
+        try:
+            for line in self.listen(ranks, self.settings.start_timeout, self.silence):
+                message = _message(line)
+                if message is None:
+                    ranks.note(line)
+                elif message[KEY] == "error":
+                    ranks.note(line)
+                    raise self._error(message, ranks)
+                elif message[KEY] != "progress":
+                    if message[KEY] == "hello":
+                        self._up(message["ranks"])
+                    done = done or message[KEY] == "done"
+                    yield message
+        except LaunchFailed as error:
+            if done and error.rank is None:  # all that was asked for is there
+                return
+            raise
+        if not done:
+            raise LaunchFailed("the ranks ended before they were done", log_tail=tail(ranks.log))
+
+    def listen(self, ranks: Ranks, first: float, silence: float) -> Iterator[str]:
+        """The lines of `ranks`; failures say what was being done."""
+        try:
+            yield from ranks.lines(first, silence)
+        except LaunchFailed as error:
+            error.args = (f"{error}, {self.doing}{self._settings() if error.code == mpirun.NO_UCX else ''}",)
+            raise
+
+    def stop(self) -> None:
+        """End everything, and remove the scratch folder."""
+        for ranks in self._ranks:
+            ranks.stop()
+        shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def _settings(self) -> str:
+        """What was asked of UCX, as the end of a sentence."""
+        asked = {**os.environ, **self.settings.environment}
+        listed = ", ".join(f"{name}={asked[name]}" for name in REQUESTED if name in asked)
+        return f", under {listed}" if listed else ""
+
+    def _up(self, told: Sequence[Mapping[str, Any]]) -> None:
+        if not self.workers:
+            fields = ("rank", "host", "pid", "name", "environment", "versions", "ucx", "hardware")
+            self.workers = [Worker(**{name: each[name] for name in fields}) for each in told]
+            scheduler = self.settings.launcher if self.settings.launcher in ("slurm", "pbs") else None
+            self.writer.write(
+                LaunchLine(
+                    launch=self.index, config=self.job.config, plan=self.job.plan, block=self.job.block,
+                    cluster=Cluster(launcher="mpirun", protocol="mpi", scheduler=scheduler), workers=self.workers,
+                    data_bytes=0, rows=0, startup_seconds=time.monotonic() - self._started,
+                )
+            )  # fmt: skip
+        without = next((each for each in told if self.mpi.kind == mpirun.OPEN_MPI and not each["ucx"]["lanes"]), None)
+        if without is not None:
+            raise LaunchFailed(
+                f"rank {without['rank']} on {without['host']} did not get UCX (pml {without['ucx']['pml']})",
+                host=without["host"], rank=without["rank"], code=mpirun.NO_UCX,
+            )  # fmt: skip
+
+    def _error(self, message: Message, ranks: Ranks) -> LaunchFailed:
+        rank, host = message["rank"], message["host"]
+        who = f"rank {rank} on {host}" if rank is not None else host
+        return LaunchFailed(
+            f"{who}: {message['message']}", host=host, rank=rank, log_tail=tail(ranks.log),
+            code=message["code"] or "run-failed",
+        )  # fmt: skip
+
+
+def _message(line: str) -> Message | None:
+    if not line.startswith(f'{{"{KEY}"'):
+        return None
+    try:
+        message = json.loads(line)
+    except ValueError:
+        return None
+    return message if isinstance(message, dict) else None
+
+
+def make_launch(
+    job: Job, writer: CampaignWriter, progress: Progress, index: int, talk: Callable[[Launch], None]
+) -> int:
+    """Start ranks, let `talk` work with them, end them; gives the exit status. A failure is written down."""
+    started, status = time.monotonic(), 0
+    launch: Launch | None = None
+    try:
+        progress.phase("launching")
+        mpi = mpirun.find_mpi()
+        with signals.deferred():
+            launch = Launch(job, writer, progress, index, mpi)
+        talk(launch)
+    except Exception as problem:
+        error = problem if isinstance(problem, MergeBenchError) else _unforeseen(problem, writer)
+        status = error.exit_status
+        failure = FailureLine(
+            launch=index, config=job.config, plan=job.plan, code=error.code, message=str(error), host=error.host,
+            rank=error.rank, log_tail=error.log_tail,
+        )  # fmt: skip
+        try:
+            writer.write(failure)
+        except RunFailed:  # what cannot be recorded is told at least
+            print(f"merge_bench: {failure.message}", file=sys.stderr)
+    finally:
+        with signals.ignored():
+            progress.phase("ending the ranks")
+            if launch is not None:
+                launch.stop()
+            with contextlib.suppress(RunFailed):
+                writer.write(LaunchEndLine(launch=index, status=status, seconds=time.monotonic() - started))
+    return status
+
+
+def _unforeseen(problem: Exception, writer: CampaignWriter) -> LaunchFailed:
+    with contextlib.suppress(OSError):
+        (writer.logs / "error.log").write_text("".join(traceback.format_exception(problem)))
+    return LaunchFailed(f"{type(problem).__name__}: {problem} (logs/error.log has the details)", code="internal-error")

@@ -1,0 +1,46 @@
+"""Which lanes UCX selected, as it logs them under ``UCX_LOG_LEVEL=info``.
+
+UCX ≥ 1.15 writes a line for each configuration of an endpoint and for where its peer is::
+
+    … UCX  INFO    ucp_context_0 intra-node cfg#1 tag(sysv/memory cma/memory)
+
+Several lines for one place are steps of wiring up: the last one holds. UCX ≤ 1.14 writes ``ep_cfg[1]: tag(…)`` without
+the place.
+"""
+
+from __future__ import annotations
+
+import re
+
+SELF, UNKNOWN = "self", "unknown"
+_NEW = re.compile(r"\b(self|intra-node|inter-node) cfg#\d+\s+(\S.*)$", re.MULTILINE)
+_OLD = re.compile(r"\bep_cfg\[\d+\]:\s*(\S.*)$", re.MULTILINE)
+_LANES = re.compile(r"\b\w+\(([^)]*)\)")
+_VERSION = re.compile(r"UCX\s+INFO\s+Version (\S+) \(loaded from ([^)]+)\)")
+
+
+def lanes(text: str) -> dict[str, tuple[str, ...]]:
+    """The lanes of the last configuration for each place, as ``tcp/eth0``, in UCX's order; {} where it logged none."""
+    found = {place: _lanes_of(rest) for place, rest in _NEW.findall(text)}
+    if not found:
+        for rest in _OLD.findall(text):
+            selected = _lanes_of(rest)
+            if not all(lane.startswith("self/") for lane in selected):
+                found[UNKNOWN] = selected
+    return found
+
+
+def to_others(text: str) -> tuple[str, ...]:
+    """The lanes to all peers, near and far."""
+    each = (lane for place, selected in lanes(text).items() if place != SELF for lane in selected)
+    return tuple(dict.fromkeys(each))
+
+
+def version(text: str) -> tuple[str, str] | None:
+    """Version of the UCX that wrote the log, and the file that it was loaded from."""
+    match = _VERSION.search(text)
+    return (match[1], match[2]) if match else None
+
+
+def _lanes_of(rest: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(lane for words in _LANES.findall(rest) for lane in words.split()))

@@ -1,0 +1,134 @@
+"""`probe mpi` and `probe reduce-scatter` across hosts: mpirun's own daemons, started over ssh with checked keys."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from merge_bench.record.schema import LaunchLine, ProbeLine
+from tests.hosts.conftest import Outcome, Run
+from tests.hosts.make_hosts import Hosts
+
+MPI, REDUCE_SCATTER = ("probe", "mpi"), ("probe", "reduce-scatter")
+TIMEOUT = 5  # seconds; a launch is given up after twice that without a word
+ENDLESS = (
+    "--placement", "two-hosts", "--sizes", "1K", "--iterations", "1000000000", "--repetitions", "1",
+    "--timeout", str(TIMEOUT),
+)  # fmt: skip
+
+
+def start(hosts: Hosts, results: Path, *options: str, verb: tuple[str, str] = MPI) -> Run:
+    where = () if "--hosts" in options else ("--hosts", str(hosts.hosts_file))
+    here = {"TMPDIR": str(results.parent)}  # a killed driver leaves an empty folder
+    return Run(hosts, results, *where, *options, command=verb, environment=here)
+
+
+def endless(hosts: Hosts, results: Path) -> tuple[Run, list[int]]:
+    """A ping-pong that goes on, and the ids, outside, of its ranks on the first and on the second host."""
+    run = start(hosts, results, *ENDLESS)
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and run.process.poll() is None:
+        if any('"kind":"launch"' in path.read_text() for path in results.glob("*/records.jsonl")):
+            time.sleep(1.0)
+            found = [
+                [pid for pid, shown in host.processes().items() if "mpi_program" in shown] for host in hosts.hosts[:2]
+            ]
+            return run, [pids[0] for pids in found]
+        time.sleep(0.05)
+    run.process.kill()
+    raise AssertionError(f"the ranks did not come up: {run.process.communicate()}")
+
+
+def lines(outcome: Outcome, kind: type) -> list:  # type: ignore[type-arg]
+    launches = outcome.campaign.launches
+    return [launch.line for launch in launches] if kind is LaunchLine else [p for each in launches for p in each.probes]
+
+
+def check_failed(outcome: Outcome, *words: str) -> None:
+    assert outcome.status == 3, outcome.errors
+    assert "Traceback" not in outcome.errors
+    for word in words:
+        assert word in outcome.document["error"]["message"], outcome.document["error"]
+
+
+def test_both_placements(hosts: Hosts, results: Path) -> None:
+    options = ("--sizes", "8,64K", "--repetitions", "1", "--interface", "eth0")
+    outcome = start(hosts, results, *options).finish()
+    assert outcome.status == 0, outcome.errors
+    rows = lines(outcome, ProbeLine)
+    assert [(row.placement, tuple(row.ranks), tuple(row.hosts)) for row in rows] == [
+        ("one-host", (0, 1), ("node1", "node1"))
+    ] * 6 + [("two-hosts", (0, 2), ("node1", "node2"))] * 6
+    assert {row.requested["UCX_NET_DEVICES"] for row in rows} == {"eth0"}
+    for row in rows:
+        near = row.placement == "one-host"
+        assert all(lane.startswith("tcp/eth0") != near for lane in row.selected), row.selected
+        assert row.selected
+    (line,) = lines(outcome, LaunchLine)
+    assert [worker.host for worker in line.workers] == ["node1", "node1", "node2"]
+    # Pings and pongs together: 2 Gbit/s each way are 0.5 GB/s, a little more for the bursts that the shaping allows.
+    (far,) = [row for row in rows if row.placement == "two-hosts" and row.size == 65536 and row.test == "std"]
+    assert far.bandwidth_bytes_per_second < 0.7e9
+
+
+def test_reduce_scatter_over_three_hosts(hosts: Hosts, results: Path) -> None:
+    options = ("--counts", "30,3000", "--iterations", "5", "--repetitions", "1")
+    outcome = start(hosts, results, *options, verb=REDUCE_SCATTER).finish()
+    assert outcome.status == 0, outcome.errors
+    rows = lines(outcome, ProbeLine)
+    assert [(row.test, row.count, row.wrong) for row in rows] == [
+        ("mpi", 30, 0), ("mpi", 3000, 0), ("reduces", 30, 0), ("reduces", 3000, 0),
+    ]  # fmt: skip
+    assert {row.placement for row in rows} == {"3-hosts"}
+    assert {lane for row in rows for lane in row.selected} == {"tcp/eth0"}
+    assert {tuple(row.hosts) for row in rows} == {("node1", "node2", "node3")}
+
+
+def test_killed_rank(hosts: Hosts, results: Path) -> None:
+    run, ranks = endless(hosts, results)
+    os.kill(ranks[1], signal.SIGKILL)
+    killed = time.monotonic()
+    outcome = run.finish()
+    check_failed(outcome, "rank 1", "on node2", "was killed by signal 9")
+    assert (outcome.document["error"]["host"], outcome.document["error"]["rank"]) == ("node2", 1)
+    assert time.monotonic() - killed < 2 * TIMEOUT
+
+
+def test_link_down(hosts: Hosts, results: Path) -> None:
+    run, _ = endless(hosts, results)
+    hosts.cut(hosts.hosts[1])
+    cut = time.monotonic()
+    outcome = run.finish()
+    assert outcome.status == 3, outcome.errors
+    assert time.monotonic() - cut < 2 * TIMEOUT + 15
+    # Nobody can reach the far side: its rank ends when its own loop has stood still for too long.
+    assert not hosts.left_over(patience=2 * TIMEOUT + 30)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_ended_driver_leaves_nothing(hosts: Hosts, results: Path, number: signal.Signals) -> None:
+    run, _ = endless(hosts, results)
+    run.process.send_signal(number)
+    run.process.communicate(timeout=30)
+    assert not hosts.left_over(patience=10)
+
+
+def test_wrong_host_key(hosts: Hosts, results: Path) -> None:
+    known = (hosts.folder / "known_hosts").read_text().splitlines()
+    names, keys = zip(*(line.split(maxsplit=1) for line in known), strict=True)
+    swapped = hosts.folder / "mpi_swapped"
+    swapped.write_text("".join(f"{name} {key}\n" for name, key in zip(names, (keys[0], keys[2], keys[1]), strict=True)))
+    config = hosts.folder / "mpi_swapped_config"
+    config.write_text(hosts.ssh_config.read_text().replace(str(hosts.folder / "known_hosts"), str(swapped)))
+    outcome = start(hosts, results, "--ssh-config", str(config), *ENDLESS).finish()
+    check_failed(outcome, "node2 cannot be reached", "Host key verification failed")
+
+
+def test_unreachable_host(hosts: Hosts, results: Path) -> None:
+    file = hosts.write_hosts(["node1", "10.213.0.99"], "mpi_unreachable.txt")
+    outcome = start(hosts, results, "--hosts", str(file), *ENDLESS).finish()
+    check_failed(outcome, "10.213.0.99 cannot be reached", "No route")

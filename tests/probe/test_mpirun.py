@@ -1,0 +1,166 @@
+"""mpirun: which one, its command lines, and its last words."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+from merge_bench.errors import UsageError
+from merge_bench.launch.base import ClusterSettings
+from merge_bench.launch.hosts import HostSpec
+from merge_bench.probe import mpirun
+from merge_bench.probe.mpirun import MPICH, OPEN_MPI, Mpi, identify
+from tests.probe.test_ucc import executable
+
+FIVE = Mpi(OPEN_MPI, "5.0.11", "/env/bin/mpirun", "/env/lib", True)
+FOUR = Mpi(OPEN_MPI, "4.1.4", "/site/bin/mpirun", None, True)
+UCX = "--mca pml ucx --mca osc ucx --mca opal_common_ucx_tls any --mca opal_common_ucx_devices any"
+SSH = (
+    "ssh -F /etc/my_ssh -T -o BatchMode=yes -o StrictHostKeyChecking=yes -o ServerAliveInterval=5"
+    " -o ServerAliveCountMax=3 -o ForwardAgent=no -o ForwardX11=no -o ClearAllForwardings=yes -o ConnectTimeout=10"
+)
+HOSTS = (HostSpec("node1", slots=2), HostSpec("node2", slots=1))
+
+
+@pytest.fixture(autouse=True)
+def _nothing_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in mpirun.os.environ if name.startswith(("UCX", "OMPI", "MERGE_BENCH_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
+
+
+def settings(**more: object) -> ClusterSettings:
+    return ClusterSettings(environment={"UCX_TLS": "sysv,cma", "UCX_RNDV_THRESH": "1"}, results=Path("r"), **more)  # type: ignore[arg-type]
+
+
+def test_one_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UCX_LOG_LEVEL", "info")
+    found = mpirun.command(FIVE, [("localhost", 2)], settings(), ["prog", "{}"], "/tmp/s", {"UCC_CLS": "basic"})
+    assert shlex.join(found) == (
+        f"/env/bin/mpirun -n 2 --host localhost:2 --map-by slot --bind-to none {UCX}"
+        " --prtemca prte_local_tmpdir_base /tmp/s"
+        " -x UCC_CLS -x UCX_LOG_LEVEL -x UCX_RNDV_THRESH -x UCX_TLS prog '{}'"
+    )
+
+
+def test_two_hosts_with_open_mpi_5() -> None:
+    asked = settings(hosts=HOSTS, launcher="ssh", ssh_config="/etc/my_ssh", interface="lo")
+    found = mpirun.command(FIVE, [("node1", 1), ("node2", 1)], asked, ["prog"], "/tmp/s")
+    assert shlex.join(found) == (
+        f"/env/bin/mpirun -n 2 --host node1:1,node2:1 --map-by slot --bind-to none {UCX}"
+        " --prtemca prte_local_tmpdir_base /tmp/s"
+        f" --prtemca plm_ssh_agent '{SSH}' --prtemca prte_if_include 127.0.0.0/8 --mca btl_tcp_if_include 127.0.0.0/8"
+        " -x UCX_RNDV_THRESH -x UCX_TLS prog"
+    )
+
+
+def test_two_hosts_with_open_mpi_4() -> None:
+    asked = settings(hosts=HOSTS, launcher="ssh", ssh_config="/etc/my_ssh", interface="lo")
+    found = mpirun.command(FOUR, [("node1", 2), ("node2", 1)], asked, ["prog"], "/tmp/s")
+    assert shlex.join(found) == (
+        f"/site/bin/mpirun -n 3 --host node1:2,node2:1 --map-by slot --bind-to none {UCX}"
+        f" --mca plm_rsh_agent '{SSH}' --mca oob_tcp_if_include 127.0.0.0/8 --mca btl_tcp_if_include 127.0.0.0/8"
+        " -x UCX_RNDV_THRESH -x UCX_TLS prog"
+    )
+
+
+def test_inside_slurm_its_own_launcher_starts_the_ranks() -> None:
+    found = mpirun.command(FIVE, [("n1", 1), ("n2", 1)], settings(hosts=HOSTS, launcher="slurm"), ["prog"], "/tmp/s")
+    assert not any("ssh" in word for word in found)
+
+
+def test_values_never_stand_on_the_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UCX_TOKEN", "s3cret")
+    asked = ClusterSettings(environment={"API_KEY": "s3cret"}, results=Path("r"))
+    found = mpirun.command(FIVE, [("localhost", 2)], asked, ["prog"], "/tmp/s", {"UCC_KEY": "s3cret"})
+    assert "s3cret" not in shlex.join(found)
+    assert [found[i + 1] for i, word in enumerate(found) if word == "-x"] == ["API_KEY", "UCC_KEY", "UCX_TOKEN"]
+
+
+def test_mpich_takes_no_options_of_open_mpi() -> None:
+    mpich = Mpi(MPICH, "4.2.0", "/site/bin/mpirun")
+    assert mpirun.command(mpich, [("localhost", 3)], settings(), ["prog"], "/tmp/s") == (
+        "/site/bin/mpirun", "-n", "3", "prog",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("mpirun (Open MPI) 5.0.11\n\nReport bugs to…", (OPEN_MPI, "5.0.11")),
+        ("Open MPI v4.1.4, package: Debian OpenMPI, ident: 4.1.4, repo rev: v4.1.4", (OPEN_MPI, "4.1.4")),
+        ("HYDRA build details:\n    Version:                                 4.2.0\n", (MPICH, "4.2.0")),
+        ("MPICH Version:      4.2.0\nMPICH Release date: Fri Feb  9\n", (MPICH, "4.2.0")),
+        ("Intel(R) MPI Library for Linux* OS, Version 2021.11 Build 20231005", (mpirun.INTEL_MPI, "2021.11")),
+        ("Intel(R) MPI Library 2021.11 for Linux* OS\n", (mpirun.INTEL_MPI, "2021.11")),
+        ("slurmstepd: 23.02", None),
+    ],
+)
+def test_whose_mpi_it_is(text: str, found: tuple[str, str] | None) -> None:
+    assert identify(text) == found
+
+
+def test_every_folder_of_path_is_looked_into_and_then_the_environment(tmp_path: Path) -> None:
+    one, two, prefix = (tmp_path / name for name in ("one", "two", "env"))
+    for folder in (one, two, prefix / "bin"):
+        folder.mkdir(parents=True)
+    executable(one / "mpiexec", "#!/bin/sh\n")
+    executable(two / "mpirun", "#!/bin/sh\n")
+    executable(two / "mpiexec", "#!/bin/sh\n")
+    executable(prefix / "bin/mpirun", "#!/bin/sh\n")
+    path = f"{tmp_path / 'none'}:{one}:{two}:{one}"
+    assert mpirun.candidates(path, str(prefix)) == [
+        str(one / "mpiexec"), str(two / "mpirun"), str(prefix / "bin/mpirun"),
+    ]  # fmt: skip
+    assert mpirun.candidates(f"{prefix}/bin:{two}", str(prefix))[0] == str(prefix / "bin/mpirun")
+
+
+def test_an_mpirun_that_does_not_fit_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    executable(tmp_path / "mpirun", "#!/bin/sh\necho 'mpirun (Open MPI) 3.1.0'\n")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert mpirun.find_mpi().mpirun == f"{sys.prefix}/bin/mpirun"
+    monkeypatch.setattr(mpirun.sys, "prefix", str(tmp_path))
+    with pytest.raises(UsageError, match=r"Open MPI 3\.1\.0, and the MPI that mpi4py loads is Open MPI"):
+        mpirun.find_mpi()
+
+
+def test_hosts_that_mpirun_cannot_reach_are_refused() -> None:
+    mpich = Mpi(MPICH, "4.2.0", "/site/bin/mpirun")
+    mpirun.check_hosts(mpich, settings())
+    mpirun.check_hosts(FIVE, settings(hosts=HOSTS))
+    for mpi, asked, word in (
+        (FIVE, settings(launcher="existing"), "--scheduler-address"),
+        (mpich, settings(hosts=HOSTS), "needs Open MPI"),
+        (FIVE, settings(hosts=(HostSpec("me@node1"),)), "me@node1"),
+        (FIVE, settings(hosts=HOSTS, ssh_config="/my files/ssh"), "without spaces"),
+    ):
+        with pytest.raises(UsageError, match=word):
+            mpirun.check_hosts(mpi, asked)
+
+
+def test_last_words_become_a_sentence() -> None:
+    killed = """
+prterun noticed that process rank 1 with PID 12840 on node vm exited on
+signal 9 (Killed).
+"""
+    error = mpirun.explain(killed, 137, 30.0)
+    assert str(error) == "rank 1 (process 12840) on vm was killed by signal 9"
+    assert (error.host, error.rank, error.exit_status) == ("vm", 1, 3)
+    silent = mpirun.explain(killed.replace("signal 9 (Killed)", "signal 14 (Alarm clock)"), 142, 30.0)
+    assert str(silent) == "rank 1 (process 12840) on vm made no progress for 30 s"
+    unreachable = mpirun.explain(
+        "[vm:1] plm:ssh: Warning: setpgid failed with errno=Permission denied(13)\n"
+        "Host key verification failed.\nA daemon failed to report back after being spawned.\n  Remote host:   node2\n",
+        213, 30.0,
+    )  # fmt: skip
+    assert str(unreachable) == "node2 cannot be reached by mpirun: Host key verification failed."
+    assert unreachable.host == "node2"
+    mpich = mpirun.explain("=  BAD TERMINATION\n=   PID 11948 RUNNING AT vm\n=   EXIT CODE: 9\n====\n", 9, 30.0)
+    assert str(mpich) == "process 11948 on vm ended with 9"
+    without = mpirun.explain("No components were able to be opened in the pml framework.\n  Host:      vm\n", 1, 30.0)
+    assert "ranks on vm did not get UCX" in str(without)
+    assert str(mpirun.explain("---\n\n", 7, 30.0)) == "mpirun ended with status 7"
+    assert str(mpirun.explain("---\nout of luck\n", 7, 30.0)) == "mpirun ended with status 7: out of luck"

@@ -1,0 +1,245 @@
+"""The public Python functions: load, data frames, drawings, comparisons; running is tested on a real cluster."""
+
+from __future__ import annotations
+
+import doctest
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, get_args
+
+import matplotlib.figure
+import pandas
+import polars
+import pytest
+from bokeh.plotting import figure as bokeh_figure
+
+import merge_bench
+from merge_bench import api
+from merge_bench.config.options import OPTIONS
+from merge_bench.errors import GateNotMet, RunFailed, UsageError, WrongResult
+from tests.probe.samples import write_campaign as write_probe
+from tests.synthetic_campaigns import Script, interleaved, plan, write_campaign
+
+BASE = [0.10, 0.11, 0.12, 0.13, 0.14, 0.15]
+DATA = 64e6
+
+
+@pytest.fixture
+def result(tmp_path: Path) -> merge_bench.Result:
+    """Two configs in six blocks, three iterations each."""
+    scripts = interleaved({"default": BASE, "tcp": [2 * wall for wall in BASE]})
+    return merge_bench.load(write_campaign(tmp_path, *scripts))
+
+
+def test_importing_the_package_imports_nothing_heavy() -> None:
+    heavy = "numpy|click|msgspec|polars|bokeh|distributed"
+    code = f"import merge_bench, sys, re; print([m for m in sys.modules if re.fullmatch({heavy!r}, m)])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_the_public_names_are_functions_whatever_modules_are_loaded() -> None:
+    code = (
+        "import merge_bench.commands, merge_bench.running, merge_bench.comparing.document, merge_bench.cli\n"
+        "from merge_bench import Result, compare, load, run\n"
+        "import types; print([type(each).__name__ for each in (compare, load, run, Result)])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "['function', 'function', 'function', 'type']\n"
+    with pytest.raises(AttributeError, match="no attribute 'walk'"):
+        merge_bench.walk  # noqa: B018
+
+
+def test_a_result_has_the_document_of_run_json(result: merge_bench.Result) -> None:
+    assert [one["config"]["name"] for one in result.document["runs"]] == ["default", "tcp"]
+    assert result.verified
+    assert result.status == 0
+    assert (result.folder / "records.jsonl").is_file()
+
+
+def test_an_unverified_result_says_so(tmp_path: Path) -> None:
+    assert not merge_bench.load(write_campaign(tmp_path, Script(plan=plan(verify="off")))).verified
+
+
+def test_iterations_are_tidy(result: merge_bench.Result) -> None:
+    frame = result.iterations()
+    assert isinstance(frame, pandas.DataFrame)
+    assert len(frame) == 2 * 6 * 3
+    first = frame.iloc[0]
+    assert (first.config, first.plan, first.launch, first.block, first.iteration) == ("default", 0, 0, 0, 0)
+    assert first.wall_seconds == pytest.approx(0.099)
+    assert first.throughput == pytest.approx(DATA / 0.099)
+    assert frame.groupby("config").wall_seconds.median().to_dict() == pytest.approx(
+        {"default": 0.125, "tcp": 0.25}, rel=0.03
+    )
+
+
+def test_launches_are_what_statistics_are_made_of(result: merge_bench.Result) -> None:
+    frame = result.launches("polars")
+    assert isinstance(frame, polars.DataFrame)
+    tcp = frame.filter(polars.col("config") == "tcp")
+    assert tcp["wall_seconds"].to_list() == pytest.approx([2 * wall for wall in BASE])
+    assert tcp["block"].to_list() == list(range(6))
+    assert frame["complete"].all()
+    assert frame["link_limit"][0] == pytest.approx(12e6 / 0.025)
+    assert frame["peak_memory_bytes"][0] == 200_000_001
+
+
+def test_workers_and_pairs_have_bytes_and_rates(result: merge_bench.Result) -> None:
+    workers = result.workers()
+    assert len(workers) == 2 * 6 * 3 * 2
+    assert workers.iloc[1][["rank", "host", "sent_left_bytes", "bandwidth_left"]].tolist() == [
+        1,
+        "node0",
+        8_000_000,
+        4e8,
+    ]
+    pairs = result.pairs()
+    assert len(pairs) == 2 * 6 * 2
+    row = pairs.iloc[0]
+    assert (row["from"], row["to"], row.bytes, row.transports) == (0, 1, 12_000_000, "sysv/memory,tcp/lo")
+    assert row.rate == pytest.approx(4e8)
+
+
+def test_failed_launches_stay_in_the_frames_and_are_marked(tmp_path: Path) -> None:
+    scripts = [Script(), Script(index=1, end_status=3)]
+    frame = merge_bench.load(write_campaign(tmp_path, *scripts)).iterations()
+    assert frame.groupby("launch").complete.all().to_dict() == {0: True, 1: False}
+
+
+def test_rows_of_probes(tmp_path: Path) -> None:
+    frame = merge_bench.load(write_probe(tmp_path)).probes()
+    assert frame[["config", "test", "size"]].values.tolist() == [["tuned", "tag_lat", 8], ["default", "tag_lat", 8]]
+    assert frame.seconds.tolist() == pytest.approx([1e-6, 2e-6])
+
+
+def test_what_was_not_measured_is_missing_not_0(tmp_path: Path) -> None:
+    result = merge_bench.load(write_campaign(tmp_path, Script(plan=plan(exchange="dask"))))
+    assert result.iterations().bandwidth.isna().all()
+    assert len(result.workers()) == len(result.pairs()) == 0
+
+
+@pytest.mark.parametrize("kind", [kind for kind in get_args(api.Kind) if kind not in ("network", "tuning")])
+def test_every_kind_of_drawing_in_both_libraries(result: merge_bench.Result, kind: Any) -> None:
+    assert isinstance(result.plot(kind), bokeh_figure)
+    assert isinstance(result.plot(kind, backend="matplotlib"), matplotlib.figure.Figure)
+
+
+def test_network_measurements_can_be_drawn(tmp_path: Path) -> None:
+    assert isinstance(merge_bench.load(write_probe(tmp_path)).plot("network"), bokeh_figure)
+
+
+def test_what_cannot_be_drawn_is_a_sentence(result: merge_bench.Result) -> None:
+    wrong: Any = "pie"
+    with pytest.raises(UsageError, match="there is no drawing 'pie'; there are: throughput, "):
+        result.plot(wrong)
+    with pytest.raises(UsageError, match="has no drawing 'workers' number 2: there are 2"):
+        result.plot("workers", 2)
+    with pytest.raises(UsageError, match="has no drawing 'tuning' number 0: there is nothing to draw"):
+        result.plot("tuning")
+    with pytest.raises(UsageError, match="backend='ascii' is neither"):
+        result.plot("workers", backend=wrong.replace("pie", "ascii"))
+    with pytest.raises(UsageError, match="frame='pie' is neither"):
+        result.iterations(wrong)
+
+
+def test_results_are_compared_by_folder_or_as_they_are(result: merge_bench.Result, tmp_path: Path) -> None:
+    (throughput, *_) = merge_bench.compare(result)["comparisons"]
+    assert (throughput["candidate"], throughput["verdict"], throughput["ratio"]) == (
+        "tcp",
+        "SLOWER",
+        pytest.approx(0.5),
+    )
+    other = write_campaign(tmp_path / "other", *interleaved({"default": BASE}))
+    both = merge_bench.compare(result.folder, str(other), threshold=0.5)
+    assert both["threshold"] == 0.5
+    assert [each["path"] for each in both["results"]] == [str(result.folder), str(other)]
+    with pytest.raises(UsageError, match="name a result"):
+        merge_bench.compare()
+
+
+def test_a_report_is_written_where_it_is_wanted(result: merge_bench.Result, tmp_path: Path) -> None:
+    assert result.write_report() == result.folder / "report.html"
+    assert result.write_report(tmp_path / "x.html").read_text().startswith("<!DOCTYPE html>")
+    with pytest.raises(UsageError, match="never overwritten"):
+        result.write_report(result.folder / "records.jsonl")
+
+
+def test_options_become_the_words_of_the_command() -> None:
+    words = api._words(
+        {"chunk": [1e6, 25_000_000], "workers": 2, "config": Path("tcp.cfg"), "fresh": True, "check_link": False,
+         "skew": "zipf:1.2", "frac_match": 0.3, "seed": None}
+    )  # fmt: skip
+    assert words == [
+        "--chunk", "1000000,25000000", "--workers", "2", "--config", "tcp.cfg", "--fresh", "--skew", "zipf:1.2",
+        "--frac-match", "0.3",
+    ]  # fmt: skip
+    values = api._parsed(words)
+    assert values["chunk"] == (1_000_000, 25_000_000)
+    assert values["fresh"] is True
+    assert values["seed"] is None
+    assert values.keys() >= {option.key for option in OPTIONS}
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"chunks": 5}, "run has no option 'chunks'; did you mean chunk?"),
+        ({"json": True}, "run has no option 'json'"),
+        ({"chunk": "many"}, "'many' is not a count"),
+        ({"workers": 0}, "0 is less than 1"),
+        ({"config": "no-such.cfg"}, "no-such.cfg"),
+        ({"on": "k", "left": "a"}, "--left needs --right too"),
+    ],
+)
+def test_a_wrong_option_is_a_sentence_and_starts_nothing(options: Any, sentence: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=re.escape(sentence)):
+        merge_bench.run(results=tmp_path, **options)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("status", "error"), [(3, RunFailed), (4, WrongResult), (5, GateNotMet)])
+def test_a_run_that_did_not_end_well_raises_unless_told_not_to(
+    status: int, error: type[Exception], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write_campaign(tmp_path, Script(failure="rank 0 died", end_status=status), end=status)
+    monkeypatch.setattr("merge_bench.running.run", lambda *_, **__: (folder, status))
+    with pytest.raises(error, match=f"^rank 0 died; the records are in {folder}$"):
+        merge_bench.run(results=tmp_path)
+    kept = merge_bench.run(results=tmp_path, check=False)
+    assert (kept.folder, kept.status) == (folder, status)
+
+
+def test_the_records_hold_the_command_that_does_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, seen = write_campaign(tmp_path), []
+    monkeypatch.setattr("merge_bench.running.run", lambda *_, **__: (seen.append(list(sys.argv)), (folder, 0))[1])
+    before = list(sys.argv)
+    merge_bench.run(results=tmp_path, chunk=5e6)
+    assert sys.argv == before
+    assert seen[0][0].endswith("merge_bench/__main__.py")
+    assert seen[0][1:] == ["run", "--results", str(tmp_path), "--chunk", "5000000"]
+
+
+def test_the_examples_of_the_documentation_do_what_they_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = Path(__file__).parents[1] / "docs" / "python.md"
+    scripts = interleaved({"default": BASE, "tcp": [2 * wall for wall in BASE]})
+    write_campaign(tmp_path / "results", *scripts).rename(tmp_path / "campaign")
+    monkeypatch.chdir(tmp_path)
+    made = merge_bench.load("campaign")
+    monkeypatch.setattr(api, "run", lambda **_: made)
+    done = doctest.testfile(
+        str(page), module_relative=False, optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+    )
+    assert done.attempted > 10
+    assert done.failed == 0
+
+
+@pytest.mark.cluster
+def test_a_run_from_python_is_the_run_of_the_command(tmp_path: Path) -> None:
+    result = merge_bench.run(chunk=1e4, workers=2, iterations=3, results=tmp_path)
+    assert result.verified
+    assert result.status == 0
+    assert len(result.iterations()) == 3
+    assert result.campaign.head.argv[1:3] == ["run", "--chunk"]

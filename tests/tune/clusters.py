@@ -1,0 +1,151 @@
+"""Campaigns of tuning without a cluster: launches that write real records, and may be cut off."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+
+from merge_bench.launching import Head, Job
+from merge_bench.record import schema as s
+from merge_bench.record.campaign import Campaign
+from merge_bench.record.reader import read_campaign
+from merge_bench.record.writer import CampaignWriter
+from merge_bench.resuming import _end
+from merge_bench.setup import Prepared
+from merge_bench.tune.bench import AGAIN, Candidate, Options
+from merge_bench.tune.confirm import settle
+from merge_bench.tune.live import Budget, LiveBench
+from merge_bench.tune.strategies import make_strategy
+from tests.synthetic_campaigns import Script, plan, write_launch, write_start
+from tests.tune.factorials import Truth
+
+TRUTH = Truth({"a": 1.5, "b": 1.2, "c": 1.0}, spread=0.01, outliers=0.0)
+SPEED = {frozenset(ids): cast("list[float]", values) for ids, values in TRUTH.recorded(5).items()}
+OPTIONS = Options(confirm=7)
+PLANS = [plan(), plan(rows_per_chunk=25_000_000)]
+
+
+class Cut(BaseException):
+    """The driver is gone."""
+
+
+@dataclass
+class _Plan:
+    rows_per_chunk: int
+
+
+@dataclass
+class _Settings:
+    environment: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class _Prepared:
+    plan: _Plan
+    settings: _Settings = field(default_factory=_Settings)
+
+
+PREPARED = cast("list[Prepared]", [_Prepared(_Plan(1_000_000)), _Prepared(_Plan(25_000_000))])
+
+
+def begin(folder: Path) -> CampaignWriter:
+    """A campaign with a baseline and two sizes."""
+    writer = CampaignWriter.create(folder, "tune")
+    keys = [s.RunKey(config="default", plan=number) for number in range(2)]
+    head = Head([s.Config(name="default")], PLANS, keys, 7)
+    writer.write(
+        s.CampaignLine(
+            campaign_id=writer.campaign_id, argv=["tune"], version="0", configs=list(head.configs), seed=7,
+            plans=PLANS, runs=keys,
+        )
+    )  # fmt: skip
+    return writer
+
+
+def reopened(folder: Path) -> CampaignWriter:
+    """As `resuming.go_on` does."""
+    writer = CampaignWriter.go_on(folder)
+    assert writer is not None
+    for launch in read_campaign(folder).launches:
+        if launch.end is None:
+            _end(writer, launch)
+    return writer
+
+
+@dataclass
+class Cluster:
+    """Launches that write what real ones write. The launch number `cut`, by count, does not end.
+
+    `where`: ``before`` its first line, in the ``middle``, in a ``half`` line, or ``after`` its last.
+    """
+
+    writer: CampaignWriter
+    cut: int | None = None
+    where: str = "middle"
+    how: type[BaseException] = Cut
+    made: int = 0
+
+    def launch(self, job: Job, index: int) -> int:
+        settings = frozenset(part for part in job.config.split("+") if "=" in part)
+        wall = 1e9 / SPEED[settings][job.block % len(SPEED[settings])]
+        script = Script(
+            index=index, config=job.config, plan_index=job.plan, plan=PLANS[job.plan], block=job.block,
+            walls=(wall, wall, wall), measure_link=False,
+        )  # fmt: skip
+        now = self.made == self.cut
+        self.made += 1
+        if now and self.where == "before":
+            raise self.how("cut")
+        if now and self.where in ("middle", "half"):
+            write_start(self.writer, script)
+            if self.where == "half":
+                with self.writer.records.open("ab") as stream:
+                    stream.write(b'{"kind":"iterat')
+            raise self.how("cut")
+        write_launch(self.writer, script)
+        if now:
+            raise self.how("cut")
+        return 0
+
+
+def bench_of(writer: CampaignWriter, launch: Any, **changes: Any) -> LiveBench:
+    given: dict[str, Any] = {
+        "writer": writer, "baseline": "default", "text": "", "prepared": PREPARED, "load": lambda path: PREPARED,
+        "launch": launch, "metric": "throughput", "seed": 7, "budget": Budget(), "told": lambda text: None,
+    }  # fmt: skip
+    return LiveBench(**{**given, **changes})
+
+
+def search(bench: LiveBench) -> Candidate:
+    found = make_strategy("race").tune(TRUTH.space, TRUTH.space.values, bench, OPTIONS)
+    return settle(found, bench, OPTIONS)
+
+
+def steps(campaign: Campaign) -> list[s.TuneLine]:
+    return [msgspec.structs.replace(line, time=0.0) for line in campaign.tuning]
+
+
+def made(campaign: Campaign) -> Counter[tuple[str, int, int | None]]:
+    """How often each launch was made to its end."""
+    return Counter((*launch.key, launch.block) for launch in campaign.launches if launch.key and launch.complete)
+
+
+def failing(writer: CampaignWriter, config: str, code: str, message: str) -> Any:
+    cluster = Cluster(writer)
+
+    def launch(job: Job, index: int) -> int:
+        if job.config.removesuffix(AGAIN) != config:
+            return cluster.launch(job, index)
+        writer.write(
+            s.FailureLine(
+                launch=index, config=job.config, plan=job.plan, block=job.block, code=code, message=message
+            )
+        )  # fmt: skip
+        writer.write(s.LaunchEndLine(launch=index, status=3, seconds=1.0))
+        return 3
+
+    return launch

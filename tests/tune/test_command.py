@@ -1,0 +1,137 @@
+"""The command line of `tune`: what is refused before anything starts, and what a dry run says."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from merge_bench import cli
+from merge_bench.campaign import CHECKOUT
+from merge_bench.record.schema import Config, ConfigLine, TuneLine
+from merge_bench.tune import command
+from merge_bench.tune.command import best_so_far
+from tests.synthetic_campaigns import write_campaign
+from tests.tune.factorials import value
+
+SMALL = ("--chunk", "2e4", "--workers", "2")
+
+
+@pytest.fixture
+def ended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):  # type: ignore[no-untyped-def]
+    """Runs the command where it must make no launch; gives its exit status."""
+    monkeypatch.chdir(tmp_path)
+
+    def no_launch(*given: object) -> int:
+        raise AssertionError("a launch was made")
+
+    monkeypatch.setattr(command, "make_launch", no_launch)
+
+    def run(*words: str | Path) -> int:
+        monkeypatch.setattr(sys, "argv", ["merge-bench", "tune", *map(str, words)])
+        with pytest.raises(SystemExit) as leaving:
+            cli.main()
+        assert not (tmp_path / "results").exists()
+        return int(leaving.value.code or 0)
+
+    return run
+
+
+def test_a_dry_run_says_what_is_tried_and_what_is_not_and_why(ended, tmp_path, capsys) -> None:  # type: ignore[no-untyped-def]
+    space = tmp_path / "space.toml"
+    space.write_text(
+        '[[setting]]\nname = "here"\nvalues = [{ label = "y", set = { GLIBC_TUNABLES = "a=b" } }]\n'
+        '[[setting]]\nname = "there"\nrequires = ["several-hosts"]\n'
+        'values = [{ label = "y", set = { UCX_TLS = "tcp" } }]\n'
+        '[[setting]]\nname = "fixed"\nvalues = [{ label = "y", set = { MERGE_BENCH_MESSAGE_SIZE = "1MiB" } }]\n'
+    )
+    output = tmp_path / "tuned.cfg"
+    assert ended("--space", space, "--dry-run", "--output", output, "--message-size", "2MiB", *SMALL) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "here=y: GLIBC_TUNABLES=a=b",
+        "# there=y: needs several-hosts, which is not so here",
+        "# fixed=y: the command line fixes --message-size",
+    ]
+    assert not output.exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--space", "nowhere.toml"), "--space nowhere.toml: No such file"),
+        (("--only", "mutex,nothing"), "the tuning space has no setting nothing"),
+        (("--only", "gpudirect-rdma"), "nothing of the tuning space can be tried here: gpudirect-rdma=y: needs"),
+        (("--output", "nowhere/tuned.cfg"), "--output nowhere/tuned.cfg: there is no folder"),
+        (("--output", "."), "is a folder; name a file"),
+        (("--plot", "a.pdf"), "must end in .png, .svg or .html"),
+        (("--plot", "nowhere/a.png"), "--plot nowhere/a.png: there is no folder"),
+        (("--only", "mutex", "--max-launches", "8"), "not suffice to judge anything: 3 blocks of 3 launches are 9"),
+        (("--only", "mutex", "--chunk", "1e4,2e4", "--confirm", "6"), "--confirm 6 can confirm nothing at 2 sizes"),
+        (("--verify", "off"), "not with --verify off"),
+        (("--metric", "bandwidth", "--exchange", "dask"), "--metric bandwidth is measured between two workers"),
+        (("--strategy", "exhaustive"), "more than 256 combinations"),
+        (("--threshold", "-1%"), "--threshold"),
+        (("--most-blocks", "2"), "--most-blocks"),
+        (("nowhere.cfg",), "nowhere.cfg"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_tuned_is_refused_before_anything_starts(ended, capsys, words, says) -> None:  # type: ignore[no-untyped-def]
+    assert ended("--output", "tuned.cfg", *SMALL, *words) == 2
+    errors = capsys.readouterr().err
+    assert says in errors
+    assert len(errors.strip().splitlines()) == 1
+
+
+def test_a_baseline_with_the_name_of_a_candidate_is_refused(ended, tmp_path, capsys) -> None:  # type: ignore[no-untyped-def]
+    (tmp_path / "mutex=y.cfg").write_text("export UCX_RNDV_THRESH=2k\n")
+    assert ended("./mutex=y.cfg", "--output", "tuned.cfg", *SMALL) == 2
+    assert "rename its file" in capsys.readouterr().err
+
+
+def test_errors_are_a_document_with_json(ended, capsys) -> None:  # type: ignore[no-untyped-def]
+    assert ended("--only", "nothing", "--json", *SMALL, "--output", "tuned.cfg") == 2
+    assert json.loads(capsys.readouterr().out)["error"]["code"] == "usage"
+
+
+def test_the_default_output_is_a_config_of_this_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Path] = []
+
+    def look(option: str, path: Path) -> None:
+        seen.append(path)
+        raise KeyError
+
+    monkeypatch.setattr(command, "check_writable", look)
+    monkeypatch.setenv("SLURM_CLUSTER_NAME", "my cluster")
+    with pytest.raises(KeyError):
+        command.tune_command({"output": None})
+    assert seen == [CHECKOUT / "configs" / "tuned-my-cluster.cfg"]
+
+
+def test_the_best_so_far_is_what_the_steps_have_left(tmp_path: Path) -> None:
+    from merge_bench.record.reader import read_campaign
+    from merge_bench.record.writer import CampaignWriter
+
+    def found(*steps: tuple[str, str, str, str, str]) -> str:
+        folder = write_campaign(tmp_path / str(len(steps)), end=None)
+        writer = CampaignWriter.go_on(folder)
+        assert writer is not None
+        with writer:
+            for names in (["a=y"], ["b=y"], ["a=y", "b=y"]):
+                writer.write(ConfigLine(config=Config(name="+".join(names)), settings=names))
+            for at, (phase, config, against, setting, decision) in enumerate(steps):
+                writer.write(
+                    TuneLine(
+                        phase=phase, config=config, against=against, setting=setting, decision=decision, reason="",
+                        ratio=1.1 + at / 10,
+                    )
+                )  # fmt: skip
+        return best_so_far(read_campaign(folder), [value("a"), value("b")]).name("nothing")
+
+    singles = [("screen", "a=y", "optimized", "a=y", "kept"), ("screen", "b=y", "optimized", "b=y", "kept")]
+    assert found() == "nothing"
+    assert found(*singles) == "b=y"
+    joined = [*singles, ("combine", "b=y", "optimized", "b=y", "kept"), ("combine", "a=y+b=y", "b=y", "a=y", "kept")]
+    assert found(*joined) == "a=y+b=y"
+    assert found(*joined, ("ablate", "a=y+b=y", "a=y", "b=y", "dropped")) == "a=y"

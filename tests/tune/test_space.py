@@ -1,0 +1,140 @@
+"""Reading a tuning space: what is right is read, what is wrong is one sentence, and the shipped one is right."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from merge_bench.campaign import CHECKOUT
+from merge_bench.errors import UsageError
+from merge_bench.tune.space import CONDITIONS, OPTIONS, allows, read_space
+from tests.tune.factorials import space_of
+
+GOOD = """
+[[setting]]
+name = "mutex"
+requires = ["one-host", "no-gpu"]
+conflicts = "rails=2"
+ucx = [">=1.16", "<1.30"]
+risk = "none"
+source = "UCX"
+values = [{ label = "y", set = { UCX_USE_MT_MUTEX = "y" } }]
+[[setting]]
+name = "rails"
+values = [{ label = "2", set = { UCX_MAX_RNDV_RAILS = "2", UCX_B = "3" } }, { label = "4k", set = { UCX_B = "4" } }]
+"""
+VALUE = '[[setting]]\nname = "a"\nvalues = [{ label = "y", set = { UCX_A = "y" } }]\n'
+
+
+def write(tmp_path: Path, text: str | bytes) -> Path:
+    path = tmp_path / "space.toml"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+def test_a_space_is_read_as_it_stands(tmp_path: Path) -> None:
+    space = read_space(write(tmp_path, GOOD))
+    mutex, rails = space.settings
+    assert (mutex.requires, mutex.conflicts, mutex.releases) == (
+        ("one-host", "no-gpu"),
+        ("rails=2",),
+        (">=1.16", "<1.30"),
+    )
+    assert (mutex.risk, mutex.source, rails.risk) == ("none", "UCX", None)
+    assert [value.id for value in space.values] == ["mutex=y", "rails=2", "rails=4k"]
+    assert rails.values[0].variables == (("UCX_B", "3"), ("UCX_MAX_RNDV_RAILS", "2"))
+    assert len(space.sha256) == 64
+
+
+def test_conflicts_go_both_ways_and_values_of_a_setting_exclude_each_other(tmp_path: Path) -> None:
+    space = read_space(write(tmp_path, GOOD))
+    mutex, two, four = space.values
+    assert space.conflict(mutex, [two]) == "rails=2"
+    assert space.conflict(two, [mutex]) == "mutex=y"
+    assert space.conflict(mutex, [four]) is None
+    assert space.conflict(two, [four]) == "rails=4k"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("setting = [", "Invalid"),
+        (b"\xff", "codec can't decode"),
+        ("", r"it holds \[\[setting\]\] tables, and nothing else"),
+        ("[[setting]]\n[other]\na = 1", r"it holds \[\[setting\]\] tables, and nothing else"),
+        ("setting = [1]", "a setting has no name of small letters"),
+        ('[[setting]]\nname = "A b"', "a setting has no name of small letters"),
+        ('[[setting]]\nname = "a"', "a has no values"),
+        ('[[setting]]\nname = "a"\nvalue = 1', "a has value, which is none of conflicts, name"),
+        ('[[setting]]\nname = "a"\nvalues = []', "a has no values"),
+        ('[[setting]]\nname = "a"\nvalues = [1]', r"a: a value is \{ label"),
+        ('[[setting]]\nname = "a"\nvalues = [{ label = "y" }]', r"a: a value is \{ label"),
+        ('[[setting]]\nname = "a"\nvalues = [{ label = "a b", set = { UCX_A = "1" } }]', "'a b' is no label"),
+        ('[[setting]]\nname = "a"\nvalues = [{ label = "x+y", set = { UCX_A = "1" } }]', "no label"),
+        ('[[setting]]\nname = "a"\nvalues = [{ label = 2, set = { UCX_A = "1" } }]', "2 is no label"),
+        ('[[setting]]\nname = "a"\nvalues = [{ label = "y", set = {} }]', "a=y sets nothing"),
+        ('[[setting]]\nname = "a"\nvalues = [{ label = "y", set = { UCX_A = 1 } }]', "UCX_A = 1 is no variable"),
+        ('[[setting]]\nname = "a"\nvalues = [{ label = "y", set = { UCX_A = "" } }]', "UCX_A = '' is no variable"),
+        ('[[setting]]\nname = "a"\nvalues = [{ label = "y", set = { UCX_A = "1\\n2" } }]', "is no variable"),
+        ('[[setting]]\nname = "a"\nvalues = [{ label = "y", set = { ucx_a = "1" } }]', "ucx_a = '1' is no variable"),
+        (VALUE + 'requires = ["moon"]', "requires moon, which is none of"),
+        (VALUE + "requires = 3", "requires is a list of texts"),
+        (VALUE + 'ucx = ["=1.2"]', "is not like >=1.16 or <1.20"),
+        (VALUE + "risk = 3", "risk and source are texts"),
+        (VALUE + 'conflicts = ["b"]', "a conflicts with b, which is not there"),
+        (VALUE + VALUE, "the setting a is there twice"),
+        (VALUE.replace("UCX_A", "MERGE_BENCH_CHUNK"), "MERGE_BENCH_CHUNK is none of the options of a space"),
+        (VALUE.replace("UCX_A", "MERGE_BENCH_VERIFY"), "MERGE_BENCH_VERIFY is none of the options of a space"),
+        (VALUE.replace("UCX_A", "MERGE_BENCH_MESSAGE_SIZE"), "MERGE_BENCH_MESSAGE_SIZE=y: "),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_said_in_one_sentence_that_names_the_file(
+    tmp_path: Path, text: str | bytes, says: str
+) -> None:
+    path = write(tmp_path, text)
+    with pytest.raises(UsageError, match=says) as refused:
+        read_space(path)
+    assert str(refused.value).startswith(f"--space {path}: ")
+    assert "\n" not in str(refused.value)
+
+
+def test_a_label_cannot_stand_twice(tmp_path: Path) -> None:
+    twice = '[[setting]]\nname = "a"\nvalues = [{ label = "y", set = { A = "1" } }, { label = "y", set = { A = "2" } }]'
+    with pytest.raises(UsageError, match="a has a label twice"):
+        read_space(write(tmp_path, twice))
+
+
+def test_a_space_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"nowhere\.toml: No such file"):
+        read_space(tmp_path / "nowhere.toml")
+
+
+def test_only_takes_settings_that_are_there() -> None:
+    space = space_of("abc")
+    assert [setting.name for setting in space.only(["c", "a"]).settings] == ["a", "c"]
+    with pytest.raises(UsageError, match="the tuning space has no setting x; it has a, b, c"):
+        space.only(["x"])
+
+
+@pytest.mark.parametrize(
+    ("conditions", "version", "so"),
+    [
+        ([">=1.16"], "1.16.0", True), ([">=1.16"], "1.9.0", False), (["<1.20"], "1.20.1", False),
+        (["<1.20"], "1.19", True), ([">=1.16", "<1.20"], "1.18.0", True), ([], "1.2", True),
+        ([">=1.16"], "unknown", False), ([">=1.9"], "2.0.0", True),
+    ],
+)  # fmt: skip
+def test_releases_are_numbers_not_texts(conditions: list[str], version: str, so: bool) -> None:
+    assert allows(conditions, version) is so
+
+
+def test_the_shipped_space_is_read_and_says_where_each_setting_is_from() -> None:
+    space = read_space(CHECKOUT / "configs" / "space.toml")
+    assert len(space.settings) > 15
+    assert all(setting.source for setting in space.settings)
+
+
+def test_every_condition_and_option_is_documented() -> None:
+    text = (CHECKOUT / "docs" / "tune.md").read_text()
+    assert not [name for name in CONDITIONS | OPTIONS if f"`{name}`" not in text]
