@@ -88,7 +88,7 @@ class Dashboard(pn.viewable.Viewer):  # type: ignore[misc]  # Panel is not typed
     def _listed(self, entries: tuple[Entry, ...]) -> None:
         problem = self._index.problem
         self._problem.param.update(
-            object=f'<p class="bad">{said(problem)}</p>' if problem else "", visible=bool(problem)
+            value=f'<p class="bad">{said(problem)}</p>' if problem else "", visible=bool(problem)
         )
         self._entries = entries
         self.live.offer(entries)

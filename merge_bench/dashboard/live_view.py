@@ -167,11 +167,11 @@ class LiveView:
             chart.add(points if anew else points[count:], anew=anew)
         self._drawn = update.generation, len(points)
         if update.entry is None:
-            self._status.object = NOTHING
+            self._status.value = NOTHING
         elif update.now is None:
-            self._status.object = _reading(update)
+            self._status.value = _reading(update)
         else:
-            self._status.object = _said(update, points, update.now)
+            self._status.value = _said(update, points, update.now)
         self._show_now(update.now)
         self._session.push(self._panes)
 
@@ -181,8 +181,8 @@ class LiveView:
         self._phases.show(workers)
         self._pairs.show(found.pairs if found else ())
         self._memory.show(found.memory if found else ())
-        self._slowest.object = _slowest(found) if found else ""
-        self._notes.object = _notes(found) if found else ""
+        self._slowest.value = _slowest(found) if found else ""
+        self._notes.value = _notes(found) if found else ""
 
 
 def _reading(update: Update) -> str:

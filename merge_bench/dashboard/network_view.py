@@ -71,7 +71,7 @@ class NetworkView:
             else:
                 self.datasets.value = list(self.datasets.options.values())[:1]
         if update.answer is not None:
-            self._problems.object = "".join(f'<p class="bad">{said(each)}</p>' for each in update.answer.problems)
+            self._problems.value = "".join(f'<p class="bad">{said(each)}</p>' for each in update.answer.problems)
             self._rest.objects = list(_laid_out(update.answer))
 
 

@@ -25,8 +25,8 @@ BOTH = "#7a7a7a"
 
 
 def said(text: object) -> str:
-    """`text` as HTML that says just that: what is in results and logs is data, never markup."""
-    return escape(shown(str(text)), quote=True)
+    """`text` as HTML that says just that: what is in results and logs is data, never markup nor mathematics."""
+    return escape(shown(str(text)), quote=True).replace("$", "&#36;").replace("\\", "&#92;")
 
 
 def meaning(word: str) -> str:
@@ -46,9 +46,14 @@ def defined(word: str, term: str | None = None) -> str:
     )
 
 
-def html(content: str = "", **options: Any) -> pn.pane.HTML:
-    """A pane of HTML that this package made; whoever puts data into it has put it through `said`."""
-    return pn.pane.HTML(content, stylesheets=[look.TEXT], **{"sizing_mode": WIDE, "margin": (4, 6)} | options)
+def html(content: str = "", **options: Any) -> pn.widgets.StaticText:
+    """HTML that this package made; whoever puts data into it has put it through `said`.
+
+    Not `pn.pane.HTML`, which with each new content sends its style sheets again, in a notebook as addresses elsewhere.
+    """
+    return pn.widgets.StaticText(
+        value=content, stylesheets=[look.TEXT], **{"sizing_mode": WIDE, "margin": (4, 6)} | options
+    )
 
 
 def heading(title: str, terms: Sequence[str] = (), level: int = 2) -> str:

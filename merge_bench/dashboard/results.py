@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -91,7 +91,9 @@ def choose(loaded: Sequence[Loaded], *, metric: str, axis: str, datasets: Sequen
     except MergeBenchError as reason:
         notes.append(f"Not compared: {reason}.")
         return Chosen(tuple(charts), notes=tuple(notes), problems=tuple(problems))
-    return _compared(charts, document, [source.name for source in sources], metric.lower(), notes, problems)
+    return _compared(
+        charts, document, {source.name: source.look for source in sources}, metric.lower(), notes, problems
+    )
 
 
 def _charts(sources: Sequence[Source], metric: str, axis: str, cells: Sequence[published.MergeResult]) -> list[Chart]:
@@ -148,14 +150,14 @@ def _reached(launch: Launch) -> float | None:
 def _compared(
     charts: Sequence[Chart],
     document: comparison.Document,
-    names: Sequence[str],
+    looks: Mapping[str, int],
     metric: str,
     notes: Sequence[str],
     problems: Sequence[str],
 ) -> Chosen:
     pairs = comparison.by_pair(document)
     found = [comparison.about(each, metric) for each in pairs]
-    speedups = merge.speedups(document, metric, list(dict.fromkeys(names)))
+    speedups = merge.speedups(document, metric, looks)
     differences = [(one, comparison.of_pair(document, one)) for one in found]
     return Chosen(
         charts=(*charts, *([] if speedups.empty else [speedups])),

@@ -121,7 +121,7 @@ class ResultsView:
         if update.frame is not None:
             self._replace(update.entries, update.frame)
         if update.answer is not None:
-            self._problems.object = "".join(f'<p class="bad">{said(each)}</p>' for each in update.answer.problems)
+            self._problems.value = "".join(f'<p class="bad">{said(each)}</p>' for each in update.answer.problems)
             self.answer.objects = list(_laid_out(update.answer))
 
     def _replace(self, entries: tuple[Entry, ...], rows: pd.DataFrame) -> None:

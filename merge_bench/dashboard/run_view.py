@@ -93,7 +93,7 @@ class RunView:
         self._describe()
         label = "Log of the run, newest lines last"
         log = f"<pre>{said_lines(state.log)}</pre>"
-        self._log.object = f'<div class="scroll" tabindex="0" role="log" aria-label="{label}">{log}</div>'
+        self._log.value = f'<div class="scroll" tabindex="0" role="log" aria-label="{label}">{log}</div>'
 
     def _act(self, act: Any) -> None:
         if not self._permission.granted(self.token.value_input or self.token.value or ""):
@@ -122,11 +122,11 @@ class RunView:
             self._say(f"Ended with status {state.status} ({meaning}): {command}")
         if state.what in (IDLE, OVER) and self._permission.refusal is None:
             words = shlex.join(["python", *arguments(self.request, Path(self._runner.results))])
-            ended = f"{self._message.object.partition('<br>')[0]}<br>" if state.what == OVER else ""
+            ended = f"{self._message.value.partition('<br>')[0]}<br>" if state.what == OVER else ""
             self._say(f"{ended}Start runs: <code>{said(words)}</code>")
 
     def _say(self, content: str) -> None:
-        self._message.object = content
+        self._message.value = content
 
 
 def _text(name: str, description: str, value: str = "") -> Any:

@@ -76,7 +76,7 @@ class TuningView:
         self._text = found.config or ""
         self.download.param.update(disabled=found.config is None, filename=found.file_name)
         bad = "".join(f'<p class="bad">{said(each)}</p>' for each in found.problems)
-        self._outcome.object = bad + "".join(f"<p><b>{said(each)}</b></p>" for each in found.outcome)
+        self._outcome.value = bad + "".join(f"<p><b>{said(each)}</b></p>" for each in found.outcome)
         self._rest.objects = list(_laid_out(found))
 
 

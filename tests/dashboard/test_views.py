@@ -33,7 +33,7 @@ def view(tmp_path: Path) -> Callable[[], Dashboard]:
 
 def texts(layout: Any) -> str:
     """Everything that HTML panes of a layout show."""
-    return "\n".join(str(pane.object) for pane in layout.select(pn.pane.HTML))
+    return "\n".join(str(pane.value) for pane in layout.select(pn.widgets.StaticText))
 
 
 def update(one: Any) -> None:
