@@ -65,25 +65,32 @@ class Dashboard(pn.viewable.Viewer):  # type: ignore[misc]  # Panel is not typed
         self.results, self.tuning, self.network = ResultsView(*shared), TuningView(*shared), NetworkView(*shared)
         self.run = RunView(self._session, runner, permission or Permission())
         self._problem = html(height=24, visible=False)
-        self.tabs = pn.Tabs(
-            ("Live", self.live.layout), ("Results", self.results.layout), ("Tuning", self.tuning.layout),
-            ("Network", self.network.layout), ("Run", self.run.layout),
-            dynamic=True, sizing_mode="stretch_width", stylesheets=[look.TABS],
-        )  # fmt: skip
+        self._views: dict[str, _Tab] = {
+            "Live": self.live, "Results": self.results, "Tuning": self.tuning, "Network": self.network, "Run": self.run,
+        }  # fmt: skip
+        # Buttons, because Bokeh's tabs do not listen to the keyboard.
+        self.tabs = pn.widgets.RadioButtonGroup(
+            options=list(self._views), value="Live", stylesheets=[look.TABS], margin=0, sizing_mode="stretch_width"
+        )
+        self._body = pn.Column(self.live.layout, sizing_mode="stretch_width", min_height=600, margin=0)
+        self.tabs.param.watch(lambda event: self._turn(event.new), "value")
         self._layout = pn.Column(
-            self._problem, self.tabs, sizing_mode="stretch_width", min_height=600, stylesheets=[look.ROOT], margin=0
+            self._problem, self.tabs, self._body, sizing_mode="stretch_width", stylesheets=[look.ROOT], margin=0
         )
         self._session.every(SCAN_SECONDS, self._index.scan, self._listed)
-        views: tuple[_Tab, ...] = (self.live, self.results, self.tuning, self.network, self.run)
-        for number, view in enumerate(views):
+        for name, view in self._views.items():
             # What a hidden tab shows is not in the page, and is shown when the tab is chosen.
-            self._session.every(READ_SECONDS, view.refresh, view.show, partial(self._chosen, number))
+            self._session.every(READ_SECONDS, view.refresh, view.show, partial(self._chosen, name))
+
+    def _turn(self, name: str) -> None:
+        if name in self._views:
+            self._body.objects = [self._views[name].layout]
 
     def __panel__(self) -> Any:
         return self._layout
 
-    def _chosen(self, number: int) -> bool:
-        return bool(self.tabs.active == number)
+    def _chosen(self, name: str) -> bool:
+        return bool(self.tabs.value == name)
 
     def _listed(self, entries: tuple[Entry, ...]) -> None:
         problem = self._index.problem

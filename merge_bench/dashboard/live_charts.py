@@ -11,29 +11,35 @@ from bokeh.models.annotations import ColorBar, Legend, LegendItem
 from bokeh.plotting import figure
 
 from merge_bench.dashboard.live import MemoryOf, PairNow, Point, WorkerNow
+from merge_bench.dashboard.parts import said
 from merge_bench.plot.merge import PARTS
-from merge_bench.plot.style import HEAT, look, plain, short, shown
+from merge_bench.plot.style import HEAT, look, short, shown
 
 HEIGHT = 270
 _SLOW = look(1).colour
 _USUAL = look(0).colour
+_SHAPES = {
+    "circle": "●", "square": "■", "triangle": "▲", "diamond": "◆", "inverted_triangle": "▼", "star": "★", "hex": "⬢",
+    "plus": "✚",
+}  # fmt: skip
 _TOOLS = "pan,box_zoom,xwheel_zoom,reset,save"
 
 
 class Rates:
-    """A rate of every iteration, in GiB/s, by the number of the iteration."""
+    """A rate of every iteration, in GiB/s, by the number of the iteration; `legend` names the configs, as HTML."""
 
     def __init__(self, field: str) -> None:
         self._field = field
-        names = ("number", "rate", "colour", "config", "launch", "iteration", "value", "wall")
+        names = ("number", "rate", "colour", "shape", "config", "launch", "iteration", "value", "wall")
         self._source = ColumnDataSource({name: [] for name in names})
         self.figure = _figure("Timed iteration, over all launches", "GiB/s")
         points = self.figure.scatter(
-            "number", "rate", source=self._source, size=6, line_color="colour", fill_color="colour", fill_alpha=0.5
-        )
+            "number", "rate", source=self._source, marker="shape", size=7, line_color="colour", fill_color="colour",
+            fill_alpha=0.5,
+        )  # fmt: skip
         self.figure.add_tools(_hover(points, ["config", "launch", "iteration", "value", "wall"]))
-        item = LegendItem(label={"field": "config"}, renderers=[points])
-        self.figure.add_layout(_legend([item], 4), "below")
+        # No legend of Bokeh's: one that follows a column fails while the column is empty.
+        self._configs: dict[str, int] = {}
         self._highest = 0.0
 
     def add(self, points: Sequence[Point], *, anew: bool) -> None:
@@ -44,7 +50,8 @@ class Rates:
             "number": [point.number for point, _ in known],
             "rate": [rate for _, rate in known],
             "colour": [look(point.look).colour for point, _ in known],
-            "config": [plain(short(shown(point.config))) for point, _ in known],
+            "shape": [look(point.look).shape for point, _ in known],
+            "config": [shown(point.config) for point, _ in known],
             "launch": [point.launch for point, _ in known],
             "iteration": [point.index for point, _ in known],
             "value": [f"{rate:,.4g} GiB/s" for _, rate in known],
@@ -52,13 +59,23 @@ class Rates:
         }
         if anew:
             self._source.data = columns
-            self._highest = 0.0
+            self._highest, self._configs = 0.0, {}
         elif known:
             self._source.stream(columns)
         self._highest = max([self._highest, *(rate for _, rate in known)])
+        self._configs |= {point.config: point.look for point, _ in known}
         _up_to(self.figure, [self._highest])
         last = known[-1][0].number if known else 1 if anew else self.figure.x_range.end - 0.5
         _stretch(self.figure.x_range, 0.5, max(last, 10) + 0.5)
+
+    @property
+    def legend(self) -> str:
+        """Which colour and shape stands for which config."""
+        named = (
+            f'<span style="color: {look(number).colour}">{_SHAPES[look(number).shape]}</span> {said(short(config, 30))}'
+            for config, number in self._configs.items()
+        )
+        return f'<div class="scroll">{" &ensp; ".join(named)}</div>'
 
 
 class Workers:

@@ -70,6 +70,7 @@ class LiveView:
         self._status = html(height=112)
         self._notes = html(height=180)
         self._slowest = html(height=24)
+        self._legends = (html(height=24), html(height=24))
         self._charts = (live_charts.Rates("throughput"), live_charts.Rates("bandwidth"))
         self._workers, self._phases = live_charts.Workers(), live_charts.Phases()
         self._pairs, self._memory = live_charts.Pairs(), live_charts.Memory()
@@ -85,8 +86,8 @@ class LiveView:
             self.choice,
             self._status,
             cards(
-                card("Throughput of each iteration", ["Throughput", "Iteration"], through, height=_CARD),
-                card("Bandwidth of each iteration", ["Bandwidth", "Worker"], band, height=_CARD),
+                card("Throughput of each iteration", ["Throughput"], self._legends[0], through, height=_CARD),
+                card("Bandwidth of each iteration", ["Bandwidth", "Worker"], self._legends[1], band, height=_CARD),
                 card("Bandwidth of each worker, last iterations", ["Bandwidth"], self._slowest, workers, height=_CARD),
                 card("Time of each worker", ["Partition, exchange, join", "Overlap"], phases, height=_CARD),
                 card("Pairs of workers, last iteration", ["Rate of a pair", "Lanes"], pairs, height=_CARD),
@@ -163,8 +164,9 @@ class LiveView:
         generation, count = self._drawn
         anew = generation != update.generation
         points = list(update.points)
-        for chart in self._charts:
+        for chart, legend in zip(self._charts, self._legends, strict=True):
             chart.add(points if anew else points[count:], anew=anew)
+            legend.value = chart.legend
         self._drawn = update.generation, len(points)
         if update.entry is None:
             self._status.value = NOTHING

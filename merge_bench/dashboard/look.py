@@ -101,11 +101,14 @@ CARD = """
 """
 
 TABS = """
-.bk-header { border-color: var(--mb-line) !important; }
-.bk-tab { color: var(--mb-text) !important; border-color: transparent !important; font-size: 14px; padding: 6px 14px; }
-.bk-tab.bk-active { background: var(--mb-soft) !important; color: var(--mb-text) !important;
-  border-top: 3px solid var(--mb-accent) !important; }
-.bk-tab:focus-visible { outline: 2px solid var(--mb-accent); outline-offset: -2px; }
+:host { border-bottom: 1px solid var(--mb-line); padding: 4px 4px 0 4px; box-sizing: border-box; }
+.bk-btn-group { width: auto; }
+.bk-btn-group .bk-btn { flex: 0 0 auto; color: var(--mb-text); background: transparent !important; border: 0 !important;
+  border-bottom: 3px solid transparent !important; border-radius: 0 !important; box-shadow: none !important;
+  font-size: 14px; padding: 7px 16px; }
+.bk-btn-group .bk-btn:hover { background: var(--mb-soft) !important; }
+.bk-btn-group .bk-btn.bk-active { border-bottom-color: var(--mb-accent) !important; font-weight: 600; }
+.bk-btn-group .bk-btn:focus-visible { outline: 2px solid var(--mb-accent); outline-offset: -2px; }
 """
 
 TABLE = """

@@ -125,7 +125,16 @@ class ResultsView:
             self.answer.objects = list(_laid_out(update.answer))
 
     def _replace(self, entries: tuple[Entry, ...], rows: pd.DataFrame) -> None:
-        """Put other rows into the table; it forgets what is chosen when it gets them."""
+        """Put other rows into the table, or where they are the same ones only what changed in them.
+
+        The table forgets what is chosen when it gets other rows.
+        """
+        if [entry.id for entry in entries] == [entry.id for entry in self._shown]:
+            self._shown = entries
+            changes = _changes(self.table.value, rows)
+            if changes:
+                self.table.patch(changes)
+            return
         chosen = {entry.id for entry in self._chosen}
         self._replacing = True
         try:
@@ -139,6 +148,17 @@ class ResultsView:
         if not self._replacing:
             found = [self._shown[place] for place in places if 0 <= place < len(self._shown)]
             self._chosen = tuple(sorted(found, key=lambda entry: entry.started or entry.modified))
+
+
+def _changes(old: pd.DataFrame, new: pd.DataFrame) -> dict[str, list[tuple[int, Any]]]:
+    """The cells of `new` that differ from those of `old`, by column: the row's place, and what stands there now."""
+    found: dict[str, list[tuple[int, Any]]] = {}
+    for column in new.columns:
+        before, after = old[column], new[column]
+        differ = ~((before == after) | (before.isna() & after.isna()))
+        if differ.any():
+            found[str(column)] = [(int(place), after.iloc[place]) for place in differ.to_numpy().nonzero()[0]]
+    return found
 
 
 def _laid_out(answer: Chosen) -> Sequence[Any]:

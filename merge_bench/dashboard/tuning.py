@@ -169,8 +169,8 @@ def _published() -> tuple[Chart, ...]:
     return tuple(published_effects(each) for each in effects if each)
 
 
-def _speedup(line: TuneLine) -> str:
-    if line.ratio is None:
+def _speedup(line: TuneLine | None) -> str:
+    if line is None or line.ratio is None:
         return "not measured"
     interval = f" ({line.low:.3f} to {line.high:.3f})" if line.low is not None and line.high is not None else ""
     return f"{line.ratio:.3f} ×{interval}"

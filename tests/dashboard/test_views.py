@@ -113,6 +113,22 @@ def test_a_campaign_that_is_chosen_stays_in_the_table_where_it_was_when_others_c
     assert "FASTER" in texts(board.results.answer)
 
 
+def test_what_changes_in_a_row_changes_in_its_place(view: Callable[[], Dashboard], tmp_path: Path) -> None:
+    folder = write_campaign(tmp_path, end=None)
+    board = view()
+    update(board.results)
+    assert board.results.table.value["Status"].iloc[0] == "unfinished"
+    board.results.table.selection = [0]
+    with (folder / "records.jsonl").open("ab") as stream:
+        stream.write(b'{"schema":1,"kind":"end","time":1.0,"status":0}\n')
+    rows = board.results.table.value
+    board._listed(board._index.scan())
+    update(board.results)
+    assert board.results.table.value is rows
+    assert rows["Status"].iloc[0] == "done"
+    assert board.results.table.selection == [0]
+
+
 def test_an_answer_is_not_worked_out_again_unless_something_changed(
     view: Callable[[], Dashboard], tmp_path: Path
 ) -> None:
