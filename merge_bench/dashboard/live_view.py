@@ -70,6 +70,7 @@ class LiveView:
         self._status = html(height=112)
         self._notes = html(height=180)
         self._slowest = html(height=24)
+        self._told = html(height=24)
         self._legends = (html(height=24), html(height=24))
         self._charts = (live_charts.Rates("throughput"), live_charts.Rates("bandwidth"))
         self._workers, self._phases = live_charts.Workers(), live_charts.Phases()
@@ -91,7 +92,7 @@ class LiveView:
                 card("Bandwidth of each worker, last iterations", ["Bandwidth"], self._slowest, workers, height=_CARD),
                 card("Time of each worker", ["Partition, exchange, join", "Overlap"], phases, height=_CARD),
                 card("Pairs of workers, last iteration", ["Rate of a pair", "Lanes"], pairs, height=_CARD),
-                card("Memory of each worker", ["Peak memory", "Launch"], memory, height=_CARD),
+                card("Memory of each worker", ["Peak memory", "Launch"], self._told, memory, height=_CARD),
                 card("Warnings, and what helps", ["Warnings", "Verified"], self._notes, height=230, width=900),
             ),
             html(f'<p class="soft">{said(NO_DASK_PAGES)}</p>'),
@@ -184,6 +185,8 @@ class LiveView:
         self._pairs.show(found.pairs if found else ())
         self._memory.show(found.memory if found else ())
         self._slowest.value = _slowest(found) if found else ""
+        told = f"Of launch {found.memory_launch}." if found and found.memory else "Each launch tells it at its end."
+        self._told.value = f'<p class="soft">{told}</p>'
         self._notes.value = _notes(found) if found else ""
 
 
@@ -194,7 +197,7 @@ def _reading(update: Update) -> str:
 
 def _said(update: Update, points: Sequence[Point], found: Now) -> str:
     progress = found.progress
-    left = f"{format_seconds(progress.seconds_left)} left" if progress.seconds_left is not None else ""
+    left = f"{duration(progress.seconds_left)} left" if progress.seconds_left is not None else ""
     parts = [
         f"{progress.launches} of {progress.planned_launches} {defined('launches', 'Launch')}",
         f"{progress.iterations} of {progress.planned_iterations} {defined('iterations', 'Iteration')}"
@@ -211,6 +214,13 @@ def _said(update: Update, points: Sequence[Point], found: Now) -> str:
         f'<div class="numbers">{_numbers(points, update.bandwidth, found)}</div>'
         f"{problem}{reading}"
     )
+
+
+def duration(seconds: float) -> str:
+    """``45 s``, ``3.4 min``, ``2.5 h``: no more digits than an estimate has."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
 def _share_read(update: Update) -> str:

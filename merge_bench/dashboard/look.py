@@ -71,6 +71,7 @@ html, body { margin: 0; background: #ffffff; }
 
 TEXT = """
 :host { color: var(--mb-text); }
+.bk-clearfix { display: block; width: 100%; }
 h2 { font-size: 1rem; margin: 0; font-weight: 600; }
 h2 small { font-weight: 400; opacity: 0.8; margin-left: 0.4em; }
 p, ul { margin: 0.2em 0; } ul { padding-left: 1.2em; }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 from merge_bench.record.campaign import Campaign, Launch
@@ -75,9 +74,9 @@ def _estimate(up: Launch | None, plan: Mapping[str, Any]) -> float | None:
     """How long the first launch will have taken, judged by the iterations that it has made."""
     if up is None or up.line is None or len(up.iterations) < 2:
         return None
-    every = [b.time - a.time for a, b in pairwise(up.iterations)]
+    every = (up.iterations[-1].time - up.iterations[0].time) / (len(up.iterations) - 1)  # written in bursts: no median
     count = _whole(plan.get("iterations")) + _whole(plan.get("warmup"))
-    return (up.line.startup_seconds or 0.0) + median(every) * max(count, len(up.iterations))
+    return (up.line.startup_seconds or 0.0) + every * max(count, len(up.iterations))
 
 
 def _age(launch: Launch) -> float:

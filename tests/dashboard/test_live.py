@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from merge_bench.dashboard.live import RECENT, Points, now
+from merge_bench.dashboard.live_view import duration
 from merge_bench.dashboard.progress import progress_of
 from merge_bench.record import schema as s
 from merge_bench.record.campaign import Campaign
@@ -171,6 +172,18 @@ def test_the_time_left_of_the_first_launch_follows_from_its_iterations(tmp_path:
     # Started 1.5 s before its line at 10; a warm-up and ten iterations of 1 s make 12.5 s, and 7.5 s are over.
     assert progress_of(campaign).seconds_left == pytest.approx(5.0)
     assert progress_of(campaign).share == pytest.approx(0.4)
+
+
+def test_iterations_that_are_written_in_bursts_count_by_their_mean(tmp_path: Path) -> None:
+    script = Script(plan=plan(iterations=101, warmup=0))
+    campaign = timed(unfinished(tmp_path, script, 5), 0, 10, 10.5, 10.5, 10.5, 10.5, 14.5)
+    # A warm-up at 10.5 and five iterations until 15.5 took 1 s each.
+    assert progress_of(campaign).seconds_left == pytest.approx(1.5 + 101 * 1.0 - (15.5 - 10 + 1.5))
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(0.4, "0 s"), (99.4, "99 s"), (205, "3.4 min"), (9000, "2.5 h")])
+def test_estimates_have_few_digits(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
 
 
 def test_nobody_can_tell_the_time_left_before_iterations_or_after_the_end(tmp_path: Path) -> None:
