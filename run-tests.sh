@@ -26,6 +26,7 @@ system_packages=(
     "unshare util-linux"
     "mount mount"
     "shellcheck shellcheck"
+    "chromium chromium"
 )
 
 install_system_packages() {

@@ -345,6 +345,25 @@ def show(**values: Any) -> None:
     sys.exit(show_command(values))
 
 
+@cli.command(context_settings=CONTEXT)
+@click.option("--results", default="results", show_default=True, metavar="DIR", help="Folder of the campaigns to show.")
+@click.option("--port", type=click.IntRange(0, 65535), default=5006, show_default=True, metavar="N", help="0: any.")
+@click.option(
+    "--address",
+    default="127.0.0.1",
+    show_default=True,
+    metavar="ADDRESS",
+    help="Where to listen; only this machine reaches the default.",
+)
+@click.option("--no-open", is_flag=True, help="Open no browser.")
+@click.option("--allow-run", is_flag=True, help="Print a token with which runs can be started from the view.")
+def dashboard(**values: Any) -> None:
+    """Show results in a browser, live while a run goes on, and start runs from there."""
+    from merge_bench.commands import dashboard_command
+
+    sys.exit(dashboard_command(**values))
+
+
 def main() -> None:
     """The entry point: a user's mistake is a sentence and an exit status, never a traceback."""
     try:

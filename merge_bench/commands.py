@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 
@@ -159,3 +161,14 @@ def submit_command(launcher: str, words: Sequence[str], *, now: bool, asked: Map
     script = submit.render(launcher, submit.make_job(**asked), config, options)
     print(submit.submit(launcher, script, CHECKOUT) if now else script, end="\n" if now else "")
     return 0
+
+
+def dashboard_command(*, results: str, port: int, address: str, no_open: bool, allow_run: bool) -> int:
+    """`dashboard`: serve the view of a results folder."""
+    if importlib.util.find_spec("panel") is None:
+        from merge_bench.errors import UsageError
+
+        raise UsageError("the dashboard needs panel, which is not installed: pip install 'merge-bench[dashboard]'")
+    from merge_bench.dashboard.serve import serve
+
+    return serve(Path(results), port=port, address=address, open_browser=not no_open, allow_run=allow_run)

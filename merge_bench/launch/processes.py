@@ -21,9 +21,12 @@ _PR_SET_PDEATHSIG = 1
 _prctl = ctypes.CDLL(None).prctl  # looked up here: between fork and exec only the call itself is safe
 
 
-def die_with_parent() -> None:
-    """In the child, before it becomes another program: the kernel shall kill it when this process ends."""
-    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+def die_with_parent(sent: int = signal.SIGKILL) -> None:
+    """In the child, before it becomes another program: the kernel shall send it `sent` when this process ends.
+
+    Strictly, when the thread ends that started it.
+    """
+    _prctl(_PR_SET_PDEATHSIG, sent)
 
 
 @dataclass

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
+import msgspec
+
 from merge_bench.errors import UsageError
 from merge_bench.record import schema as s
 from merge_bench.record.campaign import Campaign, Launch
@@ -88,6 +90,7 @@ class _Parts:
     """A campaign while its lines come in. `add` raises ValueError for a line that does not fit the ones before."""
 
     head: s.CampaignLine
+    lean: bool = False
     launches: dict[int, _LaunchParts] = field(default_factory=dict)
     warnings: list[s.WarningLine] = field(default_factory=list)
     failures: list[s.FailureLine] = field(default_factory=list)
@@ -147,6 +150,8 @@ class _Parts:
             raise ValueError("it belongs to a launch that has no line before it")
         match record:
             case s.IterationLine():
+                if self.lean and parts.iterations:
+                    parts.iterations[-1] = msgspec.structs.replace(parts.iterations[-1], pairs=[])
                 parts.iterations.append(record)
             case s.VerificationLine():
                 parts.verifications.append(record)
@@ -186,33 +191,87 @@ class _Parts:
         )
 
 
-def _read(path: Path, stream: BinaryIO) -> Campaign:
-    parts: _Parts | None = None
-    for number, line in enumerate(stream, 1):
-        whole = line.endswith(b"\n")
+@dataclass
+class Assembly:
+    """A campaign while its lines are read; `path` is only for sentences.
+
+    Attributes
+    ----------
+    lean : bool
+        Keep the traffic between pairs of each launch's last iteration only: with many workers it is most of the size.
+    number : int
+        Lines that were added.
+    """
+
+    path: Path
+    lean: bool = False
+    number: int = 0
+    _parts: _Parts | None = None
+
+    @property
+    def started(self) -> bool:
+        """Whether the campaign's first line was added."""
+        return self._parts is not None
+
+    def add(self, line: bytes) -> s.Record | None:
+        """Add the next line; None: of a kind that this version does not know.
+
+        Raises
+        ------
+        UsageError
+            If it is damaged, or of a newer schema, or the first line is no campaign's. Then nothing was added.
+        """
+        number = self.number + 1
         try:
             record = _decode(line)
-            if parts is None:
+            if self._parts is None:
                 if not isinstance(record, s.CampaignLine):
                     raise ValueError("it does not begin with a campaign line")
-                parts = _Parts(record)
+                self._parts = _Parts(record, lean=self.lean)
             elif isinstance(record, str):
-                parts.skipped[record] += 1
+                self._parts.skipped[record] += 1
             else:
-                parts.add(record)
+                self._parts.add(record)
         except _NewerSchema as newer:
-            raise UsageError(
-                f"line {number} of {path} has schema {newer}, and this merge_bench reads {s.SCHEMA}: use a newer one"
+            raise NewerSchema(
+                f"line {number} of {self.path} has schema {newer}; this merge_bench reads {s.SCHEMA}: use a newer one"
             ) from None
         except ValueError as error:
-            if parts is not None and not whole:
-                return parts.build(path, truncated=True)
-            if parts is None:
-                raise UsageError(f"{path} is not a campaign of merge_bench: {error}") from None
-            raise UsageError(f"line {number} of {path} is damaged: {error}") from None
-    if parts is None:
-        raise UsageError(f"{path} is empty: no campaign was recorded in it")
-    return parts.build(path, truncated=False)
+            if self._parts is None:
+                raise UsageError(f"{self.path} is not a campaign of merge_bench: {error}") from None
+            raise UsageError(f"line {number} of {self.path} is damaged: {error}") from None
+        self.number = number
+        return None if isinstance(record, str) else record
+
+    def build(self, *, truncated: bool = False) -> Campaign:
+        """The campaign as far as it was added.
+
+        Raises
+        ------
+        UsageError
+            If there is no first line.
+        """
+        if self._parts is None:
+            raise UsageError(f"{self.path} is empty: no campaign was recorded in it")
+        return self._parts.build(self.path, truncated=truncated)
+
+
+class NewerSchema(UsageError):
+    """A newer merge_bench wrote the line."""
+
+
+def _read(path: Path, stream: BinaryIO) -> Campaign:
+    assembly = Assembly(path)
+    for line in stream:
+        try:
+            assembly.add(line)
+        except NewerSchema:
+            raise
+        except UsageError:
+            if assembly.started and not line.endswith(b"\n"):
+                return assembly.build(truncated=True)
+            raise
+    return assembly.build()
 
 
 class _NewerSchema(Exception):

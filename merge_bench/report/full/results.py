@@ -93,18 +93,14 @@ def by_problem(sources: Sequence[Source]) -> dict[str, list[Source]]:
 def write_results(page: Recorder, sources: Sequence[Source], published: Sequence[MergeResult]) -> None:
     """Throughput and bandwidth, each as a table and as bars; then every iteration."""
     problems = by_problem(sources)
-    beside: dict[str, list[MergeResult]] = {}
-    for each in published:
-        beside.setdefault(_told("rows_per_chunk", str(each.rows_per_chunk)), []).append(each)
+    beside = _published_by_problem(published)
     for metric in (THROUGHPUT, BANDWIDTH):
         page.heading(f"{metric.title} by problem and config (GiB/s, medians over launches)")
         _table(page, metric, problems, beside)
         _say_intervals(page, sources)
         _say_published(page, [each for each in published if each.metric == metric.title.lower()])
         groups = [(name, [source.labelled for source in found]) for name, found in problems.items()]
-        looks = {source.name: source.look for source in sources}
-        bars = {name: _bars(found, metric, looks) for name, found in beside.items()}
-        page.drawing(partial(merge.rates, metric, groups, bars))
+        page.drawing(partial(merge.rates, metric, groups, published_bars(published, metric, sources)))
     for name, found in problems.items():
         page.heading(f"Every iteration: {name}" if len(problems) > 1 else "Every iteration")
         page.drawing(partial(merge.iterations, [source.labelled for source in found]))
@@ -190,6 +186,19 @@ def _say_published(page: Recorder, shown: Sequence[MergeResult]) -> None:
     for note, cells in notes.items():
         if note:
             page.line(f"{', '.join(cells)}: {note}.", "dim", indent=2)
+
+
+def published_bars(published: Sequence[MergeResult], metric: Metric, sources: Sequence[Source]) -> dict[str, list[Bar]]:
+    """Published values of `metric`, under the names that `by_problem` gives to the same numbers of rows."""
+    looks = {source.name: source.look for source in sources}
+    return {name: _bars(found, metric, looks) for name, found in _published_by_problem(published).items()}
+
+
+def _published_by_problem(published: Sequence[MergeResult]) -> dict[str, list[MergeResult]]:
+    found: dict[str, list[MergeResult]] = {}
+    for each in published:
+        found.setdefault(_told("rows_per_chunk", str(each.rows_per_chunk)), []).append(each)
+    return found
 
 
 def _bars(found: Sequence[MergeResult], metric: Metric, looks: Mapping[str, int]) -> list[Bar]:

@@ -55,12 +55,13 @@ def write_published(page: Recorder, effects: Sequence[SettingEffect]) -> None:
             Column("Note", [each.note or "" for each in effects], text=True),
         ]
     )
-    page.drawing(partial(_figure_1, rates))
+    page.drawing(partial(published_effects, rates))
     for source in dict.fromkeys(each.source.rpartition(", ")[0] for each in effects):
         page.line(f"Published: {source}; ratios are recomputed from the printed values.", "dim")
 
 
-def _figure_1(effects: Sequence[SettingEffect]) -> Bars:
+def published_effects(effects: Sequence[SettingEffect]) -> Bars:
+    """What single settings made of others' throughput, as the bar graph of their report has it."""
     return Bars(
         title="Speed-up in throughput by setting, as published",
         axis="Speed-up in throughput (1 = the baseline)",

@@ -1,0 +1,101 @@
+"""The application: tabs over one results folder, the same in a browser and in a notebook."""
+
+from __future__ import annotations
+
+import atexit
+import os
+from functools import partial
+from typing import Any, Protocol
+
+import panel as pn
+
+from merge_bench.dashboard import look
+from merge_bench.dashboard.index import Entry, Index
+from merge_bench.dashboard.library import Library
+from merge_bench.dashboard.live_view import LiveView
+from merge_bench.dashboard.network_view import NetworkView
+from merge_bench.dashboard.parts import html, said
+from merge_bench.dashboard.results_view import ResultsView
+from merge_bench.dashboard.run_view import RunView
+from merge_bench.dashboard.runner import Permission, Runner
+from merge_bench.dashboard.session import Session
+from merge_bench.dashboard.tuning_view import TuningView
+
+SCAN_SECONDS = 2.0
+READ_SECONDS = 0.5
+HOLD_SECONDS = 1.0
+"""For which several pages share a look at the folder."""
+
+
+class _Tab(Protocol):
+    """What a tab is: something to show, something to do in a thread, and showing what came of it."""
+
+    layout: Any
+
+    def refresh(self) -> Any: ...
+
+    def show(self, found: Any, /) -> None: ...
+
+
+class Dashboard(pn.viewable.Viewer):  # type: ignore[misc]  # Panel is not typed.
+    """The view of `results`, a folder of campaigns; a notebook shows it where a cell ends with it.
+
+    `index`, `library`, `runner` and `permission` are given where several pages share them. Without them the view has
+    its own, and a run that is started from it ends with this process at the latest.
+    """
+
+    def __init__(
+        self,
+        results: str | os.PathLike[str] = "results",
+        *,
+        index: Index | None = None,
+        library: Library | None = None,
+        runner: Runner | None = None,
+        permission: Permission | None = None,
+    ) -> None:
+        super().__init__()
+        if runner is None:
+            runner = Runner(results)
+            atexit.register(runner.close)
+        self._index = index or Index(results)
+        self._session = Session()
+        self._entries: tuple[Entry, ...] = ()
+        self.live = LiveView(self._session)
+        shared = self._session, lambda: self._entries, library or Library()
+        self.results, self.tuning, self.network = ResultsView(*shared), TuningView(*shared), NetworkView(*shared)
+        self.run = RunView(self._session, runner, permission or Permission())
+        self._problem = html(height=24, visible=False)
+        self._views: dict[str, _Tab] = {
+            "Live": self.live, "Results": self.results, "Tuning": self.tuning, "Network": self.network, "Run": self.run,
+        }  # fmt: skip
+        # Buttons, because Bokeh's tabs do not listen to the keyboard.
+        self.tabs = pn.widgets.RadioButtonGroup(
+            options=list(self._views), value="Live", stylesheets=[look.TABS], margin=0, sizing_mode="stretch_width"
+        )
+        self._body = pn.Column(self.live.layout, sizing_mode="stretch_width", min_height=600, margin=0)
+        self.tabs.param.watch(lambda event: self._turn(event.new), "value")
+        self._layout = pn.Column(
+            self._problem, self.tabs, self._body, sizing_mode="stretch_width", stylesheets=[look.ROOT], margin=0
+        )
+        self._session.every(SCAN_SECONDS, self._index.scan, self._listed)
+        for name, view in self._views.items():
+            # What a hidden tab shows is not in the page, and is shown when the tab is chosen.
+            self._session.every(READ_SECONDS, view.refresh, view.show, partial(self._chosen, name))
+
+    def _turn(self, name: str) -> None:
+        if name in self._views:
+            self._body.objects = [self._views[name].layout]
+
+    def __panel__(self) -> Any:
+        return self._layout
+
+    def _chosen(self, name: str) -> bool:
+        return bool(self.tabs.value == name)
+
+    def _listed(self, entries: tuple[Entry, ...]) -> None:
+        problem = self._index.problem
+        self._problem.param.update(
+            value=f'<p class="bad">{said(problem)}</p>' if problem else "", visible=bool(problem)
+        )
+        self._entries = entries
+        self.live.offer(entries)

@@ -1,0 +1,149 @@
+"""Pieces of the view: cards with fixed heights, headings that explain their words, tables. All text is escaped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from typing import Any
+
+import pandas as pd
+import panel as pn
+from bokeh.models.annotations import ColorBar, Legend
+from bokeh.models.widgets import NumberFormatter
+
+from merge_bench.dashboard import look
+from merge_bench.plot.charts import Chart
+from merge_bench.plot.interactive import figure_of
+from merge_bench.plot.series import Panel
+from merge_bench.plot.style import plain, short, shown
+from merge_bench.report.definitions import definitions, find
+from merge_bench.report.layout import Column
+
+WIDE = "stretch_width"
+BOTH = "#7a7a7a"
+"""A grey that can be read on white and on black."""
+
+
+def said(text: object) -> str:
+    """`text` as HTML that says just that: what is in results and logs is data, never markup nor mathematics."""
+    return escape(shown(str(text)), quote=True).replace("$", "&#36;").replace("\\", "&#92;")
+
+
+def meaning(word: str) -> str:
+    """The definition of `word`, a term of the table of definitions or a heading that it explains."""
+    place = find(word)
+    if place is None:
+        raise KeyError(word)
+    return definitions()[place].text.strip()
+
+
+def defined(word: str, term: str | None = None) -> str:
+    """`word` as HTML, with its definition for a pointer that rests on it, and for a keyboard that reaches it."""
+    text = escape(meaning(term or word))
+    return (
+        f'<span class="def" tabindex="0" aria-label="{escape(word)}: {text}">{escape(word)}'
+        f'<span class="tip" aria-hidden="true">{text}</span></span>'
+    )
+
+
+def html(content: str = "", **options: Any) -> pn.widgets.StaticText:
+    """HTML that this package made; whoever puts data into it has put it through `said`.
+
+    Not `pn.pane.HTML`, which with each new content sends its style sheets again, in a notebook as addresses elsewhere.
+    """
+    return pn.widgets.StaticText(
+        value=content, stylesheets=[look.TEXT], **{"sizing_mode": WIDE, "margin": (4, 6)} | options
+    )
+
+
+def heading(title: str, terms: Sequence[str] = (), level: int = 2) -> str:
+    """A heading, and behind it the words that stand below it, each with its definition."""
+    words = " · ".join(defined(term) for term in terms)
+    return f"<h{level}>{escape(title)}{f' <small>{words}</small>' if words else ''}</h{level}>"
+
+
+def card(title: str, terms: Sequence[str], *body: Any, height: int, width: int = 560) -> pn.Column:
+    """A framed part of a tab, with a fixed height so that nothing below it moves; at least `width` pixels wide."""
+    return pn.Column(
+        html(heading(title, terms), height=24, margin=(0, 0, 4, 0), styles={"z-index": "5"}),
+        *body,
+        height=height,
+        sizing_mode=WIDE,
+        min_width=min(width, 300),
+        margin=5,
+        styles={"flex": f"1 1 {width}px"},
+        stylesheets=[look.CARD],
+    )
+
+
+def cards(*found: Any) -> pn.FlexBox:
+    """Cards side by side as far as there is room."""
+    return pn.FlexBox(*found, flex_wrap="wrap", sizing_mode=WIDE, align_items="stretch", margin=0)
+
+
+def figure_pane(figure: Any, **options: Any) -> pn.pane.Bokeh:
+    """A figure as a part of a card. Its colours come from the style sheet, which legends and colour bars do not read:
+    theirs are readable on both grounds."""
+    for legend in figure.legend:
+        legend.update(background_fill_color=None, label_text_color=BOTH)
+    for bar in (each for each in figure.right if isinstance(each, ColorBar)):
+        bar.update(background_fill_color=None, major_label_text_color=BOTH, title_text_color=BOTH)
+    return pn.pane.Bokeh(figure, **{"sizing_mode": WIDE, "margin": 0} | options)
+
+
+def chart_card(drawing: Chart | Panel) -> pn.Column:
+    """A drawing of reports as a card, as high as it needs."""
+    figure = figure_of(drawing)
+    title, figure.title = drawing.title, None
+    height = int(figure.frame_height or 300) + 85 + 26 * sum(_lines(legend) for legend in figure.legend)
+    figure.update(frame_height=None, height=height)
+    words = [title.partition(":")[0], *(word.strip(":,").capitalize() for word in title.split())]
+    terms = [word for word in dict.fromkeys(words) if find(word) is not None]
+    found = card(plain(shown(title)), terms, figure_pane(figure), height=height + 50)
+    found.styles = {"flex": "none"}
+    return found
+
+
+def _lines(legend: Legend) -> int:
+    columns = legend.ncols if isinstance(legend.ncols, int) else 1
+    return -(-len(legend.items) // columns)
+
+
+def table(frame: pd.DataFrame, *, height: int, terms: Mapping[str, str] | None = None, **options: Any) -> Any:
+    """A table of plain text and numbers, sortable by a click on its header.
+
+    `terms`: which column is which word of the definitions; they appear on its header.
+    """
+    tips = {column: meaning(term) for column, term in (terms or {}).items()}
+    texts = [column for column in frame.columns if not pd.api.types.is_numeric_dtype(frame[column])]
+    formats: dict[str, Any] = {
+        str(column): NumberFormatter(format="0,0" if pd.api.types.is_integer_dtype(kind) else "0,0.000", nan_format="")
+        for column, kind in frame.dtypes.items()
+    }
+    formats |= {column: {"type": "plaintext"} for column in texts}
+    settings = {
+        "show_index": False, "disabled": True, "theme": "simple", "layout": "fit_data_stretch", "height": height,
+        "sizing_mode": WIDE, "margin": 0, "stylesheets": [look.TABLE], "header_tooltips": tips, "selectable": False,
+        "formatters": formats, "text_align": dict.fromkeys(texts, "left"),
+    }  # fmt: skip
+    return pn.widgets.Tabulator(frame, **settings | options)
+
+
+def listed(rows: Iterable[Sequence[str]], header: Sequence[str] = ()) -> str:
+    """A small table as HTML; cells are HTML already."""
+    cells = ["".join(f"<td>{cell}</td>" for cell in row) for row in rows]
+    cells[:0] = ["".join(f'<th scope="col">{cell}</th>' for cell in header)] if header else []
+    return f"<table>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"
+
+
+def columns_of(columns: Sequence[Column]) -> str:
+    """Columns of a report as HTML, those left out that are empty; headings explain themselves where they can."""
+    kept = [column for column in columns if any(column.cells)]
+    heads = [column.heading.replace("\n", " ") for column in kept]
+    rows = zip(*(map(said, column.cells) for column in kept), strict=True)
+    return listed(list(rows), [said(head) if find(head) is None else defined(head) for head in heads])
+
+
+def number(name: str, value: str, term: str | None = None) -> str:
+    """A number with its name above it."""
+    return f'<span class="number">{defined(name, term)}<b title="{said(value)}">{said(short(value, 32))}</b></span>'

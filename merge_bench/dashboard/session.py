@@ -1,0 +1,118 @@
+"""Work beside the event loop: reading happens in threads, and what it found is shown under the document's lock."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import panel as pn
+from panel.io.resources import LOCAL_DIST
+
+_READERS = ThreadPoolExecutor(max_workers=4, thread_name_prefix="results")
+_LOG = logging.getLogger(__name__)
+Found = TypeVar("Found")
+
+
+class Session:
+    """One page, or one output of a notebook: its tasks end with it.
+
+    Without a running event loop, as in tests, `start` does the work and shows it at once.
+    """
+
+    def __init__(self) -> None:
+        self._document = pn.state.curdoc if pn.state.curdoc and pn.state.curdoc.session_context else None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.served = self._document is not None
+        if self._document is not None:
+            # Panel says so itself when it makes the page; what is made before would ask a server elsewhere for styles.
+            self._document.template_variables.setdefault("dist_url", LOCAL_DIST)
+            self._document.on_session_destroyed(lambda _: self.close())
+
+    def start(self, work: Callable[[], Found], show: Callable[[Found], None]) -> None:
+        """Do `work` in a thread, then `show` what it returned."""
+        loop = _running_loop()
+        if loop is None:
+            show(work())
+        else:
+            self._keep(loop.create_task(self._once(work, show)))
+
+    def every(
+        self,
+        seconds: float,
+        work: Callable[[], Found],
+        show: Callable[[Found], None],
+        when: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """Do that again and again, `seconds` after what was found was shown; once, where no event loop runs.
+
+        `when`: whether it is to be done now, which is asked again before anything is shown.
+        """
+        loop = _running_loop()
+        if loop is None:
+            self._now(work, show, when)
+        else:
+            self._keep(loop.create_task(self._again(seconds, work, show, when)))
+
+    def _now(self, work: Callable[[], Found], show: Callable[[Found], None], when: Callable[[], bool]) -> None:
+        if when():
+            show(work())
+
+    def push(self, panes: Iterable[pn.pane.Bokeh]) -> None:
+        """Send what changed in figures to a notebook, where nothing does so by itself."""
+        shown = [pane for pane in panes if pane._models]
+        if not self.served and shown:
+            pn.io.push_notebook(*shown)
+
+    def close(self) -> None:
+        """End everything that goes on."""
+        for task in list(self._tasks):
+            task.cancel()
+
+    def _keep(self, task: asyncio.Task[None]) -> None:
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _again(
+        self, seconds: float, work: Callable[[], Found], show: Callable[[Found], None], when: Callable[[], bool]
+    ) -> None:
+        while True:
+            if when():
+                await self._once(work, show, when)
+            await asyncio.sleep(seconds)
+
+    async def _once(
+        self, work: Callable[[], Found], show: Callable[[Found], None], when: Callable[[], bool] = lambda: True
+    ) -> None:
+        try:
+            found = await asyncio.get_running_loop().run_in_executor(_READERS, work)
+            await self._show(lambda: show(found) if when() else None)
+        except Exception:  # One view's mistake must not end the updates of it for good.
+            _LOG.exception("an update of the view failed")
+
+    async def _show(self, show: Callable[[], None]) -> None:
+        """Run `show` where models may be changed, and wait until it is done."""
+        if self._document is None:
+            show()
+            return
+        done = asyncio.get_running_loop().create_future()
+
+        def locked() -> None:
+            try:
+                show()
+            except Exception:
+                _LOG.exception("an update of the view failed")
+            if not done.done():
+                done.set_result(None)
+
+        self._document.add_next_tick_callback(locked)
+        await done
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None

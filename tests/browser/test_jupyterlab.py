@@ -1,0 +1,72 @@
+"""The same view in JupyterLab: the notebook that is shipped, opened and run as a person would."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.browser.conftest import Open, Window, started
+from tests.browser.scenario import compare_the_newest_two, start_a_run, watch_it_to_its_end
+from tests.helpers.runs import ROOT
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+def answers(url: str, log: Path) -> None:
+    end = time.monotonic() + 180
+    while time.monotonic() < end:
+        try:
+            urllib.request.urlopen(url, timeout=30).close()
+            return
+        except (urllib.error.URLError, ConnectionError):
+            time.sleep(0.1)
+    raise AssertionError(log.read_text())
+
+
+@pytest.fixture
+def lab(tmp_path: Path, earlier_run: Path) -> Iterator[str]:
+    """JupyterLab over a copy of the notebooks, with one earlier run in the results."""
+    shutil.copytree(ROOT / "notebooks", tmp_path / "notebooks")
+    shutil.copytree(earlier_run, tmp_path / "results" / earlier_run.name)
+    port, log = free_port(), tmp_path / "lab.log"
+    command = [
+        sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--ip=127.0.0.1", f"--port={port}",
+        "--IdentityProvider.token=", "--ServerApp.password=", "--ServerApp.root_dir=.",
+        "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate", "--LabApp.news_url=",
+    ]  # fmt: skip
+    homes = {f"JUPYTER_{name}_DIR": str(tmp_path / "jupyter" / name) for name in ("CONFIG", "DATA", "RUNTIME")}
+    with started(command, tmp_path, log, cwd=tmp_path, **homes):
+        url = f"http://127.0.0.1:{port}/lab"
+        answers(url, log)
+        yield f"{url}/tree/notebooks/dashboard.ipynb?reset"
+
+
+def run_all_cells(view: Window) -> None:
+    page = view.page
+    page.locator(".jp-Notebook .jp-Cell").first.wait_for()
+    page.get_by_text("| Idle").filter(visible=True).first.wait_for()  # earlier, it asks for a kernel
+    page.get_by_role("menuitem", name="Run", exact=True).click()
+    page.get_by_text("Run All Cells", exact=True).click()
+    page.get_by_role("button", name="Live", exact=True).wait_for()
+
+
+def test_a_run_is_started_from_the_notebook_watched_to_its_end_and_compared(window: Open, lab: str) -> None:
+    view = window(lab)
+    run_all_cells(view)
+    start_a_run(view)
+    watch_it_to_its_end(view)
+    view.picture("lab-live", full=False)
+    compare_the_newest_two(view)
+    view.picture("lab-results", full=False)

@@ -1,0 +1,308 @@
+"""The views without a browser: what they read, what they show, and that data never becomes markup."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import panel as pn
+import pytest
+
+from merge_bench.dashboard.app import Dashboard
+from merge_bench.dashboard.library import Library
+from merge_bench.dashboard.parts import defined, said
+from merge_bench.dashboard.run_view import DEFAULT, RunView
+from merge_bench.dashboard.runner import Permission, Request, Runner
+from merge_bench.dashboard.session import Session
+from merge_bench.errors import UsageError
+from merge_bench.plot.interactive import figure_of
+from tests.dashboard.samples import broken, hostile, interleaved, probing, tuning
+from tests.synthetic_campaigns import Script, plan, write_campaign
+
+
+@pytest.fixture
+def view(tmp_path: Path) -> Callable[[], Dashboard]:
+    def make() -> Dashboard:
+        return Dashboard(tmp_path, runner=Runner(tmp_path))
+
+    return make
+
+
+def texts(layout: Any) -> str:
+    """Everything that HTML panes of a layout show."""
+    return "\n".join(str(pane.value) for pane in layout.select(pn.widgets.StaticText))
+
+
+def update(one: Any) -> None:
+    one.show(one.refresh())
+
+
+def test_without_a_run_the_live_tab_says_how_to_make_one(view: Callable[[], Dashboard]) -> None:
+    board = view()
+    update(board.live)
+    assert "No run was made into this folder yet" in texts(board.live.layout)
+
+
+def test_the_live_tab_follows_the_newest_campaign_and_then_the_next(
+    view: Callable[[], Dashboard], tmp_path: Path
+) -> None:
+    write_campaign(tmp_path, Script(config="first"))
+    board = view()
+    update(board.live)
+    assert ">first</b>" in texts(board.live.layout)
+    later = write_campaign(tmp_path, Script(config="second"))
+    os.rename(later, tmp_path / "99999999T000000Z-second-ffffff")
+    board._listed(board._index.scan())
+    update(board.live)
+    assert ">second</b>" in texts(board.live.layout)
+
+
+def test_points_are_added_once_and_all_of_them_when_a_campaign_is_chosen(
+    view: Callable[[], Dashboard], tmp_path: Path
+) -> None:
+    folder = write_campaign(tmp_path, end=None)
+    board = view()
+    source = board.live._charts[0]._source
+    update(board.live)
+    assert list(source.data["number"]) == [1, 2, 3]
+    records = folder / "records.jsonl"
+    more = [line for line in records.read_bytes().splitlines(keepends=True) if b'"iteration"' in line][-1:]
+    with records.open("ab") as stream:
+        stream.writelines(more)
+    update(board.live)
+    update(board.live)
+    assert list(source.data["number"]) == [1, 2, 3, 4]
+
+
+def test_the_slowest_worker_is_named_and_hatched(view: Callable[[], Dashboard], tmp_path: Path) -> None:
+    def slow(worker: Any) -> Any:
+        import msgspec
+
+        flight = worker.flight_seconds
+        slower = msgspec.structs.replace(flight, left=0.08) if worker.rank == 2 else flight
+        return msgspec.structs.replace(worker, flight_seconds=slower)
+
+    write_campaign(tmp_path, Script(plan=plan(4), worker=slow))
+    board = view()
+    update(board.live)
+    assert "<b>rank 2</b> (node0)" in texts(board.live.layout)
+    assert list(board.live._workers._source.data["hatch"]) == ["blank", "blank", "right_diagonal_line", "blank"]
+
+
+def test_dask_pages_are_said_to_be_missing_instead_of_linked(view: Callable[[], Dashboard]) -> None:
+    shown = texts(view().live.layout)
+    assert "--no-dashboard" in shown
+    assert "<a " not in shown
+
+
+def test_a_campaign_that_is_chosen_stays_in_the_table_where_it_was_when_others_come(
+    view: Callable[[], Dashboard], tmp_path: Path
+) -> None:
+    mine = interleaved(tmp_path)
+    board = view()
+    update(board.results)
+    board.results.table.selection = [0]
+    later = write_campaign(tmp_path)
+    os.utime(later / "records.jsonl")
+    board._listed(board._index.scan())
+    update(board.results)
+    assert [entry.folder for entry in board.results.question.entries] == [mine]
+    assert "FASTER" in texts(board.results.answer)
+
+
+def test_what_changes_in_a_row_changes_in_its_place(view: Callable[[], Dashboard], tmp_path: Path) -> None:
+    folder = write_campaign(tmp_path, end=None)
+    board = view()
+    update(board.results)
+    assert board.results.table.value["Status"].iloc[0] == "unfinished"
+    board.results.table.selection = [0]
+    with (folder / "records.jsonl").open("ab") as stream:
+        stream.write(b'{"schema":1,"kind":"end","time":1.0,"status":0}\n')
+    rows = board.results.table.value
+    board._listed(board._index.scan())
+    update(board.results)
+    assert board.results.table.value is rows
+    assert rows["Status"].iloc[0] == "done"
+    assert board.results.table.selection == [0]
+
+
+def test_an_answer_is_not_worked_out_again_unless_something_changed(
+    view: Callable[[], Dashboard], tmp_path: Path
+) -> None:
+    interleaved(tmp_path)
+    board = view()
+    update(board.results)
+    board.results.table.selection = [0]
+    assert board.results.refresh().answer is not None
+    assert board.results.refresh().answer is None
+    board.results.metric.value = "Bandwidth"
+    assert board.results.refresh().answer is not None
+
+
+def test_too_many_chosen_campaigns_are_a_sentence(view: Callable[[], Dashboard], tmp_path: Path) -> None:
+    for _ in range(13):
+        write_campaign(tmp_path)
+    board = view()
+    update(board.results)
+    board.results.table.selection = list(range(13))
+    update(board.results)
+    assert "At most 12" in texts(board.results.layout)
+
+
+def test_tuning_and_network_show_the_newest_and_offer_the_rest(view: Callable[[], Dashboard], tmp_path: Path) -> None:
+    tuning(tmp_path)
+    probing(tmp_path)
+    board = view()
+    update(board.tuning)
+    assert "Found: tls=sm rails=2" in texts(board.tuning.layout)
+    assert not board.tuning.download.disabled
+    assert "export UCX_TLS=sm" in board.tuning.download.callback().getvalue()
+    update(board.network)
+    update(board.network)
+    assert len(board.network._rest.select(pn.pane.Bokeh)) == 2
+
+
+def test_hostile_and_broken_results_break_nothing_and_become_no_markup(
+    view: Callable[[], Dashboard], tmp_path: Path
+) -> None:
+    hostile(tmp_path)
+    broken(tmp_path)
+    tuning(tmp_path, winner="<img src=x onerror=alert(1)>")
+    board = view()
+    evil = next(value for name, value in board.live.choice.options.items() if "evil" in name)
+    board.live.choice.value = evil
+    for one in (board.live, board.results, board.tuning, board.network):
+        update(one)
+    board.results.table.selection = list(range(min(12, len(board.results._shown))))
+    update(board.results)
+    shown = "\n".join(texts(one.layout) for one in (board.live, board.results, board.tuning, board.network))
+    assert "&lt;script&gt;" in shown
+    assert "<script" not in shown
+    assert "<img" not in shown
+
+
+def test_tables_show_plain_text_alone(view: Callable[[], Dashboard], tmp_path: Path) -> None:
+    hostile(tmp_path)
+    board = view()
+    update(board.results)
+    formats = board.results.table.formatters
+    texts_of = [name for name, kind in board.results.table.value.dtypes.items() if kind == "object"]
+    assert texts_of
+    assert all(formats[name] == {"type": "plaintext"} for name in texts_of)
+
+
+def test_text_is_escaped_and_what_prints_nothing_becomes_visible() -> None:
+    assert (
+        said("<b>\"x\"</b> & 'y'\x1b[1m\u202e") == "&lt;b&gt;&quot;x&quot;&lt;/b&gt; &amp; &#x27;y&#x27;\ufffd[1m\ufffd"
+    )
+
+
+def test_words_explain_themselves_to_pointer_keyboard_and_screen_reader() -> None:
+    found = defined("Throughput")
+    assert 'tabindex="0"' in found
+    assert 'aria-label="Throughput: Data processed ÷ wall-clock' in found
+
+
+def test_a_failure_of_one_view_is_not_the_end_of_its_updates() -> None:
+    calls: list[int] = []
+
+    def work() -> int:
+        calls.append(len(calls))
+        if len(calls) == 1:
+            raise RuntimeError("a mistake")
+        return calls[-1]
+
+    shown: list[int] = []
+
+    async def main() -> None:
+        session = Session()
+        session.every(0.01, work, shown.append)
+        session.every(0.01, lambda: 7, lambda _: shown.append(-1), lambda: False)
+        while len(shown) < 3:
+            await asyncio.sleep(0.01)
+        session.close()
+        await asyncio.sleep(0.05)
+        count = len(shown)
+        await asyncio.sleep(0.05)
+        assert len(shown) == count
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+    assert shown[:3] == [1, 2, 3]
+
+
+class Recorder(Runner):
+    """Starts nothing, and keeps what it was asked."""
+
+    def __init__(self) -> None:
+        super().__init__("results")
+        self.asked: list[Request] = []
+
+    def start(self, request: Request) -> None:
+        if request.chunk == "taken":
+            raise UsageError("a run is going on")
+        self.asked.append(request)
+
+
+@pytest.fixture
+def runner() -> Recorder:
+    return Recorder()
+
+
+def run_view(runner: Runner, permission: Permission) -> RunView:
+    return RunView(Session(), runner, permission)
+
+
+def test_the_form_becomes_the_request_and_the_command_line(runner: Recorder) -> None:
+    form = run_view(runner, Permission())
+    form.config.value, form.chunk.value, form.workers.value = "tcp.cfg", "2e6", "3"
+    form.start.clicks += 1
+    assert runner.asked == [Request("tcp.cfg", "2e6", "3", "")]
+    command = "python -m merge_bench run --config=tcp.cfg --chunk=2e6 --workers=3 --results=results"
+    assert command in texts(form.layout)
+    assert form.config.options[0] == DEFAULT
+
+
+def test_without_the_token_nothing_starts_stops_or_is_killed(runner: Recorder) -> None:
+    form = run_view(runner, Permission(token="secret"))
+    stopped: list[str] = []
+    runner.stop = lambda: stopped.append("stop")  # type: ignore[method-assign]
+    for token in ("", "wrong", "secre"):
+        form.token.value = token
+        form.start.clicks += 1
+        form.stop.clicks += 1
+        form.kill.clicks += 1
+    assert runner.asked == []
+    assert stopped == []
+    assert "needs the token" in texts(form.layout)
+    form.token.value = "secret"
+    form.start.clicks += 1
+    assert len(runner.asked) == 1
+
+
+def test_where_runs_are_refused_there_is_no_form_and_clicks_do_nothing(runner: Recorder) -> None:
+    form = run_view(runner, Permission(refusal="Not here."))
+    assert "Not here." in texts(form.layout)
+    assert form.layout.select(pn.widgets.Button) == []
+    form.start.clicks += 1
+    assert runner.asked == []
+
+
+def test_what_the_runner_refuses_is_shown(runner: Recorder) -> None:
+    form = run_view(runner, Permission())
+    form.chunk.value = "taken"
+    form.start.clicks += 1
+    assert "a run is going on" in texts(form.layout)
+
+
+def test_every_chart_of_a_chosen_campaign_can_be_drawn(tmp_path: Path) -> None:
+    from merge_bench.dashboard.index import Index
+    from merge_bench.dashboard.results import choose
+
+    interleaved(tmp_path)
+    entry = Index(tmp_path).scan()[0]
+    found = choose(Library().load([entry]), metric="Throughput", axis="GiB/s", datasets=("gadi-v100",))
+    assert len(found.charts) == 3
+    assert all(figure_of(chart).renderers for chart in found.charts)
