@@ -48,15 +48,17 @@ def by_hand(transport: str, kind: perftest.Kind, size: int) -> float:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
     timed, warm = perftest.iterations(size, kind.measures)
+    cores = sorted(os.sched_getaffinity(0))
+    client_core, server_core = str(cores[0]), str(cores[-1])
     window = ["-O", "32"] if kind.measures == perftest.BANDWIDTH else []
     line = ["-t", kind.name, "-s", str(size), "-n", str(timed), "-w", str(warm), *window]
     quiet = {"stdin": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "env": environment}
-    server = subprocess.Popen([str(program), "-p", port], stdout=subprocess.DEVNULL, **quiet)  # type: ignore[call-overload]
+    server = subprocess.Popen([str(program), "-p", port, "-c", server_core], stdout=subprocess.DEVNULL, **quiet)  # type: ignore[call-overload]
     try:
         for _ in range(50):
             time.sleep(0.1)
             client = subprocess.run(
-                [str(program), "127.0.0.1", "-p", port, *line, "-f", "-v"], stdout=subprocess.PIPE, text=True,
+                [str(program), "127.0.0.1", "-p", port, "-c", client_core, *line, "-f", "-v"], stdout=subprocess.PIPE, text=True,
                 timeout=120, check=False, **quiet,
             )  # type: ignore[call-overload]  # fmt: skip
             if client.returncode == 0:

@@ -96,8 +96,10 @@ def ready() -> dict[str, str]:
     return {"program": str(program), "origin": origin}
 
 
-def listen(batch: str) -> Server:
+def listen(batch: str, core: int | None = None) -> Server:
     """Start a server for `batch`; returns when it listens. Its port is never probed: it takes one client and ends.
+
+    `core`: which one it is bound to, None for all of the worker's.
 
     Another program may take the free port that was found before the server does; then it gets another one.
     """
@@ -105,7 +107,7 @@ def listen(batch: str) -> Server:
     token = secrets.token_hex(8)
     for left in reversed(range(PORT_TRIES)):
         port = _free_port(address)
-        child = _start(batch, ("-p", str(port), *(("-6",) if ":" in address else ())), token)
+        child = _start(batch, ("-p", str(port), *_bound(core), *(("-6",) if ":" in address else ())), token)
         deadline = time.monotonic() + START_SECONDS
         while not _listens(child.process.pid, port) and child.process.poll() is None and time.monotonic() < deadline:
             time.sleep(POLL_SECONDS)
@@ -115,6 +117,10 @@ def listen(batch: str) -> Server:
         if not left or PORT_TAKEN not in output.text + output.log:
             raise _failed("server", output)
     return Server(token, address, port)
+
+
+def _bound(core: int | None) -> tuple[str, ...]:
+    return () if core is None else ("-c", str(core))
 
 
 def _free_port(address: str) -> int:
@@ -139,15 +145,15 @@ def serve(server: Server) -> Output:
     return output
 
 
-def ask(server: Server, batch: str, limits: Sequence[float]) -> Output:
-    """Run the client of `server`; `limits`: seconds that each line of the batch may take.
+def ask(server: Server, batch: str, limits: Sequence[float], core: int | None = None) -> Output:
+    """Run the client of `server`; `limits`: seconds that each line of the batch may take; `core` as in `listen`.
 
     Raises
     ------
     RunFailed
         If the client fails, or prints no line within its limit: a server that was killed leaves its client waiting.
     """
-    options = ("-p", str(server.port), "-f", "-v", *(("-6",) if ":" in server.address else ()))
+    options = ("-p", str(server.port), "-f", "-v", *_bound(core), *(("-6",) if ":" in server.address else ()))
     for attempt in range(CONNECT_TRIES):
         output = _run(batch, (server.address, *options), limits)
         refused = output.status != 0 and "onnect" in output.text + output.log and not perftest.has_heading(output.text)

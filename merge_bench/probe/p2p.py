@@ -14,6 +14,7 @@ from merge_bench import gpu
 from merge_bench.config.check import UCXX_OVERRIDES
 from merge_bench.errors import UsageError
 from merge_bench.launching import Job, make_launch
+from merge_bench.memory import parse_cores
 from merge_bench.probe import perftest
 from merge_bench.probe.base import EVERY_PAIR, ONE_HOST, TWO_HOSTS, as_requested, pairs, places
 from merge_bench.probe.perftest import BANDWIDTH, KINDS, LATENCY, Kind
@@ -126,8 +127,11 @@ class P2P:
         client, server = ranks
         text = perftest.batch(test, self.sizes, memory=self.memory, count=self.count, error_handling=False)
         limits = self._limits(test, run.plan.timeout)
-        opened = run.on_one(server, children.listen, text)
-        asked, _ = run.on_some({client: (children.ask, opened, text, limits), server: (children.serve, opened)})
+        cores = cores_of(*(run.facts[rank]["hardware"]["affinity"] for rank in ranks), placement=placement)
+        opened = run.on_one(server, children.listen, text, cores[1])
+        asked, _ = run.on_some(
+            {client: (children.ask, opened, text, limits, cores[0]), server: (children.serve, opened)}
+        )  # fmt: skip
         log = perftest.parse_log(asked.log, test)
         environment = {**UCXX_OVERRIDES, **run.facts[client]["environment"]}
         requested = {name: environment[name] for name in SETTINGS if name in environment}
@@ -152,6 +156,16 @@ class P2P:
             return 2 * timeout + ((self.count or timed) + warm) * size * round_trips / SLOWEST_BYTES_PER_SECOND
 
         return [seconds(size) for size in self.sizes for _ in range(perftest.RUNS)]
+
+
+def cores_of(client: str, server: str, *, placement: str) -> tuple[int, int] | tuple[None, None]:
+    """The cores that the two sides are bound to: one each where they share a host's cores, else none.
+
+    Both poll. On one core they would take turns of milliseconds, which the kernel may well let them do on a host that
+    has other work. `client`, `server`: the cores of their workers, as ``0-3``.
+    """
+    shared = sorted(parse_cores(client) & parse_cores(server))
+    return (shared[0], shared[1]) if placement == ONE_HOST and len(shared) > 1 else (None, None)
 
 
 def _method(test: Kind, version: str | None, origin: str) -> str:

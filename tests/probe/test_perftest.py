@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from merge_bench.errors import RunFailed
+from merge_bench.probe.p2p import cores_of
 from merge_bench.probe.perftest import (
     Kind,
     batch,
@@ -189,3 +190,11 @@ def test_the_complaint_is_the_last_error() -> None:
         "no"
     )
     assert complaint("all well") == ""
+
+
+def test_both_sides_get_a_core_of_their_own_where_they_share_a_host() -> None:
+    assert cores_of("0-3", "0-3", placement="one-host") == (0, 1)
+    assert cores_of("2,5", "2,5", placement="one-host") == (2, 5)
+    assert cores_of("0", "0", placement="one-host") == (None, None)
+    assert cores_of("0-3", "4-7", placement="one-host") == (None, None)
+    assert cores_of("0-3", "0-3", placement="two-hosts") == (None, None)
