@@ -79,7 +79,7 @@ def launches(campaign: Campaign) -> Rows:
 
 def probes(campaign: Campaign) -> Rows:
     """A row for every row of a network measurement, as its tool gave it."""
-    for launch in campaign.launches:
+    for launch in campaign.standing:
         for line in launch.probes:
             config = launch.line.config if launch.line else None
             yield {"campaign": campaign.head.campaign_id, "config": config, "launch": launch.index} | _probe(line)

@@ -24,7 +24,8 @@ from merge_bench.record.reader import read_campaign, read_head
 from merge_bench.record.schema import CampaignLine, FailureLine, LaunchEndLine, WarningLine
 from merge_bench.record.writer import RECORDS, CampaignWriter
 
-PREFIXES = (*facts.RECORDED_PREFIXES, "DASK_")
+# Not all of DASK_…: other parts of Dask's configuration hold passwords and tokens, and records are passed around.
+PREFIXES = (*facts.RECORDED_PREFIXES, "DASK_DISTRIBUTED__", "DASK_DATAFRAME__")
 NAMES = (*THREAD_COUNTS, "LD_LIBRARY_PATH")
 GOES_ON = (0, RunFailed.exit_status)
 """Statuses of launches and campaigns after which more launches are made."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,8 +17,9 @@ from merge_bench.errors import UsageError
 from merge_bench.launch.choose import choose, make_launcher
 from merge_bench.launch.environment import LOOPBACK
 from merge_bench.launching import Job, make_launch
+from merge_bench.plan import Plan
 from merge_bench.record.writer import CampaignWriter
-from merge_bench.report.live import Progress
+from merge_bench.report.live import Labelled, Progress
 from merge_bench.setup import Prepared
 from merge_bench.sweep import Sweep
 from merge_bench.units import format_count
@@ -102,8 +103,7 @@ def dry_run(sweep: Sweep) -> str:
         plan = prepared.plan
         if len(jobs) > 1:
             size = "" if plan.rows_per_chunk is None else f", {format_count(plan.rows_per_chunk)} rows a chunk"
-            workers = f"{plan.workers} worker{'s' if plan.workers > 1 else ''}"
-            lines.append(f"## {config}/{index}: {workers}{size}, {plan.launches} launches")
+            lines.append(f"## {config}/{index}: {_workers(plan)}{size}, {plan.launches} launches")
         for command in make_launcher(prepared.settings).commands(plan, prepared.settings):
             lines.append(f"# {command.role} on {command.host}")
             lines.append(command.shown())
@@ -133,11 +133,25 @@ def run(sweep: Sweep, progress: Progress, *, fresh: bool = False) -> tuple[Path,
     when this returns. The same sweep that was interrupted before is gone on with, unless `fresh`.
     """
 
+    jobs = sweep.jobs()
+
     def launch(job: Job, writer: CampaignWriter, index: int) -> int:
-        return make_launch(job, writer, progress, index, merge_in(job))
+        shown = Labelled(progress, label(job, jobs)) if len(jobs) > 1 else progress
+        return make_launch(job, writer, shown, index, merge_in(job))
 
     name = "-".join(config.name for config in sweep.configs)
-    return make_campaign(sweep.results, name, sweep.head(), sweep.jobs(), launch, resume=not fresh)
+    return make_campaign(sweep.results, name, sweep.head(), jobs, launch, resume=not fresh)
+
+
+def label(job: Job, jobs: Sequence[Job]) -> str:
+    """How the display names a launch of several."""
+    plan = job.prepared.plan
+    size = "" if plan.rows_per_chunk is None else f", {format_count(plan.rows_per_chunk)} rows"
+    return f"{jobs.index(job) + 1}/{len(jobs)} {job.config}{size}, {_workers(plan)}"
+
+
+def _workers(plan: Plan) -> str:
+    return f"{plan.workers} worker{'s' if plan.workers > 1 else ''}"
 
 
 def merge_in(job: Job) -> Callable[[LaunchRun], None]:

@@ -69,7 +69,8 @@ def test_where_records_go_makes_no_difference() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("UCX_TLS", "tcp"), ("DASK_X", "1"), ("OMP_NUM_THREADS", "3"), ("MERGE_BENCH_UCX", "system")]
+    ("name", "value"),
+    [("UCX_TLS", "tcp"), ("DASK_DISTRIBUTED__X", "1"), ("OMP_NUM_THREADS", "3"), ("MERGE_BENCH_UCX", "system")],
 )
 def test_another_environment_is_another_campaign(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
     monkeypatch.delenv(name, raising=False)
@@ -84,6 +85,7 @@ def test_options_in_the_environment_are_in_the_plans_already(monkeypatch: pytest
     line = first_line(made.head(), made.jobs())
     monkeypatch.setenv("MERGE_BENCH_RESULTS", "elsewhere")
     monkeypatch.setenv("TERM_PROGRAM", "x")
+    monkeypatch.setenv("DASK_COILED__TOKEN", "a secret")
     assert resuming.differences(line, first_line(made.head(), made.jobs())) == []
 
 

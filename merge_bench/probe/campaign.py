@@ -12,7 +12,7 @@ from merge_bench.launching import Head, Job
 from merge_bench.probe.base import Probe
 from merge_bench.record.schema import Config, RunKey
 from merge_bench.record.writer import CampaignWriter
-from merge_bench.report.live import Progress
+from merge_bench.report.live import Labelled, Progress
 from merge_bench.running import Warned, load
 from merge_bench.setup import refuse_more_launches
 from merge_bench.sweep import add_config, in_blocks
@@ -61,7 +61,8 @@ def run(probe: Probe, head: Head, jobs: Sequence[Job], progress: Progress, *, fr
     """Make the campaign, or go on with it unless `fresh`; gives its folder and the exit status."""
 
     def launch(job: Job, writer: CampaignWriter, index: int) -> int:
-        return probe.launch(job, writer, progress, index)
+        shown = Labelled(progress, f"{jobs.index(job) + 1}/{len(jobs)} {job.config}")
+        return probe.launch(job, writer, shown if len(jobs) > 1 else progress, index)
 
     name = "-".join([f"probe-{probe.name}", *(line.name for line in head.configs)])
     settings = jobs[0].prepared.settings

@@ -91,7 +91,7 @@ def _tell(found: Sequence[Campaign], measured: Sequence[Row], output: Output, *,
 
 
 def _failures(campaign: Campaign) -> list[FailureLine]:
-    return [*campaign.failures, *(failure for launch in campaign.launches for failure in launch.failures)]
+    return [*campaign.failures, *(failure for launch in campaign.standing for failure in launch.failures)]
 
 
 def _print(found: Sequence[Campaign], measured: Sequence[Row], rows: Sequence[Row]) -> None:

@@ -151,9 +151,9 @@ class P2P:
             round_trips = 2 if test.measures == LATENCY else 1
             return 2 * timeout + ((self.count or timed) + warm) * size * round_trips / SLOWEST_BYTES_PER_SECOND
 
-        return [seconds(size) for size in self.sizes]
+        return [seconds(size) for size in self.sizes for _ in range(perftest.RUNS)]
 
 
 def _method(test: Kind, version: str | None, origin: str) -> str:
     window = f", window {perftest.WINDOW}" if test.measures == BANDWIDTH else ", half the round trip"
-    return f"ucx_perftest of UCX {version or 'unknown'} ({origin}){window}"
+    return f"ucx_perftest of UCX {version or 'unknown'} ({origin}){window}, median of {perftest.RUNS} runs"

@@ -22,6 +22,8 @@ from merge_bench.units import MIB
 LATENCY, BANDWIDTH = "lat", "bw"
 KINDS = {"tag": "tag", "am": "ucp_am", "stream": "stream"}
 WINDOW = 32
+RUNS = 3
+"""Of each size in one process: whatever takes a core away for a moment spoils one of them, and their median counts."""
 COLUMNS = ("iterations", "overall_lat", "overall_bw", "overall_mr")
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _LANES = re.compile(r"cfg#\d+ (?P<lanes>(?:\w+\([^)]*\)\s*)+)$")
@@ -96,15 +98,15 @@ def find(environ: Mapping[str, str] = os.environ) -> tuple[Path, Path | None, st
 
 
 def iterations(size: int, measures: str) -> tuple[int, int]:
-    """Timed and warm-up iterations for a size: 10,000 and 1,000 up to 8 KiB, then fewer, at least 50 and 5."""
-    timed = 10_000 if size <= 8192 else max(50, min(4_000, (128 << 20) // size))
+    """Timed and warm-up iterations of a run: 20,000 and 2,000 up to 8 KiB, then fewer, at least 50 and 5."""
+    timed = 20_000 if size <= 8192 else max(50, min(4_000, (128 << 20) // size))
     if measures == LATENCY and size > 8192:
         timed = max(50, timed // 2)
     return timed, max(5, timed // 10)
 
 
 def batch(test: Kind, sizes: Sequence[int], *, memory: str, count: int | None, error_handling: bool) -> str:
-    """The batch file for both sides: a line a size, named by the size; each runs in a context of its own."""
+    """The batch file for both sides: `RUNS` lines a size, named by the size; each runs in a context of its own."""
     lines = []
     for size in sizes:
         timed, warm = iterations(size, test.measures)
@@ -116,7 +118,7 @@ def batch(test: Kind, sizes: Sequence[int], *, memory: str, count: int | None, e
             words += ["-m", memory]
         if error_handling:
             words.append("-e")
-        lines.append(" ".join(words))
+        lines += [" ".join(words)] * RUNS
     return "\n".join(lines) + "\n"
 
 
@@ -150,7 +152,7 @@ def parse(text: str) -> list[Figures]:
 
 
 def parse_all(text: str, sizes: Sequence[int]) -> list[Figures]:
-    """The figures of a batch with these `sizes`, one each.
+    """The figures of a batch with these `sizes`: of the runs of each the middle one by time.
 
     Raises
     ------
@@ -159,13 +161,22 @@ def parse_all(text: str, sizes: Sequence[int]) -> list[Figures]:
     """
     found = parse(text)
     measured = [each.size for each in found]
-    if measured != list(sizes):
-        missing = [str(size) for size in sizes if size not in measured]
+    wanted = [size for size in sizes for _ in range(RUNS)]
+    if measured != wanted:
+        missing = [str(size) for size in sizes if measured.count(size) < RUNS]
         raise RunFailed(
-            f"ucx_perftest measured {len(measured)} of {len(sizes)} sizes"
+            f"ucx_perftest made {len(measured)} of {len(wanted)} runs"
             + (f"; missing: {', '.join(missing[:5])}{', …' if len(missing) > 5 else ''} bytes" if missing else "")
         )
-    return found
+    return _medians(found)
+
+
+def _medians(figures: Sequence[Figures]) -> list[Figures]:
+    """Of the runs of each size the middle one by time, in the order of the sizes."""
+    found: dict[int, list[Figures]] = {}
+    for each in figures:
+        found.setdefault(each.size, []).append(each)
+    return [sorted(runs, key=lambda run: run.seconds)[len(runs) // 2] for runs in found.values()]
 
 
 def _is_heading(line: str) -> bool:

@@ -6,11 +6,9 @@ import contextlib
 import json
 import os
 import queue
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 import traceback
@@ -22,13 +20,13 @@ import psutil
 
 from merge_bench import signals
 from merge_bench.config.tls import REQUESTED
-from merge_bench.errors import LaunchFailed, MergeBenchError, RunFailed
-from merge_bench.launch import node
+from merge_bench.errors import LaunchFailed
+from merge_bench.launch import node, scratch
 from merge_bench.launch.processes import die_with_parent, tail
-from merge_bench.launching import Job
+from merge_bench.launching import Job, recorded
 from merge_bench.probe import mpirun
 from merge_bench.probe.mpi_program import KEY
-from merge_bench.record.schema import Cluster, FailureLine, LaunchEndLine, LaunchLine, Worker
+from merge_bench.record.schema import Cluster, LaunchLine, Worker
 from merge_bench.record.writer import CampaignWriter
 from merge_bench.report.live import Progress
 
@@ -142,7 +140,7 @@ class Launch:
         self.workers: list[Worker] = []
         self._started = time.monotonic()
         self._ranks: list[Ranks] = []
-        self._scratch = tempfile.mkdtemp(prefix="merge-bench-")
+        self._scratch = str(scratch.make())
 
     def spec(self, work: Mapping[str, Any], hosts: mpirun.Hosts | None = None) -> dict[str, Any]:
         """What every rank has to know, and its work; `hosts`: where ranks run, if not on all."""
@@ -205,7 +203,7 @@ class Launch:
         """End everything, and remove the scratch folder."""
         for ranks in self._ranks:
             ranks.stop()
-        shutil.rmtree(self._scratch, ignore_errors=True)
+        scratch.remove(Path(self._scratch))
 
     def _settings(self) -> str:
         """What was asked of UCX, as the end of a sentence."""
@@ -255,33 +253,22 @@ def make_launch(
     job: Job, writer: CampaignWriter, progress: Progress, index: int, talk: Callable[[Launch], None]
 ) -> int:
     """Start ranks, let `talk` work with them, end them; gives the exit status. A failure is written down."""
-    started, status = time.monotonic(), 0
     launch: Launch | None = None
-    try:
+
+    def work() -> None:
+        nonlocal launch
         progress.phase("launching")
         mpi = mpirun.find_mpi()
         with signals.deferred():
             launch = Launch(job, writer, progress, index, mpi)
         talk(launch)
-    except Exception as problem:
-        error = problem if isinstance(problem, MergeBenchError) else _unforeseen(problem, writer)
-        status = error.exit_status
-        failure = FailureLine(
-            launch=index, config=job.config, plan=job.plan, code=error.code, message=str(error), host=error.host,
-            rank=error.rank, log_tail=error.log_tail,
-        )  # fmt: skip
-        try:
-            writer.write(failure)
-        except RunFailed:  # what cannot be recorded is told at least
-            print(f"merge_bench: {failure.message}", file=sys.stderr)
-    finally:
-        with signals.ignored():
-            progress.phase("ending the ranks")
-            if launch is not None:
-                launch.stop()
-            with contextlib.suppress(RunFailed):
-                writer.write(LaunchEndLine(launch=index, status=status, seconds=time.monotonic() - started))
-    return status
+
+    def end(well: bool) -> None:
+        progress.phase("ending the ranks")
+        if launch is not None:
+            launch.stop()
+
+    return recorded(job, writer, index, work, explain=lambda problem: _unforeseen(problem, writer), end=end)
 
 
 def _unforeseen(problem: Exception, writer: CampaignWriter) -> LaunchFailed:

@@ -153,7 +153,7 @@ class Campaign:
     @property
     def unattributed_failures(self) -> tuple[s.FailureLine, ...]:
         """Failures of no launch, and of launches of which no line says what they ran."""
-        nameless = (failure for launch in self.launches if launch.key is None for failure in launch.failures)
+        nameless = (failure for launch in self.standing if launch.key is None for failure in launch.failures)
         return self.failures if len(self.head.runs) == 1 else (*self.failures, *nameless)
 
     @property

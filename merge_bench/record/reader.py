@@ -113,6 +113,8 @@ class _Parts:
             case s.ConfigLine():
                 self.added.append(record)
             case s.TuneLine():
+                if record.plan >= len(self.head.plans):
+                    raise ValueError(f"plan {record.plan} is not in the campaign's first line")
                 self.tuning.append(record)
             case s.LaunchLine():
                 self._add_launch(record)
@@ -158,6 +160,8 @@ class _Parts:
             case s.LinkLine():
                 parts.link = record
             case s.LanesLine():
+                if any(pair.protocols is not None and pair.protocols >= len(record.protocols) for pair in record.pairs):
+                    raise ValueError("a pair has protocols that are not in it")
                 parts.lanes = record
             case s.TrafficLine():
                 parts.traffic.append(record)

@@ -40,6 +40,25 @@ class SilentProgress:
         """Nothing."""
 
 
+class Labelled:
+    """What `progress` shows, with a label before it: which launch of a campaign this is."""
+
+    def __init__(self, progress: Progress, label: str) -> None:
+        self._progress, self._label = progress, label
+
+    def phase(self, text: str) -> None:
+        """Show label and `text`."""
+        self._progress.phase(f"{self._label}: {text}")
+
+    def iteration(self, index: int, total: int, wall_seconds: float, throughput: float | None) -> None:
+        """As `progress` does."""
+        self._progress.iteration(index, total, wall_seconds, throughput)
+
+    def close(self) -> None:
+        """As `progress` does."""
+        self._progress.close()
+
+
 class TerminalProgress:
     """One line that says what goes on, and a bar with the time that is left once iterations run."""
 

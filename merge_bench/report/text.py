@@ -91,7 +91,7 @@ def overview(
 
     `names`: what the runs of several campaigns are called; what one of them does not tell is no difference then.
     """
-    page.heading(f"All {len(runs)} runs")
+    page.heading(f"All {len(runs)} runs" if len(runs) > 1 else "The run")
     link = [one["link"] or {} for one in documents]
     states = [state_of(run, aggregate.counted(run)) for run in runs]
     page.table(

@@ -137,7 +137,7 @@ def test_csv_agrees_with_the_records(ping_pong: Finished) -> None:
             assert cells[0] == ["type", "msgsize", "time", "throughput"]
             (found,) = [cell for cell in cells[1:] if cell[1] == str(row.size)]
             assert float(found[2]) == pytest.approx(row.seconds * 2 * row.iterations * 1e6, rel=1e-6)
-            assert float(found[3]) == pytest.approx(row.bandwidth_bytes_per_second * 8 / 1e6, rel=1e-5)
+            assert float(found[3]) == pytest.approx(row.bandwidth_bytes_per_second * 8 / 1e6, rel=1e-5, abs=1e-6)
 
 
 def test_osu_s_tests_between_every_pair(tmp_path: Path) -> None:

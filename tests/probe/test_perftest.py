@@ -5,7 +5,17 @@ from __future__ import annotations
 import pytest
 
 from merge_bench.errors import RunFailed
-from merge_bench.probe.perftest import Kind, batch, complaint, environment, has_heading, iterations, parse, parse_log
+from merge_bench.probe.perftest import (
+    Kind,
+    batch,
+    complaint,
+    environment,
+    has_heading,
+    iterations,
+    parse,
+    parse_all,
+    parse_log,
+)
 
 HEADING = "iterations,50.0_percentile_lat,avg_lat,overall_lat,avg_bw,overall_bw,avg_mr,overall_mr"
 PRINTED = f"""batch,{HEADING}
@@ -82,6 +92,39 @@ def test_whatever_is_no_figure_is_refused_and_never_a_number(text: str) -> None:
         parse(text)
 
 
+def thrice(text: str) -> str:
+    """The text with every line of figures three times, the time of the second 9 and of the third 2 times as long."""
+    head, *rows = text.splitlines()
+    lines = [head]
+    for row in rows:
+        cells = row.split(",")
+        for factor in (1.0, 9.0, 2.0):
+            slow = [
+                *cells[:4],
+                f"{float(cells[4]) * factor:.3f}",
+                cells[5],
+                f"{float(cells[6]) / factor:.2f}",
+                cells[7],
+            ]
+            lines.append(",".join([*slow, str(int(float(cells[8]) / factor))]))
+    return "\n".join(lines) + "\n"
+
+
+def test_of_the_runs_of_a_size_the_middle_one_counts() -> None:
+    once, found = parse(PRINTED), parse_all(thrice(PRINTED), [8, 65536, 4194304])
+    assert [each.size for each in found] == [8, 65536, 4194304]
+    for single, middle in zip(once, found, strict=True):
+        assert middle.seconds == pytest.approx(2 * single.seconds, rel=1e-2)
+
+
+def test_a_size_that_is_missing_is_named() -> None:
+    text = thrice(PRINTED)
+    with pytest.raises(RunFailed, match="8 of 9 runs; missing: 4194304 bytes"):
+        parse_all(text[: text.rstrip().rindex("\n") + 1], [8, 65536, 4194304])
+    with pytest.raises(RunFailed, match="9 of 6 runs"):
+        parse_all(text, [8, 65536])
+
+
 def test_a_client_that_never_connected_printed_no_heading() -> None:
     assert has_heading(PRINTED)
     assert not has_heading("connect() failed: Connection refused\n")
@@ -117,16 +160,16 @@ def test_an_empty_log_tells_nothing() -> None:
 
 def test_the_batch_has_a_line_a_size_with_the_window_for_bandwidth_alone() -> None:
     lines = batch(BANDWIDTH, [8, 4 << 20], memory="host", count=None, error_handling=False).splitlines()
-    assert lines[0] == "8 -t tag_bw -s 8 -n 10000 -w 1000 -O 32"
-    assert lines[1] == "4194304 -t tag_bw -s 4194304 -n 50 -w 5 -O 32"
-    (line,) = batch(Kind("am", "lat"), [8], memory="cuda", count=7, error_handling=True).splitlines()
+    assert lines[:3] == ["8 -t tag_bw -s 8 -n 20000 -w 2000 -O 32"] * 3
+    assert lines[3] == "4194304 -t tag_bw -s 4194304 -n 50 -w 5 -O 32"
+    line, *_ = batch(Kind("am", "lat"), [8], memory="cuda", count=7, error_handling=True).splitlines()
     assert line == "8 -t ucp_am_lat -s 8 -n 7 -w 7 -m cuda -e"
 
 
 def test_large_sizes_get_fewer_iterations_but_never_too_few() -> None:
     counts = [iterations(2**power, "bw")[0] for power in range(31)]
     assert counts == sorted(counts, reverse=True)
-    assert counts[0] == 10_000
+    assert counts[0] == 20_000
     assert counts[-1] == 50
 
 

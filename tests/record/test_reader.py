@@ -101,6 +101,19 @@ def append(text: str) -> Callable[[Path], None]:
         (replace_line(3, lambda line: line | {"launch": 5}), r"line 3 of .* belongs to a launch that has no line"),
         (replace_line(2, lambda line: line | {"config": "other"}), r"line 2 of .* config 'other' with plan 0"),
         (replace_line(2, lambda line: line | {"plan": 1}), r"line 2 of .* config 'optimized' with plan 1"),
+        (
+            append(
+                '{"schema":1,"kind":"lanes","launch":0,"pairs":[{"from":0,"to":1,"transports":[],"protocols":0}]}\n'
+            ),
+            r"line \d+ of .* is damaged: a pair has protocols that are not in it",
+        ),
+        (
+            append(
+                '{"schema":1,"kind":"tune","phase":"screen","config":"a","against":"b","plan":1,"decision":"kept",'
+                '"reason":"r"}\n'
+            ),
+            r"line \d+ of .* is damaged: plan 1 is not in the campaign's first line",
+        ),
         (append("{nonsense\n"), r"line \d+ of .* is damaged"),
         (append('{"schema":1,"kind":"end","status":0,"x":' + "[" * 100_000 + "\n"), r"line \d+ of .* is damaged"),
         (append('{"schema":1,"kind":"moon","x":' + "[" * 100_000 + "\n"), r"line \d+ of .* is damaged"),

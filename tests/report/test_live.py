@@ -9,7 +9,14 @@ import re
 import pytest
 from rich.console import Console
 
-from merge_bench.report.live import Progress, SilentProgress, TerminalProgress, progress_for, remaining_seconds
+from merge_bench.report.live import (
+    Labelled,
+    Progress,
+    SilentProgress,
+    TerminalProgress,
+    progress_for,
+    remaining_seconds,
+)
 from tests.report.test_text import Terminal
 
 
@@ -59,3 +66,14 @@ def test_remaining_time_goes_on_as_before() -> None:
     assert remaining_seconds(10.0, 4, 10) == 15.0
     assert remaining_seconds(10.0, 10, 10) == 0.0
     assert math.isnan(remaining_seconds(1.0, 0, 10))
+
+
+def test_a_label_says_which_launch_of_a_campaign_it_is() -> None:
+    said: list[str] = []
+
+    class Said(SilentProgress):
+        def phase(self, text: str) -> None:
+            said.append(text)
+
+    Labelled(Said(), "3/8 tcp").phase("merging")
+    assert said == ["3/8 tcp: merging"]

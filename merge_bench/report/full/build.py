@@ -203,7 +203,7 @@ def _failures(page: Recorder, campaigns: Sequence[Campaign]) -> None:
     found = [
         (campaign, launch.index if launch else None, failure)
         for campaign in campaigns
-        for launch, failures in [(None, campaign.failures), *((each, each.failures) for each in campaign.launches)]
+        for launch, failures in [(None, campaign.failures), *((each, each.failures) for each in campaign.standing)]
         for failure in failures
     ]
     if not found:

@@ -21,8 +21,9 @@ def write_tuning(page: Recorder, campaign: Campaign) -> None:
     page.section("Tuning")
     result = result_of(campaign)
     sizes = [_size(campaign, plan) for plan in range(len(campaign.head.plans))]
-    metric = (campaign.head.plans[0].get("tune") or {}).get("metric", "throughput")
-    outcome.write_tuning(page, result, sizes=sizes, metric=str(metric))
+    asked = campaign.head.plans[0].get("tune")
+    metric = asked.get("metric") if isinstance(asked, dict) else None
+    outcome.write_tuning(page, result, sizes=sizes, metric=str(metric or "throughput"))
     page.heading("Speed-up step by step")
     for phase, plan in dict.fromkeys((step.phase, step.plan) for step in campaign.tuning):
         page.drawing(partial(merge.tuning, campaign.tuning, phase, plan, sizes[plan]))
@@ -45,6 +46,7 @@ def write_published(page: Recorder, effects: Sequence[SettingEffect]) -> None:
             Column(
                 "Variables", [" ".join(f"{n}={v}" for n, v in each.variables.items()) for each in effects], text=True
             ),
+            Column("Beside", [each.beside for each in effects], text=True),
             Column("Metric", [each.metric for each in effects], text=True),
             Column("Baseline\n(GiB/s)", [gib(each.baseline) for each in effects]),
             Column("With it\n(GiB/s)", [gib(each.value) for each in effects]),
@@ -65,10 +67,11 @@ def published_effects(effects: Sequence[SettingEffect]) -> Bars:
         axis="Speed-up in throughput (1 = the baseline)",
         unit="×",
         rows=tuple(
-            Row(each.label, (Bar(each.label, 0, each.ratio, remark=each.note or "", published=True),))
+            Row(name, (Bar(name, 0, each.ratio, remark=each.note or "", published=True),))
             for each in effects
+            for name in [each.label if each.beside == "default" else f"{each.label}, beside {each.beside}"]
             if each.ratio is not None
         ),
         line=1.0,
-        note="One launch each; beside which config is in the table.",
+        note="One launch each; beside the default config unless it says otherwise.",
     )
