@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Protocol
 
 import panel as pn
@@ -22,9 +22,12 @@ from merge_bench.dashboard.session import Session
 from merge_bench.dashboard.tuning_view import TuningView
 
 SCAN_SECONDS = 2.0
-READ_SECONDS = 0.5
+READ_SECONDS = 0.25
 HOLD_SECONDS = 1.0
 """For which several pages share a look at the folder."""
+
+
+_TABS = ("Live", "Results", "Tuning", "Network", "Run")
 
 
 class _Tab(Protocol):
@@ -60,34 +63,63 @@ class Dashboard(pn.viewable.Viewer):  # type: ignore[misc]  # Panel is not typed
         self._index = index or Index(results)
         self._session = Session()
         self._entries: tuple[Entry, ...] = ()
-        self.live = LiveView(self._session)
-        shared = self._session, lambda: self._entries, library or Library()
-        self.results, self.tuning, self.network = ResultsView(*shared), TuningView(*shared), NetworkView(*shared)
-        self.run = RunView(self._session, runner, permission or Permission())
+        self._shared = self._session, self._campaigns, library or Library()
+        self._run = self._session, runner, permission or Permission()
+        self._begun: set[str] = set()
         self._problem = html(height=24, visible=False)
-        self._views: dict[str, _Tab] = {
-            "Live": self.live, "Results": self.results, "Tuning": self.tuning, "Network": self.network, "Run": self.run,
-        }  # fmt: skip
         # Buttons, because Bokeh's tabs do not listen to the keyboard.
         self.tabs = pn.widgets.RadioButtonGroup(
-            options=list(self._views), value="Live", stylesheets=[look.TABS], margin=0, sizing_mode="stretch_width"
+            options=list(_TABS), value=_TABS[0], stylesheets=[look.TABS], margin=0, sizing_mode="stretch_width"
         )
-        self._body = pn.Column(self.live.layout, sizing_mode="stretch_width", min_height=600, margin=0)
+        self._body = pn.Column(sizing_mode="stretch_width", min_height=600, margin=0)
         self.tabs.param.watch(lambda event: self._turn(event.new), "value")
         self._layout = pn.Column(
             self._problem, self.tabs, self._body, sizing_mode="stretch_width", stylesheets=[look.ROOT], margin=0
         )
+        self._turn(_TABS[0])
         self._session.every(SCAN_SECONDS, self._index.scan, self._listed)
-        for name, view in self._views.items():
+
+    @cached_property
+    def live(self) -> LiveView:
+        """The tabs are made when they are first chosen."""
+        return LiveView(self._session, self._campaigns)
+
+    @cached_property
+    def results(self) -> ResultsView:
+        """Of all campaigns."""
+        return ResultsView(*self._shared)
+
+    @cached_property
+    def tuning(self) -> TuningView:
+        """Of campaigns of `tune`."""
+        return TuningView(*self._shared)
+
+    @cached_property
+    def network(self) -> NetworkView:
+        """Of campaigns of `probe`."""
+        return NetworkView(*self._shared)
+
+    @cached_property
+    def run(self) -> RunView:
+        """Of the run that this view started."""
+        return RunView(*self._run)
+
+    def _turn(self, name: str) -> None:
+        if name not in _TABS:
+            return
+        view: _Tab = getattr(self, name.lower())
+        self._body.objects = [view.layout]
+        if name not in self._begun:
+            self._begun.add(name)
             # What a hidden tab shows is not in the page, and is shown when the tab is chosen.
             self._session.every(READ_SECONDS, view.refresh, view.show, partial(self._chosen, name))
 
-    def _turn(self, name: str) -> None:
-        if name in self._views:
-            self._body.objects = [self._views[name].layout]
-
     def __panel__(self) -> Any:
         return self._layout
+
+    def _campaigns(self) -> tuple[Entry, ...]:
+        """The campaigns as they were last listed; a view that comes first lists them itself, in its thread."""
+        return self._entries or self._index.scan()
 
     def _chosen(self, name: str) -> bool:
         return bool(self.tabs.value == name)
@@ -98,4 +130,3 @@ class Dashboard(pn.viewable.Viewer):  # type: ignore[misc]  # Panel is not typed
             value=f'<p class="bad">{said(problem)}</p>' if problem else "", visible=bool(problem)
         )
         self._entries = entries
-        self.live.offer(entries)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -22,7 +22,7 @@ NEWEST = ""
 """What stands for the newest campaign, whichever that is."""
 
 _LISTED = 100
-_AT_ONCE = 0.25  # seconds of reading, before what was read so far is shown
+_AT_ONCE = 0.6  # seconds of reading, before what was read so far is shown
 _CARD = live_charts.HEIGHT + 80
 
 NOTHING = (
@@ -39,6 +39,7 @@ NO_DASK_PAGES = (
 class Update:
     """What was read of a campaign until now; `generation` changes where it began anew."""
 
+    entries: Sequence[Entry] = ()
     entry: Entry | None = None
     generation: tuple[str, int] = ("", 0)
     points: Sequence[Point] = ()
@@ -52,9 +53,8 @@ class Update:
 class LiveView:
     """See the module. `layout` is what a page shows; `refresh` reads and `show` shows, again and again."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self._entries: tuple[Entry, ...] = ()
+    def __init__(self, session: Session, entries: Callable[[], Sequence[Entry]]) -> None:
+        self._session, self._listed = session, entries
         self._follower: Follower | None = None
         self._followed: str | None = None
         self._points = Points()
@@ -99,9 +99,7 @@ class LiveView:
             sizing_mode="stretch_width",
         )  # fmt: skip
 
-    def offer(self, entries: Sequence[Entry]) -> None:
-        """Offer the newest of these campaigns."""
-        self._entries = tuple(entries)
+    def _offer(self, entries: Sequence[Entry]) -> None:
         mine = [entry for entry in entries if entry.head is not None and entry.origin == YOURS]
         offered = {"the newest": NEWEST}
         offered |= {f"{entry.folder.name} ({entry.status})": entry.id for entry in mine[:_LISTED]}
@@ -112,21 +110,17 @@ class LiveView:
             value = self.choice.value if self.choice.value in offered.values() else NEWEST
             self.choice.param.update(options=offered, value=value)
 
-    def watch(self, entry_id: str) -> None:
-        """Choose a campaign; one that is not known is left alone."""
-        if entry_id in self.choice.options.values():
-            self.choice.value = entry_id
-
     def refresh(self) -> Update:
         """Read what is new; in a thread."""
-        entry = self._entry()
+        entries = self._listed()
+        entry = self._entry(entries)
         if (entry.id if entry else None) != self._followed:
             self._followed = entry.id if entry else None
             self._follower = Follower(entry.folder, lean=True) if entry else None
             self._points, self._now = Points(), None
         follower = self._follower
         if entry is None or follower is None:
-            return Update()
+            return Update(entries)
         generation, changed, until = follower.generation, self._now is None, time.monotonic() + _AT_ONCE
         while True:
             records = follower.read()
@@ -141,6 +135,7 @@ class LiveView:
             self._now, self._running = now(follower.campaign, running=running), running
             self._bandwidth = None if self._now.launch is None else self._points.bandwidth(self._now.launch)
         return Update(
+            entries,
             entry,
             (entry.id, generation),
             self._points.found,
@@ -151,13 +146,14 @@ class LiveView:
             follower.size,
         )
 
-    def _entry(self) -> Entry | None:
+    def _entry(self, entries: Sequence[Entry]) -> Entry | None:
         if self.choice.value == NEWEST:
-            return newest_running(self._entries)
-        return next((entry for entry in self._entries if entry.id == self.choice.value), None)
+            return newest_running(entries)
+        return next((entry for entry in entries if entry.id == self.choice.value), None)
 
     def show(self, update: Update) -> None:
         """Show what was read; under the document's lock."""
+        self._offer(update.entries)
         key = update.entry and update.entry.status, update.generation, update.read, update.problem, update.now
         if key == self._shown:
             return

@@ -49,6 +49,7 @@ def serve(results: Path, *, port: int, address: str, open_browser: bool, allow_r
     if permission.token is not None:
         print(f"To start runs from it, this token is needed: {permission.token}", file=sys.stderr, flush=True)
     loop = IOLoop.current()
+    loop.run_in_executor(None, index.scan)  # so that the first page need not wait for it
     before = {number: signal.signal(number, lambda *_: loop.add_callback_from_signal(loop.stop)) for number in _SIGNALS}
     try:
         server.start()
