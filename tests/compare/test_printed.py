@@ -145,10 +145,7 @@ def test_an_aa_comparison_shows_the_noise(tmp_path: Path) -> None:
     assert "\nFASTER: speed-up 1.250" in found
 
 
-def test_a_narrow_terminal_gets_the_points_in_a_table_of_their_own(
-    tuned: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TERM", "xterm")  # a dumb one has 80 columns, whatever it is told
+def test_a_narrow_terminal_gets_the_points_in_a_table_of_their_own(tuned: Path) -> None:
     file = Terminal()
     print_comparison(document(tuned), metric="throughput", file=file, width=100)
     lines = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in file.getvalue().splitlines()]
