@@ -17,6 +17,9 @@ from collections.abc import Generator
 
 import pytest
 
+# What a dumb terminal is shown does not depend on the width that a test names: each test means a real one.
+os.environ["TERM"] = "xterm-256color"
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--soak", action="store_true", help="also run the repetitions that take minutes")
