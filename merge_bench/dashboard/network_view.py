@@ -13,7 +13,7 @@ from merge_bench.dashboard.asking import answered
 from merge_bench.dashboard.index import Entry
 from merge_bench.dashboard.library import Library
 from merge_bench.dashboard.network import TERMS, Drawn, drawn
-from merge_bench.dashboard.parts import chart_card, html, said, table
+from merge_bench.dashboard.parts import chart_card, html, said, side_by_side, table
 from merge_bench.dashboard.session import Session
 
 _LISTED = 200
@@ -41,7 +41,7 @@ class NetworkView:
         self._problems = html()
         self._rest = pn.Column(sizing_mode="stretch_width", min_height=300, margin=0)
         self.layout = pn.Column(
-            pn.FlexBox(self.choice, self.datasets, gap="20px"), self._problems, self._rest, sizing_mode="stretch_width"
+            side_by_side(self.choice, self.datasets), self._problems, self._rest, sizing_mode="stretch_width"
         )
 
     def refresh(self) -> Update:

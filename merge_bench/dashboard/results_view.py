@@ -13,7 +13,7 @@ from merge_bench import published
 from merge_bench.dashboard.asking import answered
 from merge_bench.dashboard.index import Entry
 from merge_bench.dashboard.library import Library
-from merge_bench.dashboard.parts import chart_card, columns_of, heading, html, said, table
+from merge_bench.dashboard.parts import chart_card, columns_of, heading, html, said, side_by_side, table
 from merge_bench.dashboard.results import ABSOLUTE, METRICS, MOST_CHOSEN, OF_LINK, TERMS, Chosen, choose, frame
 from merge_bench.dashboard.session import Session
 
@@ -70,11 +70,10 @@ class ResultsView:
         self.layout = pn.Column(
             html(f"<p>{said(HINT)}</p>", height=24),
             self.table,
-            pn.FlexBox(
+            side_by_side(
                 pn.Column(pn.widgets.StaticText(value="Metric", margin=(5, 10, 0, 10)), self.metric),
                 pn.Column(pn.widgets.StaticText(value="Axis", margin=(5, 10, 0, 10)), self.axis),
                 self.datasets,
-                gap="20px",
             ),
             self._problems,
             self.answer,

@@ -8,7 +8,7 @@ from typing import Any
 
 import panel as pn
 
-from merge_bench.dashboard.parts import card, cards, html, said
+from merge_bench.dashboard.parts import card, cards, html, said, side_by_side
 from merge_bench.dashboard.runner import (
     GOING,
     IDLE,
@@ -58,8 +58,8 @@ class RunView:
 
     def _lay_out(self) -> Any:
         refusal = self._permission.refusal
-        inputs = pn.FlexBox(self.config, self.chunk, self.workers, self.iterations, align_items="end")
-        buttons = pn.FlexBox(self.token, self.start, self.stop, self.kill, align_items="end")
+        inputs = side_by_side(self.config, self.chunk, self.workers, self.iterations)
+        buttons = side_by_side(self.token, self.start, self.stop, self.kill)
         form = [html(f"<p>{said(refusal)}</p>")] if refusal else [inputs, buttons]
         return pn.Column(
             *form,

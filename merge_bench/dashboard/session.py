@@ -11,6 +11,8 @@ from typing import TypeVar
 import panel as pn
 from panel.io.resources import LOCAL_DIST
 
+from merge_bench.dashboard.policy import restrict
+
 _READERS = ThreadPoolExecutor(max_workers=4, thread_name_prefix="results")
 _LOG = logging.getLogger(__name__)
 Found = TypeVar("Found")
@@ -29,6 +31,7 @@ class Session:
         if self._document is not None:
             # Panel says so itself when it makes the page; what is made before would ask a server elsewhere for styles.
             self._document.template_variables.setdefault("dist_url", LOCAL_DIST)
+            restrict(self._document)
             self._document.on_session_destroyed(lambda _: self.close())
 
     def start(self, work: Callable[[], Found], show: Callable[[Found], None]) -> None:

@@ -16,7 +16,7 @@ from bokeh.plotting import figure
 from merge_bench.dashboard.asking import answered
 from merge_bench.dashboard.index import TUNE, Entry
 from merge_bench.dashboard.library import Library
-from merge_bench.dashboard.parts import card, chart_card, figure_pane, html, said, table
+from merge_bench.dashboard.parts import card, chart_card, figure_pane, html, said, side_by_side, table
 from merge_bench.dashboard.session import Session
 from merge_bench.dashboard.tuning import TERMS, Step, Tuned, tuned
 from merge_bench.plot.style import NEUTRAL, look, plain
@@ -47,7 +47,7 @@ class TuningView:
         self._outcome = html(height=70)
         self._rest = pn.Column(sizing_mode="stretch_width", min_height=300, margin=0)
         self.layout = pn.Column(
-            pn.FlexBox(self.choice, self.download, align_items="end"), self._outcome, self._rest,
+            side_by_side(self.choice, self.download), self._outcome, self._rest,
             sizing_mode="stretch_width",
         )  # fmt: skip
 
