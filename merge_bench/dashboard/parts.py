@@ -85,6 +85,11 @@ def side_by_side(*found: Any, **options: Any) -> pn.Row:
     return pn.Row(*found, styles={"flex-wrap": "wrap", "align-items": "flex-end"}, **options)
 
 
+def select(label: str, options: Any, **settings: Any) -> pn.widgets.Select:
+    """A list to choose from."""
+    return pn.widgets.Select(label=label, options=options, stylesheets=[look.FIELD], **settings)
+
+
 def figure_pane(figure: Any, **options: Any) -> pn.pane.Bokeh:
     """A figure as a part of a card. Its colours come from the style sheet, which legends and colour bars do not read:
     theirs are readable on both grounds."""

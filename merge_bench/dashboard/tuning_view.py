@@ -16,7 +16,7 @@ from bokeh.plotting import figure
 from merge_bench.dashboard.asking import answered
 from merge_bench.dashboard.index import TUNE, Entry
 from merge_bench.dashboard.library import Library
-from merge_bench.dashboard.parts import card, chart_card, figure_pane, html, said, side_by_side, table
+from merge_bench.dashboard.parts import card, chart_card, figure_pane, html, said, select, side_by_side, table
 from merge_bench.dashboard.session import Session
 from merge_bench.dashboard.tuning import TERMS, Step, Tuned, tuned
 from merge_bench.plot.style import NEUTRAL, look, plain
@@ -39,7 +39,7 @@ class TuningView:
         self._session, self._listed, self._library = session, entries, library
         self._answered: tuple[Entry | None] | None = None
         self._text = ""
-        self.choice = pn.widgets.Select(label="Tuning", options={"none yet": ""}, width=460)
+        self.choice = select("Tuning", {"none yet": ""}, width=460)
         self.download = pn.widgets.FileDownload(
             callback=lambda: io.StringIO(self._text), filename="tuned.cfg", label="Download the config",
             color="primary", width=220, disabled=True, embed=False,
