@@ -13,7 +13,7 @@ import panel as pn
 from merge_bench.dashboard import live_charts
 from merge_bench.dashboard.index import RUNNING, YOURS, Entry, newest_running
 from merge_bench.dashboard.live import FAILED, Now, Point, Points, now
-from merge_bench.dashboard.parts import card, cards, defined, figure_pane, html, listed, number, said
+from merge_bench.dashboard.parts import card, cards, defined, figure_pane, html, listed, number, said, select
 from merge_bench.dashboard.session import Session
 from merge_bench.record.follow import Follower
 from merge_bench.units import format_bytes, format_rate, format_seconds
@@ -63,8 +63,8 @@ class LiveView:
         self._bandwidth: float | None = None
         self._drawn: tuple[tuple[str, int], int] = ("", 0), 0
         self._shown: tuple[object, ...] | None = None
-        self.choice = pn.widgets.Select(
-            label="Campaign", options={"the newest": NEWEST}, value=NEWEST, width=460,
+        self.choice = select(
+            "Campaign", {"the newest": NEWEST}, value=NEWEST, width=460,
             description="The newest: one that runs, if there is one.",
         )  # fmt: skip
         self._status = html(height=112)

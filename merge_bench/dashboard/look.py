@@ -56,7 +56,7 @@ ROOT = f"""
 :host {{
   --design-background-color: var(--mb-back); --design-background-text-color: var(--mb-text);
   --design-surface-color: var(--mb-soft); --design-surface-text-color: var(--mb-text);
-  --design-primary-color: var(--mb-accent);
+  --design-primary-color: #0072B2; --design-primary-text-color: #ffffff;
   --panel-border-color: var(--mb-line); {_CANVAS}
   background: var(--mb-back); color: var(--mb-text);
   font: 14px/1.45 system-ui, "Liberation Sans", sans-serif;
@@ -94,6 +94,11 @@ progress { width: min(28rem, 60%); height: 0.9rem; accent-color: var(--mb-accent
   font-weight: 400; white-space: normal; }
 .def:hover .tip, .def:focus .tip { display: block; }
 """
+
+FIELD = """
+select.bk-input { appearance: auto !important; background-image: none !important; }
+"""
+"""Of lists: the browser's own arrow, which is seen on both grounds."""
 
 CARD = """
 :host {

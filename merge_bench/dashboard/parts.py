@@ -69,16 +69,25 @@ def card(title: str, terms: Sequence[str], *body: Any, height: int, width: int =
         *body,
         height=height,
         sizing_mode=WIDE,
-        min_width=min(width, 300),
         margin=5,
-        styles={"flex": f"1 1 {width}px"},
+        styles={"flex": f"1 1 {width}px", "min-width": "300px"},  # as a style, because a row adds up what it is told
         stylesheets=[look.CARD],
     )
 
 
-def cards(*found: Any) -> pn.FlexBox:
+def cards(*found: Any) -> pn.Row:
     """Cards side by side as far as there is room."""
-    return pn.FlexBox(*found, flex_wrap="wrap", sizing_mode=WIDE, align_items="stretch", margin=0)
+    return side_by_side(*found, sizing_mode=WIDE, margin=0)
+
+
+def side_by_side(*found: Any, **options: Any) -> pn.Row:
+    """Parts in a row that goes on below where the window ends."""
+    return pn.Row(*found, styles={"flex-wrap": "wrap", "align-items": "flex-end"}, **options)
+
+
+def select(label: str, options: Any, **settings: Any) -> pn.widgets.Select:
+    """A list to choose from."""
+    return pn.widgets.Select(label=label, options=options, stylesheets=[look.FIELD], **settings)
 
 
 def figure_pane(figure: Any, **options: Any) -> pn.pane.Bokeh:

@@ -8,7 +8,7 @@ from typing import Any
 
 import panel as pn
 
-from merge_bench.dashboard.parts import card, cards, html, said
+from merge_bench.dashboard.parts import card, cards, html, said, select, side_by_side
 from merge_bench.dashboard.runner import (
     GOING,
     IDLE,
@@ -37,8 +37,11 @@ class RunView:
     def __init__(self, session: Session, runner: Runner, permission: Permission) -> None:
         self._session, self._runner, self._permission = session, runner, permission
         self._last: State | None = None
-        self.config = pn.widgets.Select(
-            label="Config", options=[DEFAULT, *configs()], width=260, description="The environment that it runs under."
+        self.config = select(
+            "Config",
+            [DEFAULT, *configs()],
+            width=260,
+            description="The environment that it runs under.",
         )
         self.chunk = _text("Rows per chunk", "Of each frame on each worker: 25e6, 1_000_000 or 25M.", "1e6")
         self.workers = _text("Workers", "One per GPU, or per share of the cores.")
@@ -58,8 +61,8 @@ class RunView:
 
     def _lay_out(self) -> Any:
         refusal = self._permission.refusal
-        inputs = pn.FlexBox(self.config, self.chunk, self.workers, self.iterations, align_items="end")
-        buttons = pn.FlexBox(self.token, self.start, self.stop, self.kill, align_items="end")
+        inputs = side_by_side(self.config, self.chunk, self.workers, self.iterations)
+        buttons = side_by_side(self.token, self.start, self.stop, self.kill)
         form = [html(f"<p>{said(refusal)}</p>")] if refusal else [inputs, buttons]
         return pn.Column(
             *form,

@@ -8,11 +8,13 @@ import secrets
 import signal
 import socket
 import sys
+import warnings
 import webbrowser
 from pathlib import Path
 from typing import Any
 
 import panel as pn
+from bokeh.util.warnings import BokehUserWarning
 from tornado.ioloop import IOLoop
 
 from merge_bench.dashboard import look
@@ -38,6 +40,8 @@ def serve(results: Path, *, port: int, address: str, open_browser: bool, allow_r
     permission = permission_for(address, allow_run=allow_run)
     port = _free_port(address, port)
     pn.extension("tabulator", raw_css=[look.PAGE])
+    # Said where a browser tells of a part that the server knows, as it does when a tab is shown again.
+    warnings.filterwarnings("ignore", message="reference already known", category=BokehUserWarning)
     index, library, runner = Index(results, hold_seconds=HOLD_SECONDS), Library(), Runner(results)
     server: Any = pn.serve(
         lambda: Dashboard(results, index=index, library=library, runner=runner, permission=permission),

@@ -16,7 +16,7 @@ from bokeh.plotting import figure
 from merge_bench.dashboard.asking import answered
 from merge_bench.dashboard.index import TUNE, Entry
 from merge_bench.dashboard.library import Library
-from merge_bench.dashboard.parts import card, chart_card, figure_pane, html, said, table
+from merge_bench.dashboard.parts import card, chart_card, figure_pane, html, said, select, side_by_side, table
 from merge_bench.dashboard.session import Session
 from merge_bench.dashboard.tuning import TERMS, Step, Tuned, tuned
 from merge_bench.plot.style import NEUTRAL, look, plain
@@ -26,10 +26,10 @@ _LISTED = 100
 
 @dataclass(frozen=True)
 class Update:
-    """What there is to choose from, and what was chosen comes to; None: as before."""
+    """What there is to choose from, and what was chosen comes to."""
 
     entries: tuple[Entry, ...]
-    answer: Tuned | None
+    answer: Tuned
 
 
 class TuningView:
@@ -37,9 +37,11 @@ class TuningView:
 
     def __init__(self, session: Session, entries: Callable[[], Sequence[Entry]], library: Library) -> None:
         self._session, self._listed, self._library = session, entries, library
-        self._answered: tuple[Entry | None] | None = None
+        self._asked: tuple[Entry | None] | None = None
+        self._answer = Tuned()
+        self._shown: Tuned | None = None
         self._text = ""
-        self.choice = pn.widgets.Select(label="Tuning", options={"none yet": ""}, width=460)
+        self.choice = select("Tuning", {"none yet": ""}, width=460)
         self.download = pn.widgets.FileDownload(
             callback=lambda: io.StringIO(self._text), filename="tuned.cfg", label="Download the config",
             color="primary", width=220, disabled=True, embed=False,
@@ -47,7 +49,7 @@ class TuningView:
         self._outcome = html(height=70)
         self._rest = pn.Column(sizing_mode="stretch_width", min_height=300, margin=0)
         self.layout = pn.Column(
-            pn.FlexBox(self.choice, self.download, align_items="end"), self._outcome, self._rest,
+            side_by_side(self.choice, self.download), self._outcome, self._rest,
             sizing_mode="stretch_width",
         )  # fmt: skip
 
@@ -55,14 +57,13 @@ class TuningView:
         """Read the chosen campaign as far as it goes; in a thread."""
         entries = tuple(entry for entry in self._listed() if entry.kind == TUNE)[:_LISTED]
         chosen = next((entry for entry in entries if entry.id == self.choice.value), next(iter(entries), None))
-        if self._answered == (chosen,):
-            return Update(entries, None)
-        self._answered = (chosen,)
+        if self._asked != (chosen,):
 
-        def make() -> Tuned:
-            return tuned(self._library.load([chosen])[0] if chosen is not None else None)
+            def make() -> Tuned:
+                return tuned(self._library.load([chosen])[0] if chosen is not None else None)
 
-        return Update(entries, answered(make, lambda problem: Tuned(problems=(problem,))))
+            self._asked, self._answer = (chosen,), answered(make, lambda problem: Tuned(problems=(problem,)))
+        return Update(entries, self._answer)
 
     def show(self, update: Update) -> None:
         """Show it; under the document's lock."""
@@ -70,9 +71,9 @@ class TuningView:
         if options != self.choice.options:
             value = self.choice.value if self.choice.value in options.values() else next(iter(options.values()))
             self.choice.param.update(options=options, value=value)
-        if update.answer is None:
+        if update.answer is self._shown:
             return
-        found = update.answer
+        found = self._shown = update.answer
         self._text = found.config or ""
         self.download.param.update(disabled=found.config is None, filename=found.file_name)
         bad = "".join(f'<p class="bad">{said(each)}</p>' for each in found.problems)

@@ -134,6 +134,23 @@ def test_names_and_messages_that_are_attacks_stay_text(window: Open, samples: st
     assert view.page.evaluate(injected) is False
 
 
+def test_even_markup_that_got_into_the_page_would_run_nothing_and_reach_nobody(window: Open, samples: str) -> None:
+    view = window(samples)
+    view.wait_for_text("Memory of each worker")
+    view.page.evaluate("""() => {
+        document.body.insertAdjacentHTML("beforeend", '<img src="nowhere" onerror="window.owned = 1">');
+        const script = document.createElement("script");
+        script.textContent = "window.owned = 2";
+        document.body.append(script);
+    }""")
+    view.wait_until("document.querySelector('img[src=nowhere]').complete")
+    assert view.page.evaluate("window.owned === undefined")
+    assert not view.page.evaluate("fetch('http://127.0.0.1:9/').then(() => true, () => false)")
+    refused = [one for one in view.complaints if "Content Security Policy" in one]
+    assert len(refused) >= 3
+    view.complaints.clear()
+
+
 def test_the_keyboard_alone_is_enough(window: Open, samples: str) -> None:
     view = window(samples)
     view.wait_for_text("Memory of each worker")
