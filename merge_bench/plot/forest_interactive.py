@@ -13,6 +13,7 @@ from bokeh.plotting import figure
 from bokeh.resources import INLINE
 
 from merge_bench.plot.forest import KINDS, Forest, Point, limits, shown
+from merge_bench.plot.interactive import self_contained
 from merge_bench.plot.style import GRID, look
 from merge_bench.plot.style import shown as printable
 
@@ -37,7 +38,7 @@ def draw(forest: Forest, path: Path) -> None:
     plot.add_layout(Span(location=1.0, dimension="height", line_color="black"))
     items = [_kind(plot, kind, rows) for kind in forest.kinds]
     plot.add_layout(Legend(items=items, orientation="horizontal", border_line_color=None), "below")
-    path.write_text(file_html(plot, INLINE, _plain(forest.title)), encoding="utf-8")
+    path.write_text(self_contained(file_html(plot, INLINE, _plain(forest.title))), encoding="utf-8")
 
 
 def _kind(plot: Any, kind: str, rows: list[str | Point]) -> LegendItem:

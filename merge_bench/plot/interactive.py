@@ -5,6 +5,7 @@ Labels are data. Bokeh writes text on a canvas and escapes hover fields, and not
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -29,6 +30,12 @@ from merge_bench.plot.series import MANY, Panel, Series, caption
 from merge_bench.plot.style import GRID, LEGEND, binary, legend_columns, look, plain, size_ticks, tick_label
 
 _LETTERS = 140
+_ELSEWHERE = re.compile(r"<script\b[^>]*\ssrc=[^>]*>\s*</script>")
+
+
+def self_contained(page: str) -> str:
+    """The page without scripts from elsewhere: all it needs is in it, but Panel, once loaded, adds some of its own."""
+    return _ELSEWHERE.sub("", page)
 
 
 def draw(panels: Sequence[Panel], path: Path, title: str) -> None:
@@ -39,7 +46,7 @@ def draw(panels: Sequence[Panel], path: Path, title: str) -> None:
             if others is not items:
                 _hide_together(items, others)
     page = column(*(plot for plot, _ in drawn), sizing_mode="stretch_width")
-    path.write_text(file_html(page, INLINE, title), encoding="utf-8")
+    path.write_text(self_contained(file_html(page, INLINE, title)), encoding="utf-8")
 
 
 def figure_of(drawing: Panel | Chart, *, note: bool = True) -> Any:
