@@ -22,10 +22,10 @@ _LINES = 5
 
 @dataclass(frozen=True)
 class Update:
-    """What there is to choose from, and what was chosen comes to; None: as before."""
+    """What there is to choose from, and what was chosen comes to."""
 
     entries: tuple[Entry, ...]
-    answer: Drawn | None
+    answer: Drawn
 
 
 class NetworkView:
@@ -33,7 +33,9 @@ class NetworkView:
 
     def __init__(self, session: Session, entries: Callable[[], Sequence[Entry]], library: Library) -> None:
         self._session, self._listed, self._library = session, entries, library
-        self._answered: tuple[tuple[Entry, ...], tuple[str, ...]] | None = None
+        self._asked: tuple[tuple[Entry, ...], tuple[str, ...]] | None = None
+        self._answer = Drawn()
+        self._shown: Drawn | None = None
         self._begun = False
         offered = {data.title: name for name, data in published.datasets().items() if data.kind == published.NETWORK}
         self.choice = pn.widgets.MultiSelect(label="Measurements", options={}, size=_LINES, width=460)
@@ -49,14 +51,14 @@ class NetworkView:
         entries = tuple(entry for entry in self._listed() if entry.kind.startswith("probe "))[:_LISTED]
         chosen = tuple(entry for entry in entries if entry.id in self.choice.value)
         datasets = tuple(self.datasets.value)
-        if self._answered == (chosen, datasets):
-            return Update(entries, None)
-        self._answered = chosen, datasets
+        if self._asked != (chosen, datasets):
 
-        def make() -> Drawn:
-            return drawn(self._library.load(chosen), datasets)
+            def make() -> Drawn:
+                return drawn(self._library.load(chosen), datasets)
 
-        return Update(entries, answered(make, lambda problem: Drawn(problems=(problem,))))
+            answer = answered(make, lambda problem: Drawn(problems=(problem,)))
+            self._asked, self._answer = (chosen, datasets), answer
+        return Update(entries, self._answer)
 
     def show(self, update: Update) -> None:
         """Show it; under the document's lock."""
@@ -70,7 +72,8 @@ class NetworkView:
                 self.choice.value = [next(iter(options.values()))]
             else:
                 self.datasets.value = list(self.datasets.options.values())[:1]
-        if update.answer is not None:
+        if update.answer is not self._shown:
+            self._shown = update.answer
             self._problems.value = "".join(f'<p class="bad">{said(each)}</p>' for each in update.answer.problems)
             self._rest.objects = list(_laid_out(update.answer))
 

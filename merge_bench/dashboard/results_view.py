@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pandas as pd
@@ -18,6 +19,9 @@ from merge_bench.dashboard.results import ABSOLUTE, METRICS, MOST_CHOSEN, OF_LIN
 from merge_bench.dashboard.session import Session
 
 _PAGE = 10
+MOST_LISTED = 3000
+_AGAIN_SECONDS = 2.0
+"""After which changed rows are sent once more: a browser that was still building the table had missed them."""
 _TABLE_HEIGHT = 415
 HINT = "Choose one campaign to see its runs, or several to compare them: the oldest of them is the baseline."
 
@@ -34,12 +38,12 @@ class Question:
 
 @dataclass(frozen=True)
 class Update:
-    """The table, and the answer to what was asked; None: it is the one before."""
+    """The table's rows, and the answer to what was asked; whoever shows it sees by identity what is new."""
 
     entries: tuple[Entry, ...]
-    frame: pd.DataFrame | None
-    question: Question
-    answer: Chosen | None
+    frame: pd.DataFrame
+    answer: Chosen
+    count: int
 
 
 class ResultsView:
@@ -47,17 +51,21 @@ class ResultsView:
 
     def __init__(self, session: Session, entries: Callable[[], Sequence[Entry]], library: Library) -> None:
         self._session, self._listed, self._library = session, entries, library
-        self._answered: Question | None = None
-        self._known: tuple[Entry, ...] | None = None
-        self._looked = True
-        self._shown: tuple[Entry, ...] = ()
+        self._question = Question()
+        self._answer = Chosen()
+        self._shown_answer: Chosen | None = None
+        self._shown = tuple(entries())[:MOST_LISTED]
+        self._known, self._frame = self._shown, frame(self._shown, library.figures)
         self._chosen: tuple[Entry, ...] = ()
         self._replacing = False
+        self._sent_again = False
+        # With its rows from the start, and all of them: what changes while a browser builds the table is lost.
         self.table = table(
-            frame((), lambda _: None), height=_TABLE_HEIGHT, terms=TERMS,
-            pagination="remote", page_size=_PAGE, selectable="checkbox", header_filters=_filters(),
-            widths={"Folder": 300, "Configs": 200},
+            self._frame.copy(), height=_TABLE_HEIGHT, terms=TERMS, pagination="local", page_size=_PAGE,
+            selectable="checkbox", header_filters=_filters(), widths={"Folder": 300, "Configs": 200},
         )  # fmt: skip
+        self._shown_frame = self._frame
+        self._changed = 0.0
         self.table.param.watch(lambda event: self._choose(event.new), "selection")
         self.metric = pn.widgets.RadioButtonGroup(options=list(METRICS), value=next(iter(METRICS)))
         self.axis = pn.widgets.RadioButtonGroup(options=[ABSOLUTE, OF_LINK], value=ABSOLUTE)
@@ -67,8 +75,9 @@ class ResultsView:
         )
         self.answer = pn.Column(sizing_mode="stretch_width", min_height=300, margin=0)
         self._problems = html()
+        self._hint = html(f"<p>{said(HINT)}</p>", height=24)
         self.layout = pn.Column(
-            html(f"<p>{said(HINT)}</p>", height=24),
+            self._hint,
             self.table,
             side_by_side(
                 pn.Column(pn.widgets.StaticText(value="Metric", margin=(5, 10, 0, 10)), self.metric),
@@ -87,25 +96,18 @@ class ResultsView:
 
     def refresh(self) -> Update:
         """Read what is asked for, and a little of what the table lacks; in a thread."""
-        entries = tuple(self._listed())
-        made = None
-        self._looked = self._library.look(entries)
-        if entries != self._known or self._looked:
-            self._known = entries
-            made = frame(entries, self._library.figures)
-        question = self.question
-        current = {entry.id: entry for entry in entries}
-        question = Question(
-            tuple(current[entry.id] for entry in question.entries if entry.id in current),
-            question.metric,
-            question.axis,
-            question.datasets,
-        )
-        answer = None if question == self._answered else self._answer(question)
-        self._answered = question
-        return Update(entries, made, question, answer)
+        every = tuple(self._listed())
+        entries = every[:MOST_LISTED]
+        if self._library.look(entries) or entries != self._known:
+            self._known, self._frame = entries, frame(entries, self._library.figures)
+        asked, current = self.question, {entry.id: entry for entry in entries}
+        chosen = tuple(current[entry.id] for entry in asked.entries if entry.id in current)
+        question = replace(asked, entries=chosen)
+        if question != self._question:
+            self._question, self._answer = question, self._work_out(question)
+        return Update(self._known, self._frame, self._answer, len(every))
 
-    def _answer(self, question: Question) -> Chosen:
+    def _work_out(self, question: Question) -> Chosen:
         if len(question.entries) > MOST_CHOSEN:
             return Chosen(problems=(f"At most {MOST_CHOSEN} campaigns are shown beside each other.",))
 
@@ -117,9 +119,17 @@ class ResultsView:
 
     def show(self, update: Update) -> None:
         """Show it; under the document's lock."""
-        if update.frame is not None:
+        cut = f" The newest {MOST_LISTED:,} of {update.count:,} are listed." if update.count > MOST_LISTED else ""
+        self._hint.value = f"<p>{said(HINT + cut)}</p>"
+        if update.frame is not self._shown_frame:
+            self._shown_frame = update.frame
             self._replace(update.entries, update.frame)
-        if update.answer is not None:
+            self._changed, self._sent_again = time.monotonic(), False
+        elif not self._sent_again and time.monotonic() > self._changed + _AGAIN_SECONDS:
+            self._sent_again = True
+            self.table.param.trigger("value")
+        if update.answer is not self._shown_answer:
+            self._shown_answer = update.answer
             self._problems.value = "".join(f'<p class="bad">{said(each)}</p>' for each in update.answer.problems)
             self.answer.objects = list(_laid_out(update.answer))
 
@@ -138,7 +148,7 @@ class ResultsView:
         self._replacing = True
         try:
             self._shown = entries
-            self.table.value = rows
+            self.table.value = rows.copy()
             self.table.selection = [place for place, entry in enumerate(entries) if entry.id in chosen]
         finally:
             self._replacing = False

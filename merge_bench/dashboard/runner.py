@@ -14,6 +14,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -24,6 +25,9 @@ from merge_bench.launch.processes import die_with_parent
 
 GRACE_SECONDS = 15.0
 """For which a run that was interrupted may clean up, before it is killed when the view ends."""
+
+_STARTER = ThreadPoolExecutor(max_workers=1, thread_name_prefix="starter")
+"""Starts the processes: the kernel ends them with the thread that did, and this one lives as long as the program."""
 
 _LOG_BYTES = 32 << 10
 _LOG_LINES = 200
@@ -81,10 +85,7 @@ def arguments(request: Request, results: Path) -> list[str]:
 
 
 class Runner:
-    """Runs one command at a time; safe to ask from several threads, but start it from one that lives on.
-
-    The kernel interrupts a run when the thread that started it ends.
-    """
+    """Runs one command at a time; safe to ask from several threads."""
 
     def __init__(self, results: str | os.PathLike[str], command: Callable[[Request], list[str]] | None = None) -> None:
         self.results = Path(results)
@@ -115,15 +116,7 @@ class Runner:
             self._log = _nameless_file()
             self._stopping = False
             self._shown = shlex.join(["python", *words[1:]])
-            self._process = subprocess.Popen(
-                words,
-                stdin=subprocess.DEVNULL,
-                stdout=self._log,
-                stderr=subprocess.STDOUT,
-                env={**os.environ, "PYTHONUNBUFFERED": "1", "COLUMNS": "110", "NO_COLOR": "1"},
-                start_new_session=True,
-                preexec_fn=partial(die_with_parent, signal.SIGTERM),  # so that it ends its own processes
-            )
+            self._process = _STARTER.submit(_spawn, words, self._log).result()
 
     def stop(self) -> None:
         """Ask the run to end as Ctrl-C does: it ends its processes, and what it measured is kept."""
@@ -174,6 +167,18 @@ class Runner:
         if self._log is not None:
             os.close(self._log)
             self._log = None
+
+
+def _spawn(words: list[str], output: int) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        words,
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        env={**os.environ, "PYTHONUNBUFFERED": "1", "COLUMNS": "110", "NO_COLOR": "1"},
+        start_new_session=True,
+        preexec_fn=partial(die_with_parent, signal.SIGTERM),  # so that it ends its own processes
+    )
 
 
 def _nameless_file() -> int:

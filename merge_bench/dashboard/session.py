@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 import panel as pn
@@ -21,26 +21,20 @@ Found = TypeVar("Found")
 class Session:
     """One page, or one output of a notebook: its tasks end with it.
 
-    Without a running event loop, as in tests, `start` does the work and shows it at once.
+    They run on the event loop in which it began, whichever thread asks for them later: JupyterLab lets widgets speak to
+    the kernel in threads that end. Where it began in no event loop, as in tests, work is done and shown at once.
     """
 
     def __init__(self) -> None:
         self._document = pn.state.curdoc if pn.state.curdoc and pn.state.curdoc.session_context else None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._loop = _running_loop()
+        self._tasks: list[Future[None]] = []
         self.served = self._document is not None
         if self._document is not None:
             # Panel says so itself when it makes the page; what is made before would ask a server elsewhere for styles.
             self._document.template_variables.setdefault("dist_url", LOCAL_DIST)
             restrict(self._document)
             self._document.on_session_destroyed(lambda _: self.close())
-
-    def start(self, work: Callable[[], Found], show: Callable[[Found], None]) -> None:
-        """Do `work` in a thread, then `show` what it returned."""
-        loop = _running_loop()
-        if loop is None:
-            show(work())
-        else:
-            self._keep(loop.create_task(self._once(work, show)))
 
     def every(
         self,
@@ -49,18 +43,14 @@ class Session:
         show: Callable[[Found], None],
         when: Callable[[], bool] = lambda: True,
     ) -> None:
-        """Do that again and again, `seconds` after what was found was shown; once, where no event loop runs.
+        """Do `work` in a thread and `show` what it returned, again and again, `seconds` after it was shown.
 
         `when`: whether it is to be done now, which is asked again before anything is shown.
         """
-        loop = _running_loop()
-        if loop is None:
-            self._now(work, show, when)
-        else:
-            self._keep(loop.create_task(self._again(seconds, work, show, when)))
-
-    def _now(self, work: Callable[[], Found], show: Callable[[Found], None], when: Callable[[], bool]) -> None:
-        if when():
+        if self._loop is not None:
+            again = self._again(seconds, work, show, when)
+            self._tasks.append(asyncio.run_coroutine_threadsafe(again, self._loop))
+        elif when():
             show(work())
 
     def push(self, panes: Iterable[pn.pane.Bokeh]) -> None:
@@ -71,12 +61,8 @@ class Session:
 
     def close(self) -> None:
         """End everything that goes on."""
-        for task in list(self._tasks):
+        for task in self._tasks:
             task.cancel()
-
-    def _keep(self, task: asyncio.Task[None]) -> None:
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
     async def _again(
         self, seconds: float, work: Callable[[], Found], show: Callable[[Found], None], when: Callable[[], bool]
@@ -86,9 +72,7 @@ class Session:
                 await self._once(work, show, when)
             await asyncio.sleep(seconds)
 
-    async def _once(
-        self, work: Callable[[], Found], show: Callable[[Found], None], when: Callable[[], bool] = lambda: True
-    ) -> None:
+    async def _once(self, work: Callable[[], Found], show: Callable[[Found], None], when: Callable[[], bool]) -> None:
         try:
             found = await asyncio.get_running_loop().run_in_executor(_READERS, work)
             await self._show(lambda: show(found) if when() else None)

@@ -26,10 +26,10 @@ _LISTED = 100
 
 @dataclass(frozen=True)
 class Update:
-    """What there is to choose from, and what was chosen comes to; None: as before."""
+    """What there is to choose from, and what was chosen comes to."""
 
     entries: tuple[Entry, ...]
-    answer: Tuned | None
+    answer: Tuned
 
 
 class TuningView:
@@ -37,7 +37,9 @@ class TuningView:
 
     def __init__(self, session: Session, entries: Callable[[], Sequence[Entry]], library: Library) -> None:
         self._session, self._listed, self._library = session, entries, library
-        self._answered: tuple[Entry | None] | None = None
+        self._asked: tuple[Entry | None] | None = None
+        self._answer = Tuned()
+        self._shown: Tuned | None = None
         self._text = ""
         self.choice = select("Tuning", {"none yet": ""}, width=460)
         self.download = pn.widgets.FileDownload(
@@ -55,14 +57,13 @@ class TuningView:
         """Read the chosen campaign as far as it goes; in a thread."""
         entries = tuple(entry for entry in self._listed() if entry.kind == TUNE)[:_LISTED]
         chosen = next((entry for entry in entries if entry.id == self.choice.value), next(iter(entries), None))
-        if self._answered == (chosen,):
-            return Update(entries, None)
-        self._answered = (chosen,)
+        if self._asked != (chosen,):
 
-        def make() -> Tuned:
-            return tuned(self._library.load([chosen])[0] if chosen is not None else None)
+            def make() -> Tuned:
+                return tuned(self._library.load([chosen])[0] if chosen is not None else None)
 
-        return Update(entries, answered(make, lambda problem: Tuned(problems=(problem,))))
+            self._asked, self._answer = (chosen,), answered(make, lambda problem: Tuned(problems=(problem,)))
+        return Update(entries, self._answer)
 
     def show(self, update: Update) -> None:
         """Show it; under the document's lock."""
@@ -70,9 +71,9 @@ class TuningView:
         if options != self.choice.options:
             value = self.choice.value if self.choice.value in options.values() else next(iter(options.values()))
             self.choice.param.update(options=options, value=value)
-        if update.answer is None:
+        if update.answer is self._shown:
             return
-        found = update.answer
+        found = self._shown = update.answer
         self._text = found.config or ""
         self.download.param.update(disabled=found.config is None, filename=found.file_name)
         bad = "".join(f'<p class="bad">{said(each)}</p>' for each in found.problems)

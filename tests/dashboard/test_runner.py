@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -133,6 +134,16 @@ def test_closing_kills_a_run_that_does_not_listen(tmp_path: Path, monkeypatch: p
     assert process is not None
     runner.close()
     assert process.poll() == -signal.SIGKILL
+
+
+def test_a_run_goes_on_when_the_thread_that_asked_for_it_ends(tmp_path: Path) -> None:
+    runner = Runner(tmp_path, lambda _: [sys.executable, "-c", POLITE])
+    asked = threading.Thread(target=runner.start, args=[Request()])
+    asked.start()
+    asked.join()
+    until(lambda: "ready" in runner.state().log)
+    assert runner.state().what == "running"
+    runner.close()
 
 
 def test_a_run_ends_when_whoever_started_it_is_killed(tmp_path: Path) -> None:

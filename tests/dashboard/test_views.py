@@ -11,6 +11,7 @@ from typing import Any
 import panel as pn
 import pytest
 
+from merge_bench.dashboard import results_view
 from merge_bench.dashboard.app import Dashboard
 from merge_bench.dashboard.library import Library
 from merge_bench.dashboard.parts import defined, said
@@ -136,10 +137,47 @@ def test_an_answer_is_not_worked_out_again_unless_something_changed(
     board = view()
     update(board.results)
     board.results.table.selection = [0]
-    assert board.results.refresh().answer is not None
-    assert board.results.refresh().answer is None
+    first = board.results.refresh().answer
+    assert first.verdicts
+    assert board.results.refresh().answer is first
     board.results.metric.value = "Bandwidth"
-    assert board.results.refresh().answer is not None
+    assert board.results.refresh().answer is not first
+
+
+def test_what_was_read_while_a_tab_was_left_is_shown_when_it_is_chosen_again(
+    view: Callable[[], Dashboard], tmp_path: Path
+) -> None:
+    board = view()
+    interleaved(tmp_path)
+    board._listed(board._index.scan())
+    board.results.refresh()  # and the tab was left before this was shown
+    update(board.results)
+    assert "default, tuned" in list(board.results.table.value["Configs"])
+    board.results.table.selection = [0]
+    board.results.refresh()
+    update(board.results)
+    assert "FASTER" in texts(board.results.answer)
+    tuning(tmp_path)
+    board._listed(board._index.scan())
+    board.tuning.refresh()
+    update(board.tuning)
+    assert "Found: tls=sm" in texts(board.tuning.layout)
+
+
+def test_changed_rows_are_sent_once_more(
+    view: Callable[[], Dashboard], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_campaign(tmp_path)
+    board = view()
+    update(board.results)
+    sent: list[object] = []
+    board.results.table.param.watch(lambda event: sent.append(event.new), "value", onlychanged=False)
+    update(board.results)
+    assert sent == []
+    monkeypatch.setattr(results_view, "_AGAIN_SECONDS", -1.0)
+    update(board.results)
+    update(board.results)
+    assert len(sent) == 1
 
 
 def test_too_many_chosen_campaigns_are_a_sentence(view: Callable[[], Dashboard], tmp_path: Path) -> None:
