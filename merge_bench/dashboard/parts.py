@@ -133,6 +133,7 @@ def table(frame: pd.DataFrame, *, height: int, terms: Mapping[str, str] | None =
     settings = {
         "show_index": False, "disabled": True, "theme": "simple", "layout": "fit_data_stretch", "height": height,
         "sizing_mode": WIDE, "margin": 0, "stylesheets": [look.TABLE], "header_tooltips": tips, "selectable": False,
+        "configuration": {"columnDefaults": {"sorterParams": {"alignEmptyValues": "bottom"}}},
         "formatters": formats, "text_align": dict.fromkeys(texts, "left"),
     }  # fmt: skip
     return pn.widgets.Tabulator(frame, **settings | options)

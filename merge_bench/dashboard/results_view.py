@@ -127,7 +127,8 @@ class ResultsView:
             self._changed, self._sent_again = time.monotonic(), False
         elif not self._sent_again and time.monotonic() > self._changed + _AGAIN_SECONDS:
             self._sent_again = True
-            self.table.param.trigger("value")
+            if len(self._shown):
+                self.table.patch({"Status": [(0, self._shown[0].status)]})  # any cell: the table takes all it has anew
         if update.answer is not self._shown_answer:
             self._shown_answer = update.answer
             self._problems.value = "".join(f'<p class="bad">{said(each)}</p>' for each in update.answer.problems)
