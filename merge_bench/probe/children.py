@@ -25,7 +25,9 @@ from merge_bench.exchange.abort import ORPHANED_SECONDS
 from merge_bench.launch.processes import die_with_parent
 from merge_bench.probe import perftest
 
-POLL_SECONDS = 0.02
+START_POLL_SECONDS = 0.02
+POLL_SECONDS = 0.2
+"""While a program measures: whoever looks takes a core from it, and with it what its caches hold."""
 START_SECONDS = 15.0
 CONNECT_TRIES = 40
 PORT_TRIES = 5
@@ -110,7 +112,7 @@ def listen(batch: str, core: int | None = None) -> Server:
         child = _start(batch, ("-p", str(port), *_bound(core), *(("-6",) if ":" in address else ())), token)
         deadline = time.monotonic() + START_SECONDS
         while not _listens(child.process.pid, port) and child.process.poll() is None and time.monotonic() < deadline:
-            time.sleep(POLL_SECONDS)
+            time.sleep(START_POLL_SECONDS)
         if child.process.poll() is None:
             break
         output = _taken(token).end()
