@@ -1,4 +1,4 @@
-"""`ucxx.benchmarks.cudf_merge`, unmodified, on the GPUs of this machine.
+"""`ucxx.benchmarks.cudf_merge` on the GPUs of this machine, through `ucxx_program`, which mends one thing in it.
 
 It makes its own rows, as many as ours, and checks their number to 2 % itself. Its throughput is chunks × data of a
 chunk ÷ wall, its wall that of rank 0 up to a barrier after the join, so both mean what ours mean.
@@ -15,6 +15,7 @@ from benchmarks.peer.protocol import Job, Outcome, PeerError, serve
 from merge_bench.gpu import gpu_count, gpu_facts
 
 PROGRAM = "ucxx.benchmarks.cudf_merge"
+MODULE = "benchmarks.peer.ucxx_program"
 HEADINGS = ("Run", "Wall-clock", "Bandwidth", "Throughput")
 POOL_FRACTION = 0.8  # of a GPU's memory, for the pools of all workers on it; its own default is half for each worker
 
@@ -33,7 +34,7 @@ def command(job: Job, gpus: int, memory_bytes: int) -> list[str]:
     each = job.workers // devices
     pool = int(POOL_FRACTION * memory_bytes / each) // 256 * 256
     return [
-        sys.executable, "-m", PROGRAM, "--devs", ",".join(str(number) for number in range(devices)),
+        sys.executable, "-m", MODULE, "--devs", ",".join(str(number) for number in range(devices)),
         "--chunks-per-dev", str(each), "--chunk-size", str(job.rows_per_chunk), "--frac-match", str(job.fraction),
         "--iter", str(job.iterations), "--warmup-iter", str(job.warmup), "--rmm-init-pool-size", str(pool),
         "--listen-address", "127.0.0.1",

@@ -116,7 +116,7 @@ def test_times_as_dask_formats_them(text: str, value: float) -> None:
 
 @pytest.mark.parametrize("text", ["", "12", "GiB/s", "12.3 MiB/s", "s", "12.3 s or so"])
 def test_what_is_no_time(text: str) -> None:
-    with pytest.raises(PeerError, match="is not a time"):
+    with pytest.raises(PeerError, match="is no time"):
         printed.seconds(text)
 
 
