@@ -1,4 +1,7 @@
-"""Reads the tables that RAPIDS' merge benchmarks print: values under headings, in columns parted by ``|``."""
+"""Reads the tables that dask-cuda's benchmarks print: values under headings, in columns parted by ``|``.
+
+What `ucxx.benchmarks.cudf_merge` prints is read by `merge_bench.importing`, which also knows how to read times.
+"""
 
 from __future__ import annotations
 

@@ -9,14 +9,15 @@ from __future__ import annotations
 import importlib.metadata
 import subprocess
 import sys
+from pathlib import Path
 
-from benchmarks.peer import printed
 from benchmarks.peer.protocol import Job, Outcome, PeerError, serve
+from merge_bench.errors import UsageError
 from merge_bench.gpu import gpu_count, gpu_facts
+from merge_bench.importing.text import read_report
 
 PROGRAM = "ucxx.benchmarks.cudf_merge"
 MODULE = "benchmarks.peer.ucxx_program"
-HEADINGS = ("Run", "Wall-clock", "Bandwidth", "Throughput")
 POOL_FRACTION = 0.8  # of a GPU's memory, for the pools of all workers on it; its own default is half for each worker
 
 
@@ -47,13 +48,17 @@ def parse(text: str, job: Job) -> list[float]:
     Raises
     ------
     PeerError
-        If the output is not whole, or is that of another problem than the job's.
+        If the output is not whole, contradicts itself, or is that of another problem than the job's.
     """
-    walls = printed.walls(text, HEADINGS, job.iterations, PROGRAM)
-    found = printed.value_of(text, "Rows per chunk")
-    if found != str(job.rows_per_chunk):
-        raise PeerError(f"{PROGRAM} reports Rows per chunk {found} instead of {job.rows_per_chunk}")
-    return walls
+    try:
+        report = read_report(Path(PROGRAM), text.encode())
+    except UsageError as error:
+        raise PeerError(str(error)) from None
+    if len(report.iterations) != job.iterations:
+        raise PeerError(f"{PROGRAM} printed {len(report.iterations)} of {job.iterations} iterations")
+    if report.rows_per_chunk != job.rows_per_chunk:
+        raise PeerError(f"{PROGRAM} reports Rows per chunk {report.rows_per_chunk} instead of {job.rows_per_chunk}")
+    return [iteration.wall.value for iteration in report.iterations]
 
 
 def run(job: Job) -> Outcome:
