@@ -77,7 +77,12 @@ def ucx_library() -> dict[str, Any]:
     import ucxx
 
     version = ".".join(str(part) for part in ucxx.get_ucx_version())
-    return {"version": version, "path": str(path), "origin": "wheel" if "site-packages" in str(path) else "system"}
+    return {"version": version, "path": str(path), "origin": "wheel" if _of_a_wheel(path) else "system"}
+
+
+def _of_a_wheel(path: Path) -> bool:
+    """Whether a library lies in the package libucx, wherever packages are installed here."""
+    return any(part.startswith("libucx") for part in path.parent.parts)
 
 
 def _cpu_model() -> str:

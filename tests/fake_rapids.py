@@ -60,6 +60,14 @@ class DeviceBuffer:
         self.ptr, self.size = self.array.ctypes.data if size else 0, size
         Memory.used += size
 
+    @property
+    def nbytes(self) -> int:
+        return self.size
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        return {"data": (self.ptr, False), "shape": (self.size,), "strides": None, "typestr": "|u1", "version": 3}
+
     def __del__(self) -> None:
         Memory.used -= getattr(self, "size", 0)
 

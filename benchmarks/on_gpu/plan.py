@@ -52,16 +52,16 @@ def steps(machine: Machine, asked: Asked) -> list[Step]:
     several = machine.gpus > 1
     found = [merge("ucx-shared-2", Merge(2, 2, SMALL), SMALL_SECONDS)]
     if several:
-        found.append(merge("ucx-all-gpus", Merge(machine.gpus, 1, LARGE, check_link=True), LARGE_SECONDS))
+        found.append(merge("ucx-all-gpus", Merge(machine.gpus, 1, LARGE), LARGE_SECONDS))
     found += [
         Step("tests", "pytest -m gpu", TESTS_SECONDS, functools.partial(run_tests, asked.folder)),
-        merge("link-shared-2", Merge(2, 2, LARGE, check_link=True), LARGE_SECONDS),
+        merge("link-shared-2", Merge(2, 2, LARGE), LARGE_SECONDS),
         compare("ucxx-large", versus.UCXX, LARGE),
         compare("ucxx-small", versus.UCXX, SMALL),
     ]
     found += [merge(f"ucx-shared-{n}", Merge(n, n, SMALL), SMALL_SECONDS) for n in SHARING if n != 2]
     found += [merge(f"{name}-shared-2", Merge(2, 2, SMALL, name), DASK_SECONDS) for name in SHUFFLES]
-    found.append(_largest(machine, asked))
+    found += [_largest(machine, asked), merge("link-check", Merge(2, 2, LARGE, check_link=True), LARGE_SECONDS)]
     found += [compare("dask-cuda-large", versus.DASK_CUDA, LARGE), compare("dask-cuda-small", versus.DASK_CUDA, SMALL)]
     if several:
         found += [merge(f"{name}-all-gpus", Merge(machine.gpus, 1, SMALL, name), DASK_SECONDS) for name in SHUFFLES]

@@ -96,7 +96,7 @@ def test_steps_for_one_gpu_begin_with_what_proves_most(tmp_path: Path) -> None:
     found = planned(H200, tmp_path)
     assert [step.name for step in found] == [
         "ucx-shared-2", "tests", "link-shared-2", "ucxx-large", "ucxx-small", "ucx-shared-1", "ucx-shared-4",
-        "dask-p2p-shared-2", "dask-tasks-shared-2", "largest", "dask-cuda-large", "dask-cuda-small",
+        "dask-p2p-shared-2", "dask-tasks-shared-2", "largest", "link-check", "dask-cuda-large", "dask-cuda-small",
         "dask-p2p-shared-1", "dask-tasks-shared-1", "dask-p2p-shared-4", "dask-tasks-shared-4", "ucxx-largest",
     ]  # fmt: skip
     assert all(step.seconds > 0 for step in found)
@@ -106,7 +106,7 @@ def test_steps_for_one_gpu_begin_with_what_proves_most(tmp_path: Path) -> None:
 @pytest.mark.parametrize("gpus", [2, 8])
 def test_several_gpus_get_a_worker_each_as_well(tmp_path: Path, gpus: int) -> None:
     found = {step.name: step for step in planned(Machine(gpus, 80 * 10**9, None, 2**40, 64), tmp_path)}
-    assert len(found) == 20
+    assert len(found) == 21
     assert {"ucx-all-gpus", "dask-p2p-all-gpus", "dask-tasks-all-gpus"} <= found.keys()
     assert found["ucx-all-gpus"].what.endswith(f"workers: 1 on each of {gpus} GPUs")
     assert found["ucxx-small"].what.endswith(f"{gpus} workers")

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
-from merge_bench import gpu, setup
+from merge_bench import facts, gpu, setup
 from merge_bench.errors import UsageError
 from merge_bench.launch import commands
 from merge_bench.launch.base import ClusterSettings
@@ -16,7 +21,7 @@ from merge_bench.launch.local import LocalLauncher
 from merge_bench.plan import Plan
 from merge_bench.record.schema import LaunchLine
 from merge_bench.workload.synthetic import SyntheticSpec
-from tests.helpers.runs import ROOT, run
+from tests.helpers.runs import LIMIT, ROOT, Running, environment, run, start
 
 PLACE = Place("here", "/scratch", "lo", "127.0.0.1")
 PRETENCE = os.pathsep.join([str(ROOT / "tests" / "fake_gpu_site"), str(ROOT)])
@@ -88,3 +93,68 @@ def test_a_pool_that_does_not_fit_ends_the_run_with_its_sentence(tmp_path: Path,
     assert finished.status == 2
     assert "an RMM pool of " in finished.errors
     assert "does not fit" in finished.errors
+
+
+@pytest.mark.cluster
+def test_transports_are_asked_with_device_memory(tmp_path: Path, pretended: dict[str, str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "merge_bench", "transports", "--engine", "cudf", "--workers", "2",
+         "--workers-per-gpu", "2", "--json"],
+        env=environment(tmp_path, pretended), cwd=tmp_path, capture_output=True, text=True, timeout=LIMIT, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert len(json.loads(done.stdout)["pairs"]) == 2
+
+
+ENDLESS = ("--engine", "cudf", "--workers", "2", "--chunk", "2000", "--iterations", "1_000_000", "--verify", "off")
+
+
+@pytest.fixture
+def merging(tmp_path: Path, pretended: dict[str, str]) -> Iterator[Running]:
+    running = start(tmp_path, *ENDLESS, environ=pretended)
+    try:
+        running.until_merging(1)
+        yield running
+    finally:
+        running.end()
+
+
+def processes_of(running: Running) -> list[psutil.Process]:
+    """All that it started: on GPUs each worker is the child of a nanny."""
+    found = psutil.Process(running.process.pid).children(recursive=True)
+    assert len(found) >= 5
+    return found
+
+
+@pytest.mark.cluster
+def test_a_driver_that_is_killed_leaves_no_worker_and_no_nanny(merging: Running) -> None:
+    started = processes_of(merging)
+    merging.process.kill()
+    merging.process.wait()
+    assert psutil.wait_procs(started, timeout=20)[1] == []
+
+
+@pytest.mark.cluster
+def test_a_worker_that_dies_ends_the_run_though_its_nanny_lives(merging: Running) -> None:
+    started = processes_of(merging)
+    (launch,) = [line for line in merging.lines() if isinstance(line, LaunchLine)]
+    psutil.Process(launch.workers[1].pid).kill()
+    finished = merging.finish(60)
+    assert finished.status == 3
+    assert finished.failure.rank == 1
+    assert psutil.wait_procs(started, timeout=20)[1] == []
+
+
+@pytest.mark.parametrize(
+    ("path", "origin"),
+    [
+        ("/venv/lib/python3.12/site-packages/libucx/lib/libucp.so.0", "wheel"),
+        ("/elsewhere/packages/libucx_cu13.libs/libucp-1a2b3c4d.so.0", "wheel"),
+        ("/usr/lib/x86_64-linux-gnu/libucp.so.0", "system"),
+    ],
+)
+def test_whose_ucx_is_loaded_is_told_wherever_packages_lie(
+    monkeypatch: pytest.MonkeyPatch, path: str, origin: str
+) -> None:
+    monkeypatch.setattr("merge_bench.exchange.lanes.library_path", lambda name: Path(path))
+    assert facts.ucx_library()["origin"] == origin
