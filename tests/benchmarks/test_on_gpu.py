@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import subprocess
 import sys
 import types
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from benchmarks import gpu as gpu_command
 from benchmarks.on_gpu import runs, testing, versus
 from benchmarks.on_gpu.figures import bandwidth_shares, bytes_touched, largest_chunk
 from benchmarks.on_gpu.plan import SMALL, Asked, Machine, paired, steps
 from benchmarks.on_gpu.runs import Merge, judge, without_device_lane
 from benchmarks.on_gpu.steps import DONE, FAILED, SKIPPED, Ended, Finding, Step, run_all, status_of
 from benchmarks.peer.ratios import Sample, standings
-from merge_bench.errors import RunFailed, WrongResult
+from merge_bench.errors import RunFailed, UsageError, WrongResult
 from tests.launch.test_gpu_workers import PRETENCE, WITHOUT_DRIVER
+from tests.test_gpu_facts import library
 
 ROOT = Path(__file__).resolve().parents[2]
 H200 = Machine(gpus=1, free_bytes=149 * 10**9, bandwidth=4_916_736_000_000, host_bytes=128 * 2**30, cores=16)
@@ -252,6 +257,64 @@ def test_the_field_that_cudf_no_longer_writes_is_written(monkeypatch: pytest.Mon
     assert set(header) == {"columns", ucxx_program.FIELD}
     assert pickle.loads(header[ucxx_program.FIELD]) is Frame
     assert NamedFrame().serialize()[0] == {ucxx_program.FIELD: b"its own"}
+
+
+@pytest.fixture
+def invoked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, dict[str, Any], str]]:
+    """Calls the command with made-up steps; gives its status, summary and table."""
+
+    def invoke(*made_up: Step) -> tuple[int, dict[str, Any], str]:
+        monkeypatch.setenv("PYTHONPATH", "")  # the command sets it
+        monkeypatch.setattr(gpu_command, "adopt_orphans", lambda: None)
+        monkeypatch.setattr(gpu_command, "look", lambda: H200)
+        monkeypatch.setattr(gpu_command, "steps", lambda machine, asked: list(made_up))
+        result = CliRunner().invoke(gpu_command.on_gpus, ["--output", str(tmp_path)])
+        (folder,) = tmp_path.iterdir()
+        summary = json.loads((folder / "summary.json").read_text())
+        return result.exit_code, summary, (folder / "table.txt").read_text()
+
+    return invoke
+
+
+def step(name: str, finding: Finding | BaseException) -> Step:
+    def do(left: float) -> Finding:
+        if isinstance(finding, BaseException):
+            raise finding
+        return finding
+
+    return Step(name, f"what {name} is", 1, do)
+
+
+def test_the_command_writes_what_ended_and_goes_on_after_failures(invoked: Callable[..., Any]) -> None:
+    shares = {"partition": {"bytes_per_second": 1e12, "share": 0.204}, "exchange": {"share": None}}
+    status, summary, table = invoked(
+        step("a", Finding("600 rows verified", {"memory_bandwidth": shares})), step("b", RunFailed("a worker died")),
+        step("c", Finding("compared", {"table": "peer  ratio"})),
+    )  # fmt: skip
+    assert status == summary["status"] == 3
+    assert [(each["name"], each["state"]) for each in summary["steps"]] == [("a", DONE), ("b", FAILED), ("c", DONE)]
+    assert summary["steps"][0]["figures"]["memory_bandwidth"]["partition"]["share"] == 0.204
+    assert {"git", "versions", "hardware", "budget", "argv"} <= summary.keys()
+    assert "a worker died" in table
+    assert "a: at least this share of the GPU's memory bandwidth: partition 20.4%\n" in table
+    assert "c: peer  ratio" in table
+
+
+def test_an_interruption_keeps_what_ended(invoked: Callable[..., Any]) -> None:
+    status, summary, _ = invoked(step("a", Finding("well")), step("b", KeyboardInterrupt()), step("c", Finding("well")))
+    assert status == 3
+    assert [each["name"] for each in summary["steps"]] == ["a"]
+
+
+def test_the_machine_is_that_of_the_gpus_that_can_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", library(count=4))
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,2")
+    machine = gpu_command.look()
+    assert (machine.gpus, machine.free_bytes, machine.bandwidth) == (2, 72 * 2**30, 4_916_736_000_000)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(UsageError, match="there is a GPU, but no package cudf"):
+        gpu_command.look()
 
 
 def test_without_a_gpu_there_is_one_sentence_and_status_2(tmp_path: Path) -> None:
