@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,9 @@ values = [{ label = "sysv", set = { UCX_TLS = "sysv,cma,self" } }]
 def test_a_tuning_between_two_hosts_judges_every_setting(
     hosts: Hosts, results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    for host in hosts.hosts:  # not the processors are measured here
+        assert host.namespaces is not None
+        os.setpriority(os.PRIO_PROCESS, host.namespaces.pid, -19)
     space, output = tmp_path / "space.toml", tmp_path / "tuned.cfg"
     space.write_text(SPACE)
     outcome = Run(

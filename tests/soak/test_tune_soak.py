@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from merge_bench.config.reader import read_config
-from merge_bench.record.campaign import Campaign
+from merge_bench.record.campaign import Campaign, Launch
 from merge_bench.record.reader import read_campaign, read_head
 from merge_bench.tune.bench import Options
 from merge_bench.tune.result import result_of
@@ -29,8 +29,10 @@ pytestmark = [pytest.mark.soak, pytest.mark.cluster]
 
 SEED = int(os.environ.get("SOAK_SEED", "2026"))
 KILLS = 10
-MOST_LAUNCHES, LONGEST = 4, 5.0
-"""A command is killed up to 5 s after it has made up to 4 launches, or none."""
+MOST_LAUNCHES, LONGEST = 4, 1.5
+"""A command is killed after up to 4 launches, or none, and up to 1.5 times as long as the last launch took."""
+FIRST = 5.0
+"""Seconds that stand for the last launch where there is none."""
 BASELINE = "export UCX_TLS=tcp\nexport MERGE_BENCH_MESSAGE_SIZE=1KiB\n"
 SPACE = """
 [[setting]]
@@ -66,9 +68,14 @@ class Tuning:
         self.given.append(running)
         return running
 
-    def launches(self) -> int:
-        """How many ended well."""
-        return sum(launch.complete for campaign in self.campaigns() for launch in campaign.launches)
+    def launches(self) -> list[Launch]:
+        """Those that ended well."""
+        return [launch for campaign in self.campaigns() for launch in campaign.launches if launch.complete]
+
+    def seconds(self) -> float:
+        """How long the last of them took."""
+        ends = [launch.end.seconds for launch in self.launches() if launch.end is not None and launch.end.seconds]
+        return ends[-1] if ends else FIRST
 
     def campaigns(self) -> list[Campaign]:
         """All that were begun; more than one where the last had ended, and the command began anew."""
@@ -107,11 +114,11 @@ def test_a_tuning_that_is_killed_ten_times(tmp_path: Path, capsys: pytest.Captur
     seen: dict[Path, dict[int, Any]] = {}
     try:
         while killed < KILLS:
-            until, moment = tuning.launches() + rng.randint(0, MOST_LAUNCHES), rng.uniform(0.0, LONGEST)
+            until, moment = len(tuning.launches()) + rng.randint(0, MOST_LAUNCHES), rng.uniform(0.0, LONGEST)
             running = tuning.begin()
-            while tuning.launches() < until and running.process.poll() is None:
+            while len(tuning.launches()) < until and running.process.poll() is None:
                 time.sleep(0.1)
-            end = time.monotonic() + moment
+            end = time.monotonic() + moment * tuning.seconds()
             while time.monotonic() < end and running.process.poll() is None:
                 time.sleep(0.002)
             if running.process.poll() is None:
