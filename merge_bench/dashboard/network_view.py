@@ -81,5 +81,5 @@ class NetworkView:
 def _laid_out(found: Drawn) -> Sequence[Any]:
     parts: list[Any] = [chart_card(panel) for panel in found.panels]
     if found.frame is not None and len(found.frame):
-        parts.append(table(found.frame, height=380, terms=TERMS, pagination="remote", page_size=10))
+        parts.append(table(found.frame, height=380, terms=TERMS, pagination="local", page_size=10))
     return parts or [html('<p class="soft">Nothing is chosen, or nothing was measured.</p>')]
