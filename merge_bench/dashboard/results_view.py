@@ -17,6 +17,7 @@ from merge_bench.dashboard.parts import chart_card, columns_of, heading, html, s
 from merge_bench.dashboard.results import ABSOLUTE, COLUMNS, METRICS, MOST_CHOSEN, OF_LINK, TERMS, Chosen, choose, frame
 from merge_bench.dashboard.session import Session
 
+_PAGE = 10
 MOST_LISTED = 3000
 _TABLE_HEIGHT = 415
 HINT = "Choose one campaign to see its runs, or several to compare them: the oldest of them is the baseline."
@@ -48,7 +49,7 @@ class ResultsView:
     long as the page lives: others come in below it, the browser sorts them, and nobody but the page chooses.
 
     Rows that change while a browser builds the table are lost to it. So a table is made with the rows that there are,
-    and they change only after it has told how many of them fit on a page, which it finds out when it is built.
+    and they change only after it has told how many of them it finds to fit on a page, which it does once it is built.
     """
 
     def __init__(self, session: Session, entries: Callable[[], Sequence[Entry]], library: Library) -> None:
@@ -148,6 +149,8 @@ class ResultsView:
         """Show it; under the document's lock."""
         cut = f" The newest {MOST_LISTED:,} of {update.count:,} are listed." if update.count > MOST_LISTED else ""
         self._hint.value = f"<p>{said(HINT + cut)}</p>"
+        if self._built and self.table.page_size != _PAGE:
+            self.table.page_size = _PAGE
         if update.rows is not self._shown_rows:
             if self._built:
                 self._shown_rows = update.rows
