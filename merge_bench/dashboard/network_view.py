@@ -39,7 +39,7 @@ class NetworkView:
         self._begun = False
         offered = {data.title: name for name, data in published.datasets().items() if data.kind == published.NETWORK}
         self.choice = pn.widgets.MultiSelect(label="Measurements", options={}, size=_LINES, width=460)
-        self.datasets = pn.widgets.MultiSelect(label="Published", options=offered, size=_LINES, width=640)
+        self.datasets = pn.widgets.MultiSelect(label="Published", options=offered, size=_LINES, width=700)
         self._problems = html()
         self._rest = pn.Column(sizing_mode="stretch_width", min_height=300, margin=0)
         self.layout = pn.Column(

@@ -107,8 +107,9 @@ class ResultsView:
             sorters=[{"field": COLUMNS[0], "dir": "desc"}], selection=list(selection),
         )  # fmt: skip
 
-        def built(event: Any) -> None:
-            self._built = self._built or (event.obj is self.table and event.new is not None)
+        def built(_: Any) -> None:
+            made.page_size = _PAGE  # whatever it found
+            self._built = self._built or made is self.table
 
         made.param.watch(built, "page_size")
         return made
@@ -149,8 +150,6 @@ class ResultsView:
         """Show it; under the document's lock."""
         cut = f" The newest {MOST_LISTED:,} of {update.count:,} are listed." if update.count > MOST_LISTED else ""
         self._hint.value = f"<p>{said(HINT + cut)}</p>"
-        if self._built and self.table.page_size != _PAGE:
-            self.table.page_size = _PAGE
         if update.rows is not self._shown_rows:
             if self._built:
                 self._shown_rows = update.rows

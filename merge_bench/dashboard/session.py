@@ -56,7 +56,7 @@ class Session:
 
     def hear(self, told: Callable[[], None]) -> None:
         """Do what the page told, on the event loop and in the order in which it was told."""
-        if self._loop is None or self._loop is _running_loop():
+        if self._loop is None:
             told()
         else:
             self._loop.call_soon_threadsafe(told)
