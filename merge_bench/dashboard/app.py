@@ -23,6 +23,8 @@ from merge_bench.dashboard.tuning_view import TuningView
 
 SCAN_SECONDS = 2.0
 READ_SECONDS = 0.25
+LIVE_SECONDS = 0.1
+"""Between two looks at the campaign that is watched, which cost little while nothing is new."""
 HOLD_SECONDS = 1.0
 """For which several pages share a look at the folder."""
 
@@ -126,7 +128,8 @@ class Dashboard(pn.viewable.Viewer):  # type: ignore[misc]  # Panel is not typed
         if name not in self._begun:
             self._begun.add(name)
             # What a hidden tab shows is not in the page, and is shown when the tab is chosen.
-            self._session.every(READ_SECONDS, view.refresh, view.show, partial(self._chosen, name))
+            seconds = LIVE_SECONDS if name == "Live" else READ_SECONDS
+            self._session.every(seconds, view.refresh, view.show, partial(self._chosen, name))
 
     def __panel__(self) -> Any:
         return self._layout

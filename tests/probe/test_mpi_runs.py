@@ -143,12 +143,12 @@ def test_csv_agrees_with_the_records(ping_pong: Finished) -> None:
 def test_osu_s_tests_between_every_pair(tmp_path: Path) -> None:
     found = run(
         tmp_path, MPI, "--pattern", "osu", "--sizes", "8,8192,8193", "--placement", "every-pair", "--workers", "3",
-        "--iterations", "50",
+        "--iterations", "10",
     ).check_ended(0)  # fmt: skip
     rows = found.of(ProbeLine)
     assert [tuple(row.ranks) for row in rows] == [(0, 1)] * 6 + [(0, 2)] * 6 + [(1, 2)] * 6
     assert [row.test for row in rows[:6]] == ["osu_latency"] * 3 + ["osu_bw"] * 3
-    assert {row.iterations for row in rows} == {50}
+    assert {row.iterations for row in rows} == {10}
     for row in rows:
         if row.test == "osu_bw":
             assert row.bandwidth_bytes_per_second == pytest.approx(row.size / row.seconds)
@@ -268,14 +268,14 @@ def test_wrong_options_are_refused(tmp_path: Path, verb: tuple[str, str], option
 
 
 def test_reduce_scatter_is_verified_and_rounds_up(tmp_path: Path) -> None:
-    found = run(tmp_path, REDUCE_SCATTER, "--counts", "1000,16Ki", "--workers", "3", "--iterations", "20")
+    found = run(tmp_path, REDUCE_SCATTER, "--counts", "1000,16Ki", "--workers", "3", "--iterations", "3")
     rows = found.check_ended(0).of(ProbeLine)
     assert [(row.test, row.count, row.size) for row in rows] == [
         ("mpi", 1002, 4008), ("mpi", 16386, 65544), ("reduces", 1002, 4008), ("reduces", 16386, 65544),
     ]  # fmt: skip
     for row in rows:
         assert row.wrong == 0
-        assert (row.ranks, row.placement, row.iterations) == ([0, 1, 2], "one-host", 20)
+        assert (row.ranks, row.placement, row.iterations) == ([0, 1, 2], "one-host", 3)
         assert row.seconds_min <= row.seconds <= row.seconds_max
         for rate, seconds in (
             (row.bandwidth_bytes_per_second, row.seconds),
