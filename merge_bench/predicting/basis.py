@@ -76,8 +76,8 @@ def _computing(runs: Sequence[Measured], wish: str | None) -> tuple[tuple[Measur
     if found is None:
         listed = ", ".join(str(name or "no GPU") for name in names)
         raise UsageError(
-            f"--what-if gpu={wish} scales what was measured on a GPU of the table in docs/predict.md, and these results "
-            f"are of {listed}: measure on a {wish} and name that RESULT too"
+            f"--what-if gpu={wish} scales what was measured on a GPU of the table in docs/predict.md, and these "
+            f"results are of {listed}: measure on a {wish} and name that RESULT too"
         )
     scale = wanted.bandwidth / found.bandwidth
     said = f"Partition and join are assumed {scale:.2f} times as fast on a {wish}: the ratio of the memory bandwidths"

@@ -54,7 +54,7 @@ def _beyond(runs: Sequence[Measured], problem: Problem) -> Iterator[str]:
     if not min(chunks) / SIZES <= problem.rows_per_chunk <= SIZES * max(chunks):
         yield (
             f"Chunks of {format_count(round(problem.rows_per_chunk))} rows are far from the measured ones "
-            f"({_between([format_count(round(each)) for each in (min(chunks), max(chunks))])})."
+            f"({_between(round(min(chunks)), round(max(chunks)))})."
         )
     messages = [run.shape.message_bytes for run in runs if run.shape.workers > 1]
     if problem.workers > 1 and messages and problem.message_bytes < min(messages) / SIZES:
@@ -66,8 +66,8 @@ def _beyond(runs: Sequence[Measured], problem: Problem) -> Iterator[str]:
     most, _ = problem.per_host
     if most not in measured:
         yield (
-            f"{most} workers a host were not measured ({_between([str(min(measured)), str(max(measured))])} were): each "
-            "is assumed to have as many cores and as much memory bandwidth for itself."
+            f"{most} workers on a host were not measured ({_between(min(measured), max(measured))} were): each is "
+            "assumed to have as many cores and as much memory bandwidth for itself."
         )
 
 
@@ -96,5 +96,5 @@ def _assumed(basis: Basis, problem: Problem) -> Iterator[str]:
         yield "One launch of each run was measured: the intervals tell nothing of how launches differ."
 
 
-def _between(ends: Sequence[str]) -> str:
-    return ends[0] if ends[0] == ends[1] else f"{ends[0]} to {ends[1]}"
+def _between(low: int, high: int) -> str:
+    return format_count(low) if low == high else f"{format_count(low)} to {format_count(high)}"

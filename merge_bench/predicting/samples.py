@@ -174,10 +174,11 @@ def _log_variance(seconds: Sequence[float]) -> float | None:
 
 
 def _hidden(worker: WorkerIteration, phases: Phases) -> float:
-    """What the phases' sum exceeds the worker's time by, as a share of the shorter side."""
+    """What the phases' sum exceeds the worker's time by, as a share of the shorter side, to a millionth."""
     computing, exchange = _known(phases.partition) + _known(phases.join), _known(phases.exchange)
     shorter = min(computing, exchange)
-    return min(max((computing + exchange - worker.seconds) / shorter, 0.0), 1.0) if shorter > 0 else 0.0
+    hidden = (computing + exchange - worker.seconds) / shorter if shorter > 0 else 0.0
+    return round(min(max(hidden, 0.0), 1.0), 6)
 
 
 def _from_pairs(
