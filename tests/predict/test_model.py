@@ -79,7 +79,7 @@ def test_workers_of_a_host_share_its_link() -> None:
     )
     assert found.exchange == pytest.approx(2 * 16 * 2e6 / 1e9)
     assert found.bandwidth == pytest.approx(7 * 2e6 / (16 * 2e6 / 1e9))
-    assert found.limit == NIC
+    assert found.parts[NIC] == pytest.approx(found.exchange)
     assert found.between_hosts == pytest.approx(2 * 2 * 16 * 2e6)
 
 
