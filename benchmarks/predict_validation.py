@@ -67,10 +67,10 @@ class Bench:
             self.hosts.command(*command), env={**os.environ, "PYTHONPATH": str(ROOT)}, stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, text=True, timeout=1800, check=False,
         )  # fmt: skip
-        document = json.loads(done.stdout) if done.stdout else {"error": {"message": "it printed nothing"}}
+        document: dict[str, Any] = json.loads(done.stdout) if done.stdout else {"error": {"message": "nothing printed"}}
         if done.returncode:
             raise RuntimeError(f"{target}: {document['error']['message']}")
-        return Path(document["records"]).parent
+        return Path(str(document["records"])).parent
 
 
 def rows_of(target: Target, rate: float, forecast: Mapping[str, Any], measured: Mapping[str, Any]) -> list[list[str]]:

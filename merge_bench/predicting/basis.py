@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from merge_bench.errors import UsageError
 from merge_bench.predicting import gpus
-from merge_bench.predicting.fit import fit, replicates
+from merge_bench.predicting.fit import apart, fit, replicates
 from merge_bench.predicting.gather import Ground
 from merge_bench.predicting.parameters import ASSUMED, GIVEN, KNOWN, MEASURED, Parameter, Values
 from merge_bench.predicting.samples import Measured
@@ -115,14 +115,15 @@ def _origin(name: str, ground: Ground, computing: Sequence[Measured]) -> str | N
     kind, _, part = name.partition("_")
     if kind in COMPUTING:
         runs = computing
-        apart = len({run.shape.rows_per_chunk for run in computing}) > 1
-        if (part == "fixed" and not apart) or (part == "spread" and all(run.shape.workers == 1 for run in computing)):
+        one_size = not apart([run.shape.rows_per_chunk for run in runs])
+        if (part == "fixed" and one_size) or (part == "spread" and all(run.shape.workers == 1 for run in runs)):
             return None
     elif kind in ("local", "nic"):
-        runs = [run for run in ground.runs if any(getattr(sample, kind) for sample in run.samples)]
+        found = [(run, each.size) for run in ground.runs for sample in run.samples if (each := getattr(sample, kind))]
+        runs = list(dict.fromkeys(run for run, _ in found))
         if ground.probed and (name in ground.probed.values and (part != "rate" or not runs)):
             return ground.probed.origin
-        if part == "overhead" and len({run.shape.message_bytes for run in runs}) < 2:
+        if part == "latency" or (part == "overhead" and not apart([size for _, size in found])):
             return None
     else:
         runs = [run for run in ground.runs if run.shape.workers > 1]

@@ -70,9 +70,8 @@ def line(points: Sequence[Point]) -> tuple[float, float]:
     Minimises Σ ((seconds - a · once - b · size) ÷ seconds)². Where the sizes are not `APART`, or an estimate would be
     below 0, a is 0 and b the median of seconds ÷ size.
     """
-    sizes = [point.size for point in points]
     through_zero = 0.0, median([point.seconds / point.size for point in points])
-    if max(sizes) < APART * min(sizes):
+    if not apart([point.size for point in points]):
         return through_zero
     scaled = [(point.once / point.seconds, point.size / point.seconds) for point in points if point.seconds > 0]
     aa, ab, bb = (sum(x[i] * x[j] for x in scaled) for i, j in ((0, 0), (0, 1), (1, 1)))
@@ -82,6 +81,11 @@ def line(points: Sequence[Point]) -> tuple[float, float]:
         return through_zero
     once, by_size = (a1 * bb - b1 * ab) / determinant, (b1 * aa - a1 * ab) / determinant
     return (once, by_size) if once >= 0 and by_size > 0 else through_zero
+
+
+def apart(sizes: Sequence[float]) -> bool:
+    """Whether sizes differ enough to tell what is paid once from what is paid by size."""
+    return bool(sizes) and max(sizes) >= APART * min(sizes)
 
 
 _PHASES: Mapping[str, Callable[[Sample], tuple[float, float | None]]] = {

@@ -26,7 +26,8 @@ def remedy(parameter: str) -> str:
         )
     return (
         "no result tells what workers of one host exchange among each other: name a run with several workers on a host "
-        "or a `probe p2p --placement one-host` too, or say it: --link local=20GB/s,1us"
+        "or a `probe p2p --placement one-host` too (where hosts are several, without --pipeline), or say it: "
+        "--link local=20GB/s,1us"
     )
 
 

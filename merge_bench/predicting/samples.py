@@ -89,7 +89,9 @@ def measured(name: str, run: Run) -> Measured | None:
             continue
         timed = [iteration for iteration in launch.timed if _complete(iteration)]
         if timed:
-            overlapped = any(worker.overlap_seconds for iteration in timed for worker in iteration.workers)
+            overlapped = bool(run.plan.get("pipeline")) or any(
+                worker.overlap_seconds for iteration in timed for worker in iteration.workers
+            )
             hosts = {worker.rank: worker.host for worker in launch.line.workers}
             shape = _shape(name, launch.line, hosts, overlapped=overlapped)
             found.append((shape, tuple(_sample(launch, iteration, hosts, shape) for iteration in timed)))
@@ -181,9 +183,7 @@ def _hidden(worker: WorkerIteration, phases: Phases) -> float:
     return round(min(max(hidden, 0.0), 1.0), 6)
 
 
-def _from_pairs(
-    pairs: Sequence[PairTraffic], hosts: Mapping[int, str]
-) -> tuple[Transfer | None, Transfer | None]:  # fmt: skip
+def _from_pairs(pairs: Sequence[PairTraffic], hosts: Mapping[int, str]) -> tuple[Transfer | None, Transfer | None]:
     """The slowest worker's transfers from its own host, and the slowest host's from all others.
 
     `pairs` tell bytes of both frames, and the seconds until the last of them was there, summed over the frames; so
@@ -209,15 +209,15 @@ def _slowest(groups: Mapping[object, Sequence[PairTraffic]]) -> Transfer | None:
 
 
 def _from_rounds(launch: Launch, shape: Shape) -> tuple[Transfer | None, Transfer | None]:
-    """The same from the link measurement, which computes nothing beside; where all transfers are of one kind."""
+    """The same from the link measurement, which computes nothing beside. Of several hosts it is taken for the time of
+    the hosts' links: transfers within a host are done before.
+    """
     link = launch.link
     if link is None or not link.rounds or not sum(link.bytes):
         return None, None
     seconds = statistics.median(max(one) for one in link.rounds)
-    most = max(shape.per_host)
-    size = sum(link.bytes) / shape.workers
+    most, size = max(shape.per_host), sum(link.bytes) / shape.workers
     if len(shape.per_host) == 1:
         return Transfer(size, FRAMES * (most - 1), seconds), None
-    if most == 1:
-        return None, Transfer(size, FRAMES * (shape.workers - 1), seconds)
-    return None, None
+    far = shape.workers - most
+    return None, Transfer(size * most * far / (shape.workers - 1), FRAMES * far, seconds)

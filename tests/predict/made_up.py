@@ -32,6 +32,8 @@ class Cluster:
     meeting: float = 2e-3
     noise: float = 0.0
     """Of whole iterations, as a spread of the logarithm."""
+    overlap: float = 0.0
+    """Share of the shorter of exchange and computing that runs behind the other; for clusters without spread."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,11 @@ def simulate(cluster: Cluster, setup: Setup, chance: random.Random) -> tuple[lis
     if workers > 1:
         exchanged += slow * (cluster.meeting + 2 * max(frame_seconds(cluster, setup)))
     joins = [work(cluster.join_rate) for _ in range(workers)]
+    if cluster.overlap:
+        exchange, computing = exchanged - partitions[0], partitions[0] + joins[0]
+        exchanged -= cluster.overlap * min(exchange, computing)
+        each = {"partition": partitions[0], "exchange": exchange, "join": joins[0], "seconds": exchanged + joins[0]}
+        return [each] * workers, each["seconds"]
     told = [
         {"partition": partition, "exchange": exchanged - partition, "join": join, "seconds": exchanged + join}
         for partition, join in zip(partitions, joins, strict=True)
@@ -103,7 +110,7 @@ def iteration(cluster: Cluster, setup: Setup, launch: int, index: int, chance: r
                 rank=rank,
                 seconds=each["seconds"],
                 phases_seconds=s.Phases(partition=each["partition"], exchange=each["exchange"], join=each["join"]),
-                overlap_seconds=0.0,
+                overlap_seconds=0.5 * cluster.overlap * each["partition"],
                 sent_bytes=s.FrameCounts(left=frame * (workers - 1), right=frame * (workers - 1)),
                 flight_seconds=s.Flight(left=flight, right=flight, union=2 * flight),
                 received_rows=s.FrameCounts(left=setup.rows, right=setup.rows),
@@ -165,6 +172,15 @@ def _launch(
     for index in range(setup.iterations):
         writer.write(iteration(cluster, setup, launch, index, chance))
         writer.write(s.VerificationLine(launch=launch, after=index, ok=True, how="made up"))
+    if len(hosts) > 1:
+        sent = 2 * setup.rows * ROW_BYTES // len(hosts) * (len(hosts) - 1)
+        seconds = 2 * max(frame_seconds(cluster, setup))
+        writer.write(
+            s.LinkLine(
+                launch=launch, bytes=[sent] * len(hosts), rounds=[[seconds] * len(hosts)] * 3,
+                limit_bytes_per_second=sent / seconds,
+            )
+        )  # fmt: skip
     writer.write(s.LaunchEndLine(launch=launch, status=0, seconds=1.0))
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from merge_bench.errors import UsageError
 from merge_bench.predicting.document import predict
 from merge_bench.predicting.fit import Point, line
 from merge_bench.record.reader import read_campaign
@@ -112,6 +113,28 @@ def test_merges_tell_the_rate_and_network_measurements_the_latency_before_it(tmp
     ]
     found = parameters(forecast(merges, write_probe(tmp_path, rows), workers=2, hosts=2))
     assert found["nic_rate"]["value"] == pytest.approx(1e9, rel=1e-3)
+
+
+@pytest.mark.parametrize("per_host", [(1, 1, 1, 1), (2, 2)])
+def test_a_pipelined_merge_is_forecast_from_its_overlap_and_the_link_measurement(
+    tmp_path: Path, per_host: tuple[int, ...]
+) -> None:
+    cluster = replace(EXACT, overlap=0.8, meeting=0.0)
+    document = forecast(
+        write(tmp_path, cluster, Setup(per_host)), workers=16, hosts=16 // per_host[0], links=["local=8GB/s"]
+    )
+    found = parameters(document)
+    assert found["overlap"]["value"] == pytest.approx(0.8, rel=1e-3)
+    assert found["nic_rate"]["value"] == pytest.approx(1e9, rel=1e-3)
+    wall = truth(cluster, Setup((per_host[0],) * (16 // per_host[0])))
+    assert document["forecast"]["wall_seconds"]["value"] == pytest.approx(wall, rel=0.01)
+    assert document["forecast"]["phases_seconds"]["hidden"] > 0
+
+
+def test_pipelined_and_other_runs_are_not_mixed(tmp_path: Path) -> None:
+    folders = [write(tmp_path, replace(EXACT, overlap=share), Setup((1, 1))) for share in (0.0, 0.8)]
+    with pytest.raises(UsageError, match="differ in --pipeline"):
+        forecast(*folders, workers=4, hosts=4)
 
 
 def test_the_check_shows_how_the_model_describes_what_it_was_fitted_on(tmp_path: Path) -> None:
