@@ -21,11 +21,10 @@ SHARES = (0.025, 0.975)
 
 @dataclass(frozen=True)
 class Basis:
-    """`fitted`: what was measured, and nothing wished for; `values` and `resampled`: with all wishes."""
+    """What a forecast is made of: `values`, the same `resampled`, both with all wishes, and where they are from."""
 
     ground: Ground
     parameters: tuple[Parameter, ...]
-    fitted: Values
     values: Values
     resampled: tuple[Values, ...]
     notes: tuple[str, ...]
@@ -36,30 +35,43 @@ def interval(values: Sequence[float]) -> tuple[float, float]:
     return quantile(values, SHARES[0]), quantile(values, SHARES[1])
 
 
-def make_basis(ground: Ground, wished: Wishes, given: Mapping[str, Parameter]) -> Basis:
-    """Fit, resample, and change what is wished or given.
+def make_basis(ground: Ground, wished: Wishes, given: Mapping[str, Parameter], per_host: int) -> Basis:
+    """Fit, resample, and change what is wished or given; partition and join as with `per_host` workers on a host.
 
     Raises
     ------
     UsageError
         If another GPU is wished for whose rates cannot be told, or the runs are of several GPUs.
     """
-    computing, scale, notes = _computing(ground.runs, wished.gpu)
+    of_gpu, scale, notes = _of_gpu(ground.runs, wished.gpu)
+    computing = alike(of_gpu, per_host)
     probed = ground.probed.values if ground.probed else {}
     each = ground.probed.each if ground.probed else ()
     told = {name: parameter.value for name, parameter in given.items()}
-    fitted = fit(ground.runs, probed, computing)
     again = replicates(ground.runs, each, computing)
-    values = wished.applied({**fitted, **told}, scale)
+    values = wished.applied({**fit(ground.runs, probed, computing), **told}, scale)
     resampled = tuple(wished.applied({**one, **told}, scale) for one in again)
     parameters = tuple(
         _parameter(name, ground, computing, values, resampled, given, wished, scale)
         for name in KNOWN if name in values or KNOWN[name].default is not None
     )  # fmt: skip
-    return Basis(ground, parameters, fitted, values, resampled, notes)
+    return Basis(ground, parameters, values, resampled, notes)
 
 
-def _computing(runs: Sequence[Measured], wish: str | None) -> tuple[tuple[Measured, ...], float, tuple[str, ...]]:
+def fitted_for(run: Measured, ground: Ground) -> Values:
+    """What was measured, as it describes `run`, and nothing wished for."""
+    same_gpu = [each for each in ground.runs if each.shape.gpu == run.shape.gpu]
+    probed = ground.probed.values if ground.probed else {}
+    return fit(ground.runs, probed, alike(same_gpu, max(run.shape.per_host)))
+
+
+def alike(runs: Sequence[Measured], per_host: int) -> tuple[Measured, ...]:
+    """The runs with so many workers on a host, who share its cores and its memory; all where there are none."""
+    found = tuple(run for run in runs if max(run.shape.per_host) == per_host)
+    return found or tuple(runs)
+
+
+def _of_gpu(runs: Sequence[Measured], wish: str | None) -> tuple[tuple[Measured, ...], float, tuple[str, ...]]:
     """The runs that partition and join are fitted on, by what their rates are scaled, and what is to be said of it."""
     names = list(dict.fromkeys(run.shape.gpu for run in runs))
     if wish is None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from merge_bench.errors import UsageError
-from merge_bench.predicting.basis import Basis, interval, make_basis
+from merge_bench.predicting.basis import Basis, fitted_for, interval, make_basis
 from merge_bench.predicting.gather import gather
 from merge_bench.predicting.known import doubts, remedy
 from merge_bench.predicting.model import Outcome, Problem, Unknown, forecast
@@ -39,8 +39,8 @@ def predict(
         raise UsageError(f"--hosts {hosts} is not from 1 to the {workers} workers")
     ground = gather(campaigns, config)
     wished = wishes(what_if)
-    basis = make_basis(ground, wished, given_links(links))
     problem = Problem(workers, hosts, float(chunk or ground.runs[0].shape.rows_per_chunk), _row_bytes(ground.runs))
+    basis = make_basis(ground, wished, given_links(links), problem.per_host[0])
     row = _row(problem, basis, wished.words)
     if row["unknown"]:
         raise UsageError(f"--workers {workers} --hosts {hosts} cannot be forecast: {row['unknown']}")
@@ -55,7 +55,7 @@ def predict(
         "forecast": row,
         "scaling": [_row(each, basis, wished.words) for each in scaling(problem)],
         "parameters": [_finite(parameter.to_json()) for parameter in basis.parameters],
-        "checked": [_checked(run, basis.fitted) for run in ground.runs],
+        "checked": [_checked(run, fitted_for(run, ground)) for run in ground.runs],
         "notes": list(dict.fromkeys(doubts(basis, problem))),
         "error": None,
     }

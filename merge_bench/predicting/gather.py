@@ -68,7 +68,8 @@ def gather(campaigns: Sequence[Campaign], config: str | None) -> Ground:
     engine = _agreed("engine", [str(run.plan.get("engine")) for _, run in chosen])
     _agreed("--pipeline", [str(one.shape.overlapped) for one in found if one.shape.workers > 1])
     used = chosen[0][1].config.name
-    return Ground(tuple(found), _probed(campaigns, notes), engine, used, tuple(dict.fromkeys(notes)))
+    probed = _probed(campaigns, used, notes)
+    return Ground(tuple(found), probed, engine, used, tuple(dict.fromkeys(notes)))
 
 
 def _of_config(merges: Sequence[tuple[Campaign, Run]], config: str | None) -> list[tuple[Campaign, Run]]:
@@ -106,7 +107,7 @@ def _agreed(what: str, words: Sequence[str]) -> str:
     return names[0] if names else ""
 
 
-def _probed(campaigns: Sequence[Campaign], notes: list[str]) -> Probed | None:
+def _probed(campaigns: Sequence[Campaign], config: str, notes: list[str]) -> Probed | None:
     probes = [campaign for campaign in campaigns if campaign.probe]
     each: list[dict[str, float]] = []
     lines: list[ProbeLine] = []
@@ -120,7 +121,10 @@ def _probed(campaigns: Sequence[Campaign], notes: list[str]) -> Probed | None:
     values = links_of(lines)
     if not values:
         return None
-    if len({launch.line.config for one in probes for launch in one.standing if launch.line}) > 1:
-        notes.append("The network measurements were made under several configs, which are taken together.")
+    configs = dict.fromkeys(launch.line.config for one in probes for launch in one.standing if launch.line)
+    if list(configs) != [config]:
+        notes.append(
+            f"The network was measured under {', '.join(configs)} and the merges under {config}: settings may differ."
+        )
     whole = [found for found in each if found.keys() == values.keys()]
     return Probed(values, tuple(whole) or (values,), ", ".join(campaign.folder.name for campaign in probes))

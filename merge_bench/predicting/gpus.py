@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -18,12 +19,14 @@ class Gpu:
 
 
 GPUS: Mapping[str, Gpu] = {
-    "t4": Gpu(320e9, ("t4",), "NVIDIA T4 data sheet: 320+ GB/s"),
-    "v100": Gpu(900e9, ("v100",), "NVIDIA V100 data sheet: 900 GB/s"),
-    "a100-40gb": Gpu(1555e9, ("a100", "40gb"), "NVIDIA A100 data sheet: 1,555 GB/s"),
-    "a100-80gb": Gpu(2039e9, ("a100", "80gb"), "NVIDIA A100 data sheet, SXM: 2,039 GB/s"),
-    "h100": Gpu(3350e9, ("h100",), "NVIDIA H100 data sheet, SXM: 3.35 TB/s"),
-    "h200": Gpu(4800e9, ("h200",), "NVIDIA H200 data sheet: 4.8 TB/s"),
+    "t4": Gpu(320e9, ("t4",), "NVIDIA T4 data sheet"),
+    "v100": Gpu(900e9, ("v100",), "NVIDIA V100 data sheet"),
+    "a100-40gb": Gpu(1555e9, ("a100", "40gb"), "NVIDIA A100 data sheet"),
+    "a100-80gb": Gpu(2039e9, ("a100", "80gb"), "NVIDIA A100 data sheet, SXM"),
+    "a100-80gb-pcie": Gpu(1935e9, ("a100", "80gb", "pcie"), "NVIDIA A100 data sheet, PCIe"),
+    "h100": Gpu(3350e9, ("h100",), "NVIDIA H100 data sheet, SXM"),
+    "h100-pcie": Gpu(2000e9, ("h100", "pcie"), "NVIDIA H100 data sheet, PCIe"),
+    "h200": Gpu(4800e9, ("h200",), "NVIDIA H200 data sheet"),
 }
 
 
@@ -43,5 +46,6 @@ def named(name: str) -> Gpu:
 
 def recognised(driver_name: str) -> Gpu | None:
     """The GPU that the driver calls so, as ``Tesla V100-SXM2-32GB``; None if it is not in the table."""
-    words = driver_name.lower()
-    return next((gpu for gpu in GPUS.values() if all(word in words for word in gpu.words)), None)
+    words = set(re.split(r"[^a-z0-9]+", driver_name.lower()))
+    fitting = [gpu for gpu in GPUS.values() if words.issuperset(gpu.words)]
+    return max(fitting, key=lambda gpu: len(gpu.words), default=None)

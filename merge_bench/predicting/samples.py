@@ -111,7 +111,7 @@ def _complete(iteration: IterationLine) -> bool:
 
 
 def _shape(name: str, line: LaunchLine, hosts: Mapping[int, str], *, overlapped: bool) -> Shape:
-    per_host = tuple(Counter(hosts.values()).values())
+    per_host = tuple(sorted(Counter(hosts.values()).values(), reverse=True))
     return Shape(
         name=name,
         per_host=per_host,

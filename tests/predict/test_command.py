@@ -13,6 +13,7 @@ import pytest
 import merge_bench
 from merge_bench import cli
 from merge_bench.errors import UsageError
+from merge_bench.predicting.gpus import GPUS, recognised
 from tests.predict.made_up import Cluster, Setup, write, write_probe
 
 EXACT = Cluster()
@@ -178,6 +179,28 @@ def test_another_gpu_is_scaled_by_memory_bandwidth_unless_it_was_measured(tmp_pa
     (found,) = [each for each in document["parameters"] if each["name"] == "join_rate"]
     assert found["value"] == pytest.approx(expected, rel=1e-3)
     assert found["source"] == source
+
+
+@pytest.mark.parametrize(
+    ("driver", "name"),
+    [
+        ("Tesla V100-SXM2-32GB", "v100"),
+        ("Tesla V100S-PCIE-32GB", None),
+        ("NVIDIA A100-SXM4-40GB", "a100-40gb"),
+        ("NVIDIA A100 80GB PCIe", "a100-80gb-pcie"),
+        ("NVIDIA H100 80GB HBM3", "h100"),
+        ("NVIDIA H200", "h200"),
+        ("NVIDIA GH200 480GB", None),
+    ],
+)
+def test_gpus_are_recognised_by_their_drivers_names(driver: str, name: str | None) -> None:
+    assert recognised(driver) == (GPUS[name] if name else None)
+
+
+def test_the_page_lists_the_memory_bandwidths_that_are_used() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "predict.md").read_text(encoding="utf-8")
+    for name, gpu in GPUS.items():
+        assert f"| `{name}` | {gpu.bandwidth / 1e9:,.0f} | {gpu.source} |" in page
 
 
 @pytest.mark.parametrize("form", ["png", "svg", "html"])

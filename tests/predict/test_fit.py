@@ -104,6 +104,13 @@ def test_network_measurements_tell_the_links_that_no_merge_crossed(tmp_path: Pat
     assert any("by one pair of processes" in note for note in document["notes"])
 
 
+def test_a_network_that_was_measured_under_another_config_is_told(tmp_path: Path) -> None:
+    merges = write(tmp_path, EXACT, Setup((1, 1), config="other"))
+    probe = write_probe(tmp_path, [("tag_bw", "two-hosts", 1 << 22, 1e9)])
+    notes = forecast(merges, probe, workers=2, hosts=2)["notes"]
+    assert any("measured under tuned and the merges under other" in note for note in notes)
+
+
 def test_merges_tell_the_rate_and_network_measurements_the_latency_before_it(tmp_path: Path) -> None:
     merges = write(tmp_path, replace(EXACT, overhead=1e-3), Setup((1, 1)))
     rows = [
@@ -141,6 +148,15 @@ def test_the_check_shows_how_the_model_describes_what_it_was_fitted_on(tmp_path:
     checked = forecast(write(tmp_path, EXACT, Setup((1, 1)), Setup((2,))), workers=4, hosts=4)["checked"]
     assert [each["hosts"] for each in checked] == [2, 1]
     assert all(abs(each["error"]) < 0.01 for each in checked)
+
+
+def test_partition_and_join_are_taken_from_hosts_that_are_shared_by_as_many(tmp_path: Path) -> None:
+    alone = write(tmp_path, EXACT, Setup((1, 1)))
+    shared = write(tmp_path, replace(EXACT, join_rate=10e6), Setup((2, 2)))
+    for hosts, rate in ((8, 20e6), (4, 10e6), (2, 15e6)):
+        found = parameters(forecast(alone, shared, workers=8, hosts=hosts))["join_rate"]
+        assert found["value"] == pytest.approx(rate, rel=0.12)
+    assert [abs(each["error"]) < 0.01 for each in forecast(alone, shared, workers=8, hosts=4)["checked"]] == [True] * 2
 
 
 def test_measured_walls_stand_beside_the_forecasts_of_the_same_clusters(tmp_path: Path) -> None:
