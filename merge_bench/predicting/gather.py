@@ -13,6 +13,9 @@ from merge_bench.proof import State, state_of
 from merge_bench.record.campaign import Campaign, Run
 from merge_bench.record.schema import ProbeLine
 
+UNEVEN = 1.2
+"""A worker with this many times the mean of rows is told."""
+
 
 @dataclass(frozen=True)
 class Probed:
@@ -59,7 +62,14 @@ def gather(campaigns: Sequence[Campaign], config: str | None) -> Ground:
             raise UsageError(
                 f"{campaign.folder}: no launch tells the phases of its workers, which a forecast is made of"
             )
+        if not one.shape.rows_per_chunk or not one.shape.row_bytes:
+            raise UsageError(f"{campaign.folder} merged no rows, which tell nothing")
         found.append(one)
+        if one.uneven > UNEVEN:
+            notes.append(
+                f"In {name} a worker received {one.uneven:.1f} times the mean of rows: the model spreads them evenly, "
+                "so the forecast is too fast where keys are as uneven."
+            )
         state = state_of(run, counted(run))
         if state is State.WRONG:
             raise WrongResult(f"{campaign.folder}: the merge result was wrong, so nothing is forecast from it")

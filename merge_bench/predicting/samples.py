@@ -70,10 +70,11 @@ class Sample:
 
 @dataclass(frozen=True)
 class Measured:
-    """A run: its shape, and its samples by launch."""
+    """A run: its shape, and its samples by launch. `uneven`: the rows of the fullest worker ÷ the mean, at most."""
 
     shape: Shape
     launches: tuple[tuple[Sample, ...], ...]
+    uneven: float = 1.0
 
     @property
     def samples(self) -> Iterator[Sample]:
@@ -84,6 +85,7 @@ class Measured:
 def measured(name: str, run: Run) -> Measured | None:
     """What there is to fit of a run; None where no launch tells the phases of its workers."""
     found: list[tuple[Shape, tuple[Sample, ...]]] = []
+    uneven = 1.0
     for launch in counted(run):
         if launch.line is None or not launch.line.workers:
             continue
@@ -95,10 +97,11 @@ def measured(name: str, run: Run) -> Measured | None:
             hosts = {worker.rank: worker.host for worker in launch.line.workers}
             shape = _shape(name, launch.line, hosts, overlapped=overlapped)
             found.append((shape, tuple(_sample(launch, iteration, hosts, shape) for iteration in timed)))
+            uneven = max(uneven, *(_uneven(iteration, shape) for iteration in timed))
     if not found:
         return None
     shape = found[0][0]
-    return Measured(shape, tuple(samples for each, samples in found if each == shape))
+    return Measured(shape, tuple(samples for each, samples in found if each == shape), uneven)
 
 
 def _complete(iteration: IterationLine) -> bool:
@@ -143,7 +146,7 @@ def _sample(launch: Launch, iteration: IterationLine, hosts: Mapping[int, str], 
         wall=iteration.wall_seconds,
         partition=statistics.median(partitions),
         join=statistics.median(joins),
-        rows=statistics.median(_received(worker, shape) for worker, _ in phases),
+        rows=statistics.median(_received(worker, shape) for worker, _ in phases) or FRAMES * shape.rows_per_chunk,
         bandwidth=_bandwidth(iteration),
         partition_spread=_log_variance(partitions),
         join_spread=_log_variance(joins),
@@ -162,6 +165,12 @@ def _bandwidth(iteration: IterationLine) -> float | None:
 
 def _known(seconds: float | None) -> float:
     return seconds or 0.0
+
+
+def _uneven(iteration: IterationLine, shape: Shape) -> float:
+    """Rows that the fullest worker received ÷ the mean."""
+    received = [_received(worker, shape) for worker in iteration.workers]
+    return max(received) * len(received) / sum(received) if sum(received) else 1.0
 
 
 def _received(worker: WorkerIteration, shape: Shape) -> float:

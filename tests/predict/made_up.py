@@ -48,11 +48,17 @@ class Setup:
     engine: str = "polars"
     gpu: str | None = None
     plan: tuple[tuple[str, Any], ...] = ()
+    uneven: float = 1.0
+    """Rows that rank 0 receives ÷ those that it should."""
 
     @property
     def hosts(self) -> list[str]:
         """The host of each rank."""
         return [f"node{host}" for host, count in enumerate(self.per_host) for _ in range(count)]
+
+    def share(self, rank: int) -> float:
+        """Of the right rows that a rank should receive, those that it does."""
+        return self.uneven if rank == 0 else 1.0
 
 
 def frame_seconds(cluster: Cluster, setup: Setup) -> tuple[float, float]:
@@ -113,7 +119,7 @@ def iteration(cluster: Cluster, setup: Setup, launch: int, index: int, chance: r
                 overlap_seconds=0.5 * cluster.overlap * each["partition"],
                 sent_bytes=s.FrameCounts(left=frame * (workers - 1), right=frame * (workers - 1)),
                 flight_seconds=s.Flight(left=flight, right=flight, union=2 * flight),
-                received_rows=s.FrameCounts(left=setup.rows, right=setup.rows),
+                received_rows=s.FrameCounts(left=setup.rows, right=int(setup.rows * setup.share(rank))),
             )
             for rank, each in enumerate(told)
         ],
@@ -172,7 +178,7 @@ def _launch(
     for index in range(setup.iterations):
         writer.write(iteration(cluster, setup, launch, index, chance))
         writer.write(s.VerificationLine(launch=launch, after=index, ok=True, how="made up"))
-    if len(hosts) > 1:
+    if cluster.overlap:
         sent = 2 * setup.rows * ROW_BYTES // len(hosts) * (len(hosts) - 1)
         seconds = 2 * max(frame_seconds(cluster, setup))
         writer.write(

@@ -129,6 +129,7 @@ def test_what_cannot_be_forecast_is_refused_in_a_sentence(
         ([Setup((1, 1), plan=(("exchange", "dask"),))], "Dask's own shuffle"),
         ([Setup((1, 1), plan=(("workload", {"name": "synthetic", "zipf": 1.2}),))], "skewed keys (zipf:1.2)"),
         ([Setup((1, 1), gpu="Tesla V100"), Setup((1, 1), gpu="NVIDIA H200")], "--what-if gpu=NAME"),
+        ([Setup((1, 1), rows=0)], "merged no rows"),
         ([Setup((1,))], "probe p2p --placement two-hosts"),
     ],
 )
@@ -137,6 +138,11 @@ def test_results_that_tell_too_little_or_disagree_are_refused(
 ) -> None:
     assert ended(monkeypatch, write(tmp_path, EXACT, *setups), "--workers", "4", "--hosts", "4") == 2
     assert says in capsys.readouterr().err
+
+
+def test_uneven_keys_of_real_tables_are_told(tmp_path: Path) -> None:
+    notes = merge_bench.predict(write(tmp_path, EXACT, Setup((1, 1), uneven=3.0)), workers=4, hosts=4)["notes"]
+    assert any("a worker received 1.3 times the mean of rows" in note for note in notes)
 
 
 def test_a_network_measurement_alone_and_an_imported_result_are_refused(tmp_path: Path) -> None:
