@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from merge_bench.columns import Frame
 from merge_bench.hashing import BLOCK
 from merge_bench.memory import ALIGN, Arena
-from merge_bench.partition import BucketReader, Layout, Parcel, Partitioner, bucket_groups, header_shape
+from merge_bench.parcel import Layout, Parcel, header_shape
+from merge_bench.partition import BucketReader, Partitioner, bucket_groups
 from tests.frames import KINDS, as_value, bits, frame, kinds, multiset, random_table, seeds
 
 

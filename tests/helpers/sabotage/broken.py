@@ -65,7 +65,7 @@ def changed(how: str, engine: Any, split: Any) -> list[Any]:
     """Change bytes that are on their way to rank 1."""
     outgoing = split()
     # Rank 1 lays the parcel out from its header; so do we.
-    from merge_bench.partition import Layout, header_shape
+    from merge_bench.parcel import Layout, header_shape
 
     header = outgoing[1].header.view(np.int64).reshape(header_shape(engine.shape.right, engine.buckets))
     layout = Layout.of(engine.shape.right, header)
