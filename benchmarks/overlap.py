@@ -71,6 +71,7 @@ def measure(rate: float, options: argparse.Namespace, folder: Path) -> dict[str,
         for host in hosts.hosts:
             assert host.namespaces is not None
             os.sched_setaffinity(host.namespaces.pid, {cores[host.number % len(cores)]})
+            os.setpriority(os.PRIO_PROCESS, host.namespaces.pid, -19)  # a worker's core is its own
         command = hosts.command(
             sys.executable, "-P", "-m", "merge_bench", "run", "--json", "--hosts", str(hosts.hosts_file),
             "--ssh-config", str(hosts.ssh_config), "--results", str(folder / f"{rate:g}"), "--chunk", options.chunk,

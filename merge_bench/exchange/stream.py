@@ -138,15 +138,14 @@ class Stream:
     def _drive(self) -> None:
         for peer in self._peers:
             self._expect(peer)
-        last_byte, posted = time.monotonic(), True
+        last_byte = time.monotonic()
         while not self._stopped:
             self._exchange.abort.check()
             moved = self._exchange.progress()
-            if moved or posted:
+            # A receive of what has come already is complete at once, with nothing for UCX to do: so always look.
+            settled, posted = self._settle(), self._feed()
+            if moved or settled or posted:
                 last_byte = time.monotonic()
-                self._settle()
-            posted = self._feed()
-            if posted or moved:
                 continue
             if self._done():
                 return
@@ -209,8 +208,8 @@ class Stream:
             message = self._exchange.post(header, peer, self._stage, self._heard[peer], receive=True)
             self._pending.append(_Item(message, header=header))
 
-    def _settle(self) -> None:
-        """Look at everything that is under way, and go on with what is not any more."""
+    def _settle(self) -> bool:
+        """Go on with what is no longer under way; whether there was anything."""
         now, done, still = time.perf_counter(), list[_Item](), list[_Item]()
         for item in self._pending:
             (done if item.message.request.completed else still).append(item)
@@ -224,6 +223,7 @@ class Stream:
                 self._heard[message.peer] += 1
                 self._take(message.peer, item.header)
                 self._expect(message.peer)
+        return bool(done)
 
     def _take(self, source: int, header: Bytes) -> None:
         """Make room for what a header announces, and post its receives."""
