@@ -210,7 +210,7 @@ class Stream:
 
     def _settle(self) -> bool:
         """Go on with what is no longer under way; whether there was anything."""
-        now, done, still = time.perf_counter(), list[_Item](), list[_Item]()
+        done, still = list[_Item](), list[_Item]()
         for item in self._pending:
             (done if item.message.request.completed else still).append(item)
         self._pending = still
@@ -218,7 +218,7 @@ class Stream:
             message = item.message
             self._exchange.check(message)
             if item.number is not None:
-                self._end(item, now)
+                self._end(item)
             elif message.receive and item.header is not None:
                 self._heard[message.peer] += 1
                 self._take(message.peer, item.header)
@@ -243,11 +243,12 @@ class Stream:
 
     def _begin(self, item: _Item) -> None:
         self._pending.append(item)
+        now = time.perf_counter()
         for meter in self._meters(item):
-            meter.enter(time.perf_counter())
+            meter.enter(now)
 
-    def _end(self, item: _Item, now: float) -> None:
-        message = item.message
+    def _end(self, item: _Item) -> None:
+        message, now = item.message, time.perf_counter()
         for meter in self._meters(item):
             meter.leave(now)
         if not message.receive:
