@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
+from merge_bench import aggregate
 from merge_bench.record.campaign import Launch
 from merge_bench.record.reader import read_campaign
 from tests.hosts.make_hosts import Hosts, why_not
@@ -52,13 +53,11 @@ def seen(launch: Launch) -> Seen:
     """What one launch showed."""
     assert launch.link is not None
     limit = launch.link.limit_bytes_per_second
+    computing = aggregate.computing([launch])
     assert limit is not None
-    shares = [
-        max((w.phases_seconds.partition + w.phases_seconds.join) / i.wall_seconds for w in i.workers)
-        for i in launch.timed
-    ]
+    assert computing is not None
     wall = median(iteration.wall_seconds for iteration in launch.timed)
-    return Seen(wall, max(launch.link.bytes) / limit, median(shares), limit)
+    return Seen(wall, max(launch.link.bytes) / limit, computing, limit)
 
 
 def measure(rate: float, options: argparse.Namespace, folder: Path) -> dict[str, list[Seen]]:

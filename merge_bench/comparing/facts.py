@@ -52,7 +52,7 @@ def facts_of(campaign: Campaign, run: Run) -> Facts:
         UCX_SETTING: gathered(worker.ucx.get("config", {}) for worker in workers),
         UCX: gathered({key: worker.ucx.get(key) for key in ("version", "origin")} for worker in workers),
         PROBLEM: problem(run.plan),
-        OPTION: {name: _shown(value) for name, value in (_BEFORE | run.plan).items() if name not in _NO_OPTIONS},
+        OPTION: {name: _shown(value) for name, value in {**_BEFORE, **run.plan}.items() if name not in _NO_OPTIONS},
         MACHINE: _machine(workers),
         PACKAGE: gathered(worker.versions for worker in workers),
         ENVIRONMENT: gathered(worker.environment for worker in workers),
