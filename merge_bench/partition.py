@@ -87,8 +87,13 @@ class Partitioner:
 
     def _assign(self, frame: Frame, span: tuple[int, int]) -> Counts:
         keys = [frame.column(name) for name in self.keys]
-        hasher, total = RowHasher(), self.workers * self.buckets
+        total = self.workers * self.buckets
         counts = np.zeros(total + 1, np.int64)
+        field, column = keys[0]
+        if len(keys) == 1 and 0 < field.width <= 8 and not field.floating and column.valid is None:
+            kernels.assign_fixed(column.values, *span, total, self._ids, counts)
+            return counts
+        hasher = RowHasher()
         for start in range(span[0], span[1], BLOCK):
             hashes, missing = hasher.block(keys, start, min(BLOCK, span[1] - start))
             kernels.assign_buckets(hashes, missing, total, start, self._ids, counts)
@@ -208,6 +213,15 @@ class BucketReader:
         arrays = [pa.chunked_array(chunks, field.type) for chunks, field in zip(columns, self.fields, strict=True)]
         return pa.Table.from_arrays(arrays, schema=self.schema)
 
+    def chunks(self, first: int, last: int) -> list[list[Column]]:
+        """The rows of buckets first…last-1, of every parcel the columns as they lie in it; fields of fixed width."""
+        found = []
+        for parcel, rows in zip(self.parcels, self._rows, strict=True):
+            start, stop = rows[first], rows[last]
+            if start < stop:
+                found.append([_column(field, parcel, at, start, stop) for at, field in enumerate(self.fields)])
+        return found
+
     def bucket_rows(self) -> Counts:
         """Rows in each bucket, over all parcels."""
         if not self.parcels:
@@ -238,6 +252,14 @@ def _array(field: Field, parcel: Parcel, index: int, start: int, stop: int, span
     if pa.types.is_boolean(field.type):
         values = np.packbits(values, bitorder="little")
     return pa.Array.from_buffers(field.type, rows, [validity, pa.py_buffer(values)])
+
+
+def _column(field: Field, parcel: Parcel, index: int, start: int, stop: int) -> Column:
+    values_at, _, valid_at = parcel.layout.starts[index]
+    values = parcel.data[values_at + field.width * start : values_at + field.width * stop]
+    values = values.view(storage_dtype(field.width))
+    valid = parcel.data[valid_at + start : valid_at + stop] if field.nullable else None
+    return Column(values.reshape(-1, 2) if field.width == 16 else values, None, valid)
 
 
 def bucket_groups(

@@ -164,7 +164,7 @@ def _engine(values: dict[str, Any], gpus: int) -> str:
     if engine == "auto":
         if gpus and _cudf_installed():
             return "cudf"
-        return "pandas" if exchange == "dask" else "polars"
+        return "pandas" if exchange == "dask" else "native"
     if exchange == "dask" and engine not in DASK_ENGINES:
         raise UsageError(f"--exchange dask has no engine {engine}: Dask merges with {' or '.join(DASK_ENGINES)}")
     if engine == "cudf" and not gpus:

@@ -252,3 +252,14 @@ def test_rows_read_back_to_the_bit() -> None:
     flat = frame(table)
     (parcel,) = split(flat, ["k"], 1, 1)
     assert bits(BucketReader(flat.fields, [received(flat, parcel, 1)]).table(0, 1)) == bits(table)
+
+
+@pytest.mark.parametrize("kind", ["uint8", "int32", "int64", "bool", "timestamp[us]"])
+def test_a_key_that_may_be_null_goes_where_the_same_key_without_nulls_goes(kind: str) -> None:
+    """One takes a single pass, the other is hashed column by column; workers must agree all the same."""
+    flat = frame(random_table(500, [kind, "int64"], 3, distinct=100, nulls=False))
+    assert flat.columns[0].valid is None
+    other = flat.with_nullable({"c0": True, "c1": False})
+    ours, theirs = (by_bucket(each, split(each, ["c0"], 3, 7), 7) for each in (flat, other))
+    assert [multiset(table) for table in ours] == [multiset(table) for table in theirs]
+    assert sum(table.num_rows > 0 for table in ours) > 1 or kind == "bool"

@@ -12,6 +12,7 @@ from merge_bench.engines.base import Engine, JoinShape, Side
 from merge_bench.errors import UsageError
 
 ENGINES = {
+    "native": ("merge_bench.engines.native", "NativeEngine", "polars"),
     "polars": ("merge_bench.engines.polars", "PolarsEngine", "polars"),
     "pandas": ("merge_bench.engines.pandas", "PandasEngine", "pandas"),
     "cudf": ("merge_bench.engines.cudf", "CudfEngine", "pylibcudf"),

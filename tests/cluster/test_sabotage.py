@@ -102,7 +102,7 @@ def test_phases_at_once(tmp_path: Path, scheduler_file: Path, word: Path, way: s
 def test_real_tables(tmp_path: Path, scheduler_file: Path, word: Path, pair: tuple[str | Path, ...], way: str) -> None:
     word.write_text(way)
     full = way in ("flip", "replace")
-    engine = "pandas" if way in ("double", "flip") else "polars"
+    engine = {"double": "pandas", "flip": "pandas", "drop": "polars", "swap": "polars"}.get(way, "native")
     finished = run(
         tmp_path, "--scheduler-file", scheduler_file, *pair, "--engine", engine, "--verify", "full" if full else "ends"
     )

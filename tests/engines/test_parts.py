@@ -16,7 +16,7 @@ from merge_bench.engines.host import HostEngine
 from tests.frames import random_table, seeds
 from tests.merge_cases import CASES, canonical, chunks, rows_of
 
-ENGINES = ("polars", "pandas")
+ENGINES = ("native", "polars", "pandas")
 
 
 def made(name: str, left: list[Frame], right: list[Frame], keys: tuple[str, ...]) -> list[HostEngine]:
@@ -77,7 +77,7 @@ def in_parts(engines: list[HostEngine], seed: int = 0) -> pa.Table:
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several buckets and parts even of small tables."""
     monkeypatch.setattr(host, "PIECE_BYTES", 64)
-    for name in ("polars.PolarsEngine", "pandas.PandasEngine"):
+    for name in ("native.NativeEngine", "polars.PolarsEngine", "pandas.PandasEngine"):
         monkeypatch.setattr(f"merge_bench.engines.{name}.join_rows", 40)
 
 
