@@ -152,6 +152,13 @@ OPTIONS: tuple[Option, ...] = (
     _choice("exchange", _PLANE, ("ucx", "dask"), "ucx", "What carries the frames: UCX endpoints, or Dask's shuffle."),
     _choice("shuffle", _PLANE, ("p2p", "tasks"), "p2p", "Dask's shuffle, with --exchange dask."),
     _choice(
+        "pipeline",
+        _PLANE,
+        ("on", "off"),
+        "off",
+        "Partition and join beside the exchange, for the shortest wall-clock, or one after the other.",
+    ),
+    _choice(
         "error-handling",
         _PLANE,
         ("none", "peer"),

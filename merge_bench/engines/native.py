@@ -13,6 +13,7 @@ from merge_bench.engines.base import JoinShape, Side
 from merge_bench.engines.buckets import MOST_ROWS, BucketJoin
 from merge_bench.engines.polars import PolarsEngine
 from merge_bench.memory import Arena
+from merge_bench.parcel import Parcel
 from merge_bench.partition import BucketReader, bucket_groups
 
 
@@ -47,20 +48,23 @@ class NativeEngine(PolarsEngine):
         super().begin()
         self._result.reset()
 
-    def join(self) -> int:
-        """Join bucket by bucket; each piece of the result stays in memory."""
+    def join_buckets(self, first: int, last: int, left: Sequence[Parcel], right: Sequence[Parcel]) -> None:
+        """Join buckets first…last-1 of these parcels, the groups of buckets dealt out to the threads."""
         if not self._joins:
-            return super().join()
-        left = BucketReader(self.shape.left, self._parcels[Side.LEFT])
-        right = BucketReader(self.shape.right, self._parcels[Side.RIGHT])
-        groups = list(bucket_groups(left, right, self.buckets, self.join_rows))
+            super().join_buckets(first, last, left, right)
+            return
+        readers = BucketReader(self.shape.left, left), BucketReader(self.shape.right, right)
+        groups = list(bucket_groups(*readers, last, self.join_rows, first=first))
 
         def some(thread: int) -> list[Any]:
-            return list(self._joined(thread, groups[thread :: len(self._joins)], left, right))
+            return list(self._joined(thread, groups[thread :: len(self._joins)], *readers))
 
         run = map if self._pool is None else self._pool.map
         for pieces in run(some, range(len(self._joins))):
             self._results += pieces
+
+    def result_rows(self) -> int:
+        """Rows of the result so far."""
         return sum(piece.rows if isinstance(piece, Frame) else len(piece) for piece in self._results)
 
     def _joined(
