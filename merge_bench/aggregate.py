@@ -29,6 +29,7 @@ class WorkerFigures:
     exchange: float | None
     join: float | None
     overlap: float | None
+    join_overlap: float | None
     received_rows: float | None
     result_rows: float | None
     peak_bytes: int | None
@@ -126,6 +127,20 @@ def link_fraction(launches: Sequence[Launch]) -> float | None:
     return middle(found)
 
 
+def wall_over_wire(launches: Sequence[Launch]) -> float | None:
+    """Wall ÷ the time that the link needs for the bytes, each launch against the limit measured in it."""
+    found: list[float | None] = []
+    for launch in launches:
+        limit = launch.link.limit_bytes_per_second if launch.link is not None else None
+        found.append(middle(metrics.wall_over_wire(iteration, limit) for iteration in launch.timed))
+    return middle(found)
+
+
+def computing(launches: Sequence[Launch]) -> float | None:
+    """Share of the wall in which the busiest worker partitions or joins."""
+    return middle(middle(metrics.computing(iteration) for iteration in launch.timed) for launch in launches)
+
+
 def worker_figures(launches: Sequence[Launch]) -> tuple[WorkerFigures, ...]:
     """Every worker of the run, by rank."""
     hosts: dict[int, str] = {}
@@ -205,6 +220,7 @@ def _worker(
         exchange=nested(lambda worker: _phase(worker, "exchange")),
         join=nested(lambda worker: _phase(worker, "join")),
         overlap=nested(lambda worker: worker.overlap_seconds),
+        join_overlap=nested(lambda worker: worker.join_overlap_seconds),
         received_rows=nested(_received),
         result_rows=nested(lambda worker: worker.result_rows),
         peak_bytes=_most(m.peak_bytes for m in memory),

@@ -30,6 +30,7 @@ from merge_bench.verify import Check, judge
 from merge_bench.watch import Member, Watch, broadcast, wait_until
 
 MODULES = {
+    "native": ("merge_bench.engines.native",),
     "polars": ("merge_bench.engines.polars",),
     "pandas": ("merge_bench.engines.pandas",),
     "cudf": ("merge_bench.engines.cudf",),

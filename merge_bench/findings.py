@@ -80,7 +80,7 @@ def straggling(workers: Sequence[WorkerFigures]) -> metrics.Straggler | None:
     """The rank that holds the others up, where the phases are known."""
     return metrics.straggler(
         {
-            w.rank: metrics.WorkerTimes(w.partition, w.exchange, w.join, w.overlap or 0.0)
+            w.rank: metrics.WorkerTimes(w.partition, w.exchange, w.join, w.overlap or 0.0, w.join_overlap or 0.0)
             for w in workers
             if w.partition is not None and w.exchange is not None and w.join is not None
         }

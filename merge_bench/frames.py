@@ -116,6 +116,7 @@ def _worker(worker: WorkerIteration) -> dict[str, Any]:
         "seconds": worker.seconds,
         **{f"{name}_seconds": getattr(phases, name, None) for name in aggregate.PHASES},
         "overlap_seconds": worker.overlap_seconds,
+        "join_overlap_seconds": worker.join_overlap_seconds,
         "sent_left_bytes": sent.left if sent else None,
         "sent_right_bytes": sent.right if sent else None,
         "flight_seconds": flight.union if flight else None,

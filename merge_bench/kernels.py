@@ -114,6 +114,16 @@ def assign_buckets(hashes: Any, missing: Any, buckets: int, start: int, ids: Any
 
 
 @_jit
+def assign_fixed(values: Any, first: int, last: int, buckets: int, ids: Any, counts: Any) -> None:
+    """`hash_fixed` and `assign_buckets` in one pass, for a single key column without nulls."""
+    scale = np.uint64(buckets)
+    for i in range(first, last):
+        bucket = ((mix64(SEED ^ np.uint64(values[i])) >> np.uint64(32)) * scale) >> np.uint64(32)
+        ids[i] = bucket
+        counts[bucket] += 1
+
+
+@_jit
 def scatter(values: Any, ids: Any, first: int, last: int, positions: Any, out: Any) -> None:
     """Write rows first…last-1 to out at their bucket's next position (in elements); rows of no bucket are left out."""
     buckets = positions.size
@@ -196,3 +206,87 @@ def sum_hashes(hashes: Any) -> Any:
     for i in range(hashes.size):
         total += mix64(hashes[i])
     return total
+
+
+MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
+ROW_MASK = np.uint32(0x00FFFFFF)
+TAG_MASK = np.uint32(0xFF000000)
+
+
+@_inline
+def slot_hash(key: Any) -> Any:
+    """Knuth's multiplicative hashing (The Art of Computer Programming 3, section 6.4): its upper bits are the slot."""
+    x = np.uint64(key)
+    return (x ^ (x >> np.uint64(32))) * MULTIPLIER
+
+
+@_jit
+def build_chains(keys: Any, first: int, shift: Any, heads: Any, links: Any, copies: Any) -> None:
+    """Enter rows first… into the chains of their slots, rows numbered from 1; `copies` gets their keys.
+
+    A head is the row entered last, in its lower 24 bits, and a tag for every row of the chain in the upper 8.
+    """
+    for i in range(keys.size):
+        key = np.uint64(keys[i])
+        hashed = slot_hash(key)
+        slot = hashed >> shift
+        tag = np.uint32(1) << np.uint32(np.uint64(24) + ((hashed >> (shift - np.uint64(3))) & np.uint64(7)))
+        head = heads[slot]
+        row = first + i
+        copies[row] = key
+        links[row] = head & ROW_MASK
+        heads[slot] = (head & TAG_MASK) | tag | np.uint32(row + 1)
+
+
+@_jit
+def find_candidates(keys: Any, shift: Any, heads: Any, candidates: Any, entries: Any) -> Any:
+    """Which rows can have a match, and the first row of the chain that it would be in; gives their number."""
+    count = 0
+    for i in range(keys.size):
+        hashed = slot_hash(keys[i])
+        head = heads[hashed >> shift]
+        candidates[count] = i
+        entries[count] = head & ROW_MASK
+        bit = np.uint32(np.uint64(24) + ((hashed >> (shift - np.uint64(3))) & np.uint64(7)))
+        count += int((head >> bit) & np.uint32(1))
+    return count
+
+
+@_jit
+def follow_chains(
+    keys: Any, candidates: Any, entries: Any, at: int, count: int, links: Any, copies: Any, lefts: Any, rights: Any
+) -> tuple[int, int]:
+    """Pairs of rows with equal keys of candidates at…count-1, until there is no more room for them.
+
+    Gives the number of pairs, and the candidate to go on with: its entry says where in the chain.
+    """
+    found = 0
+    for c in range(at, count):
+        i = candidates[c]
+        key = np.uint64(keys[i])
+        entry = entries[c]
+        while entry != 0:
+            if copies[entry - 1] == key:
+                if found == lefts.size:
+                    entries[c] = entry
+                    return found, c
+                lefts[found] = entry - 1
+                rights[found] = i
+                found += 1
+            entry = links[entry - 1]
+    return found, count
+
+
+@_jit
+def gather(values: Any, rows: Any, out: Any) -> None:
+    """The values of the given rows."""
+    for i in range(rows.size):
+        out[i] = values[rows[i]]
+
+
+@_jit
+def gather_wide(values: Any, rows: Any, out: Any) -> None:
+    """`gather` for 16-byte values: `values` (n, 2), `out` flat."""
+    for i in range(rows.size):
+        out[2 * i] = values[rows[i], 0]
+        out[2 * i + 1] = values[rows[i], 1]

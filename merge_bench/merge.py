@@ -12,7 +12,8 @@ from merge_bench.columns import Bytes
 from merge_bench.engines import Engine, Side
 from merge_bench.engines.base import Outgoing
 from merge_bench.exchange.abort import Abort
-from merge_bench.exchange.ucx import Flight, UcxExchange
+from merge_bench.exchange.flight import Flight
+from merge_bench.exchange.ucx import UcxExchange
 from merge_bench.plan import Plan
 
 
@@ -22,7 +23,8 @@ class Measured:
 
     `seconds`: own exit from the opening barrier to own finish. `flights`: of the left and the right frame.
     `union_seconds`: when either was in flight. `arrived`: per source, bytes of both frames and seconds from the first
-    receive posted to the last one completed, summed over the frames.
+    receive posted to the last one completed, summed over the frames. `overlap`: when partition, `join_overlap`: when
+    join ran beside the exchange; both are counted in both phases.
     """
 
     seconds: float
@@ -34,6 +36,8 @@ class Measured:
     arrived: dict[int, tuple[int, float]]
     received_rows: dict[str, int]
     result_rows: int
+    overlap: float = 0.0
+    join_overlap: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for an event."""
@@ -45,6 +49,8 @@ class Measured:
             "arrived": [[source, size, seconds] for source, (size, seconds) in self.arrived.items()],
             "received_rows": self.received_rows,
             "result_rows": self.result_rows,
+            "overlap": self.overlap,
+            "join_overlap": self.join_overlap,
         }
 
 

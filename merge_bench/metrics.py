@@ -27,6 +27,10 @@ OF_WALL = 0.05
 """...and that costs it at least this share of the time that a worker usually needs."""
 
 
+NEAR_WIRE = 1.1
+"""The link limits a merge that takes at most this many times as long as its bytes need on the link."""
+
+
 @dataclass(frozen=True)
 class Bandwidth:
     """Bytes per second that one worker sent to others, per frame and over both."""
@@ -38,12 +42,16 @@ class Bandwidth:
 
 @dataclass(frozen=True)
 class WorkerTimes:
-    """What `straggler` looks at: one worker's seconds in each phase; ``overlap`` of partition with exchange."""
+    """What `straggler` looks at: one worker's seconds in each phase.
+
+    ``overlap``: of partition with exchange, ``join_overlap``: of join with exchange.
+    """
 
     partition: float
     exchange: float
     join: float
     overlap: float = 0.0
+    join_overlap: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -161,6 +169,30 @@ def link_fraction(iteration: IterationLine, limit: float | None) -> float | None
     return None if rate is None or limit is None or limit <= 0 else rate / limit
 
 
+def wall_over_wire(iteration: IterationLine, limit: float | None) -> float | None:
+    """Wall ÷ the time that the link needs: the most bytes that any worker sends or receives ÷ link limit."""
+    received: dict[int, int] = {}
+    for pair in iteration.pairs:
+        received[pair.to_rank] = received.get(pair.to_rank, 0) + pair.bytes
+    sent = [worker.sent_bytes.left + worker.sent_bytes.right for worker in iteration.workers if worker.sent_bytes]
+    most = max([*sent, *received.values()], default=0)
+    return iteration.wall_seconds * limit / most if limit is not None and most > 0 else None
+
+
+def computing(iteration: IterationLine) -> float | None:
+    """The largest share of the wall in which any worker partitions or joins; beside it, it exchanges or waits."""
+    phases = [worker.phases_seconds for worker in iteration.workers]
+    busy = [(each.partition or 0.0) + (each.join or 0.0) for each in phases if each is not None]
+    return max(busy) / iteration.wall_seconds if busy and iteration.wall_seconds > 0 else None
+
+
+def bottleneck(wall_over_wire: float | None, computing: float | None) -> str | None:
+    """What limits a merge whose phases overlap: ``link``, ``cores``, or ``None`` where neither does by itself."""
+    if wall_over_wire is not None and wall_over_wire <= NEAR_WIRE:
+        return "link"
+    return "cores" if computing is not None and computing >= 1 / NEAR_WIRE else None
+
+
 def overloads(received: Mapping[int, float], result: Mapping[int, float]) -> tuple[Overload, ...]:
     """The ranks that have clearly more rows than the others, the worst first; each by what it has most too much of.
 
@@ -186,7 +218,7 @@ def straggler(times: Mapping[int, WorkerTimes]) -> Straggler | None:
     """
     if len(times) < 2:
         return None
-    usual = _others({rank: _exchanged(own) + own.join for rank, own in times.items()})
+    usual = _others({rank: _exchanged(own) + own.join - own.join_overlap for rank, own in times.items()})
     exchanged = _others({rank: _exchanged(own) for rank, own in times.items()})
     found: list[tuple[float, Straggler]] = []
     for phase in ("partition", "exchange", "join"):

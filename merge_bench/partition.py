@@ -1,9 +1,8 @@
 """Hash-partitioning of a chunk into parcels, one per destination, and reading parcels back as Arrow.
 
-A parcel is one contiguous run of bytes: for every column its values in bucket order, then its validity (a byte per row)
-if the column can be null; for variable width the lengths (int32) and then all bytes. Rows are split twice at once: over
-the workers, and within a worker's share into buckets small enough that joining one stays in the L2 cache. The header
-says how many rows (and variable bytes) each bucket has, which is all that a receiver needs to find everything.
+Rows are split twice at once: over the workers, and within a worker's share into buckets small enough that joining one
+stays in the L2 cache. A destination's buckets may be dealt out to several parcels, so that the first can be joined
+while the others are on their way.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -22,61 +20,8 @@ import pyarrow as pa
 from merge_bench import kernels
 from merge_bench.columns import Bytes, Column, Field, Frame, storage_dtype
 from merge_bench.hashing import BLOCK, RowHasher
-from merge_bench.memory import ALIGN, Arena
-
-Counts = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class Layout:
-    """Where things lie in a parcel, computed from its header alone.
-
-    `header`: shape (1 + variable columns, buckets), int64: rows of each bucket, then bytes of each variable column.
-    """
-
-    fields: tuple[Field, ...]
-    header: Counts
-    starts: tuple[tuple[int, int, int], ...]  # per field: byte offset of values (or lengths), of bytes, of validity
-    size: int
-
-    @staticmethod
-    def of(fields: tuple[Field, ...], header: Counts) -> Layout:
-        """Lay out a parcel of these fields."""
-        rows, at, variable = int(header[0].sum()), 0, 0
-        starts = []
-        for field in fields:
-            values, at = at, _align(at + rows * (field.width or 4))
-            data = at
-            if field.variable:
-                variable += 1
-                at = _align(at + int(header[variable].sum()))
-            valid = at
-            if field.nullable:
-                at = _align(at + rows)
-            starts.append((values, data, valid))
-        return Layout(fields, header, tuple(starts), at)
-
-
-def _align(size: int) -> int:
-    return -(-size // ALIGN) * ALIGN
-
-
-def header_shape(fields: Sequence[Field], buckets: int) -> tuple[int, int]:
-    """Shape of a parcel's header."""
-    return 1 + sum(field.variable for field in fields), buckets
-
-
-@dataclass(frozen=True)
-class Parcel:
-    """A parcel's header and bytes, at the sender or at the receiver."""
-
-    layout: Layout
-    data: Bytes
-
-    @property
-    def rows(self) -> int:
-        """Rows in all buckets together."""
-        return int(self.layout.header[0].sum())
+from merge_bench.memory import Arena
+from merge_bench.parcel import Counts, Layout, Parcel
 
 
 class Partitioner:
@@ -106,11 +51,22 @@ class Partitioner:
 
     def split(self, frame: Frame, arena: Arena, pool: ThreadPoolExecutor | None = None) -> list[Parcel]:
         """One parcel per worker, in rank order, with bytes taken from `arena`."""
+        return self.split_parts(frame, arena, pool)[0]
+
+    def split_parts(
+        self, frame: Frame, arena: Arena, pool: ThreadPoolExecutor | None = None, *,
+        rows: tuple[int, int] | None = None, cuts: Sequence[int] = (),
+    ) -> list[list[Parcel]]:  # fmt: skip
+        """For every run of buckets between two of `cuts` (by default one run of all), one parcel per worker.
+
+        `rows`: only first…last-1 of the chunk. In each parcel the buckets outside its run are empty.
+        """
         if self._ids.size < frame.rows:
             self._ids = np.empty(frame.rows, self._ids.dtype)
             self._ids[::2048] = 0
-        spans = _spans(frame.rows, self.threads)
+        spans = _spans(*(rows or (0, frame.rows)), self.threads)
         total = self.workers * self.buckets
+        runs = list(itertools.pairwise(cuts or (0, self.buckets)))
         run = map if pool is None else pool.map
         counts = np.stack(list(run(partial(self._assign, frame), spans)))[:, :total]
         totals = counts.sum(axis=0).reshape(self.workers, self.buckets)
@@ -120,22 +76,24 @@ class Partitioner:
             if field.variable
         ]
         headers = np.stack([totals, *(v.sum(axis=0).reshape(totals.shape) for v in variable)], axis=1)
-        parcels = []
-        layouts = [Layout.of(self.fields, headers[worker]) for worker in range(self.workers)]
+        layouts = [Layout.of(self.fields, _only(header, part)) for header in headers for part in runs]
         whole = arena.take(sum(layout.size for layout in layouts))
-        bases, at = [], 0
-        for layout in layouts:
-            bases.append(at)
-            parcels.append(Parcel(layout, whole[at : at + layout.size]))
-            at += layout.size
-        fill = _Fill(self, frame, whole, layouts, bases, counts, variable)
+        bases = [0, *itertools.accumulate(layout.size for layout in layouts)]
+        widths = np.tile([last - first for first, last in runs], self.workers)
+        fill = _Fill(self, frame, whole, layouts, bases[:-1], widths, counts, variable)
         list(run(fill, range(len(spans)), spans))
-        return parcels
+        parcels = [Parcel(layout, whole[at : at + layout.size]) for layout, at in zip(layouts, bases, strict=False)]
+        return [parcels[number :: len(runs)] for number in range(len(runs))]
 
     def _assign(self, frame: Frame, span: tuple[int, int]) -> Counts:
         keys = [frame.column(name) for name in self.keys]
-        hasher, total = RowHasher(), self.workers * self.buckets
+        total = self.workers * self.buckets
         counts = np.zeros(total + 1, np.int64)
+        field, column = keys[0]
+        if len(keys) == 1 and 0 < field.width <= 8 and not field.floating and column.valid is None:
+            kernels.assign_fixed(column.values, *span, total, self._ids, counts)
+            return counts
+        hasher = RowHasher()
         for start in range(span[0], span[1], BLOCK):
             hashes, missing = hasher.block(keys, start, min(BLOCK, span[1] - start))
             kernels.assign_buckets(hashes, missing, total, start, self._ids, counts)
@@ -157,23 +115,25 @@ class _Fill:
         whole: Bytes,
         layouts: list[Layout],
         bases: list[int],
+        widths: Counts,
         counts: Counts,
         variable: list[Counts],
     ) -> None:
         self.partitioner, self.frame, self.whole = partitioner, frame, whole
-        self.layouts, self.bases = layouts, bases
+        self.layouts, self.bases, self.widths = layouts, bases, widths
         self.row_starts = self._starts(counts)
         self.byte_starts = [self._starts(v) for v in variable]
 
     def _starts(self, counts: Counts) -> Counts:
-        """(spans, buckets): position within the destination where a span's part of each bucket begins."""
-        totals = counts.sum(axis=0).reshape(len(self.layouts), -1)
-        before = np.cumsum(totals, axis=1) - totals
-        starts: Counts = before.reshape(1, -1) + np.cumsum(counts, axis=0) - counts
+        """(spans, buckets): position within the parcel where a span's part of each bucket begins."""
+        totals = counts.sum(axis=0)
+        before = np.cumsum(totals) - totals
+        before -= np.repeat(before[np.cumsum(self.widths) - self.widths], self.widths)
+        starts: Counts = before + np.cumsum(counts, axis=0) - counts
         return starts
 
     def __call__(self, thread: int, span: tuple[int, int]) -> None:
-        ids, buckets = self.partitioner._ids, self.partitioner.buckets
+        ids = self.partitioner._ids
         first, last = span
         rows, variable, skip = self.row_starts[thread], 0, False
         for index, (field, column) in enumerate(zip(self.frame.fields, self.frame.columns, strict=True)):
@@ -185,7 +145,7 @@ class _Fill:
                 """First byte of a part of this column, for every bucket."""
                 return np.repeat(
                     [base + layout.starts[index][part] for base, layout in zip(self.bases, self.layouts, strict=True)],
-                    buckets,
+                    self.widths,
                 )
 
             if field.variable:
@@ -213,9 +173,16 @@ class _Fill:
         return len(pair) == 2 and all(field.width == 8 and not field.nullable for field in pair)
 
 
-def _spans(rows: int, threads: int) -> list[tuple[int, int]]:
-    threads = max(1, min(threads, rows // BLOCK))
-    edges = [rows * k // threads for k in range(threads + 1)]
+def _only(header: Counts, part: tuple[int, int]) -> Counts:
+    """A header with the buckets outside of a run emptied."""
+    kept = np.zeros_like(header)
+    kept[:, slice(*part)] = header[:, slice(*part)]
+    return kept
+
+
+def _spans(first: int, last: int, threads: int) -> list[tuple[int, int]]:
+    threads = max(1, min(threads, (last - first) // BLOCK))
+    edges = [first + (last - first) * k // threads for k in range(threads + 1)]
     return list(itertools.pairwise(edges))
 
 
@@ -245,6 +212,15 @@ class BucketReader:
                 columns[index].append(_array(field, parcel, index, start, stop, span))
         arrays = [pa.chunked_array(chunks, field.type) for chunks, field in zip(columns, self.fields, strict=True)]
         return pa.Table.from_arrays(arrays, schema=self.schema)
+
+    def chunks(self, first: int, last: int) -> list[list[Column]]:
+        """The rows of buckets first…last-1, of every parcel the columns as they lie in it; fields of fixed width."""
+        found = []
+        for parcel, rows in zip(self.parcels, self._rows, strict=True):
+            start, stop = rows[first], rows[last]
+            if start < stop:
+                found.append([_column(field, parcel, at, start, stop) for at, field in enumerate(self.fields)])
+        return found
 
     def bucket_rows(self) -> Counts:
         """Rows in each bucket, over all parcels."""
@@ -278,15 +254,25 @@ def _array(field: Field, parcel: Parcel, index: int, start: int, stop: int, span
     return pa.Array.from_buffers(field.type, rows, [validity, pa.py_buffer(values)])
 
 
-def bucket_groups(left: BucketReader, right: BucketReader, buckets: int, rows: int) -> Iterator[tuple[int, int]]:
-    """Runs of buckets whose left and right rows together come near `rows`, in order, each bucket once."""
+def _column(field: Field, parcel: Parcel, index: int, start: int, stop: int) -> Column:
+    values_at, _, valid_at = parcel.layout.starts[index]
+    values = parcel.data[values_at + field.width * start : values_at + field.width * stop]
+    values = values.view(storage_dtype(field.width))
+    valid = parcel.data[valid_at + start : valid_at + stop] if field.nullable else None
+    return Column(values.reshape(-1, 2) if field.width == 16 else values, None, valid)
+
+
+def bucket_groups(
+    left: BucketReader, right: BucketReader, buckets: int, rows: int, *, first: int = 0
+) -> Iterator[tuple[int, int]]:
+    """Runs of buckets whose left and right rows together come near `rows`: of first…buckets-1 in order, each once."""
     sizes = np.zeros(buckets, np.int64)
     for reader in (left, right):
         counts = reader.bucket_rows()
         if counts.size:
-            sizes += counts
-    first, total = 0, 0
-    for bucket in range(buckets):
+            sizes += counts[:buckets]
+    total = 0
+    for bucket in range(first, buckets):
         if bucket > first and total + sizes[bucket] > rows:
             yield first, bucket
             first, total = bucket, 0

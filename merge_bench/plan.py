@@ -20,7 +20,8 @@ class Plan:
     """Everything that the workers of a launch have to agree on.
 
     `rows_per_chunk` is null for real tables. `message_bytes`: longest message of the data plane, 0 for no limit.
-    `verify`: ``ends`` (after the warm-up and the last iteration), ``every``, ``full`` or ``off``. `timeout`: seconds.
+    `pipeline`: whether partition and join run beside the exchange. `timeout`: seconds. `verify`: ``ends`` (after the
+    warm-up and the last iteration), ``every``, ``full`` or ``off``.
     """
 
     workload: SyntheticSpec | TableSpec
@@ -37,6 +38,7 @@ class Plan:
     rows_per_chunk: int | None = None
     error_handling: bool = False
     message_bytes: int = 32 << 20
+    pipeline: bool = False
     link_rounds: int = 5
     check_link: bool = False
     shuffle: str = "tasks"

@@ -85,6 +85,7 @@ def prepare(options: Resolved, config: ConfigFile | None) -> Prepared:
         link_rounds=int(_number(values["link_rounds"])),
         check_link=bool(values["check_link"]),
         shuffle=str(values["shuffle"]),
+        pipeline=_pipeline(values, engine, exchange) and workers > 1,
         threads=max(1, usable_cores() // most),
         require_transport=_required(values, workers),
     )
@@ -172,7 +173,7 @@ def _engine(values: dict[str, Any], gpus: int) -> str:
     if engine == "auto":
         if gpus and _cudf_installed():
             return "cudf"
-        return "pandas" if exchange == "dask" else "polars"
+        return "pandas" if exchange == "dask" else "native"
     if exchange == "dask" and engine not in DASK_ENGINES:
         raise UsageError(f"--exchange dask has no engine {engine}: Dask merges with {' or '.join(DASK_ENGINES)}")
     if engine == "cudf" and not gpus:
@@ -180,6 +181,16 @@ def _engine(values: dict[str, Any], gpus: int) -> str:
     if engine == "cudf" and not _cudf_installed():
         raise UsageError("--engine cudf needs the package cudf: set up the cu12 or cu13 stack")
     return str(engine)
+
+
+def _pipeline(values: dict[str, Any], engine: str, exchange: str) -> bool:
+    if values["pipeline"] == "off":
+        return False
+    if exchange == "dask":
+        raise UsageError("--pipeline on is for --exchange ucx: Dask's own merge orders its steps itself")
+    if engine == "cudf":
+        raise UsageError("--pipeline on needs an engine that joins in parts, and cudf joins all rows at once")
+    return True
 
 
 def _workers(values: dict[str, Any], gpus: int, hosts: Sequence[HostSpec], *, existing: bool) -> int:

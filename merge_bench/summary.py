@@ -58,7 +58,7 @@ def summarize_run(campaign: Campaign, run: Run, run_id: str) -> Document:
         "phases_seconds": {
             name: aggregate.middle(aggregate.samples(launches, aggregate.phase(name))) for name in aggregate.PHASES
         },
-        "link": _link(launches, lanes),
+        "link": _link(launches, lanes, pipeline=run.plan.get("pipeline") is True),
         "lanes": lanes,
         "requested_transports": selected.requested(lines),
         "protocols": selected.protocols(lines),
@@ -119,15 +119,18 @@ def _bandwidth(workers: Sequence[aggregate.WorkerFigures], launches: Sequence[La
     }
 
 
-def _link(launches: Sequence[Launch], lanes: Sequence[Document]) -> Document | None:
+def _link(launches: Sequence[Launch], lanes: Sequence[Document], *, pipeline: bool) -> Document | None:
     limit = aggregate.link_limit(launches)
     if limit is None:
         return None
     transports = {transport for lane in lanes for transport in lane["transports"]}
+    ratio = aggregate.wall_over_wire(launches)
     return {
         "limit_bytes_per_second": limit,
         "fraction": aggregate.link_fraction(launches),
         "check_bytes_per_second": aggregate.link_check(launches),
+        "wall_ratio": ratio,
+        "bottleneck": metrics.bottleneck(ratio, aggregate.computing(launches)) if pipeline else None,
         "transports": sorted(transports),
     }
 

@@ -33,6 +33,7 @@ from merge_bench.exchange.protocols import Range
 from merge_bench.exchange.ucx import UcxExchange
 from merge_bench.memory import PeakMeter, available_bytes
 from merge_bench.merge import Measured, Merger
+from merge_bench.pipelining import make_merger
 from merge_bench.plan import Plan
 from merge_bench.verify import Check, ResultCheck
 from merge_bench.workload import synthetic
@@ -194,7 +195,7 @@ def open_data_plane(rows: int, threads: int) -> bytes:
     engine = make_engine(plan.engine, shape)
     engine.load(left, right)
     state.frames = None
-    state.merger = Merger(engine, state.rank, plan, plugin.abort)
+    state.merger = make_merger(engine, state.rank, plan, plugin.abort)
     state.exchange = state.merger.exchange
     state.check = ResultCheck(plan.workload, full=plan.verify == "full")
     return state.exchange.address

@@ -148,6 +148,12 @@ def test_overlap_counts_once() -> None:
     assert metrics.straggler({0: EVEN, 1: hidden, 2: EVEN}) is None
 
 
+def test_a_join_beside_the_exchange_counts_once() -> None:
+    """Rank 1 exchanges until its end and joins meanwhile; the others do the same one after the other."""
+    beside = WorkerTimes(partition=1.0, exchange=1.15, join=1.0, join_overlap=0.15)
+    assert metrics.straggler({0: EVEN, 1: beside, 2: EVEN}) is None
+
+
 def test_a_little_slower_is_no_straggler() -> None:
     assert metrics.straggler({0: EVEN, 1: WorkerTimes(1.0, 1.0, 1.19), 2: EVEN}) is None
     # Three times as long in the partition, which costs 2 % of a worker's 1.01 s only.

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from merge_bench.columns import Frame
 from merge_bench.hashing import BLOCK
 from merge_bench.memory import ALIGN, Arena
-from merge_bench.partition import BucketReader, Layout, Parcel, Partitioner, bucket_groups, header_shape
+from merge_bench.parcel import Layout, Parcel, header_shape
+from merge_bench.partition import BucketReader, Partitioner, bucket_groups
 from tests.frames import KINDS, as_value, bits, frame, kinds, multiset, random_table, seeds
 
 
@@ -53,6 +54,36 @@ def by_bucket(flat: Frame, parcels: list[Parcel], buckets: int) -> list[pa.Table
             table.validate(full=True)
             tables.append(table)
     return tables
+
+
+@given(
+    rows=st.integers(0, 200), seed=seeds, workers=st.integers(1, 4), buckets=st.integers(1, 24),
+    threads=st.sampled_from([1, 3]), data=st.data(),
+)  # fmt: skip
+@settings(deadline=None, max_examples=40)
+def test_parts_hold_what_one_parcel_holds(
+    rows: int, seed: int, workers: int, buckets: int, threads: int, data: st.DataObject
+) -> None:
+    """Cut into runs of buckets, and into rows before and after some row: together the same buckets as uncut."""
+    flat = frame(random_table(rows, ["int64", "large_string", "decimal128(38, 6)", "bool"], seed, distinct=30))
+    inner = data.draw(st.sets(st.integers(1, buckets), max_size=4).map(sorted))
+    cuts = (0, *[cut for cut in inner if cut < buckets], buckets)
+    row = data.draw(st.integers(0, rows))
+    partitioner = Partitioner(flat.fields, ["c0"], workers=workers, buckets=buckets, threads=threads)
+    made = [
+        part
+        for span in ((0, row), (row, rows))
+        for part in partitioner.split_parts(flat, Arena(), rows=span, cuts=cuts)
+    ]
+    runs = list(itertools.pairwise(cuts))
+    whole = split(flat, ["c0"], workers, buckets)
+    for worker in range(workers):
+        parcels = [received(flat, parts[worker], buckets) for parts in made]
+        for parcel, (first, last) in zip(parcels, [*runs, *runs], strict=True):
+            assert int(parcel.layout.header[0, first:last].sum()) == parcel.rows
+        reader, uncut = (BucketReader(flat.fields, found) for found in (parcels, [whole[worker]]))
+        for bucket in range(buckets):
+            assert bits(reader.table(bucket, bucket + 1)) == bits(uncut.table(bucket, bucket + 1))
 
 
 @given(
@@ -221,3 +252,14 @@ def test_rows_read_back_to_the_bit() -> None:
     flat = frame(table)
     (parcel,) = split(flat, ["k"], 1, 1)
     assert bits(BucketReader(flat.fields, [received(flat, parcel, 1)]).table(0, 1)) == bits(table)
+
+
+@pytest.mark.parametrize("kind", ["uint8", "int32", "int64", "bool", "timestamp[us]"])
+def test_a_key_that_may_be_null_goes_where_the_same_key_without_nulls_goes(kind: str) -> None:
+    """One takes a single pass, the other is hashed column by column; workers must agree all the same."""
+    flat = frame(random_table(500, [kind, "int64"], 3, distinct=100, nulls=False))
+    assert flat.columns[0].valid is None
+    other = flat.with_nullable({"c0": True, "c1": False})
+    ours, theirs = (by_bucket(each, split(each, ["c0"], 3, 7), 7) for each in (flat, other))
+    assert [multiset(table) for table in ours] == [multiset(table) for table in theirs]
+    assert sum(table.num_rows > 0 for table in ours) > 1 or kind == "bool"

@@ -105,6 +105,8 @@ def test_link_lanes_and_memory(tmp_path: Path) -> None:
         "limit_bytes_per_second": pytest.approx(480e6),
         "fraction": pytest.approx(400 / 480),
         "check_bytes_per_second": None,
+        "wall_ratio": pytest.approx(0.110 / 0.025),
+        "bottleneck": None,
         "transports": ["sysv/memory", "tcp/lo"],
     }
     assert found["lanes"] == [
@@ -177,6 +179,24 @@ def test_one_worker_has_no_bandwidth_and_no_link(tmp_path: Path) -> None:
     assert found["link"] is None
     assert found["phases_seconds"]["join"] == 0.04
     assert found["throughput_bytes_per_second"]["median"] == pytest.approx(32e6 / 0.11)
+
+
+@pytest.mark.parametrize(
+    ("walls", "join", "bottleneck"),
+    [((0.027,) * 3, 0.004, "link"), ((0.1,) * 3, 0.075, "cores"), ((0.1,) * 3, 0.04, None)],
+)
+def test_what_limits_a_merge_whose_phases_overlap(
+    tmp_path: Path, walls: tuple[float, ...], join: float, bottleneck: str | None
+) -> None:
+    """The bytes of a worker need 25 ms on the link, and its partition takes 20 ms."""
+
+    def pipelined(worker: s.WorkerIteration) -> s.WorkerIteration:
+        phases = s.Phases(partition=0.02, exchange=walls[0], join=join)
+        return msgspec.structs.replace(worker, phases_seconds=phases, join_overlap_seconds=0.003)
+
+    script = Script(plan={**plan(), "pipeline": True}, walls=walls, worker=pipelined)
+    link = document(write_campaign(tmp_path, script))["link"]
+    assert (link["wall_ratio"], link["bottleneck"]) == (pytest.approx(walls[0] / 0.025), bottleneck)
 
 
 def test_64_workers(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ ENVIRONMENT = "environment"
 _PROBLEM = ("rows_per_chunk", "workers", "workload")
 _NO_PROBLEM = frozenset(("seed", "rows", "warnings"))  # rows: those of a chunk, on all workers
 _NO_OPTIONS = frozenset((*_PROBLEM, "hosts", "launches", "timeout"))
+_BEFORE = {"pipeline": False}  # options that plans did not have once, as everything was done then
 _CHANGING = frozenset(("available_bytes", "interfaces"))
 OF_A_PROCESS = ("MERGE_BENCH_PARENT", "UCX_DYNAMIC_TL_PROGRESS_FACTOR")  # its parent; what UCX measures at its start
 
@@ -51,7 +52,7 @@ def facts_of(campaign: Campaign, run: Run) -> Facts:
         UCX_SETTING: gathered(worker.ucx.get("config", {}) for worker in workers),
         UCX: gathered({key: worker.ucx.get(key) for key in ("version", "origin")} for worker in workers),
         PROBLEM: problem(run.plan),
-        OPTION: {name: _shown(value) for name, value in run.plan.items() if name not in _NO_OPTIONS},
+        OPTION: {name: _shown(value) for name, value in {**_BEFORE, **run.plan}.items() if name not in _NO_OPTIONS},
         MACHINE: _machine(workers),
         PACKAGE: gathered(worker.versions for worker in workers),
         ENVIRONMENT: gathered(worker.environment for worker in workers),

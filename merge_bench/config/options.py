@@ -146,9 +146,18 @@ OPTIONS: tuple[Option, ...] = (
         "End with status 5 unless every pair of workers uses one of these UCX transports.",
         "NAME[,NAME]",
     ),
-    _choice("engine", _PLANE, ("auto", "polars", "pandas", "cudf"), "auto", "auto: cudf on GPUs, else polars."),
+    _choice(
+        "engine", _PLANE, ("auto", "native", "polars", "pandas", "cudf"), "auto", "auto: cudf on GPUs, else native."
+    ),
     _choice("exchange", _PLANE, ("ucx", "dask"), "ucx", "What carries the frames: UCX endpoints, or Dask's shuffle."),
     _choice("shuffle", _PLANE, ("p2p", "tasks"), "p2p", "Dask's shuffle, with --exchange dask."),
+    _choice(
+        "pipeline",
+        _PLANE,
+        ("on", "off"),
+        "off",
+        "Partition and join beside the exchange, for the shortest wall-clock, or one after the other.",
+    ),
     _choice(
         "error-handling",
         _PLANE,

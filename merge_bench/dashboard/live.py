@@ -172,7 +172,8 @@ def _workers(launch: Launch) -> tuple[WorkerNow, ...]:
         parts = None
         if worker.partition is not None and worker.exchange is not None and worker.join is not None:
             both = worker.overlap or 0.0
-            known = (max(worker.partition - both, 0.0), both, max(worker.exchange - both, 0.0), worker.join)
+            alone = worker.exchange - both - (worker.join_overlap or 0.0)
+            known = (max(worker.partition - both, 0.0), both, max(alone, 0.0), worker.join)
             parts = tuple(1e3 * seconds for seconds in (*known, max((worker.seconds or 0.0) - sum(known), 0.0)))
         found.append(WorkerNow(worker.rank, worker.host, _gib(worker.bandwidth.mean), parts))
     return tuple(found)

@@ -14,13 +14,15 @@ from merge_bench.errors import UsageError
 
 if TYPE_CHECKING:
     from merge_bench.engines.cudf import CudfEngine
+    from merge_bench.engines.native import NativeEngine
     from merge_bench.engines.pandas import PandasEngine
     from merge_bench.engines.polars import PolarsEngine
 
     # They are made by name, so that only this tells the type checker that each has every method.
-    _COMPLETE: tuple[type[Engine], ...] = (CudfEngine, PandasEngine, PolarsEngine)
+    _COMPLETE: tuple[type[Engine], ...] = (CudfEngine, NativeEngine, PandasEngine, PolarsEngine)
 
 ENGINES = {
+    "native": ("merge_bench.engines.native", "NativeEngine", "polars"),
     "polars": ("merge_bench.engines.polars", "PolarsEngine", "polars"),
     "pandas": ("merge_bench.engines.pandas", "PandasEngine", "pandas"),
     "cudf": ("merge_bench.engines.cudf", "CudfEngine", "pylibcudf"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -38,6 +38,18 @@ class JoinShape:
     def fields(self, side: Side) -> tuple[Field, ...]:
         """The fields of one side."""
         return self.left if side is Side.LEFT else self.right
+
+
+WHOLE = -1
+"""The part of a piece that holds all buckets."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Some of a frame that travels by itself where the exchange is pipelined: the buckets of one part, or `WHOLE`."""
+
+    side: Side
+    part: int
 
 
 @dataclass(frozen=True)
@@ -83,3 +95,32 @@ class Engine(Protocol):
 
     def peak_device_bytes(self) -> int | None:
         """High-water mark of device memory, or None for host engines."""
+
+
+@runtime_checkable
+class PipelinedEngine(Engine, Protocol):
+    """An engine that can join some rows while others are on their way.
+
+    Instead of `partition` and `join`, an iteration goes through `split`, whose pieces are those of `pieces`, in that
+    order and the same on all workers. A part is joined when all workers' pieces of it, and all `WHOLE` ones, are here.
+    """
+
+    @property
+    def pieces(self) -> tuple[Piece, ...]:
+        """What travels by itself."""
+
+    @property
+    def parts(self) -> int:
+        """How many parts there are to join: 0…parts-1."""
+
+    def split(self) -> Iterator[list[Outgoing]]:
+        """Partition both chunks, giving each piece as soon as it is made: one entry per worker, in rank order."""
+
+    def inbox_of(self, piece: Piece, source: int, header: Bytes) -> Any:
+        """`inbox` for one piece. Called from the thread that exchanges."""
+
+    def join_part(self, part: int) -> None:
+        """Join the buckets of one part."""
+
+    def result_rows(self) -> int:
+        """Rows of the result so far."""

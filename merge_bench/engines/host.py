@@ -1,7 +1,13 @@
-"""The part that CPU engines share: partitioning, parcels and the walk over the buckets."""
+"""The part that CPU engines share: partitioning, parcels and the walk over the buckets.
+
+Where the exchange is pipelined, a frame travels in pieces. The first rows of the left chunk go first, all buckets of
+them, so that the wire has something to carry as early as can be; then both frames by ranges of buckets, so that the
+first range can be joined while the others are on their way.
+"""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar
@@ -10,11 +16,16 @@ import numpy as np
 import pyarrow as pa
 
 from merge_bench.columns import Bytes, Frame
-from merge_bench.engines.base import JoinShape, Outgoing, Side
+from merge_bench.engines.base import WHOLE, JoinShape, Outgoing, Piece, Side
 from merge_bench.memory import Arena
-from merge_bench.partition import BucketReader, Layout, Parcel, Partitioner, bucket_groups, header_shape
+from merge_bench.parcel import Layout, Parcel, header_shape
+from merge_bench.partition import BucketReader, Partitioner, bucket_groups
 
 MOST_STREAMS = 512  # write streams of a scatter: beyond it the TLB no longer covers them and the pass slows down
+MOST_PARTS = 32  # what is left to join when the last byte has come is one part
+PIECE_BYTES = 1 << 20  # to one worker; shorter messages do not reach what a link can carry
+HEADS = (0.0, 1 / 16, 1 / 4)  # of the left rows: on a slow link each takes longer than to partition the next
+VARIABLE_BYTES = 16  # guessed of a value of variable width, where all workers have to guess the same
 
 
 class HostEngine:
@@ -31,6 +42,7 @@ class HostEngine:
         per_worker = -(-shape.rows // shape.workers)
         wanted = -(-per_worker // self.join_rows)
         self.buckets = max(1, min(wanted, MOST_STREAMS // shape.workers))
+        self._cuts = _cuts(shape, self.buckets)
         self._partitioners = {
             side: Partitioner(
                 shape.fields(side), shape.keys, workers=shape.workers, buckets=self.buckets, threads=shape.threads
@@ -40,7 +52,7 @@ class HostEngine:
         self._pool = ThreadPoolExecutor(shape.threads) if shape.threads > 1 else None
         self._chunks: dict[Side, Frame] = {}
         self._out, self._in = Arena(), Arena()
-        self._parcels: dict[Side, list[Parcel]] = {side: [] for side in Side}
+        self._parcels = self._no_parcels()
         self._results: list[Any] = []
 
     def load(self, left: Frame, right: Frame) -> None:
@@ -54,36 +66,84 @@ class HostEngine:
     def begin(self) -> None:
         """Forget the last result and get the buffers ready."""
         self._results = []
-        self._parcels = {side: [] for side in Side}
+        self._parcels = self._no_parcels()
         self._out.reset()
         self._in.reset()
 
     def partition(self, side: Side) -> list[Outgoing]:
         """Split a chunk into a parcel per worker."""
-        parcels = self._partitioners[side].split(self._chunks[side], self._out, self._pool)
-        self._parcels[side].append(parcels[self.shape.rank])
-        return [Outgoing(np.ascontiguousarray(p.layout.header).view(np.uint8).reshape(-1), p.data) for p in parcels]
+        return self._split(side, [WHOLE])[0]
 
     def inbox(self, side: Side, source: int, header: Bytes) -> Bytes:
         """Room for the parcel that `header` describes."""
-        fields = self.shape.fields(side)
-        counts = header.view(np.int64).reshape(header_shape(fields, self.buckets))
-        layout = Layout.of(fields, counts)
-        parcel = Parcel(layout, self._in.take(layout.size))
-        self._parcels[side].append(parcel)
-        return parcel.data
+        return self.inbox_of(Piece(side, WHOLE), source, header)
 
     def join(self) -> int:
         """Join bucket by bucket; each piece of the result stays in memory."""
-        left = BucketReader(self.shape.left, self._parcels[Side.LEFT])
-        right = BucketReader(self.shape.right, self._parcels[Side.RIGHT])
-        for first, last in bucket_groups(left, right, self.buckets, self.join_rows):
-            self._results.append(self.join_tables(left.table(first, last), right.table(first, last), self.shape.keys))
+        self.join_buckets(0, self.buckets, *(self._parcels[side][WHOLE] for side in Side))
+        return self.result_rows()
+
+    @property
+    def parts(self) -> int:
+        """Ranges of buckets."""
+        return len(self._cuts) - 1
+
+    @property
+    def pieces(self) -> tuple[Piece, ...]:
+        """The first rows of the left chunk, then the rest of it and all of the right one by ranges of buckets."""
+        heads = [Piece(Side.LEFT, WHOLE)] * (len(HEADS) - 1)
+        return (*heads, *(Piece(side, part) for side in Side for part in range(self.parts)))
+
+    def split(self) -> Iterator[list[Outgoing]]:
+        """Partition both chunks, giving each piece as soon as it is made."""
+        rows = self._chunks[Side.LEFT].rows
+        edges = [int(rows * share) for share in HEADS]
+        for head in itertools.pairwise(edges):
+            yield from self._split(Side.LEFT, [WHOLE], rows=head)
+        parts = list(range(self.parts))
+        yield from self._split(Side.LEFT, parts, rows=(edges[-1], rows))
+        yield from self._split(Side.RIGHT, parts)
+
+    def inbox_of(self, piece: Piece, source: int, header: Bytes) -> Bytes:
+        """Room for the parcel of one piece."""
+        fields = self.shape.fields(piece.side)
+        counts = header.view(np.int64).reshape(header_shape(fields, self.buckets))
+        layout = Layout.of(fields, counts)
+        parcel = Parcel(layout, self._in.take(layout.size))
+        self._parcels[piece.side][piece.part].append(parcel)
+        return parcel.data
+
+    def join_part(self, part: int) -> None:
+        """Join one range of buckets."""
+        held = ([*self._parcels[side][WHOLE], *self._parcels[side][part]] for side in Side)
+        self.join_buckets(self._cuts[part], self._cuts[part + 1], *held)
+
+    def join_buckets(self, first: int, last: int, left: Sequence[Parcel], right: Sequence[Parcel]) -> None:
+        """Join buckets first…last-1 of these parcels, which may hold others too."""
+        readers = BucketReader(self.shape.left, left), BucketReader(self.shape.right, right)
+        for start, stop in bucket_groups(*readers, last, self.join_rows, first=first):
+            ours, theirs = (reader.table(start, stop) for reader in readers)
+            self._results.append(self.join_tables(ours, theirs, self.shape.keys))
+
+    def result_rows(self) -> int:
+        """Rows of the result so far."""
         return sum(len(piece) for piece in self._results)
+
+    def _no_parcels(self) -> dict[Side, dict[int, list[Parcel]]]:
+        return {side: {part: [] for part in range(WHOLE, self.parts)} for side in Side}
+
+    def _split(self, side: Side, parts: Sequence[int], rows: tuple[int, int] | None = None) -> list[list[Outgoing]]:
+        """What of a chunk (or of its rows first…last-1) goes to each worker, for each of `parts`."""
+        cuts = () if parts == [WHOLE] else self._cuts
+        made = self._partitioners[side].split_parts(self._chunks[side], self._out, self._pool, rows=rows, cuts=cuts)
+        for part, parcels in zip(parts, made, strict=True):
+            self._parcels[side][part].append(parcels[self.shape.rank])
+        return [[_outgoing(parcel) for parcel in parcels] for parcels in made]
 
     def received_rows(self) -> dict[str, int]:
         """Rows of each side that this worker had to join, its own included."""
-        return {side.value: sum(parcel.rows for parcel in self._parcels[side]) for side in Side}
+        held = {side: itertools.chain.from_iterable(self._parcels[side].values()) for side in Side}
+        return {side.value: sum(parcel.rows for parcel in held[side]) for side in Side}
 
     def results(self) -> Iterator[pa.Table]:
         """The result in pieces, as Arrow tables."""
@@ -101,3 +161,15 @@ class HostEngine:
     def to_arrow(self, piece: Any) -> pa.Table:
         """One joined piece as an Arrow table."""
         raise NotImplementedError
+
+
+def _outgoing(parcel: Parcel) -> Outgoing:
+    return Outgoing(np.ascontiguousarray(parcel.layout.header).view(np.uint8).reshape(-1), parcel.data)
+
+
+def _cuts(shape: JoinShape, buckets: int) -> tuple[int, ...]:
+    """Where ranges of buckets begin and end, so that a range's parcel to one worker has about `PIECE_BYTES` or more."""
+    widths = [sum((field.width or VARIABLE_BYTES) + field.nullable for field in shape.fields(side)) for side in Side]
+    share = shape.rows / 2 / shape.workers**2 * sum(widths) / 2
+    parts = max(1, min(MOST_PARTS, buckets, int(share / PIECE_BYTES)))
+    return tuple(buckets * part // parts for part in range(parts + 1))

@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -28,37 +27,13 @@ from ucxx.exceptions import UCXError
 from merge_bench.errors import RunFailed
 from merge_bench.exchange import lanes, protocols
 from merge_bench.exchange.abort import Abort
+from merge_bench.exchange.flight import Flight, Pending
 from merge_bench.plan import Plan
 
 SPINS_BEFORE_YIELD = 200
 SPINS_BEFORE_SLEEP = 4000
 SLEEP_SECONDS = 50e-6
 STALL_FACTOR = 4  # × timeout without one byte is an end even while heartbeats arrive
-
-
-@dataclass
-class Flight:
-    """One frame's transfers as one worker saw them, seconds on its own monotonic clock.
-
-    `arrived`: per source rank, bytes and seconds from the first receive posted to the last one completed.
-    """
-
-    first_post: float
-    last_completion: float
-    sent_bytes: int = 0
-    arrived: dict[int, tuple[int, float]] = field(default_factory=dict)
-
-    @property
-    def seconds(self) -> float:
-        """Length of the interval in which transfers were in flight; 0 if there were none."""
-        return self.last_completion - self.first_post
-
-
-@dataclass
-class _Pending:
-    request: Any
-    peer: int
-    receive: bool
 
 
 class UcxExchange:
@@ -93,8 +68,8 @@ class UcxExchange:
         puts: bool = False,
     ) -> None:
         self.rank, self.workers = rank, workers
-        self._abort, self._timeout = abort, timeout
-        self._error_handling, self._message_bytes = error_handling, message_bytes
+        self.abort, self._timeout = abort, timeout
+        self._error_handling, self.message_bytes = error_handling, message_bytes
         self._context = UCXContext(feature_flags=(Feature.TAG, Feature.RMA) if puts else (Feature.TAG,))
         self._worker = UCXWorker(self._context)
         self._endpoints: dict[int, Any] = {}
@@ -174,7 +149,7 @@ class UcxExchange:
         """
         self._stage += 1
         flight = Flight(time.perf_counter(), 0.0)
-        pending: list[_Pending] = []
+        pending: list[Pending] = []
         for step in range(1, self.workers):
             peer = (self.rank - step) % self.workers
             if peer in receives:
@@ -187,7 +162,7 @@ class UcxExchange:
         if pending:
             finished = self._drive(pending, flight)
             for peer, buffer in receives.items():
-                size = _size(buffer)
+                size = size_of(buffer)
                 flight.arrived[peer] = (size, finished.get(peer, flight.first_post) - flight.first_post)
         return flight
 
@@ -209,11 +184,30 @@ class UcxExchange:
         The peer sends it with `transfer`; both count as one operation.
         """
         self._stage += 1
-        pending: list[_Pending] = []
+        pending: list[Pending] = []
         self._post(pending, np.empty(1, np.uint8), peer, receive=True)
         while not pending[0].request.completed:
             progress()
-        self._check(pending[0])
+        self.check(pending[0])
+
+    def reserve(self, stages: int) -> int:
+        """Numbers for as many operations that are carried out with `post` and `progress`; gives the first."""
+        self._stage += stages
+        return self._stage - stages + 1
+
+    def post(self, buffer: Any, peer: int, stage: int, number: int, *, receive: bool) -> Pending:
+        """Begin one message of operation `stage`. Messages between two ranks that have one number arrive in order."""
+        source = peer if receive else self.rank
+        tag, piece = UCXXTag(stage << 32 | source << 16 | number & 0xFFFF), Array(buffer)
+        request = self._worker.tag_recv(piece, tag) if receive else self._endpoints[peer].tag_send(piece, tag)
+        return Pending(request, peer, receive, size_of(buffer))
+
+    def progress(self) -> bool:
+        """Let UCX do what there is to do now, without the interpreter's lock; whether there was anything."""
+        if not self._worker.progress_once():
+            return False
+        self._worker.progress()
+        return True
 
     def close(self) -> None:
         """Let the endpoints go, waiting at most a second for their peers."""
@@ -231,18 +225,15 @@ class UcxExchange:
     def _others(self) -> list[int]:
         return [(self.rank + step) % self.workers for step in range(1, self.workers)]
 
-    def _post(self, pending: list[_Pending], buffer: Any, peer: int, *, receive: bool) -> int:
-        size = _size(buffer)
-        limit = self._message_bytes or size
-        source = peer if receive else self.rank
+    def _post(self, pending: list[Pending], buffer: Any, peer: int, *, receive: bool) -> int:
+        size = size_of(buffer)
+        limit = self.message_bytes or size
         for number, start in enumerate(range(0, size, max(limit, 1))):
-            tag = UCXXTag(self._stage << 32 | source << 16 | number)
-            piece = Array(buffer if limit >= size else buffer[start : start + limit])
-            request = self._worker.tag_recv(piece, tag) if receive else self._endpoints[peer].tag_send(piece, tag)
-            pending.append(_Pending(request, peer, receive))
+            piece = buffer if limit >= size else buffer[start : start + limit]
+            pending.append(self.post(piece, peer, self._stage, number, receive=receive))
         return size
 
-    def _drive(self, pending: list[_Pending], flight: Flight) -> dict[int, float]:
+    def _drive(self, pending: list[Pending], flight: Flight) -> dict[int, float]:
         """Progress until nothing is pending; when the last receive from each peer was done."""
         finished: dict[int, float] = {}
         progress = self._worker.progress_once
@@ -256,7 +247,7 @@ class UcxExchange:
                     if not item.request.completed:
                         still.append(item)
                         continue
-                    self._check(item)
+                    self.check(item)
                     flight.last_completion = now
                     if item.receive:
                         finished[item.peer] = now
@@ -269,26 +260,28 @@ class UcxExchange:
                 continue
             spins += 1
             if spins > SPINS_BEFORE_YIELD:
-                self._abort.check()
-                self._check_limit(pending, last_byte)
+                self.abort.check()
+                self.check_limit(pending, last_byte)
                 if spins > SPINS_BEFORE_SLEEP:
                     time.sleep(SLEEP_SECONDS)
                 else:
                     os.sched_yield()
 
-    def _check(self, item: _Pending) -> None:
+    def check(self, item: Pending) -> None:
+        """Raise `RunFailed` if a message that is no longer under way did not come through."""
         try:
             item.request.check_error()
         except UCXError as error:
             what = "receiving from" if item.receive else "sending to"
             raise RunFailed(f"rank {self.rank} failed {what} rank {item.peer}: {error}") from error
 
-    def _check_limit(self, pending: list[_Pending], last_byte: float) -> None:
+    def check_limit(self, pending: list[Pending], last_byte: float) -> None:
+        """Raise `RunFailed` if there was no byte for too long; `last_byte`: when there was one (`time.monotonic`)."""
         now = time.monotonic()
         silent = now - last_byte
         if silent < self._timeout:
             return
-        unheard = now - self._abort.last_heartbeat
+        unheard = now - self.abort.last_heartbeat
         if unheard >= self._timeout or silent >= STALL_FACTOR * self._timeout:
             peers = ", ".join(str(peer) for peer in sorted({item.peer for item in pending}))
             raise RunFailed(f"rank {self.rank} waited {silent:.0f} s for rank {peers} without a byte")
@@ -298,6 +291,7 @@ def _lanes(handle: int) -> list[str]:
     return lanes.of_endpoint(handle) or protocols.lanes(protocols.print_endpoint(handle))
 
 
-def _size(buffer: Any) -> int:
+def size_of(buffer: Any) -> int:
+    """Bytes of a buffer, host or device."""
     size = getattr(buffer, "nbytes", None)
     return int(size if size is not None else len(buffer))

@@ -176,7 +176,8 @@ def phases(run: Run) -> Stack:
         if partition is None or exchange is None or join is None:
             continue
         both = worker.overlap or 0.0
-        parts = [max(partition - both, 0.0), both, max(exchange - both, 0.0), join]
+        alone = exchange - both - (worker.join_overlap or 0.0)
+        parts = [max(partition - both, 0.0), both, max(alone, 0.0), join]
         rest = max((worker.seconds or 0.0) - sum(parts), 0.0)
         rows.append(StackRow(f"{worker.rank} {worker.host}", tuple(seconds * 1e3 for seconds in (*parts, rest))))
     return Stack(

@@ -126,6 +126,7 @@ class WorkerIteration(msgspec.Struct, frozen=True, kw_only=True):
     seconds: Seconds
     phases_seconds: Phases | None = None
     overlap_seconds: Seconds | None = None
+    join_overlap_seconds: Seconds | None = None
     sent_bytes: FrameCounts | None = None
     flight_seconds: Flight | None = None
     received_rows: FrameCounts | None = None

@@ -16,6 +16,8 @@ _SHOWN = 20
 _ENDS = 5
 
 Document = Mapping[str, Any]
+PIPELINED = ", partition and join beside it (--pipeline on)"
+LIMITED_BY = {"link": "the link", "cores": "the cores, which partition and join nearly all the time"}
 _TOTALS = (("Wall-clock", "ms"), ("Bandwidth", "GiB/s"), ("Throughput", "GiB/s"))
 
 
@@ -40,7 +42,7 @@ def header(page: Page, run: Run, launches: Sequence[Launch], document: Document)
         ("Workers", f"{plan.get('workers', NULL)}{_on(hosts)}"),
         ("Rows per chunk", _chunk(plan)),
         ("Engine", str(plan.get("engine", NULL))),
-        ("Exchange", str(plan.get("exchange", NULL))),
+        ("Exchange", str(plan.get("exchange", NULL)) + (PIPELINED if plan.get("pipeline") is True else "")),
         ("Protocol", (line.cluster.protocol or NULL) if line is not None else str(plan.get("protocol", NULL))),
         ("Data processed per iteration (GiB)", gib(line.data_bytes if line is not None else None)),
         ("Iterations", _counts(run, launches)),
@@ -180,7 +182,13 @@ def link(page: Page, run: Run, workers: int, document: Document, mark: str | Non
     ]
     if found and found["check_bytes_per_second"] and limit:
         shown.insert(1, ("The same by ucx_perftest (GiB/s)", gib(found["check_bytes_per_second"])))
+    pipelined = found is not None and run.plan.get("pipeline") is True
+    if found and pipelined:
+        shown.append(("Wall-clock ÷ bytes at the link limit (×)", number(found["wall_ratio"])))
+        shown.append(("Limited by", LIMITED_BY.get(found["bottleneck"], "neither link nor cores alone")))
     page.pairs(shown, mark)
+    if pipelined:
+        page.line("Both frames travel at once, so that the bandwidth of each is a share of the link's.", "dim")
     if found is None:
         page.note(f"link limit: {absent(run, workers)}")
 

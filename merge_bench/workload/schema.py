@@ -43,6 +43,7 @@ class Refusal:
 # floats, booleans, decimals of up to 128 bits, strings, dates (as a timestamp in days), timestamps (the zone is
 # dropped, the instant stays) and durations; it has no type for a time of day and none for byte strings.
 ENGINE_REFUSES: dict[str, tuple[Refusal, ...]] = {
+    "native": (),
     "polars": (),
     "pandas": (),
     "cudf": (
@@ -68,7 +69,7 @@ def refuse_for_engine(engine: str, columns: Iterable[tuple[str, pa.DataType]]) -
                 others = [e for e, rules in ENGINE_REFUSES.items() if not any(r.test(arrow_type) for r in rules)]
                 raise UsageError(
                     f"column {name!r} has type {arrow_type}, which engine {engine} cannot carry ({refusal.reason});"
-                    f" take --engine {' or '.join(others)}"
+                    f" take --engine {', '.join(others[:-1])} or {others[-1]}"
                 )
 
 

@@ -37,13 +37,13 @@ def merged(
             tmp_path_factory.mktemp("tables"), scheduler_file, *tables.options, "--engine", engine,
             "--workers", str(workers), "--verify", "full" if workers == 3 else "ends",
         )
-        for engine in ("polars", "pandas")
+        for engine in ("native", "polars", "pandas")
         for workers in (1, 2, 3)
     }  # fmt: skip
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
-@pytest.mark.parametrize("engine", ["polars", "pandas"])
+@pytest.mark.parametrize("engine", ["native", "polars", "pandas"])
 def test_tables(merged: dict[tuple[str, int], Finished], tables: Tables, engine: str, workers: int) -> None:
     finished = merged[engine, workers].check_ended(0)
     document = finished.document

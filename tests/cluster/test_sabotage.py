@@ -90,10 +90,19 @@ def test_synthetic(tmp_path: Path, scheduler_file: Path, word: Path, way: str) -
 
 
 @pytest.mark.parametrize("way", WAYS)
+def test_phases_at_once(tmp_path: Path, scheduler_file: Path, word: Path, way: str) -> None:
+    """Frames that travel in seven parts: one row of one of them."""
+    word.write_text(way)
+    options = ("--chunk", "1e6", "--iterations", "1", "--link-rounds", "0", "--warmup", "0", "--pipeline", "on")
+    finished = run(tmp_path, "--scheduler-file", scheduler_file, *options)
+    check_caught(finished, SAYS[way].replace("12,000", "600,000"))
+
+
+@pytest.mark.parametrize("way", WAYS)
 def test_real_tables(tmp_path: Path, scheduler_file: Path, word: Path, pair: tuple[str | Path, ...], way: str) -> None:
     word.write_text(way)
     full = way in ("flip", "replace")
-    engine = "pandas" if way in ("double", "flip") else "polars"
+    engine = {"double": "pandas", "flip": "pandas", "drop": "polars", "swap": "polars"}.get(way, "native")
     finished = run(
         tmp_path, "--scheduler-file", scheduler_file, *pair, "--engine", engine, "--verify", "full" if full else "ends"
     )

@@ -12,7 +12,7 @@ from merge_bench.importing.campaign import import_text
 from merge_bench.record import schema as s
 from tests.compare.test_document import SIX, document
 from tests.importing.texts import text
-from tests.synthetic_campaigns import interleaved, write_campaign
+from tests.synthetic_campaigns import Script, interleaved, plan, write_campaign
 
 
 def test_what_differs_between_the_runs_is_listed(tmp_path: Path) -> None:
@@ -41,6 +41,16 @@ def test_what_differs_between_the_runs_is_listed(tmp_path: Path) -> None:
         ("package", "polars", "1.9", "2.0"),
     ]
     assert {each["pair"] for each in found["differences"]} == {0}
+
+
+def test_phases_at_once_are_a_difference_and_plans_of_before_had_them_apart(tmp_path: Path) -> None:
+    def found(*pipelines: dict[str, bool]) -> list[tuple[str, ...]]:
+        folders = [write_campaign(tmp_path, Script(plan={**plan(), **each})) for each in pipelines]
+        differences = document(*folders)["differences"]
+        return [(each["name"], each["baseline_value"], each["candidate_value"]) for each in differences]
+
+    assert ("pipeline", "no", "yes") in found({}, {"pipeline": True})
+    assert "pipeline" not in [name for name, *_ in found({"pipeline": False}, {})]
 
 
 def test_a_setting_that_ucx_did_not_take_is_told(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from tests import merge_cases
 from tests.frames import as_value, multiset, random_table, seeds
 from tests.merge_cases import CASES, canonical, chunks, copy_host, merge, rows_of
 
-ENGINES = ("polars", "pandas")
+ENGINES = ("native", "polars", "pandas")
 
 
 def by_duckdb(left: pa.Table, right: pa.Table, keys: tuple[str, ...], names: list[str]) -> Counter[tuple[Any, ...]]:
@@ -177,7 +177,7 @@ def test_many_buckets_and_threads(engine: str, monkeypatch: pytest.MonkeyPatch) 
     left = pa.table({"key": rng.permutation(rows), "a": np.arange(rows)})
     right = pa.table({"key": rng.integers(0, 2 * rows, rows), "c": np.arange(rows)})
     answer = left.join(right, "key", join_type="inner").select(["key", "a", "c"])
-    module = {"polars": "PolarsEngine", "pandas": "PandasEngine"}[engine]
+    module = {"native": "NativeEngine", "polars": "PolarsEngine", "pandas": "PandasEngine"}[engine]
     one_bucket = simulate(engine, chunks(left, 2), chunks(right, 2), ("key",))
     monkeypatch.setattr(f"merge_bench.engines.{engine}.{module}.join_rows", 500)
     shape = JoinShape(chunks(left, 2)[0].fields, chunks(right, 2)[0].fields, ("key",), 2, 0, 2 * rows)

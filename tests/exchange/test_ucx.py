@@ -140,7 +140,7 @@ def wait_for_nothing(exchange: Any, abort_after: float | None) -> tuple[str, flo
     """Wait for a message that rank 1 never sends; gives the reason for the end and how long it took to be heard."""
     if exchange.rank == 1:
         return "", 0.0
-    abort: Abort = exchange._abort
+    abort: Abort = exchange.abort
     told = [0.0]
     if abort_after is not None:
 
@@ -179,7 +179,7 @@ def wait_with_heartbeats(exchange: Any, seconds: float) -> tuple[str, float]:
 
     def beat() -> None:
         while not stop.wait(0.05):
-            exchange._abort.heartbeat()
+            exchange.abort.heartbeat()
 
     threading.Thread(target=beat, daemon=True).start()
     buffer, began = np.zeros(100, np.uint8), clock()

@@ -110,6 +110,15 @@ def test_pairs_link_lanes_and_verification(report: str) -> None:
     assert line.startswith("verified: 600,000 rows, checksum 0x00c0ffee; 2 checks by count, every row, checksum")
 
 
+def test_phases_at_once_are_told_with_what_limits_them(tmp_path: Path) -> None:
+    # 12 MB at 480 MB/s need 25 ms; partition and join take 60 of 110 ms.
+    found = piped(write_campaign(tmp_path, Script(plan={**plan(), "pipeline": True})))
+    assert "ucx, partition and join beside it (--pipeline on)" in found
+    assert row(found, "Link", "Wall-clock ÷ bytes at the link limit (×)")[1] == "4.40"
+    assert row(found, "Link", "Limited by")[1] == "neither link nor cores alone"
+    assert "Both frames travel at once" in "\n".join(section(found, "Link"))
+
+
 def test_protocols_by_message_size(report: str) -> None:
     found = section(report, "Protocols")
     assert [re.split(r"\s{2,}", line) for line in found[1:-1]] == [

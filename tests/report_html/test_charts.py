@@ -95,12 +95,14 @@ def test_too_many_iterations_are_thinned_but_never_the_slowest(tmp_path: Path, m
 def test_phases_that_overlap_are_told_apart_and_sum_up_to_the_workers_time(tmp_path: Path) -> None:
     def overlapping(worker: s.WorkerIteration) -> s.WorkerIteration:
         phases = s.Phases(partition=0.02, exchange=0.03, join=0.04)
-        return s.WorkerIteration(rank=worker.rank, seconds=0.085, phases_seconds=phases, overlap_seconds=0.01)
+        return s.WorkerIteration(
+            rank=worker.rank, seconds=0.08, phases_seconds=phases, overlap_seconds=0.01, join_overlap_seconds=0.005
+        )
 
     chart = merge.phases(one(tmp_path, Script(worker=overlapping)))
     assert [row.label for row in chart.rows] == ["0 node0", "1 node0"]
-    assert chart.rows[0].values == pytest.approx((10, 10, 20, 40, 5))  # ms
-    assert sum(chart.rows[0].values) == pytest.approx(85)
+    assert chart.rows[0].values == pytest.approx((10, 10, 15, 40, 5))  # ms
+    assert sum(chart.rows[0].values) == pytest.approx(80)
 
 
 def test_the_map_of_pairs_has_lanes_and_bytes(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ START_TIMEOUT = 40.0
 
 
 def begin(folder: Path, rng: random.Random) -> Running:
-    options = ["--workers", rng.choice("223"), "--engine", rng.choice(("polars", "pandas"))]
+    options = ["--workers", rng.choice("223"), "--engine", rng.choice(("native", "polars", "pandas"))]
     options += ["--seed", str(rng.randrange(10**6)), "--start-timeout", str(START_TIMEOUT)]
     if rng.random() < 0.3:
         options += ["--verify", "every"]

@@ -90,13 +90,13 @@ def test_types_that_no_engine_carries(refused: pa.DataType) -> None:
 
 @pytest.mark.parametrize("refused", [pa.time32("ms"), pa.time64("us"), pa.large_binary()], ids=str)
 def test_cudf_refuses_what_libcudf_has_no_type_for(refused: pa.DataType) -> None:
-    for engine in ("polars", "pandas"):
+    for engine in ("native", "polars", "pandas"):
         refuse_for_engine(engine, [("c", refused)])
     with pytest.raises(UsageError) as caught:
         refuse_for_engine("cudf", [("fine", pa.int64()), ("c", refused)])
     message = str(caught.value)
     assert message.startswith(f"column 'c' has type {refused}, which engine cudf cannot carry (cuDF has no type for")
-    assert message.endswith("take --engine polars or pandas")
+    assert message.endswith("take --engine native, polars or pandas")
 
 
 def test_cudf_takes_the_rest() -> None:
@@ -112,9 +112,9 @@ def test_cudf_takes_the_rest() -> None:
 
 
 def test_unknown_engine() -> None:
-    with pytest.raises(UsageError, match="there is no engine 'spark'; the engines are polars, pandas, cudf"):
+    with pytest.raises(UsageError, match="there is no engine 'spark'; the engines are native, polars, pandas, cudf"):
         refuse_for_engine("spark", [])
-    assert set(ENGINE_REFUSES) == {"polars", "pandas", "cudf"}
+    assert set(ENGINE_REFUSES) == {"native", "polars", "pandas", "cudf"}
 
 
 def test_names_of_the_result() -> None:

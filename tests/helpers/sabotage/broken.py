@@ -62,23 +62,27 @@ def doubled(engine: Any, split: Any) -> list[Any]:
 
 
 def changed(how: str, engine: Any, split: Any) -> list[Any]:
-    """Change bytes that are on their way to rank 1."""
-    outgoing = split()
+    """Change bytes that are on their way to rank 1: in the first parcel that has two rows which match."""
+    made = split()
     # Rank 1 lays the parcel out from its header; so do we.
-    from merge_bench.partition import Layout, header_shape
+    from merge_bench.parcel import Layout, header_shape
 
-    header = outgoing[1].header.view(np.int64).reshape(header_shape(engine.shape.right, engine.buckets))
-    layout = Layout.of(engine.shape.right, header)
-    rows = int(header[0].sum())
-    keys, payload = (outgoing[1].data[start : start + 8 * rows].view(np.int64) for start, _, _ in layout.starts[:2])
-    one, two = matching(keys, engine)[:2]
+    for outgoing in made:
+        header = outgoing[1].header.view(np.int64).reshape(header_shape(engine.shape.right, engine.buckets))
+        layout = Layout.of(engine.shape.right, header)
+        rows = int(header[0].sum())
+        keys, payload = (outgoing[1].data[start : start + 8 * rows].view(np.int64) for start, _, _ in layout.starts[:2])
+        found = matching(keys, engine)
+        if found.size > 1:
+            break
+    one, two = found[:2]
     if how == "flip":
         payload[one] ^= 1
     elif how == "swap":
         payload[[one, two]] = payload[[two, one]]
     else:
         keys[two], payload[two] = keys[one], payload[one]
-    return outgoing
+    return made
 
 
 BREAKS = {
@@ -92,14 +96,14 @@ BREAKS = {
 
 
 def install(engine_class: Any) -> None:
-    """Break the `partition` of an engine class, as the file says at the time."""
-    honest = engine_class.partition
+    """Break how an engine class splits a chunk, as the file says at the time."""
+    honest = engine_class._split
 
-    def partition(self: Any, side: Side) -> list[Any]:
+    def split(self: Any, side: Side, *arguments: Any, **named: Any) -> list[list[Any]]:
         file = Path(os.environ["SABOTAGE"])
         how = file.read_text() if file.exists() else ""
         if not how or self.shape.rank != 0 or side is not Side.RIGHT:
-            return honest(self, side)
-        return BREAKS[how](self, lambda: honest(self, side))
+            return honest(self, side, *arguments, **named)
+        return BREAKS[how](self, lambda: honest(self, side, *arguments, **named))
 
-    engine_class.partition = partition
+    engine_class._split = split

@@ -1,0 +1,82 @@
+"""The project's own join for integer keys; what it cannot join goes to Polars."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from merge_bench.columns import Frame
+from merge_bench.engines.base import JoinShape, Side
+from merge_bench.engines.buckets import MOST_ROWS, BucketJoin
+from merge_bench.engines.polars import PolarsEngine
+from merge_bench.memory import Arena
+from merge_bench.parcel import Parcel
+from merge_bench.partition import BucketReader, bucket_groups
+
+
+def joins_itself(shape: JoinShape) -> bool:
+    """Whether the join needs no library: one integer key of one type on both sides, and columns of fixed width."""
+    if len(shape.keys) != 1:
+        return False
+    keys = [field for side in Side for field in shape.fields(side) if field.name == shape.keys[0]]
+    return (
+        all(pa.types.is_integer(field.type) or pa.types.is_temporal(field.type) for field in keys)
+        and keys[0].type == keys[1].type
+        and not any(field.variable for side in Side for field in shape.fields(side))
+    )
+
+
+class NativeEngine(PolarsEngine):
+    """A compiled hash join of one bucket after the other, its result in memory that is used again."""
+
+    name = "native"
+
+    def __init__(self, shape: JoinShape) -> None:
+        super().__init__(shape)
+        self._result, self._taking = Arena(), threading.Lock()
+        self._joins = (
+            [BucketJoin(shape.left, shape.right, shape.keys[0]) for _ in range(shape.threads)]
+            if joins_itself(shape)
+            else []
+        )
+
+    def begin(self) -> None:
+        """Forget the last result and get the buffers ready."""
+        super().begin()
+        self._result.reset()
+
+    def join_buckets(self, first: int, last: int, left: Sequence[Parcel], right: Sequence[Parcel]) -> None:
+        """Join buckets first…last-1 of these parcels, the groups of buckets dealt out to the threads."""
+        if not self._joins:
+            super().join_buckets(first, last, left, right)
+            return
+        readers = BucketReader(self.shape.left, left), BucketReader(self.shape.right, right)
+        groups = list(bucket_groups(*readers, last, self.join_rows, first=first))
+
+        def some(thread: int) -> list[Any]:
+            return list(self._joined(thread, groups[thread :: len(self._joins)], *readers))
+
+        run = map if self._pool is None else self._pool.map
+        for pieces in run(some, range(len(self._joins))):
+            self._results += pieces
+
+    def result_rows(self) -> int:
+        """Rows of the result so far."""
+        return sum(piece.rows if isinstance(piece, Frame) else len(piece) for piece in self._results)
+
+    def _joined(
+        self, thread: int, groups: Sequence[tuple[int, int]], left: BucketReader, right: BucketReader
+    ) -> Iterable[Any]:
+        for first, last in groups:
+            chunks = left.chunks(first, last)
+            if sum(chunk[0].values.shape[0] for chunk in chunks) > MOST_ROWS:
+                yield self.join_tables(left.table(first, last), right.table(first, last), self.shape.keys)
+                continue
+            yield from self._joins[thread].join(chunks, right.chunks(first, last), self._result)
+
+    def to_arrow(self, piece: Any) -> pa.Table:
+        """One joined piece as an Arrow table."""
+        return piece.to_arrow() if isinstance(piece, Frame) else super().to_arrow(piece)
