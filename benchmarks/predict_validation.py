@@ -1,10 +1,10 @@
 """Forecasts of `predict` beside merges on clusters that it was not fitted on: test hosts with links of known rates.
 
-    python -m benchmarks.predict_validation [--rate 100] [--chunk 1e6] [--launches 3] [--iterations 5]
+    python -m benchmarks.predict_validation [--rate 60] [--chunk 1e6] [--launches 2] [--iterations 4]
 
 The model is fitted on two hosts, with one worker each and with two; what it says of 4 and 8 hosts and of links half as
 fast is held against measurements made afterwards. All hosts share this machine's processors, which the model does not
-know, so links have to be slow enough to decide: 8 hosts at 100 Mbit/s send 0.1 GB/s in all. Needs root, and a machine
+know, so links have to be slow enough to decide: 8 hosts at 60 Mbit/s send 60 MB/s in all. Needs root, and a machine
 with nothing else to do. Prints a table in Markdown; status 5 if a forecast of the wall is more than --goal off.
 """
 
@@ -119,10 +119,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )  # fmt: skip
-    parser.add_argument("--rate", type=float, default=100.0, help="of each link, Mbit/s each way")
+    parser.add_argument("--rate", type=float, default=60.0, help="of each link, Mbit/s each way")
     parser.add_argument("--chunk", default="1e6", help="rows of a chunk")
-    parser.add_argument("--launches", type=int, default=3, help="of each cluster")
-    parser.add_argument("--iterations", type=int, default=5, help="of each launch")
+    parser.add_argument("--launches", type=int, default=2, help="of each cluster")
+    parser.add_argument("--iterations", type=int, default=4, help="of each launch")
     parser.add_argument("--most-hosts", type=int, default=8, help="leave out clusters of more hosts")
     parser.add_argument("--goal", type=float, default=15.0, help="percent that a forecast of the wall may be off")
     parser.add_argument("--results", type=Path, help="folder for the campaigns; by default they are not kept")

@@ -48,8 +48,8 @@ def _beyond(runs: Sequence[Measured], problem: Problem) -> Iterator[str]:
         )
     if problem.hosts > max(hosts, 2):
         yield (
-            f"{problem.hosts} hosts are more than the {hosts} that were measured: the network between them is assumed "
-            "to carry what all of them can send at once."
+            f"{problem.hosts} hosts are more than were measured ({hosts}): the network between them is assumed to "
+            "carry what all of them can send at once."
         )
     chunks = [run.shape.rows_per_chunk for run in runs]
     if not min(chunks) / SIZES <= problem.rows_per_chunk <= SIZES * max(chunks):
