@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -133,6 +134,7 @@ def main() -> int:
     if reason:
         print(f"predict_validation: {reason}", file=sys.stderr)
         return 2
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that the hosts are taken down
     targets = [target for target in TARGETS if target.hosts <= arguments.most_hosts]
     with tempfile.TemporaryDirectory(prefix="merge-bench-predict-") as folder:
         arguments.results = arguments.results or Path(folder)
