@@ -76,22 +76,28 @@ class Bench:
 
 
 def rows_of(target: Target, rate: float, forecast: Mapping[str, Any], measured: Mapping[str, Any]) -> list[list[str]]:
-    """Wall and bandwidth: forecast beside measured; and how far off, in percent."""
-    found = []
-    for what, unit, factor, key, middle in (
-        ("wall", "ms", 1e3, "wall_seconds", measured["wall_seconds"]["median"]),
+    """Wall, exchange and bandwidth: forecast beside measured; and how far off, in percent.
+
+    The exchange does not depend on processors that hosts share here, and would not share elsewhere.
+    """
+    exchange = {"value": forecast["phases_seconds"]["exchange"], "interval": None}
+    compared = (
+        ("wall (ms)", 1e3, forecast["wall_seconds"], measured["wall_seconds"]["median"]),
+        ("exchange (ms)", 1e3, exchange, measured["phases_seconds"]["exchange"]),
         (
-            "bandwidth", "MB/s", 1e-6, "bandwidth_bytes_per_second",
+            "bandwidth (MB/s)", 1e-6, forecast["bandwidth_bytes_per_second"],
             measured["bandwidth_bytes_per_second"]["harmonic_mean"],
         ),
-    ):  # fmt: skip
-        said = forecast[key]
-        low, high = said["interval"]
+    )  # fmt: skip
+    found = []
+    for what, factor, said, true in compared:
+        between = [f"{each * factor:.4g}" for each in said["interval"] or ()]
+        off = 100 * (said["value"] / true - 1)
         found.append(
             [
-                str(target.hosts), str(target.per_host), f"{rate * target.rate:g}", f"{what} ({unit})",
-                f"{said['value'] * factor:.4g}", f"{low * factor:.4g} to {high * factor:.4g}", f"{middle * factor:.4g}",
-                f"{100 * (said['value'] / middle - 1):+.1f}", forecast["limit"],
+                str(target.hosts), str(target.per_host), f"{rate * target.rate:g}", what,
+                f"{said['value'] * factor:.4g}", " to ".join(between) or "-", f"{true * factor:.4g}", f"{off:+.1f}",
+                forecast["limit"],
             ]
         )  # fmt: skip
     return found

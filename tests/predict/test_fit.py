@@ -81,7 +81,9 @@ def test_clusters_that_were_not_measured_turn_out_as_forecast(
 
 def test_what_if_the_network_were_faster_is_what_a_faster_network_gives(tmp_path: Path) -> None:
     folder = write(tmp_path, REAL, Setup((1, 1)))
-    found = forecast(folder, workers=8, hosts=8, what_if=["nic=4x"])["forecast"]
+    document = forecast(folder, workers=8, hosts=8, what_if=["nic=4x"])
+    assert any("drive such a network link" in note for note in document["notes"])
+    found = document["forecast"]
     wall = truth(replace(REAL, nic_rate=4e9), Setup((1,) * 8))
     assert found["wall_seconds"]["value"] == pytest.approx(wall, rel=0.05)
 
