@@ -10,8 +10,7 @@ from merge_bench.errors import UsageError, WrongResult
 from merge_bench.predicting.probed import links_of
 from merge_bench.predicting.samples import Measured, measured
 from merge_bench.proof import State, state_of
-from merge_bench.record.campaign import Campaign, Run
-from merge_bench.record.schema import ProbeLine
+from merge_bench.record.campaign import Campaign, Launch, Run
 
 UNEVEN = 1.2
 """A worker with this many times the mean of rows is told."""
@@ -118,23 +117,26 @@ def _agreed(what: str, words: Sequence[str]) -> str:
 
 
 def _probed(campaigns: Sequence[Campaign], config: str, notes: list[str]) -> Probed | None:
-    probes = [campaign for campaign in campaigns if campaign.probe]
-    each: list[dict[str, float]] = []
-    lines: list[ProbeLine] = []
-    for campaign in probes:
-        if campaign.probe != "p2p":
+    """What network measurements under `config` tell; under another one, if they were made under one alone."""
+    by_config: dict[str, list[tuple[Campaign, Launch]]] = {}
+    for campaign in campaigns:
+        if campaign.probe and campaign.probe != "p2p":
             raise UsageError(f"{campaign.folder} is a `probe {campaign.probe}`; links are told by `probe p2p`")
-        for launch in campaign.standing:
-            if launch.probes:
-                each.append(links_of(launch.probes))
-                lines += launch.probes
-    values = links_of(lines)
-    if not values:
+        for launch in campaign.standing if campaign.probe else ():
+            if launch.probes and launch.line is not None:
+                by_config.setdefault(launch.line.config, []).append((campaign, launch))
+    if not by_config:
         return None
-    configs = dict.fromkeys(launch.line.config for one in probes for launch in one.standing if launch.line)
-    if list(configs) != [config]:
-        notes.append(
-            f"The network was measured under {', '.join(configs)} and the merges under {config}: settings may differ."
+    names = ", ".join(by_config)
+    if config not in by_config and len(by_config) > 1:
+        raise UsageError(
+            f"the network was measured under {names}, and the merges under {config}: name one under {config}"
         )
+    if config not in by_config:
+        notes.append(f"The network was measured under {names} and the merges under {config}: settings may differ.")
+    chosen = by_config.get(config) or next(iter(by_config.values()))
+    values = links_of([line for _, launch in chosen for line in launch.probes])
+    each = [links_of(launch.probes) for _, launch in chosen]
     whole = [found for found in each if found.keys() == values.keys()]
-    return Probed(values, tuple(whole) or (values,), ", ".join(campaign.folder.name for campaign in probes))
+    origin = ", ".join(dict.fromkeys(campaign.folder.name for campaign, _ in chosen))
+    return Probed(values, tuple(whole) or (values,), origin) if values else None

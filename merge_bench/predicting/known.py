@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from merge_bench.predicting.basis import Basis
 from merge_bench.predicting.model import Problem
-from merge_bench.predicting.parameters import ASSUMED
+from merge_bench.predicting.parameters import ASSUMED, MEASURED
 from merge_bench.predicting.samples import Measured
 from merge_bench.units import format_bytes, format_count
 
@@ -48,8 +48,8 @@ def _beyond(runs: Sequence[Measured], problem: Problem) -> Iterator[str]:
         )
     if problem.hosts > max(hosts, 2):
         yield (
-            f"{problem.hosts} hosts are more than the {hosts} that were measured: the network between them is assumed "
-            "to carry what all of them can send at once."
+            f"{problem.hosts} hosts are more than were measured ({hosts}): the network between them is assumed to "
+            "carry what all of them can send at once."
         )
     chunks = [run.shape.rows_per_chunk for run in runs]
     if not min(chunks) / SIZES <= problem.rows_per_chunk <= SIZES * max(chunks):
@@ -89,8 +89,10 @@ def _assumed(basis: Basis, problem: Problem) -> Iterator[str]:
             "The network link of a host was measured with one worker a host: that it carries more for several is not "
             "known, and not assumed."
         )
-    elif far and not alone and not several and by_name["nic_rate"].source != "given":
+    elif far and not alone and not several and by_name["nic_rate"].source == MEASURED:
         yield "The network link of a host was measured by one pair of processes, with no merge across hosts."
+    if far and by_name["nic_rate"].source != MEASURED:
+        yield "That workers can drive such a network link as is asked about is assumed."
     if by_name["partition_fixed"].source == ASSUMED:
         yield "One chunk size was measured: what an iteration costs whatever its rows is not told from the cost by row."
     if all(len(run.launches) == 1 for run in runs):

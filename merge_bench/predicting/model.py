@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +10,6 @@ from statistics import NormalDist
 from merge_bench.predicting.parameters import KNOWN, Values
 
 FRAMES = 2
-_POINTS = 400  # of the quadrature
 
 PARTITION, JOIN, SLOWEST = "partition", "join", "waiting for the slowest worker"
 LOCAL, NIC, MESSAGES = "transfers within a host", "the hosts' network links", "messages and meeting"
@@ -109,22 +107,13 @@ def forecast(problem: Problem, values: Values) -> Outcome:
     )
 
 
-@functools.lru_cache(maxsize=256)
-def _normal_maxima(workers: int) -> tuple[float, ...]:
-    """Quantiles, at evenly spaced shares u, of the maximum of `workers` standard normal values: Φ⁻¹(u^(1/W))."""
-    normal = NormalDist()
-    shares = (((point + 0.5) / _POINTS) ** (1 / workers) for point in range(_POINTS))
-    return tuple(normal.inv_cdf(share) for share in shares)
-
-
 def largest(spread: float, workers: int) -> float:
-    """The expected maximum of W log-normal values of median 1: E = ∫₀¹ exp(σ · Φ⁻¹(u^(1/W))) du, by midpoints.
+    """What the slowest of W workers takes, in medians of a worker: the median of the maximum of W log-normal values.
 
-    For one worker this is the log-normal's median, 1, and not its mean: what is measured there are medians.
+    P(all of W ≤ m) = Φ(ln m ÷ σ)^W = 1/2, so m = exp(σ · Φ⁻¹(2^(-1/W))): 1 for W = 1. The mean of the maximum is above
+    it; but what is measured of a run, and so is forecast, is its median iteration.
     """
-    if spread <= 0 or workers == 1:
-        return 1.0
-    return math.fsum(math.exp(spread * z) for z in _normal_maxima(workers)) / _POINTS
+    return math.exp(max(spread, 0.0) * NormalDist().inv_cdf(2 ** (-1 / workers)))
 
 
 def values_of(values: Values, name: str) -> float:

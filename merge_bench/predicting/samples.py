@@ -144,8 +144,8 @@ def _sample(launch: Launch, iteration: IterationLine, hosts: Mapping[int, str], 
     waits = [exchange - flight for exchange, flight in zip(exchanges, flights, strict=False)]
     return Sample(
         wall=iteration.wall_seconds,
-        partition=statistics.median(partitions),
-        join=statistics.median(joins),
+        partition=_typical(partitions),
+        join=_typical(joins),
         rows=statistics.median(_received(worker, shape) for worker, _ in phases) or FRAMES * shape.rows_per_chunk,
         bandwidth=_bandwidth(iteration),
         partition_spread=_log_variance(partitions),
@@ -176,6 +176,11 @@ def _uneven(iteration: IterationLine, shape: Shape) -> float:
 def _received(worker: WorkerIteration, shape: Shape) -> float:
     rows = worker.received_rows
     return FRAMES * shape.rows_per_chunk if rows is None else rows.left + rows.right
+
+
+def _typical(seconds: Sequence[float]) -> float:
+    """The median, of two middle values their geometric mean: the arithmetic one is above a log-normal's median."""
+    return math.sqrt(statistics.median_low(seconds) * statistics.median_high(seconds))
 
 
 def _log_variance(seconds: Sequence[float]) -> float | None:

@@ -190,19 +190,21 @@ def _launch(
     writer.write(s.LaunchEndLine(launch=launch, status=0, seconds=1.0))
 
 
-def write_probe(results: Path, rows: Sequence[tuple[str, str, int, float]], launches: int = 3) -> Path:
+def write_probe(
+    results: Path, rows: Sequence[tuple[str, str, int, float]], launches: int = 3, config: str = "tuned"
+) -> Path:
     """A campaign of `probe p2p` with rows of (test, placement, size, seconds or rate), the same in every launch."""
     with CampaignWriter.create(results, "p2p") as writer:
         writer.write(
             s.CampaignLine(
-                campaign_id=writer.campaign_id, argv=[], version="0.1", configs=[s.Config(name="tuned")],
-                plans=[{"probe": "p2p", "launches": launches}], runs=[s.RunKey(config="tuned", plan=0)],
+                campaign_id=writer.campaign_id, argv=[], version="0.1", configs=[s.Config(name=config)],
+                plans=[{"probe": "p2p", "launches": launches}], runs=[s.RunKey(config=config, plan=0)],
             )
         )  # fmt: skip
         for launch in range(launches):
             writer.write(
                 s.LaunchLine(
-                    launch=launch, config="tuned", plan=0, cluster=s.Cluster(launcher="ssh", protocol="tls"),
+                    launch=launch, config=config, plan=0, cluster=s.Cluster(launcher="ssh", protocol="tls"),
                     workers=[], data_bytes=0, rows=0,
                 )
             )  # fmt: skip

@@ -11,7 +11,8 @@ import pytest
 
 from merge_bench.errors import UsageError
 from merge_bench.predicting.document import predict
-from merge_bench.predicting.fit import Point, line
+from merge_bench.predicting.fit import Point, fit, line
+from merge_bench.predicting.samples import Measured, Sample, Shape
 from merge_bench.record.reader import read_campaign
 from merge_bench.statistics import median
 from tests.predict.made_up import Cluster, Setup, simulate, write, write_probe
@@ -80,7 +81,9 @@ def test_clusters_that_were_not_measured_turn_out_as_forecast(
 
 def test_what_if_the_network_were_faster_is_what_a_faster_network_gives(tmp_path: Path) -> None:
     folder = write(tmp_path, REAL, Setup((1, 1)))
-    found = forecast(folder, workers=8, hosts=8, what_if=["nic=4x"])["forecast"]
+    document = forecast(folder, workers=8, hosts=8, what_if=["nic=4x"])
+    assert any("drive such a network link" in note for note in document["notes"])
+    found = document["forecast"]
     wall = truth(replace(REAL, nic_rate=4e9), Setup((1,) * 8))
     assert found["wall_seconds"]["value"] == pytest.approx(wall, rel=0.05)
 
@@ -91,6 +94,15 @@ def test_skew_of_many_workers_is_forecast_from_that_of_few(tmp_path: Path) -> No
     found = forecast(folder, workers=64, hosts=64)["forecast"]
     assert found["wall_seconds"]["value"] == pytest.approx(truth(uneven, Setup((1,) * 64)), rel=0.08)
     assert found["parts_seconds"]["waiting for the slowest worker"] > found["parts_seconds"]["partition"]
+
+
+def test_an_iteration_that_was_disturbed_does_not_make_all_workers_look_uneven(tmp_path: Path) -> None:
+    steady = replace(EXACT, spread=0.05)
+    found = parameters(forecast(write(tmp_path, steady, Setup((1,) * 4, iterations=40)), workers=4, hosts=4))
+    assert found["join_spread"]["value"] == pytest.approx(0.05, rel=0.15)
+    quiet, disturbed = [Sample(1.0, 1.0, 1.0, 100, join_spread=variance) for variance in (0.0025, 4.0)]
+    run = Measured(Shape("a", (1,) * 4, 50, 16), ((quiet,) * 9 + (disturbed,),))
+    assert fit([run], {})["join_spread"] < 0.06
 
 
 def test_network_measurements_tell_the_links_that_no_merge_crossed(tmp_path: Path) -> None:
@@ -109,6 +121,17 @@ def test_a_network_that_was_measured_under_another_config_is_told(tmp_path: Path
     probe = write_probe(tmp_path, [("tag_bw", "two-hosts", 1 << 22, 1e9)])
     notes = forecast(merges, probe, workers=2, hosts=2)["notes"]
     assert any("measured under tuned and the merges under other" in note for note in notes)
+
+
+def test_of_several_networks_that_of_the_merges_config_is_taken(tmp_path: Path) -> None:
+    merges = write(tmp_path, EXACT, Setup((2,)))
+    probes = [
+        write_probe(tmp_path, [("tag_bw", "two-hosts", 1 << 22, rate)], config=config)
+        for config, rate in (("other", 5e9), ("tuned", 2e9), ("third", 7e9))
+    ]
+    assert parameters(forecast(merges, *probes, workers=4, hosts=2))["nic_rate"]["value"] == 2e9
+    with pytest.raises(UsageError, match="measured under other, third, and the merges under tuned"):
+        forecast(merges, probes[0], probes[2], workers=4, hosts=2)
 
 
 def test_merges_tell_the_rate_and_network_measurements_the_latency_before_it(tmp_path: Path) -> None:

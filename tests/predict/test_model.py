@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import random
+from statistics import median
 
 import pytest
 from hypothesis import given, settings
@@ -97,13 +97,13 @@ def test_a_link_that_is_not_known_is_named_and_one_that_is_not_needed_is_not_ask
         forecast(Problem(4, 2, 1e6, 16.0), without)
 
 
-@pytest.mark.parametrize(("spread", "workers"), [(0.1, 2), (0.3, 16), (0.2, 256)])
-def test_the_expected_maximum_is_that_of_drawn_values(spread: float, workers: int) -> None:
+@pytest.mark.parametrize(("spread", "workers"), [(0.1, 2), (0.6, 2), (0.3, 16), (0.2, 256)])
+def test_the_slowest_worker_is_as_slow_as_the_slowest_of_drawn_ones(spread: float, workers: int) -> None:
     chance = random.Random(3)
     drawn = [max(chance.lognormvariate(0, spread) for _ in range(workers)) for _ in range(2000)]
-    assert largest(spread, workers) == pytest.approx(math.fsum(drawn) / len(drawn), rel=0.02)
+    assert largest(spread, workers) == pytest.approx(median(drawn), rel=0.03)
 
 
-def test_the_expected_maximum_of_equal_workers_is_one() -> None:
+def test_the_slowest_of_equal_workers_and_the_only_one_take_what_a_worker_takes() -> None:
     assert largest(0.0, 1024) == 1.0
     assert largest(0.5, 1) == 1.0
