@@ -46,22 +46,24 @@ class RemoteLauncher:
         self._lines: dict[str, GuardLine] = {}
         self._placed: dict[str, str] = {}
         self._certificate: tls.RunCertificate | None = None
+        self._hosts: Mapping[str, dict[str, Any]] = {}
         self._scratch: Path | None = None
         self._logs: tuple[Path, str] | None = None
         self._hung_up = threading.Event()
 
     def commands(self, plan: Plan, settings: ClusterSettings) -> list[Command]:
-        """What `start` would start: on each host a guard, and what it is told to run.
+        """What `start` would start, or has started: on each host a guard, and what it is told to run.
 
-        Folders and addresses that only the hosts know are words in capitals. Pinned GPUs and cores, and RDMA devices,
-        follow from what each host tells.
+        Before the start, folders, interfaces and addresses that only the hosts know are words in capitals. Pinned GPUs
+        and cores, and RDMA devices, follow from what each host tells.
         """
         found = []
         for placement in _placements(plan, settings):
             found.append(
                 Command("guard", placement.host.name, self._reach.argv(placement.host, guard_argv(), settings))
             )
-            found += self._on_host(plan, settings, placement, _unknown(settings, plan))
+            host = self._hosts.get(placement.host.name) or _unknown(settings, plan)
+            found += self._on_host(plan, settings, placement, host)
         return found
 
     def start(self, plan: Plan, settings: ClusterSettings, logs: Path, prefix: str) -> Access:
@@ -85,7 +87,7 @@ class RemoteLauncher:
             log = logs / f"{prefix}guard-{placement.host.name}.log"
             self._lines[placement.host.name] = GuardLine(placement.host.name, argv, log, self._on_news)
         threading.Thread(target=self._ping, name="ping-guards", daemon=True).start()
-        hosts = self._describe(placements, settings, plan, deadline)
+        hosts = self._hosts = self._describe(placements, settings, plan, deadline)
         check_alike(hosts)
         if plan.engine == "cudf":
             _check_gpus(placements, hosts, settings)
@@ -127,7 +129,7 @@ class RemoteLauncher:
             thread.start()
         for thread in threads:
             thread.join()
-        self._lines, self._placed = {}, {}
+        self._lines, self._placed, self._hosts = {}, {}, {}
         if self._certificate:
             self._certificate.remove()
             self._certificate = None
