@@ -68,7 +68,7 @@ def test_a_run_is_started_watched_to_its_end_and_compared_with_another(
     campaign = read_campaign(newest)
     assert campaign.end is not None
     assert campaign.end.status == 0
-    assert campaign.head.plans[0]["iterations"] == 3
+    assert campaign.head.plans[0]["iterations"] == 4
 
 
 def test_a_run_that_is_stopped_ends_cleanly_and_keeps_what_it_measured(window: Open, tmp_path: Path) -> None:
