@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,6 +20,8 @@ from merge_bench.dashboard.session import Session
 
 _PAGE = 10
 MOST_LISTED = 3000
+PATIENCE_SECONDS = 5.0
+"""After which a table that has not told that it is built makes way for one with the new rows."""
 _TABLE_HEIGHT = 415
 HINT = "Choose one campaign to see its runs, or several to compare them: the oldest of them is the baseline."
 
@@ -50,6 +53,7 @@ class ResultsView:
 
     Rows that change while a browser builds the table are lost to it. So a table is made with the rows that there are,
     and they change only after it has told how many of them it finds to fit on a page, which it does once it is built.
+    Where it does not tell, it makes way for another table, made with the new rows: what is shown is right either way.
     """
 
     def __init__(self, session: Session, entries: Callable[[], Sequence[Entry]], library: Library) -> None:
@@ -61,7 +65,6 @@ class ResultsView:
         self._placed: tuple[Entry, ...] = ()
         self._rows = self._read(self._every)
         self._shown_rows = self._rows
-        self._built = False
         self.table = self._new_table([])
         self._table = pn.Column(self.table, height=_TABLE_HEIGHT, sizing_mode="stretch_width", margin=0)
         self.metric = pn.widgets.RadioButtonGroup(options=list(METRICS), value=next(iter(METRICS)))
@@ -95,12 +98,12 @@ class ResultsView:
 
     def renew(self) -> None:
         """Make the table anew, which a browser does whenever the tab comes into the page; what is chosen stays."""
-        self._built = False
         self._shown_rows = self._rows
         self.table = self._new_table(self.table.selection)
         self._table.objects = [self.table]
 
     def _new_table(self, selection: Sequence[int]) -> Any:
+        self._built, self._made = False, time.monotonic()
         made = table(
             self._shown_rows.copy(), height=_TABLE_HEIGHT, terms=TERMS, pagination="local", page_size=None,
             selectable="checkbox", header_filters=_filters(), widths={"Folder": 300, "Configs": 200},
@@ -154,7 +157,7 @@ class ResultsView:
             if self._built:
                 self._shown_rows = update.rows
                 self.table.value = update.rows.copy()
-            elif self._shown_rows.empty:  # A table without rows does not tell how many fit.
+            elif self._shown_rows.empty or time.monotonic() > self._made + PATIENCE_SECONDS:
                 self.renew()
         if update.answer is not self._shown_answer:
             self._shown_answer = update.answer

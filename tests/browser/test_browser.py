@@ -17,6 +17,7 @@ from merge_bench.record.reader import read_campaign
 from tests.browser.conftest import Open, Window, started
 from tests.browser.scenario import POINTS, choose, compare_the_newest_two, start_a_run, watch_it_to_its_end
 from tests.dashboard.samples import broken, hostile, interleaved, probing, tuning
+from tests.synthetic_campaigns import Script, write_campaign
 
 TABS = ("Live", "Results", "Tuning", "Network", "Run")
 
@@ -67,7 +68,7 @@ def test_a_run_is_started_watched_to_its_end_and_compared_with_another(
     campaign = read_campaign(newest)
     assert campaign.end is not None
     assert campaign.end.status == 0
-    assert campaign.head.plans[0]["iterations"] == 3
+    assert campaign.head.plans[0]["iterations"] == 4
 
 
 def test_a_run_that_is_stopped_ends_cleanly_and_keeps_what_it_measured(window: Open, tmp_path: Path) -> None:
@@ -195,6 +196,27 @@ def test_the_table_is_sorted_and_filtered(window: Open, samples: str) -> None:
     for first in ("0.542", "12.365"):
         sorter.click()
         rows.first.filter(has_text=first).wait_for()
+
+
+def test_a_new_campaign_comes_into_the_table_and_what_was_chosen_stays_so_when_the_tab_is_left(
+    window: Open, tmp_path: Path
+) -> None:
+    results = tmp_path / "results"
+    interleaved(results)
+    for url in serve(results, tmp_path):
+        view = window(url)
+        view.turn_to("Results")
+        rows = view.page.locator(".tabulator-row")
+        mine = rows.filter(has_text="default, tuned").filter(has_text="yes")
+        choose(mine)
+        view.wait_for_text("FASTER")
+        view.turn_to("Live")
+        view.turn_to("Results")
+        write_campaign(results, Script(config="fresh"))
+        fresh = rows.filter(has_text="fresh").filter(has_text="yes")
+        fresh.wait_for()
+        mine.locator("input:checked").wait_for()
+        assert fresh.locator("input:checked").count() == 0
 
 
 @pytest.mark.soak

@@ -13,6 +13,7 @@ from typing import Any
 import panel as pn
 import pytest
 
+from merge_bench.dashboard import results_view
 from merge_bench.dashboard.app import Dashboard
 from merge_bench.dashboard.library import Library
 from merge_bench.dashboard.parts import defined, said
@@ -148,7 +149,10 @@ def test_what_is_chosen_before_new_rows_have_reached_the_browser_is_what_was_mea
     assert board.results.table.selection == [place]
 
 
-def test_rows_change_only_once_the_browser_has_built_the_table(view: Callable[[], Dashboard], tmp_path: Path) -> None:
+def test_rows_change_only_once_the_browser_has_built_the_table(
+    view: Callable[[], Dashboard], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(results_view, "PATIENCE_SECONDS", 1e9)
     folder = write_campaign(tmp_path, end=None)
     board = view()
     build(board)
@@ -166,6 +170,26 @@ def test_rows_change_only_once_the_browser_has_built_the_table(view: Callable[[]
     build(board)
     update(board.results)
     assert board.results.table.value["Status"].iloc[place] == "done"
+
+
+def test_a_table_that_never_tells_that_it_is_built_makes_way_for_one_with_the_new_rows(
+    view: Callable[[], Dashboard], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(results_view, "PATIENCE_SECONDS", -1.0)
+    interleaved(tmp_path)
+    board = view()
+    board.results.table.selection = [0]
+    before = board.results.table
+    write_campaign(tmp_path, Script(config="fresh"))
+    board._listed(board._index.scan())
+    update(board.results)
+    now = board.results.table
+    assert now is not before
+    assert board.results._table.objects == [now]
+    assert "fresh" in list(now.value["Configs"])
+    assert now.selection == [0]
+    update(board.results)
+    assert board.results.table is now
 
 
 def test_what_is_chosen_stays_so_when_the_tab_is_left(view: Callable[[], Dashboard], tmp_path: Path) -> None:
