@@ -4,13 +4,14 @@
 
 The view is to be there within 2 s, and an update within 200 ms of work. An update is measured twice: the work that it
 costs (reading, figures, and making the browser draw them, which ends when the page has drawn), and the time from the
-line in the file to the picture, which holds the half second after which the view looks again. Needs playwright and
-Chromium. Prints a table in Markdown.
+line in the file to the picture, which holds the tenth of a second after which the view looks again. Needs playwright
+and Chromium. Prints a table in Markdown.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import shutil
 import subprocess
@@ -165,12 +166,13 @@ def main() -> int:
             page = views[-1][1]
             _close(views[:-1])
             seen = seen_updates(page, folder, asked.workers, asked.iterations, asked.repeat)
-            rows.append((f"Update, from the line to the picture, {what}", seen))
-            rows.append((f"Update, drawing the pairs, {asked.workers} workers", drawn_updates(page, asked.repeat)))
+            rows.append(("Update, from the line in the file to the picture", seen))
+            rows.append((f"Update, drawing {asked.workers} × {asked.workers} pairs", drawn_updates(page, asked.repeat)))
         worked = worked_updates(folder, asked.workers, asked.iterations + asked.repeat, asked.repeat)
-        rows.append((f"Update, work of the server, {what}", worked))
+        rows.append(("Update, work of the server", worked))
         browser.close()
     _print(rows)
+    print(f"\nLoad of the machine at the end: {os.getloadavg()[0]:.1f}")
     return 0
 
 
@@ -180,7 +182,7 @@ def _close(views: Sequence[tuple[float, Any]]) -> None:
 
 
 def _print(rows: Sequence[tuple[str, Sequence[float]]]) -> None:
-    print("| What | Median (ms) | Least (ms) | Most (ms) |\n| --- | --- | --- | --- |")
+    print("| What | Median (ms) | Least (ms) | Most (ms) |\n| --- | ---: | ---: | ---: |")
     reduce: tuple[Callable[[Sequence[float]], float], ...] = (median, min, max)
     for name, seconds in rows:
         print(f"| {name} | {' | '.join(f'{1e3 * each(seconds):,.0f}' for each in reduce)} |")

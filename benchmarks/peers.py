@@ -11,10 +11,8 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import signal
 import sys
 from pathlib import Path
-from types import FrameType
 
 import click
 
@@ -22,6 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
+from benchmarks import command  # noqa: E402
 from benchmarks.peer.children import adopt_orphans  # noqa: E402
 from benchmarks.peer.comparison import Comparison  # noqa: E402
 from benchmarks.peer.contenders import choose, refuse_unfit  # noqa: E402
@@ -29,29 +28,13 @@ from benchmarks.peer.protocol import Job  # noqa: E402
 from benchmarks.peer.store import Store  # noqa: E402
 from merge_bench import facts  # noqa: E402
 from merge_bench.campaign import git_state  # noqa: E402
-from merge_bench.errors import MergeBenchError, UsageError  # noqa: E402
+from merge_bench.errors import UsageError  # noqa: E402
 from merge_bench.gpu import gpu_count, gpu_facts  # noqa: E402
 from merge_bench.memory import available_bytes, usable_cores  # noqa: E402
-from merge_bench.units import parse_count  # noqa: E402
-
-INTERRUPTED = 3
 
 
-class Rows(click.ParamType[int]):
-    """A count as people write it."""
-
-    name = "ROWS"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """``25e6`` → 25000000."""
-        try:
-            return value if isinstance(value, int) else parse_count(str(value))
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-
-
-@click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
-@click.option("--chunk", type=Rows(), default="25e6", help="Rows of one frame that start on one worker. [25e6]")
+@click.command(context_settings=command.CONTEXT)
+@click.option("--chunk", type=command.Rows(), default="25e6", help="Rows of one frame that start on one worker. [25e6]")
 @click.option("--workers", type=click.IntRange(1), default=2, show_default=True, help="Chunks of each frame.")
 @click.option("--blocks", type=click.IntRange(1), default=6, show_default=True, help="Launches of each contender.")
 @click.option("--iterations", type=click.IntRange(1), default=5, show_default=True, help="Timed merges in a launch.")
@@ -94,7 +77,7 @@ def peers(
         comparison.run(blocks, seed)
     except KeyboardInterrupt:
         comparison.say("interrupted: the table is of what there is")
-        comparison.status = max(comparison.status, INTERRUPTED)
+        comparison.status = max(comparison.status, command.INTERRUPTED)
     click.echo(comparison.finish())
     click.echo(f"\n{store.folder}")
     store.close()
@@ -111,27 +94,5 @@ def _keep_to(cores: int | None) -> None:
     os.sched_setaffinity(0, allowed[:cores])
 
 
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(each, signal.SIG_IGN)
-    raise KeyboardInterrupt
-
-
-def main() -> None:
-    """The entry point: a user's mistake is a sentence, never a traceback."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _interrupt)
-    try:
-        peers(standalone_mode=False)
-    except click.exceptions.Exit as leave:
-        sys.exit(leave.exit_code)
-    except click.ClickException as error:
-        click.echo(f"peers: {error.format_message()}", err=True)
-        sys.exit(UsageError.exit_status)
-    except MergeBenchError as error:
-        click.echo(f"peers: {error}", err=True)
-        sys.exit(error.exit_status)
-
-
 if __name__ == "__main__":
-    main()
+    command.run(peers, "peers")

@@ -1,7 +1,7 @@
 """Measure, explain and tune distributed dataframe merges over UCX.
 
-`run`, `load`, `compare` and `Result` are for Python; `docs/python.md` shows them at work. They are loaded when first
-asked for, so that importing the package stays quick.
+`run`, `load`, `compare`, `predict` and `Result` are for Python; `docs/python.md` shows them at work. They are loaded
+when first asked for, so that importing the package stays quick.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from merge_bench.api import Result, compare, load, run
+    from merge_bench.api import Result, compare, load, predict, run
 
 __version__ = "0.1.0"
-__all__ = ["Result", "__version__", "compare", "load", "run"]
+__all__ = ["Result", "__version__", "compare", "load", "predict", "run"]
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("Result", "compare", "load", "run"):
+    if name in ("Result", "compare", "load", "predict", "run"):
         from merge_bench import api
 
         return getattr(api, name)

@@ -202,6 +202,29 @@ def compare(*results: Result | str | PathLike[str], threshold: float = 0.02, any
     return compare_campaigns([result.campaign for result in read], threshold=threshold, anyway=anyway)
 
 
+def predict(
+    *results: Result | str | PathLike[str], workers: int, hosts: int, chunk: float | None = None,
+    what_if: str | Sequence[str] = (), link: str | Sequence[str] = (), config: str | None = None,
+) -> Document:  # fmt: skip
+    """What ``predict --json`` prints: the merge on a cluster that is not there; see `docs/predict.md`.
+
+    Options are those of the command: ``what_if="nic=4x,overlap=0.9"``, ``link="nic=12.5GB/s,2us"``, or several of them.
+
+    Raises
+    ------
+    UsageError
+        If it cannot be forecast from these results; the sentence says what is missing.
+    """
+    from merge_bench.predicting.command import parse_rows
+    from merge_bench.predicting.document import predict as predict_from
+
+    return predict_from(
+        [(result if isinstance(result, Result) else load(result)).campaign for result in results],
+        workers=workers, hosts=hosts, config=config, chunk=parse_rows(None if chunk is None else _text(chunk)),
+        what_if=[what_if] if isinstance(what_if, str) else what_if, links=[link] if isinstance(link, str) else link,
+    )  # fmt: skip
+
+
 def _frame(rows: frames.Rows, frame: Frame) -> Any:
     import polars
 

@@ -142,6 +142,40 @@ def compare(results: tuple[str, ...], **asked: Any) -> None:
     sys.exit(compare_command(results, **asked))
 
 
+@cli.command(context_settings=CONTEXT)
+@click.argument("results", nargs=-1, required=True, metavar="RESULT...")
+@click.option("--workers", type=click.IntRange(1), required=True, metavar="W", help="Workers of the cluster to be.")
+@click.option("--hosts", type=click.IntRange(1), required=True, metavar="N", help="Hosts that they are spread over.")
+@click.option("--chunk", metavar="ROWS", help="Rows of one frame that start on one worker; as measured by default.")
+@click.option("--config", metavar="NAME", help="Of the results' configs this one; needed where there are several.")
+@click.option(
+    "--what-if",
+    multiple=True,
+    metavar="NAME=4x[,...]",
+    help="nic, local, compute, partition, join, latency, spread times a factor; overlap=0.9; gpu=h200.",
+)
+@click.option(
+    "--link",
+    "links",
+    multiple=True,
+    metavar="NAME=RATE[,LATENCY]",
+    help="What nic or local carries, as nic=12.5GB/s,2us, instead of a measurement; may be repeated.",
+)
+@click.option(
+    "--plot", "plots", multiple=True, metavar="FILE", help="Draw the scaling; .png, .svg or .html; may be repeated."
+)
+@click.option("--json", "json_output", is_flag=True, help="Print one JSON document on standard output.")
+def predict(results: tuple[str, ...], **asked: Any) -> None:
+    """Forecast this merge on W workers of N hosts, from RESULTs of `run` and `probe p2p` on smaller clusters.
+
+    A RESULT is a campaign's folder or its records. Says what limits the merge, how sure the numbers are, and what is
+    not known.
+    """
+    from merge_bench.predicting.command import predict_command
+
+    sys.exit(predict_command(results, **asked))
+
+
 @cli.command("import", context_settings=CONTEXT)
 @click.argument("file", metavar="FILE")
 @click.option("--results", default="results", show_default=True, metavar="DIR", help="Folder that campaigns go to.")

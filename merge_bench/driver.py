@@ -125,7 +125,17 @@ class LaunchRun:
         for host in {member.host for member in self.members}:
             here = [fact for member, fact in zip(self.members, facts, strict=True) if member.host == host]
             check_fits(self.plan, here[0]["hardware"]["available_bytes"], len(here), host)
+        if self.plan.engine == "cudf":
+            self.results(self.submit(steps.set_up_device, [(self.settings.rmm_pool_bytes, n) for n in self._sharers()]))
         self.client.subscribe_topic(self.topic, self._on_event)
+
+    def _sharers(self) -> list[int]:
+        """How many workers there are on the GPU of each rank, as far as they know which it is."""
+        places = [
+            (member.host, str(fact["environment"].get("CUDA_VISIBLE_DEVICES")).partition(",")[0])
+            for member, fact in zip(self.members, self.facts, strict=True)
+        ]
+        return [places.count(place) for place in places]
 
     def prepare(self) -> None:
         """Have every worker generate or read its chunks."""

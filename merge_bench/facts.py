@@ -13,6 +13,7 @@ from typing import Any
 
 import psutil
 
+from merge_bench import gpu
 from merge_bench.memory import available_bytes, show_cores, usable_cores
 
 PACKAGES = (
@@ -42,7 +43,7 @@ def environment(also: Collection[str] = ()) -> dict[str, str]:
 
 
 def hardware() -> dict[str, Any]:
-    """The machine: processor, cores, memory, kernel, network interfaces, NUMA nodes, InfiniBand devices."""
+    """The machine: processor, cores, memory, kernel, network interfaces, NUMA nodes, InfiniBand devices, GPUs."""
     memory = psutil.virtual_memory()
     return {
         "cpu_model": _cpu_model(),
@@ -57,6 +58,7 @@ def hardware() -> dict[str, Any]:
         "interfaces": _interfaces(),
         "infiniband": _names("/sys/class/infiniband"),
         "huge_pages": _bracketed("/sys/kernel/mm/transparent_hugepage/enabled"),
+        "gpus": gpu.fixed_facts(),
     }
 
 

@@ -16,27 +16,37 @@ _ALL_LINKS = 0xFFFFFFFF  # scope of a field: the sum over a GPU's links
 _NVLINK_UNIT = 1024  # bytes: NVLink data counters are in KiB
 
 
-def gpu_count() -> int:
-    """How many GPUs a process started here would see: those of the machine, or those in `CUDA_VISIBLE_DEVICES`."""
+def visible_gpus() -> tuple[str, ...]:
+    """The GPUs that a process started here would see, as `CUDA_VISIBLE_DEVICES` names them: numbers or UUIDs.
+
+    Those of the machine, or those that the variable leaves: a job that was given two of eight has "2" and "3", and its
+    workers must be given these names and not "0" and "1".
+    """
     with _nvml() as nvml:
         count = _ask(nvml.nvmlDeviceGetCount) or 0 if nvml else 0
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None or count == 0:
-        return count
-    seen = 0
+        return tuple(map(str, range(count)))
+    seen: list[str] = []
     for entry in visible.split(","):
         # CUDA stops at the first entry that names no device; a name may be a UUID.
         name = entry.strip()
         if not name or (name.lstrip("-").isdigit() and not 0 <= int(name) < count):
             break
-        seen += 1
-    return seen
+        seen.append(name)
+    return tuple(seen)
+
+
+def gpu_count() -> int:
+    """How many GPUs a process started here would see."""
+    return len(visible_gpus())
 
 
 def gpu_facts() -> list[dict[str, Any]]:
     """The machine's GPUs in the order of their PCI bus, `CUDA_VISIBLE_DEVICES` notwithstanding; [] if there are none.
 
-    Each has `index`, `name`, `memory_bytes`, `driver_version`, `compute_capability` (like ``9.0``), `pci_bus_id`,
+    Each has `index`, `name`, `memory_bytes`, `memory_bandwidth` (bytes per second at the highest memory clock, both
+    edges of it times the width of the bus), `driver_version`, `compute_capability` (like ``9.0``), `pci_bus_id`,
     `nvlink` (links that are up, by the bus id of what is at their other end: a GPU or a switch) and `processes`
     (`pid` and `memory_bytes` of the other processes that compute on it now). A fact that the driver does not tell
     is None.
@@ -50,6 +60,24 @@ def gpu_facts() -> list[dict[str, Any]]:
             handle = _ask(nvml.nvmlDeviceGetHandleByIndex, index)
             if handle is not None:
                 found.append({"index": index, "driver_version": driver, **_device(nvml, handle)})
+        return found
+
+
+def fixed_facts() -> list[dict[str, Any]]:
+    """`gpu_facts` without what changes from one moment to the next, so that two runs on one machine tell the same."""
+    return [{name: value for name, value in fact.items() if name != "processes"} for fact in gpu_facts()]
+
+
+def free_bytes() -> list[int]:
+    """Device memory that is free now, of each GPU in the order of `gpu_facts`; 0 where the driver does not tell."""
+    with _nvml() as nvml:
+        if not nvml:
+            return []
+        found = []
+        for index in range(_ask(nvml.nvmlDeviceGetCount) or 0):
+            handle = _ask(nvml.nvmlDeviceGetHandleByIndex, index)
+            memory = None if handle is None else _ask(nvml.nvmlDeviceGetMemoryInfo, handle)
+            found.append(0 if memory is None else int(memory.free))
         return found
 
 
@@ -81,6 +109,7 @@ def _device(nvml: Any, handle: Any) -> dict[str, Any]:
     return {
         "name": _text(_ask(nvml.nvmlDeviceGetName, handle)),
         "memory_bytes": None if memory is None else int(memory.total),
+        "memory_bandwidth": _memory_bandwidth(nvml, handle),
         "compute_capability": None if capability is None else f"{capability[0]}.{capability[1]}",
         "pci_bus_id": None if pci is None else _text(pci.busId),
         "nvlink": _links(nvml, handle),
@@ -90,6 +119,15 @@ def _device(nvml: Any, handle: Any) -> dict[str, Any]:
             if process.pid != os.getpid()
         ],
     }
+
+
+def _memory_bandwidth(nvml: Any, handle: Any) -> int | None:
+    """Transfers on both edges of the memory clock, over the whole width of the bus: what data sheets give."""
+    try:
+        megahertz = nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_MEM)
+        return int(megahertz) * 1_000_000 * 2 * int(nvml.nvmlDeviceGetMemoryBusWidth(handle)) // 8 or None
+    except Exception:  # as in `_ask`: not every driver tells the width
+        return None
 
 
 def _links(nvml: Any, handle: Any) -> dict[str, int]:

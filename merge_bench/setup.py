@@ -105,6 +105,7 @@ def prepare(options: Resolved, config: ConfigFile | None) -> Prepared:
         sources=options.sources,
     )
     if launcher == "local":
+        _check_gpus(workers, gpus, per_gpu)
         check_fits(plan, available_bytes(), workers, socket.gethostname())
         if exchange == "ucx":
             gates.check_machine(plan.require_transport, {**os.environ, **environment})
@@ -112,6 +113,14 @@ def prepare(options: Resolved, config: ConfigFile | None) -> Prepared:
     if isinstance(workload, TableSpec):
         warnings = [(w.code, w.message, w.remedy) for w in workload.warnings]
     return Prepared(plan, settings, tuple(warnings))
+
+
+def _check_gpus(workers: int, gpus: int, per_gpu: int) -> None:
+    if gpus and workers > gpus * per_gpu:
+        raise UsageError(
+            f"--workers {workers} needs {-(-workers // per_gpu)} GPUs at --workers-per-gpu {per_gpu}, and {gpus} can be"
+            f" seen here; --workers-per-gpu {-(-workers // gpus)} lets workers share"
+        )
 
 
 def refuse_more_launches(launcher: str, launches: int) -> None:

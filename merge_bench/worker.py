@@ -7,8 +7,10 @@ Every measured iteration is sent as an event as soon as it is done, so that noth
 
 from __future__ import annotations
 
+import functools
 import gc
 import logging
+import operator
 import os
 import threading
 import time
@@ -146,6 +148,16 @@ def describe(modules: Sequence[str], variables: Sequence[str] = ()) -> dict[str,
         "ucx": facts.ucx_library(),
         "hardware": facts.hardware(),
     }
+
+
+def set_up_device(pool_bytes: int | None, sharers: int) -> int:
+    """Give this worker its pool of device memory before anything uses the GPU; gives the pool's size in bytes.
+
+    `sharers`: how many workers there are on its GPU.
+    """
+    from merge_bench.engines.cudf import set_up_pool
+
+    return set_up_pool(pool_bytes, sharers)
 
 
 def prepare(plan: Plan, rank: int, topic: str) -> Prepared:
@@ -289,7 +301,8 @@ def baseline_frame(side: str) -> Any:
         from merge_bench.engines.pandas import to_pandas
 
         frame = to_pandas(table)
-    whole = frame[list(state.plan.keys)].notna().all(axis=1)
+    # Column by column: over rows cuDF would go through CuPy.
+    whole = functools.reduce(operator.and_, (frame[key].notna() for key in state.plan.keys))
     return frame if bool(whole.all()) else frame[whole]
 
 
@@ -307,7 +320,9 @@ def baseline_check(frame: Any) -> Check:
     assert state is not None
     state.meter.pause()
     try:
-        table = frame.to_arrow() if state.plan.engine == "cudf" else pa.Table.from_pandas(frame, preserve_index=False)
+        cudf = state.plan.engine == "cudf"
+        convert = frame.to_arrow if cudf else functools.partial(pa.Table.from_pandas, frame)
+        table = convert(preserve_index=False)
         return ResultCheck(state.plan.workload, full=state.plan.verify == "full").run([table], plugin.abort)
     finally:
         state.meter.restart()

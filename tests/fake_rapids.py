@@ -282,6 +282,7 @@ class Device:
 
     resource: DeviceMemoryResource = CudaMemoryResource()
     free, total = 80 * 10**9, 100 * 10**9
+    pushed = 0  # how often the counters were set to zero
 
     @classmethod
     def set(cls, mr: DeviceMemoryResource) -> None:
@@ -291,6 +292,11 @@ class Device:
 def enable_statistics() -> None:
     if not isinstance(Device.resource, StatisticsResourceAdaptor):
         Device.resource = StatisticsResourceAdaptor(Device.resource)
+
+
+def push_statistics() -> Statistics | None:
+    Device.pushed += 1
+    return get_statistics()
 
 
 def get_statistics() -> Statistics | None:
@@ -307,7 +313,12 @@ def modules(status: Status = Status.cudaSuccess, count: int | None = 1) -> dict[
     """What to put into `sys.modules`."""
     runtime = _module("cuda.bindings.runtime", cudaGetDeviceCount=lambda: (status, count))
     bindings = _module("cuda.bindings", runtime=runtime)
-    statistics = _module("rmm.statistics", enable_statistics=enable_statistics, get_statistics=get_statistics)
+    statistics = _module(
+        "rmm.statistics",
+        enable_statistics=enable_statistics,
+        get_statistics=get_statistics,
+        push_statistics=push_statistics,
+    )
     stream = _module("rmm.pylibrmm.stream", DEFAULT_STREAM=DEFAULT_STREAM)
     pylibrmm = _module("rmm.pylibrmm", stream=stream)
     mr = _module(

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from merge_bench.gpu import gpu_count, gpu_facts
+from merge_bench.facts import hardware
+from merge_bench.gpu import fixed_facts, free_bytes, gpu_count, gpu_facts, visible_gpus
 
 
 class NVMLError(Exception):
@@ -25,13 +26,19 @@ def library(count: int = 2, **changed: Any) -> ModuleType:
     mine, other = SimpleNamespace(pid=os.getpid(), usedGpuMemory=5), SimpleNamespace(pid=1, usedGpuMemory=None)
     members = {
         "NVML_NVLINK_MAX_LINKS": 4,
+        "NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX": 138,
+        "NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX": 139,
+        "nvmlDeviceGetFieldValues": unsupported,
         "nvmlInit": lambda: None,
         "nvmlShutdown": lambda: None,
         "nvmlSystemGetDriverVersion": lambda: b"580.65.06",
         "nvmlDeviceGetCount": lambda: count,
         "nvmlDeviceGetHandleByIndex": lambda index: index,
         "nvmlDeviceGetName": lambda handle: f"GPU {handle}",
-        "nvmlDeviceGetMemoryInfo": lambda handle: SimpleNamespace(total=80 * 2**30),
+        "nvmlDeviceGetMemoryInfo": lambda handle: SimpleNamespace(total=80 * 2**30, free=(70 + handle) * 2**30),
+        "NVML_CLOCK_MEM": 2,
+        "nvmlDeviceGetMaxClockInfo": lambda handle, clock: 3201 if clock == 2 else 1980,
+        "nvmlDeviceGetMemoryBusWidth": lambda handle: 6144,
         "nvmlDeviceGetCudaComputeCapability": lambda handle: (9, 0),
         "nvmlDeviceGetPciInfo": lambda handle: SimpleNamespace(busId=b"00000000:1B:00.0"),
         "nvmlDeviceGetComputeRunningProcesses": lambda handle: [mine, other],
@@ -50,6 +57,7 @@ def test_facts(monkeypatch: pytest.MonkeyPatch) -> None:
         "index": 1,
         "name": "GPU 1",
         "memory_bytes": 80 * 2**30,
+        "memory_bandwidth": 4_916_736_000_000,  # of an H200, whose data sheet says 4.8 TB/s
         "driver_version": "580.65.06",
         "compute_capability": "9.0",
         "pci_bus_id": "00000000:1B:00.0",
@@ -76,16 +84,38 @@ def test_without_library_driver_or_answer_there_is_nothing(
 ) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", module)
     assert gpu_facts() == []
+    assert free_bytes() == []
     assert gpu_count() == 0
 
 
 @pytest.mark.parametrize(
-    ("visible", "count"),
-    [(None, 4), ("", 0), ("0", 1), ("3,1", 2), ("-1", 0), ("0,9,1", 1), ("GPU-1234,MIG-56", 2), ("1, 2", 2)],
-)
-def test_count_minds_what_is_visible(monkeypatch: pytest.MonkeyPatch, visible: str | None, count: int) -> None:
+    ("visible", "names"),
+    [
+        (None, ("0", "1", "2", "3")), ("", ()), ("0", ("0",)), ("3,1", ("3", "1")), ("-1", ()), ("0,9,1", ("0",)),
+        ("GPU-1234,MIG-56", ("GPU-1234", "MIG-56")), ("1, 2", ("1", "2")),
+    ],
+)  # fmt: skip
+def test_gpus_are_named_as_cuda_would_be_told(
+    monkeypatch: pytest.MonkeyPatch, visible: str | None, names: tuple[str, ...]
+) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", library(count=4))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    assert gpu_count() == count
+    assert visible_gpus() == names
+    assert gpu_count() == len(names)
+
+
+def test_free_memory_is_that_of_each_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", library(count=2))
+    assert free_bytes() == [70 * 2**30, 71 * 2**30]
+    monkeypatch.setitem(sys.modules, "pynvml", library(count=1, nvmlDeviceGetMemoryInfo=unsupported))
+    assert free_bytes() == [0]
+
+
+def test_what_is_recorded_of_gpus_does_not_change_with_who_uses_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", library(count=1))
+    recorded = hardware()["gpus"]
+    assert recorded == fixed_facts()
+    assert recorded[0]["name"] == "GPU 0"
+    assert "processes" not in recorded[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import random
 import sys
@@ -42,10 +43,18 @@ class Comparison:
     results: dict[str, str] = field(default_factory=dict)
     status: int = 0
 
-    def run(self, blocks: int, seed: int) -> None:
-        """Launch every contender once in each block, in an order drawn from `seed` and the block's number."""
+    def run(self, blocks: int, seed: int, until: float = math.inf) -> int:
+        """Launch every contender once in each block, in an order drawn from `seed` and the block's number.
+
+        No block is begun that would not end before `until`, on the monotonic clock, if it took as long as the longest.
+        Gives the number of blocks that were run.
+        """
+        longest = 0.0
         total = blocks * len(self.contenders)
         for block in range(blocks):
+            began = time.monotonic()
+            if began + longest > until:
+                return block
             order = shuffled(self.contenders, seed, block)
             self.store.write("block", {"block": block, "order": [contender.name for contender in order]})
             for contender in order:
@@ -53,6 +62,8 @@ class Comparison:
                 self.say(f"[{number + 1}/{total}] block {block + 1}, {contender.name}")
                 self._launch(contender, block, number)
                 time.sleep(self.settle)
+            longest = max(longest, time.monotonic() - began)
+        return blocks
 
     def _launch(self, contender: Contender, block: int, number: int) -> None:
         stem = f"{number:03d}-{contender.name}"

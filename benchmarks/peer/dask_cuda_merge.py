@@ -21,9 +21,11 @@ from pathlib import Path
 from distributed import Client
 
 from benchmarks.peer import printed
-from benchmarks.peer.protocol import Job, Outcome, PeerError, serve
+from benchmarks.peer.protocol import Job, Outcome, PeerError, serve, workers_per_gpu
 from merge_bench import running as runs
+from merge_bench.gpu import gpu_count
 from merge_bench.launch.choose import make_launcher
+from merge_bench.worker import set_up_device
 
 PROGRAM = "dask_cuda.benchmarks.local_cudf_merge"
 HEADINGS = ("Wall clock", "Throughput")
@@ -61,11 +63,12 @@ def parse(text: str, job: Job) -> list[float]:
 def cluster(job: Job, folder: Path) -> Iterator[tuple[Path, list[int]]]:
     """Workers as for `--exchange dask`; gives the scheduler's file and the workers' process ids."""
     gpu = job.options["type"] == "gpu"
+    shared = workers_per_gpu(job.workers, gpu_count())
     prepared, _ = runs.load(
         CONFIG,
         {
             "config": CONFIG, "chunk": job.rows_per_chunk, "workers": job.workers, "exchange": "dask",
-            "engine": "cudf" if gpu else "pandas", "protocol": job.options["protocol"],
+            "engine": "cudf" if gpu else "pandas", "protocol": job.options["protocol"], "workers_per_gpu": shared,
         },
     )  # fmt: skip
     launcher = make_launcher(prepared.settings)
@@ -75,6 +78,8 @@ def cluster(job: Job, folder: Path) -> Iterator[tuple[Path, list[int]]]:
         with Client(scheduler_file=str(access.scheduler_file), timeout=60) as client:
             client.wait_for_workers(job.workers, timeout=60)
             pids = list(client.run(os.getpid).values())
+            if gpu:  # its own options for pools do not apply to a running cluster
+                client.run(set_up_device, None, shared)
         yield access.scheduler_file, pids
     finally:
         launcher.stop()

@@ -5,6 +5,8 @@ Native tables are what DuckDB scans fastest, and the order of rows is left to it
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import duckdb
 import pyarrow as pa
 
@@ -12,17 +14,22 @@ from benchmarks.peer.inprocess import COLUMNS, measure
 from benchmarks.peer.protocol import Job, Outcome, serve
 from merge_bench.workload.synthetic import KEY
 
-JOIN = f"SELECT {', '.join(COLUMNS)} FROM left_frame JOIN right_frame USING ({KEY})"
+
+def join(on: Sequence[str], columns: Sequence[str]) -> str:
+    """The query."""
+    return f"SELECT {', '.join(columns)} FROM left_frame JOIN right_frame USING ({', '.join(on)})"
 
 
 class DuckDBJoin:
-    """The join in SQL, in a database that is nowhere but in memory."""
+    """The join in SQL, in a database that is nowhere but in memory; `on`: the keys' names, `columns`: the result's."""
 
     name = "duckdb"
     version = str(duckdb.__version__)
 
-    def __init__(self, threads: int, *, to_arrow: bool) -> None:
-        self.to_arrow = to_arrow
+    def __init__(
+        self, threads: int, *, to_arrow: bool, on: Sequence[str] = (KEY,), columns: Sequence[str] = COLUMNS
+    ) -> None:
+        self.to_arrow, self._join = to_arrow, join(on, columns)
         self._connection = duckdb.connect(":memory:")
         self._connection.execute(f"SET threads = {threads}")
         self._connection.execute("SET preserve_insertion_order = false")
@@ -38,9 +45,9 @@ class DuckDBJoin:
     def merge(self) -> None:
         """Join into an Arrow table or a temporary table."""
         if self.to_arrow:
-            self._result = self._connection.sql(JOIN).to_arrow_table()
+            self._result = self._connection.sql(self._join).to_arrow_table()
         else:
-            self._connection.execute(f"CREATE TEMP TABLE result AS {JOIN}")
+            self._connection.execute(f"CREATE TEMP TABLE result AS {self._join}")
 
     def result(self) -> pa.Table:
         """The result as Arrow."""

@@ -8,8 +8,9 @@ import tempfile
 from pathlib import Path
 
 import merge_bench
-from benchmarks.peer.protocol import Job, Outcome, PeerError, serve
+from benchmarks.peer.protocol import Job, Outcome, PeerError, serve, workers_per_gpu
 from merge_bench.errors import WrongResult
+from merge_bench.gpu import gpu_count
 from merge_bench.record.campaign import Campaign
 from merge_bench.record.reader import read_campaign
 from merge_bench.summary import summarize
@@ -19,12 +20,13 @@ CONFIG = "optimized.cfg"
 
 def command(job: Job, results: str) -> list[str]:
     """What is run: the shipped config for everybody, no link measurement, since nobody else makes one."""
+    shared = workers_per_gpu(job.workers, gpu_count())
     chosen = [f"--{name}={value}" for name, value in job.options.items()]
     return [
         sys.executable, "-m", "merge_bench", "run", "--config", CONFIG, "--chunk", str(job.rows_per_chunk),
         "--workers", str(job.workers), "--iterations", str(job.iterations), "--warmup", str(job.warmup),
         "--frac-match", str(job.fraction), "--seed", str(job.seed), "--link-rounds", "0", "--results", results,
-        *chosen,
+        "--workers-per-gpu", str(shared), *chosen,
     ]  # fmt: skip
 
 

@@ -5,6 +5,7 @@ The number of threads and the allocator's settings are read from the environment
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import polars as pl
@@ -16,13 +17,13 @@ from merge_bench.workload.synthetic import KEY
 
 
 class PolarsJoin:
-    """`LazyFrame.join(...).collect(engine=...)` over two frames of one chunk each."""
+    """`LazyFrame.join(...).collect(engine=...)` over two frames of one chunk each; `on`: the keys' names."""
 
     name = "polars"
     version = pl.__version__
 
-    def __init__(self, engine: Any) -> None:
-        self.engine = engine
+    def __init__(self, engine: Any, on: Sequence[str] = (KEY,)) -> None:
+        self.engine, self.on = engine, list(on)
         self._result: pl.DataFrame | None = None
 
     def load(self, left: pa.Table, right: pa.Table) -> None:
@@ -31,7 +32,7 @@ class PolarsJoin:
 
     def merge(self) -> None:
         """Join and collect."""
-        self._result = self._left.join(self._right, on=KEY, how="inner").collect(engine=self.engine)
+        self._result = self._left.join(self._right, on=self.on, how="inner").collect(engine=self.engine)
 
     def result(self) -> pa.Table:
         """The result as Arrow, its strings and integers not copied."""

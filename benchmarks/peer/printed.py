@@ -1,13 +1,14 @@
-"""Reads the tables that RAPIDS' merge benchmarks print: values under headings, in columns parted by ``|``."""
+"""Reads the tables that dask-cuda's benchmarks print: values under headings, in columns parted by ``|``.
+
+What `ucxx.benchmarks.cudf_merge` prints is read by `merge_bench.importing`, which also knows how to read times.
+"""
 
 from __future__ import annotations
 
 import re
 
 from benchmarks.peer.protocol import PeerError
-
-_UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "hr": 3600.0, "d": 86400.0}
-_PART = re.compile(r"(\d+(?:\.\d+)?) ?(ns|us|µs|ms|s|m|hr|d)\b")
+from merge_bench.importing.printed import read_time
 
 
 def seconds(text: str) -> float:
@@ -18,9 +19,10 @@ def seconds(text: str) -> float:
     PeerError
         If it is none.
     """
-    if not re.fullmatch(rf"(?:{_PART.pattern}\s*)+", text.strip()):
-        raise PeerError(f"{text!r} is not a time")
-    return sum(float(value) * _UNITS[unit] for value, unit in _PART.findall(text))
+    try:
+        return read_time(text, 0).value
+    except ValueError as error:
+        raise PeerError(str(error)) from None
 
 
 def rows_below(text: str, *headings: str) -> list[list[str]]:

@@ -76,6 +76,11 @@ class Job:
         return Job(**found, options=options)
 
 
+def workers_per_gpu(workers: int, gpus: int) -> int:
+    """How many workers share a GPU where they are spread as evenly as can be; 1 without GPUs."""
+    return -(-workers // gpus) if gpus else 1
+
+
 class Outcome(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a peer answers.
 

@@ -1,4 +1,4 @@
-"""`ucxx.benchmarks.cudf_merge`, unmodified, on the GPUs of this machine.
+"""`ucxx.benchmarks.cudf_merge` on the GPUs of this machine, through `ucxx_program`, which mends one thing in it.
 
 It makes its own rows, as many as ours, and checks their number to 2 % itself. Its throughput is chunks × data of a
 chunk ÷ wall, its wall that of rank 0 up to a barrier after the join, so both mean what ours mean.
@@ -9,13 +9,15 @@ from __future__ import annotations
 import importlib.metadata
 import subprocess
 import sys
+from pathlib import Path
 
-from benchmarks.peer import printed
 from benchmarks.peer.protocol import Job, Outcome, PeerError, serve
+from merge_bench.errors import UsageError
 from merge_bench.gpu import gpu_count, gpu_facts
+from merge_bench.importing.text import read_report
 
 PROGRAM = "ucxx.benchmarks.cudf_merge"
-HEADINGS = ("Run", "Wall-clock", "Bandwidth", "Throughput")
+MODULE = "benchmarks.peer.ucxx_program"
 POOL_FRACTION = 0.8  # of a GPU's memory, for the pools of all workers on it; its own default is half for each worker
 
 
@@ -33,7 +35,7 @@ def command(job: Job, gpus: int, memory_bytes: int) -> list[str]:
     each = job.workers // devices
     pool = int(POOL_FRACTION * memory_bytes / each) // 256 * 256
     return [
-        sys.executable, "-m", PROGRAM, "--devs", ",".join(str(number) for number in range(devices)),
+        sys.executable, "-m", MODULE, "--devs", ",".join(str(number) for number in range(devices)),
         "--chunks-per-dev", str(each), "--chunk-size", str(job.rows_per_chunk), "--frac-match", str(job.fraction),
         "--iter", str(job.iterations), "--warmup-iter", str(job.warmup), "--rmm-init-pool-size", str(pool),
         "--listen-address", "127.0.0.1",
@@ -46,13 +48,17 @@ def parse(text: str, job: Job) -> list[float]:
     Raises
     ------
     PeerError
-        If the output is not whole, or is that of another problem than the job's.
+        If the output is not whole, contradicts itself, or is that of another problem than the job's.
     """
-    walls = printed.walls(text, HEADINGS, job.iterations, PROGRAM)
-    found = printed.value_of(text, "Rows per chunk")
-    if found != str(job.rows_per_chunk):
-        raise PeerError(f"{PROGRAM} reports Rows per chunk {found} instead of {job.rows_per_chunk}")
-    return walls
+    try:
+        report = read_report(Path(PROGRAM), text.encode())
+    except UsageError as error:
+        raise PeerError(str(error)) from None
+    if len(report.iterations) != job.iterations:
+        raise PeerError(f"{PROGRAM} printed {len(report.iterations)} of {job.iterations} iterations")
+    if report.rows_per_chunk != job.rows_per_chunk:
+        raise PeerError(f"{PROGRAM} reports Rows per chunk {report.rows_per_chunk} instead of {job.rows_per_chunk}")
+    return [iteration.wall.value for iteration in report.iterations]
 
 
 def run(job: Job) -> Outcome:

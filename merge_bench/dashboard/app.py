@@ -23,6 +23,8 @@ from merge_bench.dashboard.tuning_view import TuningView
 
 SCAN_SECONDS = 2.0
 READ_SECONDS = 0.25
+LIVE_SECONDS = 0.1
+"""Between two looks at the campaign that is watched, which cost little while nothing is new."""
 HOLD_SECONDS = 1.0
 """For which several pages share a look at the folder."""
 
@@ -38,6 +40,17 @@ class _Tab(Protocol):
     def refresh(self) -> Any: ...
 
     def show(self, found: Any, /) -> None: ...
+
+
+class _Page(pn.Column):  # type: ignore[misc]  # Panel is not typed.
+    """All that is shown. In a notebook it is told of clicks by whichever thread the kernel chose for it."""
+
+    def __init__(self, *parts: Any, session: Session, **options: Any) -> None:
+        super().__init__(*parts, **options)
+        self._session = session
+
+    def _on_msg(self, ref: str, manager: Any, msg: Any) -> None:
+        self._session.hear(partial(super()._on_msg, ref, manager, msg))
 
 
 class Dashboard(pn.viewable.Viewer):  # type: ignore[misc]  # Panel is not typed.
@@ -73,9 +86,10 @@ class Dashboard(pn.viewable.Viewer):  # type: ignore[misc]  # Panel is not typed
         )
         self._body = pn.Column(sizing_mode="stretch_width", min_height=600, margin=0)
         self.tabs.param.watch(lambda event: self._turn(event.new), "value")
-        self._layout = pn.Column(
-            self._problem, self.tabs, self._body, sizing_mode="stretch_width", stylesheets=[look.ROOT], margin=0
-        )
+        self._layout = _Page(
+            self._problem, self.tabs, self._body,
+            session=self._session, sizing_mode="stretch_width", stylesheets=[look.ROOT], margin=0,
+        )  # fmt: skip
         self._turn(_TABS[0])
         self._session.every(SCAN_SECONDS, self._index.scan, self._listed)
 
@@ -108,11 +122,14 @@ class Dashboard(pn.viewable.Viewer):  # type: ignore[misc]  # Panel is not typed
         if name not in _TABS:
             return
         view: _Tab = getattr(self, name.lower())
+        if name == "Results":
+            self.results.renew()
         self._body.objects = [view.layout]
         if name not in self._begun:
             self._begun.add(name)
             # What a hidden tab shows is not in the page, and is shown when the tab is chosen.
-            self._session.every(READ_SECONDS, view.refresh, view.show, partial(self._chosen, name))
+            seconds = LIVE_SECONDS if name == "Live" else READ_SECONDS
+            self._session.every(seconds, view.refresh, view.show, partial(self._chosen, name))
 
     def __panel__(self) -> Any:
         return self._layout

@@ -60,10 +60,10 @@ class Library:
         return known[1] if known is not None and known[0] == (entry.size, entry.modified) else None
 
     def look(self, entries: Sequence[Entry]) -> bool:
-        """Read some of the small campaigns among `entries` that are not known yet; whether there were any."""
+        """Read some of the small ones among `entries` that nobody writes and that are not known; whether any were."""
         left = _BATCH_BYTES
         for entry in entries:
-            if entry.head is None or entry.size > SMALL_BYTES or self.figures(entry) is not None:
+            if entry.head is None or entry.written or entry.size > SMALL_BYTES or self.figures(entry) is not None:
                 continue
             follower = Follower(entry.folder, lean=True)
             _read(follower)

@@ -71,7 +71,7 @@ html, body { margin: 0; background: #ffffff; }
 
 TEXT = """
 :host { color: var(--mb-text); }
-.bk-clearfix { display: block; width: 100%; }
+.bk-clearfix { display: block; width: 100%; height: 100%; }
 h2 { font-size: 1rem; margin: 0; font-weight: 600; }
 h2 small { font-weight: 400; opacity: 0.8; margin-left: 0.4em; }
 p, ul { margin: 0.2em 0; } ul { padding-left: 1.2em; }
@@ -85,6 +85,7 @@ progress { width: min(28rem, 60%); height: 0.9rem; accent-color: var(--mb-accent
 .bad { color: var(--mb-bad); font-weight: 600; }
 .soft { opacity: 0.8; }
 .scroll { overflow: auto; height: 100%; }
+.log { display: flex; flex-direction: column-reverse; } /* so that it stays at its end */
 .numbers { display: flex; gap: 1.6em; height: 3.4em; }
 .number { flex: 0 1 auto; white-space: nowrap; } .number b { font-size: 1.1rem; display: block; }
 .def { position: relative; cursor: help; border-bottom: 1px dotted currentColor; }

@@ -39,7 +39,7 @@ class NetworkView:
         self._begun = False
         offered = {data.title: name for name, data in published.datasets().items() if data.kind == published.NETWORK}
         self.choice = pn.widgets.MultiSelect(label="Measurements", options={}, size=_LINES, width=460)
-        self.datasets = pn.widgets.MultiSelect(label="Published", options=offered, size=_LINES, width=640)
+        self.datasets = pn.widgets.MultiSelect(label="Published", options=offered, size=_LINES, width=700)
         self._problems = html()
         self._rest = pn.Column(sizing_mode="stretch_width", min_height=300, margin=0)
         self.layout = pn.Column(
@@ -81,5 +81,5 @@ class NetworkView:
 def _laid_out(found: Drawn) -> Sequence[Any]:
     parts: list[Any] = [chart_card(panel) for panel in found.panels]
     if found.frame is not None and len(found.frame):
-        parts.append(table(found.frame, height=380, terms=TERMS, pagination="remote", page_size=10))
+        parts.append(table(found.frame, height=380, terms=TERMS, pagination="local", page_size=10))
     return parts or [html('<p class="soft">Nothing is chosen, or nothing was measured.</p>')]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -49,8 +49,10 @@ class Chosen:
     problems: tuple[str, ...] = field(default=())
 
 
-def frame(entries: Sequence[Entry], figures: Callable[[Entry], Figures | None]) -> pd.DataFrame:
-    """The table of campaigns, a row each, in their order."""
+def frame(
+    entries: Sequence[Entry], figures: Callable[[Entry], Figures | None], *, gone: Collection[str] = ()
+) -> pd.DataFrame:
+    """The table of campaigns, a row each, in their order; `gone`: of which ids there is nothing left."""
     found = [(entry, figures(entry) or Figures()) for entry in entries]
     columns: dict[str, list[Any]] = {
         "Started (UTC)": [_day(entry) for entry, _ in found],
@@ -61,7 +63,7 @@ def frame(entries: Sequence[Entry], figures: Callable[[Entry], Figures | None]) 
         "Throughput (GiB/s)": [known.throughput for _, known in found],
         "Bandwidth (GiB/s)": [known.bandwidth for _, known in found],
         "Verified": [known.verified for _, known in found],
-        "Status": [entry.status for entry, _ in found],
+        "Status": ["deleted" if entry.id in gone else entry.status for entry, _ in found],
         "From": [entry.origin for entry, _ in found],
         "Folder": [shown(entry.folder.name) for entry, _ in found],
     }
@@ -178,7 +180,7 @@ def _day(entry: Entry) -> str:
     if entry.started is None:
         return ""
     try:
-        return datetime.fromtimestamp(entry.started, UTC).strftime("%Y-%m-%d %H:%M")
+        return datetime.fromtimestamp(entry.started, UTC).strftime("%Y-%m-%d %H:%M:%S")
     except (OverflowError, ValueError, OSError):
         return ""
 

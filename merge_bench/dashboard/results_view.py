@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,13 +14,11 @@ from merge_bench.dashboard.asking import answered
 from merge_bench.dashboard.index import Entry
 from merge_bench.dashboard.library import Library
 from merge_bench.dashboard.parts import chart_card, columns_of, heading, html, said, side_by_side, table
-from merge_bench.dashboard.results import ABSOLUTE, METRICS, MOST_CHOSEN, OF_LINK, TERMS, Chosen, choose, frame
+from merge_bench.dashboard.results import ABSOLUTE, COLUMNS, METRICS, MOST_CHOSEN, OF_LINK, TERMS, Chosen, choose, frame
 from merge_bench.dashboard.session import Session
 
 _PAGE = 10
 MOST_LISTED = 3000
-_AGAIN_SECONDS = 2.0
-"""After which changed rows are sent once more: a browser that was still building the table had missed them."""
 _TABLE_HEIGHT = 415
 HINT = "Choose one campaign to see its runs, or several to compare them: the oldest of them is the baseline."
 
@@ -40,33 +37,33 @@ class Question:
 class Update:
     """The table's rows, and the answer to what was asked; whoever shows it sees by identity what is new."""
 
-    entries: tuple[Entry, ...]
-    frame: pd.DataFrame
+    rows: pd.DataFrame
     answer: Chosen
     count: int
 
 
 class ResultsView:
-    """See the module. The first campaign by time is the baseline of a comparison."""
+    """See the module. The first campaign by time is the baseline of a comparison.
+
+    The table tells what is chosen by places, and messages to it and from it cross. So a campaign keeps its place as
+    long as the page lives: others come in below it, the browser sorts them, and nobody but the page chooses.
+
+    Rows that change while a browser builds the table are lost to it. So a table is made with the rows that there are,
+    and they change only after it has told how many of them it finds to fit on a page, which it does once it is built.
+    """
 
     def __init__(self, session: Session, entries: Callable[[], Sequence[Entry]], library: Library) -> None:
         self._session, self._listed, self._library = session, entries, library
         self._question = Question()
         self._answer = Chosen()
         self._shown_answer: Chosen | None = None
-        self._shown = tuple(entries())[:MOST_LISTED]
-        self._known, self._frame = self._shown, frame(self._shown, library.figures)
-        self._chosen: tuple[Entry, ...] = ()
-        self._replacing = False
-        self._sent_again = False
-        # With its rows from the start, and all of them: what changes while a browser builds the table is lost.
-        self.table = table(
-            self._frame.copy(), height=_TABLE_HEIGHT, terms=TERMS, pagination="local", page_size=_PAGE,
-            selectable="checkbox", header_filters=_filters(), widths={"Folder": 300, "Configs": 200},
-        )  # fmt: skip
-        self._shown_frame = self._frame
-        self._changed = 0.0
-        self.table.param.watch(lambda event: self._choose(event.new), "selection")
+        self._every: tuple[Entry, ...] = tuple(entries())
+        self._placed: tuple[Entry, ...] = ()
+        self._rows = self._read(self._every)
+        self._shown_rows = self._rows
+        self._built = False
+        self.table = self._new_table([])
+        self._table = pn.Column(self.table, height=_TABLE_HEIGHT, sizing_mode="stretch_width", margin=0)
         self.metric = pn.widgets.RadioButtonGroup(options=list(METRICS), value=next(iter(METRICS)))
         self.axis = pn.widgets.RadioButtonGroup(options=[ABSOLUTE, OF_LINK], value=ABSOLUTE)
         offered = {data.title: name for name, data in published.datasets().items() if data.kind == published.MERGE}
@@ -78,7 +75,7 @@ class ResultsView:
         self._hint = html(f"<p>{said(HINT)}</p>", height=24)
         self.layout = pn.Column(
             self._hint,
-            self.table,
+            self._table,
             side_by_side(
                 pn.Column(pn.widgets.StaticText(value="Metric", margin=(5, 10, 0, 10)), self.metric),
                 pn.Column(pn.widgets.StaticText(value="Axis", margin=(5, 10, 0, 10)), self.axis),
@@ -92,20 +89,52 @@ class ResultsView:
     @property
     def question(self) -> Question:
         """What the page asks for now."""
-        return Question(self._chosen, self.metric.value, self.axis.value, tuple(self.datasets.value))
+        chosen = [self._placed[place] for place in self.table.selection if 0 <= place < len(self._placed)]
+        chosen.sort(key=lambda entry: entry.started or entry.modified)
+        return Question(tuple(chosen), self.metric.value, self.axis.value, tuple(self.datasets.value))
+
+    def renew(self) -> None:
+        """Make the table anew, which a browser does whenever the tab comes into the page; what is chosen stays."""
+        self._built = False
+        self._shown_rows = self._rows
+        self.table = self._new_table(self.table.selection)
+        self._table.objects = [self.table]
+
+    def _new_table(self, selection: Sequence[int]) -> Any:
+        made = table(
+            self._shown_rows.copy(), height=_TABLE_HEIGHT, terms=TERMS, pagination="local", page_size=None,
+            selectable="checkbox", header_filters=_filters(), widths={"Folder": 300, "Configs": 200},
+            sorters=[{"field": COLUMNS[0], "dir": "desc"}], selection=list(selection),
+        )  # fmt: skip
+
+        def built(_: Any) -> None:
+            made.page_size = _PAGE  # whatever it found
+            self._built = self._built or made is self.table
+
+        made.param.watch(built, "page_size")
+        return made
 
     def refresh(self) -> Update:
         """Read what is asked for, and a little of what the table lacks; in a thread."""
         every = tuple(self._listed())
-        entries = every[:MOST_LISTED]
-        if self._library.look(entries) or entries != self._known:
-            self._known, self._frame = entries, frame(entries, self._library.figures)
-        asked, current = self.question, {entry.id: entry for entry in entries}
+        if self._library.look(every[:MOST_LISTED]) or every != self._every:
+            rows, self._every = self._read(every), every
+            self._rows = self._rows if rows.equals(self._rows) else rows
+        asked, current = self.question, {entry.id: entry for entry in every}
         chosen = tuple(current[entry.id] for entry in asked.entries if entry.id in current)
         question = replace(asked, entries=chosen)
         if question != self._question:
             self._question, self._answer = question, self._work_out(question)
-        return Update(self._known, self._frame, self._answer, len(every))
+            self._every = ()  # because of large campaigns, whose figures are known now
+        return Update(self._rows, self._answer, len(every))
+
+    def _read(self, every: Sequence[Entry]) -> pd.DataFrame:
+        """The table's rows: campaigns that are new get the next places, and those that are gone keep theirs."""
+        current = {entry.id: entry for entry in every}
+        known = {entry.id for entry in self._placed}
+        new = tuple(entry for entry in every[:MOST_LISTED] if entry.id not in known)
+        self._placed = (*(current.get(entry.id, entry) for entry in self._placed), *new)
+        return frame(self._placed, self._library.figures, gone=known - current.keys())
 
     def _work_out(self, question: Question) -> Chosen:
         if len(question.entries) > MOST_CHOSEN:
@@ -121,54 +150,16 @@ class ResultsView:
         """Show it; under the document's lock."""
         cut = f" The newest {MOST_LISTED:,} of {update.count:,} are listed." if update.count > MOST_LISTED else ""
         self._hint.value = f"<p>{said(HINT + cut)}</p>"
-        if update.frame is not self._shown_frame:
-            self._shown_frame = update.frame
-            self._replace(update.entries, update.frame)
-            self._changed, self._sent_again = time.monotonic(), False
-        elif not self._sent_again and time.monotonic() > self._changed + _AGAIN_SECONDS:
-            self._sent_again = True
-            if len(self._shown):
-                self.table.patch({"Status": [(0, self._shown[0].status)]})  # any cell: the table takes all it has anew
+        if update.rows is not self._shown_rows:
+            if self._built:
+                self._shown_rows = update.rows
+                self.table.value = update.rows.copy()
+            elif self._shown_rows.empty:  # A table without rows does not tell how many fit.
+                self.renew()
         if update.answer is not self._shown_answer:
             self._shown_answer = update.answer
             self._problems.value = "".join(f'<p class="bad">{said(each)}</p>' for each in update.answer.problems)
             self.answer.objects = list(_laid_out(update.answer))
-
-    def _replace(self, entries: tuple[Entry, ...], rows: pd.DataFrame) -> None:
-        """Put other rows into the table, or where they are the same ones only what changed in them.
-
-        The table forgets what is chosen when it gets other rows.
-        """
-        if [entry.id for entry in entries] == [entry.id for entry in self._shown]:
-            self._shown = entries
-            changes = _changes(self.table.value, rows)
-            if changes:
-                self.table.patch(changes)
-            return
-        chosen = {entry.id for entry in self._chosen}
-        self._replacing = True
-        try:
-            self._shown = entries
-            self.table.value = rows.copy()
-            self.table.selection = [place for place, entry in enumerate(entries) if entry.id in chosen]
-        finally:
-            self._replacing = False
-
-    def _choose(self, places: Sequence[int]) -> None:
-        if not self._replacing:
-            found = [self._shown[place] for place in places if 0 <= place < len(self._shown)]
-            self._chosen = tuple(sorted(found, key=lambda entry: entry.started or entry.modified))
-
-
-def _changes(old: pd.DataFrame, new: pd.DataFrame) -> dict[str, list[tuple[int, Any]]]:
-    """The cells of `new` that differ from those of `old`, by column: the row's place, and what stands there now."""
-    found: dict[str, list[tuple[int, Any]]] = {}
-    for column in new.columns:
-        before, after = old[column], new[column]
-        differ = ~((before == after) | (before.isna() & after.isna()))
-        if differ.any():
-            found[str(column)] = [(int(place), after.iloc[place]) for place in differ.to_numpy().nonzero()[0]]
-    return found
 
 
 def _laid_out(answer: Chosen) -> Sequence[Any]:

@@ -96,7 +96,7 @@ class RunView:
         self._describe()
         label = "Log of the run, newest lines last"
         log = f"<pre>{said_lines(state.log)}</pre>"
-        self._log.value = f'<div class="scroll" tabindex="0" role="log" aria-label="{label}">{log}</div>'
+        self._log.value = f'<div class="scroll log" tabindex="0" role="log" aria-label="{label}">{log}</div>'
 
     def _act(self, act: Any) -> None:
         if not self._permission.granted(self.token.value_input or self.token.value or ""):

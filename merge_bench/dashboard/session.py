@@ -21,8 +21,9 @@ Found = TypeVar("Found")
 class Session:
     """One page, or one output of a notebook: its tasks end with it.
 
-    They run on the event loop in which it began, whichever thread asks for them later: JupyterLab lets widgets speak to
-    the kernel in threads that end. Where it began in no event loop, as in tests, work is done and shown at once.
+    They run on the event loop in which it began, and so does whatever the page says: JupyterLab lets widgets speak to
+    the kernel in other threads, while neither Panel nor the views expect more than one. Where it began in no event
+    loop, as in tests, work is done and shown at once.
     """
 
     def __init__(self) -> None:
@@ -52,6 +53,13 @@ class Session:
             self._tasks.append(asyncio.run_coroutine_threadsafe(again, self._loop))
         elif when():
             show(work())
+
+    def hear(self, told: Callable[[], None]) -> None:
+        """Do what the page told, on the event loop and in the order in which it was told."""
+        if self._loop is None:
+            told()
+        else:
+            self._loop.call_soon_threadsafe(told)
 
     def push(self, panes: Iterable[pn.pane.Bokeh]) -> None:
         """Send what changed in figures to a notebook, where nothing does so by itself."""

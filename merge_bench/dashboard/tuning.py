@@ -40,6 +40,7 @@ class Step:
     high: float
     phase: str
     decision: str
+    look: int
     what: str
     why: str
 
@@ -146,6 +147,7 @@ def _charts(campaign: Campaign, steps: Sequence[TuneLine]) -> list[Chart]:
 
 
 def _race(campaign: Campaign, steps: Sequence[TuneLine]) -> list[Step]:
+    decisions = list(dict.fromkeys(step.decision for step in steps))  # as the charts below count them
     return [
         Step(
             number=number,
@@ -155,6 +157,7 @@ def _race(campaign: Campaign, steps: Sequence[TuneLine]) -> list[Step]:
             high=step.high if step.high is not None else step.ratio,
             phase=shown(step.phase),
             decision=shown(step.decision),
+            look=decisions.index(step.decision),
             what=shown(f"{step.setting or step.config} against {step.against}"),
             why=shown(step.reason),
         )

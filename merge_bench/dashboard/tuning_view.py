@@ -113,8 +113,8 @@ def race_figure(steps: Sequence[Step]) -> Any:
     plot.toolbar.autohide = True
     plot.add_layout(Span(location=1.0, dimension="width", line_color=NEUTRAL, line_dash="dashed"))
     items: list[Any] = []
-    for number, decision in enumerate(dict.fromkeys(step.decision for step in steps)):
-        seen, mine = look(number), [step for step in steps if step.decision == decision]
+    for decision, place in dict.fromkeys((step.decision, step.look) for step in steps):
+        seen, mine = look(place), [step for step in steps if step.decision == decision]
         names = ("number", "minutes", "ratio", "low", "high", "phase", "decision", "what", "why")
         source = ColumnDataSource({name: [getattr(step, name) for step in mine] for name in names})
         bars = plot.segment("minutes", "low", "minutes", "high", source=source, line_color=seen.colour, line_width=2)

@@ -7,9 +7,18 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+from typing import TYPE_CHECKING
 
 from merge_bench.engines.base import Engine, JoinShape, Side
 from merge_bench.errors import UsageError
+
+if TYPE_CHECKING:
+    from merge_bench.engines.cudf import CudfEngine
+    from merge_bench.engines.pandas import PandasEngine
+    from merge_bench.engines.polars import PolarsEngine
+
+    # They are made by name, so that only this tells the type checker that each has every method.
+    _COMPLETE: tuple[type[Engine], ...] = (CudfEngine, PandasEngine, PolarsEngine)
 
 ENGINES = {
     "native": ("merge_bench.engines.native", "NativeEngine", "polars"),

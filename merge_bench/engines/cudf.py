@@ -90,8 +90,9 @@ class CudfEngine:
 
     def __init__(self, shape: JoinShape) -> None:
         self._plc, self._rmm, self._stream = _rapids()
-        self._rmm.statistics.enable_statistics()
         self._stream.synchronize()  # makes the CUDA context
+        self._rmm.statistics.enable_statistics()
+        self._rmm.statistics.push_statistics()  # counts from zero: the process may have held another engine
         self.shape = shape
         self._keys = {
             side: [[field.name for field in shape.fields(side)].index(key) for key in shape.keys] for side in Side
@@ -101,6 +102,7 @@ class CudfEngine:
         self._chunks: dict[Side, Any] = {}
         self._whole: dict[Side, Any] = {}  # with one worker, the rows that can match
         self._parcels: dict[Side, list[_Packed]] = {side: [] for side in Side}
+        self._joined = dict.fromkeys(Side, 0)  # rows of each side in the last join
         self._result: Any = None
 
     def load(self, left: Frame, right: Frame) -> None:
@@ -165,6 +167,7 @@ class CudfEngine:
         dont_check = plc.copying.OutOfBoundsPolicy.DONT_CHECK
         with self._told("joining"):
             left, right = self._owned(Side.LEFT), self._owned(Side.RIGHT)
+            self._joined = {Side.LEFT: left.num_rows(), Side.RIGHT: right.num_rows()}
             left_map, right_map = plc.join.inner_join(
                 self._select(left, self._keys[Side.LEFT]),
                 self._select(right, self._keys[Side.RIGHT]),
@@ -179,6 +182,10 @@ class CudfEngine:
             stream.synchronize()
         self._result = plc.Table(columns)
         return int(self._result.num_rows())
+
+    def received_rows(self) -> dict[str, int]:
+        """Rows of each side that this worker had to join, its own included."""
+        return {side.value: rows for side, rows in self._joined.items()}
 
     def results(self) -> Iterator[pa.Table]:
         """The result in pieces of at most `RESULT_PIECE_ROWS` rows; one empty piece if there are none."""
@@ -279,17 +286,19 @@ _EMPTY = _Packed(b"", DeviceBytes(0, 0))
 def set_up_pool(pool_bytes: int | None, workers_per_gpu: int = 1) -> int:
     """See to it that this process's device memory comes from a pool whose memory other processes can open.
 
-    Whoever starts a worker makes its pool: `dask cuda worker --rmm-pool-size` does, and then this only checks that
-    what is there can be shared over CUDA IPC. In a process that has none, it makes one over `cudaMalloc`: of
-    `pool_bytes`, or else of `POOL_SHARE` of the GPU's memory divided among its workers, or of what is still free.
-    Call it before a `CudfEngine` is made. Returns the size of the pool in bytes.
+    Where there is a pool, as in a running cluster whose workers were started with `--rmm-pool-size`, this only checks
+    that it can be shared over CUDA IPC. In a process that has none, it makes one over `cudaMalloc`: of `pool_bytes`, or
+    else of `POOL_SHARE` of the GPU's memory divided among its workers, or of what is still free. Call it before a
+    `CudfEngine` is made, and in the thread that will open UCX: afterwards CUDA's context is current there, which UCX
+    looks for. Returns the size of the pool in bytes.
 
     Raises
     ------
     UsageError
         If there is no GPU, the pool does not fit, or the memory that is set up cannot be shared.
     """
-    _, rmm, _ = _rapids()
+    _, rmm, stream = _rapids()
+    stream.synchronize()  # makes the CUDA context, and makes it this thread's
     resource, found = rmm.mr.get_current_device_resource(), None
     while isinstance(resource, rmm.mr.UpstreamResourceAdaptor):
         if isinstance(resource, rmm.mr.PoolMemoryResource):

@@ -43,9 +43,12 @@ def scheduler(plan: Plan, place: Place, environment: Mapping[str, str]) -> Comma
 
 
 def worker(
-    plan: Plan, settings: ClusterSettings, place: Place, number: int, environment: Mapping[str, str], gpu: int | None
+    plan: Plan, settings: ClusterSettings, place: Place, number: int, environment: Mapping[str, str], gpu: str | None
 ) -> Command:
-    """`dask worker`, or `dask cuda worker` of one process on GPU number `gpu` with its RMM pool."""
+    """`dask worker`, or `dask cuda worker` of one process on the GPU that CUDA knows as `gpu`.
+
+    The latter makes no pool of device memory: the run's first step on a worker does, wherever the worker came from.
+    """
     environment = _own_folder(environment, place)
     common = (
         *place.http, "--preload", PRELOAD, "--name", f"worker-{number}", "--nthreads", "1", "--memory-limit", "0",
@@ -54,10 +57,9 @@ def worker(
     if gpu is None:
         argv = (*DASK, "worker", *place.meet(plan), *common, "--nworkers", "1", "--no-nanny")
         return Command(f"worker-{number}", place.host, argv, environment)
-    pool = ("--rmm-pool-size", str(settings.rmm_pool_bytes)) if settings.rmm_pool_bytes else ()
-    own = ("--preload-nanny", PRELOAD, "--device-memory-limit", "0", *pool)
-    argv = (*DASK, "cuda", "worker", *place.meet(plan), *common, *own)
-    return Command(f"worker-{number}", place.host, argv, {**environment, "CUDA_VISIBLE_DEVICES": str(gpu)})
+    # It has no --preload-nanny and needs none: its command line loads what --preload names in its own process too.
+    argv = (*DASK, "cuda", "worker", *place.meet(plan), *common, "--device-memory-limit", "0")
+    return Command(f"worker-{number}", place.host, argv, {**environment, "CUDA_VISIBLE_DEVICES": gpu})
 
 
 def _own_folder(environment: Mapping[str, str], place: Place) -> dict[str, str]:

@@ -7,9 +7,11 @@ import socket
 from collections.abc import Mapping
 from pathlib import Path
 
+from merge_bench import gpu
 from merge_bench.launch import commands, scratch, tls
 from merge_bench.launch.base import Access, ClusterSettings, Command, Exited
 from merge_bench.launch.environment import LOOPBACK, launcher_defaults
+from merge_bench.launch.pinning import gpu_name
 from merge_bench.launch.processes import Processes
 from merge_bench.plan import Plan
 
@@ -70,12 +72,13 @@ class LocalLauncher:
         place = commands.Place(socket.gethostname(), scratch, LOOPBACK, LOOPBACK_ADDRESS, secure)
         config = dict(settings.environment)
         ours = {**launcher_defaults(config, os.environ, threads=plan.threads), **config}
+        visible = gpu.visible_gpus() if plan.engine == "cudf" else ()
         return [
             commands.scheduler(plan, place, ours),
             *(
                 commands.worker(
                     plan, settings, place, number, ours,
-                    number // settings.workers_per_gpu if plan.engine == "cudf" else None,
+                    gpu_name(visible, number // settings.workers_per_gpu) if plan.engine == "cudf" else None,
                 )
                 for number in range(plan.workers)
             ),

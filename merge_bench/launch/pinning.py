@@ -11,10 +11,13 @@ from merge_bench.launch import network
 
 @dataclass(frozen=True)
 class Pin:
-    """One worker's part of its host: `cores` it runs on (empty: any), its GPU, and RDMA devices near to it."""
+    """One worker's part of its host: `cores` it runs on (empty: any), its GPU, and RDMA devices near to it.
+
+    `gpu`: as `CUDA_VISIBLE_DEVICES` names it.
+    """
 
     cores: tuple[int, ...]
-    gpu: int | None
+    gpu: str | None
     devices: tuple[str, ...]
 
 
@@ -36,8 +39,13 @@ def pins(host: dict[str, Any], workers: int, *, gpus: bool, workers_per_gpu: int
         sharers = [other for other, theirs in enumerate(nodes) if theirs == node]
         share = split(cores or everything, len(sharers))[sharers.index(number)]
         near = [d for d in devices if node is not None and host["rdma_nodes"].get(d) == node]
-        found.append(Pin(share, number // workers_per_gpu, tuple(near or devices)))
+        found.append(Pin(share, gpu_name(host.get("gpu_names", ()), number // workers_per_gpu), tuple(near or devices)))
     return found
+
+
+def gpu_name(visible: Sequence[str], number: int) -> str:
+    """How the GPU that is `number` of the visible ones is named to CUDA; by its number where nobody knows them."""
+    return visible[number] if number < len(visible) else str(number)
 
 
 def split(cores: Sequence[int], shares: int) -> list[tuple[int, ...]]:
@@ -52,13 +60,15 @@ def describe(interface: str) -> dict[str, Any]:
 
     from merge_bench import gpu
 
-    facts = gpu.gpu_facts()
+    names = gpu.visible_gpus()
+    places = {str(fact["index"]): fact["pci_bus_id"] for fact in gpu.gpu_facts()}
     devices = network.rdma_devices(interface)
-    gpu_nodes = [network.pci_node(fact["pci_bus_id"]) if fact["pci_bus_id"] else None for fact in facts]
+    gpu_nodes = [network.pci_node(place) if (place := places.get(name)) else None for name in names]
     nodes = {node for node in gpu_nodes if node is not None}
     return {
         "cores": sorted(os.sched_getaffinity(0)),
-        "gpus": gpu.gpu_count(),
+        "gpus": len(names),
+        "gpu_names": list(names),
         "gpu_nodes": gpu_nodes,
         "node_cores": {str(node): sorted(network.node_cores(node)) for node in nodes},
         "rdma": devices,

@@ -108,7 +108,7 @@ def _draw_series(plot: Any, panel: Panel, series: Series) -> LegendItem:
     seen = look(series.index)
     many = len(series.x) > MANY
     data = ColumnDataSource(_columns(panel, series, seen.colour))
-    line = {"line_dash": "dashed"} if series.source else {}
+    line = {"line_dash": "dashed"} if series.source or series.forecast else {}
     renderers = [plot.line("x", "y", source=data, color=seen.colour, line_width=2, **line)]
     if series.spreads:
         renderers.append(
@@ -120,7 +120,7 @@ def _draw_series(plot: Any, panel: Panel, series: Series) -> LegendItem:
         "x", "y", source=data, marker=seen.shape, size=4 if many else 9, line_color=seen.colour, fill_color="fill"
     )
     renderers.append(points)
-    fields = ["series", "size" if panel.x_unit else "elements", "value", "range", *series.details]
+    fields = ["series", "size" if panel.x_unit else panel.counted, "value", "range", *series.details]
     tooltips = [(name, f"@{{{name}}}") for name in fields]
     plot.add_tools(HoverTool(renderers=[points], tooltips=tooltips, visible=False))
     return LegendItem(label=value(series.label), renderers=renderers, name=series.label)
@@ -135,7 +135,7 @@ def _columns(panel: Panel, series: Series, colour: str) -> dict[str, Any]:
         "high": series.high,
         "fill": ["white" if hollow else colour for hollow in series.doubtful or [False] * len(series.x)],
         "series": [series.label] * len(series.x),
-        "size" if panel.x_unit else "elements": [_exact(x, panel.x_unit) for x in series.x],
+        "size" if panel.x_unit else panel.counted: [_exact(x, panel.x_unit) for x in series.x],
         "value": [f"{y:,.6g} {panel.y_unit}" for y in series.y],
         "range": [f"{low:,.6g} to {high:,.6g} {panel.y_unit} {panel.spread}" for low, high in ranges],
         **{name: list(values) for name, values in series.details.items()},

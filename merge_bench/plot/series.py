@@ -29,6 +29,8 @@ class Series:
         Points that are not what was asked for; drawn hollow.
     details : mapping of str to tuple of str
         What else is to be told of each point, by name.
+    forecast : bool
+        Whether the points were computed and not measured; drawn dashed.
     """
 
     label: str
@@ -40,6 +42,12 @@ class Series:
     source: str | None = None
     doubtful: tuple[bool, ...] = ()
     details: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    forecast: bool = False
+
+    @property
+    def origin(self) -> str:
+        """What its points are."""
+        return "forecasts" if self.forecast else "as published" if self.source else "medians over launches"
 
     @property
     def spreads(self) -> bool:
@@ -61,6 +69,8 @@ class Panel:
         What lies between `low` and `high`.
     log : bool
         Both axes; else both are linear and begin at 0.
+    counted : str
+        What `x` counts where it has no unit.
     """
 
     title: str
@@ -71,6 +81,7 @@ class Panel:
     spread: str
     log: bool
     series: tuple[Series, ...]
+    counted: str = "elements"
 
     @property
     def empty(self) -> bool:
@@ -86,13 +97,14 @@ class Panel:
 def caption(panels: Sequence[Panel]) -> str:
     """What points, bars and hollow points of `panels` are, as sentences."""
     series = [series for panel in panels for series in panel.series]
-    origins = {"as published" if one.source else "medians over launches" for one in series}
+    origins = {one.origin for one in series}
     said = f"Points: {', or '.join(sorted(origins, reverse=True))}"
     if any(one.spreads for one in series):
         bars = " and ".join(
             name for name, is_so in (("bars", False), ("bands", True))
             if any(one.spreads and (len(one.x) > MANY) == is_so for one in series)
         )  # fmt: skip
-        said += f"; {bars}: least to greatest " + " / ".join(dict.fromkeys(panel.spread for panel in panels))
+        ends = "" if any(one.forecast for one in series) else "least to greatest "
+        said += f"; {bars}: {ends}" + " / ".join(dict.fromkeys(panel.spread for panel in panels))
     hollow = " Hollow: not as asked for, or wrong." if any(any(one.doubtful) for one in series) else ""
     return f"{said}.{hollow}"

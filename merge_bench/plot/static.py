@@ -95,7 +95,7 @@ def _legend(panels: Sequence[Panel]) -> dict[str, Line2D]:
 
 
 def _line(series: Series) -> Literal["-", "--"]:
-    return "--" if series.source else "-"
+    return "--" if series.source or series.forecast else "-"
 
 
 def _panel(axes: Axes, panel: Panel, number: int) -> None:

@@ -234,8 +234,7 @@ class Assembly:
                 self._parts.add(record)
         except _NewerSchema as newer:
             raise NewerSchema(
-                f"line {number} of {self.path} has schema {newer}, and this merge_bench reads {s.SCHEMA}:"
-                " use a newer one"
+                f"line {number} of {self.path} has schema {newer}; this merge_bench reads {s.SCHEMA}: use a newer one"
             ) from None
         except ValueError as error:
             if self._parts is None:

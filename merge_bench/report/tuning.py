@@ -49,18 +49,12 @@ def write_tuning(page: Page, result: Result, *, sizes: Sequence[str], metric: st
 
 
 def _heading(page: Page, result: Result, sizes: Sequence[str], metric: str) -> None:
+    page.heading(result.outcome)
     if result.winner is not None:
-        page.heading("Found: " + " ".join(result.winner.settings))
         for line in result.confirmation:
             page.line(
                 f"{metric} at {sizes[line.plan]}: {_ratio(line)} × {result.baseline} {_interval(line)}, {line.reason}"
             )
-    elif result.confirmed:
-        page.heading(f"Nothing beats {result.baseline}: what was found was not confirmed")
-    elif result.stopped:
-        page.heading(f"Nothing found that beats {result.baseline}, as far as the budget went")
-    else:
-        page.heading(f"Nothing beats {result.baseline}")
 
 
 def _steps(page: Page, title: str, lines: Sequence[TuneLine], *, sizes: Sequence[str] | None = None) -> None:

@@ -12,6 +12,8 @@ from merge_bench.statistics.effect import Effect, paired
 from merge_bench.tune.bench import Bench, Candidate, Options, Sample
 
 MOST_FAILURES = 2
+UNDECIDED = "undecided"
+"""How the reason begins where the blocks did not suffice."""
 
 
 class State(Enum):
@@ -134,8 +136,8 @@ def shown(state: State, duel: Duel, bar: Bar) -> str:
     if state is State.NONE:
         return f"no gain of {bar.threshold:.1%} in {n}"
     if duel.effect is not None and 0.0 < duel.effect.estimate < math.log1p(bar.floor):
-        return f"undecided after {n}: it does not stand out of the noise of {bar.floor:.1%}"
-    return f"undecided after {n}, which is not enough to keep it"
+        return f"{UNDECIDED} after {n}: it does not stand out of the noise of {bar.floor:.1%}"
+    return f"{UNDECIDED} after {n}, which is not enough to keep it"
 
 
 def ranked(duels: Sequence[Duel]) -> list[Duel]:

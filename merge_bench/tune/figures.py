@@ -70,7 +70,7 @@ def forest_of(result: Result, sizes: Sequence[str], metric: str) -> Forest:
     sections.append(Section("In the combination", tuple(_point(line, str(name)) for name, line in ablated.items())))
     confirmed = tuple(_point(line, f"all, {sizes[line.plan]}") for line in result.confirmation)
     sections.append(Section("Confirmed", confirmed))
-    won = " ".join(result.winner.settings) if result.winner else f"nothing beats {result.baseline}"
+    won = " ".join(result.winner.settings) if result.winner else f"n{result.outcome[1:]}"  # Nothing …
     noise = result.twin
     band = (noise.low, noise.high) if noise and noise.low is not None and noise.high is not None else None
     return Forest(

@@ -10,6 +10,7 @@ import hashlib
 import random
 import re
 import shlex
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +22,7 @@ from merge_bench.comparing.samples import METRICS
 from merge_bench.errors import NotRecorded, RunFailed, UsageError, WrongResult
 from merge_bench.launching import Job
 from merge_bench.record.campaign import Campaign, Launch
-from merge_bench.record.reader import read_campaign
+from merge_bench.record.follow import Follower
 from merge_bench.record.schema import Config, ConfigLine, TuneLine
 from merge_bench.record.writer import CampaignWriter
 from merge_bench.setup import Prepared
@@ -69,9 +70,10 @@ class LiveBench:
     _baseline_failures: int = 0
 
     def __post_init__(self) -> None:
+        self._records = Follower(self.writer.folder, limit=sys.maxsize)
         self._of_launch = next(each.of_launch for each in METRICS if each.name == self.metric)
         self._configs[self.baseline] = self.prepared
-        campaign = read_campaign(self.writer.folder)
+        campaign = self._read()
         self._added = {line.config.name for line in campaign.added}
         self._noted = [msgspec.structs.replace(line, time=0.0) for line in campaign.tuning]
         self._remember(campaign)
@@ -123,7 +125,7 @@ class LiveBench:
         status = self.launch(Job(prepared[plan], name, plan, block), self._next)
         if signals.received():
             raise signals.Interrupted("interrupted; the same command goes on")
-        self._remember(read_campaign(self.writer.folder))
+        self._remember(self._read())
         if key not in self._samples:
             raise RunFailed(f"a launch ended with status {status} and could not be recorded; the same command goes on")
         self._seconds += self._spent[key]
@@ -139,6 +141,16 @@ class LiveBench:
             raise RunFailed(
                 f"the baseline itself failed {self._baseline_failures} times one after the other: {sample.reason}"
             )
+
+    def _read(self) -> Campaign:
+        """The campaign with what is new in its records, so that a long one takes no longer from launch to launch."""
+        self._records.read()
+        while self._records.behind:
+            self._records.read()
+        campaign = self._records.campaign
+        if self._records.problem or campaign is None:
+            raise RunFailed(self._records.problem or f"{self.writer.records} is empty")
+        return campaign
 
     def _remember(self, campaign: Campaign) -> None:
         for launch in campaign.launches:

@@ -12,6 +12,7 @@ from merge_bench.record.campaign import Campaign
 from merge_bench.record.schema import ConfigLine, TuneLine
 from merge_bench.tune.bench import AGAIN
 from merge_bench.tune.confirm import CONFIRM
+from merge_bench.tune.duel import UNDECIDED
 from merge_bench.tune.strategies.race import ABLATE, COMBINE, SCREEN
 
 STOPPED = "stopped"
@@ -24,7 +25,8 @@ class Result:
 
     `contributions`: of each setting of the winner, the step that tells what it is worth: its ablation out of the
     winner; where it is the only one, the confirmation; where neither was made, itself alone. `interactions`:
-    settings that gain alone and lose together. `stopped`: why the search ended before its time.
+    settings that gain alone and lose together. `screened`: how many candidates were held against the baseline, and
+    `undecided`: those of them that many blocks could not judge. `stopped`: why the search ended before its time.
     """
 
     baseline: str
@@ -38,6 +40,24 @@ class Result:
     winner: ConfigLine | None
     contributions: Mapping[str, TuneLine | None]
     stopped: str | None = None
+    screened: int = 0
+    undecided: tuple[str, ...] = ()
+
+    @property
+    def outcome(self) -> str:
+        """What came out, as a heading."""
+        if self.winner is not None:
+            return "Found: " + " ".join(self.winner.settings)
+        if self.confirmed:
+            return f"Nothing beats {self.baseline}: what was found was not confirmed"
+        if self.stopped:
+            return f"Nothing found that beats {self.baseline}, as far as the budget went"
+        if self.undecided:
+            return (
+                f"Nothing found that beats {self.baseline}: {len(self.undecided)} of {self.screened} candidates stayed"
+                " undecided"
+            )
+        return f"Nothing beats {self.baseline}"
 
     @property
     def confirmation(self) -> tuple[TuneLine, ...]:
@@ -57,7 +77,7 @@ class Result:
                     name: plain(line) if line else None for name, line in self.contributions.items()
                 },
             },
-            "stopped": self.stopped,
+            "stopped": self.stopped, "undecided": list(self.undecided),
             "noise_floor": plain(self.twin) if self.twin else None,
             "singles": [plain(line) for line in self.singles], "combined": [plain(line) for line in self.combined],
             "ablated": [plain(line) for line in self.ablated], "confirmed": [plain(line) for line in self.confirmed],
@@ -88,9 +108,14 @@ def result_of(campaign: Campaign) -> Result:
         if line.setting in gained and line.decision == "dropped" and line.high is not None and line.high < 1
     )  # fmt: skip
     failed = tuple(line for line in lines if line.decision == "failed")
+    screened = [line for line in of_phase[SCREEN] if line is not twin]
+    undecided = tuple(
+        line.config for line in screened if line.decision == "dropped" and line.reason.startswith(UNDECIDED)
+    )
     return Result(
         campaign.head.configs[0].name, singles, twin, of_phase[COMBINE], of_phase[ABLATE], of_phase[CONFIRM], hurts,
         failed, winner, contributions, next((line.reason for line in lines if line.decision == STOPPED), None),
+        len(screened), undecided,
     )  # fmt: skip
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from benchmarks.peer import dask_cuda_merge, printed, ucxx_merge
 from benchmarks.peer.protocol import Job, PeerError
+from tests.importing import texts
 
 JOB = Job(100_000, 2, 2, iterations=3, warmup=1, fraction=0.3, seed=0)
 
@@ -36,24 +37,8 @@ Bandwidth                 | 79.01 MiB/s +/- 3.08 MiB/s
 Wall clock                | 455.26 ms +/- 129.19 ms
 """
 
-UCXX = f"""cuDF merge benchmark
-{"-" * 110}
-Device(s)                 | [0]
-Chunks per device         | 2
-Rows per chunk            | 100000
-Total data processed      | 18.31 MiB
-Data processed per iter   | 6.10 MiB
-Row matching fraction     | 0.3
-{"=" * 110}
-Wall-clock                | 155.10 ms
-Bandwidth                 | 1.06 GiB/s
-Throughput                | 118.05 MiB/s
-{"=" * 110}
-Run                       | Wall-clock                | Bandwidth                 | Throughput
-0                         | 49.16 ms                  | 1.10 GiB/s                | 124.15 MiB/s
-1                         | 950.00 us                 | 1.08 GiB/s                | 6.28 GiB/s
-2                         | 50.43 ms                  | 1.07 GiB/s                | 121.03 MiB/s
-"""
+WALLS = (0.04916, 0.00095, 0.05043)
+UCXX = texts.text("ucxx", workers=2, rows=100_000, walls=WALLS, devices="[0, 1]")
 
 
 def test_reads_every_run_of_dask_cuda() -> None:
@@ -61,30 +46,43 @@ def test_reads_every_run_of_dask_cuda() -> None:
 
 
 def test_reads_every_iteration_of_ucxx() -> None:
-    assert ucxx_merge.parse(UCXX, JOB) == pytest.approx([0.04916, 0.00095, 0.05043])
+    assert ucxx_merge.parse(UCXX, JOB) == pytest.approx(WALLS)
 
 
 def test_warnings_between_the_lines_before_the_table_do_not_matter() -> None:
     assert len(ucxx_merge.parse("a warning | with a bar\n" + UCXX, JOB)) == 3
 
 
+@pytest.mark.parametrize("cut", ["1.51 s", "Wall clock    "])
+def test_output_that_was_cut_off_is_refused_with_what_came_last(cut: str) -> None:
+    with pytest.raises(PeerError, match="of 3 iterations: its last line is"):
+        dask_cuda_merge.parse(DASK_CUDA[: DASK_CUDA.index(cut)], JOB)
+
+
 @pytest.mark.parametrize(
-    ("parse", "text", "cut"),
+    ("cut", "sentence"),
     [
-        (dask_cuda_merge.parse, DASK_CUDA, "1.51 s"),
-        (dask_cuda_merge.parse, DASK_CUDA, "Wall clock    "),
-        (ucxx_merge.parse, UCXX, "2                         |"),
+        ("2                         |", "the total is that of about 3 iterations, and 2 are there"),
+        ("Run  ", "is not whole: it ends at line 13, before the first iteration"),
+        ("950.00 us", "is no row of iteration, wall-clock, bandwidth and throughput|is no time"),
     ],
 )
-def test_output_that_was_cut_off_is_refused_with_what_came_last(parse, text, cut) -> None:  # type: ignore[no-untyped-def]
-    with pytest.raises(PeerError, match="of 3 iterations: its last line is"):
-        parse(text[: text.index(cut)], JOB)
+def test_output_of_ucxx_that_was_cut_off_is_refused(cut: str, sentence: str) -> None:
+    with pytest.raises(PeerError, match=sentence):
+        ucxx_merge.parse(UCXX[: UCXX.index(cut)], JOB)
 
 
-def test_a_line_that_was_cut_off_is_no_iteration() -> None:
-    cut = UCXX[: UCXX.index("50.43 ms") + 2]
+def test_another_number_of_iterations_is_refused() -> None:
+    two = texts.text(
+        "ucxx", workers=2, rows=100_000, walls=WALLS[:2], bandwidths=texts.BANDWIDTHS[:2], devices="[0, 1]"
+    )
     with pytest.raises(PeerError, match="printed 2 of 3 iterations"):
-        ucxx_merge.parse(cut, JOB)
+        ucxx_merge.parse(two, JOB)
+
+
+def test_numbers_of_ucxx_that_do_not_go_together_are_refused() -> None:
+    with pytest.raises(PeerError, match="is not its data ÷ its wall-clock"):
+        ucxx_merge.parse(UCXX.replace("49.16 ms", "29.16 ms"), JOB)
 
 
 def test_no_output_is_refused() -> None:
@@ -92,18 +90,17 @@ def test_no_output_is_refused() -> None:
         dask_cuda_merge.parse("", JOB)
 
 
-@pytest.mark.parametrize(
-    ("parse", "text", "key"),
-    [
-        (dask_cuda_merge.parse, DASK_CUDA, "Rows-per-chunk"),
-        (dask_cuda_merge.parse, DASK_CUDA, "Number of workers"),
-        (ucxx_merge.parse, UCXX, "Rows per chunk"),
-    ],
-)
-def test_the_output_of_another_problem_is_refused(parse, text, key) -> None:  # type: ignore[no-untyped-def]
-    lines = [f"{key: <25} | 7" if line.startswith(key) else line for line in text.splitlines()]
+@pytest.mark.parametrize("key", ["Rows-per-chunk", "Number of workers"])
+def test_the_output_of_another_problem_is_refused(key: str) -> None:
+    lines = [f"{key: <25} | 7" if line.startswith(key) else line for line in DASK_CUDA.splitlines()]
     with pytest.raises(PeerError, match=f"reports {key} 7 instead of"):
-        parse("\n".join(lines), JOB)
+        dask_cuda_merge.parse("\n".join(lines), JOB)
+
+
+def test_the_output_of_another_problem_of_ucxx_is_refused() -> None:
+    other = texts.text("ucxx", workers=2, rows=7000, walls=WALLS, devices="[0, 1]")
+    with pytest.raises(PeerError, match="reports Rows per chunk 7000 instead of 100000"):
+        ucxx_merge.parse(other, JOB)
 
 
 @pytest.mark.parametrize(
@@ -116,7 +113,7 @@ def test_times_as_dask_formats_them(text: str, value: float) -> None:
 
 @pytest.mark.parametrize("text", ["", "12", "GiB/s", "12.3 MiB/s", "s", "12.3 s or so"])
 def test_what_is_no_time(text: str) -> None:
-    with pytest.raises(PeerError, match="is not a time"):
+    with pytest.raises(PeerError, match="is no time"):
         printed.seconds(text)
 
 

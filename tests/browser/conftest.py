@@ -84,9 +84,9 @@ class Window:
         """Wait until the page shows `text` somewhere."""
         self.page.get_by_text(text).filter(visible=True).first.wait_for()
 
-    def wait_until(self, script: str) -> None:
+    def wait_until(self, script: str, *, patience: float = PATIENCE / 1000) -> None:
         """Wait until `script`, an expression, is true in the page; asked from outside, as its policy forbids `eval`."""
-        end = time.monotonic() + PATIENCE / 1000
+        end = time.monotonic() + patience
         while not self.page.evaluate(script):
             assert time.monotonic() < end, f"not true in time: {script}"
             self.page.wait_for_timeout(50)

@@ -9,8 +9,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
+from benchmarks.dashboard_speed import make_large
 from merge_bench.record.reader import read_campaign
 from tests.browser.conftest import Open, Window, started
 from tests.browser.scenario import POINTS, choose, compare_the_newest_two, start_a_run, watch_it_to_its_end
@@ -83,6 +85,8 @@ def test_a_run_that_is_stopped_ends_cleanly_and_keeps_what_it_measured(window: O
         view.turn_to("Run")
         view.page.get_by_role("button", name="Stop", exact=True).click()
         view.wait_for_text("Ended with status 3")
+        view.wait_for_text("merge_bench: interrupted by SIGINT")
+        assert view.page.get_by_role("log").bounding_box()["height"] < 340  # the rest is scrolled to, and the end seen
         view.picture("run-stopped")
     (folder,) = results.iterdir()
     campaign = read_campaign(folder)
@@ -191,6 +195,37 @@ def test_the_table_is_sorted_and_filtered(window: Open, samples: str) -> None:
     for first in ("0.542", "12.365"):
         sorter.click()
         rows.first.filter(has_text=first).wait_for()
+
+
+@pytest.mark.soak
+def test_a_gigabyte_of_records_is_shown_while_the_view_stays_alive_and_its_memory_bounded(
+    window: Open, tmp_path: Path
+) -> None:
+    results = tmp_path / "results"
+    folder = make_large(results, workers=64, iterations=100)
+    lines = (folder / "records.jsonl").read_bytes().splitlines(keepends=True)
+    body = b"".join(line for line in lines if b'"iteration"' in line)
+    times = -(-(1 << 30) // len(body))
+    with (folder / "records.jsonl").open("ab") as stream:
+        for _ in range(times):
+            stream.write(body)
+    for url in serve(results, tmp_path):
+        view = window(url)
+        view.wait_for_text("Reading: ")
+        view.turn_to("Results")
+        view.wait_for_text("gadi-v100-optimized-large")
+        assert server_of(results).memory_info().rss < 1 << 30
+        view.turn_to("Live")
+        view.wait_until(f"{POINTS} === {100 * (times + 1)}", patience=600.0)
+        view.picture("live-gigabyte")
+        peak = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{server_of(results).pid}/status").read_text())
+        assert peak is not None
+        assert int(peak[1]) << 10 < 1 << 30
+
+
+def server_of(results: Path) -> psutil.Process:
+    """The process that serves the view of `results`."""
+    return next(one for one in psutil.Process().children() if str(results) in one.cmdline())
 
 
 _ROWS = """(() => { const walk = root => [...root.querySelectorAll("*")].reduce((sum, one) =>

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,6 @@ from typing import Any
 import panel as pn
 import pytest
 
-from merge_bench.dashboard import results_view
 from merge_bench.dashboard.app import Dashboard
 from merge_bench.dashboard.library import Library
 from merge_bench.dashboard.parts import defined, said
@@ -39,6 +40,11 @@ def texts(layout: Any) -> str:
 
 def update(one: Any) -> None:
     one.show(one.refresh())
+
+
+def build(board: Dashboard) -> None:
+    """Tell what a browser tells when it has built the table: how many rows fit on a page."""
+    board.results.table.page_size = 10
 
 
 def test_without_a_run_the_live_tab_says_how_to_make_one(view: Callable[[], Dashboard]) -> None:
@@ -99,35 +105,78 @@ def test_dask_pages_are_said_to_be_missing_instead_of_linked(view: Callable[[], 
     assert "<a " not in shown
 
 
-def test_a_campaign_that_is_chosen_stays_in_the_table_where_it_was_when_others_come(
+def test_a_campaign_keeps_its_place_and_stays_chosen_when_others_come_and_when_one_is_deleted(
     view: Callable[[], Dashboard], tmp_path: Path
 ) -> None:
     mine = interleaved(tmp_path)
     board = view()
+    build(board)
     update(board.results)
-    board.results.table.selection = [0]
+    before = list(board.results.table.value["Folder"])
+    place = before.index(mine.name)
+    board.results.table.selection = [place]
     later = write_campaign(tmp_path)
     os.utime(later / "records.jsonl")
     board._listed(board._index.scan())
     update(board.results)
+    assert list(board.results.table.value["Folder"]) == [*before, later.name]
+    assert board.results.table.selection == [place]
     assert [entry.folder for entry in board.results.question.entries] == [mine]
     assert "FASTER" in texts(board.results.answer)
-
-
-def test_what_changes_in_a_row_changes_in_its_place(view: Callable[[], Dashboard], tmp_path: Path) -> None:
-    folder = write_campaign(tmp_path, end=None)
-    board = view()
-    update(board.results)
-    assert board.results.table.value["Status"].iloc[0] == "unfinished"
-    board.results.table.selection = [0]
-    with (folder / "records.jsonl").open("ab") as stream:
-        stream.write(b'{"schema":1,"kind":"end","time":1.0,"status":0}\n')
-    rows = board.results.table.value
+    shutil.rmtree(later)
     board._listed(board._index.scan())
     update(board.results)
-    assert board.results.table.value is rows
-    assert rows["Status"].iloc[0] == "done"
+    assert list(board.results.table.value["Folder"]) == [*before, later.name]
+    assert board.results.table.value["Status"].iloc[-1] == "deleted"
+
+
+def test_what_is_chosen_before_new_rows_have_reached_the_browser_is_what_was_meant(
+    view: Callable[[], Dashboard], tmp_path: Path
+) -> None:
+    mine = interleaved(tmp_path)
+    board = view()
+    build(board)
+    update(board.results)
+    place = list(board.results.table.value["Folder"]).index(mine.name)
+    write_campaign(tmp_path)
+    board._listed(board._index.scan())
+    found = board.results.refresh()
+    board.results.table.selection = [place]
+    board.results.show(found)
+    update(board.results)
+    assert [entry.folder for entry in board.results.question.entries] == [mine]
+    assert board.results.table.selection == [place]
+
+
+def test_rows_change_only_once_the_browser_has_built_the_table(view: Callable[[], Dashboard], tmp_path: Path) -> None:
+    folder = write_campaign(tmp_path, end=None)
+    board = view()
+    build(board)
+    update(board.results)
+    place = list(board.results.table.value["Folder"]).index(folder.name)
+    assert board.results.table.value["Status"].iloc[place] == "unfinished"
+    with (folder / "records.jsonl").open("ab") as stream:
+        stream.write(b'{"schema":1,"kind":"end","time":1.0,"status":0}\n')
+    board._turn("Live")
+    board._turn("Results")
+    before = board.results.table.value
+    board._listed(board._index.scan())
+    update(board.results)
+    assert board.results.table.value is before
+    build(board)
+    update(board.results)
+    assert board.results.table.value["Status"].iloc[place] == "done"
+
+
+def test_what_is_chosen_stays_so_when_the_tab_is_left(view: Callable[[], Dashboard], tmp_path: Path) -> None:
+    interleaved(tmp_path)
+    board = view()
+    board._turn("Results")
+    board.results.table.selection = [0]
+    board._turn("Live")
+    board._turn("Results")
     assert board.results.table.selection == [0]
+    assert board.results._table[0] is board.results.table
 
 
 def test_an_answer_is_not_worked_out_again_unless_something_changed(
@@ -148,12 +197,13 @@ def test_what_was_read_while_a_tab_was_left_is_shown_when_it_is_chosen_again(
     view: Callable[[], Dashboard], tmp_path: Path
 ) -> None:
     board = view()
+    build(board)
     interleaved(tmp_path)
     board._listed(board._index.scan())
     board.results.refresh()  # and the tab was left before this was shown
     update(board.results)
-    assert "default, tuned" in list(board.results.table.value["Configs"])
-    board.results.table.selection = [0]
+    configs = list(board.results.table.value["Configs"])
+    board.results.table.selection = [configs.index("default, tuned")]
     board.results.refresh()
     update(board.results)
     assert "FASTER" in texts(board.results.answer)
@@ -162,22 +212,6 @@ def test_what_was_read_while_a_tab_was_left_is_shown_when_it_is_chosen_again(
     board.tuning.refresh()
     update(board.tuning)
     assert "Found: tls=sm" in texts(board.tuning.layout)
-
-
-def test_changed_rows_are_sent_once_more(
-    view: Callable[[], Dashboard], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_campaign(tmp_path)
-    board = view()
-    update(board.results)
-    sent: list[object] = []
-    monkeypatch.setattr(board.results.table, "patch", sent.append)
-    update(board.results)
-    assert sent == []
-    monkeypatch.setattr(results_view, "_AGAIN_SECONDS", -1.0)
-    update(board.results)
-    update(board.results)
-    assert sent == [{"Status": [(0, "done")]}]
 
 
 def test_too_many_chosen_campaigns_are_a_sentence(view: Callable[[], Dashboard], tmp_path: Path) -> None:
@@ -214,7 +248,7 @@ def test_hostile_and_broken_results_break_nothing_and_become_no_markup(
     board.live.choice.value = evil
     for one in (board.live, board.results, board.tuning, board.network):
         update(one)
-    board.results.table.selection = list(range(min(12, len(board.results._shown))))
+    board.results.table.selection = list(range(min(12, len(board.results._placed))))
     update(board.results)
     shown = "\n".join(texts(one.layout) for one in (board.live, board.results, board.tuning, board.network))
     assert "&lt;script&gt;" in shown
@@ -269,6 +303,28 @@ def test_a_failure_of_one_view_is_not_the_end_of_its_updates() -> None:
 
     asyncio.run(asyncio.wait_for(main(), 60))
     assert shown[:3] == [1, 2, 3]
+
+
+def test_what_a_page_tells_in_other_threads_is_heard_on_the_event_loop_in_its_order(
+    view: Callable[[], Dashboard], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard: list[tuple[object, threading.Thread]] = []
+    monkeypatch.setattr(
+        pn.Column, "_on_msg", lambda _self, _ref, _manager, msg: heard.append((msg, threading.current_thread()))
+    )
+
+    async def main() -> None:
+        board = view()
+        for number in range(3):
+            teller = threading.Thread(target=board._layout._on_msg, args=["ref", None, number])
+            teller.start()
+            teller.join()
+        assert heard == []
+        await asyncio.sleep(0)
+        board._session.close()
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+    assert heard == [(number, threading.current_thread()) for number in range(3)]
 
 
 class Recorder(Runner):

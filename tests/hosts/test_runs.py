@@ -33,7 +33,7 @@ def test_four_hosts_reach_what_their_links_can_carry(
     for host in four_hosts.hosts:
         assert host.namespaces is not None
         os.setpriority(os.PRIO_PROCESS, host.namespaces.pid, -19)
-    options = ("--config", "ethernet.cfg", "--chunk", "10e6", "--iterations", "5", "--timeout", "30")
+    options = ("--config", "ethernet.cfg", "--chunk", "10e6", "--iterations", "3", "--timeout", "30")
     options = (*options, "--start-timeout", "120")
     outcome = Run(four_hosts, results, "--hosts", str(four_hosts.hosts_file), *options).finish(180)
     assert outcome.status == 0, outcome.errors

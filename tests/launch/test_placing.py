@@ -70,9 +70,14 @@ def machine(**changes: Any) -> dict[str, Any]:
 
 def test_workers_on_gpus_get_the_near_cores_and_adapter() -> None:
     found = pinning.pins(machine(), 4, gpus=True)
-    assert [pin.gpu for pin in found] == [0, 1, 2, 3]
+    assert [pin.gpu for pin in found] == ["0", "1", "2", "3"]
     assert [pin.cores for pin in found] == [(0, 1, 2, 3), (4, 5, 6, 7), (8, 9, 10, 11), (12, 13, 14, 15)]
     assert [pin.devices for pin in found] == [("mlx5_0:1",), ("mlx5_0:1",), ("mlx5_1:1",), ("mlx5_1:1",)]
+
+
+def test_workers_get_the_gpus_that_their_host_was_given_by_the_names_they_have_there() -> None:
+    host = machine(gpu_names=["2", "GPU-3f"], gpu_nodes=[1, None])
+    assert [pin.gpu for pin in pinning.pins(host, 4, gpus=True, workers_per_gpu=2)] == ["2", "2", "GPU-3f", "GPU-3f"]
 
 
 def test_where_the_machine_tells_nothing_cores_are_shared_out() -> None:

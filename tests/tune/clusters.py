@@ -19,12 +19,13 @@ from merge_bench.setup import Prepared
 from merge_bench.tune.bench import AGAIN, Candidate, Options
 from merge_bench.tune.confirm import settle
 from merge_bench.tune.live import Budget, LiveBench
+from merge_bench.tune.replay import Recorded
 from merge_bench.tune.strategies import make_strategy
 from tests.synthetic_campaigns import Script, plan, write_launch, write_start
 from tests.tune.factorials import Truth
 
 TRUTH = Truth({"a": 1.5, "b": 1.2, "c": 1.0}, spread=0.01, outliers=0.0)
-SPEED = {frozenset(ids): cast("list[float]", values) for ids, values in TRUTH.recorded(5).items()}
+SPEED = TRUTH.recorded(5)
 OPTIONS = Options(confirm=7)
 PLANS = [plan(), plan(rows_per_chunk=25_000_000)]
 
@@ -78,7 +79,7 @@ def reopened(folder: Path) -> CampaignWriter:
 
 @dataclass
 class Cluster:
-    """Launches that write what real ones write. The launch number `cut`, by count, does not end.
+    """Launches that write what real ones write, as fast as `speed` says. The launch number `cut` does not end.
 
     `where`: ``before`` its first line, in the ``middle``, in a ``half`` line, or ``after`` its last.
     """
@@ -88,10 +89,14 @@ class Cluster:
     where: str = "middle"
     how: type[BaseException] = Cut
     made: int = 0
+    speed: Recorded = field(default_factory=lambda: SPEED)
 
     def launch(self, job: Job, index: int) -> int:
         settings = frozenset(part for part in job.config.split("+") if "=" in part)
-        wall = 1e9 / SPEED[settings][job.block % len(SPEED[settings])]
+        values = self.speed[settings]
+        speed = values[job.block % len(values)]
+        assert speed is not None
+        wall = 1e9 / speed
         script = Script(
             index=index, config=job.config, plan_index=job.plan, plan=PLANS[job.plan], block=job.block,
             walls=(wall, wall, wall), measure_link=False,

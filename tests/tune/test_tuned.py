@@ -19,7 +19,7 @@ from merge_bench.tune.figures import check_plots, draw_figures, forest_of
 from merge_bench.tune.result import result_of
 from merge_bench.tune.strategies import make_strategy
 from merge_bench.tune.tuned import tuned_text
-from tests.tune.clusters import TRUTH, Cluster, begin, bench_of, search
+from tests.tune.clusters import SPEED, TRUTH, Cluster, begin, bench_of, search
 from tests.tune.factorials import space_of
 
 SIZES = ["1,000,000 rows a chunk", "25,000,000 rows a chunk"]
@@ -115,6 +115,24 @@ def test_nothing_beats_the_baseline_is_said_first(nothing: Campaign) -> None:
     print_tuning(result_of(nothing), sizes=SIZES, metric="throughput", file=out)
     assert out.getvalue().split("\n")[1] == "Nothing beats default"
     assert forest_of(result_of(nothing), SIZES, "throughput").title.endswith(": nothing beats default")
+
+
+def test_that_settings_stayed_undecided_is_said_first(tmp_path: Path) -> None:
+    recorded = {
+        ids: [each * (0.7, 1.3)[block % 2] if ids and each else each for block, each in enumerate(values)]
+        for ids, values in SPEED.items()
+    }
+    with begin(tmp_path) as writer:
+        space = space_of("bc")
+        make_strategy("race").tune(
+            space, space.values, bench_of(writer, Cluster(writer, speed=recorded).launch), Options()
+        )  # fmt: skip
+    result, out = result_of(read_campaign(writer.folder)), io.StringIO()
+    print_tuning(result, sizes=SIZES, metric="throughput", file=out)
+    said = "othing found that beats default: 2 of 2 candidates stayed undecided"
+    assert out.getvalue().split("\n")[1] == "N" + said
+    assert forest_of(result, SIZES, "throughput").title.endswith(": n" + said)
+    assert result.to_json()["undecided"] == ["b=y", "c=y"]
 
 
 def test_the_forest_has_every_single_the_combination_and_every_size(campaign: Campaign) -> None:

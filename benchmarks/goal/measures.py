@@ -1,0 +1,191 @@
+"""How the goals are measured: each function makes one block's values, one a target, by the target's name."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from benchmarks.goal import targets
+from benchmarks.goal.bench import ROOT, Bench, Ran, pipeline, surroundings, two_hosts
+from benchmarks.goal.targets import Target
+from benchmarks.peer.comparison import Comparison
+from benchmarks.peer.contenders import REFERENCE, choose
+from benchmarks.peer.protocol import Job, PeerError
+from benchmarks.peer.ratios import standings
+from benchmarks.peer.store import Store
+from merge_bench.errors import RunFailed
+from merge_bench.memory import available_bytes, usable_cores
+from merge_bench.plan import synthetic_worker_bytes
+from merge_bench.statistics import median
+
+LARGE, WORKERS = 25_000_000, 2
+FIRST_SIZE, LINEAR_FROM, LAST_SIZE = 1_000_000, 4_000_000, 64_000_000
+Values = Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One way of measuring. `seconds`: what a block takes on two cores that do nothing else."""
+
+    name: str
+    targets: tuple[Target, ...]
+    seconds: float
+    do: Callable[[Bench], Values]
+
+
+def shared_memory(bench: Bench) -> Values:
+    """The data plane on one host, its limit checked, and peak memory."""
+    options = ("--chunk", str(LARGE), "--workers", str(WORKERS), "--iterations", "5", "--check-link")
+    ran = bench.merge(*options, "--config", "optimized.cfg", *pipeline("off"))
+    return {
+        **link_values(ran, targets.SHARED_MEMORY, targets.CHECK_SHARED_MEMORY, ("sysv", "posix", "cma")),
+        targets.MEMORY.name: memory_ratio(ran),
+    }
+
+
+def shaped_tcp(bench: Bench) -> Values:
+    """The data plane between two hosts, its limit checked."""
+    with two_hosts() as hosts:
+        options = ("--chunk", "5e6", "--workers", "2", "--iterations", "5", "--config", "tcp.cfg", "--check-link")
+        ran = bench.merge(*options, *pipeline("off"), hosts=hosts)
+    return link_values(ran, targets.TCP, targets.CHECK_TCP, ("tcp",))
+
+
+def link_values(ran: Ran, fraction: Target, check: Target, lanes: Sequence[str]) -> dict[str, float]:
+    """Fraction of the link limit, and the limit ÷ what `ucx_perftest` found.
+
+    Raises
+    ------
+    RunFailed
+        If there is no limit, or a pair used none of `lanes`.
+    """
+    link = ran.document["link"]
+    if link is None or link["fraction"] is None:
+        raise RunFailed("the link limit was not measured")
+    for pair in ran.document["lanes"]:
+        if not any(lane.partition("/")[0] in lanes for lane in pair["transports"]):
+            raise RunFailed(f"rank {pair['from']} to rank {pair['to']} uses {', '.join(pair['transports'])}")
+    found = {fraction.name: float(link["fraction"])}
+    if link["check_bytes_per_second"]:
+        found[check.name] = link["limit_bytes_per_second"] / link["check_bytes_per_second"]
+    return found
+
+
+def memory_ratio(ran: Ran) -> float:
+    """The largest worker's peak above imports ÷ its input."""
+    workers = ran.document["peak_memory_bytes"]["per_worker"]
+    return max(float(worker["above_imports"]) / float(worker["input"]) for worker in workers)
+
+
+def slow_link(bench: Bench) -> Values:
+    """How much longer a merge takes than its bytes alone would, across a link that is the bottleneck."""
+    with two_hosts() as hosts:
+        options = ("--chunk", "5e6", "--workers", "2", "--iterations", "5", "--config", "tcp.cfg")
+        ran = bench.merge(*options, *pipeline("on"), hosts=hosts)
+    return {targets.OVERLAP.name: wall_over_bytes(ran)}
+
+
+def wall_over_bytes(ran: Ran) -> float:
+    """The median wall ÷ (the bytes of the worker that sends most ÷ the link limit)."""
+    link = ran.document["link"]
+    if link is None or not link["limit_bytes_per_second"]:
+        raise RunFailed("the link limit was not measured")
+    ratios = []
+    for launch in ran.campaign.launches:
+        for iteration in launch.timed:
+            sent = [each.sent_bytes.left + each.sent_bytes.right for each in iteration.workers if each.sent_bytes]
+            ratios.append(iteration.wall_seconds * link["limit_bytes_per_second"] / max(sent))
+    return median(ratios)
+
+
+def in_one_process(bench: Bench) -> Values:
+    """Against Polars streaming and DuckDB."""
+    return against(bench, {"polars-streaming": targets.POLARS, "duckdb-table": targets.DUCKDB}, iterations=3)
+
+
+def dask(bench: Bench) -> Values:
+    """Against the faster of Dask's shuffles, over its fastest protocol here."""
+    names = ("exchange-dask-tasks-tcp", "exchange-dask-p2p-tcp")
+    return against(bench, dict.fromkeys(names, targets.DASK), iterations=1)
+
+
+def against(bench: Bench, peers: Mapping[str, Target], iterations: int) -> Values:
+    """One block of `benchmarks/peers.py`; of several peers with one target the fastest counts.
+
+    Raises
+    ------
+    PeerError
+        If any of them failed.
+    """
+    threads = usable_cores() // WORKERS * WORKERS
+    job = Job(LARGE, WORKERS, threads, iterations, warmup=1, fraction=0.3, seed=bench.seed)
+    store = Store(bench.folder)
+    contenders = choose(list(peers), gpus=0)
+    comparison = Comparison(
+        job, contenders, store, bench.limit, 1.0, lambda line: print(f"    {line}", file=sys.stderr)
+    )
+    try:
+        comparison.run(1, bench.seed)
+    finally:
+        store.close()
+    found: dict[str, float] = {}
+    for line in standings(comparison.samples, [each.name for each in contenders], REFERENCE):
+        if line.contender == REFERENCE:
+            continue
+        if line.ratio is None:
+            raise PeerError(f"no ratio to {line.contender}: it or merge_bench failed")
+        name = peers[line.contender].name
+        found[name] = min(found.get(name, line.ratio.median), line.ratio.median)
+    return found
+
+
+def linear(bench: Bench) -> Values:
+    """Time per row over sizes that double as long as they fit."""
+    seconds: dict[int, float] = {}
+    for rows in sizes(available_bytes()):
+        ran = bench.merge(
+            "--chunk", str(rows), "--workers", str(WORKERS), "--iterations", "5", "--link-rounds", "0", "--config",
+            "optimized.cfg",
+        )  # fmt: skip
+        seconds[rows] = ran.document["wall_seconds"]["median"] / (rows * WORKERS)
+    try:
+        return {targets.LINEAR.name: targets.spread_of_sizes(seconds, LINEAR_FROM)}
+    except ValueError as error:
+        raise RunFailed(str(error)) from None
+
+
+def sizes(available: int) -> list[int]:
+    """Rows a chunk, doubling, of which `available` bytes hold two workers' with a fifth to spare."""
+    found, rows = [], FIRST_SIZE
+    while rows <= LAST_SIZE and WORKERS * synthetic_worker_bytes(rows, WORKERS, 0.3, 1) <= 0.8 * available:
+        found.append(rows)
+        rows *= 2
+    return found
+
+
+def launch(bench: Bench) -> Values:
+    """From the start of the process to the beginning of the first timed iteration."""
+    ran = bench.merge("--chunk", "1e6", "--workers", str(WORKERS), "--iterations", "5", "--warmup", "1")
+    return {targets.LAUNCH.name: first_iteration(ran)}
+
+
+def first_iteration(ran: Ran) -> float:
+    """Seconds from the start of the process; the line's time is that at which the iteration had ended."""
+    line = ran.campaign.launches[0].timed[0]
+    return line.time - line.wall_seconds - ran.began
+
+
+def show_help(bench: Bench) -> Values:
+    """The median of five."""
+    seconds = []
+    for _ in range(5):
+        start = time.monotonic()
+        subprocess.run(
+            [sys.executable, "-P", "-m", "merge_bench", "--help"], env=surroundings(), cwd=ROOT, check=True,
+            stdout=subprocess.DEVNULL, timeout=60,
+        )  # fmt: skip
+        seconds.append(time.monotonic() - start)
+    return {targets.HELP.name: median(seconds)}

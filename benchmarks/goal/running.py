@@ -1,0 +1,158 @@
+"""All measures in turn, in blocks, each failure its own; and what is written of them."""
+
+from __future__ import annotations
+
+import functools
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from benchmarks.goal import measures, tables, targets
+from benchmarks.goal.bench import Bench, scratch
+from benchmarks.goal.measures import Measure
+from benchmarks.goal.targets import Result, Target, judge
+from merge_bench.errors import MergeBenchError, UsageError
+
+BEGIN, END = "<!-- goals -->", "<!-- /goals -->"
+
+MEASURES: tuple[Measure, ...] = (
+    Measure(
+        "shared-memory", (targets.SHARED_MEMORY, targets.CHECK_SHARED_MEMORY, targets.MEMORY), 40,
+        measures.shared_memory,
+    ),
+    Measure("tcp", (targets.TCP, targets.CHECK_TCP), 25, measures.shaped_tcp),
+    Measure("slow-link", (targets.OVERLAP,), 25, measures.slow_link),
+    Measure("in-one-process", (targets.POLARS, targets.DUCKDB), 75, measures.in_one_process),
+    Measure("dask", (targets.DASK,), 130, measures.dask),
+    Measure(
+        "strings", (targets.STRING_POLARS, targets.STRING_DUCKDB), 60,
+        functools.partial(tables.against_libraries, keys=tables.STRINGS),
+    ),
+    Measure(
+        "columns", (targets.COLUMNS_POLARS, targets.COLUMNS_DUCKDB), 45,
+        functools.partial(tables.against_libraries, keys=tables.COLUMNS),
+    ),
+    Measure("linear", (targets.LINEAR,), 90, measures.linear),
+    Measure("launch", (targets.LAUNCH,), 12, measures.launch),
+    Measure("help", (targets.HELP,), 3, measures.show_help),
+)  # fmt: skip
+
+
+def chosen(names: Sequence[str], known: Sequence[Measure] = MEASURES) -> list[Measure]:
+    """The measures of these names, or of the goals of these names; all without any.
+
+    Raises
+    ------
+    UsageError
+        If there is no such measure or goal.
+    """
+    everything = {name for one in known for name in (one.name, *(target.name for target in one.targets))}
+    for name in names:
+        if name not in everything:
+            raise UsageError(f"--only {name}: there is no such goal; there are {', '.join(sorted(everything))}")
+    return [one for one in known if not names or {one.name, *(t.name for t in one.targets)} & set(names)]
+
+
+class Running:
+    """What has been measured so far: values and failures by target."""
+
+    def __init__(self, wanted: Sequence[Measure], say: Callable[[str], None]) -> None:
+        self.wanted, self.say = wanted, say
+        self.values: dict[str, list[float]] = {target.name: [] for target in self.targets}
+        self.failures: dict[str, list[str]] = {target.name: [] for target in self.targets}
+
+    @property
+    def targets(self) -> list[Target]:
+        """The goals, in order."""
+        return [target for one in self.wanted for target in one.targets]
+
+    def block(self, number: int, seed: int, limit: float) -> None:
+        """Every measure once, in an order drawn from `seed` and the block's number."""
+        order = list(self.wanted)
+        random.Random(f"{seed}/{number}").shuffle(order)
+        for one in order:
+            self.say(f"block {number + 1}: {one.name}")
+            began = time.monotonic()
+            with scratch() as folder:
+                self._measure(one, Bench(folder, limit, seed + number))
+            self.say(f"    {time.monotonic() - began:.0f} s")
+
+    def _measure(self, one: Measure, bench: Bench) -> None:
+        try:
+            found: Mapping[str, float] = one.do(bench)
+        except MergeBenchError as error:
+            return self._fail(one, str(error))
+        except Exception as error:
+            return self._fail(one, f"{type(error).__name__}: {error}")
+        for target in one.targets:
+            if target.name in found:
+                self.values[target.name].append(float(found[target.name]))
+                self.say(f"    {target.what}: {found[target.name]:.3g}{target.unit} (goal {target.shown})")
+            else:
+                self.failures[target.name].append("it was not measured in this run")
+        return None
+
+    def _fail(self, one: Measure, sentence: str) -> None:
+        self.say(f"    failed: {sentence}")
+        for target in one.targets:
+            self.failures[target.name].append(sentence)
+
+    def results(self) -> list[Result]:
+        """What the values say so far."""
+        return [judge(target, self.values[target.name], self.failures[target.name]) for target in self.targets]
+
+
+def to_json(result: Result) -> dict[str, Any]:
+    """One goal as plain data."""
+    target = result.target
+    return {
+        "goal": target.name, "what": target.what, "how": target.how, "least": target.least, "most": target.most,
+        "unit": target.unit, "value": result.value, "low": result.low, "high": result.high,
+        "coverage": result.coverage, "values": list(result.values), "met": result.met, "sure": result.sure,
+        "failures": list(result.failures),
+    }  # fmt: skip
+
+
+def from_json(data: Mapping[str, Any]) -> Result:
+    """What `to_json` wrote."""
+    target = Target(data["goal"], data["what"], data["how"], data["least"], data["most"], data["unit"])
+    return judge(target, data["values"], data["failures"])
+
+
+def markdown(results: Sequence[Result]) -> str:
+    """A table: goal, measured, spread, met."""
+    lines = ["| goal | to be | measured | spread | met | how |", "| --- | ---: | ---: | ---: | --- | --- |"]
+    for result in results:
+        target = result.target
+        if result.value is None:
+            told = "; ".join(result.failures) or "not measured"
+            lines.append(f"| {target.what} | {target.shown} | - | - | {_cell(told)} | {target.how} |")
+            continue
+        assert result.low is not None
+        assert result.high is not None
+        of = f"{100 * result.coverage:.0f} %" if result.coverage else f"of {len(result.values)}"
+        spread = f"{result.low:.3g}–{result.high:.3g} ({of})" if len(result.values) > 1 else "1 block"
+        met = ("yes" if result.met else "no") + ("" if result.sure else ", within the spread")
+        failed = f", {len(result.failures)} failed" if result.failures else ""
+        value = f"{result.value:.3g}{target.unit}"
+        lines.append(f"| {target.what} | {target.shown} | {value} | {spread} | {met}{failed} | {target.how} |")
+    return "\n".join(lines)
+
+
+def put_between(text: str, table: str) -> str:
+    """`text` with `table` between the two markers.
+
+    Raises
+    ------
+    UsageError
+        If the markers are not there, each once and in order.
+    """
+    if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
+        raise UsageError(f"there have to be the lines {BEGIN} and {END}, each once")
+    before, rest = text.split(BEGIN)
+    return f"{before}{BEGIN}\n{table}\n{END}{rest.split(END)[1]}"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "/").replace("\n", " ")

@@ -1,0 +1,106 @@
+"""What is to be reached, and what measured values say of it: pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from merge_bench.statistics import median, median_interval
+
+
+@dataclass(frozen=True)
+class Target:
+    """One goal. `least` and `most`: bounds of the value, None for none. `how`: what is measured, in a sentence."""
+
+    name: str
+    what: str
+    how: str
+    least: float | None = None
+    most: float | None = None
+    unit: str = ""
+
+    @property
+    def shown(self) -> str:
+        """The bounds as people write them."""
+        if self.least is not None and self.most is not None:
+            return f"{self.least:g} to {self.most:g}{self.unit}"
+        return f"≥ {self.least:g}{self.unit}" if self.least is not None else f"≤ {self.most:g}{self.unit}"
+
+    def holds(self, value: float) -> bool:
+        """Whether `value` lies within the bounds."""
+        return (self.least is None or value >= self.least) and (self.most is None or value <= self.most)
+
+
+@dataclass(frozen=True)
+class Result:
+    """A goal and what was measured, one value a block.
+
+    `value`: the median. `low`, `high`: the rank-based 95 % interval of the median, or, where blocks are too few, the
+    least and the greatest value, and then `coverage` is None. `met`: whether the median is within the bounds, None
+    if nothing was measured; `sure`: whether the whole spread says the same. `failures`: a sentence each.
+    """
+
+    target: Target
+    values: tuple[float, ...]
+    value: float | None
+    low: float | None
+    high: float | None
+    coverage: float | None
+    met: bool | None
+    sure: bool
+    failures: tuple[str, ...]
+
+
+def judge(target: Target, values: Sequence[float], failures: Sequence[str]) -> Result:
+    """What the blocks' values say."""
+    told = tuple(dict.fromkeys(failures))
+    if not values:
+        return Result(target, (), None, None, None, None, None, False, told)
+    interval = median_interval(values)
+    low, high = (interval.low, interval.high) if interval else (min(values), max(values))
+    middle = median(values)
+    met = target.holds(middle)
+    sure = target.holds(low) == met and target.holds(high) == met
+    coverage = interval.coverage if interval else None
+    return Result(target, tuple(values), middle, low, high, coverage, met, sure, told)
+
+
+def spread_of_sizes(seconds_per_row: Mapping[int, float], from_rows: int) -> float:
+    """How far the time per row is from being constant: greatest ÷ least over the sizes from `from_rows` on.
+
+    Raises
+    ------
+    ValueError
+        If there are fewer than two such sizes.
+    """
+    known = [seconds for rows, seconds in seconds_per_row.items() if rows >= from_rows]
+    if len(known) < 2:
+        raise ValueError(f"only {len(known)} sizes from {from_rows:,} rows on fit the memory here")
+    return max(known) / min(known)
+
+
+SHARED_MEMORY = Target(
+    "link-shared-memory", "data plane ÷ link limit, shared memory", "25e6 rows × 2 workers, messages of 32 MiB", 0.9
+)
+TCP = Target("link-tcp", "data plane ÷ link limit, shaped TCP link", "two hosts, 2 Gbit/s, messages of 4 MiB", 0.9)
+CHECK_SHARED_MEMORY = Target(
+    "perftest-shared-memory", "link limit ÷ `ucx_perftest`, shared memory", "opposite tests at once, same launch",
+    0.9, 1.1,
+)  # fmt: skip
+CHECK_TCP = Target(
+    "perftest-tcp", "link limit ÷ `ucx_perftest`, shaped TCP link", "opposite tests at once, same launch", 0.9, 1.1
+)
+MEMORY = Target("memory", "peak worker memory ÷ its input", "25e6 rows × 2 workers, above what imports take", None, 3.0)
+POLARS = Target("polars", "times as fast as Polars streaming", "25e6 rows × 2 workers, interleaved", 2.0)
+DUCKDB = Target("duckdb", "times as fast as DuckDB", "25e6 rows × 2 workers, interleaved", 2.0)
+DASK = Target("dask", "times as fast as Dask's merge", "25e6 rows × 2 workers, its faster shuffle over tcp", 10.0)
+LINEAR = Target("linear", "time per row, greatest ÷ least", "sizes from 4e6 rows a chunk on, 2 workers", None, 1.15)
+OVERLAP = Target(
+    "slow-link", "wall ÷ (bytes ÷ link limit), slow link", "two hosts, 2 Gbit/s, 5e6 rows × 2 workers", None, 1.1
+)
+LAUNCH = Target("launch", "launch to first timed iteration", "1e6 rows × 2 workers, one warm-up", None, 5.0, " s")
+HELP = Target("help", "`--help`", "median of 5", None, 0.5, " s")
+STRING_POLARS = Target("strings-polars", "times as fast as Polars streaming, string key", "4e6 rows × 2 workers", 2.0)
+STRING_DUCKDB = Target("strings-duckdb", "times as fast as DuckDB, string key", "4e6 rows × 2 workers", 2.0)
+COLUMNS_POLARS = Target("columns-polars", "times as fast as Polars streaming, two keys", "4e6 rows × 2 workers", 2.0)
+COLUMNS_DUCKDB = Target("columns-duckdb", "times as fast as DuckDB, two keys", "4e6 rows × 2 workers", 2.0)

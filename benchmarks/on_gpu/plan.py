@@ -1,0 +1,118 @@
+"""Which steps there are on a machine with so many GPUs, the most important first."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.on_gpu import runs, versus
+from benchmarks.on_gpu.figures import ANY_NEED, OWN_NEED, largest_chunk
+from benchmarks.on_gpu.runs import Merge
+from benchmarks.on_gpu.steps import Finding, Step
+from benchmarks.on_gpu.testing import run_tests
+from benchmarks.peer.protocol import Job, workers_per_gpu
+from merge_bench.errors import RunFailed
+from merge_bench.units import format_count
+
+SMALL, LARGE = 1_000_000, 25_000_000
+SHARING = (1, 2, 4)  # workers on one GPU
+SHUFFLES = ("dask-p2p", "dask-tasks")
+FRACTION = 0.3
+TESTS_SECONDS, SMALL_SECONDS, LARGE_SECONDS, DASK_SECONDS, LARGEST_SECONDS = 90.0, 30.0, 45.0, 40.0, 90.0
+VERSUS_SECONDS = {versus.UCXX: 60.0, versus.DASK_CUDA: 90.0}  # of one block
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What the steps depend on. `free_bytes`: of the GPU that has the least; `bandwidth`: of one GPU's memory."""
+
+    gpus: int
+    free_bytes: int
+    bandwidth: int | None
+    host_bytes: int
+    cores: int
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is the same for all steps."""
+
+    folder: Path
+    blocks: int
+    seed: int
+    say: Callable[[str], None]
+
+
+def steps(machine: Machine, asked: Asked) -> list[Step]:
+    """All steps. What proves most in the least time comes first: CUDA IPC, the tests, the link, then ratios."""
+    merge = functools.partial(_merge, machine, asked)
+    compare = functools.partial(_compare, machine, asked)
+    several = machine.gpus > 1
+    found = [merge("ucx-shared-2", Merge(2, 2, SMALL), SMALL_SECONDS)]
+    if several:
+        found.append(merge("ucx-all-gpus", Merge(machine.gpus, 1, LARGE, check_link=True), LARGE_SECONDS))
+    found += [
+        Step("tests", "pytest -m gpu", TESTS_SECONDS, functools.partial(run_tests, asked.folder)),
+        merge("link-shared-2", Merge(2, 2, LARGE, check_link=True), LARGE_SECONDS),
+        compare("ucxx-large", versus.UCXX, LARGE),
+        compare("ucxx-small", versus.UCXX, SMALL),
+    ]
+    found += [merge(f"ucx-shared-{n}", Merge(n, n, SMALL), SMALL_SECONDS) for n in SHARING if n != 2]
+    found += [merge(f"{name}-shared-2", Merge(2, 2, SMALL, name), DASK_SECONDS) for name in SHUFFLES]
+    found.append(_largest(machine, asked))
+    found += [compare("dask-cuda-large", versus.DASK_CUDA, LARGE), compare("dask-cuda-small", versus.DASK_CUDA, SMALL)]
+    if several:
+        found += [merge(f"{name}-all-gpus", Merge(machine.gpus, 1, SMALL, name), DASK_SECONDS) for name in SHUFFLES]
+    found += [
+        merge(f"{name}-shared-{n}", Merge(n, n, SMALL, name), DASK_SECONDS)
+        for n in SHARING
+        if n != 2
+        for name in SHUFFLES
+    ]
+    found.append(compare("ucxx-largest", versus.UCXX, None))
+    return found
+
+
+def paired(gpus: int) -> int:
+    """Workers of a comparison: an even number, as the peer needs, one for each GPU where there are several."""
+    return max(2, gpus // 2 * 2)
+
+
+def _merge(machine: Machine, asked: Asked, name: str, merge: Merge, seconds: float) -> Step:
+    def do(left: float) -> Finding:
+        return runs.judge(merge, runs.run(merge, name, asked.folder, left), machine.bandwidth)
+
+    where = f"{merge.sharers} on each of {merge.gpus} GPUs" if merge.gpus > 1 else f"{merge.workers} on one GPU"
+    return Step(name, f"{merge.exchange}, {format_count(merge.rows)} rows a chunk, workers: {where}", seconds, do)
+
+
+def _largest(machine: Machine, asked: Asked) -> Step:
+    rows = largest_chunk(machine.free_bytes, 2, OWN_NEED, machine.host_bytes, 2, FRACTION)
+    if rows < SMALL:
+        return Step("largest", "the largest chunk that fits", 1.0, _no_room)
+    return _merge(machine, asked, "largest", Merge(2, 2, rows, iterations=5), LARGEST_SECONDS)
+
+
+def _no_room(left: float) -> Finding:
+    raise RunFailed("not even a million rows a chunk fit what is free on the GPU or on its host")
+
+
+def _compare(machine: Machine, asked: Asked, name: str, names: tuple[str, ...], rows: int | None) -> Step:
+    workers = paired(machine.gpus)
+    size = rows or largest_chunk(
+        machine.free_bytes, workers_per_gpu(workers, machine.gpus), ANY_NEED, machine.host_bytes, workers, FRACTION
+    )  # fmt: skip
+
+    def do(left: float) -> Finding:
+        lacking = versus.missing(names)
+        if lacking:
+            return Finding(f"not compared: no package {', '.join(lacking)} is installed here")
+        if not size:
+            return _no_room(left)
+        job = Job(size, workers, machine.cores, iterations=5, warmup=2, fraction=FRACTION, seed=asked.seed)
+        return versus.compare(names, job, asked.folder, asked.blocks, left, machine.gpus, asked.say)
+
+    what = f"merge_bench and {', '.join(names)} in turn, {format_count(size)} rows a chunk, {workers} workers"
+    return Step(name, what, VERSUS_SECONDS[names], do)

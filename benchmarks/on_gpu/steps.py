@@ -1,0 +1,81 @@
+"""Steps within a budget: each on its own, the most important first; what does not fit is skipped and said to be."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from merge_bench.errors import MergeBenchError, RunFailed
+
+DONE, FAILED, SKIPPED = "done", "failed", "skipped"
+PATIENCE = 4  # times what a step usually takes: one that hangs must not use up the budget of the others
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a step found: a sentence, its figures, and the exit status that it calls for (0: all is well)."""
+
+    sentence: str
+    figures: Mapping[str, Any] = field(default_factory=dict)
+    status: int = 0
+
+
+@dataclass(frozen=True)
+class Step:
+    """One thing to do. `seconds`: what it usually takes; `do` is told how many it may take."""
+
+    name: str
+    what: str
+    seconds: float
+    do: Callable[[float], Finding]
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a step ended."""
+
+    name: str
+    what: str
+    state: str
+    seconds: float
+    finding: Finding
+
+
+def run_all(
+    steps: Sequence[Step], budget: float, note: Callable[[Ended], object], clock: Callable[[], float] = time.monotonic
+) -> list[Ended]:
+    """Do the steps in turn, and tell `note` of each as soon as it has ended.
+
+    A step that usually takes longer than what is left of `budget` seconds is skipped; shorter ones behind it are not.
+    Whatever a step raises is its own failure, and the others go on; only an interruption ends them all.
+    """
+    start, found = clock(), []
+    for step in steps:
+        began = clock()
+        left = budget - (began - start)
+        if step.seconds > left:
+            sentence = f"it usually takes {step.seconds:.0f} s, and {max(left, 0):.0f} s of the budget were left"
+            ended = Ended(step.name, step.what, SKIPPED, 0.0, Finding(sentence))
+        else:
+            finding = _do(step, min(left, PATIENCE * step.seconds))
+            state = FAILED if finding.status else DONE
+            ended = Ended(step.name, step.what, state, clock() - began, finding)
+        found.append(ended)
+        note(ended)
+    return found
+
+
+def status_of(ended: Sequence[Ended]) -> int:
+    """The exit status of them all: the gravest, a wrong result before a failure."""
+    return max((each.finding.status for each in ended), default=0)
+
+
+def _do(step: Step, left: float) -> Finding:
+    try:
+        return step.do(left)
+    except MergeBenchError as error:
+        return Finding(str(error), status=error.exit_status)
+    except Exception as error:
+        return Finding(f"{type(error).__name__}: {error}", status=RunFailed.exit_status)

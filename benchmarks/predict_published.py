@@ -1,0 +1,139 @@
+"""Forecasts from some published merges of 2022 beside others of them: what the model makes of 16 V100 and 16 A100.
+
+    python -m benchmarks.predict_published
+
+Computes only, within a second. The report prints bandwidth and throughput, from which exchange and all else follow:
+exchange = bytes that a worker sends ÷ bandwidth; else = data ÷ throughput - exchange. `docs/predict.md` has the tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from merge_bench.predicting.fit import fit
+from merge_bench.predicting.gpus import GPUS
+from merge_bench.predicting.model import Problem, forecast
+from merge_bench.predicting.samples import Measured, Sample, Shape, Transfer
+from merge_bench.published import merge_results
+
+WORKERS, ROW_BYTES, FRAMES = 16, 16, 2
+CLUSTERS = {"gadi-v100": (4, "v100"), "gadi-dgx-a100": (2, "a100-40gb")}
+"""Hosts, and the GPU whose memory bandwidth is taken: the report does not say which A100 these are."""
+SMALL, LARGE = 1_000_000, 25_000_000
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One published run: seconds of an iteration, of a typical worker's exchange, and of all else."""
+
+    cluster: str
+    config: str
+    rows: int
+    wall: float
+    exchange: float
+
+    @property
+    def rest(self) -> float:
+        """Partition, join, and waiting."""
+        return self.wall - self.exchange
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return f"{'16 V100' if self.cluster == 'gadi-v100' else '16 A100'}, {self.config}"
+
+
+def cells() -> list[Cell]:
+    """The published runs of which bandwidth and throughput are both valid."""
+    found = []
+    for cluster in CLUSTERS:
+        values = {(one.config, one.rows_per_chunk, one.metric): one.value for one in merge_results(cluster)}
+        for config, rows in dict.fromkeys((config, rows) for config, rows, _ in values):
+            bandwidth, throughput = (values[config, rows, metric] for metric in ("bandwidth", "throughput"))
+            if bandwidth and throughput:
+                sent = FRAMES * rows * ROW_BYTES * (WORKERS - 1) / WORKERS
+                data = FRAMES * rows * ROW_BYTES * WORKERS
+                found.append(Cell(cluster, config, rows, data / throughput, sent / bandwidth))
+    return found
+
+
+def measured(cell: Cell) -> Measured:
+    """The run as the fit takes it: all that is no exchange counts as join."""
+    hosts, _ = CLUSTERS[cell.cluster]
+    each = WORKERS // hosts
+    message = cell.rows * ROW_BYTES / WORKERS
+    nic = Transfer(FRAMES * each * (WORKERS - each) * message, FRAMES * (WORKERS - each), cell.exchange)
+    sample = Sample(wall=cell.wall, partition=0.0, join=cell.rest, rows=FRAMES * cell.rows, nic=nic)
+    return Measured(Shape(cell.name, (each,) * hosts, cell.rows, ROW_BYTES), ((sample,),))
+
+
+def other_sizes(found: Sequence[Cell]) -> Iterator[tuple[str, int, int, float, float]]:
+    """Of each run the wall that the same cluster's other size forecasts: name, fitted on, forecast for, said, true."""
+    for cell in found:
+        for other in found:
+            if (cell.cluster, cell.config) == (other.cluster, other.config) and cell.rows != other.rows:
+                yield cell.name, other.rows, cell.rows, _forecast(other, cell.rows), cell.wall
+
+
+def other_gpus(found: Sequence[Cell]) -> Iterator[tuple[str, float, float, float]]:
+    """Of each A100 run of LARGE chunks, with its own exchange: what 16 V100 forecast, and what they do with waiting.
+
+    The first takes all that is no exchange for computing, scaled by the memories' bandwidths. The second fits
+    else = computing + k · exchange on both V100 configs, and scales the computing alone.
+    """
+    large = {(cell.cluster, cell.config): cell for cell in found if cell.rows == LARGE}
+    default, tuned = large["gadi-v100", "default"], large["gadi-v100", "optimized"]
+    scale = GPUS[CLUSTERS["gadi-v100"][1]].bandwidth / GPUS[CLUSTERS["gadi-dgx-a100"][1]].bandwidth
+    k, computing = waiting(default, tuned)
+    for (cluster, config), cell in large.items():
+        if cluster == "gadi-dgx-a100":
+            naive = tuned.rest * scale + cell.exchange
+            yield f"16 A100, {config}", naive, computing * scale + (1 + k) * cell.exchange, cell.wall
+
+
+def waiting(one: Cell, other: Cell) -> tuple[float, float]:
+    """k and computing of else = computing + k · exchange, through two runs that compute the same."""
+    k = (one.rest - other.rest) / (one.exchange - other.exchange)
+    return k, one.rest - k * one.exchange
+
+
+def _forecast(fitted_on: Cell, rows: int) -> float:
+    """The model's wall; transfers within a host are taken to be hidden behind those between hosts."""
+    values = {"local_rate": float("inf"), **fit([measured(fitted_on)], {})}
+    return forecast(Problem(WORKERS, CLUSTERS[fitted_on.cluster][0], rows, ROW_BYTES), values).wall
+
+
+def tables() -> str:
+    """All of it, in Markdown."""
+    found = cells()
+    lines = [
+        "| run | fitted on (rows) | forecast for | forecast ms | published ms | error % |",
+        "| --- |" + " ---: |" * 5,
+    ]
+    for name, rows, wanted, said, true in other_sizes(found):
+        lines.append(
+            f"| {name} | {rows:.3g} | {wanted:.3g} | {said * 1e3:.1f} | {true * 1e3:.1f} | {_off(said, true)} |"
+        )
+    lines += ["", "| run | scaled: forecast ms | error % | with waiting: forecast ms | error % | published ms |"]
+    lines.append("| --- |" + " ---: |" * 5)
+    for name, naive, explained, true in other_gpus(found):
+        lines.append(
+            f"| {name} | {naive * 1e3:.1f} | {_off(naive, true)} | {explained * 1e3:.1f} | {_off(explained, true)} "
+            f"| {true * 1e3:.1f} |"
+        )
+    lines += ["", "| cluster | rows | k | computing ms |", "| --- |" + " ---: |" * 3]
+    for cluster, tuned in (("gadi-v100", "optimized"), ("gadi-dgx-a100", "optimized")):
+        for rows in (SMALL, LARGE):
+            of = {cell.config: cell for cell in found if cell.cluster == cluster and cell.rows == rows}
+            k, computing = waiting(of["default"], of[tuned])
+            lines.append(f"| {of['default'].name.split(',')[0]} | {rows:.3g} | {k:.2f} | {computing * 1e3:.1f} |")
+    return "\n".join(lines)
+
+
+def _off(said: float, true: float) -> str:
+    return f"{100 * (said / true - 1):+.1f}"
+
+
+if __name__ == "__main__":
+    print(tables())

@@ -1,0 +1,265 @@
+"""`benchmarks/gpu.py` as far as it goes without a GPU: steps, budget, figures, and what it makes of runs."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.on_gpu import runs, testing, versus
+from benchmarks.on_gpu.figures import bandwidth_shares, bytes_touched, largest_chunk
+from benchmarks.on_gpu.plan import SMALL, Asked, Machine, paired, steps
+from benchmarks.on_gpu.runs import Merge, judge, without_device_lane
+from benchmarks.on_gpu.steps import DONE, FAILED, SKIPPED, Ended, Finding, Step, run_all, status_of
+from benchmarks.peer.ratios import Sample, standings
+from merge_bench.errors import RunFailed, WrongResult
+from tests.launch.test_gpu_workers import PRETENCE, WITHOUT_DRIVER
+
+ROOT = Path(__file__).resolve().parents[2]
+H200 = Machine(gpus=1, free_bytes=149 * 10**9, bandwidth=4_916_736_000_000, host_bytes=128 * 2**30, cores=16)
+
+
+WELL = Finding("well")
+
+
+class Frame:
+    def serialize(self) -> tuple[dict[str, Any], list[Any]]:
+        return {"columns": 2}, []
+
+
+class NamedFrame(Frame):
+    def serialize(self) -> tuple[dict[str, Any], list[Any]]:
+        return {"type-serialized": b"its own"}, []
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def timed(clock: Clock, name: str, usual: float, takes: float, finding: Finding | Exception = WELL) -> Step:
+    def do(left: float) -> Finding:
+        clock.now += min(takes, left)
+        if isinstance(finding, Exception):
+            raise finding
+        return finding
+
+    return Step(name, "", usual, do)
+
+
+def states(ended: list[Ended]) -> list[tuple[str, str]]:
+    return [(each.name, each.state) for each in ended]
+
+
+def test_what_does_not_fit_is_skipped_with_the_reason_and_shorter_steps_go_on() -> None:
+    clock, noted = Clock(), []
+    planned = [timed(clock, "a", 30, 50), timed(clock, "b", 60, 60), timed(clock, "c", 20, 20)]
+    ended = run_all(planned, 100, noted.append, clock)
+    assert states(ended) == [("a", DONE), ("b", SKIPPED), ("c", DONE)]
+    assert ended[1].finding.sentence == "it usually takes 60 s, and 50 s of the budget were left"
+    assert noted == ended
+    assert status_of(ended) == 0
+
+
+def test_each_failure_is_its_own_and_the_gravest_makes_the_status() -> None:
+    clock = Clock()
+    planned = [
+        timed(clock, "a", 1, 1, RunFailed("a worker died")), timed(clock, "b", 1, 1, WrongResult("a row was lost")),
+        timed(clock, "c", 1, 1, KeyError("phase")), timed(clock, "d", 1, 1),
+    ]  # fmt: skip
+    ended = run_all(planned, 100, lambda _: None, clock)
+    assert states(ended) == [("a", FAILED), ("b", FAILED), ("c", FAILED), ("d", DONE)]
+    assert [each.finding.status for each in ended] == [3, 4, 3, 0]
+    assert ended[2].finding.sentence == "KeyError: 'phase'"
+    assert status_of(ended) == 4
+
+
+def test_a_step_that_hangs_leaves_the_others_their_time() -> None:
+    clock = Clock()
+    ended = run_all([timed(clock, "a", 10, 1e9), timed(clock, "b", 10, 10)], 100, lambda _: None, clock)
+    assert [each.seconds for each in ended] == [40, 10]
+
+
+def planned(machine: Machine, tmp_path: Path) -> list[Step]:
+    return steps(machine, Asked(tmp_path, 2, 0, print))
+
+
+def test_steps_for_one_gpu_begin_with_what_proves_most(tmp_path: Path) -> None:
+    found = planned(H200, tmp_path)
+    assert [step.name for step in found] == [
+        "ucx-shared-2", "tests", "link-shared-2", "ucxx-large", "ucxx-small", "ucx-shared-1", "ucx-shared-4",
+        "dask-p2p-shared-2", "dask-tasks-shared-2", "largest", "dask-cuda-large", "dask-cuda-small",
+        "dask-p2p-shared-1", "dask-tasks-shared-1", "dask-p2p-shared-4", "dask-tasks-shared-4", "ucxx-largest",
+    ]  # fmt: skip
+    assert all(step.seconds > 0 for step in found)
+    assert "25,000,000 rows a chunk, 2 workers" in next(step.what for step in found if step.name == "ucxx-large")
+
+
+@pytest.mark.parametrize("gpus", [2, 8])
+def test_several_gpus_get_a_worker_each_as_well(tmp_path: Path, gpus: int) -> None:
+    found = {step.name: step for step in planned(Machine(gpus, 80 * 10**9, None, 2**40, 64), tmp_path)}
+    assert len(found) == 20
+    assert {"ucx-all-gpus", "dask-p2p-all-gpus", "dask-tasks-all-gpus"} <= found.keys()
+    assert found["ucx-all-gpus"].what.endswith(f"workers: 1 on each of {gpus} GPUs")
+    assert found["ucxx-small"].what.endswith(f"{gpus} workers")
+
+
+def test_comparisons_have_an_even_number_of_workers() -> None:
+    assert [paired(gpus) for gpus in (1, 2, 3, 5, 8)] == [2, 2, 2, 4, 8]
+
+
+def test_the_largest_chunk_fits_device_and_host_and_may_be_none(tmp_path: Path) -> None:
+    on_device = largest_chunk(149 * 10**9, 2, 170, 10**13, 2, 0.3)
+    assert on_device == 350_000_000
+    assert largest_chunk(149 * 10**9, 4, 170, 10**13, 4, 0.3) == 175_000_000
+    assert largest_chunk(149 * 10**9, 2, 170, 8 * 2**30, 2, 0.3) < 50_000_000
+    assert largest_chunk(10**8, 2, 170, 10**13, 2, 0.3) == 0
+    crowded = planned(Machine(1, 10**8, None, 2**40, 16), tmp_path)
+    assert run_all([step for step in crowded if step.name == "largest"], 99, lambda _: None)[0].state == FAILED
+
+
+def test_bytes_touched_by_hand() -> None:
+    # 2 workers, 10 rows a chunk: 40 rows of 16 bytes are 640 bytes; 6 rows in the result.
+    assert bytes_touched(10, 2, 6) == {"partition": 2560, "exchange": 640, "join": 1280 + 320 + 384}
+    assert bytes_touched(10, 1, 3) == {"partition": None, "exchange": None, "join": 160 + 192}
+
+
+def document(**changes: Any) -> dict[str, Any]:
+    return {
+        "verified": True, "result_rows": 600_000, "warnings": [], "protocols": [],
+        "plan": {"engine": "cudf", "rows_per_chunk": SMALL, "workers": 2},
+        "wall_seconds": {"median": 0.004}, "throughput_bytes_per_second": {"median": 16e9},
+        "phases_seconds": {"partition": 0.001, "exchange": 0.002, "join": 0.001},
+        "peak_memory_bytes": {"per_worker": [{"device_peak": 2**30}, {"device_peak": None}]},
+        "link": {"limit_bytes_per_second": 1e11, "fraction": 0.93, "check_bytes_per_second": 1.01e11},
+        "lanes": [
+            {"from": 0, "to": 1, "transports": ["cuda_ipc/cuda", "sysv/memory"]},
+            {"from": 1, "to": 0, "transports": ["cuda_ipc/cuda", "sysv/memory"]},
+        ],
+        **changes,
+    }  # fmt: skip
+
+
+def test_shares_of_memory_bandwidth() -> None:
+    shares = bandwidth_shares(document(), 1, 1_000_000_000_000)
+    assert shares["partition"] == {"bytes_per_second": 256e9, "share": pytest.approx(0.256)}
+    assert bandwidth_shares(document(), 2, 1_000_000_000_000)["partition"]["share"] == pytest.approx(0.128)
+    assert bandwidth_shares(document(), 1, None)["join"]["share"] is None
+    one = document(plan={"engine": "cudf", "rows_per_chunk": SMALL, "workers": 1})
+    assert bandwidth_shares(one, 1, 10**12)["partition"] == {"bytes_per_second": None, "share": None}
+
+
+def test_a_good_run_says_what_it_proved() -> None:
+    found = judge(Merge(2, 2, SMALL), document(), 10**12)
+    assert found.status == 0
+    assert "600,000 rows verified" in found.sentence
+    assert "every pair over cuda_ipc" in found.sentence
+    assert "fraction 0.93" in found.sentence
+    assert found.figures["memory_bandwidth"]["join"]["share"] > 0
+
+
+def test_a_pair_without_cuda_ipc_fails_and_keeps_the_figures() -> None:
+    lanes = [document()["lanes"][0], {"from": 1, "to": 0, "transports": ["sysv/memory", "cuda_copy/cuda"]}]
+    found = judge(Merge(2, 2, SMALL), document(lanes=lanes), None)
+    assert found.status == 5
+    assert "rank 1 to rank 0 uses no cuda_ipc but sysv/memory, cuda_copy/cuda" in found.sentence
+    assert found.figures["link"]["fraction"] == 0.93
+    assert without_device_lane([]) == "no lanes were recorded"
+
+
+def test_what_is_not_verified_or_merged_by_another_engine_is_a_failure() -> None:
+    assert judge(Merge(2, 2, SMALL), document(verified=False), None).status == 3
+    plan = {"engine": "polars", "rows_per_chunk": SMALL, "workers": 2}
+    assert judge(Merge(2, 2, SMALL), document(plan=plan), None).sentence == "engine polars merged, not cudf"
+
+
+def test_a_merge_by_dask_has_no_lanes_to_look_at() -> None:
+    assert judge(Merge(2, 2, SMALL, "dask-p2p"), document(lanes=[], link=None), None).status == 0
+    options = Merge(4, 4, SMALL, "dask-tasks").options()
+    assert options[options.index("--exchange") + 1] == "dask"
+    assert options[options.index("--shuffle") + 1] == "tasks"
+    assert options[options.index("--workers-per-gpu") + 1] == "4"
+
+
+@pytest.mark.cluster
+def test_a_run_is_read_back_and_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("dask_cuda")
+    for name, value in {"PYTHONPATH": PRETENCE, **WITHOUT_DRIVER}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(runs, "surroundings", lambda: dict(__import__("os").environ))
+    merge = Merge(2, 2, 2000, iterations=2, link_rounds=1)
+    found = judge(merge, runs.run(merge, "small", tmp_path, 200), 10**12)
+    assert found.status == 5, found.sentence  # nothing here has CUDA IPC
+    assert "1,200 rows verified" in found.sentence
+    assert found.figures["memory_bandwidth"]["partition"]["share"] > 0
+    assert len(list((tmp_path / "runs" / "small").glob("*/records.jsonl"))) == 1
+
+
+REPORT = (
+    '<?xml version="1.0"?><testsuites><testsuite name="pytest" errors="0" failures="1" skipped="{skipped}" tests="4">'
+    '<testcase name="one"/><testcase name="two"><failure message="no"/></testcase></testsuite></testsuites>'
+)
+
+
+def test_tests_are_counted_from_pytests_report() -> None:
+    found = testing.counted(REPORT.format(skipped=1), 1)
+    assert found.sentence == "2 passed, 1 failed, 1 skipped: two"
+    assert found.status == 3
+
+
+def test_a_test_that_was_skipped_has_proved_nothing() -> None:
+    report = REPORT.format(skipped=1).replace('failures="1"', 'failures="0"')
+    assert testing.counted(report, 0).status == 3
+    assert testing.counted(report.replace('skipped="1"', 'skipped="0"'), 0).status == 0
+
+
+def test_comparisons_say_ratio_spread_and_who_failed() -> None:
+    samples = [
+        Sample("merge_bench", 0, (1.0,)), Sample("merge_bench", 1, (1.2,)),
+        Sample("ucxx-cudf-merge", 0, (2.0,)), Sample("ucxx-cudf-merge", 1, (1.8,)), Sample("dask-cuda-gpu-tcp", 0, ()),
+    ]  # fmt: skip
+    lines = standings(samples, ["merge_bench", "ucxx-cudf-merge", "dask-cuda-gpu-tcp"], "merge_bench")
+    found = versus.finding(lines, 2, 3, {})
+    assert "ucxx-cudf-merge 1.9 s: merge_bench is 1.75 times as fast, 1.50–2.00 (min–max of 2)" in found.sentence
+    assert "dask-cuda-gpu-tcp failed 1 of 1 launches" in found.sentence
+    assert found.status == 3
+
+
+def test_peers_that_are_not_installed_are_named() -> None:
+    assert versus.missing(versus.UCXX, lambda name: None if name == "cupy" else name) == ["cupy"]
+
+
+def test_the_field_that_cudf_no_longer_writes_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = types.ModuleType("ucxx.benchmarks.cudf_merge")
+    program.cudf = types.SimpleNamespace(DataFrame=Frame)  # type: ignore[attr-defined]
+    benchmarks = types.ModuleType("ucxx.benchmarks")
+    benchmarks.cudf_merge = program  # type: ignore[attr-defined]
+    monkeypatch.setattr(Frame, "serialize", Frame.serialize)  # so that it is put back
+    monkeypatch.setitem(sys.modules, "ucxx.benchmarks", benchmarks)
+    monkeypatch.setitem(sys.modules, "ucxx.benchmarks.cudf_merge", program)
+    from benchmarks.peer import ucxx_program
+
+    ucxx_program.mend(NamedFrame)
+    header, _ = Frame().serialize()
+    assert set(header) == {"columns", ucxx_program.FIELD}
+    assert pickle.loads(header[ucxx_program.FIELD]) is Frame
+    assert NamedFrame().serialize()[0] == {ucxx_program.FIELD: b"its own"}
+
+
+def test_without_a_gpu_there_is_one_sentence_and_status_2(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "benchmarks" / "gpu.py"), "--output", str(tmp_path)],
+        capture_output=True, text=True, timeout=120, check=False, env={"PATH": "/usr/bin", "CUDA_VISIBLE_DEVICES": ""},
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert done.stderr == "gpu: no NVIDIA GPU can be seen here: NVIDIA's management library lists none\n"
+    assert done.stdout == ""
+    assert list(tmp_path.iterdir()) == []

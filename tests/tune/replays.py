@@ -1,0 +1,64 @@
+"""What a tuning's launches alone lead to: its strategy once more over its records, without what it had decided."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from merge_bench.launching import Job
+from merge_bench.record.campaign import Campaign
+from merge_bench.record.reader import read_campaign
+from merge_bench.record.writer import RECORDS, CampaignWriter
+from merge_bench.tune.bench import Candidate, Options, Sample
+from merge_bench.tune.confirm import settle
+from merge_bench.tune.live import Budget, LiveBench
+from merge_bench.tune.space import Space
+from merge_bench.tune.strategies import make_strategy
+
+Asked = tuple[str, int, int | None]
+
+
+@dataclass
+class Replayed:
+    """`campaign`: the copy with the decisions made anew; `asked`: the launches they took, as config, plan, block."""
+
+    campaign: Campaign
+    asked: list[Asked]
+
+
+@dataclass
+class _Recorded(LiveBench):
+    """A bench that launches nothing."""
+
+    asked: list[Asked] = field(default_factory=list)
+
+    def _one(self, candidate: Candidate, plan: int, block: int) -> Sample:
+        key = candidate.name(self.baseline), plan, block
+        assert key in self._samples, f"{key} is not recorded"
+        self.asked.append(key)
+        return super()._one(candidate, plan, block)
+
+
+def replay(
+    campaign: Campaign, folder: Path, space: Space, options: Options, *, strategy: str = "race",
+    metric: str = "throughput",
+) -> Replayed:  # fmt: skip
+    """Decide again by the launches of `campaign`, in a copy under `folder`; AssertionError if one is missing."""
+    copy = folder / campaign.folder.name
+    copy.mkdir(parents=True)
+    lines = campaign.records.read_bytes().splitlines(keepends=True)
+    (copy / RECORDS).write_bytes(b"".join(line for line in lines if json.loads(line)["kind"] not in ("tune", "end")))
+
+    def launch(job: Job, index: int) -> int:
+        raise AssertionError(f"{job.config} would be launched")
+
+    unused: Any = [None] * len(campaign.head.plans)
+    with CampaignWriter.go_on(copy) as writer:
+        bench = _Recorded(
+            writer=writer, baseline=campaign.head.configs[0].name, text="", prepared=unused, load=lambda path: unused,
+            launch=launch, metric=metric, seed=campaign.head.seed or 0, budget=Budget(), told=lambda text: None,
+        )  # fmt: skip
+        settle(make_strategy(strategy).tune(space, space.values, bench, options), bench, options)
+    return Replayed(read_campaign(copy), bench.asked)
