@@ -1,6 +1,6 @@
 """What `--pipeline on` gains where a link is the bottleneck: two hosts, one core and one worker each, links shaped.
 
-    python -m benchmarks.overlap [--rates 2,8] [--chunk 4e6] [--blocks 3] [--iterations 5] [--engine polars]
+    python -m benchmarks.overlap [--rates 2,8] [--chunk 4e6] [--blocks 3] [--iterations 5] [--engine native]
 
 For every rate (Gbit/s) `--pipeline off` and `on` are launched in turn, in random order within each block. Wall-clock is
 held against the time that the bytes of a worker need at the link limit measured in the same launch; medians over
@@ -107,7 +107,7 @@ def main() -> int:
     parser.add_argument("--chunk", default="4e6", help="rows of a frame on each host")
     parser.add_argument("--blocks", type=int, default=3)
     parser.add_argument("--iterations", type=int, default=5)
-    parser.add_argument("--engine", default="polars")
+    parser.add_argument("--engine", default="native")
     options = parser.parse_args()
     reason = why_not()
     if reason:

@@ -56,10 +56,10 @@ def check_failed(finished: Finished, since: float, limit: float, *parts: str) ->
     assert [end.status for end in finished.of(LaunchEndLine)] == [3]
 
 
-@pytest.mark.parametrize("name", ["worker-0", "worker-1"])
-def test_killed_worker(begin: Begin, name: str) -> None:
+@pytest.mark.parametrize(("name", "pipeline"), [("worker-0", "off"), ("worker-1", "off"), ("worker-1", "on")])
+def test_killed_worker(begin: Begin, name: str, pipeline: str) -> None:
     # One of the two over shared memory that has files in /dev/shm; the check for left-overs looks there too.
-    running = begin(environ={"UCX_TLS": "posix,tcp"} if name == "worker-1" else {})
+    running = begin("--pipeline", pipeline, environ={"UCX_TLS": "posix,tcp"} if name == "worker-1" else {})
     victim = running.until_merging()[name]
     os.kill(victim, signal.SIGKILL)
     since = time.monotonic()
@@ -74,8 +74,9 @@ def test_killed_worker(begin: Begin, name: str) -> None:
     assert read_campaign(finished.folder).end is not None
 
 
-def test_frozen_worker(begin: Begin) -> None:
-    running = begin()
+@pytest.mark.parametrize("pipeline", ["off", "on"])
+def test_frozen_worker(begin: Begin, pipeline: str) -> None:
+    running = begin("--pipeline", pipeline)
     victim = running.until_merging()["worker-1"]
     os.kill(victim, signal.SIGSTOP)
     since = time.monotonic()

@@ -68,6 +68,38 @@ def test_four_hosts_reach_what_their_links_can_carry(
 
 
 @pytest.mark.cluster
+def test_partition_and_join_run_while_frames_are_on_a_slow_link(
+    hosts: Hosts, results: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for host in hosts.hosts:
+        hosts.shape(host, "100mbit")
+    options = (
+        "--config",
+        "ethernet.cfg",
+        "--chunk",
+        "1e6",
+        "--iterations",
+        "3",
+        "--link-rounds",
+        "2",
+        "--timeout",
+        "30",
+    )
+    outcome = Run(hosts, results, "--hosts", str(hosts.hosts_file), "--pipeline", "on", *options).finish(180)
+    assert outcome.status == 0, outcome.errors
+    document = outcome.document
+    assert (document["verified"], document["plan"]["pipeline"]) == (True, True)
+    for iteration in outcome.campaign.runs[0].launches[0].timed:
+        for worker in iteration.workers:
+            phases = worker.phases_seconds
+            assert 0 < worker.overlap_seconds <= phases.partition
+            assert 0 < worker.join_overlap_seconds <= phases.join
+            assert worker.flight_seconds.union <= phases.exchange <= worker.seconds
+    with capsys.disabled():
+        print(f"\nwall ÷ wire {document['link']['wall_ratio']:.3f}, limited by {document['link']['bottleneck']}")
+
+
+@pytest.mark.cluster
 def test_everything_binds_to_the_interface_and_no_secret_is_on_a_command_line(hosts: Hosts, results: Path) -> None:
     options = ("--hosts", str(hosts.hosts_file), "--interface", "eth0", "--chunk", "2e5", "--iterations", "100000")
     run = Run(hosts, results, *options, environment={"MERGE_BENCH_SECRET": "hunter2", "UCX_LOG_LEVEL": "error"})
