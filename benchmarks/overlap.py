@@ -5,7 +5,7 @@
 For every rate (Gbit/s) `--pipeline off` and `on` are launched in turn, in random order within each block. Wall-clock is
 held against the time that the bytes of a worker need at the link limit measured in the same launch; medians over
 launches, with the least and the greatest. Needs root (network namespaces) and two cores. With the defaults it takes
-about two minutes.
+about three minutes.
 """
 
 from __future__ import annotations
@@ -70,7 +70,6 @@ def measure(rate: float, options: argparse.Namespace, folder: Path) -> dict[str,
         for host in hosts.hosts:
             assert host.namespaces is not None
             os.sched_setaffinity(host.namespaces.pid, {cores[host.number % len(cores)]})
-            os.setpriority(os.PRIO_PROCESS, host.namespaces.pid, -19)  # a worker's core is its own
         command = hosts.command(
             sys.executable, "-P", "-m", "merge_bench", "run", "--json", "--hosts", str(hosts.hosts_file),
             "--ssh-config", str(hosts.ssh_config), "--results", str(folder / f"{rate:g}"), "--chunk", options.chunk,
