@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -90,7 +91,8 @@ class Watch:
     def check(self) -> None:
         """Raise `LaunchFailed` if a worker or the scheduler died or went silent."""
         by_name = {member.name: member for member in self._members.values()}
-        for ended in self._launcher.exited():
+        # Without error handling UCX aborts a worker whose peer dies while it reads from its memory.
+        for ended in sorted(self._launcher.exited(), key=lambda each: each.status == -signal.SIGABRT):
             member = by_name.get(ended.role)
             who = member.shown if member else f"{ended.role} (process {ended.pid} on {ended.host})"
             reason = f" ({self._fatal})" if self._fatal else ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -36,9 +35,9 @@ class NativeEngine(PolarsEngine):
 
     def __init__(self, shape: JoinShape) -> None:
         super().__init__(shape)
-        self._result, self._taking = Arena(), threading.Lock()
+        # Of each thread its own: neither a join nor an arena may be used by two at once.
         self._joins = (
-            [BucketJoin(shape.left, shape.right, shape.keys[0]) for _ in range(shape.threads)]
+            [(BucketJoin(shape.left, shape.right, shape.keys[0]), Arena()) for _ in range(shape.threads)]
             if joins_itself(shape)
             else []
         )
@@ -46,7 +45,8 @@ class NativeEngine(PolarsEngine):
     def begin(self) -> None:
         """Forget the last result and get the buffers ready."""
         super().begin()
-        self._result.reset()
+        for _, out in self._joins:
+            out.reset()
 
     def join_buckets(self, first: int, last: int, left: Sequence[Parcel], right: Sequence[Parcel]) -> None:
         """Join buckets first…last-1 of these parcels, the groups of buckets dealt out to the threads."""
@@ -70,12 +70,13 @@ class NativeEngine(PolarsEngine):
     def _joined(
         self, thread: int, groups: Sequence[tuple[int, int]], left: BucketReader, right: BucketReader
     ) -> Iterable[Any]:
+        join, out = self._joins[thread]
         for first, last in groups:
             chunks = left.chunks(first, last)
             if sum(chunk[0].values.shape[0] for chunk in chunks) > MOST_ROWS:
                 yield self.join_tables(left.table(first, last), right.table(first, last), self.shape.keys)
                 continue
-            yield from self._joins[thread].join(chunks, right.chunks(first, last), self._result)
+            yield from join.join(chunks, right.chunks(first, last), out)
 
     def to_arrow(self, piece: Any) -> pa.Table:
         """One joined piece as an Arrow table."""

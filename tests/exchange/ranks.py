@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
+import signal
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
@@ -12,6 +13,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 LIMIT = 120.0
+ABORTED = "aborted"
 
 Task = Callable[..., Any]
 
@@ -58,6 +60,14 @@ class Ranks:
         """Its next answer."""
         assert self._pipes[rank].poll(LIMIT), f"rank {rank} gave no answer within {LIMIT:.0f} s"
         return self._pipes[rank].recv()
+
+    def last_word(self, rank: int) -> Any:
+        """Its next answer, or `ABORTED`."""
+        try:
+            return self.answer(rank)
+        except EOFError:
+            self.processes[rank].join(timeout=5)
+            return ABORTED if self.processes[rank].exitcode == -signal.SIGABRT else self.processes[rank].exitcode
 
     def close(self) -> None:
         """End the processes."""

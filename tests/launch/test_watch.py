@@ -1,0 +1,52 @@
+"""Whom a run names when processes of its cluster have died."""
+
+from __future__ import annotations
+
+import signal
+from typing import Any
+
+import pytest
+
+from merge_bench.errors import LaunchFailed
+from merge_bench.launch.base import Exited
+from merge_bench.watch import Member, Watch
+
+
+class Dead:
+    """A launcher some of whose processes have ended."""
+
+    def __init__(self, *ended: Exited) -> None:
+        self._ended = ended
+
+    def exited(self) -> list[Exited]:
+        return list(self._ended)
+
+
+class Quiet:
+    """A client whose scheduler does not answer."""
+
+    def run_on_scheduler(self, *_: Any) -> None:
+        raise OSError
+
+
+def named(*statuses: int) -> str:
+    ended = [Exited(f"w{rank}", "here", 100 + rank, status, "") for rank, status in enumerate(statuses)]
+    members = [Member(rank, f"tcp://here:{rank}", f"w{rank}", "here", 100 + rank) for rank in range(len(statuses))]
+    watch = Watch(Quiet(), Dead(*ended), 15.0)  # type: ignore[arg-type]
+    watch.start(members)
+    try:
+        with pytest.raises(LaunchFailed) as caught:
+            watch.check()
+    finally:
+        watch.stop()
+    return str(caught.value)
+
+
+def test_the_one_that_was_killed_is_named_and_not_the_one_that_ucx_then_aborted() -> None:
+    assert "rank 1" in named(-signal.SIGABRT, -signal.SIGKILL)
+    assert "rank 0" in named(-signal.SIGKILL, -signal.SIGABRT)
+
+
+def test_an_abort_alone_is_told_and_of_equals_the_first() -> None:
+    assert "killed by signal 6" in named(-signal.SIGABRT)
+    assert "rank 0" in named(3, -signal.SIGKILL)
