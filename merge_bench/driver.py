@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from distributed import Client, Future
 
-from merge_bench import evidence
+from merge_bench import evidence, on_scheduler
 from merge_bench import worker as steps
 from merge_bench.client import missing_worker, raise_for_exited
 from merge_bench.errors import LaunchFailed, MergeBenchError, RunFailed, UsageError, WrongResult
@@ -89,7 +89,7 @@ class LaunchRun:
         self.progress.phase("waiting for workers")
         self.watch.start([])
         deadline = time.monotonic() + self.settings.start_timeout
-        while len(workers := self.call(self.client._run_on_scheduler(_worker_names))) < self.plan.workers:
+        while len(workers := self.call(self.client._run_on_scheduler(on_scheduler.worker_names))) < self.plan.workers:
             raise_for_exited(self.launcher)
             if time.monotonic() > deadline:
                 came = (
@@ -363,11 +363,6 @@ class LaunchRun:
         self._verdicts += 1
         if not verdict.ok:
             raise WrongResult(verdict.message or "the merge result is wrong")
-
-
-def _worker_names(dask_scheduler: Any) -> dict[str, tuple[str, str]]:
-    """Host and name of each worker, by address."""
-    return {address: (state.host, str(state.name)) for address, state in dask_scheduler.workers.items()}
 
 
 def _natural(name: Any) -> tuple[int, str]:

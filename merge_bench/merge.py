@@ -13,7 +13,6 @@ from merge_bench.engines import Engine, Side
 from merge_bench.engines.base import Outgoing
 from merge_bench.exchange.abort import Abort
 from merge_bench.exchange.flight import Flight
-from merge_bench.exchange.ucx import UcxExchange
 from merge_bench.plan import Plan
 
 
@@ -61,6 +60,8 @@ class Merger:
         self.engine = engine
         self.rank = rank
         self.workers = plan.workers
+        from merge_bench.exchange.ucx import UcxExchange  # the driver reads `Measured`, and needs no UCX
+
         self.exchange = UcxExchange.of_plan(plan, rank, abort)
         self._peers = [peer for peer in range(plan.workers) if peer != rank]
         self._last: dict[Side, tuple[dict[int, Any], dict[int, Any]]] = {}

@@ -12,11 +12,14 @@ from typing import Any
 
 from distributed import Client
 
+from merge_bench import on_scheduler
 from merge_bench import worker as steps
 from merge_bench.errors import LaunchFailed
 from merge_bench.launch.base import Launcher
 
 POLL_SECONDS = 0.5
+# Without error handling UCX aborts a worker whose peer dies while it reads from its memory. Never name that one.
+_LOST_PEER = "No such process"  # as the kernel says it, in the worker's log
 # A worker that went silent must be found early enough that the run can still end within the timeout.
 SILENT_FRACTION = 0.7
 
@@ -36,12 +39,6 @@ class Member:
         """How messages name it."""
         process = f", process {self.pid}" if self.pid else ""
         return f"rank {self.rank} (worker {self.name}{process} on {self.host})"
-
-
-def _silences(dask_scheduler: Any) -> dict[str, float]:
-    """Seconds since each worker's last heartbeat, on the scheduler's own clock."""
-    now = time.time()
-    return {address: now - state.last_seen for address, state in dask_scheduler.workers.items()}
 
 
 def broadcast(client: Client, step: Callable[..., Any], *arguments: Any) -> None:
@@ -91,7 +88,6 @@ class Watch:
     def check(self) -> None:
         """Raise `LaunchFailed` if a worker or the scheduler died or went silent."""
         by_name = {member.name: member for member in self._members.values()}
-        # Without error handling UCX aborts a worker whose peer dies while it reads from its memory.
         for ended in sorted(self._launcher.exited(), key=lambda each: each.status == -signal.SIGABRT):
             member = by_name.get(ended.role)
             who = member.shown if member else f"{ended.role} (process {ended.pid} on {ended.host})"
@@ -102,13 +98,15 @@ class Watch:
             )  # fmt: skip
         silences = dict(self._silences)
         if silences:
+            left = [member for address, member in self._members.items() if address not in silences]
+            if left:
+                member = min(left, key=lambda each: _LOST_PEER in self._launcher.tail(each.name))
+                reason = f" ({self._fatal})" if self._fatal else ""
+                raise LaunchFailed(
+                    f"{member.shown} left the cluster{reason}", host=member.host, rank=member.rank,
+                    log_tail=self._launcher.tail(member.name) or None, code="worker-died",
+                )  # fmt: skip
             for address, member in self._members.items():
-                if address not in silences:
-                    reason = f" ({self._fatal})" if self._fatal else ""
-                    raise LaunchFailed(
-                        f"{member.shown} left the cluster{reason}", host=member.host, rank=member.rank,
-                        log_tail=self._launcher.tail(member.name) or None, code="worker-died",
-                    )  # fmt: skip
                 if silences[address] > self._limit:
                     raise LaunchFailed(
                         f"{member.shown} gave no sign of life for {silences[address]:.0f} s",
@@ -126,7 +124,7 @@ class Watch:
         while not self._stop.wait(POLL_SECONDS):
             try:
                 generation = self._generation
-                silences = self._client.run_on_scheduler(_silences)
+                silences = self._client.run_on_scheduler(on_scheduler.silences)
                 self._answered = time.monotonic()
                 if generation == self._generation:
                     self._silences = silences

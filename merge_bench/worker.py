@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 from distributed import Worker, get_worker
@@ -30,14 +30,15 @@ from merge_bench.engines import JoinShape, make_engine
 from merge_bench.errors import RunFailed, UsageError
 from merge_bench.exchange.abort import Abort
 from merge_bench.exchange.protocols import Range
-from merge_bench.exchange.ucx import UcxExchange
 from merge_bench.memory import PeakMeter, available_bytes
 from merge_bench.merge import Measured, Merger
-from merge_bench.pipelining import make_merger
 from merge_bench.plan import Plan
 from merge_bench.verify import Check, ResultCheck
 from merge_bench.workload import synthetic
 from merge_bench.workload.synthetic import SyntheticSpec
+
+if TYPE_CHECKING:  # the driver imports this module to name its functions, and needs no UCX
+    from merge_bench.exchange.ucx import UcxExchange
 
 PLUGIN = "merge_bench"
 RESERVE_FRACTION = 0.03  # of the machine's memory: below this a run ends before the kernel ends it
@@ -192,6 +193,8 @@ def open_data_plane(rows: int, threads: int) -> bytes:
     shape = JoinShape(
         left.fields, right.fields, plan.keys, workers=plan.workers, rank=state.rank, rows=rows, threads=threads
     )
+    from merge_bench.pipelining import make_merger
+
     engine = make_engine(plan.engine, shape)
     engine.load(left, right)
     state.frames = None
@@ -205,6 +208,8 @@ def open_bare(plan: Plan, rank: int, topic: str, *, puts: bool = False) -> bytes
     """Set up UCX alone, without chunks and without an engine; gives the UCX address. `puts`: for one-sided ones too."""
     plugin = here()
     let_go(plugin)
+    from merge_bench.exchange.ucx import UcxExchange
+
     exchange = UcxExchange.of_plan(plan, rank, plugin.abort, puts=puts)
     plugin.state = _State(rank, plan, topic, PeakMeter(), None, 0, exchange=exchange)
     return exchange.address

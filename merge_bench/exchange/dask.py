@@ -14,7 +14,7 @@ import dask
 import dask.dataframe as dd
 from distributed import Future
 
-from merge_bench import evidence
+from merge_bench import evidence, on_scheduler
 from merge_bench import worker as steps
 from merge_bench.errors import RunFailed
 from merge_bench.observe import memory_line
@@ -73,11 +73,7 @@ def _let_go(launch: LaunchRun, keys: list[Any]) -> None:
     """Wait until the scheduler has forgotten the last result: the same merge again would be given it unmerged."""
     deadline = time.monotonic() + launch.plan.timeout
     gc.collect()
-    while launch.call(launch.client._run_on_scheduler(_known, keys)):
+    while launch.call(launch.client._run_on_scheduler(on_scheduler.known, keys)):
         if time.monotonic() > deadline:
             raise RunFailed(f"Dask did not let go of a result in {launch.plan.timeout:g} s")
         time.sleep(0.01)
-
-
-def _known(keys: list[Any], dask_scheduler: Any) -> int:
-    return sum(key in dask_scheduler.tasks for key in keys)

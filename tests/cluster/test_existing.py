@@ -27,6 +27,9 @@ def run_here(folder: Path, scheduler_file: Path, *options: str | Path) -> Finish
     return finished
 
 
+MERGES = [("native", 1), ("native", 2), ("native", 3), ("polars", 1), ("polars", 3), ("pandas", 2)]
+
+
 @pytest.fixture(scope="module")
 def merged(
     tmp_path_factory: pytest.TempPathFactory, scheduler_file: Path, tables: Tables
@@ -37,13 +40,11 @@ def merged(
             tmp_path_factory.mktemp("tables"), scheduler_file, *tables.options, "--engine", engine,
             "--workers", str(workers), "--verify", "full" if workers == 3 else "ends",
         )
-        for engine in ("native", "polars", "pandas")
-        for workers in (1, 2, 3)
+        for engine, workers in MERGES
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("workers", [1, 2, 3])
-@pytest.mark.parametrize("engine", ["native", "polars", "pandas"])
+@pytest.mark.parametrize(("engine", "workers"), MERGES)
 def test_tables(merged: dict[tuple[str, int], Finished], tables: Tables, engine: str, workers: int) -> None:
     finished = merged[engine, workers].check_ended(0)
     document = finished.document

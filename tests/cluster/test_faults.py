@@ -74,7 +74,7 @@ def test_killed_worker(begin: Begin, name: str, pipeline: str) -> None:
     assert read_campaign(finished.folder).end is not None
 
 
-@pytest.mark.parametrize("pipeline", ["off", "on"])
+@pytest.mark.parametrize("pipeline", ["off", pytest.param("on", marks=pytest.mark.soak)])
 def test_frozen_worker(begin: Begin, pipeline: str) -> None:
     running = begin("--pipeline", pipeline)
     victim = running.until_merging()["worker-1"]

@@ -98,6 +98,7 @@ def test_killed_rank(hosts: Hosts, results: Path) -> None:
     assert time.monotonic() - killed < 2 * TIMEOUT
 
 
+@pytest.mark.soak
 def test_link_down(hosts: Hosts, results: Path) -> None:
     run, _ = endless(hosts, results)
     hosts.cut(hosts.hosts[1])

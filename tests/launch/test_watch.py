@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from typing import Any
 
 import pytest
@@ -50,3 +51,35 @@ def test_the_one_that_was_killed_is_named_and_not_the_one_that_ucx_then_aborted(
 def test_an_abort_alone_is_told_and_of_equals_the_first() -> None:
     assert "killed by signal 6" in named(-signal.SIGABRT)
     assert "rank 0" in named(3, -signal.SIGKILL)
+
+
+def test_of_two_that_left_the_one_whose_peer_was_gone_is_not_named() -> None:
+    """Where a nanny stands between, nobody knows how a worker ended; its log tells."""
+    members = [Member(rank, f"tcp://here:{rank}", f"w{rank}", "here", 0) for rank in range(3)]
+    tails = {"w0": "process_vm_readv(pid=9) returned -1: No such process", "w1": "merging"}
+
+    class Silent(Dead):
+        def tail(self, name: str) -> str:
+            return tails[name]
+
+    class Telling:
+        def run_on_scheduler(self, *_: Any) -> dict[str, float]:
+            return {"tcp://here:2": 0.0}
+
+    watch = Watch(Telling(), Silent(), 15.0)  # type: ignore[arg-type]
+    watch.start(members)
+    try:
+        assert "rank 1 " in first_complaint(watch)
+    finally:
+        watch.stop()
+
+
+def first_complaint(watch: Watch) -> str:
+    end = time.monotonic() + 30
+    while time.monotonic() < end:
+        try:
+            watch.check()
+        except LaunchFailed as failed:
+            return str(failed)
+        time.sleep(0.02)
+    raise AssertionError("it found nothing wrong")

@@ -95,7 +95,7 @@ def append(text: str) -> Callable[[Path], None]:
             r"line 3 of .*records\.jsonl is damaged: .*wall",
         ),
         (replace_line(3, lambda line: [1, 2]), r"line 3 of .* is damaged"),
-        (replace_line(3, lambda line: line | {"schema": 2}), r"line 3 of .* has schema 2, .* reads 1: use a newer one"),
+        (replace_line(3, lambda line: line | {"schema": 2}), r"line 3 of .* has schema 2; .* reads 1: use a newer one"),
         (replace_line(3, lambda line: {"schema": 9, "kind": "moon"}), r"line 3 of .* has schema 9"),
         (replace_line(1, lambda line: line | {"schema": 2}), r"line 1 of .* has schema 2"),
         (replace_line(3, lambda line: line | {"launch": 5}), r"line 3 of .* belongs to a launch that has no line"),

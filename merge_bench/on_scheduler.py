@@ -1,0 +1,22 @@
+"""What runs inside Dask's scheduler. It travels by name, so the scheduler imports this module: it imports nothing."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+
+def worker_names(dask_scheduler: Any) -> dict[str, tuple[str, str]]:
+    """Host and name of each worker, by address."""
+    return {address: (state.host, str(state.name)) for address, state in dask_scheduler.workers.items()}
+
+
+def silences(dask_scheduler: Any) -> dict[str, float]:
+    """Seconds since each worker's last heartbeat, on the scheduler's own clock."""
+    now = time.time()
+    return {address: now - state.last_seen for address, state in dask_scheduler.workers.items()}
+
+
+def known(keys: list[Any], dask_scheduler: Any) -> int:
+    """How many of these results the scheduler still holds."""
+    return sum(key in dask_scheduler.tasks for key in keys)
