@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from merge_bench import on_scheduler
 from merge_bench.errors import RunFailed
 from merge_bench.exchange import dask as baseline
 
@@ -36,4 +37,4 @@ def test_a_result_that_stays_ends_the_run() -> None:
 
 
 def test_counts_what_the_scheduler_knows() -> None:
-    assert baseline._known(["a", "b", "c"], SimpleNamespace(tasks={"a": 1, "c": 2, "d": 3})) == 2
+    assert on_scheduler.known(["a", "b", "c"], SimpleNamespace(tasks={"a": 1, "c": 2, "d": 3})) == 2
