@@ -1,7 +1,6 @@
-#!/usr/bin/env python
 """The speed goals of this project measured again on this machine: goal, measured value, spread, met or not.
 
-    python benchmarks/goals.py --blocks 3 --output results/goals/last.json --readme
+    python -m benchmarks.goals --blocks 3 --output results/goals/last.json --readme
 
 `docs/goals.md` says how each is measured. Exit status: 0 all that was measured is met; 1 a goal is not met; 2 wrong
 usage; 3 something could not be measured, or it was interrupted.
@@ -18,18 +17,15 @@ from typing import Any
 
 import click
 
+from benchmarks import command
+from benchmarks.goal.running import Running, chosen, from_json, markdown, put_between, to_json
+from benchmarks.goal.targets import Result
+from benchmarks.peer.children import adopt_orphans
+from merge_bench import facts
+from merge_bench.campaign import git_state
+from merge_bench.errors import UsageError
+
 ROOT = Path(__file__).resolve().parents[1]
-if str(ROOT) not in sys.path:
-    sys.path.insert(0, str(ROOT))
-
-from benchmarks import command  # noqa: E402
-from benchmarks.goal.running import Running, chosen, from_json, markdown, put_between, to_json  # noqa: E402
-from benchmarks.goal.targets import Result  # noqa: E402
-from benchmarks.peer.children import adopt_orphans  # noqa: E402
-from merge_bench import facts  # noqa: E402
-from merge_bench.campaign import git_state  # noqa: E402
-from merge_bench.errors import UsageError  # noqa: E402
-
 SCHEMA = 1
 MISSED, UNMEASURED = 1, 3
 

@@ -1,7 +1,6 @@
-#!/usr/bin/env python
 """Everything that can be proved and measured of merge_bench on this machine's GPUs, in one command with a time limit.
 
-    python benchmarks/gpu.py --budget 540 --output results
+    python -m benchmarks.gpu --budget 540 --output results
 
 `docs/gpu.md` says what is done and how to read it. Exit status: 0 all that was tried went well (what was skipped is
 said); 2 wrong usage, or no GPU; 3 a step failed, or it was interrupted; 4 a result was wrong; 5 a pair of workers did
@@ -20,19 +19,16 @@ from typing import Any
 
 import click
 
+from benchmarks import command
+from benchmarks.on_gpu.plan import Asked, Machine, steps
+from benchmarks.on_gpu.steps import Ended, run_all, status_of
+from benchmarks.peer.children import adopt_orphans
+from merge_bench import facts, gpu
+from merge_bench.campaign import git_state
+from merge_bench.errors import UsageError
+from merge_bench.memory import available_bytes, usable_cores
+
 ROOT = Path(__file__).resolve().parents[1]
-if str(ROOT) not in sys.path:
-    sys.path.insert(0, str(ROOT))
-
-from benchmarks import command  # noqa: E402
-from benchmarks.on_gpu.plan import Asked, Machine, steps  # noqa: E402
-from benchmarks.on_gpu.steps import Ended, run_all, status_of  # noqa: E402
-from benchmarks.peer.children import adopt_orphans  # noqa: E402
-from merge_bench import facts, gpu  # noqa: E402
-from merge_bench.campaign import git_state  # noqa: E402
-from merge_bench.errors import UsageError  # noqa: E402
-from merge_bench.memory import available_bytes, usable_cores  # noqa: E402
-
 SCHEMA = 1
 
 

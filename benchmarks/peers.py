@@ -1,7 +1,6 @@
-#!/usr/bin/env python
 """merge_bench against what people use today: the same rows on the same cores, interleaved, as a table of ratios.
 
-    python benchmarks/peers.py --chunk 25e6 --workers 2 --blocks 6 --iterations 5
+    python -m benchmarks.peers --chunk 25e6 --workers 2 --blocks 6 --iterations 5
 
 `docs/peers.md` says what is compared and how. Exit status: 0 done; 2 wrong usage; 3 a launch failed, or it was
 interrupted; 4 a result was wrong.
@@ -16,21 +15,19 @@ from pathlib import Path
 
 import click
 
-ROOT = Path(__file__).resolve().parents[1]
-if str(ROOT) not in sys.path:
-    sys.path.insert(0, str(ROOT))
+from benchmarks import command
+from benchmarks.peer.children import adopt_orphans
+from benchmarks.peer.comparison import Comparison
+from benchmarks.peer.contenders import choose, refuse_unfit
+from benchmarks.peer.protocol import Job
+from benchmarks.peer.store import Store
+from merge_bench import facts
+from merge_bench.campaign import git_state
+from merge_bench.errors import UsageError
+from merge_bench.gpu import gpu_count, gpu_facts
+from merge_bench.memory import available_bytes, usable_cores
 
-from benchmarks import command  # noqa: E402
-from benchmarks.peer.children import adopt_orphans  # noqa: E402
-from benchmarks.peer.comparison import Comparison  # noqa: E402
-from benchmarks.peer.contenders import choose, refuse_unfit  # noqa: E402
-from benchmarks.peer.protocol import Job  # noqa: E402
-from benchmarks.peer.store import Store  # noqa: E402
-from merge_bench import facts  # noqa: E402
-from merge_bench.campaign import git_state  # noqa: E402
-from merge_bench.errors import UsageError  # noqa: E402
-from merge_bench.gpu import gpu_count, gpu_facts  # noqa: E402
-from merge_bench.memory import available_bytes, usable_cores  # noqa: E402
+ROOT = Path(__file__).resolve().parents[1]
 
 
 @click.command(context_settings=command.CONTEXT)

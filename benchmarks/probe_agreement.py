@@ -1,6 +1,6 @@
 """Whether `probe p2p` agrees with ``ucx_perftest`` run by hand: interleaved, medians over blocks.
 
-    python benchmarks/probe_agreement.py [--blocks 5] [--sizes 1,64,4096,65536,1M,4M]
+    python -m benchmarks.probe_agreement [--blocks 5] [--sizes 1,64,4096,65536,1M,4M]
 
 By hand means what a person types: one server and one client a run, no batch file, no logging, overall figures; of three
 runs the middle one, as the probe has it.

@@ -222,8 +222,8 @@ def test_libraries_join_the_tables_and_a_wrong_count_is_an_error(
 
 
 def command(*words: str) -> subprocess.CompletedProcess[str]:
-    line = [sys.executable, str(ROOT / "benchmarks" / "goals.py"), *words]
-    return subprocess.run(line, capture_output=True, text=True, timeout=200, check=False)
+    line = [sys.executable, "-m", "benchmarks.goals", *words]
+    return subprocess.run(line, capture_output=True, text=True, timeout=200, check=False, cwd=ROOT)
 
 
 def test_help_is_measured_and_written(tmp_path: Path) -> None:

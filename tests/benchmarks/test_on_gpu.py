@@ -319,8 +319,9 @@ def test_the_machine_is_that_of_the_gpus_that_can_be_seen(monkeypatch: pytest.Mo
 
 def test_without_a_gpu_there_is_one_sentence_and_status_2(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, str(ROOT / "benchmarks" / "gpu.py"), "--output", str(tmp_path)],
-        capture_output=True, text=True, timeout=120, check=False, env={"PATH": "/usr/bin", "CUDA_VISIBLE_DEVICES": ""},
+        [sys.executable, "-m", "benchmarks.gpu", "--output", str(tmp_path)],
+        capture_output=True, text=True, timeout=120, check=False, cwd=ROOT,
+        env={"PATH": "/usr/bin", "CUDA_VISIBLE_DEVICES": ""},
     )  # fmt: skip
     assert done.returncode == 2
     assert done.stderr == "gpu: no NVIDIA GPU can be seen here: NVIDIA's management library lists none\n"

@@ -22,7 +22,7 @@ QUICK = "polars-streaming,duckdb-*,pandas"
 
 def command(results: Path, *more: str) -> list[str]:
     return [
-        sys.executable, str(ROOT / "benchmarks" / "peers.py"), "--chunk", "5e3", "--iterations", "2", "--blocks", "1",
+        sys.executable, "-m", "benchmarks.peers", "--chunk", "5e3", "--iterations", "2", "--blocks", "1",
         "--settle", "0", "--time-limit", "120", "--results", str(results), *more,
     ]  # fmt: skip
 
@@ -34,7 +34,9 @@ def lines(results: Path) -> list[dict]:  # type: ignore[type-arg]
 
 @pytest.mark.cluster
 def test_compares_the_quick_peers_and_keeps_everything(tmp_path: Path) -> None:
-    done = subprocess.run(command(tmp_path, "--only", QUICK), capture_output=True, text=True, timeout=400, check=False)
+    done = subprocess.run(
+        command(tmp_path, "--only", QUICK), capture_output=True, text=True, timeout=400, check=False, cwd=ROOT
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     records = lines(tmp_path)
     head, launches = records[0], [line for line in records if line["kind"] == "launch"]
@@ -62,7 +64,7 @@ def test_compares_the_quick_peers_and_keeps_everything(tmp_path: Path) -> None:
 
 def test_refuses_a_chunk_that_cannot_fit(tmp_path: Path) -> None:
     argv = command(tmp_path / "none", "--chunk", "1e13")
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False, cwd=ROOT)
     assert done.returncode == 2
     assert "the largest --chunk that fits" in done.stderr
     assert "Traceback" not in done.stderr
@@ -72,7 +74,9 @@ def test_refuses_a_chunk_that_cannot_fit(tmp_path: Path) -> None:
 @pytest.mark.cluster
 def test_interrupted_it_shows_what_there_is_and_leaves_nothing_running(tmp_path: Path) -> None:
     argv = command(tmp_path, "--only", "pandas", "--chunk", "1e5", "--iterations", "1000000")
-    process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    process = subprocess.Popen(
+        argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True, cwd=ROOT
+    )
     me = psutil.Process(process.pid)
     deadline = time.monotonic() + 60
     while not (started := me.children(recursive=True)) and time.monotonic() < deadline:

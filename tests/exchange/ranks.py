@@ -69,6 +69,14 @@ class Ranks:
             self.processes[rank].join(timeout=5)
             return ABORTED if self.processes[rank].exitcode == -signal.SIGABRT else self.processes[rank].exitcode
 
+    def survivor(self, task: Task, *, after: float) -> Any:
+        """Two connected ranks do `task`, rank 1 is killed `after` seconds: the last word of rank 0."""
+        for rank in range(2):
+            self.send(rank, task)
+        time.sleep(after)
+        self.processes[1].kill()
+        return self.last_word(0)
+
     def close(self) -> None:
         """End the processes."""
         for pipe in self._pipes:
