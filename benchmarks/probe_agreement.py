@@ -91,6 +91,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--blocks", type=int, default=5)
     parser.add_argument("--sizes", default="1,64,1K,4K,16K,64K,256K,1M,4M")
+    parser.add_argument("--transport", choices=list(TRANSPORTS), action="append", help="only this one")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     try:
@@ -99,7 +100,7 @@ def main() -> int:
         parser.error(str(error))
     order, hand, probe = random.Random(options.seed), dict[Key, list[float]](), dict[Key, list[float]]()
     for block in range(options.blocks):
-        steps = [(transport, who) for transport in TRANSPORTS for who in ("hand", "probe")]
+        steps = [(transport, who) for transport in options.transport or TRANSPORTS for who in ("hand", "probe")]
         order.shuffle(steps)
         for transport, who in steps:
             if who == "probe":

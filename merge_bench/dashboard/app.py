@@ -23,7 +23,7 @@ from merge_bench.dashboard.tuning_view import TuningView
 
 SCAN_SECONDS = 2.0
 READ_SECONDS = 0.25
-LIVE_SECONDS = 0.1
+LIVE_SECONDS = 0.05
 """Between two looks at the campaign that is watched, which cost little while nothing is new."""
 HOLD_SECONDS = 1.0
 """For which several pages share a look at the folder."""

@@ -96,7 +96,8 @@ class Session:
 
         def locked() -> None:
             try:
-                show()
+                with pn.io.hold(self._document):
+                    show()
             except Exception:
                 _LOG.exception("an update of the view failed")
             if not done.done():
