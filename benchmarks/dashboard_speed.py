@@ -4,7 +4,7 @@
 
 The view is to be there within 2 s, and an update within 200 ms of work. An update is measured twice: the work that it
 costs (reading, figures, and making the browser draw them, which ends when the page has drawn), and the time from the
-line in the file to the picture, which holds the twentieth of a second after which the view looks again. Needs playwright
+line in the file to the picture, which holds the twentieth of a second between two looks of the view. Needs playwright
 and Chromium. Prints a table in Markdown.
 """
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import time
 
 from distributed import Client
+from distributed.comm.addressing import get_address_host
 from distributed.security import Security
+from distributed.utils import format_dashboard_link
 
 from merge_bench.errors import LaunchFailed, UsageError
 from merge_bench.launch.base import Access, ClusterSettings, Launcher
@@ -80,3 +82,14 @@ def missing_worker(launcher: Launcher, came: set[str], sentence: str) -> LaunchF
                 log_tail=launcher.tail(role) or None, code="start-failed",
             )  # fmt: skip
     return LaunchFailed(sentence, code="start-failed")
+
+
+def dashboard_link(client: Client, port: int | None) -> str | None:
+    """Where Dask's own dashboard is seen, of a scheduler that serves it at `port`; None where it serves none."""
+    if port is None or client.scheduler is None:
+        return None
+    host = get_address_host(client.scheduler.address)
+    try:
+        return str(format_dashboard_link(f"[{host}]" if ":" in host else host, port))
+    except KeyError:  # The site's template of such links names a variable that is not set here.
+        return None

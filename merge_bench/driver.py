@@ -15,7 +15,7 @@ from distributed import Client, Future
 
 from merge_bench import evidence, on_scheduler
 from merge_bench import worker as steps
-from merge_bench.client import missing_worker, raise_for_exited
+from merge_bench.client import dashboard_link, missing_worker, raise_for_exited
 from merge_bench.errors import LaunchFailed, MergeBenchError, RunFailed, UsageError, WrongResult
 from merge_bench.expect import Expected, expectation, judge_full
 from merge_bench.launch.base import ClusterSettings, Launcher
@@ -157,12 +157,14 @@ class LaunchRun:
             )
             for m, f in zip(self.members, self.facts, strict=True)
         ]  # fmt: skip
+        port = self.call(self.client._run_on_scheduler(on_scheduler.dashboard_port))
         self.writer.write(
             LaunchLine(
                 launch=self.launch, config=config, plan=plan_index, block=block,
                 cluster=Cluster(
                     launcher=self.launcher.name, protocol=self.plan.protocol,
                     scheduler=self.client.scheduler.address if self.client.scheduler else None,
+                    dashboard=dashboard_link(self.client, port),
                 ),
                 workers=workers, data_bytes=self.data_bytes, rows=self.rows,
                 startup_seconds=time.monotonic() - self.started,

@@ -11,6 +11,12 @@ def worker_names(dask_scheduler: Any) -> dict[str, tuple[str, str]]:
     return {address: (state.host, str(state.name)) for address, state in dask_scheduler.workers.items()}
 
 
+def dashboard_port(dask_scheduler: Any) -> int | None:
+    """Where Dask's own dashboard is served, if it is: its pages are the only application beside the scheduler's own."""
+    served = dask_scheduler.services.get("dashboard")
+    return served.port if served is not None and dask_scheduler.http_application.applications else None
+
+
 def silences(dask_scheduler: Any) -> dict[str, float]:
     """Seconds since each worker's last heartbeat, on the scheduler's own clock."""
     now = time.time()

@@ -102,6 +102,7 @@ def prepare(options: Resolved, config: ConfigFile | None) -> Prepared:
         scheduler_address=str(values["scheduler_address"]) if values["scheduler_address"] else None,
         scheduler_file=str(values["scheduler_file"]) if values["scheduler_file"] else None,
         start_timeout=float(_number(values["start_timeout"])),
+        dask_dashboard=bool(values["dask_dashboard"]),
         sources=options.sources,
     )
     if launcher == "local":

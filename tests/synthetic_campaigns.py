@@ -66,6 +66,7 @@ class Script:
     variables: dict[str, str] = field(default_factory=lambda: {"UCX_TLS": "sm,tcp"})
     machine: Callable[[s.Worker], s.Worker] = lambda worker: worker
     failure: str | None = None
+    dashboard: str | None = None
 
     @property
     def workers(self) -> int:
@@ -146,7 +147,9 @@ def write_start(writer: CampaignWriter, script: Script) -> None:
             config=script.config,
             plan=script.plan_index,
             block=script.block,
-            cluster=s.Cluster(launcher="local", protocol="tcp", scheduler="tcp://127.0.0.1:8786"),
+            cluster=s.Cluster(
+                launcher="local", protocol="tcp", scheduler="tcp://127.0.0.1:8786", dashboard=script.dashboard
+            ),
             workers=[
                 script.machine(s.Worker(rank=rank, host=host_of(rank), pid=1000 + rank, name=f"worker-{rank}"))
                 for rank in range(workers)

@@ -193,6 +193,11 @@ OPTIONS: tuple[Option, ...] = (
     _flag(
         "insecure", _CLUSTER, "Allow unencrypted control messages across hosts: whoever reaches the port can run code."
     ),
+    _flag(
+        "dask-dashboard",
+        _CLUSTER,
+        "Have the scheduler serve Dask's own dashboard; it takes time from what is measured.",
+    ),
     _choice(
         "launcher",
         _CLUSTER,

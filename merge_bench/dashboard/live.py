@@ -90,6 +90,8 @@ class Now:
     notes: tuple[Note, ...] = ()
     checks: str = ""
     limit: float | None = None
+    dask: str | None = None
+    """The address of Dask's own dashboard, while it is there."""
 
 
 @dataclass
@@ -159,6 +161,7 @@ def now(campaign: Campaign, *, running: bool = True) -> Now:
         notes=notes,
         checks=_checks(campaign),
         limit=_gib(aggregate.link_limit([launch])),
+        dask=launch.line.cluster.dashboard if running and launch is campaign.launches[-1] else None,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -30,8 +31,8 @@ NOTHING = (
     "it appears here by itself.</p>"
 )
 NO_DASK_PAGES = (
-    "Dask's own dashboard: not there. The launcher starts its scheduler and workers with --no-dashboard, because their "
-    "pages would listen on a port and cost time while something is measured."
+    "Dask's own dashboard: not there. The launcher's scheduler serves it only with --dask-dashboard, because it takes "
+    "time from what is measured."
 )
 
 
@@ -71,6 +72,7 @@ class LiveView:
         self._notes = html(height=180)
         self._slowest = html(height=24)
         self._told = html(height=24)
+        self._dask = html(_dask(None), height=24)
         self._legends = (html(height=24), html(height=24))
         self._charts = (live_charts.Rates("throughput"), live_charts.Rates("bandwidth"))
         self._workers, self._phases = live_charts.Workers(), live_charts.Phases()
@@ -95,7 +97,7 @@ class LiveView:
                 card("Memory of each worker", ["Peak memory", "Launch"], self._told, memory, height=_CARD),
                 card("Warnings, and what helps", ["Warnings", "Verified"], self._notes, height=230, width=900),
             ),
-            html(f'<p class="soft">{said(NO_DASK_PAGES)}</p>'),
+            self._dask,
             sizing_mode="stretch_width",
         )  # fmt: skip
 
@@ -184,6 +186,15 @@ class LiveView:
         told = f"Of launch {found.memory_launch}." if found and found.memory else "Each launch tells it at its end."
         self._told.value = f'<p class="soft">{told}</p>'
         self._notes.value = _notes(found) if found else ""
+        self._dask.value = _dask(found.dask if found else None)
+
+
+def _dask(address: str | None) -> str:
+    """A link, where the records hold an address of a page: they are data, and may hold anything."""
+    if address is None or not re.fullmatch(r"https?://[^\s\"'<>]+", address):
+        return f'<p class="soft">{said(NO_DASK_PAGES)}</p>'
+    link = f'<a href="{said(address)}" target="_blank" rel="noopener noreferrer">Dask\'s own dashboard</a>'
+    return f"<p>{link} of this launch</p>"
 
 
 def _reading(update: Update) -> str:

@@ -68,6 +68,7 @@ class ClusterSettings:
     scheduler_address: str | None = None
     scheduler_file: str | None = None
     start_timeout: float = 60.0
+    dask_dashboard: bool = False
     sources: Mapping[str, str] = field(default_factory=dict)
 
 

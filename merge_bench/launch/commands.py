@@ -7,10 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from merge_bench.launch.base import ClusterSettings, Command
+from merge_bench.launch.environment import SCHEDULER_ROUTES
 from merge_bench.plan import Plan
 
 DASK = (sys.executable, "-P", "-m", "dask")
 PRELOAD = "merge_bench.launch.preload"
+DASHBOARD_ROUTES = ["distributed.http.statics", "distributed.http.scheduler.info"]
+"""What the pages of Dask's dashboard need beside themselves: only what reads."""
 
 
 @dataclass(frozen=True)
@@ -25,9 +28,9 @@ class Place:
 
     @property
     def http(self) -> tuple[str, ...]:
-        """Dask serves its state over HTTP even with --no-dashboard: to the same interface, not to the world."""
+        """Dask serves HTTP even with --no-dashboard: to the same interface, not to the world."""
         host = f"[{self.address}]" if ":" in self.address else self.address
-        return ("--no-dashboard", "--dashboard-address", f"{host}:0")
+        return ("--dashboard-address", f"{host}:0")
 
     def meet(self, plan: Plan) -> tuple[str, ...]:
         """How processes find the scheduler, and what they bind to."""
@@ -36,9 +39,12 @@ class Place:
         return (*file, "--protocol", plan.protocol, *bind, *self.tls)
 
 
-def scheduler(plan: Plan, place: Place, environment: Mapping[str, str]) -> Command:
+def scheduler(plan: Plan, settings: ClusterSettings, place: Place, environment: Mapping[str, str]) -> Command:
     """`dask scheduler`."""
-    argv = (*DASK, "scheduler", "--port", "0", *place.meet(plan), *place.http, "--preload", PRELOAD)
+    shown = "--dashboard" if settings.dask_dashboard else "--no-dashboard"
+    argv = (*DASK, "scheduler", "--port", "0", *place.meet(plan), shown, *place.http, "--preload", PRELOAD)
+    if settings.dask_dashboard:
+        environment = {**environment, SCHEDULER_ROUTES: str(DASHBOARD_ROUTES)}
     return Command("scheduler", place.host, argv, _own_folder(environment, place))
 
 
@@ -51,8 +57,8 @@ def worker(
     """
     environment = _own_folder(environment, place)
     common = (
-        *place.http, "--preload", PRELOAD, "--name", f"worker-{number}", "--nthreads", "1", "--memory-limit", "0",
-        "--death-timeout", f"{settings.start_timeout:g}", "--local-directory", place.scratch,
+        "--no-dashboard", *place.http, "--preload", PRELOAD, "--name", f"worker-{number}", "--nthreads", "1",
+        "--memory-limit", "0", "--death-timeout", f"{settings.start_timeout:g}", "--local-directory", place.scratch,
     )  # fmt: skip
     if gpu is None:
         argv = (*DASK, "worker", *place.meet(plan), *common, "--nworkers", "1", "--no-nanny")

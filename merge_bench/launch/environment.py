@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+SCHEDULER_ROUTES = "DASK_DISTRIBUTED__SCHEDULER__HTTP__ROUTES"
 # Dask's own machinery stays out of the way while measuring.
 DASK = {
     "DASK_DISTRIBUTED__WORKER__MEMORY__TARGET": "False",
@@ -12,7 +13,7 @@ DASK = {
     "DASK_DISTRIBUTED__WORKER__MEMORY__TERMINATE": "False",
     "DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED": "False",
     # Dask's HTTP servers cannot be left out, but need serve nothing: one of their pages can retire workers.
-    "DASK_DISTRIBUTED__SCHEDULER__HTTP__ROUTES": "[]",
+    SCHEDULER_ROUTES: "[]",
     "DASK_DISTRIBUTED__WORKER__HTTP__ROUTES": "[]",
     "DASK_DISTRIBUTED__SCHEDULER__WORK_STEALING": "False",
     "DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "0",

@@ -74,7 +74,7 @@ class LocalLauncher:
         ours = {**launcher_defaults(config, os.environ, threads=plan.threads), **config}
         visible = gpu.visible_gpus() if plan.engine == "cudf" else ()
         return [
-            commands.scheduler(plan, place, ours),
+            commands.scheduler(plan, settings, place, ours),
             *(
                 commands.worker(
                     plan, settings, place, number, ours,

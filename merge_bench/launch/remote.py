@@ -194,7 +194,7 @@ class RemoteLauncher:
             net = ",".join([*devices, host["interface"]])
             return {**launcher_defaults(config, {}, threads=threads, net_devices=net), **config}
 
-        found = [commands.scheduler(plan, where, environment(host["rdma"]))] if first else []
+        found = [commands.scheduler(plan, settings, where, environment(host["rdma"]))] if first else []
         for number in placement.workers:
             pin = pins[f"worker-{number}"]
             found.append(commands.worker(plan, settings, where, number, environment(pin.devices), pin.gpu))

@@ -62,11 +62,12 @@ class CampaignLine(Line, tag="campaign", frozen=True, kw_only=True):
 
 
 class Cluster(msgspec.Struct, frozen=True, kw_only=True):
-    """How the processes were brought up and what their control plane speaks."""
+    """How the processes were brought up and what their control plane speaks; `dashboard`: the address of Dask's own."""
 
     launcher: str
     protocol: str | None
     scheduler: str | None = None
+    dashboard: str | None = None
 
 
 class Worker(msgspec.Struct, frozen=True, kw_only=True):

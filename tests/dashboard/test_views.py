@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +43,14 @@ def texts(layout: Any) -> str:
 
 def update(one: Any) -> None:
     one.show(one.refresh())
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """While somebody holds the records' lock, as one who writes them does."""
+    with (folder / "records.jsonl").open("rb") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
 
 
 def build(board: Dashboard) -> None:
@@ -100,10 +110,35 @@ def test_the_slowest_worker_is_named_and_hatched(view: Callable[[], Dashboard], 
     assert list(board.live._workers._source.data["hatch"]) == ["blank", "blank", "right_diagonal_line", "blank"]
 
 
-def test_dask_pages_are_said_to_be_missing_instead_of_linked(view: Callable[[], Dashboard]) -> None:
+def test_without_pages_of_dask_the_option_is_named_that_makes_them(view: Callable[[], Dashboard]) -> None:
     shown = texts(view().live.layout)
-    assert "--no-dashboard" in shown
+    assert "--dask-dashboard" in shown
     assert "<a " not in shown
+
+
+def test_dask_pages_are_linked_while_the_launch_goes_on(view: Callable[[], Dashboard], tmp_path: Path) -> None:
+    script = Script(dashboard="http://127.0.0.1:8787/status", end_status=None)
+    folder = write_campaign(tmp_path, script, end=None)
+    board = view()
+    update(board.live)
+    assert "<a " not in texts(board.live.layout)  # nobody writes it any more
+    with held(folder):
+        board = view()
+        update(board.live)
+        assert '<a href="http://127.0.0.1:8787/status" target="_blank"' in texts(board.live.layout)
+
+
+@pytest.mark.parametrize(
+    "address", ["javascript:alert(1)", "http://a/' onclick='x", 'http://a/"><script>', "file:///etc/passwd", ""]
+)
+def test_what_is_no_address_of_a_page_is_not_linked(
+    address: str, view: Callable[[], Dashboard], tmp_path: Path
+) -> None:
+    folder = write_campaign(tmp_path, Script(dashboard=address, end_status=None), end=None)
+    with held(folder):
+        board = view()
+        update(board.live)
+        assert "<a " not in texts(board.live.layout)
 
 
 def test_a_campaign_keeps_its_place_and_stays_chosen_when_others_come_and_when_one_is_deleted(
