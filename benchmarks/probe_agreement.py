@@ -1,9 +1,11 @@
-"""Whether `probe p2p` agrees with ``ucx_perftest`` run by hand: interleaved, medians over blocks.
+"""Whether `probe p2p` agrees with ``ucx_perftest`` run by hand: interleaved, the median over blocks of their ratio.
 
     python -m benchmarks.probe_agreement [--blocks 5] [--sizes 1,64,4096,65536,1M,4M]
 
 By hand means what a person types: one server and one client a run, no batch file, no logging, overall figures; of three
-runs the middle one, as the probe has it.
+runs the middle one, as the probe has it. Both are measured right after each other, and it is the ratio within a block
+that counts: in a virtual machine the two cores are now siblings that share a cache and now are not, which changes the
+latency of shared memory tenfold and lasts for seconds to minutes. A block in which that happens in between is kept.
 """
 
 from __future__ import annotations
@@ -100,9 +102,9 @@ def main() -> int:
         parser.error(str(error))
     order, hand, probe = random.Random(options.seed), dict[Key, list[float]](), dict[Key, list[float]]()
     for block in range(options.blocks):
-        steps = [(transport, who) for transport in options.transport or TRANSPORTS for who in ("hand", "probe")]
-        order.shuffle(steps)
-        for transport, who in steps:
+        transports = list(options.transport or TRANSPORTS)
+        order.shuffle(transports)
+        for transport, who in [(each, who) for each in transports for who in order.sample(("hand", "probe"), 2)]:
             if who == "probe":
                 for key, value in by_probe(transport, sizes):
                     probe.setdefault(key, []).append(value)
@@ -112,19 +114,20 @@ def main() -> int:
                     runs = sorted(by_hand(transport, kind, size) for _ in range(perftest.RUNS))
                     hand.setdefault((transport, kind.name, size), []).append(runs[len(runs) // 2])
         print(f"block {block + 1} of {options.blocks} done", file=sys.stderr)
-    print("transport      test    bytes    by hand     probe     probe ÷ by hand (min to max of blocks)")
+    print("transport      test    bytes    by hand     probe     probe ÷ by hand: median (min to max of blocks)")
     worst = 0.0
     for key, values in hand.items():
         transport, test, size = key
         unit, factor = ("µs", 1e6) if test.endswith("_lat") else ("MB/s", 1e-6)
         a, b = median(values), median(probe[key])
         each = sorted(y / x for x, y in zip(values, probe[key], strict=True))
-        worst = max(worst, abs(b / a - 1))
+        ratio = median(each)
+        worst = max(worst, abs(ratio - 1))
         print(
-            f"{transport:13} {test:7} {size:8} {a * factor:10.3f} {b * factor:10.3f} {unit:4} {b / a:6.3f}"
+            f"{transport:13} {test:7} {size:8} {a * factor:10.3f} {b * factor:10.3f} {unit:4} {ratio:6.3f}"
             f" ({each[0]:.3f} to {each[-1]:.3f})"
         )
-    print(f"largest difference of medians: {worst:.1%} (goal: {GOAL:.0%})")
+    print(f"largest difference of a median: {worst:.1%} (goal: {GOAL:.0%})")
     return 0 if worst <= GOAL else 1
 
 
