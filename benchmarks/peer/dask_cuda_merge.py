@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import importlib.metadata
 import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -88,17 +87,7 @@ def cluster(job: Job, folder: Path) -> Iterator[tuple[Path, list[int]]]:
 def run(job: Job) -> Outcome:
     """The job."""
     with tempfile.TemporaryDirectory(prefix="peers-") as scratch, cluster(job, Path(scratch)) as (file, pids):
-        process = subprocess.Popen(command(job, file), stdout=subprocess.PIPE, text=True)
-        try:
-            text, _ = process.communicate()
-        finally:
-            if process.poll() is None:
-                process.kill()
-                process.wait()
-        sys.stderr.write(text)
-        if process.returncode:
-            raise PeerError(f"{PROGRAM} ended with status {process.returncode}")
-        walls = parse(text, job)
+        walls = parse(printed.printed_by(PROGRAM, command(job, file)), job)
         peak = sum(_high_water(pid) for pid in pids)
     return Outcome("dask-cuda", importlib.metadata.version("dask-cuda"), walls, None, None, peak or None)
 

@@ -1,4 +1,4 @@
-"""Reads the tables that dask-cuda's benchmarks print: values under headings, in columns parted by ``|``.
+"""Runs programs that print, and reads what dask-cuda prints: values under headings, in columns parted by ``|``.
 
 What `ucxx.benchmarks.cudf_merge` prints is read by `merge_bench.importing`, which also knows how to read times.
 """
@@ -6,9 +6,33 @@ What `ucxx.benchmarks.cudf_merge` prints is read by `merge_bench.importing`, whi
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
+from collections.abc import Sequence
 
 from benchmarks.peer.protocol import PeerError
 from merge_bench.importing.printed import read_time
+
+
+def printed_by(program: str, command: Sequence[str]) -> str:
+    """What `command` prints, also passed on to standard error; however this is left, its process is gone.
+
+    Raises
+    ------
+    PeerError
+        If it ends with another status than 0. `program`: what it is called then.
+    """
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        text, _ = process.communicate()
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+    sys.stderr.write(text)
+    if process.returncode:
+        raise PeerError(f"{program} ended with status {process.returncode}")
+    return text
 
 
 def seconds(text: str) -> float:

@@ -7,10 +7,10 @@ chunk ÷ wall, its wall that of rank 0 up to a barrier after the join, so both m
 from __future__ import annotations
 
 import importlib.metadata
-import subprocess
 import sys
 from pathlib import Path
 
+from benchmarks.peer.printed import printed_by
 from benchmarks.peer.protocol import Job, Outcome, PeerError, serve
 from merge_bench.errors import UsageError
 from merge_bench.gpu import gpu_count, gpu_facts
@@ -64,16 +64,7 @@ def parse(text: str, job: Job) -> list[float]:
 def run(job: Job) -> Outcome:
     """The job."""
     memory = min((int(fact["memory_bytes"] or 0) for fact in gpu_facts()), default=0)
-    process = subprocess.Popen(command(job, gpu_count(), memory), stdout=subprocess.PIPE, text=True)
-    try:
-        text, _ = process.communicate()
-    finally:
-        if process.poll() is None:
-            process.kill()
-            process.wait()
-    sys.stderr.write(text)
-    if process.returncode:
-        raise PeerError(f"{PROGRAM} ended with status {process.returncode}")
+    text = printed_by(PROGRAM, command(job, gpu_count(), memory))
     return Outcome("ucxx", importlib.metadata.version(_package()), parse(text, job), None, None, None)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from benchmarks.peer import dask_cuda_merge, printed, ucxx_merge
@@ -129,3 +131,14 @@ def test_ucxx_command_spreads_workers_and_pools_over_the_gpus() -> None:
 def test_ucxx_refuses_workers_that_it_cannot_spread(workers: int, gpus: int) -> None:
     with pytest.raises(PeerError, match="even number of workers"):
         ucxx_merge.command(Job(1000, workers, 4, 5, 1, 0.3, 0), gpus=gpus, memory_bytes=1 << 30)
+
+
+def test_what_a_program_prints_is_returned_and_passed_on(capfd: pytest.CaptureFixture[str]) -> None:
+    assert printed.printed_by("it", [sys.executable, "-c", "print('| a')"]) == "| a\n"
+    assert capfd.readouterr().err == "| a\n"
+
+
+def test_a_program_that_fails_is_named_with_its_status(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(PeerError, match="it ended with status 7"):
+        printed.printed_by("it", [sys.executable, "-c", "print('so far'); raise SystemExit(7)"])
+    assert "so far" in capfd.readouterr().err
