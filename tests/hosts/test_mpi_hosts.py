@@ -33,7 +33,7 @@ def endless(hosts: Hosts, results: Path) -> tuple[Run, list[int]]:
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and run.process.poll() is None:
         if any('"kind":"launch"' in path.read_text() for path in results.glob("*/records.jsonl")):
-            time.sleep(1.0)
+            time.sleep(0.3)
             found = [
                 [pid for pid, shown in host.processes().items() if "mpi_program" in shown] for host in hosts.hosts[:2]
             ]
