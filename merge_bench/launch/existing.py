@@ -57,7 +57,9 @@ def count_running(address: str | None, scheduler_file: str | None, seconds: floa
     if scheduler_file and not Path(scheduler_file).exists():
         raise UsageError(f"--scheduler-file {scheduler_file}: there is no such file")
     try:
-        with Client(address=address, scheduler_file=scheduler_file, timeout=min(seconds, ANSWER_SECONDS), set_as_default=False) as client:
+        with Client(
+            address=address, scheduler_file=scheduler_file, timeout=min(seconds, ANSWER_SECONDS), set_as_default=False
+        ) as client:
             count = len(client.scheduler_info(n_workers=-1)["workers"])
     except (OSError, TimeoutError, ValueError) as error:
         raise UsageError(f"no scheduler answers at {address or scheduler_file}: {error}") from error

@@ -182,6 +182,7 @@ def can_mount(unshare: list[str], place: Path) -> bool:
     return subprocess.run(attempt, capture_output=True, check=False).returncode == 0
 
 
+@pytest.mark.soak  # across hosts it is among the normal tests
 def test_full_disk(tmp_path: Path) -> None:
     """Results on a file system of 256 KiB, mounted where only this run sees it."""
     unshare = ["unshare", "--mount", *([] if os.getuid() == 0 else ["--user", "--map-root-user"]), "--"]

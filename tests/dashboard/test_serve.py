@@ -106,7 +106,8 @@ def test_a_taken_port_is_one_sentence(tmp_path: Path) -> None:
 
 
 def test_a_token_is_printed_where_it_is_asked_for_and_a_hang_up_ends_it(tmp_path: Path) -> None:
-    with served(tmp_path, "--port", "0", "--allow-run") as (process, _, lines):
+    with served(tmp_path, "--port", "0", "--allow-run") as (process, url, lines):
+        urllib.request.urlopen(url, timeout=60).close()  # it listens, so signals are heard
         assert re.search(r"this token is needed: [\w-]{24}$", lines[1].strip())
         assert ended(process, signal.SIGHUP)
 

@@ -51,8 +51,8 @@ class Run:
         )  # fmt: skip
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(("UCX", "MERGE_BENCH_"))}
         self.process = subprocess.Popen(
-            line, env={**inherited, **dict([QUICK_HOOKS]), "PYTHONPATH": str(ROOT), **(environment or {})}, stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            line, env={**inherited, **dict([QUICK_HOOKS]), "PYTHONPATH": str(ROOT), **(environment or {})},
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
         hosts.drivers.append(self.process)
 

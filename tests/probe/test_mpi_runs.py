@@ -140,6 +140,7 @@ def test_csv_agrees_with_the_records(ping_pong: Finished) -> None:
             assert float(found[3]) == pytest.approx(row.bandwidth_bytes_per_second * 8 / 1e6, rel=1e-5, abs=1e-6)
 
 
+@pytest.mark.soak  # three ranks that poll on two cores take long
 def test_osu_s_tests_between_every_pair(tmp_path: Path) -> None:
     found = run(
         tmp_path, MPI, "--pattern", "osu", "--sizes", "8193", "--placement", "every-pair", "--workers", "3",
@@ -163,6 +164,7 @@ def test_osu_repeats_as_often_as_osu_does(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.soak
 def test_without_shared_memory_it_runs_over_tcp(tmp_path: Path) -> None:
     if not set(network.addresses()) - {"lo"}:
         pytest.skip("this machine has only lo, over which UCX 1.20 finds no way")
@@ -199,7 +201,7 @@ def test_a_frozen_rank_ends_the_launch(begin: Begin) -> None:
     since = time.monotonic()
     finished = running.finish()
     assert time.monotonic() - since < IN_TIME
-    check_failed(finished, f"nothing was heard of the ranks for 4 s")
+    check_failed(finished, "nothing was heard of the ranks for 4 s")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.soak)])

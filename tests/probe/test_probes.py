@@ -181,7 +181,7 @@ def test_a_killed_worker_takes_its_tool_along(tmp_path: Path) -> None:
 
 def test_the_link_limit_is_checked_against_the_tool(tmp_path: Path) -> None:
     (tmp_path / "tmp").mkdir()
-    line = [sys.executable, "-P", "-m", "merge_bench", "--chunk", "2e4", "--iterations", "2", "--check-link", "--json"]
+    line = [sys.executable, "-P", "-m", "merge_bench", "--chunk", "2e5", "--iterations", "2", "--check-link", "--json"]
     finished = subprocess.run(
         [*line, "--results", str(tmp_path / "results")], env=environment(tmp_path / "tmp"), capture_output=True,
         text=True, timeout=LIMIT, check=True,
