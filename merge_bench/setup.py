@@ -198,7 +198,8 @@ def _workers(values: dict[str, Any], gpus: int, hosts: Sequence[HostSpec], *, ex
     if values["workers"] is not None:
         return int(values["workers"])
     if existing:
-        return count_running(values["scheduler_address"], values["scheduler_file"])
+        seconds = float(_number(values["start_timeout"]))
+        return count_running(values["scheduler_address"], values["scheduler_file"], seconds)
     if hosts:
         return count_workers(hosts, int(values["workers_per_gpu"]))
     return gpus * int(values["workers_per_gpu"]) if gpus else min(2, usable_cores())

@@ -47,7 +47,7 @@ def no_git(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @given(names=st.lists(st.sampled_from(sorted(EVENTS)), max_size=12))
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_whatever_happens_every_launch_counts_once(names: list[str], tmp_path_factory: pytest.TempPathFactory) -> None:
     results, made = tmp_path_factory.mktemp("r") / "results", sweep()
     events = [EVENTS[name] for name in names]

@@ -12,6 +12,8 @@ from merge_bench.errors import UsageError
 from merge_bench.launch.base import Access, ClusterSettings, Command, Exited
 from merge_bench.plan import Plan
 
+ANSWER_SECONDS = 10.0
+
 
 class ExistingCluster:
     """Reached through `--scheduler-address` or `--scheduler-file`."""
@@ -44,8 +46,8 @@ class ExistingCluster:
         """Nothing: the cluster goes on."""
 
 
-def count_running(address: str | None, scheduler_file: str | None) -> int:
-    """How many workers a running cluster has.
+def count_running(address: str | None, scheduler_file: str | None, seconds: float = ANSWER_SECONDS) -> int:
+    """How many workers a running cluster has; its scheduler answers within `seconds`, and never gets more than 10.
 
     Raises
     ------
@@ -55,7 +57,9 @@ def count_running(address: str | None, scheduler_file: str | None) -> int:
     if scheduler_file and not Path(scheduler_file).exists():
         raise UsageError(f"--scheduler-file {scheduler_file}: there is no such file")
     try:
-        with Client(address=address, scheduler_file=scheduler_file, timeout=10, set_as_default=False) as client:
+        with Client(
+            address=address, scheduler_file=scheduler_file, timeout=min(seconds, ANSWER_SECONDS), set_as_default=False
+        ) as client:
             count = len(client.scheduler_info(n_workers=-1)["workers"])
     except (OSError, TimeoutError, ValueError) as error:
         raise UsageError(f"no scheduler answers at {address or scheduler_file}: {error}") from error

@@ -56,7 +56,7 @@ def check_failed(finished: Finished, since: float, limit: float, *parts: str) ->
     assert [end.status for end in finished.of(LaunchEndLine)] == [3]
 
 
-@pytest.mark.parametrize(("name", "pipeline"), [("worker-0", "off"), ("worker-1", "off"), ("worker-1", "on")])
+@pytest.mark.parametrize(("name", "pipeline"), [("worker-0", "off"), ("worker-1", "on")])
 def test_killed_worker(begin: Begin, name: str, pipeline: str) -> None:
     # One of the two over shared memory that has files in /dev/shm; the check for left-overs looks there too.
     running = begin("--pipeline", pipeline, environ={"UCX_TLS": "posix,tcp"} if name == "worker-1" else {})
@@ -74,9 +74,17 @@ def test_killed_worker(begin: Begin, name: str, pipeline: str) -> None:
     assert read_campaign(finished.folder).end is not None
 
 
-@pytest.mark.parametrize("pipeline", ["off", pytest.param("on", marks=pytest.mark.soak)])
-def test_frozen_worker(begin: Begin, pipeline: str) -> None:
-    running = begin("--pipeline", pipeline)
+@pytest.mark.parametrize(
+    ("pipeline", "timeout"),
+    [
+        ("off", ("--timeout", "6")),
+        pytest.param("off", (), marks=pytest.mark.soak),
+        pytest.param("on", (), marks=pytest.mark.soak),
+    ],
+)
+def test_frozen_worker(begin: Begin, pipeline: str, timeout: tuple[str, ...]) -> None:
+    """Also within the limit that is the default."""
+    running = begin("--pipeline", pipeline, *timeout)
     victim = running.until_merging()["worker-1"]
     os.kill(victim, signal.SIGSTOP)
     since = time.monotonic()
@@ -127,7 +135,6 @@ def merging(running: Running) -> None:
         (signal.SIGINT, launching),
         (signal.SIGTERM, generating),
         (signal.SIGHUP, merging),
-        (signal.SIGINT, merging),
     ],
 )
 def test_signals(begin: Begin, number: signal.Signals, moment: Callable[[Running], None]) -> None:
@@ -175,6 +182,7 @@ def can_mount(unshare: list[str], place: Path) -> bool:
     return subprocess.run(attempt, capture_output=True, check=False).returncode == 0
 
 
+@pytest.mark.soak  # across hosts it is among the normal tests
 def test_full_disk(tmp_path: Path) -> None:
     """Results on a file system of 256 KiB, mounted where only this run sees it."""
     unshare = ["unshare", "--mount", *([] if os.getuid() == 0 else ["--user", "--map-root-user"]), "--"]

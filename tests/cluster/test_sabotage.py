@@ -89,7 +89,10 @@ def test_synthetic(tmp_path: Path, scheduler_file: Path, word: Path, way: str) -
     check_caught(finished, SAYS[way])
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    "way",
+    [way if way in ("drop", "replace") else pytest.param(way, marks=pytest.mark.soak) for way in WAYS],
+)
 def test_phases_at_once(tmp_path: Path, scheduler_file: Path, word: Path, way: str) -> None:
     """Frames that travel in seven parts: one row of one of them."""
     word.write_text(way)

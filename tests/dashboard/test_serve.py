@@ -40,8 +40,13 @@ def served(tmp_path: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str
         process.wait()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_it_serves_on_loopback_until_a_signal_and_ends_with_0(tmp_path: Path, number: signal.Signals) -> None:
+def ended(process: subprocess.Popen[str], number: signal.Signals) -> bool:
+    """Whether the server ends with status 0 upon this signal."""
+    os.kill(process.pid, number)
+    return process.wait(timeout=60) == 0
+
+
+def test_it_serves_on_loopback_until_a_signal_and_ends_with_0(tmp_path: Path) -> None:
     with served(tmp_path, "--port", "0") as (process, url, _):
         assert url.startswith("http://127.0.0.1:")
         with urllib.request.urlopen(url, timeout=60) as answer:
@@ -49,14 +54,14 @@ def test_it_serves_on_loopback_until_a_signal_and_ends_with_0(tmp_path: Path, nu
             page = answer.read().decode()
         assert "<title>merge_bench</title>" in page
         assert "https://" not in re.sub(r"<!--.*?-->", "", page, flags=re.S).replace("https://www.w3.org", "")
-        os.kill(process.pid, number)
-        assert process.wait(timeout=60) == 0
+        assert ended(process, signal.SIGTERM)
 
 
-def test_pages_of_others_get_no_connection(tmp_path: Path) -> None:
-    with served(tmp_path, "--port", "0") as (_, url, _):
+def test_pages_of_others_get_no_connection_and_control_c_ends_it(tmp_path: Path) -> None:
+    with served(tmp_path, "--port", "0") as (process, url, _):
         assert _upgraded(url, "http://evil.example") == 403
         assert _upgraded(url, url.rstrip("/")) == 101
+        assert ended(process, signal.SIGINT)
 
 
 def _upgraded(url: str, origin: str) -> int:
@@ -100,9 +105,11 @@ def test_a_taken_port_is_one_sentence(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_a_token_is_printed_where_it_is_asked_for(tmp_path: Path) -> None:
-    with served(tmp_path, "--port", "0", "--allow-run") as (_, _, lines):
+def test_a_token_is_printed_where_it_is_asked_for_and_a_hang_up_ends_it(tmp_path: Path) -> None:
+    with served(tmp_path, "--port", "0", "--allow-run") as (process, url, lines):
+        urllib.request.urlopen(url, timeout=60).close()  # it listens, so signals are heard
         assert re.search(r"this token is needed: [\w-]{24}$", lines[1].strip())
+        assert ended(process, signal.SIGHUP)
 
 
 def test_on_loopback_everybody_may_start_runs_and_elsewhere_nobody_without_the_token() -> None:

@@ -23,6 +23,7 @@ from merge_bench.record.schema import (
     Record,
     VerificationLine,
 )
+from tests.conftest import QUICK_HOOKS
 from tests.helpers import leftovers
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -35,7 +36,7 @@ def environment(temp: Path, extra: Mapping[str, str] | None = None) -> dict[str,
     """The surroundings of a run: this checkout's package, a temporary folder of its own, no settings from outside."""
     mine = {n: v for n, v in os.environ.items() if not n.startswith(("MERGE_BENCH_", "UCX", "DASK_", "PYTEST"))}
     path = os.pathsep.join([str(ROOT), *filter(None, [mine.get("PYTHONPATH")])])
-    return {**mine, "PYTHONPATH": path, "TMPDIR": str(temp), **(extra or {})}
+    return {**mine, **dict([QUICK_HOOKS]), "PYTHONPATH": path, "TMPDIR": str(temp), **(extra or {})}
 
 
 @dataclass

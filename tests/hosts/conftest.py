@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from merge_bench.record.reader import read_campaign
+from tests.conftest import QUICK_HOOKS
 from tests.hosts.make_hosts import Hosts, why_not
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -50,8 +51,8 @@ class Run:
         )  # fmt: skip
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(("UCX", "MERGE_BENCH_"))}
         self.process = subprocess.Popen(
-            line, env={**inherited, "PYTHONPATH": str(ROOT), **(environment or {})}, stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            line, env={**inherited, **dict([QUICK_HOOKS]), "PYTHONPATH": str(ROOT), **(environment or {})},
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
         hosts.drivers.append(self.process)
 

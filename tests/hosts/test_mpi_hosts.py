@@ -33,7 +33,7 @@ def endless(hosts: Hosts, results: Path) -> tuple[Run, list[int]]:
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and run.process.poll() is None:
         if any('"kind":"launch"' in path.read_text() for path in results.glob("*/records.jsonl")):
-            time.sleep(1.0)
+            time.sleep(0.3)
             found = [
                 [pid for pid, shown in host.processes().items() if "mpi_program" in shown] for host in hosts.hosts[:2]
             ]
@@ -110,7 +110,7 @@ def test_link_down(hosts: Hosts, results: Path) -> None:
     assert not hosts.left_over(patience=2 * TIMEOUT + 30)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGTERM, marks=pytest.mark.soak), signal.SIGKILL])
 def test_ended_driver_leaves_nothing(hosts: Hosts, results: Path, number: signal.Signals) -> None:
     run, _ = endless(hosts, results)
     run.process.send_signal(number)
@@ -129,6 +129,7 @@ def test_wrong_host_key(hosts: Hosts, results: Path) -> None:
     check_failed(outcome, "node2 cannot be reached", "Host key verification failed")
 
 
+@pytest.mark.soak
 def test_unreachable_host(hosts: Hosts, results: Path) -> None:
     file = hosts.write_hosts(["node1", "10.213.0.99"], "mpi_unreachable.txt")
     outcome = start(hosts, results, "--hosts", str(file), *ENDLESS).finish()

@@ -30,13 +30,13 @@ def measured(hosts: Hosts, results: Path, *options: str, command: tuple[str, ...
 def test_p2p_gives_one_host_and_two_host_tables_and_what_the_link_carries(
     hosts: Hosts, results: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    options = ("--placement", "one-host,two-hosts", "--sizes", "8,1M,4M", "--repetitions", "1")
+    options = ("--placement", "one-host,two-hosts", "--sizes", "8,4M", "--repetitions", "1")
     rows = measured(hosts, results, *options, command=("probe", "p2p"))["rows"]
     by_key = {(row["test"], row["placement"], row["size"]): row for row in rows}
-    assert len(by_key) == 2 * 2 * 3
+    assert len(by_key) == 2 * 2 * 2
     can = RATE * PAYLOAD
     with capsys.disabled():
-        for size in (8, 1 << 20, 4 << 20):
+        for size in (8, 4 << 20):
             one, two = (
                 by_key["tag_bw", place, size]["bandwidth_bytes_per_second"] for place in ("one-host", "two-hosts")
             )
@@ -66,7 +66,7 @@ def test_the_link_limit_agrees_with_the_tool_where_the_link_is_what_limits(
     hosts: Hosts, results: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = hosts.write_hosts(["node1", "node2"], "two.txt")
-    options = ("--config", "ethernet.cfg", "--chunk", "4e6", "--iterations", "2", "--check-link", "--timeout", "30")
+    options = ("--config", "ethernet.cfg", "--chunk", "2e6", "--iterations", "2", "--check-link", "--timeout", "30")
     document = Run(hosts, results, "--hosts", str(file), *options).finish(180).document
     link = document["link"]
     ratio = link["check_bytes_per_second"] / link["limit_bytes_per_second"]

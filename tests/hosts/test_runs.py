@@ -34,7 +34,7 @@ def test_four_hosts_reach_what_their_links_can_carry(
     for host in four_hosts.hosts:
         assert host.namespaces is not None
         os.setpriority(os.PRIO_PROCESS, host.namespaces.pid, -19)
-    options = ("--config", "ethernet.cfg", "--chunk", "10e6", "--iterations", "3", "--timeout", "30")
+    options = ("--config", "ethernet.cfg", "--chunk", "5e6", "--iterations", "3", "--timeout", "30")
     options = (*options, "--start-timeout", "120")
     outcome = Run(four_hosts, results, "--hosts", str(four_hosts.hosts_file), *options).finish(180)
     assert outcome.status == 0, outcome.errors
@@ -77,11 +77,11 @@ def test_partition_and_join_run_while_frames_are_on_a_slow_link(
         "--config",
         "ethernet.cfg",
         "--chunk",
-        "1e6",
+        "4e5",
         "--iterations",
         "3",
         "--link-rounds",
-        "2",
+        "1",
         "--timeout",
         "30",
     )

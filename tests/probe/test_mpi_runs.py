@@ -59,18 +59,18 @@ def up(running: Running) -> list[int]:
         return [worker.pid for line in running.lines() if isinstance(line, LaunchLine) for worker in line.workers]
 
     running.until(lambda: len(workers()) == 2, "ranks")
-    time.sleep(1.0)
+    time.sleep(0.3)
     return workers()
 
 
 @pytest.fixture(scope="module")
 def ping_pong(tmp_path_factory: pytest.TempPathFactory) -> Finished:
-    """Two configs, two launches of each."""
+    """Two configs, one launch of each."""
     folder = tmp_path_factory.mktemp("mpi")
     config = folder / "mine.cfg"
     config.write_text("export UCX_TLS=sysv,self\nexport UCX_RNDV_THRESH=4096\n")
     running = start(
-        folder, "--config", config, "--config", "default", "--sizes", "1,1000,64K", "--repetitions", "2", verb=MPI
+        folder, "--config", config, "--config", "default", "--sizes", "1,1000,64K", "--repetitions", "1", verb=MPI
     )  # fmt: skip
     try:
         return running.finish().check_ended(0)
@@ -80,7 +80,7 @@ def ping_pong(tmp_path_factory: pytest.TempPathFactory) -> Finished:
 
 def test_every_launch_records_ranks_and_rows(ping_pong: Finished) -> None:
     launches = ping_pong.of(LaunchLine)
-    assert sorted(line.config for line in launches) == ["default", "default", "mine", "mine"]
+    assert sorted(line.config for line in launches) == ["default", "mine"]
     for line in launches:
         assert (line.cluster.launcher, line.cluster.protocol) == ("mpirun", "mpi")
         assert [worker.rank for worker in line.workers] == [0, 1]
@@ -96,7 +96,7 @@ def test_every_launch_records_ranks_and_rows(ping_pong: Finished) -> None:
         ]  # fmt: skip
         assert [row.iterations for row in rows if "delay" in row.test] == [10_000, 10_000]
         assert all(20 <= row.iterations <= 3000 for row in rows if "delay" not in row.test)
-    assert [line.status for line in ping_pong.of(LaunchEndLine)] == [0] * 4
+    assert [line.status for line in ping_pong.of(LaunchEndLine)] == [0] * 2
 
 
 def test_lanes_are_those_that_ucx_logged(ping_pong: Finished) -> None:
@@ -125,7 +125,7 @@ def test_rates_follow_from_times(ping_pong: Finished) -> None:
 
 def test_csv_agrees_with_the_records(ping_pong: Finished) -> None:
     files = {path.name: path.read_text().splitlines() for path in ping_pong.folder.glob("*.csv")}
-    assert len(files) == 4 * 4
+    assert len(files) == 2 * 4
     for row in ping_pong.of(ProbeLine):
         name, _, delay = row.test.partition("-")
         lines = files[f"{'delay' if delay else 'throughput'}-{name}-one-host-launch-{row.launch:03d}.csv"]
@@ -140,19 +140,20 @@ def test_csv_agrees_with_the_records(ping_pong: Finished) -> None:
             assert float(found[3]) == pytest.approx(row.bandwidth_bytes_per_second * 8 / 1e6, rel=1e-5, abs=1e-6)
 
 
+@pytest.mark.soak  # three ranks that poll on two cores take long
 def test_osu_s_tests_between_every_pair(tmp_path: Path) -> None:
     found = run(
-        tmp_path, MPI, "--pattern", "osu", "--sizes", "8,8193", "--placement", "every-pair", "--workers", "3",
+        tmp_path, MPI, "--pattern", "osu", "--sizes", "8193", "--placement", "every-pair", "--workers", "3",
         "--iterations", "10",
     ).check_ended(0)  # fmt: skip
     rows = found.of(ProbeLine)
-    assert [tuple(row.ranks) for row in rows] == [(0, 1)] * 4 + [(0, 2)] * 4 + [(1, 2)] * 4
-    assert [row.test for row in rows[:4]] == ["osu_latency"] * 2 + ["osu_bw"] * 2
+    assert [tuple(row.ranks) for row in rows] == [(0, 1)] * 2 + [(0, 2)] * 2 + [(1, 2)] * 2
+    assert [row.test for row in rows[:2]] == ["osu_latency", "osu_bw"]
     assert {row.iterations for row in rows} == {10}
     for row in rows:
         if row.test == "osu_bw":
             assert row.bandwidth_bytes_per_second == pytest.approx(row.size / row.seconds)
-    assert len(found.document["rows"]) == 12
+    assert len(found.document["rows"]) == 6
     assert len(found.of(LaunchLine)[0].workers) == 3
 
 
@@ -163,6 +164,7 @@ def test_osu_repeats_as_often_as_osu_does(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.soak
 def test_without_shared_memory_it_runs_over_tcp(tmp_path: Path) -> None:
     if not set(network.addresses()) - {"lo"}:
         pytest.skip("this machine has only lo, over which UCX 1.20 finds no way")
@@ -194,15 +196,15 @@ def test_a_killed_rank_is_named(begin: Begin) -> None:
 
 
 def test_a_frozen_rank_ends_the_launch(begin: Begin) -> None:
-    running = begin()
+    running = begin("--timeout", "2")
     os.kill(up(running)[1], signal.SIGSTOP)
     since = time.monotonic()
     finished = running.finish()
     assert time.monotonic() - since < IN_TIME
-    check_failed(finished, f"nothing was heard of the ranks for {2 * TIMEOUT} s")
+    check_failed(finished, "nothing was heard of the ranks for 4 s")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.soak)])
 def test_a_signal_leaves_nothing_behind(begin: Begin, number: signal.Signals) -> None:
     running = begin()
     up(running)
