@@ -28,7 +28,8 @@ from typing import Any
 NEEDED = ("ip", "tc", "unshare", "nsenter", "sshd", "ssh", "ssh-keygen", "mount")
 BURST = "1mb"  # above rate ÷ the kernel's timer frequency, or tbf cannot keep the rate
 SUBNET = "10.213.0"
-SWITCH_ADDRESS = f"{SUBNET}.254"
+SWITCH = 254  # its number among the addresses
+SWITCH_ADDRESS = f"{SUBNET}.{SWITCH}"
 HOST_SCRIPT = """
 mount --bind "$1/hosts" /etc/hosts
 mount -t tmpfs tmpfs /run && mkdir -p /run/sshd
@@ -256,13 +257,16 @@ class Hosts:
     def _wire(self) -> None:
         assert self.switch is not None
         lines = [
-            "link set lo up", "link add br0 type bridge", "link set br0 up", f"address add {SWITCH_ADDRESS}/24 dev br0",
+            "link set lo up", f"link add br0 address {_link_address(SWITCH)} type bridge", "link set br0 up",
+            f"address add {SWITCH_ADDRESS}/24 dev br0",
         ]  # fmt: skip
         for host in self.hosts:
             assert host.namespaces is not None
             port = f"port{host.number}"
-            lines.append(f"link add {port} type veth peer name eth0 netns {host.namespaces.pid}")
+            peer = f"name eth0 address {_link_address(host.number)} netns {host.namespaces.pid}"
+            lines.append(f"link add {port} type veth peer {peer}")
             lines.append(f"link set {port} master br0 up")
+        lines += self._neighbours(SWITCH, "br0")
         _run(self.switch.enter("ip", "-batch", "-", mount=False), "\n".join(lines))
         for host in self.hosts:
             assert host.namespaces is not None
@@ -270,10 +274,23 @@ class Hosts:
                 "link set lo up",
                 f"address add {host.address}/24 brd + dev eth0",
                 "link set eth0 up",
+                *self._neighbours(host.number, "eth0"),
             ]
             _run(host.namespaces.enter("ip", "-batch", "-", mount=False), "\n".join(inside))
             if self.rate is not None:
                 self.shape(host, self.rate)
+
+    def _neighbours(self, own: int, device: str) -> list[str]:
+        """All others' link addresses, told instead of asked for.
+
+        The kernel has one table of what was asked for (`gc_thresh3`, 1024 entries) for all namespaces, which all-to-all
+        between 32 hosts overflows; entries that are permanent do not count.
+        """
+        others = [number for number in (*(host.number for host in self.hosts), SWITCH) if number != own]
+        return [
+            f"neighbour replace {SUBNET}.{number} lladdr {_link_address(number)} dev {device} nud permanent"
+            for number in others
+        ]
 
     def _write_files(self) -> None:
         names = [f"{host.address} {host.name}" for host in self.hosts]
@@ -305,6 +322,10 @@ class Hosts:
         path = self.folder / name
         _run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "merge-bench-test", "-f", str(path)])
         return " ".join(path.with_name(path.name + ".pub").read_text().split()[:2])
+
+
+def _link_address(number: int) -> str:
+    return f"02:00:00:00:00:{number:02x}"  # locally administered
 
 
 def _run(command: Sequence[str], text: str | None = None) -> None:

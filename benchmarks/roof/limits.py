@@ -1,0 +1,156 @@
+"""What this machine's memory can do with all cores of the workers at once: copies, and gathers at random."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from merge_bench import kernels
+from merge_bench.errors import UsageError
+from merge_bench.memory import available_bytes
+from merge_bench.units import format_bytes, parse_bytes
+
+LEAST_ARRAY = 256 << 20
+CACHES = 8  # an array is that many times the last cache, or it would measure the cache
+VALUE, INDEX = 8, 4
+GATHERED = 1 << 24  # values of one round
+BLOCK = 1 << 15  # values that are written to one place, in cache: a gather is to measure what it reads
+ROUNDS = 5
+COPIES = 8  # in a round, which then lasts long beside the time in which threads begin
+CACHE_FOLDER = Path("/sys/devices/system/cpu/cpu0/cache")
+
+Round = Callable[[], object]
+
+
+@dataclass(frozen=True)
+class Limit:
+    """One measurement: what a round did, over all cores, and how long each round took.
+
+    `amount` is bytes read and written by a copy or loop, or values of a gather; `array_bytes`: of what one core reads.
+    """
+
+    name: str
+    amount: int
+    array_bytes: int
+    seconds: tuple[float, ...]
+
+    @property
+    def rate(self) -> float:
+        """Amount per second of the fastest round, as STREAM counts (McCalpin 1995): what disturbs only ever slows."""
+        return self.amount / min(self.seconds)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return {
+            "name": self.name, "amount": self.amount, "array_bytes": self.array_bytes, "seconds": list(self.seconds),
+            "rate": self.rate,
+        }  # fmt: skip
+
+
+def last_cache_bytes(folder: Path = CACHE_FOLDER) -> int | None:
+    """The size of the last cache in bytes, or None where the kernel does not tell."""
+    found = []
+    for index in folder.glob("index*"):
+        try:
+            level, size = int((index / "level").read_text()), (index / "size").read_text().strip()
+            found.append((level, parse_bytes(f"{size}iB")))
+        except (OSError, ValueError):
+            continue
+    return max(found)[1] if found else None
+
+
+def array_bytes(cores: int, last_cache: int | None) -> int:
+    """Bytes of one core's array: together far larger than the last cache, each a multiple of 8.
+
+    Raises
+    ------
+    UsageError
+        If all cores' arrays do not fit into memory.
+    """
+    size = max(LEAST_ARRAY, CACHES * (last_cache or 0) // cores // VALUE * VALUE)
+    needed, there = cores * max(2 * size, size + GATHERED * INDEX), available_bytes()
+    if needed > there:
+        raise UsageError(
+            f"the memory limits of {cores} cores need {format_bytes(needed)}, and {format_bytes(there)} are there"
+        )
+    return size
+
+
+def measure(cores: Sequence[int], bucket_bytes: int) -> list[Limit]:
+    """Copy, gather from arrays far larger than the caches, and gather from arrays of a join's bucket."""
+    size = array_bytes(len(cores), last_cache_bytes())
+    return [
+        _limit("copy", COPIES * 2 * size, size, cores, lambda: _copy(size)),
+        _limit("loop", COPIES * 2 * size, size, cores, lambda: _loop(size)),
+        _limit("gather", GATHERED, size, cores, lambda: _gather(size)),
+        _limit("gather in a bucket", GATHERED, bucket_bytes, cores, lambda: _gather(bucket_bytes)),
+    ]
+
+
+def together(before: Sequence[Limit], after: Sequence[Limit]) -> list[Limit]:
+    """The rounds of two measurements: how fast memory is depends on the pages that a process was given."""
+    return [replace(one, seconds=one.seconds + two.seconds) for one, two in zip(before, after, strict=True)]
+
+
+def _copy(size: int) -> Round:
+    source, target = np.ones(size // VALUE, np.int64), np.zeros(size // VALUE, np.int64)
+
+    def copy() -> None:
+        for _ in range(COPIES):
+            np.copyto(target, source)
+
+    return copy
+
+
+def _loop(size: int) -> Round:
+    """A copy that is none: ordinary stores, for which the processor has to fetch each line before it is written."""
+    source, target = np.ones(size // VALUE, np.int64), np.zeros(size // VALUE, np.int64)
+    return lambda: [np.add(source, 1, out=target) for _ in range(COPIES)]
+
+
+def _gather(size: int) -> Round:
+    """The loop with which the join takes payloads, over rows in random order."""
+    values, out = np.ones(size // VALUE, np.int64), np.zeros(BLOCK, np.int64)
+    rows = np.random.default_rng(0).integers(0, values.size, GATHERED, np.int32)
+    blocks = [rows[start : start + BLOCK] for start in range(0, GATHERED, BLOCK)]
+
+    def gather() -> None:
+        for block in blocks:
+            kernels.gather(values, block, out)
+
+    return gather
+
+
+def _limit(name: str, amount: int, size: int, cores: Sequence[int], prepare: Callable[[], Round]) -> Limit:
+    """The same on every core at once: a round lasts from the first beginning to the last end."""
+    meet = threading.Barrier(len(cores))
+
+    def one(core: int) -> list[tuple[float, float]]:
+        os.sched_setaffinity(0, {core})  # of this thread alone
+        try:
+            do = prepare()
+            do()  # compiles, and touches what numpy has left to the first use
+            spans = []
+            for _ in range(ROUNDS):
+                meet.wait()
+                start = time.perf_counter()
+                do()
+                spans.append((start, time.perf_counter()))
+        except BaseException:
+            meet.abort()
+            raise
+        return spans
+
+    with ThreadPoolExecutor(len(cores)) as pool:
+        spans = list(pool.map(one, cores))
+    rounds = zip(*spans, strict=True)
+    seconds = tuple(max(end for _, end in each) - min(start for start, _ in each) for each in rounds)
+    return Limit(name, amount * len(cores), size, seconds)

@@ -1,0 +1,138 @@
+"""A run's phases against the memory limits: who needed how long for what, and what share of the limit that is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from benchmarks.roof.moved import Counts, Shape, join_accesses, phase_bytes
+from merge_bench.errors import RunFailed
+from merge_bench.record.campaign import Launch
+from merge_bench.record.schema import IterationLine
+from merge_bench.statistics import median
+
+PHASES = ("partition", "exchange", "join")
+WHOLE = "whole"
+HEADINGS = (
+    "phase", "bytes a row", "moved (GB)", "each worker (ms)", "slowest (ms)", "at the copy limit (ms)", "GB/s",
+    "of the copy limit",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One phase, or the whole.
+
+    `moved`: bytes of all workers; `rows`: of both frames; `workers`: median over iterations of each worker's seconds;
+    `seconds`: median over iterations of the slowest worker's; `least`: seconds that the bytes need at the copy limit.
+    """
+
+    name: str
+    rows: int
+    moved: int
+    workers: tuple[float, ...]
+    seconds: float
+    least: float
+
+    @property
+    def rate(self) -> float:
+        """Bytes per second of all workers together."""
+        return self.moved / self.seconds
+
+    @property
+    def fraction(self) -> float:
+        """Of the copy limit."""
+        return self.least / self.seconds
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return {**asdict(self), "bytes_per_row": self.moved / self.rows, "rate": self.rate, "fraction": self.fraction}
+
+
+def counts(iteration: IterationLine) -> Counts:
+    """What an iteration's workers sent, held and made.
+
+    Raises
+    ------
+    RunFailed
+        If a worker did not tell.
+    """
+    sent = left = right = result = 0
+    for worker in iteration.workers:
+        if worker.sent_bytes is None or worker.received_rows is None or worker.result_rows is None:
+            raise RunFailed(f"rank {worker.rank} did not tell what it sent, received and made")
+        sent += worker.sent_bytes.left + worker.sent_bytes.right
+        left += worker.received_rows.left
+        right += worker.received_rows.right
+        result += worker.result_rows
+    return Counts(sent, left, right, result)
+
+
+def phase_seconds(iteration: IterationLine) -> dict[str, list[float]]:
+    """Seconds of every worker in every phase, and of the whole; phases must not have overlapped.
+
+    Raises
+    ------
+    RunFailed
+        If a worker has no phases, or they overlapped.
+    """
+    found: dict[str, list[float]] = {name: [] for name in (*PHASES, WHOLE)}
+    for worker in iteration.workers:
+        if worker.phases_seconds is None or worker.overlap_seconds or worker.join_overlap_seconds:
+            raise RunFailed(f"rank {worker.rank} has no phases that lie apart")
+        for name in PHASES:
+            found[name].append(float(getattr(worker.phases_seconds, name)))
+        found[WHOLE].append(worker.seconds)
+    return found
+
+
+def judge(launch: Launch, shape: Shape, copy_rate: float) -> tuple[list[Phase], Counts]:
+    """Every phase and the whole of a launch against the copy limit in bytes per second; and what was dealt with.
+
+    Raises
+    ------
+    RunFailed
+        If the records do not have it.
+    """
+    if not launch.timed:
+        raise RunFailed("no iteration was timed")
+    dealt = counts(launch.timed[0])
+    moved = phase_bytes(shape, dealt)
+    moved[WHOLE] = sum(moved.values())
+    times = [phase_seconds(iteration) for iteration in launch.timed]
+    found = []
+    for name in (*PHASES, WHOLE):
+        workers = tuple(median(each) for each in zip(*(time[name] for time in times), strict=True))
+        slowest = median([max(time[name]) for time in times])
+        found.append(Phase(name, shape.rows, moved[name], workers, slowest, moved[name] / copy_rate))
+    return found, dealt
+
+
+def join_least(shape: Shape, dealt: Counts, least: float, bucket_rate: float) -> float:
+    """Seconds that a join needs at both limits: its bytes at the copy limit (`least`), then its accesses in cache."""
+    return least + join_accesses(shape, dealt) / bucket_rate
+
+
+def table(phases: Sequence[Phase]) -> str:
+    """The phases in Markdown."""
+    lines = [f"| {' | '.join(HEADINGS)} |", f"| --- |{' --: |' * (len(HEADINGS) - 1)}"]
+    for each in phases:
+        cells = (
+            each.name, f"{each.moved / each.rows:.1f}", f"{each.moved / 1e9:.2f}",
+            ", ".join(f"{seconds * 1e3:.0f}" for seconds in each.workers), f"{each.seconds * 1e3:.0f}",
+            f"{each.least * 1e3:.0f}", f"{each.rate / 1e9:.1f}", f"{each.fraction:.0%}",
+        )  # fmt: skip
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def limits_table(limits: Sequence[Mapping[str, Any]]) -> str:
+    """The memory limits in Markdown."""
+    lines = ["| limit | array of a core (MiB) | fastest round | median round |", "| --- | --: | --: | --: |"]
+    for each in limits:
+        middle = each["amount"] / median(each["seconds"])
+        shown = [f"{rate / 1e9:.1f} GB/s" if each["name"] in ("copy", "loop") else f"{rate / 1e6:.0f} million values/s"
+                 for rate in (each["rate"], middle)]  # fmt: skip
+        lines.append(f"| {each['name']} | {each['array_bytes'] / 2**20:.1f} | {shown[0]} | {shown[1]} |")
+    return "\n".join(lines)

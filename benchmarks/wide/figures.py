@@ -1,0 +1,224 @@
+"""All-to-all at one width: rows and rates that make links the bottleneck, and what of a link each worker reached.
+
+A link carries `PAYLOAD` of its rate as bytes of messages, and lets a burst pass before it holds back. So a worker needs
+at least (the larger of what it sends and receives, less a burst) ÷ (rate × `PAYLOAD`) seconds; its fraction of the link
+is that least time ÷ the time for which its transfers were in flight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from merge_bench.errors import RunFailed, UsageError
+from merge_bench.record.campaign import Launch
+from merge_bench.record.schema import IterationLine
+from merge_bench.statistics import median
+
+PAYLOAD = 1448 / 1514  # of what a link carries at an MTU of 1500
+BURST_BYTES = 1 << 20  # of `tests.hosts.make_hosts.BURST`
+SHARE = 0.25  # of what two hosts can move here: more connections cost more a byte, and links are to be measured
+PAYLOAD_COLUMNS = 7
+ROW_BYTES = 2 * 8 * (1 + PAYLOAD_COLUMNS)  # of a row of each frame
+PROCESS_BYTES = 250 << 20  # of a worker, its nanny and its host's guard, without data
+COPIES = 4  # of the input, at the peak
+HEADINGS = (
+    "workers", "Mbit/s a link", "MB sent by each", "wall (ms)", "exchange (ms)", "bytes at link rate (ms)", "ratio",
+    "MB/s, slowest worker", "median", "of link, slowest", "median", "arrivals", "dropped", "peak ÷ input", "start (s)",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Size:
+    """How a width is measured: bits per second of each link each way, and rows of a chunk."""
+
+    workers: int
+    rate: int
+    chunk: int
+
+    @property
+    def link(self) -> float:
+        """Bytes of messages per second that a link carries each way."""
+        return self.rate / 8 * PAYLOAD
+
+    @property
+    def memory_bytes(self) -> int:
+        """What all processes together need, roughly."""
+        return self.workers * (PROCESS_BYTES + COPIES * self.chunk * ROW_BYTES)
+
+
+def size(workers: int, budget: float, seconds: float) -> Size:
+    """Links whose rates add up to `budget` bytes per second, and rows whose exchange takes them about `seconds`."""
+    rate = int(budget * 8 / workers)
+    sent_of_chunk = (workers - 1) / workers * ROW_BYTES
+    return Size(workers, rate, max(1, round(rate / 8 * seconds / sent_of_chunk)))
+
+
+def widths(text: str) -> list[int]:
+    """``2,4,8`` → [2, 4, 8], the least first.
+
+    Raises
+    ------
+    UsageError
+        If that are not numbers of workers, two at least.
+    """
+    try:
+        found = sorted({int(word) for word in text.split(",")})
+    except ValueError:
+        raise UsageError(f"--workers takes numbers separated by commas, and not {text!r}") from None
+    if found[0] < 2 or found[-1] > 200:
+        raise UsageError(f"--workers takes numbers from 2 to 200, and not {text!r}")
+    return found
+
+
+@dataclass(frozen=True)
+class Wide:
+    """What a launch of one width showed: medians over its iterations; seconds, bytes, bytes per second.
+
+    `least`: seconds that the busiest link needs for its bytes. `slowest`, `middle`: bandwidth of the slowest and of the
+    median worker, bytes sent ÷ seconds in flight; `*_fraction`: the least and the median fraction of a link.
+    `arrivals`: of the time for which a frame is in flight, the share after which the bytes of a source are there, the
+    mean over sources: 1 where all come to their end together, about ½ where one comes after the other. `dropped`: share
+    of packets that the switch dropped before a host's link.
+    """
+
+    workers: int
+    rate: int
+    chunk: int
+    sent: float
+    wall: float
+    exchange: float
+    least: float
+    slowest: float
+    middle: float
+    slowest_fraction: float
+    middle_fraction: float
+    arrivals: float
+    dropped: float | None
+    peak_over_input: float
+    startup: float
+
+    @property
+    def ratio(self) -> float:
+        """The exchange of the slowest worker ÷ what its bytes need at the link's rate."""
+        return self.exchange / self.least
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return {**asdict(self), "exchange_over_least": self.ratio}
+
+
+@dataclass(frozen=True)
+class Exchanged:
+    """One iteration: of every worker in rank order, bytes and seconds."""
+
+    sent: tuple[int, ...]
+    received: tuple[int, ...]
+    flights: tuple[float, ...]
+    exchange: tuple[float, ...]
+    arrivals: float
+
+    def least(self, link: float) -> list[float]:
+        """Seconds that each worker's link needs for its bytes."""
+        return [max(0, max(both) - BURST_BYTES) / link for both in zip(self.sent, self.received, strict=True)]
+
+
+def exchanged(iteration: IterationLine) -> Exchanged:
+    """What an iteration's records say of its exchange.
+
+    Raises
+    ------
+    RunFailed
+        If a worker did not tell.
+    """
+    received = dict.fromkeys((worker.rank for worker in iteration.workers), 0)
+    frames: dict[int, float] = {}
+    sent, flights, exchange = [], [], []
+    for worker in iteration.workers:
+        if worker.sent_bytes is None or worker.flight_seconds is None or worker.phases_seconds is None:
+            raise RunFailed(f"rank {worker.rank} did not tell of its exchange")
+        sent.append(worker.sent_bytes.left + worker.sent_bytes.right)
+        flights.append(worker.flight_seconds.union)
+        frames[worker.rank] = worker.flight_seconds.left + worker.flight_seconds.right
+        exchange.append(float(worker.phases_seconds.exchange or 0.0))
+    shares = []
+    for pair in iteration.pairs:
+        received[pair.to_rank] += pair.bytes
+        if pair.seconds is not None and frames[pair.to_rank] > 0:
+            shares.append(pair.seconds / frames[pair.to_rank])
+    if not shares:
+        raise RunFailed("no pair of workers told when its bytes had arrived")
+    return Exchanged(
+        tuple(sent), tuple(received.values()), tuple(flights), tuple(exchange), sum(shares) / len(shares)
+    )  # fmt: skip
+
+
+def judge(launch: Launch, made: Size, dropped: float | None) -> Wide:
+    """What a launch's records say.
+
+    Raises
+    ------
+    RunFailed
+        If they do not have it, or a pair of workers did not use the links.
+    """
+    if launch.lanes is None or launch.memory is None or launch.line is None or not launch.timed:
+        raise RunFailed("the records lack lanes, memory or iterations")
+    for pair in launch.lanes.pairs:
+        if not pair.transports or any(not lane.startswith("tcp/") for lane in pair.transports):
+            raise RunFailed(f"rank {pair.from_rank} to rank {pair.to_rank} uses {', '.join(pair.transports)}")
+    seen = [exchanged(iteration) for iteration in launch.timed]
+    speeds = [_of_workers([[b / s for b, s in zip(each.sent, each.flights, strict=True)] for each in seen])]
+    shares = _of_workers(
+        [[a / s for a, s in zip(each.least(made.link), each.flights, strict=True)] for each in seen]
+    )  # fmt: skip
+    return Wide(
+        workers=made.workers,
+        rate=made.rate,
+        chunk=made.chunk,
+        sent=median([median(each.sent) for each in seen]),
+        wall=median([iteration.wall_seconds for iteration in launch.timed]),
+        exchange=median([max(each.exchange) for each in seen]),
+        least=median([max(each.least(made.link)) for each in seen]),
+        slowest=min(speeds[0]),
+        middle=median(speeds[0]),
+        slowest_fraction=min(shares),
+        middle_fraction=median(shares),
+        arrivals=median([each.arrivals for each in seen]),
+        dropped=dropped,
+        peak_over_input=max(_peak(worker) for worker in launch.memory.workers),
+        startup=launch.line.startup_seconds or 0.0,
+    )
+
+
+def _of_workers(iterations: Sequence[Sequence[float]]) -> list[float]:
+    return [median(values) for values in zip(*iterations, strict=True)]
+
+
+def _peak(worker: Any) -> float:
+    if not worker.peak_above_imports_bytes or not worker.input_bytes:
+        raise RunFailed(f"rank {worker.rank} did not tell its memory")
+    return float(worker.peak_above_imports_bytes / worker.input_bytes)
+
+
+def dropped_share(qdiscs: Sequence[dict[str, Any]]) -> float | None:
+    """Of the packets that came to shaped links (`tc -s -j qdisc`), the share that was dropped; None: no packet."""
+    shaped = [each for each in qdiscs if each.get("kind") == "tbf"]
+    dropped = sum(int(each["drops"]) for each in shaped)
+    packets = dropped + sum(int(each["packets"]) for each in shaped)
+    return dropped / packets if packets else None
+
+
+def table(found: Sequence[Wide]) -> str:
+    """The widths in Markdown."""
+    lines = [f"| {' | '.join(HEADINGS)} |", f"|{' --: |' * len(HEADINGS)}"]
+    for each in found:
+        cells = (
+            str(each.workers), f"{each.rate / 1e6:.0f}", f"{each.sent / 1e6:.0f}", f"{each.wall * 1e3:.0f}",
+            f"{each.exchange * 1e3:.0f}", f"{each.least * 1e3:.0f}", f"{each.ratio:.2f}", f"{each.slowest / 1e6:.1f}",
+            f"{each.middle / 1e6:.1f}", f"{each.slowest_fraction:.0%}", f"{each.middle_fraction:.0%}",
+            f"{each.arrivals:.2f}", "-" if each.dropped is None else f"{each.dropped:.2%}",
+            f"{each.peak_over_input:.2f}", f"{each.startup:.0f}",
+        )  # fmt: skip
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
