@@ -12,6 +12,8 @@ from typing import Any, TypeVar
 
 import numba as nb
 import numpy as np
+from numba.core import cgutils
+from numba.extending import intrinsic
 
 Loop = TypeVar("Loop", bound=Callable[..., Any])
 
@@ -24,6 +26,38 @@ def _jit(loop: Loop) -> Loop:
 def _inline(expression: Loop) -> Loop:
     compiled: Loop = nb.njit(nogil=True, cache=True, inline="always")(expression)
     return compiled
+
+
+def _emitted(function: Callable[..., Any]) -> Any:
+    return intrinsic(function)
+
+
+@_emitted
+def load_word(typing: Any, data: Any, at: Any) -> Any:
+    """The eight bytes from data[at] on as one uint64, the first one lowest; `at` is neither aligned nor checked."""
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        place = _pointer(context, builder, signature, arguments, 0)
+        return builder.load(builder.bitcast(place, cgutils.ir.IntType(64).as_pointer()), align=1)
+
+    return nb.uint64(data, nb.uint64), emit
+
+
+@_emitted
+def copy_bytes(typing: Any, data: Any, first: Any, size: Any, out: Any, at: Any) -> Any:
+    """data[first:first + size] to out[at:], unchecked. (A function instead would count references for every row.)"""
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        source, target = (_pointer(context, builder, signature, arguments, of) for of in (0, 3))
+        cgutils.raw_memcpy(builder, target, source, arguments[2], 1)
+
+    return nb.void(data, nb.uint64, nb.uint64, out, nb.uint64), emit
+
+
+def _pointer(context: Any, builder: Any, signature: Any, arguments: Any, of: int) -> Any:
+    """To the element of the array that is argument `of` whose position is the argument after it."""
+    array = context.make_array(signature.args[of])(context, builder, arguments[of])
+    return builder.gep(array.data, [arguments[of + 1]])
 
 
 NULL_HASH = np.uint64(0x9E3779B97F4A7C15)
@@ -74,22 +108,20 @@ def hash_float(values: Any, start: int, hashes: Any, missing: Any) -> None:
 def hash_variable(data: Any, offsets: Any, start: int, hashes: Any) -> None:
     """The same for byte strings, eight bytes at a time and the length last."""
     for i in range(hashes.size):
-        first, last = offsets[start + i], offsets[start + i + 1]
+        # Unsigned positions spare the loop a look whether an index counts from the end.
+        at, last = np.uint64(offsets[start + i]), np.uint64(offsets[start + i + 1])
+        size = last - at
         h = hashes[i]
-        at = first
-        while at + 8 <= last:
-            word = np.uint64(0)
-            for k in range(8):
-                word |= np.uint64(data[at + k]) << np.uint64(8 * k)
-            h = mix64(h ^ word)
-            at += 8
-        word = np.uint64(0)
-        shift = np.uint64(0)
-        while at < last:
-            word |= np.uint64(data[at]) << shift
-            shift += np.uint64(8)
-            at += 1
-        hashes[i] = mix64(mix64(h ^ word) ^ np.uint64(last - first))
+        while at + np.uint64(8) <= last:
+            h = mix64(h ^ load_word(data, at))
+            at += np.uint64(8)
+        word, left = np.uint64(0), last - at
+        if left > np.uint64(0) and size >= np.uint64(8):
+            word = load_word(data, last - np.uint64(8)) >> (np.uint64(64) - np.uint64(8) * left)
+        else:
+            for k in range(left):
+                word |= np.uint64(data[at + k]) << (np.uint64(8) * k)
+        hashes[i] = mix64(mix64(h ^ word) ^ size)
 
 
 @_jit
@@ -192,11 +224,9 @@ def scatter_bytes(data: Any, offsets: Any, ids: Any, first: int, last: int, posi
     for i in range(first, last):
         bucket = ids[i]
         if bucket < buckets:
-            at = positions[bucket]
-            for k in range(offsets[i], offsets[i + 1]):
-                out[at] = data[k]
-                at += 1
-            positions[bucket] = at
+            at, size = positions[bucket], offsets[i + 1] - offsets[i]
+            copy_bytes(data, offsets[i], size, out, at)
+            positions[bucket] = at + size
 
 
 @_jit
@@ -206,87 +236,3 @@ def sum_hashes(hashes: Any) -> Any:
     for i in range(hashes.size):
         total += mix64(hashes[i])
     return total
-
-
-MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
-ROW_MASK = np.uint32(0x00FFFFFF)
-TAG_MASK = np.uint32(0xFF000000)
-
-
-@_inline
-def slot_hash(key: Any) -> Any:
-    """Knuth's multiplicative hashing (The Art of Computer Programming 3, section 6.4): its upper bits are the slot."""
-    x = np.uint64(key)
-    return (x ^ (x >> np.uint64(32))) * MULTIPLIER
-
-
-@_jit
-def build_chains(keys: Any, first: int, shift: Any, heads: Any, links: Any, copies: Any) -> None:
-    """Enter rows first… into the chains of their slots, rows numbered from 1; `copies` gets their keys.
-
-    A head is the row entered last, in its lower 24 bits, and a tag for every row of the chain in the upper 8.
-    """
-    for i in range(keys.size):
-        key = np.uint64(keys[i])
-        hashed = slot_hash(key)
-        slot = hashed >> shift
-        tag = np.uint32(1) << np.uint32(np.uint64(24) + ((hashed >> (shift - np.uint64(3))) & np.uint64(7)))
-        head = heads[slot]
-        row = first + i
-        copies[row] = key
-        links[row] = head & ROW_MASK
-        heads[slot] = (head & TAG_MASK) | tag | np.uint32(row + 1)
-
-
-@_jit
-def find_candidates(keys: Any, shift: Any, heads: Any, candidates: Any, entries: Any) -> Any:
-    """Which rows can have a match, and the first row of the chain that it would be in; gives their number."""
-    count = 0
-    for i in range(keys.size):
-        hashed = slot_hash(keys[i])
-        head = heads[hashed >> shift]
-        candidates[count] = i
-        entries[count] = head & ROW_MASK
-        bit = np.uint32(np.uint64(24) + ((hashed >> (shift - np.uint64(3))) & np.uint64(7)))
-        count += int((head >> bit) & np.uint32(1))
-    return count
-
-
-@_jit
-def follow_chains(
-    keys: Any, candidates: Any, entries: Any, at: int, count: int, links: Any, copies: Any, lefts: Any, rights: Any
-) -> tuple[int, int]:
-    """Pairs of rows with equal keys of candidates at…count-1, until there is no more room for them.
-
-    Gives the number of pairs, and the candidate to go on with: its entry says where in the chain.
-    """
-    found = 0
-    for c in range(at, count):
-        i = candidates[c]
-        key = np.uint64(keys[i])
-        entry = entries[c]
-        while entry != 0:
-            if copies[entry - 1] == key:
-                if found == lefts.size:
-                    entries[c] = entry
-                    return found, c
-                lefts[found] = entry - 1
-                rights[found] = i
-                found += 1
-            entry = links[entry - 1]
-    return found, count
-
-
-@_jit
-def gather(values: Any, rows: Any, out: Any) -> None:
-    """The values of the given rows."""
-    for i in range(rows.size):
-        out[i] = values[rows[i]]
-
-
-@_jit
-def gather_wide(values: Any, rows: Any, out: Any) -> None:
-    """`gather` for 16-byte values: `values` (n, 2), `out` flat."""
-    for i in range(rows.size):
-        out[2 * i] = values[rows[i], 0]
-        out[2 * i + 1] = values[rows[i], 1]

@@ -198,28 +198,23 @@ class BucketReader:
 
     def table(self, first: int, last: int) -> pa.Table:
         """The rows of buckets first…last-1, a chunk per parcel."""
-        columns: list[list[pa.Array]] = [[] for _ in self.fields]
+        tables = [chunk.to_arrow() for chunk in self.chunks(first, last)]
+        return pa.concat_tables(tables) if tables else self.schema.empty_table()
+
+    def chunks(self, first: int, last: int) -> list[Frame]:
+        """The rows of buckets first…last-1, of every parcel that has some a frame over its memory."""
+        found = []
         for parcel, rows, sizes in zip(self.parcels, self._rows, self._bytes, strict=True):
             start, stop = rows[first], rows[last]
             if start == stop:
                 continue
-            variable = 0
-            for index, field in enumerate(self.fields):
-                span = None
-                if field.variable:
-                    span = (sizes[variable][first], sizes[variable][last])
-                    variable += 1
-                columns[index].append(_array(field, parcel, index, start, stop, span))
-        arrays = [pa.chunked_array(chunks, field.type) for chunks, field in zip(columns, self.fields, strict=True)]
-        return pa.Table.from_arrays(arrays, schema=self.schema)
-
-    def chunks(self, first: int, last: int) -> list[list[Column]]:
-        """The rows of buckets first…last-1, of every parcel the columns as they lie in it; fields of fixed width."""
-        found = []
-        for parcel, rows in zip(self.parcels, self._rows, strict=True):
-            start, stop = rows[first], rows[last]
-            if start < stop:
-                found.append([_column(field, parcel, at, start, stop) for at, field in enumerate(self.fields)])
+            spans = iter(sizes)
+            columns = []
+            for at, field in enumerate(self.fields):
+                edges = next(spans) if field.variable else None
+                span = None if edges is None else (edges[first], edges[last])
+                columns.append(_column(field, parcel, at, start, stop, span))
+            found.append(Frame(self.fields, tuple(columns), stop - start))
         return found
 
     def bucket_rows(self) -> Counts:
@@ -234,31 +229,16 @@ def _edges(sizes: Counts) -> list[int]:
     return [0, *np.cumsum(sizes).tolist()]
 
 
-def _array(field: Field, parcel: Parcel, index: int, start: int, stop: int, span: tuple[int, int] | None) -> pa.Array:
+def _column(field: Field, parcel: Parcel, index: int, start: int, stop: int, span: tuple[int, int] | None) -> Column:
+    """Rows start…stop-1 of a column; `span`: first and last of their bytes where the width is variable."""
     values_at, bytes_at, valid_at = parcel.layout.starts[index]
-    rows, data = stop - start, parcel.data
-    validity = None
-    if field.nullable:
-        valid = data[valid_at + start : valid_at + stop]
-        if not valid.all():
-            validity = pa.py_buffer(np.packbits(valid, bitorder="little"))
+    valid = parcel.data[valid_at + start : valid_at + stop] if field.nullable else None
     if span is not None:
-        lengths = data[values_at + 4 * start : values_at + 4 * stop].view(np.int32)
-        offsets = np.zeros(rows + 1, np.int64)
-        np.cumsum(lengths, out=offsets[1:])
-        body = pa.py_buffer(data[bytes_at + span[0] : bytes_at + span[1]])
-        return pa.Array.from_buffers(field.type, rows, [validity, pa.py_buffer(offsets), body])
-    values = data[values_at + field.width * start : values_at + field.width * stop]
-    if pa.types.is_boolean(field.type):
-        values = np.packbits(values, bitorder="little")
-    return pa.Array.from_buffers(field.type, rows, [validity, pa.py_buffer(values)])
-
-
-def _column(field: Field, parcel: Parcel, index: int, start: int, stop: int) -> Column:
-    values_at, _, valid_at = parcel.layout.starts[index]
+        offsets = np.zeros(stop - start + 1, np.int64)
+        np.cumsum(parcel.data[values_at + 4 * start : values_at + 4 * stop].view(np.int32), out=offsets[1:])
+        return Column(parcel.data[bytes_at + span[0] : bytes_at + span[1]], offsets, valid)
     values = parcel.data[values_at + field.width * start : values_at + field.width * stop]
     values = values.view(storage_dtype(field.width))
-    valid = parcel.data[valid_at + start : valid_at + stop] if field.nullable else None
     return Column(values.reshape(-1, 2) if field.width == 16 else values, None, valid)
 
 

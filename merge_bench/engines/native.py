@@ -1,4 +1,4 @@
-"""The project's own join for integer keys; what it cannot join goes to Polars."""
+"""The project's own join for all keys but floats; what it cannot join goes to Polars."""
 
 from __future__ import annotations
 
@@ -17,15 +17,13 @@ from merge_bench.partition import BucketReader, bucket_groups
 
 
 def joins_itself(shape: JoinShape) -> bool:
-    """Whether the join needs no library: one integer key of one type on both sides, and columns of fixed width."""
-    if len(shape.keys) != 1:
-        return False
-    keys = [field for side in Side for field in shape.fields(side) if field.name == shape.keys[0]]
-    return (
-        all(pa.types.is_integer(field.type) or pa.types.is_temporal(field.type) for field in keys)
-        and keys[0].type == keys[1].type
-        and not any(field.variable for side in Side for field in shape.fields(side))
-    )
+    """Whether the join needs no library: every key is of one type on both sides, and none is a float.
+
+    Bytes tell whether such keys are equal; of floats they do not, as both zeros are one value and a NaN is none.
+    """
+    sides = [{field.name: field for field in shape.fields(side)} for side in Side]
+    keys = [[fields[key] for fields in sides] for key in shape.keys]
+    return all(left.type == right.type and not left.floating for left, right in keys)
 
 
 class NativeEngine(PolarsEngine):
@@ -37,7 +35,7 @@ class NativeEngine(PolarsEngine):
         super().__init__(shape)
         # Of each thread its own: neither a join nor an arena may be used by two at once.
         self._joins = (
-            [(BucketJoin(shape.left, shape.right, shape.keys[0]), Arena()) for _ in range(shape.threads)]
+            [(BucketJoin(shape.left, shape.right, shape.keys), Arena()) for _ in range(shape.threads)]
             if joins_itself(shape)
             else []
         )
@@ -62,6 +60,9 @@ class NativeEngine(PolarsEngine):
         run = map if self._pool is None else self._pool.map
         for pieces in run(some, range(len(self._joins))):
             self._results += pieces
+        if not self._results:
+            schema = pa.schema([(field.name, field.type) for field in self._joins[0][0].fields])
+            self._results.append(Frame.from_arrow(schema.empty_table()))
 
     def result_rows(self) -> int:
         """Rows of the result so far."""
@@ -73,7 +74,7 @@ class NativeEngine(PolarsEngine):
         join, out = self._joins[thread]
         for first, last in groups:
             chunks = left.chunks(first, last)
-            if sum(chunk[0].values.shape[0] for chunk in chunks) > MOST_ROWS:
+            if sum(chunk.rows for chunk in chunks) > MOST_ROWS:
                 yield self.join_tables(left.table(first, last), right.table(first, last), self.shape.keys)
                 continue
             yield from join.join(chunks, right.chunks(first, last), out)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Sequence
 
@@ -12,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from merge_bench.columns import Column, Frame
+from merge_bench.columns import Frame
 from merge_bench.engines import JoinShape, Side, buckets, make_engine
 from merge_bench.engines.buckets import BucketJoin
 from merge_bench.engines.native import NativeEngine, joins_itself
@@ -29,19 +30,18 @@ def answer(left: pa.Table, right: pa.Table) -> pa.Table:
         return connection.sql("SELECT l.k, a, b FROM l JOIN r ON l.k = r.k ORDER BY ALL").to_arrow_table()
 
 
-def in_chunks(frame: Frame, parts: int) -> list[Sequence[Column]]:
-    edges = [frame.rows * part // parts for part in range(parts + 1)]
-    return [
-        [Column(c.values[first:last], None, None if c.valid is None else c.valid[first:last]) for c in frame.columns]
-        for first, last in itertools.pairwise(edges)
-        if first < last
-    ]
+def in_chunks(table: pa.Table, parts: int) -> list[Frame]:
+    """A table's rows in frames of one set of fields; those without rows are left out."""
+    nullable = {field.name: field.nullable for field in Frame.from_arrow(table).fields}
+    edges = itertools.pairwise(table.num_rows * part // parts for part in range(parts + 1))
+    frames = (Frame.from_arrow(table.slice(first, last - first)).with_nullable(nullable) for first, last in edges)
+    return [frame for frame in frames if frame.rows]
 
 
 def joined(left: pa.Table, right: pa.Table, *, parts: int = 1, join: BucketJoin | None = None) -> pa.Table:
     ours, theirs = Frame.from_arrow(left), Frame.from_arrow(right)
-    join = join or BucketJoin(ours.fields, theirs.fields, "k")
-    pieces = [piece.to_arrow() for piece in join.join(in_chunks(ours, parts), in_chunks(theirs, parts), Arena())]
+    join = join or BucketJoin(ours.fields, theirs.fields, ("k",))
+    pieces = [piece.to_arrow() for piece in join.join(in_chunks(left, parts), in_chunks(right, parts), Arena())]
     result = (
         pa.concat_tables(pieces) if pieces else pa.table({"k": left["k"][:0], "a": left["a"][:0], "b": right["b"][:0]})
     )
@@ -92,7 +92,7 @@ def test_one_key_a_thousand_times_on_both_sides_overflows_no_room() -> None:
 def test_a_smaller_bucket_after_a_larger_one_sees_nothing_of_it() -> None:
     large, small = tables(range(5000), range(5000)), tables([1, 2], range(5000))
     fields = [Frame.from_arrow(table).fields for table in large]
-    join = BucketJoin(*fields, "k")
+    join = BucketJoin(*fields, ("k",))
     assert joined(*large, join=join).num_rows == 5000
     assert joined(*small, join=join)["k"].to_pylist() == [1, 2]
     assert joined(*large, parts=2, join=join).equals(answer(*large))
@@ -131,9 +131,12 @@ def test_what_it_joins_itself_and_what_polars_joins() -> None:
     assert joins_itself(shape("kf", "kd", "k"))
     assert joins_itself(shape("dk", "d", "d"))
     assert not joins_itself(shape("fk", "fd", "f"))  # both zeros are one value, and NaN is none
-    assert not joins_itself(shape("kd", "kd", "kd"))
-    assert not joins_itself(shape("ks", "kd", "k"))
-    assert not joins_itself(shape("ks", "s", "s"))
+    assert not joins_itself(shape("kf", "kf", "kf"))
+    assert joins_itself(shape("kd", "dk", "kd"))
+    assert joins_itself(shape("ks", "kd", "k"))
+    assert joins_itself(shape("ks", "s", "s"))
+    other = dataclasses.replace(fields["k"], type=pa.int32(), width=4)
+    assert not joins_itself(JoinShape((fields["k"],), (other,), ("k",), 2, 0, 10))
 
 
 @pytest.mark.parametrize("threads", [1, 3])
