@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from merge_bench import kernels
+from merge_bench.engines import pairs
 from merge_bench.errors import UsageError
 from merge_bench.memory import available_bytes
 from merge_bench.units import format_bytes, parse_bytes
@@ -124,7 +124,7 @@ def _gather(size: int) -> Round:
 
     def gather() -> None:
         for block in blocks:
-            kernels.gather(values, block, out)
+            pairs.gather(values, block, out)
 
     return gather
 
