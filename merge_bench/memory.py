@@ -40,9 +40,15 @@ class Arena:
         """Let memory that lies idle until the next `reset` be taken first; each run of bytes is aligned to 64."""
         self._lent += rooms
 
+    def release(self) -> None:
+        """Let go of what was lent and of blocks: before the `reset` of this arena or of one that it was lent by."""
+        self._lent, self._block = [], np.zeros(0, np.uint8)
+        if self._wanted > self._buffer.size:
+            self._buffer = np.zeros(0, np.uint8)
+
     def reset(self) -> None:
         """Start over: all bytes can be taken again, and what was lent goes back."""
-        self._lent, self._block = [], np.zeros(0, np.uint8)
+        self.release()
         self.reserve(self._wanted)
         self._wanted = 0
 

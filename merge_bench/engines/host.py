@@ -53,6 +53,7 @@ class HostEngine:
         self._pool = ThreadPoolExecutor(shape.threads) if shape.threads > 1 else None
         self._chunks: dict[Side, Frame] = {}
         self._out, self._in = Arena(), Arena()
+        self._arenas = [self._out, self._in]
         self._parcels = self._no_parcels()
         self._away: dict[Side, list[Parcel]] = {}
         self._results: list[Any] = []
@@ -69,8 +70,10 @@ class HostEngine:
         """Forget the last result and get the buffers ready."""
         self._results = []
         self._parcels, self._away = self._no_parcels(), {}
-        self._in.reset()
-        self._out.reset()
+        for arena in self._arenas:  # first of all: what is made then has their place
+            arena.release()
+        for arena in self._arenas:
+            arena.reset()
 
     def partition(self, side: Side) -> list[Outgoing]:
         """Split a chunk into a parcel per worker."""

@@ -41,13 +41,7 @@ class NativeEngine(PolarsEngine):
             if joins_itself(shape)
             else []
         )
-
-    def begin(self) -> None:
-        """Forget the last result and get the buffers ready."""
-        self._results = []
-        for _, out in self._joins:  # first: what was lent to them goes with the buffers that it is part of
-            out.reset()
-        super().begin()
+        self._arenas += [out for _, out in self._joins]
 
     def lend(self, rooms: Sequence[Bytes]) -> None:
         """Write the result there first, each thread into its share of every run of bytes."""
