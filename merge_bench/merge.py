@@ -74,8 +74,8 @@ class Merger:
         start = time.perf_counter()
         outgoing = {side: self.engine.partition(side) for side in Side}
         partitioned = time.perf_counter()
-        self._last = self._meet(outgoing)
-        flights = {side: self.exchange.transfer(*self._last[side]) for side in Side}
+        headers = self._meet(outgoing)
+        flights = {side: self._exchange(side, outgoing[side], headers[side]) for side in Side}
         exchanged = time.perf_counter()
         rows = self.engine.join()
         joined = time.perf_counter()
@@ -99,18 +99,25 @@ class Merger:
         measured = _measured(flights, 0, {"left": 0, "right": 0})
         return Measured(seconds=seconds, partition=0.0, exchange=seconds, join=0.0, **measured)
 
-    def _meet(self, outgoing: dict[Side, list[Outgoing]]) -> dict[Side, tuple[dict[int, Any], dict[int, Any]]]:
-        """Exchange headers of both sides in one small message per peer, and make room for what is announced."""
+    def _exchange(self, side: Side, outgoing: list[Outgoing], headers: dict[int, Bytes]) -> Flight:
+        """Make room for what is announced of one side, and exchange it."""
+        receives = {peer: self.engine.inbox(side, peer, headers[peer]) for peer in self._peers}
+        self._last[side] = ({peer: outgoing[peer].data for peer in self._peers}, receives)
+        flight = self.exchange.transfer(*self._last[side])
+        self.engine.sent(side)
+        return flight
+
+    def _meet(self, outgoing: dict[Side, list[Outgoing]]) -> dict[Side, dict[int, Bytes]]:
+        """Exchange the headers of both sides in one small message per peer."""
         sizes = [self.engine.header_bytes(side) for side in Side]
         sends = {peer: np.concatenate([outgoing[side][peer].header for side in Side]) for peer in self._peers}
         headers: dict[int, Bytes] = {peer: np.empty(sum(sizes), np.uint8) for peer in self._peers}
         self.exchange.transfer(sends, headers)
-        buffers = {}
-        for side, start, size in zip(Side, (0, sizes[0]), sizes, strict=True):
-            part = slice(start, start + size)
-            receives = {peer: self.engine.inbox(side, peer, headers[peer][part]) for peer in self._peers}
-            buffers[side] = ({peer: outgoing[side][peer].data for peer in self._peers}, receives)
-        return buffers
+        left = sizes[0]
+        return {
+            Side.LEFT: {peer: header[:left] for peer, header in headers.items()},
+            Side.RIGHT: {peer: header[left:] for peer, header in headers.items()},
+        }
 
 
 def _measured(flights: dict[Side, Flight], rows: int, received: dict[str, int]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from merge_bench.columns import Bytes, Field
-from merge_bench.memory import ALIGN
+from merge_bench.memory import align
 
 Counts = npt.NDArray[np.int64]
 
@@ -37,20 +37,16 @@ class Layout:
         rows, at, variable = int(header[0].sum()), 0, 0
         starts = []
         for field in fields:
-            values, at = at, _align(at + rows * (field.width or 4))
+            values, at = at, align(at + rows * (field.width or 4))
             data = at
             if field.variable:
                 variable += 1
-                at = _align(at + int(header[variable].sum()))
+                at = align(at + int(header[variable].sum()))
             valid = at
             if field.nullable:
-                at = _align(at + rows)
+                at = align(at + rows)
             starts.append((values, data, valid))
         return Layout(fields, header, tuple(starts), at)
-
-
-def _align(size: int) -> int:
-    return -(-size // ALIGN) * ALIGN
 
 
 def header_shape(fields: Sequence[Field], buckets: int) -> tuple[int, int]:
@@ -60,10 +56,14 @@ def header_shape(fields: Sequence[Field], buckets: int) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Parcel:
-    """A parcel's header and bytes, at the sender or at the receiver."""
+    """A parcel's header and bytes, at the sender or at the receiver.
+
+    `room`: the memory that is used again once a parcel was sent, `data` and a little more.
+    """
 
     layout: Layout
     data: Bytes
+    room: Bytes | None = None
 
     @property
     def rows(self) -> int:

@@ -20,12 +20,14 @@ import pyarrow as pa
 from merge_bench import kernels
 from merge_bench.columns import Bytes, Column, Field, Frame, storage_dtype
 from merge_bench.hashing import BLOCK, RowHasher
-from merge_bench.memory import Arena
+from merge_bench.memory import Arena, align
 from merge_bench.parcel import Counts, Layout, Parcel
+
+SLACK = 64  # a parcel's memory has this part more, so that one of nearly the same size can be received into it
 
 
 class Partitioner:
-    """Splits one side's chunk into a parcel per worker; keeps its row-to-bucket map between iterations.
+    """Splits one side's chunk into a parcel per worker.
 
     Parameters
     ----------
@@ -37,16 +39,26 @@ class Partitioner:
         Destinations, and buckets per destination.
     threads
         Threads of this worker; rows are split evenly among them.
+    scratch
+        Memory of the row-to-bucket map, which is needed during a split alone: another partitioner may have the same.
     """
 
     def __init__(
-        self, fields: tuple[Field, ...], keys: Sequence[str], *, workers: int, buckets: int, threads: int = 1
+        self,
+        fields: tuple[Field, ...],
+        keys: Sequence[str],
+        *,
+        workers: int,
+        buckets: int,
+        threads: int = 1,
+        scratch: Arena | None = None,
     ) -> None:
         self.fields = fields
         self.keys = tuple(keys)
         self.workers = workers
         self.buckets = buckets
         self.threads = threads
+        self._scratch = scratch or Arena()
         self._ids: npt.NDArray[Any] = np.empty(0, np.uint16 if workers * buckets < 2**16 else np.uint32)
 
     def split(self, frame: Frame, arena: Arena, pool: ThreadPoolExecutor | None = None) -> list[Parcel]:
@@ -61,9 +73,8 @@ class Partitioner:
 
         `rows`: only first…last-1 of the chunk. In each parcel the buckets outside its run are empty.
         """
-        if self._ids.size < frame.rows:
-            self._ids = np.empty(frame.rows, self._ids.dtype)
-            self._ids[::2048] = 0
+        self._scratch.reserve(frame.rows * self._ids.itemsize)
+        self._ids = self._scratch.take(frame.rows * self._ids.itemsize).view(self._ids.dtype)
         spans = _spans(*(rows or (0, frame.rows)), self.threads)
         total = self.workers * self.buckets
         runs = list(itertools.pairwise(cuts or (0, self.buckets)))
@@ -77,12 +88,16 @@ class Partitioner:
         ]
         headers = np.stack([totals, *(v.sum(axis=0).reshape(totals.shape) for v in variable)], axis=1)
         layouts = [Layout.of(self.fields, _only(header, part)) for header in headers for part in runs]
-        whole = arena.take(sum(layout.size for layout in layouts))
-        bases = [0, *itertools.accumulate(layout.size for layout in layouts)]
+        rooms = [align(layout.size + layout.size // SLACK) for layout in layouts]
+        whole = arena.take(sum(rooms))
+        bases = [0, *itertools.accumulate(rooms)]
         widths = np.tile([last - first for first, last in runs], self.workers)
         fill = _Fill(self, frame, whole, layouts, bases[:-1], widths, counts, variable)
         list(run(fill, range(len(spans)), spans))
-        parcels = [Parcel(layout, whole[at : at + layout.size]) for layout, at in zip(layouts, bases, strict=False)]
+        parcels = [
+            Parcel(layout, whole[at : at + layout.size], whole[at:end])
+            for layout, (at, end) in zip(layouts, itertools.pairwise(bases), strict=True)
+        ]
         return [parcels[number :: len(runs)] for number in range(len(runs))]
 
     def _assign(self, frame: Frame, span: tuple[int, int]) -> Counts:

@@ -168,6 +168,8 @@ def merge(engine: str, case: str, workers: int, hand_over: Callable[[Any, Any], 
                         inbox = one.inbox(side, source, sent.header.copy())
                         assert inbox.nbytes == sent.data.nbytes
                         hand_over(sent.data, inbox)
+            for one in engines:
+                one.sent(side)
         counts = [one.join() for one in engines]
     pieces = [list(one.results()) for one in engines]
     for count, its_pieces in zip(counts, pieces, strict=True):

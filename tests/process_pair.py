@@ -104,6 +104,7 @@ def _merge_rank(
             exchange.transfer({other: outgoing[other].header}, {other: header})
             inbox = engine.inbox(side, other, header)
             exchange.transfer({other: outgoing[other].data}, {other: inbox})
+            engine.sent(side)
         rows = engine.join()
     table = pa.concat_tables(list(engine.results()))
     assert table.num_rows == rows

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from merge_bench.engines.host import MOST_STREAMS
+from merge_bench.engines.host import bucket_count
 from merge_bench.engines.native import NativeEngine
 
 VALUE = 8
@@ -59,9 +59,8 @@ class Shape:
 
     @property
     def buckets(self) -> int:
-        """Buckets of one worker, as `merge_bench.engines.host.HostEngine` chooses them."""
-        wanted = -(-2 * self.chunk // NativeEngine.join_rows)
-        return max(1, min(wanted, MOST_STREAMS // self.workers))
+        """Buckets of one worker."""
+        return bucket_count(self.rows, self.workers, NativeEngine.join_rows)
 
     @property
     def number_bytes(self) -> int:

@@ -63,8 +63,9 @@ class Outgoing:
 class Engine(Protocol):
     """One worker's dataframe library.
 
-    An iteration calls `begin`, `partition` for both sides, `inbox` for every header that arrives, `join` when all data
-    is there. The result then lies in memory until the next `begin`.
+    An iteration calls `begin`, `partition` for both sides, then for one side after the other `inbox` for every header
+    that arrived and `sent` when its data has been exchanged, and at last `join`. The result then lies in memory until
+    the next `begin`.
     """
 
     name: ClassVar[str]
@@ -83,6 +84,9 @@ class Engine(Protocol):
 
     def inbox(self, side: Side, source: int, header: Bytes) -> Any:
         """A buffer of the right size for what `source` sends; its contents are the engine's once `join` is called."""
+
+    def sent(self, side: Side) -> None:
+        """Nothing that `partition` gave for a side has to stay as it is: the others have it."""
 
     def join(self) -> int:
         """Join what this worker owns; returns the number of result rows."""

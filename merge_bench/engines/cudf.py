@@ -161,6 +161,9 @@ class CudfEngine:
         self._parcels[side].append(parcel)
         return parcel.data
 
+    def sent(self, side: Side) -> None:
+        """The pool keeps what was sent until the next `begin`."""
+
     def join(self) -> int:
         """Inner join of all parcels at once: two maps of row numbers, then one gather a side."""
         plc, stream = self._plc, self._stream

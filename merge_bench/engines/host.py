@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -21,11 +22,20 @@ from merge_bench.memory import Arena
 from merge_bench.parcel import Layout, Parcel, header_shape
 from merge_bench.partition import BucketReader, Partitioner, bucket_groups
 
-MOST_STREAMS = 512  # write streams of a scatter: beyond it the TLB no longer covers them and the pass slows down
+MOST_STREAMS = 512  # write streams of a scatter: beyond it their cache lines are more than L1, and the pass slows down
+FEWEST_STREAMS = 256  # below it successive rows often go to one stream, and wait for its position to be written back
+FEWEST_ROWS = 1 << 10  # of a bucket, where there would be fewer streams
 MOST_PARTS = 32  # what is left to join when the last byte has come is one part
 PIECE_BYTES = 1 << 20  # to one worker; shorter messages do not reach what a link can carry
 HEADS = (0.0, 1 / 16, 1 / 4)  # of the left rows: on a slow link each takes longer than to partition the next
 VARIABLE_BYTES = 16  # guessed of a value of variable width, where all workers have to guess the same
+
+
+def bucket_count(rows: int, workers: int, join_rows: int) -> int:
+    """Buckets of each worker for `rows` of both frames together, `join_rows` of which are joined best at once."""
+    per_worker = -(-rows // workers)
+    wanted = max(-(-per_worker // join_rows), min(FEWEST_STREAMS // workers, per_worker // FEWEST_ROWS))
+    return max(1, min(wanted, MOST_STREAMS // workers))
 
 
 class HostEngine:
@@ -39,20 +49,18 @@ class HostEngine:
 
     def __init__(self, shape: JoinShape) -> None:
         self.shape = shape
-        per_worker = -(-shape.rows // shape.workers)
-        wanted = -(-per_worker // self.join_rows)
-        self.buckets = max(1, min(wanted, MOST_STREAMS // shape.workers))
+        self.buckets = bucket_count(shape.rows, shape.workers, self.join_rows)
         self._cuts = _cuts(shape, self.buckets)
-        self._partitioners = {
-            side: Partitioner(
-                shape.fields(side), shape.keys, workers=shape.workers, buckets=self.buckets, threads=shape.threads
-            )
-            for side in Side
-        }
+        split = partial(
+            Partitioner, workers=shape.workers, buckets=self.buckets, threads=shape.threads, scratch=Arena()
+        )
+        self._partitioners = {side: split(shape.fields(side), shape.keys) for side in Side}
         self._pool = ThreadPoolExecutor(shape.threads) if shape.threads > 1 else None
         self._chunks: dict[Side, Frame] = {}
         self._out, self._in = Arena(), Arena()
+        self._arenas = [self._out, self._in]
         self._parcels = self._no_parcels()
+        self._away: dict[Side, list[Parcel]] = {}
         self._results: list[Any] = []
 
     def load(self, left: Frame, right: Frame) -> None:
@@ -66,17 +74,32 @@ class HostEngine:
     def begin(self) -> None:
         """Forget the last result and get the buffers ready."""
         self._results = []
-        self._parcels = self._no_parcels()
-        self._out.reset()
-        self._in.reset()
+        self._parcels, self._away = self._no_parcels(), {}
+        for arena in self._arenas:  # first of all: what is made then has their place
+            arena.release()
+        for arena in self._arenas:
+            arena.reset()
 
     def partition(self, side: Side) -> list[Outgoing]:
         """Split a chunk into a parcel per worker."""
-        return self._split(side, [WHOLE])[0]
+        parcels = self._split(side, [WHOLE])[0]
+        self._away[side] = [parcel for rank, parcel in enumerate(parcels) if rank != self.shape.rank]
+        return [_outgoing(parcel) for parcel in parcels]
 
     def inbox(self, side: Side, source: int, header: Bytes) -> Bytes:
         """Room for the parcel that `header` describes."""
         return self.inbox_of(Piece(side, WHOLE), source, header)
+
+    def sent(self, side: Side) -> None:
+        """Use the memory of what was sent again: of the left side to receive the right one, of that for the result."""
+        rooms = [parcel.room for parcel in self._away.pop(side) if parcel.room is not None]
+        if side is Side.LEFT:
+            self._in.lend(rooms)
+        else:
+            self.lend(rooms)
+
+    def lend(self, rooms: Sequence[Bytes]) -> None:
+        """Memory that lies idle until the next `begin`, for engines that write the result themselves."""
 
     def join(self) -> int:
         """Join bucket by bucket; each piece of the result stays in memory."""
@@ -99,10 +122,10 @@ class HostEngine:
         rows = self._chunks[Side.LEFT].rows
         edges = [int(rows * share) for share in HEADS]
         for head in itertools.pairwise(edges):
-            yield from self._split(Side.LEFT, [WHOLE], rows=head)
+            yield from self._pieces(Side.LEFT, [WHOLE], rows=head)
         parts = list(range(self.parts))
-        yield from self._split(Side.LEFT, parts, rows=(edges[-1], rows))
-        yield from self._split(Side.RIGHT, parts)
+        yield from self._pieces(Side.LEFT, parts, rows=(edges[-1], rows))
+        yield from self._pieces(Side.RIGHT, parts)
 
     def inbox_of(self, piece: Piece, source: int, header: Bytes) -> Bytes:
         """Room for the parcel of one piece."""
@@ -132,13 +155,16 @@ class HostEngine:
     def _no_parcels(self) -> dict[Side, dict[int, list[Parcel]]]:
         return {side: {part: [] for part in range(WHOLE, self.parts)} for side in Side}
 
-    def _split(self, side: Side, parts: Sequence[int], rows: tuple[int, int] | None = None) -> list[list[Outgoing]]:
+    def _pieces(self, side: Side, parts: Sequence[int], rows: tuple[int, int] | None = None) -> list[list[Outgoing]]:
+        return [[_outgoing(parcel) for parcel in parcels] for parcels in self._split(side, parts, rows)]
+
+    def _split(self, side: Side, parts: Sequence[int], rows: tuple[int, int] | None = None) -> list[list[Parcel]]:
         """What of a chunk (or of its rows first…last-1) goes to each worker, for each of `parts`."""
         cuts = () if parts == [WHOLE] else self._cuts
         made = self._partitioners[side].split_parts(self._chunks[side], self._out, self._pool, rows=rows, cuts=cuts)
         for part, parcels in zip(parts, made, strict=True):
             self._parcels[side][part].append(parcels[self.shape.rank])
-        return [[_outgoing(parcel) for parcel in parcels] for parcels in made]
+        return made
 
     def received_rows(self) -> dict[str, int]:
         """Rows of each side that this worker had to join, its own included."""

@@ -7,11 +7,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from merge_bench.columns import Frame
+from merge_bench.columns import Bytes, Frame
 from merge_bench.engines.base import JoinShape, Side
 from merge_bench.engines.buckets import MOST_ROWS, BucketJoin
 from merge_bench.engines.polars import PolarsEngine
-from merge_bench.memory import Arena
+from merge_bench.memory import ALIGN, Arena
 from merge_bench.parcel import Parcel
 from merge_bench.partition import BucketReader, bucket_groups
 
@@ -39,12 +39,13 @@ class NativeEngine(PolarsEngine):
             if joins_itself(shape)
             else []
         )
+        self._arenas += [out for _, out in self._joins]
 
-    def begin(self) -> None:
-        """Forget the last result and get the buffers ready."""
-        super().begin()
-        for _, out in self._joins:
-            out.reset()
+    def lend(self, rooms: Sequence[Bytes]) -> None:
+        """Write the result there first, each thread into its share of every run of bytes."""
+        for number, (_, out) in enumerate(self._joins):
+            shares = [room.size // len(self._joins) // ALIGN * ALIGN for room in rooms]
+            out.lend([room[number * size :][:size] for room, size in zip(rooms, shares, strict=True)])
 
     def join_buckets(self, first: int, last: int, left: Sequence[Parcel], right: Sequence[Parcel]) -> None:
         """Join buckets first…last-1 of these parcels, the groups of buckets dealt out to the threads."""
