@@ -49,7 +49,7 @@ def shared_memory(bench: Bench) -> Values:
 def shaped_tcp(bench: Bench) -> Values:
     """The data plane between two hosts, its limit checked."""
     with two_hosts() as hosts:
-        options = ("--chunk", "5e6", "--workers", "2", "--iterations", "5", "--config", "tcp.cfg", "--check-link")
+        options = ("--chunk", "5e6", "--workers", "2", "--iterations", "5", "--config", "ethernet.cfg", "--check-link")
         ran = bench.merge(*options, *pipeline("off"), hosts=hosts)
     return link_values(ran, targets.TCP, targets.CHECK_TCP, ("tcp",))
 
@@ -83,7 +83,7 @@ def memory_ratio(ran: Ran) -> float:
 def slow_link(bench: Bench) -> Values:
     """How much longer a merge takes than its bytes alone would, across a link that is the bottleneck."""
     with two_hosts() as hosts:
-        options = ("--chunk", "5e6", "--workers", "2", "--iterations", "5", "--config", "tcp.cfg")
+        options = ("--chunk", "5e6", "--workers", "2", "--iterations", "5", "--config", "ethernet.cfg")
         ran = bench.merge(*options, *pipeline("on"), hosts=hosts)
     return {targets.OVERLAP.name: wall_over_bytes(ran)}
 
