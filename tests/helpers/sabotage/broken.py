@@ -64,14 +64,9 @@ def doubled(engine: Any, split: Any) -> list[Any]:
 def changed(how: str, engine: Any, split: Any) -> list[Any]:
     """Change bytes that are on their way to rank 1: in the first parcel that has two rows which match."""
     made = split()
-    # Rank 1 lays the parcel out from its header; so do we.
-    from merge_bench.parcel import Layout, header_shape
-
-    for outgoing in made:
-        header = outgoing[1].header.view(np.int64).reshape(header_shape(engine.shape.right, engine.buckets))
-        layout = Layout.of(engine.shape.right, header)
-        rows = int(header[0].sum())
-        keys, payload = (outgoing[1].data[start : start + 8 * rows].view(np.int64) for start, _, _ in layout.starts[:2])
+    for parcels in made:
+        starts, size = parcels[1].layout.starts, 8 * parcels[1].rows
+        keys, payload = (parcels[1].data[start : start + size].view(np.int64) for start, _, _ in starts[:2])
         found = matching(keys, engine)
         if found.size > 1:
             break
