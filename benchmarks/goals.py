@@ -55,7 +55,7 @@ def goals(
     adopt_orphans()
     running = Running(wanted, lambda line: click.echo(line, err=True))
     head = {
-        "schema": SCHEMA, "argv": sys.argv, "time": time.time(), "blocks": blocks, "seed": seed, "git": git_state(),
+        "schema": SCHEMA, "argv": sys.argv[1:], "time": time.time(), "blocks": blocks, "seed": seed, "git": git_state(),
         "versions": facts.versions(), "hardware": facts.hardware(), "load_average": os.getloadavg(),
     }  # fmt: skip
     status = 0

@@ -49,7 +49,7 @@ def on_gpus(budget: float, output: Path, blocks: int, seed: int, dry_run: bool) 
     os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     folder = _folder(output)
     head = {
-        "schema": SCHEMA, "argv": sys.argv, "time": time.time(), "budget": budget, "git": git_state(),
+        "schema": SCHEMA, "argv": sys.argv[1:], "time": time.time(), "budget": budget, "git": git_state(),
         "versions": facts.versions(), "hardware": facts.hardware(),
     }  # fmt: skip
     ended: list[Ended] = []

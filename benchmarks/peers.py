@@ -63,7 +63,7 @@ def peers(
     store.write(
         "comparison",
         {
-            "argv": sys.argv, "job": dataclasses.asdict(job), "data_bytes": job.data_bytes, "blocks": blocks,
+            "argv": sys.argv[1:], "job": dataclasses.asdict(job), "data_bytes": job.data_bytes, "blocks": blocks,
             "seed": seed, "contenders": names, "git": git_state(), "versions": facts.versions(),
             "hardware": facts.hardware(), "gpus": gpu_facts(), "environment": facts.environment(),
             "load_average": os.getloadavg(),
