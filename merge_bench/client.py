@@ -84,11 +84,11 @@ def missing_worker(launcher: Launcher, came: set[str], sentence: str) -> LaunchF
     return LaunchFailed(sentence, code="start-failed")
 
 
-def dashboard_link(client: Client, port: int | None) -> str | None:
-    """Where Dask's own dashboard is seen, of a scheduler that serves it at `port`; None where it serves none."""
-    if port is None or client.scheduler is None:
+def dashboard_link(scheduler: str | None, port: int | None) -> str | None:
+    """Where Dask's own dashboard is seen, if the scheduler at this address serves it at `port`; else None."""
+    if port is None or scheduler is None:
         return None
-    host = get_address_host(client.scheduler.address)
+    host = get_address_host(scheduler)
     try:
         return str(format_dashboard_link(f"[{host}]" if ":" in host else host, port))
     except KeyError:  # The site's template of such links names a variable that is not set here.

@@ -158,13 +158,14 @@ class LaunchRun:
             for m, f in zip(self.members, self.facts, strict=True)
         ]  # fmt: skip
         port = self.call(self.client._run_on_scheduler(on_scheduler.dashboard_port))
+        address = self.client.scheduler.address if self.client.scheduler else None
         self.writer.write(
             LaunchLine(
                 launch=self.launch, config=config, plan=plan_index, block=block,
                 cluster=Cluster(
                     launcher=self.launcher.name, protocol=self.plan.protocol,
-                    scheduler=self.client.scheduler.address if self.client.scheduler else None,
-                    dashboard=dashboard_link(self.client, port),
+                    scheduler=address,
+                    dashboard=dashboard_link(address, port),
                 ),
                 workers=workers, data_bytes=self.data_bytes, rows=self.rows,
                 startup_seconds=time.monotonic() - self.started,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from merge_bench.engines.base import Piece, Side
+from merge_bench.engines.base import Outgoing, Piece, Side
 from merge_bench.exchange.flight import Pending
 from merge_bench.exchange.stream import Stream
 from merge_bench.exchange.ucx import UcxExchange
@@ -56,7 +56,7 @@ def test_a_worker_expects_in_each_step_the_one_that_sends_to_it_then(workers: in
 def test_the_pipelined_exchange_serves_its_peers_in_the_same_order(workers: int) -> None:
     for end in schedule(workers):
         stream = Stream(end, [Piece(Side.LEFT, 0)], 8, lambda number, source, header: np.empty(0, np.uint8))
-        stream.send(0, [SimpleNamespace(header=np.zeros(8, np.uint8), data=np.ones(1, np.uint8))] * workers)  # type: ignore[list-item]
+        stream.send(0, [Outgoing(np.zeros(8, np.uint8), np.ones(1, np.uint8))] * workers)
         sent = list(end.noted[False])
         stream._feed()
         order = list(dict.fromkeys(end.noted[False][len(sent) :]))
