@@ -23,6 +23,7 @@ from merge_bench.hashing import BLOCK, RowHasher
 from merge_bench.memory import Arena, align
 from merge_bench.parcel import Counts, Layout, Parcel
 
+PAIRED_STREAMS = 512  # two columns at once have two lines a stream under way: of more streams, one after the other
 SLACK = 64  # a parcel's memory has this part more, so that one of nearly the same size can be received into it
 
 
@@ -184,6 +185,8 @@ class _Fill:
                 kernels.scatter(column.valid, ids, first, last, at(2) + rows, self.whole)
 
     def _paired(self, index: int) -> bool:
+        if self.partitioner.workers * self.partitioner.buckets > PAIRED_STREAMS:
+            return False
         pair = self.frame.fields[index : index + 2]
         return len(pair) == 2 and all(field.width == 8 and not field.nullable for field in pair)
 

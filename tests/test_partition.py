@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from merge_bench import partition
 from merge_bench.columns import Frame
 from merge_bench.hashing import BLOCK
 from merge_bench.memory import ALIGN, Arena
@@ -107,6 +108,18 @@ def test_every_row_once_and_equal_keys_together(
         for value in as_value(one, keys):
             assert value is not None
             assert homes.setdefault(value, number) == number
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_columns_one_by_one_or_two_at_once(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of many streams columns are written one after the other: the parcels are the same."""
+    flat = Frame.from_arrow(random_table(5000, ["int64", "int64", "int64"], 5, nulls=False))
+    at_once = split(flat, ["c0"], 3, 20, threads)
+    monkeypatch.setattr(partition, "PAIRED_STREAMS", 59)
+    one_by_one = split(flat, ["c0"], 3, 20, threads)
+    for one, other in zip(at_once, one_by_one, strict=True):
+        assert np.array_equal(one.layout.header, other.layout.header)
+        assert np.array_equal(one.data, other.data)
 
 
 @given(seed=seeds, kind=st.sampled_from(sorted(KINDS)), workers=st.integers(1, 5), buckets=st.integers(1, 64))

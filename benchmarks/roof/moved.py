@@ -24,6 +24,7 @@ from dataclasses import dataclass
 
 from merge_bench.engines.host import bucket_count
 from merge_bench.engines.native import NativeEngine
+from merge_bench.partition import PAIRED_STREAMS
 
 VALUE = 8
 LINK, HEAD = 4, 4
@@ -88,7 +89,9 @@ class Counts:
 def partition_row(shape: Shape) -> int:
     """Bytes moved to partition one row of a frame."""
     histogram = VALUE + shape.number_bytes
-    scatter = -(-shape.columns // 2) * shape.number_bytes + 2 * shape.row_bytes
+    paired = shape.workers * shape.buckets <= PAIRED_STREAMS
+    passes = -(-shape.columns // 2) if paired else shape.columns
+    scatter = passes * shape.number_bytes + 2 * shape.row_bytes
     return histogram + scatter
 
 
