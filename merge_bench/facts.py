@@ -58,6 +58,7 @@ def hardware() -> dict[str, Any]:
         "interfaces": _interfaces(),
         "infiniband": _names("/sys/class/infiniband"),
         "huge_pages": _bracketed("/sys/kernel/mm/transparent_hugepage/enabled"),
+        "tcp_congestion_control": _bracketed("/proc/sys/net/ipv4/tcp_congestion_control"),
         "gpus": gpu.fixed_facts(),
     }
 
@@ -110,7 +111,7 @@ def _names(folder: str) -> list[str]:
 
 
 def _bracketed(path: str) -> str | None:
-    """The chosen one of a sysfs list like ``always [madvise] never``."""
+    """The chosen one of a list like ``always [madvise] never``, or all there is without brackets."""
     try:
         text = Path(path).read_text()
     except OSError:

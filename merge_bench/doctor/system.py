@@ -9,6 +9,7 @@ from merge_bench.doctor.base import BAD, OK, WARN, Check, Finding, Machine
 _CAP_SYS_PTRACE = 19
 LEAST_FILES, ENOUGH_FILES = 256, 4096
 SLOW_CLOCKS = frozenset({"hpet", "acpi_pm", "jiffies", "pit", "refined-jiffies"})
+PACING = "bbr"  # and its later versions
 BUSY, OVERRUN = 0.25, 1.0  # of the cores
 _FALLBACK = "UCX drops cma: on one host data is copied twice, through shared memory"
 
@@ -98,6 +99,20 @@ def numa_balancing(machine: Machine) -> Finding:
     return Finding(name, OK, "off" if len(nodes) > 1 else "one node")
 
 
+def congestion_control(machine: Machine) -> Finding:
+    """How TCP decides what to send: an algorithm that paces holds back a sender that always has something to send."""
+    name = "TCP congestion control"
+    chosen = machine.read("proc/sys/net/ipv4/tcp_congestion_control")
+    if chosen is None or not chosen.startswith(PACING):
+        return Finding(name, OK, chosen or "not told")
+    return Finding(
+        name, WARN, chosen,
+        "only over tcp: it paces by what it measured, so long queues go slower than one message after the other, above "
+        "all over lo",
+        "sysctl -w net.ipv4.tcp_congestion_control=cubic, before the workers start",
+    )  # fmt: skip
+
+
 def load(machine: Machine) -> Finding:
     """Who else uses the cores."""
     name = "other load"
@@ -130,5 +145,6 @@ def cpu_quota(machine: Machine) -> Finding:
 
 
 CHECKS: tuple[Check, ...] = (
-    ptrace_scope, cross_memory_attach, open_files, governor, clock_source, numa_balancing, load, cpu_quota,
+    ptrace_scope, cross_memory_attach, open_files, governor, clock_source, numa_balancing, congestion_control, load,
+    cpu_quota,
 )  # fmt: skip

@@ -97,3 +97,13 @@ def test_load_is_measured_by_the_cores(machine: Make, load: float, state: str) -
 )
 def test_cpu_quota(machine: Make, files: dict[str, str], state: str) -> None:
     assert system.cpu_quota(machine(files)).state == state
+
+
+@pytest.mark.parametrize(("chosen", "state"), [("cubic", OK), ("reno", OK), ("bbr", WARN), ("bbr3", WARN)])
+def test_a_tcp_that_paces(machine: Make, chosen: str, state: str) -> None:
+    found = system.congestion_control(machine({"proc/sys/net/ipv4/tcp_congestion_control": f"{chosen}\n"}))
+    assert (found.state, found.found) == (state, chosen)
+
+
+def test_a_machine_that_does_not_tell_its_tcp(machine: Make) -> None:
+    assert system.congestion_control(machine()).state == OK

@@ -52,14 +52,23 @@ def test_p2p_gives_one_host_and_two_host_tables_and_what_the_link_carries(
     assert 0.7 * can <= large <= 1.05 * can  # how near it comes is printed: other load must not fail a test
 
 
-def test_puts_between_hosts_arrive(hosts: Hosts, results: Path) -> None:
-    options = ("--placement", "two-hosts", "--sizes", "8,1M", "--repetitions", "1", "--iterations", "50")
+def test_puts_between_hosts_arrive_and_cost_the_same_overlapping_or_not_where_the_link_limits(
+    hosts: Hosts, results: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sizes = (8, 1 << 20, 8 << 20)
+    options = ("--placement", "two-hosts", "--sizes", "8,1M,8M", "--repetitions", "1", "--iterations", "20")
     rows = measured(hosts, results, *options, command=("probe", "rma"))["rows"]
+    tests = ("put-overlapping", "put-non-overlapping")
     assert [(row["test"], row["size"], row["wrong"]) for row in rows] == [
-        ("put-overlapping", 8, 0), ("put-overlapping", 1 << 20, 0),
-        ("put-non-overlapping", 8, 0), ("put-non-overlapping", 1 << 20, 0),
-    ]  # fmt: skip
+        (test, size, 0) for test in tests for size in sizes
+    ]
     assert all(row["selected_transports"] == ["tcp/eth0"] for row in rows)
+    seconds = {(row["test"], row["size"]): row["seconds"] for row in rows}
+    ratios = [seconds[tests[0], size] / seconds[tests[1], size] for size in sizes]
+    with capsys.disabled():
+        print("\nputs between hosts, overlapping ÷ non-overlapping:", *(f"{ratio:.3f}" for ratio in ratios))
+    assert ratios[0] < 1
+    assert 0.8 < ratios[2] < 1.2
 
 
 def test_the_link_limit_agrees_with_the_tool_where_the_link_is_what_limits(

@@ -70,6 +70,7 @@ def _hosts(page: Recorder, workers: Sequence[Worker]) -> None:
             Column("Memory\n(GiB)", [gib(_number(each.get("memory_bytes"))) for each in first]),
             Column("Kernel", [_text(each.get("kernel")) for each in first], text=True),
             Column("Huge pages", [_text(each.get("huge_pages")) for each in first], text=True),
+            Column("TCP", [_text(each.get("tcp_congestion_control")) for each in first], text=True),
         ]
     )
 
