@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from merge_bench.config import tls
 from merge_bench.config.catalogue import Catalogue
 
 _YES = frozenset({"y", "yes", "1", "on", "true"})
+_LONGEST_SEGMENT = 0xFFFF
 _FAQ = "UCX FAQ, https://openucx.readthedocs.io/en/master/faq.html"
 _NTHU = "Team NTHU-1, 2022 APAC HPC-AI competition, Dataframe Merging, 24 October 2022"
 
@@ -102,6 +104,25 @@ def _no_shared_memory(now: Situation) -> Iterator[Conflict]:
             "Workers on one host may not use shared memory and fall back to a network, tcp/lo at best; add sm.",
             f"{_FAQ}, 'Which transports does UCX use?'; measured: 1.5 GB/s instead of 18 both ways together",
         )
+
+
+def _long_segments(now: Situation) -> Iterator[Conflict]:
+    names = [f"UCX_{kind}SEG_SIZE" for kind in ("MM_", "POSIX_", "SYSV_", "XPMEM_")]
+    long = [name for name in names if _memory_units(now.effective.get(name, "")) > _LONGEST_SEGMENT]
+    if long:
+        yield Conflict(
+            "segments-too-long",
+            tuple(long),
+            "UCX keeps the length of a message in shared memory in 16 bits, so segments of 64 KiB or more break it:"
+            " receives end with 'Message truncated'. Take 32k.",
+            "UCX sources, uct/sm/mm/base/mm_iface.h; seen with UCX 1.21: two runs of three with 64k failed",
+        )
+
+
+def _memory_units(text: str) -> int:
+    """Bytes of a size as UCX reads it: powers of 1024; 0 for what is none."""
+    found = re.fullmatch(r"(\d+)([kmgt]?)b?", text.strip().lower())
+    return int(found[1]) << 10 * " kmgt".index(found[2] or " ") if found else 0
 
 
 def _error_handling(now: Situation) -> Iterator[Conflict]:
@@ -234,6 +255,7 @@ RULES: tuple[Rule, ...] = (
     _am_scheme,
     _rendezvous_off,
     _no_shared_memory,
+    _long_segments,
     _error_handling,
     _cuda_without_copy,
     _unavailable,
