@@ -8,7 +8,7 @@ from typing import Any
 from merge_bench.memory import parse_cores
 
 A_WORKER = 2
-"""``ucx_perftest`` processes beside each worker while the link limit is checked: it sends by one, receives by another."""
+"""``ucx_perftest`` processes beside each worker while the link limit is checked: one sends, one receives."""
 
 
 def crowded(workers: Iterable[tuple[str, Mapping[str, Any]]]) -> str | None:
