@@ -102,7 +102,7 @@ def _rows(path: Path, heading: str, lines: list[str], placement: str) -> Iterato
                 raise UsageError(f"{path}:{number} has a rate that no whole number of ping-pongs in its time makes")
             seconds, rate = time * 1e-6 / (2 * loops), mbits * 1e6 / 8
         yield Row(
-            probe="mpi", test=test, method="own ping-pong", config=path.stem, placement=placement, size=size,
+            probe="mpi", test=test, method="ping-pong over MPI", config=path.stem, placement=placement, size=size,
             seconds=Range(seconds, seconds, seconds), bandwidth=None if rate is None else Range(rate, rate, rate),
             source=f"{FROM_FILE}{path.name}",
         )  # fmt: skip

@@ -119,6 +119,6 @@ def test_show_takes_such_files(tmp_path: Path, capsys: pytest.CaptureFixture[str
     print_rows(ping_pong_csv.read(file))
     text = capsys.readouterr().out
     assert "throughput-std-two-hosts (file)" in text
-    assert f"file {file.name}; own ping-pong" in text
+    assert f"file {file.name}; ping-pong over MPI" in text
     with pytest.raises(UsageError, match="cannot read"):
         show_command({**values, "results": (str(tmp_path / "one-host.csv"),), "json_output": False})
