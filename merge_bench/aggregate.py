@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from merge_bench import metrics
+from merge_bench import metrics, polling
 from merge_bench.record.campaign import Launch, Run
 from merge_bench.record.schema import IterationLine, WorkerIteration, WorkerMemory
 from merge_bench.statistics import harmonic_mean, median
@@ -112,9 +112,32 @@ def link_limit(launches: Sequence[Launch]) -> float | None:
 
 
 def link_check(launches: Sequence[Launch]) -> float | None:
-    """What `ucx_perftest` gave instead of the link limit, bytes per second of a worker; median over launches."""
-    checked = [[row.bandwidth_bytes_per_second for row in launch.probes if row.probe == "link"] for launch in launches]
+    """What `ucx_perftest` gave instead of the link limit, bytes per second of a worker; median over launches.
+
+    What was measured by more polling processes than there are cores does not count.
+    """
+    checked = [
+        [row.bandwidth_bytes_per_second for row in launch.probes if row.probe == "link"]
+        for launch in launches
+        if not _crowded(launch)
+    ]
     return middle(harmonic_mean([rate for rate in rates if rate]) for rates in checked if rates)
+
+
+def link_not_checked(run: Run, launches: Sequence[Launch]) -> str | None:
+    """Why nothing of `ucx_perftest` stands beside the link limit; None where it does."""
+    if link_check(launches) is not None:
+        return None
+    if not run.plan.get("check_link"):
+        return "not checked against ucx_perftest (--check-link)"
+    crowded = next(filter(None, map(_crowded, launches)), None)
+    if crowded:
+        return f"cannot be checked here against ucx_perftest: {crowded}"
+    return "the check against ucx_perftest gave nothing"
+
+
+def _crowded(launch: Launch) -> str | None:
+    return polling.crowded((each.host, each.hardware) for each in launch.line.workers) if launch.line else None
 
 
 def link_fraction(launches: Sequence[Launch]) -> float | None:

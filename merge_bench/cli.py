@@ -373,7 +373,10 @@ def reduce_scatter(**values: Any) -> None:
 @_output_options
 @click.option("--json", "json_output", is_flag=True, help="Print one JSON document on standard output.")
 def show(**values: Any) -> None:
-    """Show stored campaigns of `probe` again, several together, without measuring."""
+    """Show stored campaigns of `probe` again, several together, without measuring.
+
+    A RESULT is a campaign's folder or its records, or a CSV file of the ping-pong; its name says where it was measured.
+    """
     from merge_bench.probe.command import show_command
 
     sys.exit(show_command(values))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import os
 import platform
@@ -50,6 +51,7 @@ def hardware() -> dict[str, Any]:
         "cores": usable_cores(),
         "affinity": show_cores(os.sched_getaffinity(0)),
         "cores_online": os.cpu_count(),
+        "cache_bytes": _cache_bytes(),
         "memory_bytes": int(memory.total),
         "available_bytes": available_bytes(),
         "kernel": platform.release(),
@@ -94,6 +96,15 @@ def _cpu_model() -> str:
     except OSError:
         pass
     return platform.processor() or platform.machine()
+
+
+def _cache_bytes(cpu: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> int | None:
+    """The largest cache that the first core reaches (``32768K``)."""
+    sizes = []
+    for file in cpu.glob("index*/size"):
+        with contextlib.suppress(OSError, ValueError):
+            sizes.append(int(file.read_text().strip().removesuffix("K")) * 1024)
+    return max(sizes, default=None)
 
 
 def _interfaces() -> dict[str, dict[str, Any]]:

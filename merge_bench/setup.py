@@ -57,7 +57,7 @@ def prepare(options: Resolved, config: ConfigFile | None) -> Prepared:
     if config is not None:
         environment = {name: variable.value for name, variable in translate_config(config).environment.items()}
     seen = max((host.gpus or 0 for host in hosts), default=0) or gpu.gpu_count()
-    engine, exchange = _engine(values, seen), str(values["exchange"])
+    engine, exchange = _engine(values, seen, here=launcher == "local"), str(values["exchange"])
     gpus = seen if engine == "cudf" else 0
     if gpus:  # a host of which nothing is said is taken to be like this one; the launcher asks it
         hosts = tuple(host if host.gpus is not None else replace(host, gpus=gpus) for host in hosts)
@@ -169,7 +169,8 @@ def _protocol(values: dict[str, Any], hosts: Sequence[HostSpec]) -> str:
     return asked
 
 
-def _engine(values: dict[str, Any], gpus: int) -> str:
+def _engine(values: dict[str, Any], gpus: int, *, here: bool) -> str:
+    """Which engine; workers that are not `here` are asked themselves for a GPU and its libraries, once they are up."""
     engine, exchange = values["engine"], values["exchange"]
     if engine == "auto":
         if gpus and _cudf_installed():
@@ -177,10 +178,10 @@ def _engine(values: dict[str, Any], gpus: int) -> str:
         return "pandas" if exchange == "dask" else "native"
     if exchange == "dask" and engine not in DASK_ENGINES:
         raise UsageError(f"--exchange dask has no engine {engine}: Dask merges with {' or '.join(DASK_ENGINES)}")
-    if engine == "cudf" and not gpus:
-        raise UsageError("--engine cudf needs an NVIDIA GPU, and none is visible here")
-    if engine == "cudf" and not _cudf_installed():
-        raise UsageError("--engine cudf needs the package cudf: set up the cu12 or cu13 stack")
+    if engine == "cudf" and here and not gpus:
+        raise UsageError("--engine cudf and --memory cuda need an NVIDIA GPU, and none is visible here")
+    if engine == "cudf" and here and not _cudf_installed():
+        raise UsageError("--engine cudf and --memory cuda need the package cudf: set up the cu12 or cu13 stack")
     return str(engine)
 
 

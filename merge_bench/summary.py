@@ -58,7 +58,7 @@ def summarize_run(campaign: Campaign, run: Run, run_id: str) -> Document:
         "phases_seconds": {
             name: aggregate.middle(aggregate.samples(launches, aggregate.phase(name))) for name in aggregate.PHASES
         },
-        "link": _link(launches, lanes, pipeline=run.plan.get("pipeline") is True),
+        "link": _link(run, launches, lanes),
         "lanes": lanes,
         "requested_transports": selected.requested(lines),
         "protocols": selected.protocols(lines),
@@ -119,16 +119,18 @@ def _bandwidth(workers: Sequence[aggregate.WorkerFigures], launches: Sequence[La
     }
 
 
-def _link(launches: Sequence[Launch], lanes: Sequence[Document], *, pipeline: bool) -> Document | None:
+def _link(run: Run, launches: Sequence[Launch], lanes: Sequence[Document]) -> Document | None:
     limit = aggregate.link_limit(launches)
     if limit is None:
         return None
     transports = {transport for lane in lanes for transport in lane["transports"]}
     ratio = aggregate.wall_over_wire(launches)
+    pipeline = run.plan.get("pipeline") is True
     return {
         "limit_bytes_per_second": limit,
         "fraction": aggregate.link_fraction(launches),
         "check_bytes_per_second": aggregate.link_check(launches),
+        "not_checked": aggregate.link_not_checked(run, launches),
         "wall_ratio": ratio,
         "bottleneck": metrics.bottleneck(ratio, aggregate.computing(launches)) if pipeline else None,
         "transports": sorted(transports),

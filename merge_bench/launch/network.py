@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import socket
 from pathlib import Path
 
@@ -33,6 +34,16 @@ def towards(peer: str) -> str | None:
     except OSError:
         return None
     return next((name for name, address in addresses().items() if address == own), None)
+
+
+def address_of(peer: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """The address that a name stands for, IPv4 if it has one; None where it has none."""
+    try:
+        found = socket.getaddrinfo(peer, 9, type=socket.SOCK_DGRAM)
+    except OSError:
+        return None
+    texts = [str(where[0]).partition("%")[0] for *_, where in sorted(found, key=lambda each: each[0])]
+    return ipaddress.ip_address(texts[0]) if texts else None
 
 
 def rdma_devices(interface: str, sys: Path = SYS) -> list[str]:

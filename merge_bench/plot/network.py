@@ -70,8 +70,8 @@ def _labels(rows: Sequence[Row], *, apart: bool) -> Label:
             "→".join(map(str, row.ranks)) if ranks and len(row.ranks) == 2 else "",
             f"{row.memory} memory" if memories else "",
         ]
-        published = f" (published: {row.source})" if row.source else ""
-        return shown(", ".join(part for part in parts if part) + published)
+        source = "" if row.source is None else f" ({row.source})" if row.from_file else f" (published: {row.source})"
+        return shown(", ".join(part for part in parts if part) + source)
 
     return label
 
@@ -137,7 +137,7 @@ def _details(row: Row) -> dict[str, str]:
         "method": row.method,
         "lanes": ", ".join(row.selected) or "not known",
         "protocol": row.protocol or "not known",
-        "launches": "published" if row.source else row.launches,
+        "launches": ("not told" if row.from_file else "published") if row.source else row.launches,
         "remark": _remark(row),
     }
     return {name: shown(str(value)) for name, value in known.items()}

@@ -6,11 +6,13 @@ import importlib
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from merge_bench.commands import say_log, say_warnings
 from merge_bench.errors import RunFailed, UsageError
 from merge_bench.probe import campaign as campaigns
+from merge_bench.probe import ping_pong_csv
 from merge_bench.probe.base import Probe
 from merge_bench.probe.output import LIST, Output, asked_for, print_references, write_files
 from merge_bench.probe.rows import Row
@@ -56,7 +58,7 @@ def probe_command(name: str, values: Mapping[str, Any]) -> int:
 
 
 def show_command(values: Mapping[str, Any]) -> int:
-    """`probe show`: stored campaigns again, together, without measuring."""
+    """`probe show`: stored campaigns, and a ping-pong's CSV files, again, together, without measuring."""
     as_json = bool(values["json_output"])
     if LIST in values["references"]:
         print_references(as_json=as_json)
@@ -64,8 +66,10 @@ def show_command(values: Mapping[str, Any]) -> int:
     if not values["results"]:
         raise UsageError("name a RESULT, the folder of a campaign of probe or its records.jsonl")
     output = asked_for(values)
-    found = [read_campaign(result) for result in values["results"]]
-    return _tell(found, label_rows(found), output, as_json=as_json)
+    files = [Path(result) for result in dict.fromkeys(values["results"]) if str(result).endswith(".csv")]
+    found = [read_campaign(result) for result in values["results"] if not str(result).endswith(".csv")]
+    rows = [*label_rows(found), *(row for file in files for row in ping_pong_csv.read(file))]
+    return _tell(found, rows, output, as_json=as_json)
 
 
 def _tell(found: Sequence[Campaign], measured: Sequence[Row], output: Output, *, as_json: bool) -> int:
@@ -97,7 +101,7 @@ def _failures(campaign: Campaign) -> list[FailureLine]:
 def _print(found: Sequence[Campaign], measured: Sequence[Row], rows: Sequence[Row]) -> None:
     from merge_bench.probe.show import print_rows
 
-    configs = list(dict.fromkeys(row.config for row in measured))
+    configs = list(dict.fromkeys(row.config for row in measured if row.source is None))
     remarks = [] if measured else ["nothing was measured, and no file was written"]
     if len(found) > 1 and len(configs) > 1:
         remarks.append("campaigns were measured at different times: a drift of the machines is in their speed-ups")

@@ -215,11 +215,11 @@ def _reach(mpi: Mpi, settings: ClusterSettings, scratch: str) -> list[str]:
     found = [("prte_local_tmpdir_base", scratch)] if new else []  # ORTE refuses it where a site has set another
     if settings.hosts and settings.launcher != "slurm":  # there it uses srun
         found.append(("plm_ssh_agent" if new else "plm_rsh_agent", agent(settings)))
-    range_ = subnet(settings.interface, [host.name for host in settings.hosts]) if settings.interface else None
-    if settings.hosts and range_:
+    range_ = subnet(settings.interface, [host.name for host in settings.hosts]) if settings.hosts else None
+    if range_:
         found.append(("prte_if_include" if new else "oob_tcp_if_include", range_))
     words = [word for name, value in found for word in ("--prtemca" if new else "--mca", name, value)]
-    if settings.hosts and range_:
+    if range_:
         words += ["--mca", "btl_tcp_if_include", range_]
     return words
 
@@ -231,17 +231,26 @@ def agent(settings: ClusterSettings) -> str:
     return " ".join(("ssh", *file, *OPTIONS, "-o", f"ConnectTimeout={limit}"))
 
 
-def subnet(interface: str, peers: Sequence[str]) -> str | None:
+def subnet(interface: str | None, peers: Sequence[str]) -> str | None:
     """The network that `interface` is in, as ``10.0.0.0/24``: hosts may call their interfaces differently.
 
-    Where this machine has no such interface, the network of the one that leads to the first of `peers`.
+    Where this machine has no such interface, or none was named, the network of the one that leads to the `peers`. None
+    where no interface was named and some peer lies in another network: its daemon would have no address in this one.
     """
     known = psutil.net_if_addrs()
-    name = interface if interface in known else next((w for peer in peers if (w := network.towards(peer))), None)
-    for entry in known.get(name or "", ()):
-        if entry.family == socket.AF_INET and entry.netmask:
-            return str(ipaddress.ip_network(f"{entry.address}/{entry.netmask}", strict=False))
+    named = interface in known
+    for name in [interface] if named else [network.towards(peer) for peer in peers]:
+        for entry in known.get(name or "", ()):
+            if entry.family == socket.AF_INET and entry.netmask:
+                found = ipaddress.ip_network(f"{entry.address}/{entry.netmask}", strict=False)
+                if named or not found.is_loopback:  # a name of this machine itself may stand for its loopback
+                    return str(found) if interface or all(_lies_in(found, peer) for peer in peers) else None
     return None
+
+
+def _lies_in(subnet: ipaddress.IPv4Network | ipaddress.IPv6Network, peer: str) -> bool:
+    address = network.address_of(peer)
+    return address is not None and (address in subnet or address.is_loopback)
 
 
 _KILLED = re.compile(r"process rank (\d+) with PID (\d+) on node (\S+) exited on signal (\d+)")

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from merge_bench import gpu
 from merge_bench.config.check import UCXX_OVERRIDES
 from merge_bench.errors import UsageError
 from merge_bench.launching import Job, make_launch
@@ -57,8 +56,6 @@ def make(values: Mapping[str, Any]) -> P2P:
     for kind in kinds:
         if kind not in KINDS:
             raise UsageError(f"--tests {values['tests']}: {kind!r} is none of {', '.join(KINDS)}")
-    if values["memory"] == "cuda" and not gpu.gpu_count():
-        raise UsageError("--memory cuda needs an NVIDIA GPU, and none is visible here")
     tests = tuple(Kind(kind, measures) for kind in kinds for measures in (LATENCY, BANDWIDTH))
     return P2P(
         tests, sizes_of(values["sizes"], SIZES), placements_of(values["placement"]), values["memory"],

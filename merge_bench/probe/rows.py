@@ -10,6 +10,9 @@ from typing import Any
 from merge_bench.record.campaign import Campaign
 from merge_bench.record.schema import ProbeLine
 
+FROM_FILE = "file "
+"""Begins the `source` of rows that a file of somebody's own gave."""
+
 
 @dataclass(frozen=True)
 class Range:
@@ -26,8 +29,8 @@ class Row:
 
     `config`: the config's name, or what a published series is called; `test`, `method`, `placement`, `memory` as in
     `ProbeLine`. `seconds` is what the test defines (latency tests: one way; else the mean time of an operation),
-    `bandwidth` in bytes per second. `source`: where published numbers come from; None for measured ones. `note`: what
-    is wrong with a published number.
+    `bandwidth` in bytes per second. `source`: where published numbers, or those of a file, come from; None for measured
+    ones. `note`: what is wrong with a published number.
     """
 
     probe: str
@@ -58,6 +61,11 @@ class Row:
     def series(self) -> tuple[str, str, str, tuple[int, ...], str]:
         """What rows of one line in a plot have in common: config, test, placement, ranks, memory."""
         return self.config, self.test, self.placement, self.ranks, self.memory
+
+    @property
+    def from_file(self) -> bool:
+        """Whether somebody's own file gave it: neither measured here nor published."""
+        return self.source is not None and self.source.startswith(FROM_FILE)
 
     def to_json(self) -> dict[str, Any]:
         """The row in ``probe --json``; SI seconds and bytes."""

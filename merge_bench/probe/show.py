@@ -29,9 +29,9 @@ _PIPE = 1 << 30
 _GAP = 2
 _PAIR_SIZES = 4
 _UNITS = {ONE_WAY.unit: "", RATE.unit: "1 MB = 10⁶ B, as OSU counts", BUS.unit: "1 GB = 10⁹ B"}
-_BUS_FORMULA = (
-    "Size S: bytes of the whole source vector of each rank; bus bandwidth = (S ÷ t) · (N − 1) ÷ N over N ranks. "
-    "min and max are over ranks and launches."
+_CONVENTION = (
+    f"mean time t ({TIME.unit}), bus bandwidth (S ÷ t) · (N − 1) ÷ N ({BUS.unit}; {_UNITS[BUS.unit]}), "
+    "S: bytes of the whole source vector of each of N ranks"
 )
 
 
@@ -225,10 +225,10 @@ def _held_against(tables: Sequence[Table], table: Table, baseline: str | None) -
 def _collective(page: Page, table: Table, base: Line | None) -> None:
     (line,) = table.lines
     rows = line.rows
-    page.heading(f"reduce-scatter, {table.title}: {_named(TIME)}, {_named(BUS)}")
+    page.heading(f"reduce-scatter, {table.title}: {_CONVENTION}")
     columns = [
         Column("Count", ["" if row.count is None else f"{row.count:,}" for row in rows]),
-        Column("Size\n(B)", [f"{row.size:,}" for row in rows]),
+        Column("Size of whole\nvector (B)", [f"{row.size:,}" for row in rows]),
         Column("Time avg\n(µs)", [_median(TIME.of(row)) for row in rows]),
         Column("min\n(µs)", [_scaled(row.seconds_ranks[0], TIME) for row in rows]),
         Column("max\n(µs)", [_scaled(row.seconds_ranks[1], TIME) for row in rows]),
@@ -242,7 +242,7 @@ def _collective(page: Page, table: Table, base: Line | None) -> None:
         ratios = [_speed_up(TIME, base.at(row.size), row) for row in rows]
         columns.append(Column(f"Speed-up over\n{shown(other)}", ratios))
     page.table([*columns, Column("", [mark(row) for row in rows], text=True)])
-    page.line(_BUS_FORMULA, "dim")
+    page.line("min and max are over ranks and launches.", "dim")
 
 
 def _scaled(value: float | None, measure: Measure) -> str:

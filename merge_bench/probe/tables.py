@@ -116,7 +116,7 @@ def _table(rows: Sequence[Row], *, by_pair: bool) -> Table:
         found.setdefault((row.series, row.source), []).append(row)
     lines = [
         Line(
-            label=(told(mine[0], heading) or shown(mine[0].config)) + " (published)" * (mine[0].source is not None),
+            label=(told(mine[0], heading) or shown(mine[0].config)) + _origin(mine[0]),
             config=mine[0].config,
             published=mine[0].source is not None,
             rows=tuple(sorted(mine, key=lambda row: (row.size, row.count or 0))),
@@ -125,6 +125,12 @@ def _table(rows: Sequence[Row], *, by_pair: bool) -> Table:
     ]
     memory = ", cuda memory" if rows[0].memory == "cuda" else ""
     return Table(kind_of(rows[0]), told(rows[0], title) + memory, tuple(lines), by_pair)
+
+
+def _origin(row: Row) -> str:
+    if row.source is None:
+        return ""
+    return " (file)" if row.from_file else " (published)"
 
 
 def _ranks(row: Row) -> str:

@@ -176,8 +176,9 @@ def link(page: Page, run: Run, workers: int, document: Document, mark: str | Non
     page.heading("Link")
     fraction = found["fraction"] if found else None
     limit = found["limit_bytes_per_second"] if found else None
+    unchecked = found["not_checked"] if found else None
     shown = [
-        ("Link limit of a worker (GiB/s)", gib(limit)),
+        ("Link limit of a worker (GiB/s)", gib(limit) + (f"; {unchecked}" if unchecked else "")),
         ("Reached by the merge (%)", number(None if fraction is None else fraction * 100)),
     ]
     if found and found["check_bytes_per_second"] and limit:

@@ -7,11 +7,12 @@ import signal
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from merge_bench.record.schema import LaunchLine, ProbeLine
 from tests.hosts.conftest import Outcome, Run
-from tests.hosts.make_hosts import Hosts
+from tests.hosts.make_hosts import SUBNET, Hosts
 
 MPI, REDUCE_SCATTER = ("probe", "mpi"), ("probe", "reduce-scatter")
 TIMEOUT = 5  # seconds; a launch is given up after twice that without a word
@@ -90,6 +91,8 @@ def test_reduce_scatter_over_three_hosts(hosts: Hosts, results: Path) -> None:
 
 def test_killed_rank(hosts: Hosts, results: Path) -> None:
     run, ranks = endless(hosts, results)
+    ours = [each.cmdline() for each in psutil.Process(run.process.pid).children(recursive=True)]
+    assert any(f"if_include {SUBNET}.0/24 " in " ".join(line) for line in ours)  # although no --interface was given
     os.kill(ranks[1], signal.SIGKILL)
     killed = time.monotonic()
     outcome = run.finish()

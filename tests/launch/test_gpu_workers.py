@@ -68,6 +68,13 @@ def test_more_workers_than_gpus_are_refused_with_what_would_help() -> None:
     setup._check_gpus(4, 0, 1)
 
 
+def test_only_workers_on_this_machine_need_its_gpu() -> None:
+    values = {"engine": "cudf", "exchange": "ucx"}
+    assert setup._engine(values, 0, here=False) == "cudf"
+    with pytest.raises(UsageError, match="need an NVIDIA GPU, and none is visible here"):
+        setup._engine(values, 0, here=True)
+
+
 @pytest.fixture
 def pretended() -> dict[str, str]:
     pytest.importorskip("dask_cuda")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ipaddress
 import shlex
+import socket
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -65,6 +68,46 @@ def test_two_hosts_with_open_mpi_4() -> None:
         f" --mca plm_rsh_agent '{SSH}' --mca oob_tcp_if_include 127.0.0.0/8 --mca btl_tcp_if_include 127.0.0.0/8"
         " -x UCX_RNDV_THRESH -x UCX_TLS prog"
     )
+
+
+@pytest.fixture
+def wired(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine, node1, in a fast and a slow network. The route to node2 is the fast one; far lies elsewhere."""
+    where = {"lo": "127.0.0.1/8", "slow0": "192.168.1.1/24", "fast0": "10.1.0.1/16"}
+    known = {
+        name: [SimpleNamespace(family=socket.AF_INET, address=str(each.ip), netmask=str(each.netmask))]
+        for name, each in ((name, ipaddress.ip_interface(text)) for name, text in where.items())
+    }
+    routes = {"node1": "lo", "node2": "fast0", "far": "slow0"}
+    found = {"node1": "127.0.1.1", "node2": "10.1.0.2", "far": "172.16.0.9"}
+    monkeypatch.setattr(mpirun.psutil, "net_if_addrs", lambda: known)
+    monkeypatch.setattr(mpirun.network, "towards", routes.get)
+    monkeypatch.setattr(mpirun.network, "address_of", lambda peer: ipaddress.ip_address(found[peer]))
+
+
+@pytest.mark.usefixtures("wired")
+@pytest.mark.parametrize(
+    ("interface", "peers", "found"),
+    [
+        (None, ["node1", "node2"], "10.1.0.0/16"),
+        (None, ["node2", "node1"], "10.1.0.0/16"),
+        ("slow0", ["node1", "node2"], "192.168.1.0/24"),
+        ("named-so-on-the-nodes-alone", ["node1", "node2"], "10.1.0.0/16"),
+        (None, ["node2", "far"], None),  # behind a gateway: it has no address in this machine's network
+        (None, ["node1"], None),
+    ],
+)
+def test_the_network_is_the_chosen_one_or_else_that_of_the_route(
+    interface: str | None, peers: list[str], found: str | None
+) -> None:
+    assert mpirun.subnet(interface, peers) == found
+
+
+@pytest.mark.usefixtures("wired")
+@pytest.mark.parametrize(("mpi", "first"), [(FIVE, "--prtemca prte_if_include"), (FOUR, "--mca oob_tcp_if_include")])
+def test_without_an_interface_mpirun_keeps_to_the_network_of_the_route(mpi: Mpi, first: str) -> None:
+    found = mpirun.command(mpi, [("node1", 1), ("node2", 1)], settings(hosts=HOSTS, launcher="ssh"), ["prog"], "/tmp/s")
+    assert f"{first} 10.1.0.0/16 --mca btl_tcp_if_include 10.1.0.0/16" in shlex.join(found)
 
 
 def test_inside_slurm_its_own_launcher_starts_the_ranks() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
+from merge_bench.memory import usable_cores
 from merge_bench.record.reader import read_campaign
 from tests.helpers.runs import LIMIT, environment
 
@@ -124,6 +126,12 @@ def test_wrong_usage_is_a_sentence_and_status_2(tmp_path: Path, arguments: tuple
     assert not (tmp_path / "results").exists()
 
 
+def test_device_memory_on_this_machine_needs_a_gpu_here(tmp_path: Path) -> None:
+    _, errors = probe(tmp_path, "p2p", "--memory", "cuda", "--sizes", "8", status=2, CUDA_VISIBLE_DEVICES="")
+    assert "--memory cuda need an NVIDIA GPU, and none is visible here" in errors
+    assert not (tmp_path / "results").exists()
+
+
 def test_a_missing_tool_is_named(tmp_path: Path) -> None:
     folder = tmp_path / "bin"
     folder.mkdir()
@@ -188,9 +196,50 @@ def test_the_link_limit_is_checked_against_the_tool(tmp_path: Path) -> None:
     )  # fmt: skip
     document = json.loads(finished.stdout)
     link = document["link"]
-    ratio = link["check_bytes_per_second"] / link["limit_bytes_per_second"]
     said = [w for w in document["warnings"] if w["code"] == "link-check"]
-    assert bool(said) == (abs(ratio - 1) > 0.1)
     rows = [row for launch in read_campaign(document["records"]).launches for row in launch.probes]
+    if usable_cores() < 4:  # four processes would poll
+        assert link["check_bytes_per_second"] is None
+        assert re.search(r"cannot be checked here .*: 4 polling processes on \d cores? of ", link["not_checked"])
+        assert (said, rows) == ([], [])
+        return
+    assert link["not_checked"] is None
+    ratio = link["check_bytes_per_second"] / link["limit_bytes_per_second"]
+    assert bool(said) == (abs(ratio - 1) > 0.1)
     assert [row.ranks for row in rows] == [[0, 1], [1, 0]]
     assert all(row.selected for row in rows)
+
+
+def _workers(tmp_path: Path, process: subprocess.Popen[str]) -> list[psutil.Process]:
+    """The workers by rank, once they are written down and both poll, as they do while one puts into the other."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and process.poll() is None:
+        for records in (tmp_path / "results").glob("*/records.jsonl"):
+            if '"kind":"launch"' not in records.read_text():
+                continue
+            for launch in read_campaign(records).launches:
+                found = [psutil.Process(worker.pid) for worker in launch.line.workers] if launch.line else []
+                if found and all(each.cpu_percent(0.3) > 20 for each in [*found, *found]):
+                    return found
+        time.sleep(0.05)
+    raise AssertionError(f"nothing was put: {process.communicate()}")
+
+
+@pytest.mark.parametrize("transports", ["tcp", "sysv,cma"])
+def test_a_killed_target_of_puts_is_named_in_time_and_nothing_is_left(tmp_path: Path, transports: str) -> None:
+    asked = config(tmp_path, "asked", f"UCX_TLS={transports}\n")
+    options = ("--sizes", "4M", "--iterations", "1000000", "--repetitions", "1", "--json")
+    process = start(tmp_path, "rma", "--config", asked, *options)
+    source, target = _workers(tmp_path, process)
+    started = [source, target, *psutil.Process(process.pid).children(recursive=True)]
+    target.kill()
+    killed = time.monotonic()
+    output, errors = process.communicate(timeout=LIMIT)
+    assert time.monotonic() - killed < 30
+    assert process.returncode == 3, errors
+    assert "Traceback" not in errors
+    error = json.loads(output)["error"]
+    assert (error["code"], error["rank"]) == ("worker-died", 1)
+    assert "rank 1" in error["message"]
+    assert not [each for each in started if each.is_running()]
+    assert not list((tmp_path / "tmp").glob("merge-bench-*"))

@@ -111,6 +111,15 @@ def test_puts_over_a_stalled_link_end_at_once_and_leave_the_workers_well(cluster
     assert len(cluster.probe("p2p", "--sizes", "8", "--iterations", "20")["rows"]) == 2
 
 
+def test_workers_of_a_running_cluster_answer_themselves_whether_they_have_a_gpu(cluster: Running) -> None:
+    process = cluster.start("p2p", "--memory", "cuda", "--sizes", "8", "--iterations", "20")
+    _, errors = process.communicate(timeout=LIMIT)
+    assert process.returncode == 2, errors
+    assert "engine cudf needs" in errors  # no GPU, or no package to use it
+    assert "Traceback" not in errors
+    assert len(cluster.probe("p2p", "--sizes", "8", "--iterations", "20")["rows"]) == 2
+
+
 def test_more_than_one_launch_is_refused(cluster: Running) -> None:
     process = cluster.start("p2p", "--sizes", "8", "--repetitions", "2")
     _, errors = process.communicate(timeout=LIMIT)

@@ -169,12 +169,16 @@ def test_many_sizes_are_thinned_on_a_terminal_and_whole_in_a_pipe() -> None:
     assert "40 of 1000 sizes" in text
 
 
-def test_reduce_scatter_is_told_as_by_its_perftest_with_its_formula() -> None:
+def test_reduce_scatter_is_told_as_by_its_perftest_with_its_formula_in_the_heading() -> None:
     text = piped([collective("mpi", 1024, 2.0), collective("reduces", 1024, 4.0, wrong=3)])
-    assert "(S ÷ t) · (N − 1) ÷ N" in text
+    heading = next(line for line in text.splitlines() if line.startswith("reduce-scatter, "))
+    assert heading.endswith(
+        ": mean time t (µs), bus bandwidth (S ÷ t) · (N − 1) ÷ N (GB/s; 1 GB = 10⁹ B), "
+        "S: bytes of the whole source vector of each of N ranks"
+    )
     assert table(text) == {
         "Count": ["1,024"],
-        "Size (B)": ["4,096"],
+        "Size of whole vector (B)": ["4,096"],
         "Time avg (µs)": ["2.00"],
         "min (µs)": ["1.00"],
         "max (µs)": ["4.00"],

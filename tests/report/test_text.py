@@ -100,7 +100,9 @@ def test_pairs_link_lanes_and_verification(report: str) -> None:
     # 12 MB = 11.44 MiB in 30 ms = 0.373 GiB/s; link limit 480 MB/s = 0.447 GiB/s, of which 400 / 480.
     assert row(report, "Pairs: sent", "0") == ["0", "·", "11.44"]
     assert row(report, "Pairs: bytes", "1") == ["1", "0.373", "·"]
-    assert row(report, "Link", "Link limit of a worker (GiB/s)")[1] == "0.447"
+    assert row(report, "Link", "Link limit of a worker (GiB/s)")[1] == (
+        "0.447; not checked against ucx_perftest (--check-link)"
+    )
     assert row(report, "Link", "Reached by the merge (%)")[1] == "83.33"
     assert section(report, "Lanes") == [
         "configured: UCX_TLS=sm,tcp",

@@ -1,0 +1,124 @@
+"""The ping-pong's CSV files read again: those of this program and of the one that they come from."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from merge_bench.errors import UsageError
+from merge_bench.probe import ping_pong_csv
+from merge_bench.probe.command import show_command
+from merge_bench.probe.mpi_rules import Timed
+from merge_bench.probe.show import print_rows
+from merge_bench.published import network_rows
+
+HEADING = "type,msgsize,time,throughput\n"
+FIRST = "std,1024,44984.188000,1092.650600\n"
+STD = HEADING + FIRST + "std,65536,426337.406000,3817.140906\n"
+
+
+def written(tmp_path: Path, text: str, name: str = "throughput-std-two-hosts.csv") -> Path:
+    path = tmp_path / name
+    path.write_bytes(text.encode("latin-1"))
+    return path
+
+
+def test_time_one_way_and_rate_follow_from_a_row(tmp_path: Path) -> None:
+    one, two = ping_pong_csv.read(written(tmp_path, STD))
+    assert (one.test, one.size, one.placement, one.config) == ("std", 1024, "two-hosts", "throughput-std-two-hosts")
+    assert one.seconds is not None
+    assert one.bandwidth is not None
+    assert one.seconds.median == pytest.approx(44984.188e-6 / 6000)  # 3000 there and back
+    assert one.bandwidth.median == pytest.approx(1092.6506e6 / 8)
+    assert two.size == 65536
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    for size, loops, elapsed in ((1, 3000, 0.0021), (1000, 20, 1.5), (1_024_000, 57, 0.09871234)):
+        ping_pong_csv.append(tmp_path, "buff", "one-host", 0, Timed(size, loops, elapsed))
+    ping_pong_csv.append(tmp_path, "buff-delay", "one-host", 0, Timed(1, 10_000, 0.137))
+    files = sorted(tmp_path.glob("*.csv"))
+    delay, *rows = [row for file in files for row in ping_pong_csv.read(file)]
+    assert [row.size for row in rows] == [1, 1000, 1_024_000]
+    assert [row.seconds.median for row in rows if row.seconds] == pytest.approx(
+        [0.0021 / 6000, 1.5 / 40, 0.09871234 / 114]
+    )
+    assert (delay.test, delay.size, delay.bandwidth) == ("buff-delay", 1, None)
+    assert delay.seconds is not None
+    assert delay.seconds.median == pytest.approx(6.85e-6)
+
+
+def test_the_published_delays_in_the_program_s_own_files(tmp_path: Path) -> None:
+    published = {(row.test, row.placement): row.seconds for row in network_rows("krakow-mpi-delay")}
+    assert len(published) == 4
+    for words, place in (("single-node", "one-host"), ("two-nodes", "two-hosts")):
+        values = {kind: published[f"{kind}-delay", place] for kind in ("std", "buff")}
+        lines = [f"{kind},{value.median * 1e6:.6f}\n" for kind, value in values.items() if value]
+        rows = ping_pong_csv.read(written(tmp_path, "type,time\n" + "".join(lines), f"delay-{words}-all.csv"))
+        assert [(row.test, row.placement) for row in rows] == [("std-delay", place), ("buff-delay", place)]
+        assert [row.seconds.median for row in rows if row.seconds] == pytest.approx(
+            [value.median for value in values.values() if value]
+        )
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "begins neither with"),
+        ("type,size\nstd,1\n", "begins neither with"),
+        (HEADING, "it has no row"),
+        (HEADING[:-1], "cut off"),
+        (STD[:-1], "its last line has no end"),
+        (STD[:-4], "its last line has no end"),
+        (STD[:-4] + "\n", ":3 is no row of"),
+        (STD + "std,131072\n", ":4 is no row of"),
+        (STD + "\n", ":4 is no row of"),
+        (STD + HEADING, ":4 is no row of"),
+        (STD + FIRST, ":4 is a second row of std with 1024 bytes"),
+        (STD.replace("44984", "44994"), ":2 has a rate"),
+        (STD.replace("3817.14", "3871.14"), ":3 has a rate"),
+        (STD.replace("65536", "65563"), ":3 has a rate"),
+        (STD.replace("44984.188000", "-4984.188000"), ":2 is no row of"),
+        (STD.replace("44984.188000", "0.000000"), ":2 is no row of"),
+        (STD.replace("44984.188000", "inf"), ":2 is no row of"),
+        (STD.replace("std,1024", "rma,1024"), ":2 is no row of"),
+        (STD.replace("\n", "\r\n"), "begins neither with"),
+        (STD + "\xff", "is no text"),
+        ("type,time\nstd,6.871503\nstd,6.9\n", ":3 is no row of"),
+        ("type,time\nstd,0.000000\n", ":2 is no row of"),
+        ("type,time\nstd,6.871503\nstd,6.871503\n", ":3 is a second row of std-delay"),
+    ],
+)
+def test_what_is_damaged_is_an_error_with_its_line(tmp_path: Path, text: str, words: str) -> None:
+    with pytest.raises(UsageError) as error:
+        ping_pong_csv.read(written(tmp_path, text))
+    assert words in str(error.value)
+
+
+def test_a_line_cut_anywhere_is_never_a_number(tmp_path: Path) -> None:
+    for length in range(len(HEADING) + len(FIRST) + 1, len(STD) - 1):
+        for end in ("", "\n"):
+            with pytest.raises(UsageError):
+                ping_pong_csv.read(written(tmp_path, STD[:length] + end))
+
+
+@pytest.mark.parametrize("name", ["throughput-std.csv", "one-host-and-two-hosts.csv"])
+def test_a_name_that_tells_no_place_or_two_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(UsageError, match="does not tell where"):
+        ping_pong_csv.read(written(tmp_path, STD, name))
+
+
+def test_show_takes_such_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = written(tmp_path, STD)
+    values = {"results": (str(file),), "csv_file": None, "plots": (), "references": ()}
+    assert show_command({**values, "json_output": True}) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert [(row["size"], row["source"]) for row in rows] == [(1024, f"file {file.name}"), (65536, f"file {file.name}")]
+    print_rows(ping_pong_csv.read(file))
+    text = capsys.readouterr().out
+    assert "throughput-std-two-hosts (file)" in text
+    assert f"file {file.name}; ping-pong over MPI" in text
+    with pytest.raises(UsageError, match="cannot read"):
+        show_command({**values, "results": (str(tmp_path / "one-host.csv"),), "json_output": False})
