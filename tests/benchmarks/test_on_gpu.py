@@ -7,7 +7,7 @@ import pickle
 import subprocess
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,12 @@ import pytest
 from click.testing import CliRunner
 
 from benchmarks import gpu as gpu_command
-from benchmarks.on_gpu import runs, testing, versus
+from benchmarks.on_gpu import runs, stored, testing, versus
 from benchmarks.on_gpu.figures import bandwidth_shares, bytes_touched, largest_chunk
-from benchmarks.on_gpu.plan import SMALL, Asked, Machine, paired, steps
+from benchmarks.on_gpu.plan import ON_HOST, SMALL, Asked, Machine, paired, steps
 from benchmarks.on_gpu.runs import Merge, judge, without_device_lane
 from benchmarks.on_gpu.steps import DONE, FAILED, SKIPPED, Ended, Finding, Step, run_all, status_of
+from benchmarks.on_gpu.versus import verdict
 from benchmarks.peer.ratios import Sample, standings
 from merge_bench.errors import RunFailed, UsageError, WrongResult
 from tests.launch.test_gpu_workers import PRETENCE, WITHOUT_DRIVER
@@ -100,21 +101,37 @@ def planned(machine: Machine, tmp_path: Path) -> list[Step]:
 def test_steps_for_one_gpu_begin_with_what_proves_most(tmp_path: Path) -> None:
     found = planned(H200, tmp_path)
     assert [step.name for step in found] == [
-        "ucx-shared-2", "tests", "link-shared-2", "ucxx-large", "ucxx-small", "ucx-shared-1", "ucx-shared-4",
-        "dask-p2p-shared-2", "dask-tasks-shared-2", "largest", "link-check", "dask-cuda-large", "dask-cuda-small",
-        "dask-p2p-shared-1", "dask-tasks-shared-1", "dask-p2p-shared-4", "dask-tasks-shared-4", "ucxx-largest",
+        "ucx-shared-2", "link-shared-2", "ucxx-large", "ucxx-small", "tests", "host-ucx", "host-dask", "largest",
+        "dask-p2p-shared-2", "dask-tasks-shared-2", "dask-cuda-large", "ucxx-largest", "dask-cuda-largest",
+        "ucx-shared-1", "ucx-shared-4", "link-check", "dask-cuda-small",
+        "dask-p2p-shared-1", "dask-tasks-shared-1", "dask-p2p-shared-4", "dask-tasks-shared-4",
     ]  # fmt: skip
     assert all(step.seconds > 0 for step in found)
+    assert sum(step.seconds for step in found[:5]) <= 540  # of two blocks: one call of ten minutes reaches the goals
+    assert max(step.seconds for step in found) <= 540  # so that no call leaves one out for ever
     assert "25,000,000 rows a chunk, 2 workers" in next(step.what for step in found if step.name == "ucxx-large")
 
 
 @pytest.mark.parametrize("gpus", [2, 8])
 def test_several_gpus_get_a_worker_each_as_well(tmp_path: Path, gpus: int) -> None:
     found = {step.name: step for step in planned(Machine(gpus, 80 * 10**9, None, 2**40, 64), tmp_path)}
-    assert len(found) == 21
+    assert len(found) == 24
     assert {"ucx-all-gpus", "dask-p2p-all-gpus", "dask-tasks-all-gpus"} <= found.keys()
     assert found["ucx-all-gpus"].what.endswith(f"workers: 1 on each of {gpus} GPUs")
     assert found["ucxx-small"].what.endswith(f"{gpus} workers")
+
+
+def test_every_block_of_a_comparison_counts_towards_its_time(tmp_path: Path) -> None:
+    seconds = {n: {step.name: step.seconds for step in steps(H200, Asked(tmp_path, n, 0, print))} for n in (1, 3)}
+    assert seconds[3]["ucxx-large"] == 3 * seconds[1]["ucxx-large"]
+    assert seconds[3]["ucx-shared-2"] == seconds[1]["ucx-shared-2"]
+
+
+def test_both_peers_are_compared_at_the_largest_chunk_that_fits_them(tmp_path: Path) -> None:
+    found = {step.name: step.what for step in planned(H200, tmp_path)}
+    rows = largest_chunk(H200.free_bytes, 2, 300, H200.host_bytes, 2, 0.3)
+    for name in ("ucxx-largest", "dask-cuda-largest"):
+        assert f"{rows:,} rows a chunk" in found[name]
 
 
 def test_comparisons_have_an_even_number_of_workers() -> None:
@@ -186,6 +203,18 @@ def test_what_is_not_verified_or_merged_by_another_engine_is_a_failure() -> None
     assert judge(Merge(2, 2, SMALL), document(plan=plan), None).sentence == "engine polars merged, not cudf"
 
 
+def test_engines_in_host_memory_merge_without_a_gpu(tmp_path: Path) -> None:
+    merge = Merge(2, 2, SMALL, engine="native")
+    options = merge.options()
+    assert options[options.index("--engine") + 1] == "native"
+    plan = {"engine": "native", "rows_per_chunk": SMALL, "workers": 2}
+    found = judge(merge, document(plan=plan, lanes=[{"from": 0, "to": 1, "transports": ["sysv/memory"]}]), 10**12)
+    assert found.status == 0
+    assert "cuda_ipc" not in found.sentence
+    assert "memory_bandwidth" not in found.figures
+    assert judge(merge, document(), None).status == 3
+
+
 def test_a_merge_by_dask_has_no_lanes_to_look_at() -> None:
     assert judge(Merge(2, 2, SMALL, "dask-p2p"), document(lanes=[], link=None), None).status == 0
     options = Merge(4, 4, SMALL, "dask-tasks").options()
@@ -206,6 +235,16 @@ def test_a_run_is_read_back_and_judged(tmp_path: Path, monkeypatch: pytest.Monke
     assert "1,200 rows verified" in found.sentence
     assert found.figures["memory_bandwidth"]["partition"]["share"] > 0
     assert len(list((tmp_path / "runs" / "small").glob("*/records.jsonl"))) == 1
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("name", list(ON_HOST))
+def test_host_engines_merge_and_are_verified(tmp_path: Path, name: str) -> None:
+    exchange, engine = ON_HOST[name]
+    merge = Merge(2, 2, 2000, exchange, iterations=2, link_rounds=0, engine=engine)
+    found = judge(merge, runs.run(merge, name, tmp_path, 200), None)
+    assert found.status == 0, found.sentence
+    assert "1,200 rows verified" in found.sentence
 
 
 REPORT = (
@@ -238,6 +277,30 @@ def test_comparisons_say_ratio_spread_and_who_failed() -> None:
     assert found.status == 3
 
 
+def compared(*ratios: float) -> list[Any]:
+    samples = [Sample("merge_bench", block, (1.0,)) for block in range(len(ratios))]
+    samples += [Sample("ucxx-cudf-merge", block, (ratio,) if ratio else ()) for block, ratio in enumerate(ratios)]
+    return standings(samples, ["merge_bench", "ucxx-cudf-merge"], "merge_bench")
+
+
+@pytest.mark.parametrize(
+    ("ratios", "met", "sure", "words"),
+    [
+        ((2.0, 1.8, 1.6), True, True, ": met with 1.80, 1.60–2.00"),
+        ((2.0, 1.8, 1.2), True, False, ": met with 1.80, 1.20–2.00, which blocks do not agree on"),
+        ((1.1, 1.2, 1.0), False, True, ": not met with 1.10, 1.00–1.20"),
+        ((0.0,), None, False, ": not measured"),
+    ],
+)
+def test_the_goal_against_ucxx_has_a_verdict(
+    ratios: tuple[float, ...], met: bool | None, sure: bool, words: str
+) -> None:
+    found = versus.finding(compared(*ratios), len(ratios), 0, {}, versus.GOAL)
+    assert (found.figures["goal"]["met"], found.figures["goal"]["sure"]) == (met, sure)
+    assert found.sentence.endswith(f"goal ≥ 1.5 times as fast as `ucxx.benchmarks.cudf_merge`{words}")
+    assert "goal" not in versus.finding(compared(*ratios), len(ratios), 0, {}).figures
+
+
 def test_peers_that_are_not_installed_are_named() -> None:
     assert versus.missing(versus.UCXX, lambda name: None if name == "cupy" else name) == ["cupy"]
 
@@ -262,14 +325,19 @@ def test_the_field_that_cudf_no_longer_writes_is_written(monkeypatch: pytest.Mon
 @pytest.fixture
 def invoked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, dict[str, Any], str]]:
     """Calls the command with made-up steps; gives its status, summary and table."""
+    output = tmp_path / "results"
 
-    def invoke(*made_up: Step) -> tuple[int, dict[str, Any], str]:
+    def invoke(*made_up: Step, options: Sequence[str] = ()) -> tuple[int, dict[str, Any], str]:
         monkeypatch.setenv("PYTHONPATH", "")  # the command sets it
         monkeypatch.setattr(gpu_command, "adopt_orphans", lambda: None)
         monkeypatch.setattr(gpu_command, "look", lambda: H200)
         monkeypatch.setattr(gpu_command, "steps", lambda machine, asked: list(made_up))
-        result = CliRunner().invoke(gpu_command.on_gpus, ["--output", str(tmp_path)])
-        (folder,) = tmp_path.iterdir()
+        monkeypatch.setattr(stored, "CURATED", tmp_path / "curated")
+        resumed = [str(next(output.iterdir())) if word == "LAST" else word for word in options]
+        result = CliRunner().invoke(gpu_command.on_gpus, ["--output", str(output), *resumed])
+        if isinstance(result.exception, UsageError):
+            raise result.exception
+        (folder,) = output.iterdir()
         summary = json.loads((folder / "summary.json").read_text())
         return result.exit_code, summary, (folder / "table.txt").read_text()
 
@@ -294,7 +362,7 @@ def test_the_command_writes_what_ended_and_goes_on_after_failures(invoked: Calla
     assert status == summary["status"] == 3
     assert [(each["name"], each["state"]) for each in summary["steps"]] == [("a", DONE), ("b", FAILED), ("c", DONE)]
     assert summary["steps"][0]["figures"]["memory_bandwidth"]["partition"]["share"] == 0.204
-    assert {"git", "versions", "hardware", "budget", "argv"} <= summary.keys()
+    assert {"git", "versions", "hardware", "gpus", "argv"} <= summary.keys()
     assert "a worker died" in table
     assert "a: at least this share of the GPU's memory bandwidth: partition 20.4%\n" in table
     assert "c: peer  ratio" in table
@@ -304,6 +372,71 @@ def test_an_interruption_keeps_what_ended(invoked: Callable[..., Any]) -> None:
     status, summary, _ = invoked(step("a", Finding("well")), step("b", KeyboardInterrupt()), step("c", Finding("well")))
     assert status == 3
     assert [each["name"] for each in summary["steps"]] == ["a"]
+
+
+def test_a_later_call_does_what_is_not_done_and_what_failed_last(invoked: Callable[..., Any]) -> None:
+    tried: list[str] = []
+
+    def counted(name: str, *findings: Finding | BaseException) -> Step:
+        left = list(findings)
+
+        def do(_: float) -> Finding:
+            tried.append(name)
+            found = left.pop(0)
+            if isinstance(found, BaseException):
+                raise found
+            return found
+
+        return Step(name, name, 10, do)
+
+    made_up = (
+        counted("a", Finding("well", {"goal": verdict(versus.GOAL, compared(2.0))})),
+        counted("b", RunFailed("a worker died"), Finding("better")), counted("c", KeyboardInterrupt(), Finding("well")),
+    )  # fmt: skip
+    assert invoked(*made_up)[0] == 3
+    status, summary, table = invoked(*made_up, options=["--resume", "LAST", "--curated", "gpu-h200"])
+    assert status == summary["status"] == 0
+    assert tried == ["a", "b", "c", "c", "b"]
+    assert [(each["name"], each["sentence"]) for each in summary["steps"]] == [
+        ("a", "well"), ("b", "better"), ("c", "well"),
+    ]  # fmt: skip
+    assert summary["goals"]["a"]["ratio"] == 2.0
+    assert "a: goal ≥ 1.5 times as fast as `ucxx.benchmarks.cudf_merge`: met with 2.00" in table
+    curated = json.loads((stored.CURATED / "gpu-h200" / "summary.json").read_text())
+    assert curated == {name: value for name, value in summary.items() if name != "argv"}
+    assert (stored.CURATED / "gpu-h200" / "table.txt").read_text() == table
+
+
+def test_a_failure_that_is_skipped_next_time_stays_known(invoked: Callable[..., Any]) -> None:
+    failing = Step("a", "a", 20, step("a", RunFailed("a worker died")).do)
+    invoked(failing)
+    _, summary, _ = invoked(failing, options=["--resume", "LAST", "--budget", "10"])
+    assert summary["steps"][0]["state"] == FAILED
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--resume", "LAST", "--blocks", "5"], "blocks differ from this call's"),
+        (["--resume", "LAST", "--seed", "3"], "seed differ from this call's"),
+        (["--resume", "nowhere"], "nowhere holds no summary.json to read"),
+        (["--curated", "../elsewhere"], "is not the name of a folder"),
+        (["--curated", "taken"], "another result is there already"),
+    ],
+)
+def test_results_that_do_not_belong_together_are_not_mixed(
+    invoked: Callable[..., Any], tmp_path: Path, options: list[str], words: str
+) -> None:
+    invoked(step("a", Finding("well")))
+    (tmp_path / "curated" / "taken").mkdir(parents=True)
+    (tmp_path / "curated" / "taken" / "summary.json").write_text('{"time": 1.0}')
+    with pytest.raises(UsageError, match=words):
+        invoked(step("a", Finding("well")), options=options)
+
+
+def test_by_default_all_steps_fit_the_budget(invoked: Callable[..., Any]) -> None:
+    steps = [Step(name, name, 500, lambda _: Finding("well")) for name in "abc"]
+    assert {each["state"] for each in invoked(*steps)[1]["steps"]} == {DONE}
 
 
 def test_the_machine_is_that_of_the_gpus_that_can_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
