@@ -16,7 +16,7 @@ from merge_bench.workload.tables import TableSpec
 PROCESS_BYTES = 400 << 20  # a Python worker with its libraries, before any data
 BUCKET_MAP_BYTES = 2  # per row: which bucket it goes to; of one side after the other
 LIBRARY_RESULT, LIBRARY_KEEPS = 1.25, 0.4  # times the result, and a row: what Polars and pandas were measured to take
-DASK_COPIES = 8.5  # of both frames, measured
+DASK_COPIES = {"tasks": 5.75, "p2p": 8.5}  # of both frames, by shuffle; measured
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Plan:
 
 def synthetic_worker_bytes(
     rows_per_chunk: int, workers: int, fraction: float, payload_columns: int, *, engine: str = "native",
-    exchange: str = "ucx", pipeline: bool = False, hottest: float = 0.0,
+    exchange: str = "ucx", pipeline: bool = False, shuffle: str = "tasks", hottest: float = 0.0,
 ) -> int:  # fmt: skip
     """Estimated peak host memory of the worker that needs most, bytes.
 
@@ -81,13 +81,13 @@ def synthetic_worker_bytes(
 
     `hottest` is the part of the matching rows with the most frequent key (`SyntheticSpec.hottest`), which all come to
     one worker beside its share of the others. Dask's merge keeps splits of both frames beside the frames:
-    `DASK_COPIES` times both.
+    `DASK_COPIES` times both, by its shuffle.
     """
     row, result = 8 * (1 + payload_columns), fraction * 8 * (1 + 2 * payload_columns)
     burden = 1 + hottest * (workers - 1)  # times an even share of the matching rows
     result *= burden
     if exchange == "dask":
-        return PROCESS_BYTES + int(rows_per_chunk * (DASK_COPIES * 2 * row + result))
+        return PROCESS_BYTES + int(rows_per_chunk * (DASK_COPIES[shuffle] * 2 * row + result))
     right = 1 + fraction * (burden - 1)  # times an even share of the right rows
     left_received, right_received = (row * share * (workers - 1) / workers for share in (1, right))
     again = not pipeline and engine != "cudf"
@@ -117,7 +117,8 @@ def check_fits(plan: Plan, available: int, workers_here: int, where: str) -> Non
         table = dataclasses.replace(spec, rows=1000 * thousands * plan.workers)
         return synthetic_worker_bytes(
             1000 * thousands, plan.workers, spec.fraction, spec.payload_columns, engine=plan.engine,
-            exchange=plan.exchange, pipeline=plan.pipeline, hottest=table.hottest if spec.zipf else 0.0,
+            exchange=plan.exchange, pipeline=plan.pipeline, shuffle=plan.shuffle,
+            hottest=table.hottest if spec.zipf else 0.0,
         )  # fmt: skip
 
     wanted = -(-plan.rows_per_chunk // 1000)

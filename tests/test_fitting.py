@@ -18,14 +18,18 @@ from merge_bench.workload.synthetic import SyntheticSpec, generate
 HOST_ENGINES = ("native", "polars", "pandas")
 WORKERS, FRACTION, PAYLOADS = st.integers(1, 64), st.floats(0, 1), st.integers(1, 16)
 AT_ONCE, POLARS, PANDAS = {"pipeline": True}, {"engine": "polars"}, {"engine": "pandas"}
+DASK = {"engine": "pandas", "exchange": "dask"}
 MEASURED = [  # rows of a chunk, workers, fraction, payload columns, engine and pipeline, `peak_memory_bytes`
     (8_000_000, 2, 0.3, 1, {}, 955_854_848), (25_000_000, 2, 0.3, 1, {}, 2_199_703_552),
     (8_000_000, 4, 0.3, 1, {}, 967_708_672), (8_000_000, 2, 1.0, 1, {}, 1_061_335_040),
     (8_000_000, 2, 0.3, 1, AT_ONCE, 1_055_657_984), (25_000_000, 2, 0.3, 1, AT_ONCE, 2_583_953_408),
     (8_000_000, 2, 0.3, 1, POLARS, 1_044_455_424), (25_000_000, 2, 0.3, 1, POLARS, 2_583_523_328),
     (8_000_000, 2, 1.0, 1, POLARS, 1_207_005_184), (25_000_000, 2, 0.3, 1, POLARS | AT_ONCE, 2_745_712_640),
-    (8_000_000, 2, 0.3, 1, PANDAS, 991_526_912),
-    (8_000_000, 2, 0.3, 1, {"engine": "pandas", "exchange": "dask"}, 2_536_873_984),
+    (8_000_000, 4, 0.3, 1, AT_ONCE, 1_138_085_888), (8_000_000, 2, 0.3, 4, {}, 1_819_062_272),
+    (16_000_000, 1, 0.3, 1, {}, 1_519_849_472), (16_000_000, 1, 0.3, 1, POLARS, 1_587_331_072),
+    (25_000_000, 2, 0.3, 1, PANDAS, 2_379_395_072), (8_000_000, 2, 0.3, 1, PANDAS, 991_526_912),
+    (8_000_000, 2, 0.3, 1, DASK | {"shuffle": "tasks"}, 1_718_734_848),
+    (8_000_000, 2, 0.3, 1, DASK | {"shuffle": "p2p"}, 2_536_873_984),
 ]  # fmt: skip
 
 
