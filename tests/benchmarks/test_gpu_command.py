@@ -158,6 +158,17 @@ def test_results_that_do_not_belong_together_are_not_mixed(
         invoked(step("a", Finding("well")), options=options)
 
 
+def test_a_dry_run_tells_the_time_of_all_and_does_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_command, "look", lambda: H200)
+    result = CliRunner().invoke(gpu_command.on_gpus, ["--output", str(tmp_path), "--blocks", "1", "--dry-run"])
+    assert result.exit_code == 0
+    *lines, total = result.output.splitlines()
+    seconds = sum(int(line.split()[1]) for line in lines)
+    assert total == f"{seconds} s in all, with a budget of {1.5 * seconds:.0f} s"
+    assert lines[0].startswith("ucx-shared-2 ")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_by_default_all_steps_fit_the_budget(invoked: Callable[..., Any]) -> None:
     steps = [Step(name, name, 500, lambda _: Finding("well")) for name in "abc"]
     assert {each["state"] for each in invoked(*steps)[1]["steps"]} == {DONE}
