@@ -1,6 +1,7 @@
 """Everything that can be proved and measured of merge_bench on this machine's GPUs, in one command with a time limit.
 
-    python -m benchmarks.gpu --budget 540 --output results
+    python -m benchmarks.gpu --output results
+    python -m benchmarks.gpu --budget 540 --resume results/gpu-20261120T120000Z
 
 `docs/gpu.md` says what is done and how to read it. Exit status: 0 all that was tried went well (what was skipped is
 said); 2 wrong usage, or no GPU; 3 a step failed, or it was interrupted; 4 a result was wrong; 5 a pair of workers did
@@ -10,7 +11,6 @@ not use CUDA IPC.
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
 import sys
 import time
@@ -20,8 +20,10 @@ from typing import Any
 import click
 
 from benchmarks import command
+from benchmarks.on_gpu import stored
 from benchmarks.on_gpu.plan import Asked, Machine, steps
-from benchmarks.on_gpu.steps import Ended, run_all, status_of
+from benchmarks.on_gpu.steps import Ended, merged, run_all, status_of, still_to_do, to_json
+from benchmarks.on_gpu.versus import sentence
 from benchmarks.peer.children import adopt_orphans
 from merge_bench import facts, gpu
 from merge_bench.campaign import git_state
@@ -29,45 +31,55 @@ from merge_bench.errors import UsageError
 from merge_bench.memory import available_bytes, usable_cores
 
 ROOT = Path(__file__).resolve().parents[1]
-SCHEMA = 1
+SCHEMA = 2
+AMPLE = 1.5  # times what the steps usually take: a budget in which all of them fit
 
 
 @click.command(context_settings=command.CONTEXT)
-@click.option("--budget", type=click.FloatRange(10), default=540, show_default=True, help="Seconds for all steps.")
+@click.option("--budget", type=click.FloatRange(10), help="Seconds for all steps. [half more than they usually take]")
 @click.option("--output", type=click.Path(path_type=Path), default=ROOT / "results", help="Folder for the results.")
+@click.option("--resume", type=click.Path(path_type=Path), metavar="FOLDER", help="Go on there with what is not done.")
+@click.option("--curated", metavar="NAME", help="Put summary and table into results/curated/NAME as well.")
 @click.option("--blocks", type=click.IntRange(1), default=3, show_default=True, help="Blocks of a comparison.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the order of launches.")
 @click.option("--dry-run", is_flag=True, help="Print the steps with what they usually take, and do nothing.")
-def on_gpus(budget: float, output: Path, blocks: int, seed: int, dry_run: bool) -> None:
-    """Test, prove and measure merge_bench on this machine's GPUs, the most important first."""
+def on_gpus(
+    budget: float | None, output: Path, resume: Path | None, curated: str | None, blocks: int, seed: int, dry_run: bool
+) -> None:
+    """Test, prove and measure merge_bench on this machine's GPUs, the most valuable first."""
     machine = look()
+    head = {
+        "schema": SCHEMA, "argv": sys.argv[1:], "time": time.time(), "gpus": machine.gpus, "blocks": blocks,
+        "seed": seed, "git": git_state(), "versions": facts.versions(), "hardware": facts.hardware(),
+    }  # fmt: skip
+    head, earlier = stored.read(resume, head) if resume else (head, [])
+    place = stored.curated(curated, head) if curated is not None else None
+    folder = resume or (output if dry_run else stored.new_folder(output))
+    everything = steps(machine, Asked(folder, blocks, seed, lambda text: click.echo(f"    {text}", err=True)))
+    left = still_to_do(everything, earlier)
+    seconds = budget or AMPLE * sum(step.seconds for step in left)
     if dry_run:
-        planned = steps(machine, Asked(output, blocks, seed, click.echo))
-        click.echo("\n".join(f"{step.name:<20} {step.seconds:>4.0f} s  {step.what}" for step in planned))
+        click.echo("\n".join(f"{step.name:<20} {step.seconds:>4.0f} s  {step.what}" for step in left))
+        click.echo(f"{sum(step.seconds for step in left):.0f} s in all, with a budget of {seconds:.0f} s")
         return
     adopt_orphans()
     os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-    folder = _folder(output)
-    head = {
-        "schema": SCHEMA, "argv": sys.argv[1:], "time": time.time(), "budget": budget, "git": git_state(),
-        "versions": facts.versions(), "hardware": facts.hardware(),
-    }  # fmt: skip
-    ended: list[Ended] = []
+    now: list[Ended] = []
 
     def note(each: Ended) -> None:
-        ended.append(each)
+        now.append(each)
         click.echo(line(each), err=True)
-        write(folder, head, ended)
+        write(folder, head, merged(everything, earlier, now))
 
     status = 0
     try:
-        run_all(
-            steps(machine, Asked(folder, blocks, seed, lambda text: click.echo(f"    {text}", err=True))), budget, note
-        )
+        run_all(left, seconds, note)
     except KeyboardInterrupt:
         click.echo("interrupted: the table is of what there is", err=True)
         status = command.INTERRUPTED
-    write(folder, head, ended)
+    ended = merged(everything, earlier, now)
+    for where in filter(None, (folder, place)):
+        write(where, head, ended)
     click.echo(table(ended))
     click.echo(f"\n{folder}")
     sys.exit(max(status, status_of(ended)))
@@ -102,8 +114,10 @@ def line(each: Ended) -> str:
 
 
 def table(ended: list[Ended]) -> str:
-    """All steps for people, with the shares of memory bandwidth and other programs' tables below."""
+    """All steps for people, with the goals, the shares of memory bandwidth and other programs' tables below."""
     found = [line(each) for each in ended]
+    goals = [(each.name, each.finding.figures["goal"]) for each in ended if "goal" in each.finding.figures]
+    found += ["", *(f"{name}: {sentence(goal)}" for name, goal in goals)] if goals else []
     for each in ended:
         shares = each.finding.figures.get("memory_bandwidth") or {}
         told = [f"{phase} {value['share']:.1%}" for phase, value in shares.items() if value["share"] is not None]
@@ -116,32 +130,9 @@ def table(ended: list[Ended]) -> str:
 
 def write(folder: Path, head: dict[str, Any], ended: list[Ended]) -> None:
     """Replace the summary and the table by those of what has ended so far."""
-    summary = {
-        **head,
-        "steps": [
-            {
-                "name": each.name, "what": each.what, "state": each.state, "seconds": each.seconds,
-                "sentence": each.finding.sentence, "status": each.finding.status, "figures": each.finding.figures,
-            }
-            for each in ended
-        ],
-        "status": status_of(ended),
-    }  # fmt: skip
-    for name, text in (("summary.json", json.dumps(summary, indent=1)), ("table.txt", table(ended))):
-        draft = folder / f"{name}.part"
-        draft.write_text(f"{text}\n")
-        draft.replace(folder / name)
-
-
-def _folder(output: Path) -> Path:
-    stamp, number = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()), 1
-    while True:
-        folder = output / (f"gpu-{stamp}" if number == 1 else f"gpu-{stamp}-{number}")
-        try:
-            folder.mkdir(parents=True)
-            return folder
-        except FileExistsError:
-            number += 1
+    goals = {each.name: each.finding.figures["goal"] for each in ended if "goal" in each.finding.figures}
+    summary = {**head, "goals": goals, "steps": [to_json(each) for each in ended], "status": status_of(ended)}
+    stored.write(folder, summary, table(ended))
 
 
 if __name__ == "__main__":

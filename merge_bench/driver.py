@@ -186,12 +186,16 @@ class LaunchRun:
             fact["ucx"] = {**fact["ucx"], "config": connection["ucx_config"]}
 
     def _threads(self) -> list[int]:
-        """Every worker's share of its host's cores: of those that the workers there may run on, taken together."""
+        """Every worker's share of the cores that its host's workers may run on, at most those it may run on itself."""
         here = Counter(member.host for member in self.members)
+        own = [parse_cores(fact["hardware"]["affinity"]) for fact in self.facts]
         cores: dict[str, frozenset[int]] = {}
-        for member, fact in zip(self.members, self.facts, strict=True):
-            cores[member.host] = cores.get(member.host, frozenset()) | parse_cores(fact["hardware"]["affinity"])
-        return [max(1, len(cores[member.host]) // here[member.host]) for member in self.members]
+        for member, its in zip(self.members, own, strict=True):
+            cores[member.host] = cores.get(member.host, frozenset()) | its
+        return [
+            max(1, min(len(its), len(cores[member.host]) // here[member.host]))
+            for member, its in zip(self.members, own, strict=True)
+        ]
 
     def merge(self) -> None:
         """Warm up, measure, verify."""

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+from bisect import bisect_right
 from dataclasses import dataclass
 from typing import Any
 
 from merge_bench.errors import UsageError
+from merge_bench.partition import SLACK
 from merge_bench.units import format_bytes, format_count
 from merge_bench.workload.synthetic import SyntheticSpec
 from merge_bench.workload.tables import TableSpec
 
 PROCESS_BYTES = 400 << 20  # a Python worker with its libraries, before any data
-BUCKET_MAP_BYTES = 2  # per row: which bucket it goes to
+BUCKET_MAP_BYTES = 2  # per row: which bucket it goes to; of one side after the other
+LIBRARY_RESULT, LIBRARY_KEEPS = 1.25, 0.4  # times the result, and a row: what Polars and pandas were measured to take
+DASK_COPIES = {"tasks": 5.75, "p2p": 8.5}  # of both frames, by shuffle; measured
 
 
 @dataclass(frozen=True)
@@ -60,13 +64,40 @@ class Plan:
         return ("key",) if isinstance(self.workload, SyntheticSpec) else self.workload.keys
 
 
-def synthetic_worker_bytes(rows_per_chunk: int, workers: int, fraction: float, payload_columns: int) -> int:
-    """Estimated peak memory of a worker, bytes: its two chunks, the parcels it sends and receives, and its result."""
-    row = 8 * (1 + payload_columns)
-    chunk = 2 * row + 2 * BUCKET_MAP_BYTES
-    parcels = 2 * row * (1 + (workers - 1) / workers)
-    result = fraction * 8 * (1 + 2 * payload_columns) * 1.2
-    return PROCESS_BYTES + int(rows_per_chunk * (chunk + parcels + result))
+def synthetic_worker_bytes(
+    rows_per_chunk: int, workers: int, fraction: float, payload_columns: int, *, engine: str = "native",
+    exchange: str = "ucx", pipeline: bool = False, shuffle: str = "tasks", hottest: float = 0.0,
+) -> int:  # fmt: skip
+    """Estimated peak host memory of the worker that needs most, bytes.
+
+    For each row of a chunk, with r the bytes of a row, R those of a row's share of the result, W workers:
+
+    - 2 r for the two chunks, and 2 for the number of a row's bucket;
+    - 2 r (1 + 1 ÷ `SLACK`) for the parcels that are made of them;
+    - r (W - 1) ÷ W for each side's parcels received. Where phases do not overlap the right ones lie where the left ones
+      lay that were sent, if they are no larger;
+    - R for the result; engine native with its phases apart writes it where the right parcels lay that were sent, and
+      adds what goes beyond. A library takes `LIBRARY_RESULT` R and keeps `LIBRARY_KEEPS` r of what it gives back.
+
+    `hottest` is the part of the matching rows with the most frequent key (`SyntheticSpec.hottest`), which all come to
+    one worker beside its share of the others. Dask's merge keeps splits of both frames beside the frames:
+    `DASK_COPIES` times both, by its shuffle.
+    """
+    row, result = 8 * (1 + payload_columns), fraction * 8 * (1 + 2 * payload_columns)
+    burden = 1 + hottest * (workers - 1)  # times an even share of the matching rows
+    result *= burden
+    if exchange == "dask":
+        return PROCESS_BYTES + int(rows_per_chunk * (DASK_COPIES[shuffle] * 2 * row + result))
+    right = 1 + fraction * (burden - 1)  # times an even share of the right rows
+    left_received, right_received = (row * share * (workers - 1) / workers for share in (1, right))
+    again = not pipeline and engine != "cudf"
+    received = left_received if again and right <= 1 + 1 / SLACK else left_received + right_received
+    if engine != "native":
+        result = LIBRARY_RESULT * result + LIBRARY_KEEPS * row
+    elif again:
+        result = max(0.0, result - row * (1 - right / workers))
+    chunks, parcels = 2 * row + BUCKET_MAP_BYTES, 2 * row * (1 + 1 / SLACK)
+    return PROCESS_BYTES + int(rows_per_chunk * (chunks + parcels + received + result))
 
 
 def check_fits(plan: Plan, available: int, workers_here: int, where: str) -> None:
@@ -81,18 +112,21 @@ def check_fits(plan: Plan, available: int, workers_here: int, where: str) -> Non
     if not isinstance(spec, SyntheticSpec) or plan.rows_per_chunk is None:
         return
     share = available // workers_here
-    factor = 3.0 if plan.exchange == "dask" else 1.0  # Dask keeps the splits of both frames beside the frames
 
-    def need(rows: int) -> float:
-        grown = synthetic_worker_bytes(rows, plan.workers, spec.fraction, spec.payload_columns) - PROCESS_BYTES
-        return PROCESS_BYTES + factor * grown
+    def need(thousands: int) -> int:
+        table = dataclasses.replace(spec, rows=1000 * thousands * plan.workers)
+        return synthetic_worker_bytes(
+            1000 * thousands, plan.workers, spec.fraction, spec.payload_columns, engine=plan.engine,
+            exchange=plan.exchange, pipeline=plan.pipeline, shuffle=plan.shuffle,
+            hottest=table.hottest if spec.zipf else 0.0,
+        )  # fmt: skip
 
-    if need(plan.rows_per_chunk) <= share:
+    wanted = -(-plan.rows_per_chunk // 1000)
+    if need(wanted) <= share:
         return
-    per_row = (need(1_000_000) - PROCESS_BYTES) / 1e6
-    largest = int((share - PROCESS_BYTES) / per_row / 1000) * 1000
+    largest = 1000 * (bisect_right(range(wanted), share, lo=1, key=need) - 1)
     hint = f"the largest --chunk that fits is {format_count(largest)}" if largest > 0 else "not even a small chunk fits"
     raise UsageError(
-        f"--chunk {format_count(plan.rows_per_chunk)} needs about {format_bytes(need(plan.rows_per_chunk))} for each"
+        f"--chunk {format_count(plan.rows_per_chunk)} needs about {format_bytes(need(wanted))} for each"
         f" of {workers_here} workers on {where}, where {format_bytes(share)} is available to each; {hint}"
     )

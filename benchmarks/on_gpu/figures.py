@@ -21,8 +21,8 @@ def largest_chunk(free: int, sharers: int, need: int, host_bytes: int, workers: 
     `need`: device bytes for each row. Rounded down to millions; 0 if not even one fits.
     """
     rows = int(POOL_SHARE * free / sharers / need)
-    fixed = synthetic_worker_bytes(0, workers, fraction, 1)
-    per_row = (synthetic_worker_bytes(STEP_ROWS, workers, fraction, 1) - fixed) / STEP_ROWS
+    fixed = synthetic_worker_bytes(0, workers, fraction, 1, engine="cudf")
+    per_row = (synthetic_worker_bytes(STEP_ROWS, workers, fraction, 1, engine="cudf") - fixed) / STEP_ROWS
     on_host = int((0.9 * host_bytes / workers - fixed) / per_row)
     return max(0, min(rows, on_host)) // STEP_ROWS * STEP_ROWS
 

@@ -1,4 +1,4 @@
-"""Which steps there are on a machine with so many GPUs, the most important first."""
+"""Which steps there are on a machine with so many GPUs, the most valuable first."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.goal.targets import Target
 from benchmarks.on_gpu import runs, versus
 from benchmarks.on_gpu.figures import ANY_NEED, OWN_NEED, largest_chunk
 from benchmarks.on_gpu.runs import Merge
@@ -19,6 +20,7 @@ from merge_bench.units import format_count
 SMALL, LARGE = 1_000_000, 25_000_000
 SHARING = (1, 2, 4)  # workers on one GPU
 SHUFFLES = ("dask-p2p", "dask-tasks")
+ON_HOST = {"host-ucx": ("ucx", "native"), "host-dask": ("dask-p2p", "pandas")}
 FRACTION = 0.3
 TESTS_SECONDS, SMALL_SECONDS, LARGE_SECONDS, DASK_SECONDS, LARGEST_SECONDS = 90.0, 30.0, 45.0, 40.0, 90.0
 VERSUS_SECONDS = {versus.UCXX: 60.0, versus.DASK_CUDA: 90.0}  # of one block
@@ -46,7 +48,10 @@ class Asked:
 
 
 def steps(machine: Machine, asked: Asked) -> list[Step]:
-    """All steps. What proves most in the least time comes first: CUDA IPC, the tests, the link, then ratios."""
+    """All steps. First what proves most: CUDA IPC, the link limit, the goal against UCXX's merge, the tests.
+
+    Then what no other step shows: host engines, the largest chunk, Dask's shuffles, dask-cuda; last what varies these.
+    """
     merge = functools.partial(_merge, machine, asked)
     compare = functools.partial(_compare, machine, asked)
     several = machine.gpus > 1
@@ -54,25 +59,30 @@ def steps(machine: Machine, asked: Asked) -> list[Step]:
     if several:
         found.append(merge("ucx-all-gpus", Merge(machine.gpus, 1, LARGE), LARGE_SECONDS))
     found += [
-        Step("tests", "pytest -m gpu", TESTS_SECONDS, functools.partial(run_tests, asked.folder)),
         merge("link-shared-2", Merge(2, 2, LARGE), LARGE_SECONDS),
-        compare("ucxx-large", versus.UCXX, LARGE),
-        compare("ucxx-small", versus.UCXX, SMALL),
+        compare("ucxx-large", versus.UCXX, LARGE, versus.GOAL),
+        compare("ucxx-small", versus.UCXX, SMALL, versus.GOAL),
+        Step("tests", "pytest -m gpu", TESTS_SECONDS, functools.partial(run_tests, asked.folder)),
+    ]
+    found += [merge(name, _on_host(*how), SMALL_SECONDS) for name, how in ON_HOST.items()]
+    found.append(_largest(machine, asked))
+    found += [merge(f"{name}-shared-2", Merge(2, 2, SMALL, name), DASK_SECONDS) for name in SHUFFLES]
+    found += [
+        compare("dask-cuda-large", versus.DASK_CUDA, LARGE),
+        compare("ucxx-largest", versus.UCXX, None),
+        compare("dask-cuda-largest", versus.DASK_CUDA, None),
     ]
     found += [merge(f"ucx-shared-{n}", Merge(n, n, SMALL), SMALL_SECONDS) for n in SHARING if n != 2]
-    found += [merge(f"{name}-shared-2", Merge(2, 2, SMALL, name), DASK_SECONDS) for name in SHUFFLES]
-    found += [_largest(machine, asked), merge("link-check", Merge(2, 2, LARGE, check_link=True), LARGE_SECONDS)]
-    found += [compare("dask-cuda-large", versus.DASK_CUDA, LARGE), compare("dask-cuda-small", versus.DASK_CUDA, SMALL)]
+    found.append(merge("link-check", Merge(2, 2, LARGE, check_link=True), LARGE_SECONDS))
+    found.append(compare("dask-cuda-small", versus.DASK_CUDA, SMALL))
     if several:
         found += [merge(f"{name}-all-gpus", Merge(machine.gpus, 1, SMALL, name), DASK_SECONDS) for name in SHUFFLES]
-    found += [
+    return found + [
         merge(f"{name}-shared-{n}", Merge(n, n, SMALL, name), DASK_SECONDS)
         for n in SHARING
         if n != 2
         for name in SHUFFLES
     ]
-    found.append(compare("ucxx-largest", versus.UCXX, None))
-    return found
 
 
 def paired(gpus: int) -> int:
@@ -84,8 +94,17 @@ def _merge(machine: Machine, asked: Asked, name: str, merge: Merge, seconds: flo
     def do(left: float) -> Finding:
         return runs.judge(merge, runs.run(merge, name, asked.folder, left), machine.bandwidth)
 
+    if merge.engine != runs.CUDF:
+        what = (
+            f"{merge.exchange}, engine {merge.engine}, {format_count(merge.rows)} rows a chunk, {merge.workers} workers"
+        )
+        return Step(name, what, seconds, do)
     where = f"{merge.sharers} on each of {merge.gpus} GPUs" if merge.gpus > 1 else f"{merge.workers} on one GPU"
     return Step(name, f"{merge.exchange}, {format_count(merge.rows)} rows a chunk, workers: {where}", seconds, do)
+
+
+def _on_host(exchange: str, engine: str) -> Merge:
+    return Merge(2, 2, SMALL, exchange, iterations=3, link_rounds=0, engine=engine)
 
 
 def _largest(machine: Machine, asked: Asked) -> Step:
@@ -99,7 +118,9 @@ def _no_room(left: float) -> Finding:
     raise RunFailed("not even a million rows a chunk fit what is free on the GPU or on its host")
 
 
-def _compare(machine: Machine, asked: Asked, name: str, names: tuple[str, ...], rows: int | None) -> Step:
+def _compare(
+    machine: Machine, asked: Asked, name: str, names: tuple[str, ...], rows: int | None, goal: Target | None = None
+) -> Step:
     workers = paired(machine.gpus)
     size = rows or largest_chunk(
         machine.free_bytes, workers_per_gpu(workers, machine.gpus), ANY_NEED, machine.host_bytes, workers, FRACTION
@@ -112,7 +133,7 @@ def _compare(machine: Machine, asked: Asked, name: str, names: tuple[str, ...], 
         if not size:
             return _no_room(left)
         job = Job(size, workers, machine.cores, iterations=5, warmup=2, fraction=FRACTION, seed=asked.seed)
-        return versus.compare(names, job, asked.folder, asked.blocks, left, machine.gpus, asked.say)
+        return versus.compare(names, job, asked.folder, asked.blocks, left, machine.gpus, asked.say, goal)
 
     what = f"merge_bench and {', '.join(names)} in turn, {format_count(size)} rows a chunk, {workers} workers"
-    return Step(name, what, VERSUS_SECONDS[names], do)
+    return Step(name, what, asked.blocks * VERSUS_SECONDS[names], do)

@@ -19,13 +19,17 @@ from merge_bench.units import format_bytes, format_count, format_rate, format_se
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG = "optimized.cfg"
+CUDF = "cudf"
 DEVICE_LANE = "cuda_ipc"
 Document = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Merge:
-    """One run. `sharers`: workers on each GPU; `exchange`: ``ucx``, or ``dask-p2p`` or ``dask-tasks``."""
+    """One run. `sharers`: workers on each GPU; `exchange`: ``ucx``, or ``dask-p2p`` or ``dask-tasks``.
+
+    With an `engine` that merges in host memory GPUs are left alone.
+    """
 
     workers: int
     sharers: int
@@ -34,6 +38,7 @@ class Merge:
     iterations: int = 10
     link_rounds: int = 5
     check_link: bool = False
+    engine: str = CUDF
 
     @property
     def gpus(self) -> int:
@@ -44,7 +49,7 @@ class Merge:
         """What `run` is told."""
         plane, _, shuffle = self.exchange.partition("-")
         words = [
-            "--config", CONFIG, "--engine", "cudf", "--exchange", plane, "--workers", str(self.workers),
+            "--config", CONFIG, "--engine", self.engine, "--exchange", plane, "--workers", str(self.workers),
             "--workers-per-gpu", str(self.sharers), "--chunk", str(self.rows), "--iterations", str(self.iterations),
             "--warmup", "2", "--link-rounds", str(self.link_rounds), "--start-timeout", "120", "--timeout", "60",
         ]  # fmt: skip
@@ -92,11 +97,11 @@ def judge(merge: Merge, document: Document, device_bandwidth: int | None) -> Fin
     """What a run proves and measures; a pair of workers without `cuda_ipc` is a gate that was not met."""
     if not document["verified"]:
         return Finding("its result was not verified", status=RunFailed.exit_status)
-    if document["plan"]["engine"] != "cudf":
-        return Finding(f"engine {document['plan']['engine']} merged, not cudf", status=RunFailed.exit_status)
+    if document["plan"]["engine"] != merge.engine:
+        return Finding(f"engine {document['plan']['engine']} merged, not {merge.engine}", status=RunFailed.exit_status)
     figures: dict[str, Any] = {
         "rows_per_chunk": merge.rows, "workers": merge.workers, "workers_per_gpu": merge.sharers,
-        "exchange": merge.exchange, "wall_seconds": document["wall_seconds"],
+        "engine": merge.engine, "exchange": merge.exchange, "wall_seconds": document["wall_seconds"],
         "throughput_bytes_per_second": document["throughput_bytes_per_second"], "warnings": document["warnings"],
     }  # fmt: skip
     said = [
@@ -105,7 +110,7 @@ def judge(merge: Merge, document: Document, device_bandwidth: int | None) -> Fin
         format_rate(document["throughput_bytes_per_second"]["median"]),
     ]
     status = 0
-    if merge.exchange == "ucx":
+    if merge.exchange == "ucx" and merge.engine == CUDF:
         peaks = [each["device_peak"] for each in document["peak_memory_bytes"]["per_worker"]]
         known = [peak for peak in peaks if peak is not None]
         figures |= {

@@ -43,6 +43,37 @@ class Ended:
     finding: Finding
 
 
+def to_json(ended: Ended) -> dict[str, Any]:
+    """How a step ended, for the summary."""
+    return {
+        "name": ended.name, "what": ended.what, "state": ended.state, "seconds": ended.seconds,
+        "sentence": ended.finding.sentence, "status": ended.finding.status, "figures": ended.finding.figures,
+    }  # fmt: skip
+
+
+def from_json(plain: Mapping[str, Any]) -> Ended:
+    """What `to_json` gave."""
+    found = Finding(plain["sentence"], plain["figures"], plain["status"])
+    return Ended(plain["name"], plain["what"], plain["state"], plain["seconds"], found)
+
+
+def still_to_do(steps: Sequence[Step], earlier: Sequence[Ended]) -> list[Step]:
+    """The steps that are not done yet: those never tried, then those that failed and may fail again."""
+    states = {each.name: each.state for each in earlier}
+    left = [step for step in steps if states.get(step.name) != DONE]
+    return sorted(left, key=lambda step: states.get(step.name) == FAILED)
+
+
+def merged(steps: Sequence[Step], earlier: Sequence[Ended], now: Sequence[Ended]) -> list[Ended]:
+    """Both calls' steps in the order of the plan, each as it ended last; to be skipped undoes nothing."""
+    found = {each.name: each for each in earlier}
+    for each in now:
+        if each.state != SKIPPED or each.name not in found:
+            found[each.name] = each
+    order = {step.name: number for number, step in enumerate(steps)}
+    return sorted(found.values(), key=lambda each: order.get(each.name, len(order)))
+
+
 def run_all(
     steps: Sequence[Step], budget: float, note: Callable[[Ended], object], clock: Callable[[], float] = time.monotonic
 ) -> list[Ended]:

@@ -28,7 +28,7 @@ def run_tests(folder: Path, limit: float) -> Finding:
     ]  # fmt: skip
     ended = run_limited(argv, surroundings(), ROOT, logs / "tests.out", logs / "tests.err", limit)
     if ended.timed_out:
-        return Finding(f"they were not done after {limit:.0f} s; {logs / 'tests.out'} tells how far", status=FAILED)
+        return Finding(f"they were not done after {limit:.0f} s; logs/tests.out tells how far", status=FAILED)
     if not report.exists():
         return Finding(f"pytest ended with status {ended.status} and wrote no report", status=FAILED)
     return counted(report.read_text(), ended.status)

@@ -74,6 +74,20 @@ def node_cores(node: int, sys: Path = SYS) -> frozenset[int]:
         return frozenset()
 
 
+def numa_nodes(sys: Path = SYS) -> list[int]:
+    """This machine's NUMA nodes; none where it does not tell."""
+    names = (name.removeprefix("node") for name in _names(sys / "devices/system/node") if name.startswith("node"))
+    return sorted(int(name) for name in names if name.isdigit())
+
+
+def first_sibling(core: int, sys: Path = SYS) -> int:
+    """The lowest number among the hardware threads of the core that `core` is one of; itself if nobody tells."""
+    try:
+        return min(parse_cores((sys / f"devices/system/cpu/cpu{core}/topology/thread_siblings_list").read_text()))
+    except (OSError, ValueError):
+        return core
+
+
 def _port(folder: Path) -> int:
     """UCX counts ports from 1; the kernel counts an adapter's interfaces from 0 in ``dev_port``."""
     try:

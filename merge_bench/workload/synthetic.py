@@ -44,6 +44,16 @@ class SyntheticSpec:
         """Rows of the merge's result."""
         return round(self.fraction * self.rows)
 
+    @property
+    def hottest(self) -> float:
+        """The part of the matching right rows that have the most frequent key: rank 1 of the law that `_law` is of."""
+        if self.zipf == 0.0:
+            return 1 / max(self.matches, 1)
+        exponent = 1.0 - self.zipf
+        if exponent == 0.0:
+            return math.log(2.0) / math.log(self.rows + 1.0)
+        return float((2.0**exponent - 1.0) / ((self.rows + 1.0) ** exponent - 1.0))
+
     def fields(self, side: str) -> tuple[Field, ...]:
         """Key and payload columns of ``left`` or ``right``: all int64."""
         names = [KEY] + [f"{side}_payload_{k}" for k in range(self.payload_columns)]

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import pickle
-import subprocess
 import sys
 import types
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
-from benchmarks import gpu as gpu_command
 from benchmarks.on_gpu import runs, testing, versus
 from benchmarks.on_gpu.figures import bandwidth_shares, bytes_touched, largest_chunk
-from benchmarks.on_gpu.plan import SMALL, Asked, Machine, paired, steps
+from benchmarks.on_gpu.plan import ON_HOST, SMALL, Asked, Machine, paired, steps
 from benchmarks.on_gpu.runs import Merge, judge, without_device_lane
 from benchmarks.on_gpu.steps import DONE, FAILED, SKIPPED, Ended, Finding, Step, run_all, status_of
 from benchmarks.peer.ratios import Sample, standings
-from merge_bench.errors import RunFailed, UsageError, WrongResult
+from merge_bench.errors import RunFailed, WrongResult
 from tests.launch.test_gpu_workers import PRETENCE, WITHOUT_DRIVER
-from tests.test_gpu_facts import library
 
 ROOT = Path(__file__).resolve().parents[2]
 H200 = Machine(gpus=1, free_bytes=149 * 10**9, bandwidth=4_916_736_000_000, host_bytes=128 * 2**30, cores=16)
@@ -100,21 +94,37 @@ def planned(machine: Machine, tmp_path: Path) -> list[Step]:
 def test_steps_for_one_gpu_begin_with_what_proves_most(tmp_path: Path) -> None:
     found = planned(H200, tmp_path)
     assert [step.name for step in found] == [
-        "ucx-shared-2", "tests", "link-shared-2", "ucxx-large", "ucxx-small", "ucx-shared-1", "ucx-shared-4",
-        "dask-p2p-shared-2", "dask-tasks-shared-2", "largest", "link-check", "dask-cuda-large", "dask-cuda-small",
-        "dask-p2p-shared-1", "dask-tasks-shared-1", "dask-p2p-shared-4", "dask-tasks-shared-4", "ucxx-largest",
+        "ucx-shared-2", "link-shared-2", "ucxx-large", "ucxx-small", "tests", "host-ucx", "host-dask", "largest",
+        "dask-p2p-shared-2", "dask-tasks-shared-2", "dask-cuda-large", "ucxx-largest", "dask-cuda-largest",
+        "ucx-shared-1", "ucx-shared-4", "link-check", "dask-cuda-small",
+        "dask-p2p-shared-1", "dask-tasks-shared-1", "dask-p2p-shared-4", "dask-tasks-shared-4",
     ]  # fmt: skip
     assert all(step.seconds > 0 for step in found)
+    assert sum(step.seconds for step in found[:5]) <= 540  # of two blocks: one call of ten minutes reaches the goals
+    assert max(step.seconds for step in found) <= 540  # so that no call leaves one out for ever
     assert "25,000,000 rows a chunk, 2 workers" in next(step.what for step in found if step.name == "ucxx-large")
 
 
 @pytest.mark.parametrize("gpus", [2, 8])
 def test_several_gpus_get_a_worker_each_as_well(tmp_path: Path, gpus: int) -> None:
     found = {step.name: step for step in planned(Machine(gpus, 80 * 10**9, None, 2**40, 64), tmp_path)}
-    assert len(found) == 21
+    assert len(found) == 24
     assert {"ucx-all-gpus", "dask-p2p-all-gpus", "dask-tasks-all-gpus"} <= found.keys()
     assert found["ucx-all-gpus"].what.endswith(f"workers: 1 on each of {gpus} GPUs")
     assert found["ucxx-small"].what.endswith(f"{gpus} workers")
+
+
+def test_every_block_of_a_comparison_counts_towards_its_time(tmp_path: Path) -> None:
+    seconds = {n: {step.name: step.seconds for step in steps(H200, Asked(tmp_path, n, 0, print))} for n in (1, 3)}
+    assert seconds[3]["ucxx-large"] == 3 * seconds[1]["ucxx-large"]
+    assert seconds[3]["ucx-shared-2"] == seconds[1]["ucx-shared-2"]
+
+
+def test_both_peers_are_compared_at_the_largest_chunk_that_fits_them(tmp_path: Path) -> None:
+    found = {step.name: step.what for step in planned(H200, tmp_path)}
+    rows = largest_chunk(H200.free_bytes, 2, 300, H200.host_bytes, 2, 0.3)
+    for name in ("ucxx-largest", "dask-cuda-largest"):
+        assert f"{rows:,} rows a chunk" in found[name]
 
 
 def test_comparisons_have_an_even_number_of_workers() -> None:
@@ -186,6 +196,18 @@ def test_what_is_not_verified_or_merged_by_another_engine_is_a_failure() -> None
     assert judge(Merge(2, 2, SMALL), document(plan=plan), None).sentence == "engine polars merged, not cudf"
 
 
+def test_engines_in_host_memory_merge_without_a_gpu(tmp_path: Path) -> None:
+    merge = Merge(2, 2, SMALL, engine="native")
+    options = merge.options()
+    assert options[options.index("--engine") + 1] == "native"
+    plan = {"engine": "native", "rows_per_chunk": SMALL, "workers": 2}
+    found = judge(merge, document(plan=plan, lanes=[{"from": 0, "to": 1, "transports": ["sysv/memory"]}]), 10**12)
+    assert found.status == 0
+    assert "cuda_ipc" not in found.sentence
+    assert "memory_bandwidth" not in found.figures
+    assert judge(merge, document(), None).status == 3
+
+
 def test_a_merge_by_dask_has_no_lanes_to_look_at() -> None:
     assert judge(Merge(2, 2, SMALL, "dask-p2p"), document(lanes=[], link=None), None).status == 0
     options = Merge(4, 4, SMALL, "dask-tasks").options()
@@ -206,6 +228,16 @@ def test_a_run_is_read_back_and_judged(tmp_path: Path, monkeypatch: pytest.Monke
     assert "1,200 rows verified" in found.sentence
     assert found.figures["memory_bandwidth"]["partition"]["share"] > 0
     assert len(list((tmp_path / "runs" / "small").glob("*/records.jsonl"))) == 1
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("name", list(ON_HOST))
+def test_host_engines_merge_and_are_verified(tmp_path: Path, name: str) -> None:
+    exchange, engine = ON_HOST[name]
+    merge = Merge(2, 2, 2000, exchange, iterations=2, link_rounds=0, engine=engine)
+    found = judge(merge, runs.run(merge, name, tmp_path, 200), None)
+    assert found.status == 0, found.sentence
+    assert "1,200 rows verified" in found.sentence
 
 
 REPORT = (
@@ -257,73 +289,3 @@ def test_the_field_that_cudf_no_longer_writes_is_written(monkeypatch: pytest.Mon
     assert set(header) == {"columns", ucxx_program.FIELD}
     assert pickle.loads(header[ucxx_program.FIELD]) is Frame
     assert NamedFrame().serialize()[0] == {ucxx_program.FIELD: b"its own"}
-
-
-@pytest.fixture
-def invoked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, dict[str, Any], str]]:
-    """Calls the command with made-up steps; gives its status, summary and table."""
-
-    def invoke(*made_up: Step) -> tuple[int, dict[str, Any], str]:
-        monkeypatch.setenv("PYTHONPATH", "")  # the command sets it
-        monkeypatch.setattr(gpu_command, "adopt_orphans", lambda: None)
-        monkeypatch.setattr(gpu_command, "look", lambda: H200)
-        monkeypatch.setattr(gpu_command, "steps", lambda machine, asked: list(made_up))
-        result = CliRunner().invoke(gpu_command.on_gpus, ["--output", str(tmp_path)])
-        (folder,) = tmp_path.iterdir()
-        summary = json.loads((folder / "summary.json").read_text())
-        return result.exit_code, summary, (folder / "table.txt").read_text()
-
-    return invoke
-
-
-def step(name: str, finding: Finding | BaseException) -> Step:
-    def do(left: float) -> Finding:
-        if isinstance(finding, BaseException):
-            raise finding
-        return finding
-
-    return Step(name, f"what {name} is", 1, do)
-
-
-def test_the_command_writes_what_ended_and_goes_on_after_failures(invoked: Callable[..., Any]) -> None:
-    shares = {"partition": {"bytes_per_second": 1e12, "share": 0.204}, "exchange": {"share": None}}
-    status, summary, table = invoked(
-        step("a", Finding("600 rows verified", {"memory_bandwidth": shares})), step("b", RunFailed("a worker died")),
-        step("c", Finding("compared", {"table": "peer  ratio"})),
-    )  # fmt: skip
-    assert status == summary["status"] == 3
-    assert [(each["name"], each["state"]) for each in summary["steps"]] == [("a", DONE), ("b", FAILED), ("c", DONE)]
-    assert summary["steps"][0]["figures"]["memory_bandwidth"]["partition"]["share"] == 0.204
-    assert {"git", "versions", "hardware", "budget", "argv"} <= summary.keys()
-    assert "a worker died" in table
-    assert "a: at least this share of the GPU's memory bandwidth: partition 20.4%\n" in table
-    assert "c: peer  ratio" in table
-
-
-def test_an_interruption_keeps_what_ended(invoked: Callable[..., Any]) -> None:
-    status, summary, _ = invoked(step("a", Finding("well")), step("b", KeyboardInterrupt()), step("c", Finding("well")))
-    assert status == 3
-    assert [each["name"] for each in summary["steps"]] == ["a"]
-
-
-def test_the_machine_is_that_of_the_gpus_that_can_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pynvml", library(count=4))
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,2")
-    machine = gpu_command.look()
-    assert (machine.gpus, machine.free_bytes, machine.bandwidth) == (2, 72 * 2**30, 4_916_736_000_000)
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(UsageError, match="there is a GPU, but no package cudf"):
-        gpu_command.look()
-
-
-def test_without_a_gpu_there_is_one_sentence_and_status_2(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.gpu", "--output", str(tmp_path)],
-        capture_output=True, text=True, timeout=120, check=False, cwd=ROOT,
-        env={"PATH": "/usr/bin", "CUDA_VISIBLE_DEVICES": ""},
-    )  # fmt: skip
-    assert done.returncode == 2
-    assert done.stderr == "gpu: no NVIDIA GPU can be seen here: NVIDIA's management library lists none\n"
-    assert done.stdout == ""
-    assert list(tmp_path.iterdir()) == []

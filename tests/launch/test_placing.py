@@ -1,4 +1,4 @@
-"""Which hosts, how many workers on each, and which cores, GPU and devices each worker gets."""
+"""Which hosts, how many workers on each, and what a host tells of its network."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from merge_bench.errors import UsageError
-from merge_bench.launch import agreement, choose, network, node, pbs, pinning, slurm
+from merge_bench.launch import agreement, choose, network, node, pbs, slurm
 from merge_bench.launch.hosts import HostSpec, count_workers, place, read_hosts
 from merge_bench.memory import parse_cores, show_cores
 
@@ -57,38 +57,6 @@ def test_another_number_is_spread_evenly() -> None:
     hosts = (HostSpec("a"), HostSpec("b"), HostSpec("c"))
     assert [p.workers for p in place(hosts, 5)] == [(0, 1), (2, 3), (4,)]
     assert [(p.host.name, p.workers) for p in place(hosts, 2)] == [("a", (0,)), ("b", (1,))]
-
-
-def machine(**changes: Any) -> dict[str, Any]:
-    """A host of two NUMA nodes with two GPUs and a network adapter on each."""
-    return {
-        "cores": list(range(16)), "gpu_nodes": [0, 0, 1, 1], "rdma": ["mlx5_0:1", "mlx5_1:1"],
-        "node_cores": {"0": list(range(8)), "1": list(range(8, 16))}, "rdma_nodes": {"mlx5_0:1": 0, "mlx5_1:1": 1},
-        **changes,
-    }  # fmt: skip
-
-
-def test_workers_on_gpus_get_the_near_cores_and_adapter() -> None:
-    found = pinning.pins(machine(), 4, gpus=True)
-    assert [pin.gpu for pin in found] == ["0", "1", "2", "3"]
-    assert [pin.cores for pin in found] == [(0, 1, 2, 3), (4, 5, 6, 7), (8, 9, 10, 11), (12, 13, 14, 15)]
-    assert [pin.devices for pin in found] == [("mlx5_0:1",), ("mlx5_0:1",), ("mlx5_1:1",), ("mlx5_1:1",)]
-
-
-def test_workers_get_the_gpus_that_their_host_was_given_by_the_names_they_have_there() -> None:
-    host = machine(gpu_names=["2", "GPU-3f"], gpu_nodes=[1, None])
-    assert [pin.gpu for pin in pinning.pins(host, 4, gpus=True, workers_per_gpu=2)] == ["2", "2", "GPU-3f", "GPU-3f"]
-
-
-def test_where_the_machine_tells_nothing_cores_are_shared_out() -> None:
-    found = pinning.pins(machine(gpu_nodes=[None, None], rdma_nodes={}), 2, gpus=True)
-    assert [pin.cores for pin in found] == [tuple(range(8)), tuple(range(8, 16))]
-    assert all(pin.devices == ("mlx5_0:1", "mlx5_1:1") for pin in found)
-
-
-def test_workers_on_cores_share_them_and_more_workers_than_cores_are_not_pinned() -> None:
-    assert [pin.cores for pin in pinning.pins(machine(cores=[2, 3, 5, 7]), 2, gpus=False)] == [(2, 3), (5, 7)]
-    assert {pin.cores for pin in pinning.pins(machine(cores=[0, 1]), 3, gpus=False)} == {()}
 
 
 def test_core_lists() -> None:

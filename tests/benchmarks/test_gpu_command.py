@@ -1,0 +1,197 @@
+"""The command `benchmarks/gpu.py` with steps that are made up: what it writes, resumes and refuses."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from benchmarks import gpu as gpu_command
+from benchmarks.on_gpu import stored, versus
+from benchmarks.on_gpu.steps import DONE, FAILED, Finding, Step
+from benchmarks.on_gpu.versus import verdict
+from benchmarks.peer.ratios import Sample, standings
+from merge_bench.errors import RunFailed, UsageError
+from tests.benchmarks.test_on_gpu import H200, ROOT
+from tests.test_gpu_facts import library
+
+
+def compared(*ratios: float) -> list[Any]:
+    samples = [Sample("merge_bench", block, (1.0,)) for block in range(len(ratios))]
+    samples += [Sample("ucxx-cudf-merge", block, (ratio,) if ratio else ()) for block, ratio in enumerate(ratios)]
+    return standings(samples, ["merge_bench", "ucxx-cudf-merge"], "merge_bench")
+
+
+@pytest.mark.parametrize(
+    ("ratios", "met", "sure", "words"),
+    [
+        ((2.0, 1.8, 1.6), True, True, ": met with 1.80, 1.60–2.00"),
+        ((2.0, 1.8, 1.2), True, False, ": met with 1.80, 1.20–2.00, which blocks do not agree on"),
+        ((1.1, 1.2, 1.0), False, True, ": not met with 1.10, 1.00–1.20"),
+        ((0.0,), None, False, ": not measured"),
+    ],
+)
+def test_the_goal_against_ucxx_has_a_verdict(
+    ratios: tuple[float, ...], met: bool | None, sure: bool, words: str
+) -> None:
+    found = versus.finding(compared(*ratios), len(ratios), 0, {}, versus.GOAL)
+    assert (found.figures["goal"]["met"], found.figures["goal"]["sure"]) == (met, sure)
+    assert found.sentence.endswith(f"goal ≥ 1.5 times as fast as `ucxx.benchmarks.cudf_merge`{words}")
+    assert "goal" not in versus.finding(compared(*ratios), len(ratios), 0, {}).figures
+
+
+@pytest.fixture
+def invoked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, dict[str, Any], str]]:
+    """Calls the command with made-up steps; gives its status, summary and table."""
+    output = tmp_path / "results"
+
+    def invoke(*made_up: Step, options: Sequence[str] = ()) -> tuple[int, dict[str, Any], str]:
+        monkeypatch.setenv("PYTHONPATH", "")  # the command sets it
+        monkeypatch.setattr(gpu_command, "adopt_orphans", lambda: None)
+        monkeypatch.setattr(gpu_command, "look", lambda: H200)
+        monkeypatch.setattr(gpu_command, "steps", lambda machine, asked: list(made_up))
+        monkeypatch.setattr(stored, "CURATED", tmp_path / "curated")
+        resumed = [str(next(output.iterdir())) if word == "LAST" else word for word in options]
+        result = CliRunner().invoke(gpu_command.on_gpus, ["--output", str(output), *resumed])
+        if isinstance(result.exception, UsageError):
+            raise result.exception
+        (folder,) = output.iterdir()
+        summary = json.loads((folder / "summary.json").read_text())
+        return result.exit_code, summary, (folder / "table.txt").read_text()
+
+    return invoke
+
+
+def step(name: str, finding: Finding | BaseException) -> Step:
+    def do(left: float) -> Finding:
+        if isinstance(finding, BaseException):
+            raise finding
+        return finding
+
+    return Step(name, f"what {name} is", 1, do)
+
+
+def test_the_command_writes_what_ended_and_goes_on_after_failures(invoked: Callable[..., Any]) -> None:
+    shares = {"partition": {"bytes_per_second": 1e12, "share": 0.204}, "exchange": {"share": None}}
+    status, summary, table = invoked(
+        step("a", Finding("600 rows verified", {"memory_bandwidth": shares})), step("b", RunFailed("a worker died")),
+        step("c", Finding("compared", {"table": "peer  ratio"})),
+    )  # fmt: skip
+    assert status == summary["status"] == 3
+    assert [(each["name"], each["state"]) for each in summary["steps"]] == [("a", DONE), ("b", FAILED), ("c", DONE)]
+    assert summary["steps"][0]["figures"]["memory_bandwidth"]["partition"]["share"] == 0.204
+    assert {"git", "versions", "hardware", "gpus", "argv"} <= summary.keys()
+    assert "a worker died" in table
+    assert "a: at least this share of the GPU's memory bandwidth: partition 20.4%\n" in table
+    assert "c: peer  ratio" in table
+
+
+def test_an_interruption_keeps_what_ended(invoked: Callable[..., Any]) -> None:
+    status, summary, _ = invoked(step("a", Finding("well")), step("b", KeyboardInterrupt()), step("c", Finding("well")))
+    assert status == 3
+    assert [each["name"] for each in summary["steps"]] == ["a"]
+
+
+def test_a_later_call_does_what_is_not_done_and_what_failed_last(invoked: Callable[..., Any]) -> None:
+    tried: list[str] = []
+
+    def counted(name: str, *findings: Finding | BaseException) -> Step:
+        left = list(findings)
+
+        def do(_: float) -> Finding:
+            tried.append(name)
+            found = left.pop(0)
+            if isinstance(found, BaseException):
+                raise found
+            return found
+
+        return Step(name, name, 10, do)
+
+    made_up = (
+        counted("a", Finding("well", {"goal": verdict(versus.GOAL, compared(2.0))})),
+        counted("b", RunFailed("a worker died"), Finding("better")), counted("c", KeyboardInterrupt(), Finding("well")),
+    )  # fmt: skip
+    assert invoked(*made_up)[0] == 3
+    status, summary, table = invoked(*made_up, options=["--resume", "LAST", "--curated", "gpu-h200"])
+    assert status == summary["status"] == 0
+    assert tried == ["a", "b", "c", "c", "b"]
+    assert [(each["name"], each["sentence"]) for each in summary["steps"]] == [
+        ("a", "well"), ("b", "better"), ("c", "well"),
+    ]  # fmt: skip
+    assert summary["goals"]["a"]["ratio"] == 2.0
+    assert "a: goal ≥ 1.5 times as fast as `ucxx.benchmarks.cudf_merge`: met with 2.00" in table
+    curated = json.loads((stored.CURATED / "gpu-h200" / "summary.json").read_text())
+    assert curated == {name: value for name, value in summary.items() if name != "argv"}
+    assert (stored.CURATED / "gpu-h200" / "table.txt").read_text() == table
+
+
+def test_a_failure_that_is_skipped_next_time_stays_known(invoked: Callable[..., Any]) -> None:
+    failing = Step("a", "a", 20, step("a", RunFailed("a worker died")).do)
+    invoked(failing)
+    _, summary, _ = invoked(failing, options=["--resume", "LAST", "--budget", "10"])
+    assert summary["steps"][0]["state"] == FAILED
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--resume", "LAST", "--blocks", "5"], "blocks differ from this call's"),
+        (["--resume", "LAST", "--seed", "3"], "seed differ from this call's"),
+        (["--resume", "nowhere"], "nowhere holds no summary.json to read"),
+        (["--curated", "../elsewhere"], "is not the name of a folder"),
+        (["--curated", "taken"], "another result is there already"),
+    ],
+)
+def test_results_that_do_not_belong_together_are_not_mixed(
+    invoked: Callable[..., Any], tmp_path: Path, options: list[str], words: str
+) -> None:
+    invoked(step("a", Finding("well")))
+    (tmp_path / "curated" / "taken").mkdir(parents=True)
+    (tmp_path / "curated" / "taken" / "summary.json").write_text('{"time": 1.0}')
+    with pytest.raises(UsageError, match=words):
+        invoked(step("a", Finding("well")), options=options)
+
+
+def test_a_dry_run_tells_the_time_of_all_and_does_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_command, "look", lambda: H200)
+    result = CliRunner().invoke(gpu_command.on_gpus, ["--output", str(tmp_path), "--blocks", "1", "--dry-run"])
+    assert result.exit_code == 0
+    *lines, total = result.output.splitlines()
+    seconds = sum(int(line.split()[1]) for line in lines)
+    assert total == f"{seconds} s in all, with a budget of {1.5 * seconds:.0f} s"
+    assert lines[0].startswith("ucx-shared-2 ")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_by_default_all_steps_fit_the_budget(invoked: Callable[..., Any]) -> None:
+    steps = [Step(name, name, 500, lambda _: Finding("well")) for name in "abc"]
+    assert {each["state"] for each in invoked(*steps)[1]["steps"]} == {DONE}
+
+
+def test_the_machine_is_that_of_the_gpus_that_can_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", library(count=4))
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,2")
+    machine = gpu_command.look()
+    assert (machine.gpus, machine.free_bytes, machine.bandwidth) == (2, 72 * 2**30, 4_916_736_000_000)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(UsageError, match="there is a GPU, but no package cudf"):
+        gpu_command.look()
+
+
+def test_without_a_gpu_there_is_one_sentence_and_status_2(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.gpu", "--output", str(tmp_path)],
+        capture_output=True, text=True, timeout=120, check=False, cwd=ROOT,
+        env={"PATH": "/usr/bin", "CUDA_VISIBLE_DEVICES": ""},
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert done.stderr == "gpu: no NVIDIA GPU can be seen here: NVIDIA's management library lists none\n"
+    assert done.stdout == ""
+    assert list(tmp_path.iterdir()) == []
