@@ -15,7 +15,12 @@ from merge_bench.workload.tables import TableSpec
 
 PROCESS_BYTES = 400 << 20  # a Python worker with its libraries, before any data
 BUCKET_MAP_BYTES = 2  # per row: which bucket it goes to; of one side after the other
-LIBRARY_RESULT, LIBRARY_KEEPS = 1.25, 0.4  # times the result, and a row: what Polars and pandas were measured to take
+LIBRARY_RESULT = 1.25  # times the result: what a library that allocates it was measured to take
+LIBRARY_KEEPS = {
+    "polars": 10,
+    "pandas": 2,
+    "cudf": 0,
+}  # bytes of what it gave back: per row and payload column; measured
 DASK_COPIES = {"tasks": 5.75, "p2p": 8.5}  # of both frames, by shuffle; measured
 
 
@@ -77,7 +82,7 @@ def synthetic_worker_bytes(
     - r (W - 1) ÷ W for each side's parcels received. Where phases do not overlap the right ones lie where the left ones
       lay that were sent, if they are no larger;
     - R for the result; engine native with its phases apart writes it where the right parcels lay that were sent, and
-      adds what goes beyond. A library takes `LIBRARY_RESULT` R and keeps `LIBRARY_KEEPS` r of what it gives back.
+      adds what goes beyond. A library takes `LIBRARY_RESULT` R and `LIBRARY_KEEPS` by payload column.
 
     `hottest` is the part of the matching rows with the most frequent key (`SyntheticSpec.hottest`), which all come to
     one worker beside its share of the others. Dask's merge keeps splits of both frames beside the frames:
@@ -93,7 +98,7 @@ def synthetic_worker_bytes(
     again = not pipeline and engine != "cudf"
     received = left_received if again and right <= 1 + 1 / SLACK else left_received + right_received
     if engine != "native":
-        result = LIBRARY_RESULT * result + LIBRARY_KEEPS * row
+        result = LIBRARY_RESULT * result + LIBRARY_KEEPS[engine] * payload_columns
     elif again:
         result = max(0.0, result - row * (1 - right / workers))
     chunks, parcels = 2 * row + BUCKET_MAP_BYTES, 2 * row * (1 + 1 / SLACK)
