@@ -8,7 +8,7 @@ The model is fitted on two hosts; what it says of 2, 4 and 8 hosts, of slower an
 of phases at once is held against measurements made afterwards. All hosts share this machine's processors, which the
 model does not know, so links have to be slow enough to decide: rows are long (64 B), and all of them together are far
 below half of what two cores move (0.2 GB/s each way at most). Needs root, and a machine with nothing else to do: about
-10 minutes there. `docs/predict.md` has the result. Exit status: 0 measured; 2 wrong usage; 3 something could not be
+8 minutes there. `docs/predict.md` has the result. Exit status: 0 measured; 2 wrong usage; 3 something could not be
 measured, or it was interrupted; 5 a forecast of the wall is more than --goal off.
 """
 

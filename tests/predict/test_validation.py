@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from benchmarks.predict_validation import HEADINGS, TARGETS, Target, chosen, com
 from merge_bench.errors import UsageError
 
 ROOT = Path(__file__).resolve().parents[2]
+STORED = ROOT / "results" / "curated" / "predict-cpu-2026-11" / "predict.json"
 FORECAST = {
     "wall_seconds": {"value": 1.1, "interval": [1.0, 1.2]}, "phases_seconds": {"exchange": 0.9},
     "bandwidth_bytes_per_second": {"value": 9e6, "interval": [8e6, 9.5e6]}, "limit": "join",
@@ -86,3 +88,21 @@ def test_wrong_options_are_one_sentence_and_status_2(options: list[str], sentenc
     assert done.returncode == 2
     assert sentence in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_the_documented_table_is_that_of_the_stored_result() -> None:
+    stored = json.loads(STORED.read_text())
+    page = (ROOT / "docs" / "predict.md").read_text()
+    assert f"<!-- validation -->\n{table(stored)}\n<!-- /validation -->" in page
+
+
+def test_the_stored_result_holds_every_cluster_and_meets_the_goal_where_links_are_alike() -> None:
+    stored = json.loads(STORED.read_text())
+    assert [each["name"] for each in stored["targets"]] == [target.name for target in TARGETS]
+    assert stored["failures"] == []
+    alike = [each for each in stored["targets"] if len(each["rates"]) == 1]
+    assert worst({"targets": alike}) <= stored["goal"] == 0.15
+    for each in stored["targets"]:
+        for one in each["compared"]:
+            assert one["error"] == pytest.approx(one["forecast"] / one["measured"] - 1)
+    assert stored["git"]["commit"]
