@@ -70,8 +70,8 @@ class Target:
 
 FITTED = {False: (Target(2), Target(2, 2)), True: (Target(2, at_once=True),)}
 TARGETS = (
-    Target(2, rates=(0.5,)), Target(4), Target(4, rates=(0.5,)), Target(4, 2), Target(4, rates=(2.0, 1.0, 0.5, 1.0)),
-    Target(4, at_once=True), Target(8), Target(8, rates=(2.0,)),
+    Target(2, rates=(0.5,)), Target(4), Target(4, rates=(0.5,)), Target(4, 2), Target(4, rates=(1.0, 1.0, 0.5, 1.0)),
+    Target(4, rates=(2.0, 1.0, 0.5, 1.0)), Target(4, at_once=True), Target(8), Target(8, rates=(2.0,)),
 )  # fmt: skip
 
 
