@@ -1,159 +1,293 @@
 """Forecasts of `predict` beside merges on clusters that it was not fitted on: test hosts with links of known rates.
 
-    python -m benchmarks.predict_validation [--rate 100] [--chunk 250e3] [--launches 2] [--iterations 4]
+    python -m benchmarks.predict_validation --output results/curated/predict-cpu-2026-11/predict.json --docs
+    python -m benchmarks.predict_validation --only 4x1,4x1@0.5           # some clusters
+    python -m benchmarks.predict_validation --show FILE.json             # a stored result again
 
-The model is fitted on two hosts, with one worker each and with two; what it says of 4 and 8 hosts and of links half as
-fast is held against measurements made afterwards. All hosts share this machine's processors, which the model does not
-know, so links have to be slow enough to decide: rows are long (64 B), and 8 hosts at 100 Mbit/s send 0.1 GB/s in all.
-Needs root, and a machine with nothing else to do: about 6 minutes there. Prints a table in Markdown; status 5 if a
-forecast of the wall is more than --goal off.
+The model is fitted on two hosts; what it says of 2, 4 and 8 hosts, of slower and faster links, of links that differ and
+of phases at once is held against measurements made afterwards. All hosts share this machine's processors, which the
+model does not know, so links have to be slow enough to decide: rows are long (64 B), and all of them together are far
+below half of what two cores move (0.2 GB/s each way at most). Needs root, and a machine with nothing else to do: about
+8 minutes there. `docs/predict.md` has the result. Exit status: 0 measured; 2 wrong usage; 3 something could not be
+measured, or it was interrupted; 5 a forecast of the wall is more than --goal off.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
-import signal
-import subprocess
 import sys
-import tempfile
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import click
+
+from benchmarks import command
+from benchmarks.goal.bench import Bench, pipeline, scratch
+from benchmarks.goal.running import put_between
+from benchmarks.peer.children import adopt_orphans
+from merge_bench import facts
+from merge_bench.campaign import git_state
+from merge_bench.errors import MergeBenchError, RunFailed, UsageError
 from merge_bench.predicting.document import predict
-from merge_bench.record.reader import read_campaign
-from tests.hosts.make_hosts import Hosts, why_not
+from merge_bench.record.campaign import Campaign
+from merge_bench.summary import summarize
 
 ROOT = Path(__file__).resolve().parents[1]
-HEADINGS = (
-    "Hosts", "Workers a host", "Mbit/s a link", "What", "Forecast", "Interval", "Measured", "Error (%)", "Limited by"
-)  # fmt: skip
+SCHEMA = 1
+OFF, UNMEASURED = 5, 3
+MARKER = "validation"
+HEADINGS = ("hosts", "workers a host", "Mbit/s", "phases", "what", "forecast", "interval", "measured", "error %")
 
 
 @dataclass(frozen=True)
 class Target:
-    """A cluster: hosts, workers of each, and its links' rate as a multiple of the rate that was fitted on."""
+    """A cluster: hosts, workers of each, its hosts' rates in turn as multiples of the one that was fitted on.
+
+    `at_once`: whether it merges with `--pipeline on`.
+    """
 
     hosts: int
     per_host: int = 1
-    rate: float = 1.0
+    rates: tuple[float, ...] = (1.0,)
+    at_once: bool = False
+
+    @property
+    def name(self) -> str:
+        """Like ``4x2@0.5``."""
+        rates = "/".join(f"{rate:g}" for rate in self.rates)
+        return f"{self.hosts}x{self.per_host}" + f"@{rates}" * (rates != "1") + "+pipeline" * self.at_once
+
+    @property
+    def what_if(self) -> list[str]:
+        """What `predict` is told of its links: the slowest one, as each worker sends to all others."""
+        slowest = min(self.rates)
+        return [] if slowest == 1 else [f"nic={slowest:g}x"]
 
 
-FITTED = (Target(2), Target(2, 2))
-TARGETS = (Target(4), Target(8), Target(4, rate=0.5), Target(4, 2))
+FITTED = {False: (Target(2), Target(2, 2)), True: (Target(2, at_once=True),)}
+TARGETS = (
+    Target(2, rates=(0.5,)), Target(4), Target(4, rates=(0.5,)), Target(4, 2), Target(4, rates=(1.0, 1.0, 0.5, 1.0)),
+    Target(4, rates=(2.0, 1.0, 0.5, 1.0)), Target(4, at_once=True), Target(8), Target(8, rates=(2.0,)),
+)  # fmt: skip
 
 
-class Bench:
-    """Test hosts, and how merges are run on some of them."""
+@dataclass(frozen=True)
+class Asked:
+    """Mbit/s of each link each way, rows of a chunk, launches of a cluster, iterations of each."""
 
-    def __init__(self, hosts: Hosts, arguments: argparse.Namespace) -> None:
-        self.hosts, self.asked = hosts, arguments
-
-    def measure(self, target: Target) -> Path:
-        """A campaign on this cluster, its folder."""
-        used = self.hosts.hosts[: target.hosts]
-        for host in used:
-            self.hosts.shape(host, f"{round(self.asked.rate * target.rate * 1e6)}bit")
-        listed = self.hosts.write_hosts([f"{host.name} slots={target.per_host}" for host in used], "some.txt")
-        command = [
-            sys.executable, "-P", "-m", "merge_bench", "run", "--config", "ethernet.cfg", "--fresh", "--json",
-            "--hosts", str(listed), "--ssh-config", str(self.hosts.ssh_config), "--workers",
-            str(target.hosts * target.per_host), "--chunk", self.asked.chunk, "--payload-columns", "7",
-            "--launches", str(self.asked.launches), "--iterations", str(self.asked.iterations), "--link-rounds", "0",
-            "--results", str(self.asked.results), "--timeout", "60", "--start-timeout", "180",
-        ]  # fmt: skip
-        done = subprocess.run(
-            self.hosts.command(*command), env={**os.environ, "PYTHONPATH": str(ROOT)}, stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, text=True, timeout=1800, check=False,
-        )  # fmt: skip
-        document: dict[str, Any] = json.loads(done.stdout) if done.stdout else {"error": {"message": "nothing printed"}}
-        if done.returncode:
-            raise RuntimeError(f"{target}: {document['error']['message']}")
-        return Path(str(document["records"])).parent
+    rate: float
+    chunk: int
+    launches: int
+    iterations: int
 
 
-def rows_of(target: Target, rate: float, forecast: Mapping[str, Any], measured: Mapping[str, Any]) -> list[list[str]]:
-    """Wall, exchange and bandwidth: forecast beside measured; and how far off, in percent.
+@click.command(context_settings=command.CONTEXT)
+@click.option("--rate", type=click.FloatRange(1), default=100.0, show_default=True, help="Of a link each way, Mbit/s.")
+@click.option("--chunk", type=command.Rows(), default="250e3", show_default=True, help="Rows of a chunk.")
+@click.option("--launches", type=click.IntRange(1), default=2, show_default=True, help="Of each cluster.")
+@click.option("--iterations", type=click.IntRange(1), default=4, show_default=True, help="Of each launch.")
+@click.option("--only", default="", metavar="NAME[,NAME]", help=f"Of {', '.join(each.name for each in TARGETS)}. [all]")
+@click.option("--goal", type=float, default=15.0, show_default=True, help="Percent that a wall may be off.")
+@click.option("--output", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE.json", help="Write it here.")
+@click.option("--show", type=click.Path(path_type=Path), metavar="FILE.json", help="Measure nothing: show this.")
+@click.option("--docs", is_flag=True, help="Put the table between the markers in docs/predict.md.")
+@click.option("--time-limit", type=click.FloatRange(1), default=300, show_default=True, help="Seconds for one run.")
+def validate(
+    rate: float, chunk: int, launches: int, iterations: int, only: str, goal: float, output: Path | None,
+    show: Path | None, docs: bool, time_limit: float,
+) -> None:  # fmt: skip
+    """Hold forecasts against clusters of test hosts that the model was not fitted on."""
+    from tests.hosts.make_hosts import why_not
 
-    The exchange does not depend on processors that hosts share here, and would not share elsewhere.
-    """
-    exchange = {"value": forecast["phases_seconds"]["exchange"], "interval": None}
-    compared = (
-        ("wall (ms)", 1e3, forecast["wall_seconds"], measured["wall_seconds"]["median"]),
-        ("exchange (ms)", 1e3, exchange, measured["phases_seconds"]["exchange"]),
-        (
-            "bandwidth (MB/s)", 1e-6, forecast["bandwidth_bytes_per_second"],
-            measured["bandwidth_bytes_per_second"]["harmonic_mean"],
-        ),
-    )  # fmt: skip
-    found = []
-    for what, factor, said, true in compared:
-        between = [f"{each * factor:.4g}" for each in said["interval"] or ()]
-        off = 100 * (said["value"] / true - 1)
-        found.append(
-            [
-                str(target.hosts), str(target.per_host), f"{rate * target.rate:g}", what,
-                f"{said['value'] * factor:.4g}", " to ".join(between) or "-", f"{true * factor:.4g}", f"{off:+.1f}",
-                forecast["limit"],
-            ]
-        )  # fmt: skip
-    return found
-
-
-def validate(bench: Bench, targets: Sequence[Target]) -> list[list[str]]:
-    """Fit once, then forecast and measure every target."""
-    from merge_bench.summary import summarize
-
-    fitted = [read_campaign(bench.measure(target)) for target in FITTED]
-    found = []
-    for target in targets:
-        document = predict(
-            fitted, workers=target.hosts * target.per_host, hosts=target.hosts, config="ethernet",
-            what_if=[] if target.rate == 1 else [f"nic={target.rate:g}x"],
-        )  # fmt: skip
-        measured = summarize(read_campaign(bench.measure(target)))
-        rows = rows_of(target, bench.asked.rate, document["forecast"], measured)
-        for row in rows:
-            print(f"| {' | '.join(row)} |", file=sys.stderr, flush=True)
-        found += rows
-    return found
-
-
-def main() -> int:
-    """Validate, print the table, and say whether the goal was met."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )  # fmt: skip
-    parser.add_argument("--rate", type=float, default=100.0, help="of each link, Mbit/s each way")
-    parser.add_argument("--chunk", default="250e3", help="rows of a chunk")
-    parser.add_argument("--launches", type=int, default=2, help="of each cluster")
-    parser.add_argument("--iterations", type=int, default=4, help="of each launch")
-    parser.add_argument("--most-hosts", type=int, default=8, help="leave out clusters of more hosts")
-    parser.add_argument("--goal", type=float, default=15.0, help="percent that a forecast of the wall may be off")
-    parser.add_argument("--results", type=Path, help="folder for the campaigns; by default they are not kept")
-    parser.add_argument("--output", type=Path, help="also write the table here")
-    arguments = parser.parse_args()
+    if show is not None:
+        sys.exit(_tell(_read(show), docs))
+    targets = chosen(only)
     reason = why_not()
     if reason:
-        print(f"predict_validation: {reason}", file=sys.stderr)
-        return 2
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that the hosts are taken down
-    targets = [target for target in TARGETS if target.hosts <= arguments.most_hosts]
-    with tempfile.TemporaryDirectory(prefix="merge-bench-predict-") as folder:
-        arguments.results = arguments.results or Path(folder)
-        with Hosts(max(target.hosts for target in (*targets, *FITTED))) as hosts:
-            rows = validate(Bench(hosts, arguments), targets)
-    lines = [f"| {' | '.join(HEADINGS)} |", f"|{' --- |' * len(HEADINGS)}", *(f"| {' | '.join(row)} |" for row in rows)]
-    print("\n".join(lines))
-    if arguments.output:
-        arguments.output.write_text("\n".join(lines) + "\n")
-    worst = max((abs(float(row[7])) for row in rows if row[3].startswith("wall")), default=0.0)
-    print(f"\nThe wall is off by at most {worst:.1f} %; the goal is {arguments.goal:g} %.")
-    return 0 if worst <= arguments.goal else 5
+        raise UsageError(f"hosts with shaped links are needed: {reason}")
+    adopt_orphans()
+    asked = Asked(rate, chunk, launches, iterations)
+    document: dict[str, Any] = {
+        "schema": SCHEMA, "argv": sys.argv[1:], "time": time.time(), "git": git_state(), "versions": facts.versions(),
+        "hardware": facts.hardware(), "load_average": os.getloadavg(), "asked": asdict(asked), "goal": goal / 100,
+        "fitted": [], "targets": [], "failures": [],
+    }  # fmt: skip
+    try:
+        with scratch() as folder:
+            _measure_all(Bench(folder, time_limit), asked, targets, document, output)
+    except KeyboardInterrupt:
+        click.echo("interrupted: the table is of what there is", err=True)
+        document["failures"].append({"target": None, "message": "interrupted"})
+        _write(output, document)
+    sys.exit(_tell(document, docs))
+
+
+def chosen(only: str) -> tuple[Target, ...]:
+    """The clusters of these names, or all.
+
+    Raises
+    ------
+    UsageError
+        If there is none of a name.
+    """
+    names = [name.strip() for name in only.split(",") if name.strip()]
+    known = {target.name: target for target in TARGETS}
+    for name in names:
+        if name not in known:
+            raise UsageError(f"--only {name}: there are {', '.join(known)}")
+    return tuple(target for target in TARGETS if not names or target.name in names)
+
+
+def _measure_all(
+    bench: Bench, asked: Asked, targets: Sequence[Target], document: dict[str, Any], output: Path | None
+) -> None:
+    """Fit, then forecast and measure every target; what is found goes into `document`, and to `output` at once."""
+    fits: dict[bool, list[Campaign]] = {}
+    for target in targets:
+        try:
+            if target.at_once not in fits:
+                used = FITTED[target.at_once]
+                fits[target.at_once] = [measure(bench, each, asked)[0] for each in used]
+                document["fitted"] += [_named(each) for each in used]
+            said = predict(
+                fits[target.at_once], workers=target.hosts * target.per_host, hosts=target.hosts,
+                config="ethernet", what_if=target.what_if,
+            )  # fmt: skip
+            _, summary = measure(bench, target, asked)
+            compared = compare(said["forecast"], summary, at_once=target.at_once)
+            document["targets"].append({**_named(target), "limit": said["forecast"]["limit"], "compared": compared})
+            for row in rows_of(document["targets"][-1], asked.rate):
+                click.echo(_line(row), err=True)
+        except MergeBenchError as error:
+            document["failures"].append({"target": target.name, "message": str(error)})
+            click.echo(f"predict_validation: {target.name}: {error}", err=True)
+        _write(output, document)
+
+
+def measure(bench: Bench, target: Target, asked: Asked) -> tuple[Campaign, Mapping[str, Any]]:
+    """A campaign on hosts of its own, and its summary."""
+    from tests.hosts.make_hosts import Hosts
+
+    with Hosts(target.hosts, None) as hosts:
+        for number, host in enumerate(hosts.hosts):
+            hosts.shape(host, f"{round(asked.rate * target.rates[number % len(target.rates)] * 1e6)}bit")
+        hosts.write_hosts([f"{host.name} slots={target.per_host}" for host in hosts.hosts])
+        ran = bench.merge(
+            "--config", "ethernet.cfg", "--fresh", "--workers", str(target.hosts * target.per_host), "--chunk",
+            str(asked.chunk), "--payload-columns", "7", "--launches", str(asked.launches), "--iterations",
+            str(asked.iterations), "--timeout", "60", "--start-timeout", "180",
+            *pipeline("on" if target.at_once else "off"),
+            *(() if target.at_once else ("--link-rounds", "0")),  # with phases at once links are fitted on these rounds
+            hosts=hosts,
+        )  # fmt: skip
+    if len(ran.campaign.standing) != asked.launches:
+        raise RunFailed(f"{target.name}: {len(ran.campaign.standing)} of {asked.launches} launches ended well")
+    return ran.campaign, summarize(ran.campaign)
+
+
+def compare(forecast: Mapping[str, Any], measured: Mapping[str, Any], *, at_once: bool) -> list[dict[str, Any]]:
+    """Wall, exchange and bandwidth, in seconds and bytes per second: forecast, its interval, measured, relative error.
+
+    The exchange does not depend on processors that hosts share here, and would not share elsewhere. With phases at once
+    it ends with the slowest computing, and a frame's bandwidth is not that of its links: only the wall is compared.
+    """
+    found = [("wall_seconds", forecast["wall_seconds"], measured["wall_seconds"]["median"])]
+    if not at_once:
+        exchange = {"value": forecast["phases_seconds"]["exchange"], "interval": None}
+        bandwidth = measured["bandwidth_bytes_per_second"]["harmonic_mean"]
+        found += [
+            ("exchange_seconds", exchange, measured["phases_seconds"]["exchange"]),
+            ("bandwidth_bytes_per_second", forecast["bandwidth_bytes_per_second"], bandwidth),
+        ]
+    return [
+        {
+            "what": what, "forecast": said["value"], "interval": said["interval"], "measured": true,
+            "error": said["value"] / true - 1,
+        }
+        for what, said, true in found
+    ]  # fmt: skip
+
+
+def rows_of(found: Mapping[str, Any], rate: float) -> list[list[str]]:
+    """A target's rows of the table; `rate` that was fitted on, in Mbit/s."""
+    shown = {
+        "wall_seconds": ("wall (ms)", 1e3), "exchange_seconds": ("exchange (ms)", 1e3),
+        "bandwidth_bytes_per_second": ("bandwidth (MB/s)", 1e-6),
+    }  # fmt: skip
+    rates = " / ".join(f"{rate * each:g}" for each in found["rates"])
+    head = [str(found["hosts"]), str(found["per_host"]), rates, "at once" if found["at_once"] else "apart"]
+    rows = []
+    for each in found["compared"]:
+        what, factor = shown[each["what"]]
+        between = " to ".join(f"{value * factor:.4g}" for value in each["interval"] or ()) or "-"
+        values = [f"{each['forecast'] * factor:.4g}", between, f"{each['measured'] * factor:.4g}"]
+        rows.append([*head, what, *values, f"{100 * each['error']:+.1f}"])
+    return rows
+
+
+def table(document: Mapping[str, Any]) -> str:
+    """How it was measured, all targets' rows in Markdown, and a sentence about the worst."""
+    asked, hardware = document["asked"], document["hardware"]
+    commit = (document["git"] or {}).get("commit") or "unknown"
+    day = time.strftime("%Y-%m-%d", time.gmtime(document["time"]))
+    made = (
+        f"{day}, {hardware['cores']} cores of {hardware['cpu_model']},"
+        f" load average {document['load_average'][0]:.1f} at the beginning, commit {commit[:12]}; for each cluster"
+        f" {asked['launches']} × {asked['iterations']} timed merges (launches × iterations):"
+    )
+    rows = [row for found in document["targets"] for row in rows_of(found, asked["rate"])]
+    lines = [_line(HEADINGS), "|" + " ---: |" * len(HEADINGS), *map(_line, rows)]
+    ending = f"The wall is off by at most {100 * worst(document):.1f} %; the goal is {100 * document['goal']:g} %."
+    return "\n".join([made, "", *lines, *(["", ending] if rows else [])])
+
+
+def worst(document: Mapping[str, Any]) -> float:
+    """The largest relative error of a wall, without its sign."""
+    errors = (each for found in document["targets"] for each in found["compared"] if each["what"] == "wall_seconds")
+    return max((abs(each["error"]) for each in errors), default=0.0)
+
+
+def _tell(document: Mapping[str, Any], docs: bool) -> int:
+    """Print the table; the exit status."""
+    try:
+        text = table(document)
+        status = UNMEASURED if document["failures"] else OFF if worst(document) > document["goal"] else 0
+    except (KeyError, TypeError) as error:
+        raise UsageError(f"this is no result of this command: {type(error).__name__}: {error}") from None
+    click.echo(text)
+    if docs:
+        path = ROOT / "docs" / "predict.md"
+        path.write_text(put_between(path.read_text(), text, MARKER))
+    return status
+
+
+def _named(target: Target) -> dict[str, Any]:
+    return {"name": target.name, **asdict(target)}
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads(path.read_text()))
+    except (OSError, ValueError, TypeError) as error:
+        raise UsageError(f"{path} holds no result of this command: {type(error).__name__}: {error}") from None
+
+
+def _write(output: Path | None, document: Mapping[str, Any]) -> None:
+    if output is None:
+        return
+    output.parent.mkdir(parents=True, exist_ok=True)
+    draft = output.with_name(f"{output.name}.part")
+    draft.write_text(json.dumps(document, indent=1) + "\n")
+    draft.replace(output)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    command.run(validate, "predict_validation")

@@ -14,7 +14,7 @@ from benchmarks.goal.measures import Measure
 from benchmarks.goal.targets import Result, Target, judge
 from merge_bench.errors import MergeBenchError, UsageError
 
-BEGIN, END = "<!-- goals -->", "<!-- /goals -->"
+MARKER = "goals"
 
 MEASURES: tuple[Measure, ...] = (
     Measure(
@@ -140,18 +140,19 @@ def markdown(results: Sequence[Result]) -> str:
     return "\n".join(lines)
 
 
-def put_between(text: str, table: str) -> str:
-    """`text` with `table` between the two markers.
+def put_between(text: str, table: str, marker: str = MARKER) -> str:
+    """`text` with `table` between the two lines that mark its place.
 
     Raises
     ------
     UsageError
         If the markers are not there, each once and in order.
     """
-    if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
-        raise UsageError(f"there have to be the lines {BEGIN} and {END}, each once")
-    before, rest = text.split(BEGIN)
-    return f"{before}{BEGIN}\n{table}\n{END}{rest.split(END)[1]}"
+    begin, end = f"<!-- {marker} -->", f"<!-- /{marker} -->"
+    if text.count(begin) != 1 or text.count(end) != 1 or text.index(begin) > text.index(end):
+        raise UsageError(f"there have to be the lines {begin} and {end}, each once")
+    before, rest = text.split(begin)
+    return f"{before}{begin}\n{table}\n{end}{rest.split(end)[1]}"
 
 
 def _cell(text: str) -> str:

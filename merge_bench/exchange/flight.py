@@ -1,9 +1,30 @@
-"""What is under way, and what is told of it afterwards."""
+"""What is under way, how much of it at once, and what is told of it afterwards."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any
+
+WINDOW_BYTES = 16 << 20  # sends of a worker that are under way at once: later pieces must not delay earlier ones
+LEAST_SHARE = 64 << 10  # of it for a peer, however many there are: shorter messages cost more than they are worth
+PAGE = 4096  # longer messages end at multiples of it
+
+
+def share_bytes(workers: int) -> int:
+    """Data that a worker may have under way to one of its peers, the same on all workers.
+
+    A peer that takes nothing holds this much of the window and no more, so it delays nobody else.
+    """
+    return max(LEAST_SHARE, WINDOW_BYTES // max(1, workers - 1))
+
+
+def longest_message(workers: int, message_bytes: int) -> int:
+    """Where sender and receiver cut a parcel: half a share, so that one message is posted while another is under way.
+
+    `message_bytes`: the longest that is asked for, 0 for no limit.
+    """
+    half = share_bytes(workers) // 2 // PAGE * PAGE
+    return min(message_bytes or half, half)
 
 
 @dataclass

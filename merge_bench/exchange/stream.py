@@ -2,7 +2,11 @@
 
 A thread of its own drives UCX as long as a `Stream` is open, and nobody else may use the exchange meanwhile. A header
 announces every piece to its receiver; headers and data of a pair of ranks go one after the other, those first that will
-be joined first, and no more than a window of them is under way at once.
+be joined first.
+
+Each of a worker's W - 1 peers has an equal share of a window (`share_bytes`), and no message is longer than half of it.
+So sends that are posted and not complete hold at most max(`WINDOW_BYTES`, (W - 1) · `LEAST_SHARE`) bytes beside their
+headers, and what all others have under way to one worker is bounded by as much.
 """
 
 from __future__ import annotations
@@ -20,10 +24,9 @@ import numpy as np
 
 from merge_bench.columns import Bytes
 from merge_bench.engines.base import WHOLE, Outgoing, Piece, Side
-from merge_bench.exchange.flight import Meter, Pending
+from merge_bench.exchange.flight import Meter, Pending, longest_message, share_bytes
 from merge_bench.exchange.ucx import UcxExchange, size_of
 
-WINDOW_BYTES = 16 << 20  # sends of a worker that are under way at once: later pieces must not delay earlier ones
 IDLE_SECONDS = 300e-6  # between looks at UCX while the worker computes; sockets hold more than a link carries in that
 WAITING_SECONDS = 50e-6  # and while it waits
 SWITCH_SECONDS = 1e-4  # how long a thread that computes in Python may keep the other from the interpreter
@@ -59,7 +62,8 @@ class Stream:
         self._header_bytes = _NUMBER + header_bytes
         self._stage = exchange.reserve(2)
         self._peers = [(exchange.rank + step) % exchange.workers for step in range(1, exchange.workers)]
-        self._window = max(1, WINDOW_BYTES // max(1, len(self._peers)))
+        self._share = share_bytes(exchange.workers)
+        self._longest = longest_message(exchange.workers, exchange.message_bytes)
         self._given: deque[tuple[int, Sequence[Outgoing]]] = deque()
         self._made: dict[int, Sequence[Outgoing]] = {}
         self._queues: dict[int, list[tuple[int, bool, int]]] = {peer: [] for peer in self._peers}
@@ -161,7 +165,7 @@ class Stream:
         )
 
     def _feed(self) -> bool:
-        """Post what was handed over, as far as the windows let it; whether there was anything to post."""
+        """Post what was handed over, as far as the peers' shares let it; whether there was anything to post."""
         while self._given:
             number, outgoing = self._given.popleft()
             self._made[number] = outgoing
@@ -170,10 +174,18 @@ class Stream:
                 heapq.heappush(queue, (piece.part, piece.side is Side.RIGHT, number))
         posted = False
         for peer in self._peers:
-            while self._under_way[peer] < self._window and (peer in self._sending or self._queues[peer]):
+            while self._fits(peer):
                 self._post(peer)
                 posted = True
         return posted
+
+    def _fits(self, peer: int) -> bool:
+        """Whether there is a message to a peer, and room for it; a header goes when the first data after it fit."""
+        if peer not in self._sending and not self._queues[peer]:
+            return False
+        number, start = self._sending.get(peer) or (self._queues[peer][0][-1], 0)
+        rest = size_of(self._made[number][peer].data) - start
+        return self._under_way[peer] + min(rest, self._longest) <= self._share
 
     def _post(self, peer: int) -> None:
         """The next message to a peer: the rest of a piece, or the header of the next."""
@@ -192,7 +204,7 @@ class Stream:
         number, start = self._sending.pop(peer)
         data, side = self._made[number][peer].data, self._pieces[number].side
         size = size_of(data)
-        stop = min(size, start + (self._exchange.message_bytes or size))
+        stop = min(size, start + self._longest)
         message = self._exchange.post(data[start:stop], peer, self._stage + 1, self._sent[peer], receive=False)
         self._begin(_Item(message, number))
         self._sent[peer] += 1
@@ -230,11 +242,10 @@ class Stream:
         number = int(header[:_NUMBER].view(np.int64)[0])
         buffer = self._room(number, source, header[_NUMBER:])
         size = size_of(buffer)
-        limit = self._exchange.message_bytes or size
-        starts = range(0, size, max(1, limit))
+        starts = range(0, size, self._longest)
         self._open[source, number] = len(starts)
         for start in starts:
-            piece = buffer[start : min(size, start + limit)]
+            piece = buffer[start : min(size, start + self._longest)]
             message = self._exchange.post(piece, source, self._stage + 1, self._taken[source], receive=True)
             self._taken[source] += 1
             self._begin(_Item(message, number))

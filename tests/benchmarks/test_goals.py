@@ -16,7 +16,7 @@ import pytest
 from benchmarks.goal import bench, measures, tables, targets
 from benchmarks.goal.bench import Bench
 from benchmarks.goal.measures import Measure
-from benchmarks.goal.running import BEGIN, END, MEASURES, Running, chosen, from_json, markdown, put_between, to_json
+from benchmarks.goal.running import MEASURES, Running, chosen, from_json, markdown, put_between, to_json
 from benchmarks.goal.targets import Target, judge, spread_of_sizes
 from benchmarks.goals import status_of
 from merge_bench.errors import RunFailed, UsageError, WrongResult
@@ -164,6 +164,9 @@ def test_the_table_says_goal_value_spread_and_what_is_missing() -> None:
         "| seconds | ≤ 5 s | 6 s | 1 block | no | how |",
         "| seconds | ≤ 5 s | - | - | a / b | how |",
     ]
+
+
+BEGIN, END = "<!-- goals -->", "<!-- /goals -->"
 
 
 def test_only_what_is_between_the_markers_changes() -> None:

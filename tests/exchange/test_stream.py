@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 
 from merge_bench.engines.base import WHOLE, Outgoing, Piece, Side
 from merge_bench.errors import RunFailed
-from merge_bench.exchange import stream as module
+from merge_bench.exchange import flight
 from merge_bench.exchange.stream import Stream
 from tests.exchange.ranks import ABORTED, Ranks, ranks
 
@@ -126,35 +127,88 @@ def test_with_error_handling(four: Ranks) -> None:
 
 
 class Watched(Stream):
-    """Notes the most bytes that were under way to one peer."""
+    """Notes the most bytes of sends that were under way, to all peers and to one, and the longest message."""
 
-    most_under_way = 0
+    most = most_to_one = longest = 0
 
     def _post(self, peer: int) -> None:
         super()._post(peer)
-        self.most_under_way = max(self.most_under_way, *self._under_way.values())
+        self.most = max(self.most, sum(self._under_way.values()))
+        self.most_to_one = max(self.most_to_one, *self._under_way.values())
+        self.longest = max(self.longest, self._pending[-1].message.size)
 
 
-def order_and_window(exchange: Any) -> tuple[list[int], int]:
-    """Everything is handed over before the exchange begins, the last first."""
-    module.WINDOW_BYTES = MIB
-    ends = Ends(exchange, 6 * MIB)
+def all_at_once(exchange: Any, most: int) -> tuple[list[str], dict[int, list[int]], tuple[int, int, int]]:
+    """Everything is handed over before the exchange begins, the last first; the window is 1 MiB."""
+    flight.WINDOW_BYTES = MIB
+    ends = Ends(exchange, most)
     stream = Watched(exchange, PIECES, 8, ends.room)
     for number in reversed(range(len(PIECES))):
         stream.send(number, ends.outgoing(number))
     with stream:
         stream.finish()
-    return ends.order[1 - exchange.rank], stream.most_under_way
+    wrong = ends.wrong(list(range(len(PIECES))))
+    exchange.barrier()
+    return wrong, ends.order, (stream.most, stream.most_to_one, stream.longest)
 
 
-def test_what_is_joined_first_goes_first_and_a_window_bounds_what_is_under_way() -> None:
+def test_what_is_joined_first_goes_first() -> None:
     with ranks(2) as pair:  # of their own, because they change the window
-        found = pair.everyone(order_and_window, 2, message_bytes=MIB // 4)
-    for order, most in found:
-        keys = [(PIECES[number].part, PIECES[number].side is Side.RIGHT) for number in order]
-        assert len(order) == len(PIECES)
+        found = pair.everyone(all_at_once, 2, 6 * MIB, message_bytes=MIB // 4)
+    for rank, (wrong, order, _) in enumerate(found):
+        keys = [(PIECES[number].part, PIECES[number].side is Side.RIGHT) for number in order[1 - rank]]
+        assert len(keys) == len(PIECES)
         assert keys == sorted(keys)
-        assert MIB <= most < MIB + MIB // 4
+        assert wrong == []
+
+
+@pytest.mark.parametrize("message_bytes", [0, 2 * MIB, 64 * KIB])
+def test_sends_under_way_to_three_peers_stay_within_the_window_however_long_messages_may_be(message_bytes: int) -> None:
+    with ranks(4) as own:
+        found = own.everyone(all_at_once, 4, 3 * MIB, message_bytes=message_bytes)
+    share = MIB // 3
+    longest = min(message_bytes or share, share // 2 // 4096 * 4096)
+    for wrong, _, (most, most_to_one, longest_seen) in found:
+        assert wrong == []
+        assert longest_seen == longest
+        assert share // 2 < most_to_one <= share
+        assert most_to_one < most <= MIB
+
+
+def beside_one_that_waits(exchange: Any, folder: Path) -> bool:
+    """Ranks 0 to 2 exchange while rank 3 does nothing until they say that they have everything from each other."""
+    flight.WINDOW_BYTES = MIB
+    ends = Ends(exchange, 3 * MIB)
+    deadline = time.monotonic() + 30
+    if exchange.rank == 3:
+        while len(list(folder.iterdir())) < 3 and time.monotonic() < deadline:
+            time.sleep(0.01)
+    with Stream(exchange, PIECES, 8, ends.room) as stream:
+        for number in range(len(PIECES)):
+            stream.send(number, ends.outgoing(number))
+        quick = [peer for peer in range(3) if peer != exchange.rank]
+        expected = {peer: sum(size(peer, exchange.rank, n, 3 * MIB) for n in range(len(PIECES))) for peer in quick}
+        while exchange.rank != 3 and any(stream.arrived_bytes[peer] < expected[peer] for peer in quick):
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.01)
+        (folder / str(exchange.rank)).touch()
+        stream.finish()
+    exchange.barrier()
+    return ends.wrong(list(range(len(PIECES)))) == []
+
+
+def test_a_peer_that_takes_nothing_delays_nobody_else(tmp_path: Path) -> None:
+    with ranks(4) as own:
+        assert own.everyone(beside_one_that_waits, 4, tmp_path, timeout=60) == [True] * 4
+
+
+@pytest.mark.parametrize(("workers", "share", "longest"), [(1, 16 * MIB, 8 * MIB), (2, 16 * MIB, 8 * MIB),
+    (32, 541_200, 270_336), (257, 64 * KIB, 32 * KIB), (1024, 64 * KIB, 32 * KIB)])  # fmt: skip
+def test_peers_share_the_window_until_shares_would_be_too_small(workers: int, share: int, longest: int) -> None:
+    assert flight.share_bytes(workers) == share
+    assert flight.longest_message(workers, 0) == flight.longest_message(workers, 32 * MIB) == longest
+    assert flight.longest_message(workers, 1000) == 1000
 
 
 def stop_in_the_middle(exchange: Any, how: str) -> tuple[str, float, list[str]]:
