@@ -17,13 +17,12 @@ from merge_bench.launch.base import Access, ClusterSettings, Command, Exited
 from merge_bench.launch.environment import forwarded, launcher_defaults
 from merge_bench.launch.guard import GuardLine, guard_argv
 from merge_bench.launch.hosts import HostSpec, Placement, place
-from merge_bench.launch.node import SCHEDULER_FILE
+from merge_bench.launch.node import SCHEDULER_FILE, TAIL_LINES
 from merge_bench.plan import Plan
 
 PING_SECONDS = 1.0
 SHORTEST_SILENCE = 5.0  # of the driver, seconds, before a guard ends everything on its host
 STOP_SECONDS = 5.0
-TAIL_LINES = 15
 
 
 class Reach(Protocol):
@@ -108,14 +107,14 @@ class RemoteLauncher:
         return sorted(found, key=lambda ended: ended.role != "scheduler")
 
     def tail(self, role: str) -> str:
-        """The last lines of a process's log, if its host still answers."""
+        """The last lines of a process's log; of a host that does not answer, those that it last told."""
         line = self._lines.get(self._placed.get(role, ""))
         if line is None:
             return ""
         try:
             return str(line.send("tail", role=role, lines=TAIL_LINES)(2.0)["text"])
         except LaunchFailed:
-            return ""
+            return line.tails.get(role, "")
 
     def stop(self) -> None:
         """End every process on every host, fetch the logs, and hang up. A host that is out of reach ends its own."""
