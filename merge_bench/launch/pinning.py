@@ -55,7 +55,7 @@ def split(cores: Sequence[int], shares: int) -> list[tuple[int, ...]]:
 
 
 def describe(interface: str) -> dict[str, Any]:
-    """The part of a host's description that pinning needs."""
+    """The part of a host's description that pinning needs, and what RDMA there is beside the interface's own."""
     import os
 
     from merge_bench import gpu
@@ -73,6 +73,8 @@ def describe(interface: str) -> dict[str, Any]:
         "node_cores": {str(node): sorted(network.node_cores(node)) for node in nodes},
         "rdma": devices,
         "rdma_nodes": {device: network.rdma_node(device) for device in devices},
+        "rdma_ports": network.rdma_ports(),
+        "addressed": sorted(network.addresses()),
     }
 
 
