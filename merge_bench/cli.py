@@ -86,7 +86,7 @@ def check(config: str, json_output: bool, ucx: str | None) -> None:
 @click.option("--module", "modules", multiple=True, metavar="NAME", help="A module to load; may be repeated.")
 @click.option("--now", is_flag=True, help="Submit the job instead of printing it.")
 @click.pass_obj
-def submit(typed: list[str], words: tuple[str, ...], launcher: str, now: bool, **asked: Any) -> None:
+def submit(typed: list[str], /, words: tuple[str, ...], launcher: str, now: bool, **asked: Any) -> None:
     """Print, or with --now submit, a batch job that runs ./run-cluster.sh CONFIG (optimized.cfg).
 
     Options that are not listed here, and all after `--`, go to the merge: `submit … tcp.cfg --chunk 25e6`.
