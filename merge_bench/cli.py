@@ -36,6 +36,14 @@ class _DefaultRun(click.Group):
         return super().parse_args(ctx, args)
 
 
+class _AsTyped(click.Command):
+    """A command that keeps its words as they were typed, as its context's object."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.obj = list(args)
+        return super().parse_args(ctx, args)
+
+
 @click.group(name="merge-bench", cls=_DefaultRun, context_settings=CONTEXT)
 @click.version_option(__version__, prog_name="merge_bench")
 def cli() -> None:
@@ -65,7 +73,7 @@ def check(config: str, json_output: bool, ucx: str | None) -> None:
     sys.exit(check_command(config, json_output=json_output, ucx=ucx))
 
 
-@cli.command(context_settings={**CONTEXT, "ignore_unknown_options": True})
+@cli.command(cls=_AsTyped, context_settings={**CONTEXT, "ignore_unknown_options": True})
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[CONFIG] [OPTION]...")
 @click.option("--launcher", type=click.Choice(["slurm", "pbs"]), required=True, help="The batch system.")
 @click.option("--nodes", type=click.IntRange(1), required=True, metavar="N", help="Nodes of the job.")
@@ -77,14 +85,15 @@ def check(config: str, json_output: bool, ucx: str | None) -> None:
 @click.option("--storage", metavar="WORD", help="File systems that the job needs (PBS).")
 @click.option("--module", "modules", multiple=True, metavar="NAME", help="A module to load; may be repeated.")
 @click.option("--now", is_flag=True, help="Submit the job instead of printing it.")
-def submit(words: tuple[str, ...], launcher: str, now: bool, **asked: Any) -> None:
+@click.pass_obj
+def submit(typed: list[str], /, words: tuple[str, ...], launcher: str, now: bool, **asked: Any) -> None:
     """Print, or with --now submit, a batch job that runs ./run-cluster.sh CONFIG (optimized.cfg).
 
     Options that are not listed here, and all after `--`, go to the merge: `submit … tcp.cfg --chunk 25e6`.
     """
     from merge_bench.commands import submit_command
 
-    sys.exit(submit_command(launcher, words, now=now, asked=asked))
+    sys.exit(submit_command(launcher, words, typed=typed, now=now, asked=asked))
 
 
 @cli.command(cls=SectionedCommand, context_settings=CONTEXT)

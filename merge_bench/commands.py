@@ -152,13 +152,15 @@ def import_command(file: str, *, results: str, json_output: bool) -> int:
     return 0
 
 
-def submit_command(launcher: str, words: Sequence[str], *, now: bool, asked: Mapping[str, Any]) -> int:
-    """`submit`: a batch job, printed or submitted."""
+def submit_command(
+    launcher: str, words: Sequence[str], *, typed: Sequence[str], now: bool, asked: Mapping[str, Any]
+) -> int:
+    """`submit`: a batch job, printed or submitted; `typed`: all that followed the word `submit`."""
     from merge_bench.campaign import CHECKOUT
     from merge_bench.launch import submit
 
     config, *options = words if words and not words[0].startswith("-") else ["optimized.cfg", *words]
-    script = submit.render(launcher, submit.make_job(**asked), config, options)
+    script = submit.render(launcher, submit.make_job(**asked), config, options, typed)
     print(submit.submit(launcher, script, CHECKOUT) if now else script, end="\n" if now else "")
     return 0
 

@@ -18,6 +18,7 @@ from merge_bench import worker as steps
 from merge_bench.client import dashboard_link, missing_worker, raise_for_exited
 from merge_bench.errors import LaunchFailed, MergeBenchError, RunFailed, UsageError, WrongResult
 from merge_bench.expect import Expected, expectation, judge_full
+from merge_bench.launch.agreement import check_ucx
 from merge_bench.launch.base import ClusterSettings, Launcher
 from merge_bench.launch.existing import refuse_unmatched
 from merge_bench.memory import parse_cores
@@ -120,6 +121,8 @@ class LaunchRun:
         ]
         self.watch.start(self.members)
         self.facts = facts
+        check_ucx(facts)
+        evidence.record_cautions(self)
         if not self.launcher.owns_processes:
             refuse_unmatched(facts, self.settings.environment)
         for host in {member.host for member in self.members}:

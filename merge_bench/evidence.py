@@ -30,6 +30,20 @@ def after_connecting(run: LaunchRun) -> None:
         gates.check_pairs(run.plan.require_transport, run.lanes.pairs)
 
 
+def record_cautions(run: LaunchRun) -> None:
+    """Write down what the hosts told of themselves that will spoil the numbers."""
+    for line in cautions(run):
+        run.writer.write(line)
+
+
+def cautions(run: LaunchRun) -> list[WarningLine]:
+    """The launcher's cautions as lines of the records."""
+    return [
+        WarningLine(launch=run.launch, code=each.code, message=each.message, remedy=each.remedy)
+        for each in run.launcher.cautions(run.settings)
+    ]
+
+
 def compare_environment(run: LaunchRun) -> list[WarningLine]:
     """Warn of every setting of config and launcher that a worker does not have; what was written down."""
     canonical = readback.installed_here()

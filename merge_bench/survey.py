@@ -110,7 +110,7 @@ def _ask(run: LaunchRun) -> Survey:
     run.connect_all(run.on_all(steps.open_bare, run.plan, ranked=True, after=(run.topic,)))
     if run.plan.engine == "cudf":
         run.on_all(steps.swap_device_memory, DEVICE_MESSAGE_BYTES)
-    warnings = evidence.compare_environment(run)
+    warnings = evidence.cautions(run) + evidence.compare_environment(run)
     evidence.record_lanes(run)
     answers = run.on_all(steps.available_transports)
     available = {member.host: answer for member, answer in zip(run.members, answers, strict=True)}

@@ -1,8 +1,8 @@
-"""Whether all hosts have the same Python, packages and version of this project as the driver."""
+"""Whether all hosts have the same Python, packages and version of this project as the driver, and all ranks one UCX."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from merge_bench import __version__, facts
@@ -38,3 +38,26 @@ def check_alike(hosts: Mapping[str, Mapping[str, Any]]) -> None:
                 f"{name} differs from the host that starts the run: {'; '.join(differences)}. Set the same stack up"
                 " on every host, or share one checkout (./run-cluster.sh --setup-only)"
             )
+
+
+def check_ucx(facts: Sequence[Mapping[str, Any]]) -> None:
+    """Refuse ranks that loaded different releases of UCX; `facts`: what each rank's worker tells (`worker.describe`).
+
+    Packages are the same on every host, but a UCX of the system is none. Ranks that loaded no UCX do not count.
+
+    Raises
+    ------
+    UsageError
+        Naming each release with its ranks and hosts.
+    """
+    loaded: dict[str, list[str]] = {}
+    for rank, fact in enumerate(facts):
+        version = fact["ucx"].get("version")
+        if version is not None:
+            loaded.setdefault(version, []).append(f"rank {rank} on {fact['host']}")
+    if len(loaded) > 1:
+        found = "; ".join(f"{version} by {', '.join(ranks)}" for version, ranks in sorted(loaded.items()))
+        raise UsageError(
+            f"the ranks loaded different releases of UCX: {found}. Install one release on every host, or set all of"
+            " them up with the package's (./run-cluster.sh --ucx wheel)"
+        )

@@ -49,6 +49,15 @@ class Exited:
 
 
 @dataclass(frozen=True)
+class Caution:
+    """Something about the hosts that will spoil the numbers, with what to do about it."""
+
+    code: str
+    message: str
+    remedy: str
+
+
+@dataclass(frozen=True)
 class ClusterSettings:
     """What a launcher needs beside the plan.
 
@@ -95,6 +104,9 @@ class Launcher(Protocol):
 
     def placed(self) -> Mapping[str, str]:
         """The host of each process that was started, by role (``scheduler``, ``worker-0``…)."""
+
+    def cautions(self, settings: ClusterSettings) -> list[Caution]:
+        """What the hosts told at `start` that the run's records must say."""
 
     def exited(self) -> list[Exited]:
         """Processes that ended on their own since `start`."""

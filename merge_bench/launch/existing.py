@@ -9,7 +9,7 @@ from typing import Any
 from distributed import Client
 
 from merge_bench.errors import UsageError
-from merge_bench.launch.base import Access, ClusterSettings, Command, Exited
+from merge_bench.launch.base import Access, Caution, ClusterSettings, Command, Exited
 from merge_bench.plan import Plan
 
 ANSWER_SECONDS = 10.0
@@ -33,6 +33,10 @@ class ExistingCluster:
     def placed(self) -> Mapping[str, str]:
         """Unknown: nothing was started."""
         return {}
+
+    def cautions(self, settings: ClusterSettings) -> list[Caution]:
+        """None: whoever started the cluster chose its network."""
+        return []
 
     def exited(self) -> list[Exited]:
         """Unknown: the processes are not ours."""

@@ -41,6 +41,7 @@ class GuardLine:
         self.host, self._log, self._on_news = host, log, on_news
         self.exits: list[Exited] = []
         self.started: dict[str, int] = {}
+        self.tails: dict[str, str] = {}  # the last lines of each process's log, as the guard last told them
         self._answers: dict[int, queue.SimpleQueue[dict[str, Any] | None]] = {}
         self._lock = threading.Lock()
         self._number = 0
@@ -77,12 +78,14 @@ class GuardLine:
             except queue.Empty:
                 raise LaunchFailed(
                     f"{self.host} gave no answer for {seconds:.0f} s{self._complaint(': ')}",
-                    host=self.host, code="host-unreachable",
+                    host=self.host, log_tail=tail(self._log) or None, code="host-unreachable",
                 ) from None  # fmt: skip
             finally:
                 self._answers.pop(number, None)
             if answer is None:
-                raise LaunchFailed(self.lost or "", host=self.host, code="host-unreachable")
+                raise LaunchFailed(
+                    self.lost or "", host=self.host, log_tail=tail(self._log) or None, code="host-unreachable"
+                )
             if "error" in answer:
                 raise LaunchFailed(f"{self.host}: {answer['error']}", host=self.host, code="start-failed")
             return answer
@@ -127,6 +130,8 @@ class GuardLine:
             if message.get("event") == "exited":
                 role = message["role"]
                 self.exits.append(Exited(role, self.host, message["pid"], message["status"], message["tail"]))
+            if message.get("event") == "log":
+                self.tails[message["role"]] = message["tail"]
             self._on_news(self, message)
         status = self._process.wait()
         self.lost = f"{self.host} cannot be reached{self._complaint(': ') or f' (status {status})'}"
@@ -134,7 +139,7 @@ class GuardLine:
             gone = {ended.role for ended in self.exits}
             for role, pid in self.started.items():
                 if role not in gone:
-                    self.exits.append(Exited(role, self.host, pid, None, ""))
+                    self.exits.append(Exited(role, self.host, pid, None, self.tails.get(role) or tail(self._log)))
         for box in list(self._answers.values()):
             box.put(None)
 

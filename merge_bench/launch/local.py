@@ -9,7 +9,7 @@ from pathlib import Path
 
 from merge_bench import gpu
 from merge_bench.launch import commands, scratch, tls
-from merge_bench.launch.base import Access, ClusterSettings, Command, Exited
+from merge_bench.launch.base import Access, Caution, ClusterSettings, Command, Exited
 from merge_bench.launch.environment import LOOPBACK, launcher_defaults
 from merge_bench.launch.pinning import gpu_name
 from merge_bench.launch.processes import Processes
@@ -48,6 +48,10 @@ class LocalLauncher:
     def placed(self) -> Mapping[str, str]:
         """Host of each process."""
         return self._processes.placed()
+
+    def cautions(self, settings: ClusterSettings) -> list[Caution]:
+        """None: between processes of one machine there is no network."""
+        return []
 
     def exited(self) -> list[Exited]:
         """Processes that ended on their own."""

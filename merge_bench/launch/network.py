@@ -55,6 +55,22 @@ def rdma_devices(interface: str, sys: Path = SYS) -> list[str]:
     return list(dict.fromkeys(found))
 
 
+def rdma_ports(sys: Path = SYS) -> dict[str, list[str]]:
+    """All ports of RDMA devices that are up, as UCX names them, each with its network interfaces; there may be none."""
+    owners: dict[str, list[str]] = {}
+    for interface in _names(sys / "class/net"):
+        folder = sys / "class/net" / interface
+        for device in _names(folder / "device/infiniband"):
+            owners.setdefault(f"{device}:{_port(folder)}", []).append(interface)
+    ports = [
+        f"{device}:{port}"
+        for device in _names(sys / "class/infiniband")
+        for port in _names(sys / "class/infiniband" / device / "ports")
+        if _is_up(sys / "class/infiniband" / device / "ports" / port)
+    ]
+    return {port: owners.get(port, []) for port in ports}
+
+
 def rdma_node(device: str, sys: Path = SYS) -> int | None:
     """The NUMA node of an RDMA device."""
     return _node(sys / "class/infiniband" / device.partition(":")[0] / "device/numa_node")
@@ -94,6 +110,14 @@ def _port(folder: Path) -> int:
         return int((folder / "dev_port").read_text()) + 1
     except (OSError, ValueError):
         return 1
+
+
+def _is_up(port: Path) -> bool:
+    """Whether a port can carry data: the kernel writes ``4: ACTIVE``."""
+    try:
+        return (port / "state").read_text().startswith("4:")
+    except OSError:
+        return False
 
 
 def _names(folder: Path) -> list[str]:

@@ -29,7 +29,13 @@ from merge_bench.launch import scratch
 ROOT = Path(__file__).resolve().parent.parent.parent  # the folder that this package is imported from
 SCHEDULER_FILE = "scheduler.json"
 TAIL_BYTES = 16384
+TAIL_LINES = 15
 LOG_BYTES = 4 << 20  # of a log that are kept: its end
+# Last lines that are told without being asked for, so that the driver has them of a host that is cut off.
+TOLD_BYTES = 4096
+TOLD_SECONDS = 1.0
+# A cut line takes only what its buffers hold, and this process must never wait for it: after three missed pings, none.
+TOLD_SILENCE = 3.0
 _PR_SET_PDEATHSIG = 1
 
 
@@ -38,6 +44,7 @@ class _Child:
     process: subprocess.Popen[bytes]
     log: Path
     told: bool = False
+    told_size: int = 0  # of the log, when its last lines were told
 
 
 class Guard:
@@ -52,6 +59,7 @@ class Guard:
         self._children: dict[str, _Child] = {}
         self._heard = time.monotonic()
         self._announced = False
+        self._told_logs = self._heard
         self._libc = ctypes.CDLL(None)
         self._selector = selectors.DefaultSelector()
         self._wake, self._waker = socket.socketpair()
@@ -152,7 +160,7 @@ class Guard:
 
     def tail(self, role: str, lines: int) -> dict[str, Any]:
         """The last lines of a process's log."""
-        return {"text": "\n".join(_end(self._children[role].log, TAIL_BYTES).splitlines()[-lines:])}
+        return {"text": _last_lines(self._children[role].log, TAIL_BYTES, lines)}
 
     def log(self, role: str) -> dict[str, Any]:
         """A process's log; if it is very long, its end."""
@@ -194,7 +202,7 @@ class Guard:
             if state is not None:
                 child.told = True
                 status = state.si_status if state.si_code == os.CLD_EXITED else -state.si_status
-                text = "\n".join(_end(child.log, TAIL_BYTES).splitlines()[-15:])
+                text = _last_lines(child.log, TAIL_BYTES)
                 _say({"event": "exited", "role": role, "pid": child.process.pid, "status": status, "tail": text})
         if self._waits_for_scheduler():
             with contextlib.suppress(OSError, ValueError):
@@ -202,6 +210,19 @@ class Guard:
                 json.loads(text)  # it may be half written
                 self._announced = True
                 _say({"event": "scheduler", "text": text})
+        self._tell_logs()
+
+    def _tell_logs(self) -> None:
+        now = time.monotonic()
+        if now - self._told_logs < TOLD_SECONDS or now - self._heard > TOLD_SILENCE:
+            return
+        self._told_logs = now
+        for role, child in self._children.items():
+            with contextlib.suppress(FileNotFoundError):
+                size = child.log.stat().st_size
+                if size != child.told_size:
+                    child.told_size = size
+                    _say({"event": "log", "role": role, "tail": _last_lines(child.log, TOLD_BYTES)})
 
     def _waits_for_scheduler(self) -> bool:
         return "scheduler" in self._children and not self._announced
@@ -223,6 +244,10 @@ def _end(log: Path, size: int) -> str:
             return file.read().decode(errors="replace")
     except OSError:
         return ""
+
+
+def _last_lines(log: Path, size: int, lines: int = TAIL_LINES) -> str:
+    return "\n".join(_end(log, size).splitlines()[-lines:])
 
 
 def _say(message: dict[str, Any]) -> None:

@@ -89,7 +89,10 @@ def neighbours(cores: Iterable[int], sys: Path = network.SYS) -> list[int]:
 
 
 def describe(interface: str, sys: Path = network.SYS) -> dict[str, Any]:
-    """The part of a host's description that pinning needs; `cores` are in the order of `neighbours`."""
+    """What pinning needs of a host, and what RDMA there is beside the interface's own.
+
+    `cores` are in the order of `neighbours`.
+    """
     import os
 
     from merge_bench import gpu
@@ -106,6 +109,8 @@ def describe(interface: str, sys: Path = network.SYS) -> dict[str, Any]:
         "node_cores": {str(node): sorted(network.node_cores(node, sys)) for node in network.numa_nodes(sys)},
         "rdma": devices,
         "rdma_nodes": {device: network.rdma_node(device, sys) for device in devices},
+        "rdma_ports": network.rdma_ports(sys),
+        "addressed": sorted(network.addresses()),
     }
 
 

@@ -13,17 +13,17 @@ from typing import Any, Protocol
 from merge_bench.errors import LaunchFailed, UsageError
 from merge_bench.launch import commands, pinning, scratch, tls
 from merge_bench.launch.agreement import check_alike
-from merge_bench.launch.base import Access, ClusterSettings, Command, Exited
+from merge_bench.launch.base import Access, Caution, ClusterSettings, Command, Exited
 from merge_bench.launch.environment import forwarded, launcher_defaults
 from merge_bench.launch.guard import GuardLine, guard_argv
 from merge_bench.launch.hosts import HostSpec, Placement, place
-from merge_bench.launch.node import SCHEDULER_FILE
+from merge_bench.launch.node import SCHEDULER_FILE, TAIL_LINES
+from merge_bench.launch.unused_rdma import unused_rdma
 from merge_bench.plan import Plan
 
 PING_SECONDS = 1.0
 SHORTEST_SILENCE = 5.0  # of the driver, seconds, before a guard ends everything on its host
 STOP_SECONDS = 5.0
-TAIL_LINES = 15
 
 
 class Reach(Protocol):
@@ -102,20 +102,24 @@ class RemoteLauncher:
         """Host of each process."""
         return self._placed
 
+    def cautions(self, settings: ClusterSettings) -> list[Caution]:
+        """RDMA devices that the chosen interfaces leave out."""
+        return unused_rdma(self._hosts, _told(settings))
+
     def exited(self) -> list[Exited]:
         """Processes that ended on their own, the scheduler first: without it workers end too."""
         found = [ended for line in self._lines.values() for ended in line.exits]
         return sorted(found, key=lambda ended: ended.role != "scheduler")
 
     def tail(self, role: str) -> str:
-        """The last lines of a process's log, if its host still answers."""
+        """The last lines of a process's log; of a host that does not answer, those that it last told."""
         line = self._lines.get(self._placed.get(role, ""))
         if line is None:
             return ""
         try:
             return str(line.send("tail", role=role, lines=TAIL_LINES)(2.0)["text"])
         except LaunchFailed:
-            return ""
+            return line.tails.get(role, "")
 
     def stop(self) -> None:
         """End every process on every host, fetch the logs, and hang up. A host that is out of reach ends its own."""
@@ -187,7 +191,7 @@ class RemoteLauncher:
         secure = tls.options(host["scratch"]) if plan.protocol == "tls" else ()
         where = commands.Place(placement.host.name, host["scratch"], host["interface"], host["address"], secure)
         pins = self._pins(plan, settings, placement, host)
-        config = {**forwarded(os.environ), **settings.environment}
+        config = _told(settings)
         threads = max(1, len(host["cores"]) // len(placement.workers))
 
         def environment(devices: Sequence[str]) -> dict[str, str]:
@@ -251,6 +255,11 @@ class RemoteLauncher:
 
 def _placements(plan: Plan, settings: ClusterSettings) -> tuple[Placement, ...]:
     return place(settings.hosts, plan.workers, settings.workers_per_gpu)
+
+
+def _told(settings: ClusterSettings) -> dict[str, str]:
+    """What processes on the hosts get of the driver's environment and the config."""
+    return {**forwarded(os.environ), **settings.environment}
 
 
 def _unknown(settings: ClusterSettings, plan: Plan) -> dict[str, Any]:

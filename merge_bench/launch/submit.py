@@ -67,10 +67,19 @@ def make_job(
     )  # fmt: skip
 
 
-def render(launcher: str, job: Job, config: str, options: Sequence[str]) -> str:
-    """The script. `options` go to the merge as they are."""
+def render(launcher: str, job: Job, config: str, options: Sequence[str], typed: Sequence[str]) -> str:
+    """The script. `options` go to the merge as they are; `typed` is what was asked for, word for word.
+
+    Raises
+    ------
+    UsageError
+        If the batch system has no such option, or a word would begin a line of its own in the script.
+    """
     if launcher == "slurm" and job.storage:
         raise UsageError("--storage is an option of PBS; SLURM has none")
+    for word in typed:
+        if not word.isprintable():
+            raise UsageError(f"{word!r} has line breaks or other control characters, which no job script takes")
     # Text, not HTML: what is filled in was checked above or is quoted for the shell below.
     templates = jinja2.Environment(
         loader=jinja2.PackageLoader("merge_bench.launch"), undefined=jinja2.StrictUndefined, trim_blocks=True,
@@ -78,9 +87,8 @@ def render(launcher: str, job: Job, config: str, options: Sequence[str]) -> str:
     )  # fmt: skip
     words = ["./run-cluster.sh", config, "--launcher", launcher, *options]
     file = FILES[launcher]
-    asked = f"merge-bench submit --launcher {launcher} --nodes {job.nodes} --gpus-per-node {job.gpus_per_node}"
     return templates.get_template(f"{file}.j2").render(
-        job=job, file=file, command=shlex.join(words), made_by=f"{asked} --time {job.time}"
+        job=job, file=file, command=shlex.join(words), made_by=shlex.join(["merge-bench", "submit", *typed])
     )
 
 

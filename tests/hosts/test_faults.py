@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import threading
@@ -22,13 +23,14 @@ from tests.hosts.make_hosts import Hosts
 TIMEOUT = 12  # seconds of silence that the runs here allow; a busy machine is silent for a few by itself
 SHORT = 6  # where a test waits for its end
 LONG = ("--chunk", "2e5", "--iterations", "100000", "--link-rounds", "0", "--timeout", str(TIMEOUT))
+WORKER_SAID = "distributed.worker - INFO"
 FAKETIME = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1"
 
 
 def check_failure(
-    outcome: Outcome, *words: str, host: str | None, rank: int | None, limit: float, log: bool = True
+    outcome: Outcome, *words: str, host: str | None, rank: int | None, limit: float, log: str | None
 ) -> None:
-    """A failed run: its status, its sentence, its records."""
+    """A failed run: its status, its sentence, its records; `log`: words of the last lines that it tells."""
     error = outcome.document["error"]
     assert outcome.status == 3, outcome.errors
     for word in (*words, *([host] if host else []), *([f"rank {rank}"] if rank is not None else [])):
@@ -38,15 +40,16 @@ def check_failure(
     assert "Traceback" not in outcome.errors
     failures = outcome.campaign.runs[0].launches[0].failures
     assert [failure.message for failure in failures] == [error["message"]]
-    if log:
-        assert failures[0].log_tail
-        assert failures[0].log_tail.splitlines()[-1] in outcome.errors
+    if log is not None:
+        told = failures[0].log_tail or ""
+        assert log in told
+        assert told.splitlines()[-1] in outcome.errors
 
 
 def unreachable(hosts: Hosts, results: Path) -> None:
     file = hosts.write_hosts(["node1", "10.213.0.99", "node3"], "unreachable.txt")
     outcome = Run(hosts, results, "--hosts", str(file), *LONG).finish()
-    check_failure(outcome, "cannot be reached", "No route", host="10.213.0.99", rank=1, limit=25, log=False)
+    check_failure(outcome, "cannot be reached", "No route", host="10.213.0.99", rank=1, limit=25, log="No route")
 
 
 def wrong_host_key(hosts: Hosts, results: Path) -> None:
@@ -57,7 +60,9 @@ def wrong_host_key(hosts: Hosts, results: Path) -> None:
     config = hosts.folder / "swapped_config"
     config.write_text(hosts.ssh_config.read_text().replace(str(hosts.folder / "known_hosts"), str(swapped)))
     run = Run(hosts, results, "--hosts", str(hosts.hosts_file), "--ssh-config", str(config), *LONG)
-    check_failure(run.finish(), "Host key verification failed", host="node2", rank=1, limit=25, log=False)
+    check_failure(
+        run.finish(), "Host key verification failed", host="node2", rank=1, limit=25, log="Host key verification"
+    )
 
 
 def never_up(hosts: Hosts, results: Path) -> None:
@@ -69,7 +74,8 @@ def never_up(hosts: Hosts, results: Path) -> None:
             if "--name worker-1" in shown:
                 pid = found
     os.kill(pid, signal.SIGSTOP)
-    check_failure(run.finish(), "did not come up", host="node2", rank=1, limit=60, log=False)
+    # Stopped before its first word, it has no log.
+    check_failure(run.finish(), "did not come up", host="node2", rank=1, limit=60, log=None)
 
 
 def worker_killed(hosts: Hosts, results: Path) -> None:
@@ -77,7 +83,7 @@ def worker_killed(hosts: Hosts, results: Path) -> None:
     run.until_iterating()
     os.kill(run.pid_on_host("--name worker-1"), signal.SIGKILL)
     killed = time.monotonic()
-    check_failure(run.finish(), "killed by signal 9", host="node2", rank=1, limit=60)
+    check_failure(run.finish(), "killed by signal 9", host="node2", rank=1, limit=60, log=WORKER_SAID)
     assert time.monotonic() - killed < TIMEOUT
 
 
@@ -86,7 +92,7 @@ def link_down(hosts: Hosts, results: Path) -> None:
     run.until_iterating()
     hosts.cut(hosts.hosts[1])
     cut = time.monotonic()
-    check_failure(run.finish(), "no sign of life", host="node2", rank=1, limit=60, log=False)
+    check_failure(run.finish(), "no sign of life", host="node2", rank=1, limit=60, log=WORKER_SAID)
     assert time.monotonic() - cut < SHORT + 10
     # The guard on the other side of the cut hears nothing, and ends what it started.
     assert not hosts.left_over(patience=SHORT + 10)
@@ -96,7 +102,8 @@ def scheduler_killed(hosts: Hosts, results: Path) -> None:
     run = Run(hosts, results, "--hosts", str(hosts.hosts_file), *LONG)
     run.until_iterating()
     os.kill(run.pid_on_host("dask scheduler"), signal.SIGKILL)
-    check_failure(run.finish(), "scheduler", "killed by signal 9", host="node1", rank=None, limit=60)
+    words = ("scheduler", "killed by signal 9")
+    check_failure(run.finish(), *words, host="node1", rank=None, limit=60, log="distributed.scheduler - INFO")
 
 
 def driver_killed(hosts: Hosts, results: Path) -> None:
@@ -112,7 +119,7 @@ def guard_killed(hosts: Hosts, results: Path) -> None:
     run.until_iterating()
     guards = [pid for pid, shown in hosts.hosts[2].processes().items() if "merge_bench.launch.node" in shown]
     os.kill(guards[0], signal.SIGKILL)
-    check_failure(run.finish(), "out of reach", host="node3", rank=2, limit=60, log=False)
+    check_failure(run.finish(), "out of reach", host="node3", rank=2, limit=60, log=WORKER_SAID)
 
 
 def full_disk(hosts: Hosts, results: Path) -> None:
@@ -128,9 +135,13 @@ def full_disk(hosts: Hosts, results: Path) -> None:
         with (seen / "filler").open("wb", buffering=0) as filler, contextlib.suppress(OSError):
             while filler.write(bytes(4096)):
                 pass
+        full = time.monotonic()
         outcome = run.finish()
+        assert time.monotonic() - full < TIMEOUT
         assert outcome.status == 3
-        assert "No space left on device" in outcome.document["error"]["message"] + outcome.errors
+        error = outcome.document["error"]
+        assert (error["host"], error["rank"]) == (None, None)  # it is no host's fault: the driver's disk is full
+        assert "No space left on device" in error["message"] + outcome.errors
         assert "Traceback" not in outcome.errors
         assert outcome.campaign.runs[0].launches[0].timed
     finally:
@@ -160,7 +171,11 @@ def slow_link(hosts: Hosts, results: Path) -> None:
     assert outcome.status == 0, outcome.errors
     assert outcome.document["verified"] is True
     found = [w["message"] for w in outcome.document["warnings"] if w["code"] == "straggler"]
-    assert any(message.startswith("rank 2 (node3) is slow in exchange") for message in found), found
+    said = [re.fullmatch(r"rank 2 \(node3\) is slow in exchange: .+ \((\d+\.\d) ×\)", message) for message in found]
+    factors = [float(match[1]) for match in said if match]
+    # A twentieth of the others' 2 Gbit/s, which both others share.
+    assert len(factors) == 1, found
+    assert 5 < factors[0] < 60, found
 
 
 def test_slow_link_is_no_dead_one(hosts: Hosts, results: Path) -> None:

@@ -77,6 +77,9 @@ def fake_sys(root: Path) -> Path:
     put("class/net/bond0/lower_ib0/address")
     put("class/net/bond0/lower_eth0/address")
     put("class/infiniband/mlx5_0/device/numa_node", "1\n")
+    put("class/infiniband/mlx5_0/ports/1/state", "4: ACTIVE\n")
+    put("class/infiniband/mlx5_0/ports/2/state", "1: DOWN\n")
+    put("class/infiniband/mlx5_1/ports/1/state", "4: ACTIVE\n")
     put("bus/pci/devices/0000:17:00.0/numa_node", "0\n")
     put("bus/pci/devices/0000:18:00.0/numa_node", "-1\n")
     put("devices/system/node/node1/cpulist", "4-7\n")
@@ -89,6 +92,11 @@ def test_rdma_devices_of_an_interface(tmp_path: Path) -> None:
     assert network.rdma_devices("ib1", root) == ["mlx5_0:2"]
     assert network.rdma_devices("bond0", root) == ["mlx5_0:1"]
     assert network.rdma_devices("eth0", root) == []
+
+
+def test_rdma_ports_that_are_up_and_their_interfaces(tmp_path: Path) -> None:
+    assert network.rdma_ports(fake_sys(tmp_path)) == {"mlx5_0:1": ["ib0"], "mlx5_1:1": []}
+    assert network.rdma_ports(tmp_path / "none") == {}
 
 
 def test_numa_nodes(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 from pathlib import Path
 
@@ -14,7 +15,9 @@ from merge_bench.errors import MergeBenchError, UsageError
 CLUSTER = Path(__file__).resolve().parents[2] / "cluster"
 JOB_OF_2022 = ("--nodes", "4", "--gpus-per-node", "4", "--time", "10:00")
 EVERYTHING = """#!/usr/bin/env bash
-# Made by: merge-bench submit --launcher pbs --nodes 2 --gpus-per-node 8 --time 01:30:00
+# Made by: merge-bench submit --launcher pbs --nodes 2 --gpus-per-node 8 --cores-per-node 64 --time 1:30:00 --account \
+ab12 --queue gpu --storage scratch/ab12+gdata/ab12 --module openmpi/5 --module ucx infiniband.cfg --interface ib0 -- \
+--results 'my results'
 # Submit it from the repository's folder: qsub pbs.qsub
 #PBS -N merge-bench
 #PBS -l select=2:ncpus=64:ngpus=8:mpiprocs=8
@@ -50,6 +53,9 @@ def test_every_option_has_its_line() -> None:
         "--module", "ucx", "infiniband.cfg", "--interface", "ib0", "--", "--results", "my results",
     )  # fmt: skip
     assert result.output == EVERYTHING
+    (made_by,) = [line for line in EVERYTHING.splitlines() if line.startswith("# Made by: merge-bench submit ")]
+    again = shlex.split(made_by.removeprefix("# Made by: merge-bench submit "))
+    assert submit(*again).output == EVERYTHING
 
 
 def test_slurm_has_account_and_partition_and_no_gpu_line_without_gpus() -> None:
@@ -70,6 +76,7 @@ def test_slurm_has_account_and_partition_and_no_gpu_line_without_gpus() -> None:
         (("--time", "10:00", "--account", "a\n#SBATCH --x"), "--account"),
         (("--time", "10:00", "--module", "a; reboot"), "--module"),
         (("--time", "10:00", "--storage", "s"), "--storage is an option of PBS"),
+        (("--time", "10:00", "tcp.cfg", "--", "--results", "a\nrm b"), "'a\\nrm b' has line breaks"),
     ],
 )
 def test_mistakes_are_named(arguments: tuple[str, ...], words: str) -> None:
@@ -83,7 +90,8 @@ def test_now_hands_the_script_over(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     (tmp_path / "qsub").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     assert submit("--launcher", "pbs", *JOB_OF_2022, "--now").output == "42.server\n"
-    assert (tmp_path / "got").read_text() == (CLUSTER / "pbs.qsub").read_text()
+    script = (CLUSTER / "pbs.qsub").read_text()
+    assert (tmp_path / "got").read_text() == script.replace("--time 10:00\n", "--time 10:00 --now\n")
     assert (tmp_path / "where").read_text().strip() == str(CLUSTER.parent)
 
 

@@ -1,0 +1,86 @@
+"""Where hosts have RDMA that the chosen interface leaves out, the records say so, and what to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from merge_bench import evidence
+from merge_bench.driver import LaunchRun
+from merge_bench.launch import network
+from merge_bench.launch.base import ClusterSettings
+from merge_bench.launch.remote import RemoteLauncher
+from merge_bench.launch.ssh import Ssh
+from merge_bench.launch.unused_rdma import unused_rdma
+from merge_bench.record.schema import WarningLine
+from tests.launch.test_placing import fake_sys
+
+
+def host(sys: Path, interface: str, *, addressed: tuple[str, ...] = ("lo", "eth0", "ib0")) -> dict[str, Any]:
+    """What a guard tells of a machine with this /sys."""
+    return {
+        "interface": interface, "rdma": network.rdma_devices(interface, sys), "rdma_ports": network.rdma_ports(sys),
+        "addressed": list(addressed),
+    }  # fmt: skip
+
+
+@pytest.fixture
+def sys(tmp_path: Path) -> Path:
+    return fake_sys(tmp_path)
+
+
+def test_hosts_interface_devices_and_the_interface_to_name_instead(sys: Path) -> None:
+    (caution,) = unused_rdma({"n1": host(sys, "eth0"), "n2": host(sys, "ib0"), "n3": host(sys, "eth0")}, {})
+    assert caution.message == (
+        "on n1, n3 UCX is given interface eth0, which has no RDMA device, so that mlx5_0:1 (ib0), mlx5_1:1 (no"
+        " interface) cannot be used"
+    )
+    assert caution.remedy == "--interface ib0"
+
+
+def test_an_interface_without_an_address_cannot_be_named(sys: Path) -> None:
+    plain = host(sys, "eth0", addressed=("lo", "eth0"))
+    (caution,) = unused_rdma({"n1": plain, "n2": plain}, {})
+    assert caution.remedy == (
+        "give ib0 an address for --interface, or set UCX_NET_DEVICES=mlx5_0:1,mlx5_1:1,eth0 in the config"
+    )
+
+
+@pytest.mark.parametrize(
+    ("interface", "config"),
+    [
+        ("ib0", {}),
+        ("bond0", {}),
+        ("eth0", {"UCX_NET_DEVICES": "eth0"}),  # `check` speaks of this one
+        ("eth0", {"UCX_TLS": "tcp,sm,self"}),
+    ],
+)
+def test_nothing_is_said_where_rdma_is_used_or_not_wanted(sys: Path, interface: str, config: dict[str, str]) -> None:
+    assert unused_rdma(dict.fromkeys(("n1", "n2"), host(sys, interface)), config) == []
+
+
+def test_nothing_is_said_without_rdma_or_of_a_single_host(sys: Path, tmp_path: Path) -> None:
+    assert unused_rdma(dict.fromkeys(("n1", "n2"), host(tmp_path / "none", "eth0")), {}) == []
+    assert unused_rdma({"n1": host(sys, "eth0")}, {}) == []
+
+
+def test_ucx_tls_that_names_rdma_does_not_silence_it(sys: Path) -> None:
+    assert unused_rdma(dict.fromkeys(("n1", "n2"), host(sys, "eth0")), {"UCX_TLS": "rc,tcp,sm,self"})
+
+
+def test_it_becomes_a_warning_in_the_records(sys: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("UCX_NET_DEVICES", raising=False)
+    monkeypatch.delenv("UCX_TLS", raising=False)
+    launcher = RemoteLauncher(Ssh())
+    launcher._hosts = dict.fromkeys(("n1", "n2"), host(sys, "eth0"))
+    written: list[WarningLine] = []
+    settings = ClusterSettings({}, Path("results"))
+    writer = SimpleNamespace(write=written.append)
+    evidence.record_cautions(
+        cast(LaunchRun, SimpleNamespace(launcher=launcher, settings=settings, writer=writer, launch=3))
+    )
+    assert [(line.launch, line.code, line.remedy) for line in written] == [(3, "rdma-unused", "--interface ib0")]
+    assert written[0].message.startswith("on n1, n2 UCX is given interface eth0")
