@@ -125,12 +125,13 @@ def _link(launches: Sequence[Launch], lanes: Sequence[Document], *, pipeline: bo
         return None
     transports = {transport for lane in lanes for transport in lane["transports"]}
     ratio = aggregate.wall_over_wire(launches)
+    busy = aggregate.computing(launches), aggregate.cores_used(launches)
     return {
         "limit_bytes_per_second": limit,
         "fraction": aggregate.link_fraction(launches),
         "check_bytes_per_second": aggregate.link_check(launches),
         "wall_ratio": ratio,
-        "bottleneck": metrics.bottleneck(ratio, aggregate.computing(launches)) if pipeline else None,
+        "bottleneck": metrics.bottleneck(ratio, *busy) if pipeline else None,
         "transports": sorted(transports),
     }
 
