@@ -93,7 +93,7 @@ def slow_link(bench: Bench) -> Values:
 def fast_link(bench: Bench) -> Values:
     """The same across a link so fast that cores may be what limits the merge, and what the report says of that."""
     with two_hosts(FAST_RATE, one_core=True) as hosts:
-        options = ("--chunk", "4e6", "--workers", "2", "--iterations", "5", "--config", "ethernet.cfg")
+        options = ("--chunk", "4e6", "--workers", "2", "--iterations", "20", "--config", "ethernet.cfg")
         ran = bench.merge(*options, *pipeline("on"), hosts=hosts)
     bench.details[targets.FAST_LINK.name] = {
         "bottleneck": ran.document["link"]["bottleneck"],
