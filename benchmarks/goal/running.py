@@ -31,7 +31,7 @@ MEASURES: tuple[Measure, ...] = (
         functools.partial(tables.against_libraries, keys=tables.STRINGS),
     ),
     Measure(
-        "columns", (targets.COLUMNS_POLARS, targets.COLUMNS_DUCKDB), 80,
+        "columns", (targets.COLUMNS_POLARS, targets.COLUMNS_DUCKDB), 70,
         functools.partial(tables.against_libraries, keys=tables.COLUMNS),
     ),
     Measure("linear", (targets.LINEAR,), 90, measures.linear),
