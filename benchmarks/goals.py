@@ -18,7 +18,7 @@ from typing import Any
 import click
 
 from benchmarks import command
-from benchmarks.goal.running import Running, chosen, from_json, markdown, put_between, to_json
+from benchmarks.goal.running import Running, chosen, from_json, in_order, markdown, others, put_between, to_json
 from benchmarks.goal.targets import Result
 from benchmarks.peer.children import adopt_orphans
 from merge_bench import facts
@@ -34,24 +34,28 @@ MISSED, UNMEASURED = 1, 3
 @click.option("--blocks", type=click.IntRange(1), default=3, show_default=True, help="Times that all is measured.")
 @click.option("--only", default="", metavar="NAME[,NAME]", help="Only these goals or measures. [all]")
 @click.option("--output", type=click.Path(path_type=Path), metavar="FILE.json", help="Write the results here.")
+@click.option("--add", is_flag=True, help="Keep what --output holds of goals that are not measured now.")
 @click.option("--show", type=click.Path(path_type=Path), metavar="FILE.json", help="Measure nothing: show these.")
 @click.option("--readme", is_flag=True, help="Put the table between the markers in README.md.")
 @click.option("--time-limit", type=click.FloatRange(1), default=900, show_default=True, help="Seconds for one run.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the tables and of the order.")
 @click.option("--dry-run", is_flag=True, help="Print what would be measured and how long it usually takes.")
 def goals(
-    blocks: int, only: str, output: Path | None, show: Path | None, readme: bool, time_limit: float, seed: int,
-    dry_run: bool,
+    blocks: int, only: str, output: Path | None, add: bool, show: Path | None, readme: bool, time_limit: float,
+    seed: int, dry_run: bool,
 ) -> None:  # fmt: skip
     """Measure what the goals of this project's speed are about, in blocks, and say which are met."""
     if show is not None:
-        _end(_read(show), readme, 0)
+        _end(_read(show)["goals"], readme, 0)
     wanted = chosen([name.strip() for name in only.split(",") if name.strip()])
     if dry_run:
         for one in wanted:
             click.echo(f"{one.name:<16} {one.seconds:>4.0f} s  {', '.join(target.name for target in one.targets)}")
         click.echo(f"about {blocks * sum(one.seconds for one in wanted) / 60:.0f} minutes for {blocks} blocks")
         return
+    if add and output is None:
+        raise UsageError("--add needs --output FILE.json, which it adds to")
+    before = others(_read(output), wanted) if add and output is not None and output.exists() else []
     adopt_orphans()
     running = Running(wanted, lambda line: click.echo(line, err=True))
     head = {
@@ -62,15 +66,17 @@ def goals(
     try:
         for number in range(blocks):
             running.block(number, seed, time_limit)
-            _write(output, head, running.results())
+            _write(output, head, in_order([*before, *map(to_json, running.results())]))
     except KeyboardInterrupt:
         click.echo("interrupted: the table is of what there is", err=True)
         status = command.INTERRUPTED
-    _write(output, head, running.results())
-    _end(running.results(), readme, status)
+    found = in_order([*before, *map(to_json, running.results())])
+    _write(output, head, found)
+    _end(found, readme, status)
 
 
-def _end(results: list[Result], readme: bool, status: int) -> None:
+def _end(found: list[dict[str, Any]], readme: bool, status: int) -> None:
+    results = [from_json(each) for each in found]
     table = markdown(results)
     click.echo(table)
     if readme:
@@ -86,18 +92,21 @@ def status_of(results: list[Result]) -> int:
     return MISSED if any(not result.met for result in results) else 0
 
 
-def _write(output: Path | None, head: dict[str, Any], results: list[Result]) -> None:
+def _write(output: Path | None, head: dict[str, Any], found: list[dict[str, Any]]) -> None:
     if output is None:
         return
     output.parent.mkdir(parents=True, exist_ok=True)
     draft = output.with_name(f"{output.name}.part")
-    draft.write_text(json.dumps({**head, "goals": [to_json(result) for result in results]}, indent=1) + "\n")
+    draft.write_text(json.dumps({**head, "goals": found}, indent=1) + "\n")
     draft.replace(output)
 
 
-def _read(path: Path) -> list[Result]:
+def _read(path: Path) -> dict[str, Any]:
     try:
-        return [from_json(each) for each in json.loads(path.read_text())["goals"]]
+        document: dict[str, Any] = json.loads(path.read_text())
+        for each in document["goals"]:
+            from_json(each)
+        return document
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UsageError(f"{path} holds no results of this command: {type(error).__name__}: {error}") from None
 

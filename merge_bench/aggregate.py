@@ -164,6 +164,15 @@ def computing(launches: Sequence[Launch]) -> float | None:
     return middle(middle(metrics.computing(iteration) for iteration in launch.timed) for launch in launches)
 
 
+def cores_used(launches: Sequence[Launch]) -> float | None:
+    """Share that the workers of the busiest host use of the time of their cores."""
+    return middle(
+        middle(metrics.cores_used(iteration, launch.line.workers) for iteration in launch.timed)
+        for launch in launches
+        if launch.line is not None
+    )
+
+
 def worker_figures(launches: Sequence[Launch]) -> tuple[WorkerFigures, ...]:
     """Every worker of the run, by rank."""
     hosts: dict[int, str] = {}

@@ -126,6 +126,7 @@ def _worker(worker: WorkerIteration) -> dict[str, Any]:
         "received_left_rows": received.left if received else None,
         "received_right_rows": received.right if received else None,
         "result_rows": worker.result_rows,
+        "cpu_seconds": worker.cpu_seconds,
     }
 
 

@@ -23,7 +23,8 @@ class Measured:
     `seconds`: own exit from the opening barrier to own finish. `flights`: of the left and the right frame.
     `union_seconds`: when either was in flight. `arrived`: per source, bytes of both frames and seconds from the first
     receive posted to the last one completed, summed over the frames. `overlap`: when partition, `join_overlap`: when
-    join ran beside the exchange; both are counted in both phases.
+    join ran beside the exchange; both are counted in both phases. `cpu`: seconds of cores, user and
+    system, of all threads of the process.
     """
 
     seconds: float
@@ -37,6 +38,7 @@ class Measured:
     result_rows: int
     overlap: float = 0.0
     join_overlap: float = 0.0
+    cpu: float | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for an event."""
@@ -50,6 +52,7 @@ class Measured:
             "result_rows": self.result_rows,
             "overlap": self.overlap,
             "join_overlap": self.join_overlap,
+            "cpu": self.cpu,
         }
 
 
@@ -71,14 +74,14 @@ class Merger:
         self._last = {}
         self.engine.begin()
         self.exchange.barrier()
-        start = time.perf_counter()
+        cpu, start = time.process_time(), time.perf_counter()
         outgoing = {side: self.engine.partition(side) for side in Side}
         partitioned = time.perf_counter()
         headers = self._meet(outgoing)
         flights = {side: self._exchange(side, outgoing[side], headers[side]) for side in Side}
         exchanged = time.perf_counter()
         rows = self.engine.join()
-        joined = time.perf_counter()
+        joined, cpu = time.perf_counter(), time.process_time() - cpu
         measured = _measured(flights, rows, self.engine.received_rows())
         self.exchange.barrier()
         return Measured(
@@ -86,6 +89,7 @@ class Merger:
             partition=partitioned - start,
             exchange=exchanged - partitioned,
             join=joined - exchanged,
+            cpu=cpu,
             **measured,
         )
 

@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from merge_bench import statistics
-from merge_bench.record.schema import IterationLine, WorkerIteration
+from merge_bench.memory import parse_cores
+from merge_bench.record.schema import IterationLine, Worker, WorkerIteration
 
 OVERLOAD = 1.05
 """A rank is overloaded if it has more than this many times the rows of the other ranks' mean..."""
@@ -186,11 +187,32 @@ def computing(iteration: IterationLine) -> float | None:
     return max(busy) / iteration.wall_seconds if busy and iteration.wall_seconds > 0 else None
 
 
-def bottleneck(wall_over_wire: float | None, computing: float | None) -> str | None:
+def cores_used(iteration: IterationLine, workers: Sequence[Worker]) -> float | None:
+    """Σ CPU seconds of a host's workers ÷ (cores that any of them may run on × wall), of the host with the most.
+
+    This counts what moving bytes costs, too. ``None`` where the workers' CPU seconds or cores are not known, and of no
+    meaning where UCX polls while it waits, as it does with phases apart.
+    """
+    cores: dict[str, frozenset[int]] = {}
+    for worker in workers:
+        cores[worker.host] = cores.get(worker.host, frozenset()) | parse_cores(worker.hardware.get("affinity") or "")
+    used = dict.fromkeys(cores, 0.0)
+    hosts = {worker.rank: worker.host for worker in workers}
+    for each in iteration.workers:
+        if each.cpu_seconds is None or each.rank not in hosts:
+            return None
+        used[hosts[each.rank]] += each.cpu_seconds
+    if not iteration.workers or iteration.wall_seconds <= 0 or not all(cores.values()):
+        return None
+    return max(seconds / (len(cores[host]) * iteration.wall_seconds) for host, seconds in used.items())
+
+
+def bottleneck(wall_over_wire: float | None, computing: float | None, cores_used: float | None = None) -> str | None:
     """What limits a merge whose phases overlap: ``link``, ``cores``, or ``None`` where neither does by itself."""
     if wall_over_wire is not None and wall_over_wire <= NEAR_WIRE:
         return "link"
-    return "cores" if computing is not None and computing >= 1 / NEAR_WIRE else None
+    busy = any(share is not None and share >= 1 / NEAR_WIRE for share in (computing, cores_used))
+    return "cores" if busy else None
 
 
 def overloads(received: Mapping[int, float], result: Mapping[int, float]) -> tuple[Overload, ...]:

@@ -86,6 +86,7 @@ def _worker(rank: int, part: Mapping[str, Any]) -> WorkerIteration:
         flight_seconds=Flight(left=left[1], right=right[1], union=part["union_seconds"]),
         received_rows=FrameCounts(**part["received_rows"]),
         result_rows=part["result_rows"],
+        cpu_seconds=part["cpu"],
     )
 
 

@@ -32,7 +32,7 @@ class PipelinedMerger(Merger):
         self._split, self._rooms, self._stream = [], {}, None
         self.engine.begin()
         self.exchange.barrier()
-        start = time.perf_counter()
+        cpu, start = time.process_time(), time.perf_counter()
         joins = []
         with self._open(self._make_room) as stream:
             for number, outgoing in enumerate(self.engine.split()):
@@ -45,7 +45,7 @@ class PipelinedMerger(Merger):
                 self.engine.join_part(part)
                 joins.append((began, time.perf_counter()))
             stream.finish()
-        end = time.perf_counter()
+        end, cpu = time.perf_counter(), time.process_time() - cpu
         first, last = stream.both.first or end, stream.both.last or end
         self.exchange.barrier()
         return Measured(
@@ -57,6 +57,7 @@ class PipelinedMerger(Merger):
             join_overlap=sum(max(0.0, min(ended, last) - max(began, first)) for began, ended in joins),
             result_rows=self.engine.result_rows(),
             received_rows=self.engine.received_rows(),
+            cpu=cpu,
             **_flown(stream),
         )
 

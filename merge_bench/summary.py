@@ -125,14 +125,14 @@ def _link(run: Run, launches: Sequence[Launch], lanes: Sequence[Document]) -> Do
         return None
     transports = {transport for lane in lanes for transport in lane["transports"]}
     ratio = aggregate.wall_over_wire(launches)
-    pipeline = run.plan.get("pipeline") is True
+    busy = aggregate.computing(launches), aggregate.cores_used(launches)
     return {
         "limit_bytes_per_second": limit,
         "fraction": aggregate.link_fraction(launches),
         "check_bytes_per_second": aggregate.link_check(launches),
         "not_checked": aggregate.link_not_checked(run, launches),
         "wall_ratio": ratio,
-        "bottleneck": metrics.bottleneck(ratio, aggregate.computing(launches)) if pipeline else None,
+        "bottleneck": metrics.bottleneck(ratio, *busy) if pipeline else None,
         "transports": sorted(transports),
     }
 

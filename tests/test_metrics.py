@@ -35,6 +35,48 @@ def test_a_frame_that_sent_nothing_has_no_bandwidth() -> None:
     assert metrics.worker_bandwidth(worker(0, (600, 0), (2.0, 5.0, 6.0))) == Bandwidth(300.0, None, None)
 
 
+def computed(*seconds: float | None) -> s.IterationLine:
+    workers = [s.WorkerIteration(rank=rank, seconds=1.0, cpu_seconds=cpu) for rank, cpu in enumerate(seconds)]
+    return s.IterationLine(launch=0, index=0, wall_seconds=2.0, workers=workers)
+
+
+def machines(*affinities: tuple[str, str | None]) -> list[s.Worker]:
+    return [
+        s.Worker(rank=rank, host=host, pid=rank, name=host, hardware={"affinity": cores} if cores else {})
+        for rank, (host, cores) in enumerate(affinities)
+    ]
+
+
+def test_cores_used_is_that_of_the_busiest_host_whose_workers_share_its_cores() -> None:
+    # Host a: (3 + 4) s ÷ (4 cores · 2 s); host b: 1.5 s ÷ (1 core · 2 s).
+    shared = machines(("a", "0-3"), ("a", "0-3"), ("b", "7"))
+    assert metrics.cores_used(computed(3.0, 4.0, 1.5), shared) == pytest.approx(7 / 8)
+    # Pinned to cores of their own, both workers have the same four together.
+    assert metrics.cores_used(computed(3.0, 4.0, 1.5), machines(("a", "0-1"), ("a", "2,3"), ("b", "7"))) == 7 / 8
+    assert metrics.cores_used(computed(1.0, 1.0, 1.8), shared) == pytest.approx(0.9)
+
+
+def test_cores_used_is_not_known_where_any_part_of_it_is_not() -> None:
+    here = machines(("a", "0"), ("a", "0"))
+    assert metrics.cores_used(computed(1.0, None), here) is None
+    assert metrics.cores_used(computed(1.0, 1.0), machines(("a", "0"), ("b", None))) is None
+    assert metrics.cores_used(computed(1.0, 1.0), here[:1]) is None
+    assert metrics.cores_used(computed(), here) is None
+
+
+@pytest.mark.parametrize(
+    ("ratio", "computing", "used", "limit"),
+    [
+        (1.1, 0.95, 0.99, "link"), (1.2, 0.95, 0.2, "cores"), (2.5, 0.3, 0.95, "cores"), (2.5, 0.3, 0.9, None),
+        (2.5, 0.3, None, None), (None, None, None, None),
+    ],
+)  # fmt: skip
+def test_the_link_limits_before_the_cores_do(
+    ratio: float | None, computing: float | None, used: float | None, limit: str | None
+) -> None:
+    assert metrics.bottleneck(ratio, computing, used) == limit
+
+
 def test_what_was_not_measured_has_no_bandwidth() -> None:
     assert metrics.worker_bandwidth(s.WorkerIteration(rank=0, seconds=1.0)) == Bandwidth(None, None, None)
 

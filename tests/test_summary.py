@@ -200,6 +200,24 @@ def test_what_limits_a_merge_whose_phases_overlap(
     assert (link["wall_ratio"], link["bottleneck"]) == (pytest.approx(walls[0] / 0.025), bottleneck)
 
 
+@pytest.mark.parametrize(
+    ("pipeline", "cpu", "bottleneck"), [(True, 0.046, "cores"), (True, 0.04, None), (False, 0.05, None)]
+)
+def test_cores_that_move_bytes_all_the_time_limit_a_merge_whose_phases_overlap(
+    tmp_path: Path, pipeline: bool, cpu: float, bottleneck: str | None
+) -> None:
+    """Both workers share two cores for 50 ms; with phases apart UCX polls, and the same share says nothing."""
+    script = Script(
+        plan={**plan(), "pipeline": pipeline},
+        walls=(0.05,) * 3,
+        worker=lambda worker: msgspec.structs.replace(
+            worker, phases_seconds=s.Phases(partition=0.01, exchange=0.05, join=0.02), cpu_seconds=cpu
+        ),
+        machine=lambda worker: msgspec.structs.replace(worker, hardware={**worker.hardware, "affinity": "0-1"}),
+    )
+    assert document(write_campaign(tmp_path, script))["link"]["bottleneck"] == bottleneck
+
+
 def test_64_workers(tmp_path: Path) -> None:
     found = document(write_campaign(tmp_path, Script(plan=plan(64))))
     # 63 peers: 63 · 8 MB / 20 ms = 25.2 GB/s left, 12.6 right, mean 18.9 GB/s.

@@ -42,11 +42,15 @@ class Ran:
 
 @dataclass
 class Bench:
-    """Where runs are made. `limit`: seconds for one of them; `seed`: of the tables and of random orders."""
+    """Where runs are made. `limit`: seconds for one of them; `seed`: of the tables and of random orders.
+
+    `details`: what a measure tells beside a goal's value, by the goal's name, as plain data.
+    """
 
     folder: Path
     limit: float = 900.0
     seed: int = 0
+    details: dict[str, dict[str, Any]] = field(default_factory=dict)
     _count: int = field(default=0, init=False)
 
     def merge(self, *options: str, hosts: Any = None) -> Ran:
@@ -93,8 +97,8 @@ def surroundings() -> dict[str, str]:
 
 
 @contextmanager
-def two_hosts(rate: str = RATE) -> Iterator[Any]:
-    """Two hosts with a link of `rate` between them.
+def two_hosts(rate: str = RATE, *, one_core: bool = False) -> Iterator[Any]:
+    """Two hosts with a link of `rate` between them; with `one_core` each has one core, its own where there are two.
 
     Raises
     ------
@@ -107,6 +111,10 @@ def two_hosts(rate: str = RATE) -> Iterator[Any]:
     if reason:
         raise RunFailed(f"no hosts with a shaped link can be made here: {reason}")
     with Hosts(2, rate) as hosts:
+        cores = sorted(os.sched_getaffinity(0))
+        for host in hosts.hosts if one_core else ():
+            assert host.namespaces is not None
+            os.sched_setaffinity(host.namespaces.pid, {cores[host.number % len(cores)]})
         yield hosts
 
 

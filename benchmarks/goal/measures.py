@@ -16,12 +16,14 @@ from benchmarks.peer.contenders import REFERENCE, choose
 from benchmarks.peer.protocol import Job, PeerError
 from benchmarks.peer.ratios import standings
 from benchmarks.peer.store import Store
+from merge_bench import aggregate
 from merge_bench.errors import RunFailed
 from merge_bench.memory import available_bytes, usable_cores
 from merge_bench.plan import synthetic_worker_bytes
 from merge_bench.statistics import median
 
 LARGE, WORKERS = 25_000_000, 2
+FAST_RATE = "8gbit"
 FIRST_SIZE, LINEAR_FROM, LAST_SIZE = 1_000_000, 4_000_000, 64_000_000
 Values = Mapping[str, float]
 
@@ -88,6 +90,21 @@ def slow_link(bench: Bench) -> Values:
     return {targets.OVERLAP.name: wall_over_bytes(ran)}
 
 
+def fast_link(bench: Bench) -> Values:
+    """The same across a link so fast that cores may be what limits the merge, and what the report says of that."""
+    with two_hosts(FAST_RATE, one_core=True) as hosts:
+        options = ("--chunk", "4e6", "--workers", "2", "--iterations", "20", "--config", "ethernet.cfg")
+        ran = bench.merge(*options, *pipeline("on"), hosts=hosts)
+    bench.details[targets.FAST_LINK.name] = {
+        "bottleneck": ran.document["link"]["bottleneck"],
+        "link_limit_bytes_per_second": ran.document["link"]["limit_bytes_per_second"],
+        "wall_seconds": ran.document["wall_seconds"]["median"],
+        "cores_used": aggregate.cores_used(ran.campaign.launches),
+        "computing": aggregate.computing(ran.campaign.launches),
+    }
+    return {targets.FAST_LINK.name: wall_over_bytes(ran)}
+
+
 def wall_over_bytes(ran: Ran) -> float:
     """The median wall ÷ (the bytes of the worker that sends most ÷ the link limit)."""
     link = ran.document["link"]
@@ -102,8 +119,9 @@ def wall_over_bytes(ran: Ran) -> float:
 
 
 def in_one_process(bench: Bench) -> Values:
-    """Against Polars streaming and DuckDB."""
-    return against(bench, {"polars-streaming": targets.POLARS, "duckdb-table": targets.DUCKDB}, iterations=3)
+    """Against Polars streaming and DuckDB, whose result is a table of its own or Arrow."""
+    duckdb = dict.fromkeys(("duckdb-table", "duckdb-arrow"), targets.DUCKDB)
+    return against(bench, {"polars-streaming": targets.POLARS, **duckdb}, iterations=3)
 
 
 def dask(bench: Bench) -> Values:
@@ -132,13 +150,17 @@ def against(bench: Bench, peers: Mapping[str, Target], iterations: int) -> Value
     finally:
         store.close()
     found: dict[str, float] = {}
-    for line in standings(comparison.samples, [each.name for each in contenders], REFERENCE):
+    lines = standings(comparison.samples, [each.name for each in contenders], REFERENCE)
+    walls = {line.contender: line.wall for line in lines}
+    for line in lines:
         if line.contender == REFERENCE:
             continue
         if line.ratio is None:
             raise PeerError(f"no ratio to {line.contender}: it or merge_bench failed")
         name = peers[line.contender].name
         found[name] = min(found.get(name, line.ratio.median), line.ratio.median)
+        details = bench.details.setdefault(name, {"wall_seconds": {REFERENCE: walls[REFERENCE]}})
+        details["wall_seconds"][line.contender] = line.wall
     return found
 
 
@@ -151,6 +173,9 @@ def linear(bench: Bench) -> Values:
             "optimized.cfg",
         )  # fmt: skip
         seconds[rows] = ran.document["wall_seconds"]["median"] / (rows * WORKERS)
+    bench.details[targets.LINEAR.name] = {
+        "sizes": [{"rows_per_chunk": rows, "nanoseconds_per_row": each * 1e9} for rows, each in seconds.items()]
+    }
     try:
         return {targets.LINEAR.name: targets.spread_of_sizes(seconds, LINEAR_FROM)}
     except ValueError as error:

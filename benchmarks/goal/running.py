@@ -23,14 +23,15 @@ MEASURES: tuple[Measure, ...] = (
     ),
     Measure("tcp", (targets.TCP, targets.CHECK_TCP), 25, measures.shaped_tcp),
     Measure("slow-link", (targets.OVERLAP,), 25, measures.slow_link),
-    Measure("in-one-process", (targets.POLARS, targets.DUCKDB), 75, measures.in_one_process),
-    Measure("dask", (targets.DASK,), 130, measures.dask),
+    Measure("fast-link", (targets.FAST_LINK,), 10, measures.fast_link),
+    Measure("in-one-process", (targets.POLARS, targets.DUCKDB), 50, measures.in_one_process),
+    Measure("dask", (targets.DASK,), 115, measures.dask),
     Measure(
-        "strings", (targets.STRING_POLARS, targets.STRING_DUCKDB), 60,
+        "strings", (targets.STRING_POLARS, targets.STRING_DUCKDB), 135,
         functools.partial(tables.against_libraries, keys=tables.STRINGS),
     ),
     Measure(
-        "columns", (targets.COLUMNS_POLARS, targets.COLUMNS_DUCKDB), 45,
+        "columns", (targets.COLUMNS_POLARS, targets.COLUMNS_DUCKDB), 70,
         functools.partial(tables.against_libraries, keys=tables.COLUMNS),
     ),
     Measure("linear", (targets.LINEAR,), 90, measures.linear),
@@ -55,11 +56,12 @@ def chosen(names: Sequence[str], known: Sequence[Measure] = MEASURES) -> list[Me
 
 
 class Running:
-    """What has been measured so far: values and failures by target."""
+    """What has been measured so far: values, what is told of each, and failures by target."""
 
     def __init__(self, wanted: Sequence[Measure], say: Callable[[str], None]) -> None:
         self.wanted, self.say = wanted, say
         self.values: dict[str, list[float]] = {target.name: [] for target in self.targets}
+        self.details: dict[str, list[Mapping[str, Any]]] = {target.name: [] for target in self.targets}
         self.failures: dict[str, list[str]] = {target.name: [] for target in self.targets}
 
     @property
@@ -88,6 +90,7 @@ class Running:
         for target in one.targets:
             if target.name in found:
                 self.values[target.name].append(float(found[target.name]))
+                self.details[target.name].append(bench.details.get(target.name, {}))
                 self.say(f"    {target.what}: {found[target.name]:.3g}{target.unit} (goal {target.shown})")
             else:
                 self.failures[target.name].append("it was not measured in this run")
@@ -100,7 +103,10 @@ class Running:
 
     def results(self) -> list[Result]:
         """What the values say so far."""
-        return [judge(target, self.values[target.name], self.failures[target.name]) for target in self.targets]
+        return [
+            judge(target, self.values[target.name], self.failures[target.name], self.details[target.name])
+            for target in self.targets
+        ]
 
 
 def to_json(result: Result) -> dict[str, Any]:
@@ -108,16 +114,31 @@ def to_json(result: Result) -> dict[str, Any]:
     target = result.target
     return {
         "goal": target.name, "what": target.what, "how": target.how, "least": target.least, "most": target.most,
-        "unit": target.unit, "value": result.value, "low": result.low, "high": result.high,
-        "coverage": result.coverage, "values": list(result.values), "met": result.met, "sure": result.sure,
-        "failures": list(result.failures),
+        "unit": target.unit, "or_limited_by": target.or_limited_by, "value": result.value, "low": result.low,
+        "high": result.high, "coverage": result.coverage, "values": list(result.values), "met": result.met,
+        "sure": result.sure, "failures": list(result.failures), "details": list(result.details),
     }  # fmt: skip
+
+
+def others(document: Mapping[str, Any], wanted: Sequence[Measure]) -> list[dict[str, Any]]:
+    """What a file holds of goals that `wanted` does not measure, each with the head of its own file."""
+    head = {name: value for name, value in document.items() if name != "goals"}
+    names = {target.name for one in wanted for target in one.targets}
+    return [{"run": head, **goal} for goal in document["goals"] if goal["goal"] not in names]
+
+
+def in_order(goals: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """In the order of `MEASURES`; goals that are no more come last."""
+    places = {target.name: place for place, target in enumerate(t for one in MEASURES for t in one.targets)}
+    return sorted(goals, key=lambda goal: places.get(goal["goal"], len(places)))
 
 
 def from_json(data: Mapping[str, Any]) -> Result:
     """What `to_json` wrote."""
-    target = Target(data["goal"], data["what"], data["how"], data["least"], data["most"], data["unit"])
-    return judge(target, data["values"], data["failures"])
+    target = Target(
+        data["goal"], data["what"], data["how"], data["least"], data["most"], data["unit"], data.get("or_limited_by")
+    )
+    return judge(target, data["values"], data["failures"], data.get("details", ()))
 
 
 def markdown(results: Sequence[Result]) -> str:
@@ -135,7 +156,7 @@ def markdown(results: Sequence[Result]) -> str:
         spread = f"{result.low:.3g}–{result.high:.3g} ({of})" if len(result.values) > 1 else "1 block"
         met = ("yes" if result.met else "no") + ("" if result.sure else ", within the spread")
         failed = f", {len(result.failures)} failed" if result.failures else ""
-        value = f"{result.value:.3g}{target.unit}"
+        value = f"{result.value:.3g}{target.unit}" + (f", {target.or_limited_by} named" if result.instead else "")
         lines.append(f"| {target.what} | {target.shown} | {value} | {spread} | {met}{failed} | {target.how} |")
     return "\n".join(lines)
 

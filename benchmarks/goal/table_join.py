@@ -10,6 +10,7 @@ import json
 import sys
 import time
 
+import numpy as np
 import pyarrow.parquet as pq
 
 from benchmarks.peer.inprocess import Joiner
@@ -26,10 +27,15 @@ def joiner(library: str, on: tuple[str, ...], threads: int) -> Joiner:
     return DuckDBJoin(threads, to_arrow=False, on=on, columns=(*on, "left_payload", "right_payload"))
 
 
+def checksum(left: np.ndarray, right: np.ndarray) -> int:
+    """Σ left payload · right payload modulo 2⁶⁴ over the rows of a result: their order does not matter."""
+    return int((left.astype(np.uint64) * right.astype(np.uint64)).sum())
+
+
 def main(library: str, left: str, right: str, on: str, iterations: str, threads: str) -> None:
     """Load, warm up once, time, answer."""
     joins = joiner(library, tuple(on.split(",")), int(threads))
-    joins.load(pq.read_table(left).combine_chunks(), pq.read_table(right).combine_chunks())
+    joins.load(*(pq.read_table(path).combine_chunks() for path in (left, right)))
     walls = []
     for _ in range(1 + int(iterations)):
         joins.release()
@@ -37,7 +43,9 @@ def main(library: str, left: str, right: str, on: str, iterations: str, threads:
         start = time.perf_counter()
         joins.merge()
         walls.append(time.perf_counter() - start)
-    print(json.dumps({"wall_seconds": walls[1:], "rows": joins.result().num_rows}))
+    found = joins.result()
+    pairs = checksum(*(found[f"{side}_payload"].to_numpy() for side in ("left", "right")))
+    print(json.dumps({"wall_seconds": walls[1:], "rows": found.num_rows, "checksum": pairs}))
 
 
 if __name__ == "__main__":

@@ -132,6 +132,7 @@ class WorkerIteration(msgspec.Struct, frozen=True, kw_only=True):
     flight_seconds: Flight | None = None
     received_rows: FrameCounts | None = None
     result_rows: Count | None = None
+    cpu_seconds: Seconds | None = None
 
 
 class PairTraffic(msgspec.Struct, frozen=True, kw_only=True, gc=False):

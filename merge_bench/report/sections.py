@@ -17,7 +17,7 @@ _ENDS = 5
 
 Document = Mapping[str, Any]
 PIPELINED = ", partition and join beside it (--pipeline on)"
-LIMITED_BY = {"link": "the link", "cores": "the cores, which partition and join nearly all the time"}
+LIMITED_BY = {"link": "the link", "cores": "the cores, which are busy nearly all the time"}
 _TOTALS = (("Wall-clock", "ms"), ("Bandwidth", "GiB/s"), ("Throughput", "GiB/s"))
 
 

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
-import pyarrow.parquet as pq
 import pytest
 
-from benchmarks.goal import bench, measures, tables, targets
+from benchmarks.goal import bench, measures, targets
 from benchmarks.goal.bench import Bench
 from benchmarks.goal.measures import Measure
 from benchmarks.goal.running import MEASURES, Running, chosen, from_json, markdown, put_between, to_json
 from benchmarks.goal.targets import Target, judge, spread_of_sizes
 from benchmarks.goals import status_of
-from merge_bench.errors import RunFailed, UsageError, WrongResult
+from benchmarks.peer.ratios import Sample
+from merge_bench.errors import RunFailed, UsageError
 
 ROOT = Path(__file__).resolve().parents[2]
 AT_LEAST, AT_MOST = Target("a", "ratio", "how", 2.0), Target("b", "seconds", "how", None, 5.0, " s")
@@ -52,6 +49,30 @@ def test_six_blocks_have_an_interval() -> None:
     assert result.coverage == pytest.approx(0.96875)
     assert result.met
     assert not result.sure
+
+
+FAST = Target("f", "wall ÷ wire", "how", None, 1.1, or_limited_by="cores")
+CORES, WIRE, NEITHER = {"bottleneck": "cores"}, {"bottleneck": "link"}, {"bottleneck": None}
+
+
+@pytest.mark.parametrize(
+    ("values", "told", "met", "sure", "instead"),
+    [
+        ((2.4, 2.5), (CORES, CORES), True, True, True),
+        ((2.4, 2.5), (CORES, NEITHER), False, True, False),
+        ((1.0, 2.5), (WIRE, CORES), True, True, True),
+        ((1.0, 1.05), (WIRE, WIRE), True, True, False),
+        ((2.4,), (), False, True, False),
+    ],
+)
+def test_a_goal_may_be_met_by_naming_what_limits_every_block_that_misses(
+    values: tuple[float, ...], told: tuple[dict[str, str], ...], met: bool, sure: bool, instead: bool
+) -> None:
+    result = judge(FAST, values, (), told)
+    assert (result.met, result.sure, result.instead) == (met, sure, instead)
+    assert judge(AT_MOST, (6.0,), (), (CORES,)).met is False
+    assert ("cores named" in markdown([result]).splitlines()[2].split("|")[3]) == instead
+    assert from_json(json.loads(json.dumps(to_json(result)))) == result
 
 
 def test_what_was_not_measured_is_neither_met_nor_missed() -> None:
@@ -106,6 +127,16 @@ def test_wall_over_bytes_takes_the_worker_that_sends_most() -> None:
     assert measures.wall_over_bytes(one) == pytest.approx(1.1)  # type: ignore[arg-type]
 
 
+def test_every_size_is_told_beside_how_far_they_spread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measures, "sizes", lambda _: [2_000_000, 4_000_000, 8_000_000])
+    here = Bench(tmp_path)
+    walls = {"2000000": 0.05, "4000000": 0.08, "8000000": 0.2}
+    monkeypatch.setattr(here, "merge", lambda _, rows, *rest: ran(wall_seconds={"median": walls[rows]}))
+    assert measures.linear(here) == {"linear": pytest.approx(1.25)}
+    assert [each["rows_per_chunk"] for each in here.details["linear"]["sizes"]] == [2_000_000, 4_000_000, 8_000_000]
+    assert [each["nanoseconds_per_row"] for each in here.details["linear"]["sizes"]] == pytest.approx([12.5, 10, 12.5])
+
+
 def test_memory_is_that_of_the_worst_worker() -> None:
     workers = [{"above_imports": 250, "input": 100}, {"above_imports": 300, "input": 100}]
     assert measures.memory_ratio(ran(peak_memory_bytes={"per_worker": workers})) == 3.0
@@ -124,8 +155,12 @@ def made_up() -> tuple[Measure, ...]:
     def cannot(bench: Bench) -> dict[str, float]:
         raise RunFailed("a worker died")
 
+    def tells(bench: Bench) -> dict[str, float]:
+        bench.details["a"] = {"seed": bench.seed}
+        return {"a": 2.0 + bench.seed}
+
     return (
-        Measure("one", (AT_LEAST,), 1, lambda bench: {"a": 2.0 + bench.seed}),
+        Measure("one", (AT_LEAST,), 1, tells),
         Measure("two", (AT_MOST, Target("d", "other", "how", 1.0)), 1, lambda bench: {"b": 4.0}),
         Measure("three", (Target("e", "broken", "how", 1.0),), 1, fails),
         Measure("four", (Target("f", "dead", "how", 1.0),), 1, cannot),
@@ -138,6 +173,7 @@ def test_every_measure_has_its_turn_in_every_block_and_failures_stay_alone() -> 
     for block in range(2):
         running.block(block, 0, 10)
     assert running.values == {"a": [2.0, 3.0], "b": [4.0, 4.0], "d": [], "e": [], "f": []}
+    assert running.details == {"a": [{"seed": 0}, {"seed": 1}], "b": [{}, {}], "d": [], "e": [], "f": []}
     assert running.failures["d"] == ["it was not measured in this run"] * 2
     assert running.failures["e"] == ["KeyError: 'link'"] * 2
     assert running.failures["f"] == ["a worker died"] * 2
@@ -196,56 +232,25 @@ def test_every_goal_is_measured_once() -> None:
     assert len(set(names)) == len(names)
 
 
+def test_of_duckdbs_variants_the_fastest_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    samples = [Sample(n, 0, (w,)) for n, w in (("merge_bench", 1.0), ("duckdb-table", 2.5), ("duckdb-arrow", 2.25))]
+    samples.append(Sample("polars-streaming", 0, (4.0,)))
+
+    class MadeUp:
+        def __init__(self, *_: Any) -> None:
+            self.samples = samples
+
+        def run(self, *_: Any) -> None:
+            pass
+
+    monkeypatch.setattr(measures, "Comparison", MadeUp)
+    here = Bench(tmp_path)
+    assert measures.in_one_process(here) == {"polars": 4.0, "duckdb": 2.25}
+    assert here.details["duckdb"]["wall_seconds"] == {"merge_bench": 1.0, "duckdb-table": 2.5, "duckdb-arrow": 2.25}
+
+
 def test_the_option_that_overlaps_phases_is_given_only_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench, "BY_KEY", {})
     assert bench.pipeline("on") == []
     monkeypatch.setattr(bench, "BY_KEY", {"pipeline": None})
     assert bench.pipeline("off") == ["--pipeline", "off"]
-
-
-@pytest.mark.parametrize("keys", [tables.STRINGS, tables.COLUMNS])
-def test_tables_match_in_as_many_rows_as_they_should(tmp_path: Path, keys: tables.Keys) -> None:
-    left, right = (pq.read_table(path) for path in tables.make(tmp_path, keys, 5000, seed=3))
-    assert left.num_rows == right.num_rows == 5000
-    assert left.join(right, list(keys.on), join_type="inner").num_rows == 1500
-    assert len(np.unique(left["left_payload"].to_numpy())) == 5000
-
-
-@pytest.mark.parametrize("keys", [tables.STRINGS, tables.COLUMNS])
-def test_libraries_join_the_tables_and_a_wrong_count_is_an_error(
-    tmp_path: Path, keys: tables.Keys, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tables, "_own", lambda *_: (1e-6, 600))
-    found = tables.against_libraries(Bench(tmp_path), keys, rows=2000)
-    assert found.keys() == {target.name for target in tables.TARGETS[keys.name].values()}
-    assert min(found.values()) > 1
-    monkeypatch.setattr(tables, "_own", lambda *_: (1e-6, 599))
-    with pytest.raises(WrongResult, match="merge_bench found 599 rows where 600 match"):
-        tables.against_libraries(Bench(tmp_path), keys, rows=2000)
-
-
-def command(*words: str) -> subprocess.CompletedProcess[str]:
-    line = [sys.executable, "-m", "benchmarks.goals", *words]
-    return subprocess.run(line, capture_output=True, text=True, timeout=200, check=False, cwd=ROOT)
-
-
-def test_help_is_measured_and_written(tmp_path: Path) -> None:
-    file = tmp_path / "new" / "last.json"
-    done = command("--only", "help", "--blocks", "1", "--output", str(file))
-    assert done.returncode in (0, 1), done.stderr  # a machine that is busy may miss the goal
-    (goal,) = json.loads(file.read_text())["goals"]
-    assert goal["value"] > 0.01
-    assert done.stdout.splitlines()[2].startswith("| `--help` | ≤ 0.5 s | ")
-    shown = command("--show", str(file))
-    assert shown.stdout == done.stdout
-    assert shown.returncode == done.returncode
-
-
-def test_a_wrong_name_or_file_is_one_sentence(tmp_path: Path) -> None:
-    wrong = tmp_path / "x.json"
-    wrong.write_text("{}")
-    for words, sentence in ((("--only", "x"), "there is no such goal"), (("--show", str(wrong)), "holds no results")):
-        done = command(*words)
-        assert done.returncode == 2
-        assert sentence in done.stderr
-        assert len(done.stderr.splitlines()) == 1

@@ -95,6 +95,7 @@ def test_partition_and_join_run_while_frames_are_on_a_slow_link(
             assert 0 < worker.overlap_seconds <= phases.partition
             assert 0 < worker.join_overlap_seconds <= phases.join
             assert worker.flight_seconds.union <= phases.exchange <= worker.seconds
+            assert worker.cpu_seconds > 0
     with capsys.disabled():
         print(f"\nwall ÷ wire {document['link']['wall_ratio']:.3f}, limited by {document['link']['bottleneck']}")
 

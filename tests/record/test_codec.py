@@ -97,6 +97,15 @@ def test_what_was_not_measured_is_null() -> None:
     assert [alone["workers"][0][name] for name in measured] == [None] * len(measured)
 
 
+def test_a_line_from_before_cpu_seconds_were_counted_reads_as_not_measured() -> None:
+    worker = '{"rank":0,"seconds":1.0}'
+    read = decode(
+        '{"kind":"iteration","schema":1,"time":1.0,"launch":0,"index":0,"wall_seconds":1.0,"workers":[' + worker + "]}"
+    )
+    assert isinstance(read, s.IterationLine)
+    assert read.workers[0].cpu_seconds is None
+
+
 def test_the_known_kinds_are_those_that_can_be_decoded() -> None:
     assert frozenset(line.__struct_config__.tag for line in LINES) == KINDS
 
