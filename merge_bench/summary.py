@@ -125,6 +125,7 @@ def _link(run: Run, launches: Sequence[Launch], lanes: Sequence[Document]) -> Do
         return None
     transports = {transport for lane in lanes for transport in lane["transports"]}
     ratio = aggregate.wall_over_wire(launches)
+    pipeline = run.plan.get("pipeline") is True
     busy = aggregate.computing(launches), aggregate.cores_used(launches)
     return {
         "limit_bytes_per_second": limit,

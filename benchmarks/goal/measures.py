@@ -25,6 +25,8 @@ from merge_bench.statistics import median
 LARGE, WORKERS = 25_000_000, 2
 FAST_RATE = "8gbit"
 FIRST_SIZE, LINEAR_FROM, LAST_SIZE = 1_000_000, 4_000_000, 64_000_000
+NOT_MEASURED = "not_measured"
+"""In a goal's details: why it has no value."""
 Values = Mapping[str, float]
 
 
@@ -43,7 +45,7 @@ def shared_memory(bench: Bench) -> Values:
     options = ("--chunk", str(LARGE), "--workers", str(WORKERS), "--iterations", "5", "--check-link")
     ran = bench.merge(*options, "--config", "optimized.cfg", *pipeline("off"))
     return {
-        **link_values(ran, targets.SHARED_MEMORY, targets.CHECK_SHARED_MEMORY, ("sysv", "posix", "cma")),
+        **link_values(bench, ran, targets.SHARED_MEMORY, targets.CHECK_SHARED_MEMORY, ("sysv", "posix", "cma")),
         targets.MEMORY.name: memory_ratio(ran),
     }
 
@@ -53,11 +55,11 @@ def shaped_tcp(bench: Bench) -> Values:
     with two_hosts() as hosts:
         options = ("--chunk", "5e6", "--workers", "2", "--iterations", "5", "--config", "ethernet.cfg", "--check-link")
         ran = bench.merge(*options, *pipeline("off"), hosts=hosts)
-    return link_values(ran, targets.TCP, targets.CHECK_TCP, ("tcp",))
+    return link_values(bench, ran, targets.TCP, targets.CHECK_TCP, ("tcp",))
 
 
-def link_values(ran: Ran, fraction: Target, check: Target, lanes: Sequence[str]) -> dict[str, float]:
-    """Fraction of the link limit, and the limit ÷ what `ucx_perftest` found.
+def link_values(bench: Bench, ran: Ran, fraction: Target, check: Target, lanes: Sequence[str]) -> dict[str, float]:
+    """Fraction of the link limit, and the limit ÷ what `ucx_perftest` found, or the report's reason why it did not run.
 
     Raises
     ------
@@ -73,6 +75,8 @@ def link_values(ran: Ran, fraction: Target, check: Target, lanes: Sequence[str])
     found = {fraction.name: float(link["fraction"])}
     if link["check_bytes_per_second"]:
         found[check.name] = link["limit_bytes_per_second"] / link["check_bytes_per_second"]
+    elif link["not_checked"]:
+        bench.details[check.name] = {NOT_MEASURED: link["not_checked"]}
     return found
 
 

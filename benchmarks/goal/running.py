@@ -93,7 +93,8 @@ class Running:
                 self.details[target.name].append(bench.details.get(target.name, {}))
                 self.say(f"    {target.what}: {found[target.name]:.3g}{target.unit} (goal {target.shown})")
             else:
-                self.failures[target.name].append("it was not measured in this run")
+                reason = bench.details.get(target.name, {}).get(measures.NOT_MEASURED)
+                self.failures[target.name].append(reason or "it was not measured in this run")
         return None
 
     def _fail(self, one: Measure, sentence: str) -> None:

@@ -101,21 +101,24 @@ def test_sizes_double_as_long_as_they_fit() -> None:
 
 
 LANES = [{"from": 0, "to": 1, "transports": ["cma/memory", "sysv/memory"]}]
-LINK = {"fraction": 0.95, "limit_bytes_per_second": 9e9, "check_bytes_per_second": 10e9}
+LINK = {"fraction": 0.95, "limit_bytes_per_second": 9e9, "check_bytes_per_second": 10e9, "not_checked": None}
 
 
 def test_the_link_gives_two_values() -> None:
-    found = measures.link_values(ran(link=LINK, lanes=LANES), AT_LEAST, AT_MOST, ("sysv", "cma"))
+    found = measures.link_values(Bench(Path()), ran(link=LINK, lanes=LANES), AT_LEAST, AT_MOST, ("sysv", "cma"))
     assert found == {"a": 0.95, "b": 0.9}
-    unchecked = ran(link={**LINK, "check_bytes_per_second": None}, lanes=LANES)
-    assert measures.link_values(unchecked, AT_LEAST, AT_MOST, ("sysv",)) == {"a": 0.95}
+    reason = "4 polling processes on 2 cores"
+    unchecked = ran(link={**LINK, "check_bytes_per_second": None, "not_checked": reason}, lanes=LANES)
+    bench = Bench(Path())
+    assert measures.link_values(bench, unchecked, AT_LEAST, AT_MOST, ("sysv",)) == {"a": 0.95}
+    assert bench.details[AT_MOST.name] == {measures.NOT_MEASURED: reason}
 
 
 def test_a_link_over_other_lanes_or_without_a_limit_is_no_value() -> None:
     with pytest.raises(RunFailed, match="rank 0 to rank 1 uses cma/memory, sysv/memory"):
-        measures.link_values(ran(link=LINK, lanes=LANES), AT_LEAST, AT_MOST, ("tcp",))
+        measures.link_values(Bench(Path()), ran(link=LINK, lanes=LANES), AT_LEAST, AT_MOST, ("tcp",))
     with pytest.raises(RunFailed, match="was not measured"):
-        measures.link_values(ran(link=None, lanes=LANES), AT_LEAST, AT_MOST, ("tcp",))
+        measures.link_values(Bench(Path()), ran(link=None, lanes=LANES), AT_LEAST, AT_MOST, ("tcp",))
 
 
 def test_wall_over_bytes_takes_the_worker_that_sends_most() -> None:
