@@ -163,7 +163,7 @@ def scatter(values: Any, ids: Any, first: int, last: int, positions: Any, out: A
         bucket = ids[i]
         if bucket < buckets:
             at = positions[bucket]
-            out[at] = values[i]
+            out[np.uint64(at)] = values[i]
             positions[bucket] = at + 1
 
 
@@ -175,8 +175,8 @@ def scatter_wide(values: Any, ids: Any, first: int, last: int, positions: Any, o
         bucket = ids[i]
         if bucket < buckets:
             at = positions[bucket]
-            out[2 * at] = values[i, 0]
-            out[2 * at + 1] = values[i, 1]
+            out[np.uint64(2 * at)] = values[i, 0]
+            out[np.uint64(2 * at + 1)] = values[i, 1]
             positions[bucket] = at + 1
 
 
@@ -190,8 +190,8 @@ def scatter_pair(
         bucket = ids[i]
         if bucket < buckets:
             at = positions[bucket]
-            out[at] = first_values[i]
-            out[at + gaps[bucket]] = second_values[i]
+            out[np.uint64(at)] = first_values[i]
+            out[np.uint64(at + gaps[bucket])] = second_values[i]
             positions[bucket] = at + 1
 
 
@@ -213,7 +213,7 @@ def scatter_lengths(offsets: Any, ids: Any, first: int, last: int, positions: An
         bucket = ids[i]
         if bucket < buckets:
             at = positions[bucket]
-            out[at] = offsets[i + 1] - offsets[i]
+            out[np.uint64(at)] = offsets[i + 1] - offsets[i]
             positions[bucket] = at + 1
 
 

@@ -145,9 +145,8 @@ class BucketJoin:
             self._found = [np.empty(chunk.rows + 1, np.int32) for _ in range(4)]
         candidates, entries, lefts, rights = self._found
         count = find_candidates(words, shift, self._heads, candidates, entries)
-        at = 0
-        while at < count:
-            rows, at = follow_chains(words, candidates, entries, at, count, self._links, self._entered, lefts, rights)
+        while count:
+            rows, count = follow_chains(words, candidates, entries, count, self._links, self._entered, lefts, rights)
             for ours, theirs in zip(self._left_keys, self._right_keys, strict=True):
                 column = left[ours]
                 if column is not None:

@@ -1,4 +1,7 @@
-"""Compiled loops of the join: chains of left rows, look-ups of right ones, and the values of the pairs found."""
+"""Compiled loops of the join: chains of left rows, look-ups of right ones, and the values of the pairs found.
+
+Positions that are loaded or counted are unsigned: a signed one costs a look whether it counts from the array's end.
+"""
 
 from __future__ import annotations
 
@@ -33,10 +36,10 @@ def build_chains(keys: Any, first: int, shift: Any, heads: Any, links: Any, copi
         slot = hashed >> shift
         tag = np.uint32(1) << np.uint32(np.uint64(24) + ((hashed >> (shift - np.uint64(3))) & np.uint64(7)))
         head = heads[slot]
-        row = first + i
+        row = np.uint64(first + i)
         copies[row] = key
         links[row] = head & ROW_MASK
-        heads[slot] = (head & TAG_MASK) | tag | np.uint32(row + 1)
+        heads[slot] = (head & TAG_MASK) | tag | np.uint32(row + np.uint64(1))
 
 
 @_jit
@@ -55,27 +58,27 @@ def find_candidates(keys: Any, shift: Any, heads: Any, candidates: Any, entries:
 
 @_jit
 def follow_chains(
-    keys: Any, candidates: Any, entries: Any, at: int, count: int, links: Any, copies: Any, lefts: Any, rights: Any
+    keys: Any, candidates: Any, entries: Any, count: int, links: Any, copies: Any, lefts: Any, rights: Any
 ) -> tuple[int, int]:
-    """Pairs of rows with equal keys of candidates at…count-1, until there is no more room for them.
+    """Pairs of rows with equal keys, a link of all `count` candidates' chains at a time, while there is room for more.
 
-    Gives the number of pairs, and the candidate to go on with: its entry says where in the chain.
+    Gives the number of pairs, and of candidates whose chains go on: they are moved to the front, and their entries say
+    where. What does not match is overwritten by the next, so that there is no branch to predict.
     """
-    found = 0
-    for c in range(at, count):
-        i = candidates[c]
-        key = np.uint64(keys[i])
-        entry = entries[c]
-        while entry != 0:
-            if copies[entry - 1] == key:
-                if found == lefts.size:
-                    entries[c] = entry
-                    return found, c
-                lefts[found] = entry - 1
-                rights[found] = i
-                found += 1
-            entry = links[entry - 1]
-    return found, count
+    found = np.uint64(0)
+    while count > 0 and int(found) + count <= lefts.size:
+        kept = np.uint64(0)
+        for c in range(count):
+            i, entry = np.uint64(candidates[c]), np.uint64(entries[c] - 1)
+            lefts[found] = entry
+            rights[found] = i
+            found += np.uint64(copies[entry] == np.uint64(keys[i]))
+            link = links[entry]
+            candidates[kept] = i
+            entries[kept] = link
+            kept += np.uint64(link != 0)
+        count = int(kept)
+    return int(found), count
 
 
 def keep_equal(left: Column, right: Column, lefts: Any, rights: Any) -> int:
@@ -88,33 +91,33 @@ def keep_equal(left: Column, right: Column, lefts: Any, rights: Any) -> int:
 
 @_jit
 def _keep_fixed(left: Any, right: Any, lefts: Any, rights: Any) -> int:
-    kept = 0
+    kept = np.uint64(0)
     for i in range(lefts.size):
-        ours, theirs = lefts[i], rights[i]
+        ours, theirs = np.uint64(lefts[i]), np.uint64(rights[i])
         lefts[kept], rights[kept] = ours, theirs
-        kept += int(left[ours] == right[theirs])
-    return kept
+        kept += np.uint64(left[ours] == right[theirs])
+    return int(kept)
 
 
 @_jit
 def _keep_wide(left: Any, right: Any, lefts: Any, rights: Any) -> int:
-    kept = 0
+    kept = np.uint64(0)
     for i in range(lefts.size):
-        ours, theirs = lefts[i], rights[i]
+        ours, theirs = np.uint64(lefts[i]), np.uint64(rights[i])
         lefts[kept], rights[kept] = ours, theirs
-        kept += int(left[ours, 0] == right[theirs, 0] and left[ours, 1] == right[theirs, 1])
-    return kept
+        kept += np.uint64(left[ours, 0] == right[theirs, 0] and left[ours, 1] == right[theirs, 1])
+    return int(kept)
 
 
 @_jit
 def _keep_bytes(left: Any, left_offsets: Any, right: Any, right_offsets: Any, lefts: Any, rights: Any) -> int:
-    kept = 0
+    kept = np.uint64(0)
     for i in range(lefts.size):
-        ours, theirs = lefts[i], rights[i]
+        ours, theirs = np.uint64(lefts[i]), np.uint64(rights[i])
         lefts[kept], rights[kept] = ours, theirs
         a, b = np.uint64(left_offsets[ours]), np.uint64(right_offsets[theirs])
-        size = np.uint64(left_offsets[ours + 1]) - a
-        equal = size == np.uint64(right_offsets[theirs + 1]) - b
+        size = np.uint64(left_offsets[ours + np.uint64(1)]) - a
+        equal = size == np.uint64(right_offsets[theirs + np.uint64(1)]) - b
         at = np.uint64(0)
         while equal and at + np.uint64(8) <= size:
             equal = load_word(left, a + at) == load_word(right, b + at)
@@ -122,23 +125,24 @@ def _keep_bytes(left: Any, left_offsets: Any, right: Any, right_offsets: Any, le
         while equal and at < size:
             equal = left[a + at] == right[b + at]
             at += np.uint64(1)
-        kept += int(equal)
-    return kept
+        kept += np.uint64(equal)
+    return int(kept)
 
 
 @_jit
 def gather(values: Any, rows: Any, out: Any) -> None:
     """The values of the given rows."""
     for i in range(rows.size):
-        out[i] = values[rows[i]]
+        out[i] = values[np.uint64(rows[i])]
 
 
 @_jit
 def gather_wide(values: Any, rows: Any, out: Any) -> None:
     """`gather` for 16-byte values: `values` (n, 2), `out` flat."""
     for i in range(rows.size):
-        out[2 * i] = values[rows[i], 0]
-        out[2 * i + 1] = values[rows[i], 1]
+        row = np.uint64(rows[i])
+        out[2 * i] = values[row, 0]
+        out[2 * i + 1] = values[row, 1]
 
 
 @_jit
@@ -147,8 +151,8 @@ def gather_offsets(offsets: Any, rows: Any, out: Any) -> int:
     at = 0
     out[0] = 0
     for i in range(rows.size):
-        row = rows[i]
-        at += offsets[row + 1] - offsets[row]
+        row = np.uint64(rows[i])
+        at += offsets[row + np.uint64(1)] - offsets[row]
         out[i + 1] = at
     return at
 
