@@ -37,7 +37,9 @@ def record_cautions(run: LaunchRun) -> None:
 
 
 def cautions(run: LaunchRun) -> list[WarningLine]:
-    """The launcher's cautions as lines of the records."""
+    """The launcher's cautions about UCX as lines of the records; none where nothing goes over UCX."""
+    if run.plan.exchange != "ucx" and run.plan.protocol != "ucx":
+        return []
     return [
         WarningLine(launch=run.launch, code=each.code, message=each.message, remedy=each.remedy)
         for each in run.launcher.cautions(run.settings)

@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 
 from merge_bench import gpu
-from merge_bench.memory import available_bytes, show_cores, usable_cores
+from merge_bench.memory import available_bytes, quota_cores, show_cores, usable_cores
 
 PACKAGES = (
     "merge-bench", "dask", "distributed", "dask-cuda", "ucxx-cu12", "ucxx-cu13", "distributed-ucxx-cu12",
@@ -51,6 +51,7 @@ def hardware() -> dict[str, Any]:
         "cores": usable_cores(),
         "affinity": show_cores(os.sched_getaffinity(0)),
         "cores_online": os.cpu_count(),
+        "cpu_quota": quota_cores(_text),
         "cache_bytes": _cache_bytes(),
         "memory_bytes": int(memory.total),
         "available_bytes": available_bytes(),
@@ -119,6 +120,13 @@ def _names(folder: str) -> list[str]:
         return sorted(entry.name for entry in Path(folder).iterdir())
     except OSError:
         return []
+
+
+def _text(path: str) -> str | None:
+    try:
+        return Path("/", path).read_text()
+    except OSError:
+        return None
 
 
 def _bracketed(path: str) -> str | None:

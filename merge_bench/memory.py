@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -165,6 +165,20 @@ def _cgroup_files() -> list[tuple[Path, Path]]:
 def usable_cores() -> int:
     """Cores this process may run on."""
     return len(os.sched_getaffinity(0))
+
+
+def quota_cores(read: Callable[[str], str | None]) -> float | None:
+    """Cores' worth of time that a container may use; None without a limit.
+
+    `read` gives the text of a file, named from the root without its slash, or None.
+    """
+    text = read("sys/fs/cgroup/cpu.max")
+    words = text.split() if text else [
+        (read(f"sys/fs/cgroup/cpu/cpu.cfs_{part}_us") or "").strip() for part in ("quota", "period")
+    ]  # fmt: skip
+    if len(words) != 2 or not all(word.isdigit() for word in words) or not int(words[1]):
+        return None
+    return int(words[0]) / int(words[1])
 
 
 def parse_cores(text: str) -> frozenset[int]:

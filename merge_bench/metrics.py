@@ -190,12 +190,15 @@ def computing(iteration: IterationLine) -> float | None:
 def cores_used(iteration: IterationLine, workers: Sequence[Worker]) -> float | None:
     """Σ CPU seconds of a host's workers ÷ (cores that any of them may run on × wall), of the host with the most.
 
-    This counts what moving bytes costs, too. ``None`` where the workers' CPU seconds or cores are not known, and of no
-    meaning where UCX polls while it waits, as it does with phases apart.
+    Where a container's quota is less than these cores, it is what counts. CPU seconds hold what moving bytes costs too.
+    ``None`` where they or the cores are not known; of no meaning where UCX polls while it waits, as with phases apart.
     """
     cores: dict[str, frozenset[int]] = {}
     for worker in workers:
         cores[worker.host] = cores.get(worker.host, frozenset()) | parse_cores(worker.hardware.get("affinity") or "")
+    usable = {host: float(len(its)) for host, its in cores.items()}
+    for worker in workers:
+        usable[worker.host] = min(usable[worker.host], worker.hardware.get("cpu_quota") or usable[worker.host])
     used = dict.fromkeys(cores, 0.0)
     hosts = {worker.rank: worker.host for worker in workers}
     for each in iteration.workers:
@@ -204,7 +207,7 @@ def cores_used(iteration: IterationLine, workers: Sequence[Worker]) -> float | N
         used[hosts[each.rank]] += each.cpu_seconds
     if not iteration.workers or iteration.wall_seconds <= 0 or not all(cores.values()):
         return None
-    return max(seconds / (len(cores[host]) * iteration.wall_seconds) for host, seconds in used.items())
+    return max(seconds / (usable[host] * iteration.wall_seconds) for host, seconds in used.items())
 
 
 def bottleneck(wall_over_wire: float | None, computing: float | None, cores_used: float | None = None) -> str | None:

@@ -19,9 +19,9 @@ def crowded(workers: Iterable[tuple[str, Mapping[str, Any]]]) -> str | None:
     """
     hosts: dict[str, list[tuple[frozenset[int], int | None]]] = {}
     for host, hardware in workers:
-        cores, usable = parse_cores(str(hardware.get("affinity") or "")), hardware.get("cores")
-        quota = usable if isinstance(usable, int) and (usable < len(cores) or not cores) else None
-        hosts.setdefault(host, []).append((cores, quota))
+        cores, quota = parse_cores(str(hardware.get("affinity") or "")), hardware.get("cpu_quota")
+        usable = hardware.get("cores") if quota is None and not cores else quota
+        hosts.setdefault(host, []).append((cores, None if usable is None else int(usable)))
     for host, found in hosts.items():
         sets = dict.fromkeys([frozenset[int]().union(*(cores for cores, _ in found)), *(cores for cores, _ in found)])
         for each in filter(None, sets):

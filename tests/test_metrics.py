@@ -54,6 +54,10 @@ def test_cores_used_is_that_of_the_busiest_host_whose_workers_share_its_cores() 
     # Pinned to cores of their own, both workers have the same four together.
     assert metrics.cores_used(computed(3.0, 4.0, 1.5), machines(("a", "0-1"), ("a", "2,3"), ("b", "7"))) == 7 / 8
     assert metrics.cores_used(computed(1.0, 1.0, 1.8), shared) == pytest.approx(0.9)
+    # A container sees four cores and may use the time of two and a half.
+    for one in shared[:2]:
+        one.hardware["cpu_quota"] = 2.5
+    assert metrics.cores_used(computed(1.5, 2.5, 0.2), shared) == pytest.approx(0.8)
 
 
 def test_cores_used_is_not_known_where_any_part_of_it_is_not() -> None:

@@ -9,8 +9,10 @@ import pytest
 from merge_bench.polling import crowded
 
 
-def worker(host: str, affinity: str, cores: int | None = None) -> tuple[str, dict[str, Any]]:
-    return host, {"affinity": affinity, "cores": cores}
+def worker(
+    host: str, affinity: str, cores: int | None = None, quota: float | None = None
+) -> tuple[str, dict[str, Any]]:
+    return host, {"affinity": affinity, "cores": cores, "cpu_quota": quota}
 
 
 @pytest.mark.parametrize(
@@ -24,7 +26,7 @@ def worker(host: str, affinity: str, cores: int | None = None) -> tuple[str, dic
         ([worker("a", "0,1", 2), worker("a", "2,3", 2)], None),
         ([worker("a", "0-2", 3), worker("a", "3", 1)], "2 polling processes on 1 core of a"),
         # A container's quota counts for all of them.
-        ([worker("a", "0-15", 2)] * 2, "4 polling processes on 2 cores of a"),
+        ([worker("a", "0-15", 16, 2.5)] * 2, "4 polling processes on 2 cores of a"),
         ([("a", {}), ("a", {})], None),  # nothing is known of the machine
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from merge_bench.doctor.base import BAD, OK, WARN, Check, Finding, Machine
+from merge_bench.memory import quota_cores
 
 _CAP_SYS_PTRACE = 19
 LEAST_FILES, ENOUGH_FILES = 256, 4096
@@ -128,13 +129,9 @@ def load(machine: Machine) -> Finding:
 def cpu_quota(machine: Machine) -> Finding:
     """Whether a container may use the cores that it sees."""
     name = "CPU quota"
-    text = machine.read("sys/fs/cgroup/cpu.max")
-    words = text.split() if text else [
-        str(machine.number(f"sys/fs/cgroup/cpu/cpu.cfs_{part}_us") or "") for part in ("quota", "period")
-    ]  # fmt: skip
-    if len(words) != 2 or not all(word.isdigit() for word in words) or not int(words[1]):
+    cores = quota_cores(machine.read)
+    if cores is None:
         return Finding(name, OK, "none")
-    cores = int(words[0]) / int(words[1])
     found = f"{cores:g} of {machine.cores} cores"
     if cores >= machine.cores:
         return Finding(name, OK, found)

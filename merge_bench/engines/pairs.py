@@ -66,7 +66,7 @@ def follow_chains(
     where. What does not match is overwritten by the next, so that there is no branch to predict.
     """
     found = np.uint64(0)
-    while count > 0 and int(found) + count <= lefts.size:
+    while count > 0 and np.int64(found) + count <= lefts.size:
         kept = np.uint64(0)
         for c in range(count):
             i, entry = np.uint64(candidates[c]), np.uint64(entries[c] - 1)
@@ -77,8 +77,8 @@ def follow_chains(
             candidates[kept] = i
             entries[kept] = link
             kept += np.uint64(link != 0)
-        count = int(kept)
-    return int(found), count
+        count = np.int64(kept)  # numba's int() leaves it unsigned, and both kinds together become a float
+    return np.int64(found), count
 
 
 def keep_equal(left: Column, right: Column, lefts: Any, rights: Any) -> int:

@@ -32,7 +32,7 @@ TAIL_BYTES = 16384
 TAIL_LINES = 15
 LOG_BYTES = 4 << 20  # of a log that are kept: its end
 # Last lines that are told without being asked for, so that the driver has them of a host that is cut off.
-TOLD_BYTES = 4096
+TOLD_BYTES = 32 << 10
 TOLD_SECONDS = 1.0
 # A cut line takes only what its buffers hold, and this process must never wait for it: after three missed pings, none.
 TOLD_SILENCE = 3.0
@@ -217,12 +217,13 @@ class Guard:
         if now - self._told_logs < TOLD_SECONDS or now - self._heard > TOLD_SILENCE:
             return
         self._told_logs = now
+        share = TOLD_BYTES // max(8, len(self._children))
         for role, child in self._children.items():
             with contextlib.suppress(FileNotFoundError):
                 size = child.log.stat().st_size
                 if size != child.told_size:
                     child.told_size = size
-                    _say({"event": "log", "role": role, "tail": _last_lines(child.log, TOLD_BYTES)})
+                    _say({"event": "log", "role": role, "tail": _last_lines(child.log, share)})
 
     def _waits_for_scheduler(self) -> bool:
         return "scheduler" in self._children and not self._announced

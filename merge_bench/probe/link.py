@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from merge_bench import evidence, polling
+from merge_bench.exchange.flight import longest_message
 from merge_bench.probe import perftest
 from merge_bench.probe.perftest import BANDWIDTH, Kind
 from merge_bench.record.schema import LinkLine, ProbeLine, WarningLine
@@ -81,7 +82,10 @@ def check_link(run: LaunchRun, link: LinkLine) -> float | None:
 def _message(run: LaunchRun, link: LinkLine) -> int:
     """The length of most of the merge's messages."""
     parcel = max(link.bytes) // (2 * max(1, len(run.members) - 1))
-    return max(1, min(parcel, run.plan.message_bytes or parcel))
+    longest = run.plan.message_bytes
+    if run.plan.pipeline:
+        longest = longest_message(len(run.members), longest)
+    return max(1, min(parcel, longest or parcel))
 
 
 def _reasons(run: LaunchRun, lanes: list[tuple[str, ...]], size: int, memory: str) -> str:

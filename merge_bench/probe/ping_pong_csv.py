@@ -65,10 +65,11 @@ def read(path: Path) -> list[Row]:
     if lines[-1:] != [""] or not lines[:-1]:
         raise UsageError(f"{path} is cut off: {'its last line has no end' if lines[:-1] else 'it has no row'}")
     found = list(_rows(path, heading, lines[:-1], places.pop()))
-    keys = [(row.test, row.size) for row in found]
-    twice = next((number for number, key in enumerate(keys) if key in keys[:number]), None)
-    if twice is not None:
-        raise UsageError(f"{path}:{twice + 2} is a second row of {keys[twice][0]} with {keys[twice][1]} bytes")
+    seen = set[tuple[str, int]]()
+    for number, row in enumerate(found, 2):
+        if (row.test, row.size) in seen:
+            raise UsageError(f"{path}:{number} is a second row of {row.test} with {row.size} bytes")
+        seen.add((row.test, row.size))
     return found
 
 

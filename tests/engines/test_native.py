@@ -17,6 +17,7 @@ from merge_bench.columns import Frame
 from merge_bench.engines import JoinShape, Side, buckets, make_engine
 from merge_bench.engines.buckets import BucketJoin
 from merge_bench.engines.native import NativeEngine, joins_itself
+from merge_bench.engines.pairs import follow_chains
 from merge_bench.engines.polars import PolarsEngine
 from merge_bench.memory import Arena
 from tests.engines.test_engines import run_once, simulate
@@ -180,3 +181,18 @@ def test_the_result_lies_in_memory_that_is_used_again() -> None:
         places.append({piece["a"].chunk(0).buffers()[1].address for piece in engine.results()})
     assert places[-1] == places[-2]
     assert engine.received_rows() == {side.value: 3000 for side in Side}
+
+
+def test_chains_longer_than_there_is_room_are_followed_in_several_calls_of_one_kind() -> None:
+    """Three right rows with five matches each, and room for four pairs: signed counts, or a call compiles again."""
+    keys = np.zeros(3, np.int64)
+    links, copies = np.arange(5, dtype=np.uint32), np.zeros(5, np.uint64)  # row 5 leads to 4, … to 1
+    candidates, entries = np.arange(3, dtype=np.int32), np.full(3, 5, np.int32)
+    lefts, rights = np.empty(4, np.int32), np.empty(4, np.int32)
+    pairs, count = [], 3
+    while count:
+        rows, count = follow_chains(keys, candidates, entries, count, links, copies, lefts, rights)
+        assert isinstance(rows, int)
+        assert isinstance(count, int)
+        pairs += list(zip(lefts[:rows].tolist(), rights[:rows].tolist(), strict=True))
+    assert sorted(pairs) == [(left, right) for left in range(5) for right in range(3)]

@@ -71,7 +71,12 @@ def test_ucx_tls_that_names_rdma_does_not_silence_it(sys: Path) -> None:
     assert unused_rdma(dict.fromkeys(("n1", "n2"), host(sys, "eth0")), {"UCX_TLS": "rc,tcp,sm,self"})
 
 
-def test_it_becomes_a_warning_in_the_records(sys: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("exchange", "protocol", "told"), [("ucx", "tls", 1), ("dask", "ucx", 1), ("dask", "tls", 0), ("dask", "tcp", 0)]
+)
+def test_it_becomes_a_warning_in_the_records_where_something_goes_over_ucx(
+    sys: Path, monkeypatch: pytest.MonkeyPatch, exchange: str, protocol: str, told: int
+) -> None:
     monkeypatch.delenv("UCX_NET_DEVICES", raising=False)
     monkeypatch.delenv("UCX_TLS", raising=False)
     launcher = RemoteLauncher(Ssh())
@@ -79,8 +84,8 @@ def test_it_becomes_a_warning_in_the_records(sys: Path, monkeypatch: pytest.Monk
     written: list[WarningLine] = []
     settings = ClusterSettings({}, Path("results"))
     writer = SimpleNamespace(write=written.append)
-    evidence.record_cautions(
-        cast(LaunchRun, SimpleNamespace(launcher=launcher, settings=settings, writer=writer, launch=3))
-    )
-    assert [(line.launch, line.code, line.remedy) for line in written] == [(3, "rdma-unused", "--interface ib0")]
-    assert written[0].message.startswith("on n1, n2 UCX is given interface eth0")
+    plan = SimpleNamespace(exchange=exchange, protocol=protocol)
+    run = SimpleNamespace(launcher=launcher, settings=settings, writer=writer, launch=3, plan=plan)
+    evidence.record_cautions(cast(LaunchRun, run))
+    assert [(line.launch, line.code, line.remedy) for line in written] == told * [(3, "rdma-unused", "--interface ib0")]
+    assert all(line.message.startswith("on n1, n2 UCX is given interface eth0") for line in written)
