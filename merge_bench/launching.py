@@ -130,7 +130,7 @@ def _explain(problem: Exception, launcher: Launcher, conversation: Any, writer: 
                 conversation.watch.check()
         except LaunchFailed as reason:
             return reason
-        for ended in launcher.exited():
+        for ended in launcher.exited() if conversation is None else ():
             return LaunchFailed(
                 f"{ended.role} on {ended.host} {ended.how} during the run", host=ended.host, log_tail=ended.log_tail
             )

@@ -20,6 +20,7 @@ from merge_bench.launch.base import Launcher
 POLL_SECONDS = 0.5
 # Without error handling UCX aborts a worker whose peer dies while it reads from its memory. Never name that one.
 _LOST_PEER = "No such process"  # as the kernel says it, in the worker's log
+ABORTED_SECONDS = 0.6  # a killed worker's memory is given back before it has ended: by then another may have aborted
 # A worker that went silent must be found early enough that the run can still end within the timeout.
 SILENT_FRACTION = 0.7
 
@@ -66,6 +67,7 @@ class Watch:
         self._answered = time.monotonic()
         self._stop = threading.Event()
         self._fatal: str | None = None
+        self._aborted: float | None = None
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
 
     def start(self, members: list[Member]) -> None:
@@ -88,7 +90,12 @@ class Watch:
     def check(self) -> None:
         """Raise `LaunchFailed` if a worker or the scheduler died or went silent."""
         by_name = {member.name: member for member in self._members.values()}
-        for ended in sorted(self._launcher.exited(), key=lambda each: each.status == -signal.SIGABRT):
+        exited = sorted(self._launcher.exited(), key=lambda each: each.status == -signal.SIGABRT)
+        if exited and exited[0].status == -signal.SIGABRT:
+            self._aborted = self._aborted or time.monotonic()
+            if time.monotonic() - self._aborted < ABORTED_SECONDS:
+                return
+        for ended in exited:
             member = by_name.get(ended.role)
             who = member.shown if member else f"{ended.role} (process {ended.pid} on {ended.host})"
             reason = f" ({self._fatal})" if self._fatal else ""

@@ -58,8 +58,8 @@ def find_candidates(keys: Any, shift: Any, heads: Any, candidates: Any, entries:
 
 @_jit
 def follow_chains(
-    keys: Any, candidates: Any, entries: Any, count: int, links: Any, copies: Any, lefts: Any, rights: Any
-) -> tuple[int, int]:
+    keys: Any, candidates: Any, entries: Any, count: Any, links: Any, copies: Any, lefts: Any, rights: Any
+) -> tuple[Any, Any]:
     """Pairs of rows with equal keys, a link of all `count` candidates' chains at a time, while there is room for more.
 
     Gives the number of pairs, and of candidates whose chains go on: they are moved to the front, and their entries say

@@ -30,6 +30,13 @@ class Quiet:
         raise OSError
 
 
+def repeatedly(watch: Watch) -> None:
+    """As the driver looks at it while it waits."""
+    for _ in range(40):
+        watch.check()
+        time.sleep(0.05)
+
+
 def named(*statuses: int) -> str:
     ended = [Exited(f"w{rank}", "here", 100 + rank, status, "") for rank, status in enumerate(statuses)]
     members = [Member(rank, f"tcp://here:{rank}", f"w{rank}", "here", 100 + rank) for rank in range(len(statuses))]
@@ -37,7 +44,7 @@ def named(*statuses: int) -> str:
     watch.start(members)
     try:
         with pytest.raises(LaunchFailed) as caught:
-            watch.check()
+            repeatedly(watch)
     finally:
         watch.stop()
     return str(caught.value)
@@ -51,6 +58,20 @@ def test_the_one_that_was_killed_is_named_and_not_the_one_that_ucx_then_aborted(
 def test_an_abort_alone_is_told_and_of_equals_the_first() -> None:
     assert "killed by signal 6" in named(-signal.SIGABRT)
     assert "rank 0" in named(3, -signal.SIGKILL)
+
+
+def test_one_that_was_killed_may_still_be_ending_when_another_has_aborted() -> None:
+    members = [Member(rank, f"tcp://here:{rank}", f"w{rank}", "here", 100 + rank) for rank in range(2)]
+    dead = Dead(Exited("w1", "here", 101, -signal.SIGABRT, ""))
+    watch = Watch(Quiet(), dead, 15.0)  # type: ignore[arg-type]
+    watch.start(members)
+    try:
+        watch.check()
+        dead._ended += (Exited("w0", "here", 100, -signal.SIGKILL, ""),)
+        with pytest.raises(LaunchFailed, match=r"rank 0 .*signal 9"):
+            watch.check()
+    finally:
+        watch.stop()
 
 
 def test_of_two_that_left_the_one_whose_peer_was_gone_is_not_named() -> None:

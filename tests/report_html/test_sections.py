@@ -124,7 +124,7 @@ def test_the_environment_names_hosts_devices_packages_and_ucx(tmp_path: Path) ->
     folder = write_campaign(tmp_path, Script(machine=machine))
     report = report_of(folder, defaults={"UCX_TLS": "all", "UCX_RNDV_THRESH": "auto", "UCX_KEEPALIVE_NUM_EPS": "128"})
     hosts, devices, settings = tables(report, "Environment")
-    assert hosts[1] == ("node0", "0, 1", "EPYC", "2", "-", "8.00", "6.18", "-")
+    assert hosts[1] == ("node0", "0, 1", "EPYC", "2", "-", "8.00", "6.18", "-", "-")
     assert [row[1:] for row in devices[1:]] == [
         ("network eth0", "1,000 Mbit/s, MTU 1500"), ("InfiniBand", "mlx5_0"), ("GPU", "name H200, index 0"),
     ]  # fmt: skip
