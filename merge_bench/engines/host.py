@@ -23,8 +23,7 @@ from merge_bench.memory import Arena
 from merge_bench.parcel import Layout, Parcel, header_shape
 from merge_bench.partition import BucketReader, Partitioner, bucket_groups
 
-EASY_STREAMS = 512  # write streams of a scatter: their cache lines fit L1, beyond it the pass slows down
-MOST_STREAMS = 1024  # costs the pass a quarter; twice as many would cost it more than smaller buckets gain
+MOST_STREAMS = 512  # write streams of a scatter: beyond it their cache lines are more than L1, and the pass slows down
 FEWEST_STREAMS = 256  # below it successive rows often go to one stream, and wait for its position to be written back
 ALIASING = 1 / 128  # how near to a power of two, or half as much again, the distance of streams may not come
 FEWEST_ROWS = 1 << 10  # of a bucket, where there would be fewer streams
@@ -37,13 +36,11 @@ VARIABLE_BYTES = 16  # guessed of a value of variable width, where all workers h
 def bucket_count(rows: int, workers: int, join_rows: int) -> int:
     """Buckets of each worker for `rows` of both frames together, `join_rows` of which are joined best at once.
 
-    Where that makes too many write streams, twice `join_rows` are still better than more than `EASY_STREAMS`. A few
-    fewer are taken where streams would lie so evenly in memory that they contend for the same places of a cache.
+    A few fewer are taken where streams would lie so evenly in memory that they contend for the same places of a cache.
     """
     per_worker = -(-rows // workers)
     wanted = max(-(-per_worker // join_rows), min(FEWEST_STREAMS // workers, per_worker // FEWEST_ROWS))
-    easy = EASY_STREAMS // workers
-    count = max(1, min(wanted, max(easy, wanted // 2), MOST_STREAMS // workers))
+    count = max(1, min(wanted, MOST_STREAMS // workers))
     fewer = range(count, count * 7 // 8, -1)
     return next((some for some in fewer if not _aliased(per_worker, some * workers)), count)
 
