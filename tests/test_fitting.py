@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from typing import Any
 
 import numpy as np
 import pytest
@@ -36,13 +37,13 @@ MEASURED = [  # rows of a chunk, workers, fraction, payload columns, engine and 
 ]  # fmt: skip
 
 
-def need(rows: int, workers: int = 2, fraction: float = 0.3, payload: int = 1, **how: object) -> int:
-    return synthetic_worker_bytes(rows, workers, fraction, payload, **how)  # type: ignore[arg-type]
+def need(rows: int, workers: int = 2, fraction: float = 0.3, payload: int = 1, **how: Any) -> int:
+    return synthetic_worker_bytes(rows, workers, fraction, payload, **how)
 
 
 @pytest.mark.parametrize(("rows", "workers", "fraction", "payload", "how", "peak"), MEASURED)
 def test_the_estimate_is_what_was_measured_or_a_little_more(
-    rows: int, workers: int, fraction: float, payload: int, how: dict[str, object], peak: int
+    rows: int, workers: int, fraction: float, payload: int, how: dict[str, Any], peak: int
 ) -> None:
     """`peak`: bytes, the largest that a run on two cores recorded."""
     assert peak <= need(rows, workers, fraction, payload, **how) <= 1.15 * peak
@@ -100,8 +101,8 @@ SKEWED = SyntheticSpec(2 * 10**9, 0.3, 0, zipf=1.5)
 @pytest.mark.parametrize(
     "changes", [{}, {"pipeline": True}, {"engine": "polars"}, {"exchange": "dask"}, {"workload": SKEWED}]
 )
-def test_a_chunk_that_cannot_fit_is_refused_with_the_largest_that_can(changes: dict[str, object]) -> None:
-    plan = dataclasses.replace(PLAN, **changes)  # type: ignore[arg-type]
+def test_a_chunk_that_cannot_fit_is_refused_with_the_largest_that_can(changes: dict[str, Any]) -> None:
+    plan = dataclasses.replace(PLAN, **changes)
     with pytest.raises(UsageError, match=r"--chunk 1,000,000,000 needs about .* for each of 2 workers on here") as told:
         check_fits(plan, 16 << 30, 2, "here")
     assert told.value.exit_status == 2
@@ -122,7 +123,7 @@ def test_what_is_refused_follows_the_engine_and_whether_phases_overlap() -> None
         {"workload": SKEWED},
     ):
         with pytest.raises(UsageError):
-            check_fits(dataclasses.replace(plan, **changes), memory, 2, "here")  # type: ignore[arg-type]
+            check_fits(dataclasses.replace(plan, **changes), memory, 2, "here")
 
 
 def test_where_not_even_the_processes_fit_no_chunk_is_named() -> None:
