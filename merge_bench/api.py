@@ -275,7 +275,7 @@ def _text(value: object) -> str:
 def _parsed(words: Sequence[str]) -> dict[str, Any]:
     import click
 
-    from merge_bench.cli import run as command
+    from merge_bench.cli.clusters import run as command
 
     try:
         with command.make_context("run", list(words)) as context:

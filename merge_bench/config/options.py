@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
-
-import click
 
 from merge_bench.config import values
 from merge_bench.config.names import PREFIX
@@ -270,66 +267,3 @@ def without_merge(kept: Sequence[Option]) -> dict[str, object]:
     """
     fixed = {option.key: option.default for option in OPTIONS if option not in kept}
     return {**fixed, "workload": "synthetic", "chunk": 1, "iterations": 1}
-
-
-class Parsed(click.ParamType[object]):
-    """Makes click use a parser of `values`, and its sentence when the text is wrong."""
-
-    def __init__(self, placeholder: str, parse: Parser) -> None:
-        self.parse = parse
-        self.name = placeholder
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> object:
-        if not isinstance(value, str):
-            return value
-        try:
-            return self.parse(value)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-
-
-_F = TypeVar("_F", bound=Callable[..., Any])
-
-
-def add_run_options(command: _F) -> _F:
-    """Decorate a click command with every option of ``run``.
-
-    Click passes each one under its `Option.key`, and None for what was not given, so that `resolve` can tell.
-    """
-    return add_options(OPTIONS)(command)
-
-
-def add_options(options: Sequence[Option]) -> Callable[[_F], _F]:
-    """A decorator like `add_run_options`, for some of the options."""
-
-    def decorate(command: _F) -> _F:
-        for option in reversed(options):
-            command = _add(option, command)
-        return command
-
-    return decorate
-
-
-def _add(option: Option, command: _F) -> _F:
-    names = (f"--{option.name}", option.key)
-    plain = option.flag or option.default in (None, ()) or "[" in option.help
-    shown = option.help if plain else f"{option.help} [{option.default}]"
-    if option.flag:
-        return click.option(*names, is_flag=True, default=None, help=shown)(command)
-    kind = Parsed(option.placeholder, option.parse)
-    return click.option(*names, type=kind, default=None, metavar=option.placeholder, help=shown)(command)
-
-
-class SectionedCommand(click.Command):
-    """A command whose help lists the options of ``run`` by section (``@click.command(cls=SectionedCommand)``)."""
-
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        sections: dict[str, list[tuple[str, str]]] = {}
-        for parameter in self.get_params(ctx):
-            record = parameter.get_help_record(ctx)
-            if record is not None:
-                option = BY_KEY.get(parameter.name or "")
-                sections.setdefault(option.section if option else "Other", []).append(record)
-        for title, records in sections.items():
-            with formatter.section(title):
-                formatter.write_dl(records)

@@ -11,7 +11,8 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from merge_bench.config.options import OPTIONS, SectionedCommand, add_run_options
+from merge_bench.cli.parameters import SectionedCommand, add_run_options
+from merge_bench.config.options import OPTIONS
 from merge_bench.config.reader import ConfigFile, read_config
 from merge_bench.config.resolve import Resolved, resolve
 from merge_bench.errors import UsageError
