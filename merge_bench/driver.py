@@ -13,8 +13,7 @@ from typing import Any, TypeAlias
 
 from distributed import Client, Future
 
-from merge_bench import evidence, on_scheduler
-from merge_bench import worker as steps
+from merge_bench import evidence, on_scheduler, steps, worker
 from merge_bench.client import dashboard_link, missing_worker, raise_for_exited
 from merge_bench.errors import LaunchFailed, MergeBenchError, RunFailed, UsageError, WrongResult
 from merge_bench.expect import Expected, expectation, judge_full
@@ -110,7 +109,7 @@ class LaunchRun:
             for rank, address in enumerate(chosen[: self.plan.workers])
         ]
         self.watch.start(self.members)
-        self.call(self.client._register_worker_plugin(steps.MergeWorker(), steps.PLUGIN, True))
+        self.call(self.client._register_worker_plugin(worker.MergeWorker(), worker.PLUGIN, True))
         self.progress.phase("loading libraries")
         if modules is None:
             modules = MODULES[self.plan.engine] + ((DATA_PLANE,) if self.plan.exchange == "ucx" else ())
@@ -316,7 +315,7 @@ class LaunchRun:
 
     def abort(self, reason: str) -> None:
         """Make everything that waits on the workers stop."""
-        broadcast(self.client, steps.abort, reason)
+        broadcast(self.client, worker.abort, reason)
 
     # -- events
 

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from merge_bench import gates, readback
-from merge_bench import worker as steps
+from merge_bench import gates, readback, steps
 from merge_bench.config.tls import REQUESTED
 from merge_bench.observe import lanes_line, traffic_line
 from merge_bench.record.schema import WarningLine

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from merge_bench.plan import Plan
+from merge_bench.steps import Prepared
 from merge_bench.verify import MODULUS, Check, Verdict, deserialized
-from merge_bench.worker import Prepared
 from merge_bench.workload.tables import TableSpec
 
 

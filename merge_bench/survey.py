@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from merge_bench import evidence, quiet, signals
-from merge_bench import worker as steps
+from merge_bench import evidence, quiet, signals, steps
 from merge_bench.config.options import CLUSTER_OPTIONS, without_merge
 from merge_bench.errors import MergeBenchError, RunFailed, UsageError
 from merge_bench.launch.choose import make_launcher

@@ -13,9 +13,9 @@ from typing import Any
 from distributed import Client
 
 from merge_bench import on_scheduler
-from merge_bench import worker as steps
 from merge_bench.errors import LaunchFailed
 from merge_bench.launch.base import Launcher
+from merge_bench.worker import heartbeat
 
 POLL_SECONDS = 0.5
 # Without error handling UCX aborts a worker whose peer dies while it reads from its memory. Never name that one.
@@ -135,7 +135,7 @@ class Watch:
                 self._answered = time.monotonic()
                 if generation == self._generation:
                     self._silences = silences
-                broadcast(self._client, steps.heartbeat)
+                broadcast(self._client, heartbeat)
             except Exception:  # the connection is gone; `check` tells after the limit, or sooner from the processes
                 continue
 

@@ -24,7 +24,7 @@ from benchmarks.peer.protocol import Job, Outcome, PeerError, serve, workers_per
 from merge_bench import running as runs
 from merge_bench.gpu import gpu_count
 from merge_bench.launch.choose import make_launcher
-from merge_bench.worker import set_up_device
+from merge_bench.steps import set_up_device
 
 PROGRAM = "dask_cuda.benchmarks.local_cudf_merge"
 HEADINGS = ("Wall clock", "Throughput")

@@ -14,9 +14,9 @@ import dask
 import dask.dataframe as dd
 from distributed import Future
 
-from merge_bench import evidence, on_scheduler
-from merge_bench import worker as steps
+from merge_bench import evidence, on_scheduler, steps
 from merge_bench.errors import RunFailed
+from merge_bench.exchange import dask_steps
 from merge_bench.observe import memory_line
 from merge_bench.record.schema import IterationLine
 
@@ -29,7 +29,7 @@ def run_baseline(launch: LaunchRun, config: str, *, plan_index: int, block: int)
     launch.prepare()
     with launch.client.as_current(), dask.config.set({"distributed.p2p.storage.disk": False}):
         frames = [_frame(launch, side) for side in ("left", "right")]
-        launch.on_all(steps.baseline_loaded)
+        launch.on_all(dask_steps.baseline_loaded)
         launch.record_launch(config, plan_index, block)
         evidence.compare_environment(launch)
         plan = launch.plan
@@ -45,7 +45,7 @@ def run_baseline(launch: LaunchRun, config: str, *, plan_index: int, block: int)
 
 def _frame(launch: LaunchRun, side: str) -> Any:
     """One dataframe with a partition on each worker, in its memory."""
-    futures = launch.submit(steps.baseline_frame, [(side,) for _ in launch.members])
+    futures = launch.submit(dask_steps.baseline_frame, [(side,) for _ in launch.members])
     launch.wait_for(futures)
     return dd.from_delayed(futures, verify_meta=False)
 
@@ -64,7 +64,7 @@ def _merge(launch: LaunchRun, frames: list[Any], index: int, *, warmup: bool, la
     line = IterationLine(launch=launch.launch, index=index, warmup=warmup, wall_seconds=wall)
     launch.collect_iteration(line)
     if plan.verify == "every" or (last and plan.verify != "off"):
-        checks = [launch.client.submit(steps.baseline_check, part, pure=False) for part in parts]
+        checks = [launch.client.submit(dask_steps.baseline_check, part, pure=False) for part in parts]
         launch.record_verdict(None if warmup else index, launch.results(checks))
     return [part.key for part in parts]
 

@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from merge_bench import evidence
-from merge_bench import worker as steps
+from merge_bench import evidence, steps
 from merge_bench.driver import DATA_PLANE
 from merge_bench.errors import LaunchFailed, WrongResult
 from merge_bench.launching import Job, make_launch
