@@ -1,21 +1,19 @@
-"""The conversation with the workers of one launch, step by step, and what is written down of it."""
+"""What is done in one launch, step by step, and what is written down of it."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import secrets
-import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-from distributed import Client, Future
+from distributed import Client
 
 from merge_bench import evidence, on_scheduler, steps, worker
 from merge_bench.client import dashboard_link, missing_worker, raise_for_exited
-from merge_bench.errors import LaunchFailed, MergeBenchError, RunFailed, UsageError, WrongResult
+from merge_bench.conversation import Conversation
+from merge_bench.errors import MergeBenchError, RunFailed, UsageError, WrongResult
 from merge_bench.expect import Expected, expectation, judge_full
 from merge_bench.launch.agreement import check_ucx
 from merge_bench.launch.base import ClusterSettings, Launcher
@@ -27,7 +25,7 @@ from merge_bench.record.schema import Cluster, IterationLine, LanesLine, LaunchL
 from merge_bench.record.writer import CampaignWriter
 from merge_bench.report.live import Progress
 from merge_bench.verify import Check, judge
-from merge_bench.watch import Member, Watch, broadcast, wait_until
+from merge_bench.watch import Member
 
 MODULES = {
     "native": ("merge_bench.engines.native",),
@@ -39,23 +37,20 @@ DATA_PLANE = "merge_bench.exchange.ucx"
 CheckLink: TypeAlias = Callable[["LaunchRun", LinkLine], object]
 
 
-class LaunchRun:
+class LaunchRun(Conversation):
     """One launch from the first worker's arrival to the last measurement."""
 
     def __init__(
         self, client: Client, launcher: Launcher, plan: Plan, settings: ClusterSettings, writer: CampaignWriter,
         progress: Progress, *, launch: int, started: float,
     ) -> None:  # fmt: skip
-        self.client, self.launcher, self.plan, self.settings = client, launcher, plan, settings
-        self.writer, self.progress, self.launch, self.started = writer, progress, launch, started
-        self.watch = Watch(client, launcher, plan.timeout)
-        self.members: list[Member] = []
+        super().__init__(client, launcher, plan.timeout)
+        self.plan, self.settings, self.writer, self.progress = plan, settings, writer, progress
+        self.launch, self.started = launch, started
         self.topic = f"merge-bench-{secrets.token_hex(8)}"
-        self._wake = threading.Event()
         self._assembler = IterationAssembler(launch, plan.workers)
         self._checks: dict[int | None, dict[int, Check]] = {}
         self._verdicts = 0
-        self._problem: MergeBenchError | None = None  # what went wrong while an event was handled
         self.expected: Expected | None = None
         self.data_bytes = self.rows = 0
         self.facts: list[dict[str, Any]] = []
@@ -233,90 +228,6 @@ class LaunchRun:
         self.writer.write(memory_line(self.launch, ends))
         self.on_all(steps.close)
 
-    # -- talking to the workers
-
-    def on_all(
-        self, step: Callable[..., Any], *arguments: Any, ranked: bool = False, after: tuple[Any, ...] = (), **named: Any
-    ) -> list[Any]:
-        """Run a step on every worker at once; results by rank. Fails for the first thing that goes wrong anywhere."""
-        each = [(*arguments, member.rank, *after) if ranked else arguments for member in self.members]
-        return self.results(self.submit(step, each, **named))
-
-    def call(self, answer: Coroutine[Any, Any, Any]) -> Any:
-        """Wait, watching, for something that the client asks of the cluster."""
-        future = asyncio.run_coroutine_threadsafe(answer, self.client.loop.asyncio_loop)
-        future.add_done_callback(lambda _: self._wake.set())
-        try:
-            self._wait(future.done)
-        finally:
-            future.cancel()
-        return future.result()
-
-    def on_one(self, rank: int, step: Callable[..., Any], *arguments: Any) -> Any:
-        """Run a step on one worker."""
-        return self.on_some({rank: (step, *arguments)})[0]
-
-    def on_some(self, steps_by_rank: Mapping[int, tuple[Any, ...]]) -> list[Any]:
-        """Run a step with its arguments on each of some workers, all at once; results in the order given."""
-        futures = [
-            self._submit(self.members[rank], step, *arguments) for rank, (step, *arguments) in steps_by_rank.items()
-        ]
-        return self.results(futures, [self.members[rank] for rank in steps_by_rank])
-
-    def submit(self, step: Callable[..., Any], each: Sequence[tuple[Any, ...]], **named: Any) -> list[Future]:
-        """One call of `step` per worker, with its own arguments, in rank order."""
-        return [self._submit(member, step, *values, **named) for member, values in zip(self.members, each, strict=True)]
-
-    def _submit(self, member: Member, step: Callable[..., Any], *arguments: Any, **named: Any) -> Future:
-        return self.client.submit(
-            step, *arguments, **named, workers=[member.address], allow_other_workers=False, pure=False, priority=10
-        )
-
-    def results(self, futures: list[Future], members: Sequence[Member] | None = None) -> list[Any]:
-        """Wait for futures, then fetch and release them; `members`: whose they are, by default one a rank."""
-        with _released(futures):
-            self.wait_for(futures, members)
-            return [future.result() for future in futures]
-
-    def wait_for(self, futures: list[Future], members: Sequence[Member] | None = None) -> None:
-        """Wait until all are done, watching; raises for the first that failed."""
-        for future in futures:
-            future.add_done_callback(lambda _: self._wake.set())
-        self._wait(lambda: all(f.done() for f in futures) or self._failed(futures) is not None)
-        failed = self._failed(futures)
-        if failed is not None:
-            self._fail(futures[failed], (members or self.members)[failed % len(members or self.members)])
-
-    def _wait(self, done: Callable[[], bool]) -> None:
-        wait_until(lambda: done() or self._problem is not None, self._wake, self.watch)
-        if self._problem is not None:
-            self.abort("the run is ending")
-            raise self._problem
-
-    def _failed(self, futures: list[Future]) -> int | None:
-        return next((rank for rank, future in enumerate(futures) if future.status in ("error", "cancelled")), None)
-
-    def _fail(self, future: Future, member: Member) -> None:
-        """Tell the others to stop, and raise what went wrong first, with the worker named."""
-        # A worker that died makes others fail too: give the watch a moment to see who it was.
-        deadline = time.monotonic() + 1.0
-        error = future.exception(timeout=5) if future.status == "error" else None
-        while not isinstance(error, MergeBenchError) and time.monotonic() < deadline:
-            self.watch.check()
-            time.sleep(0.05)
-        self.abort(f"stopped because {member.shown} failed")
-        if isinstance(error, UsageError):
-            raise error
-        if isinstance(error, MergeBenchError):
-            message = str(error)
-        else:
-            message = f"{type(error).__name__}: {error}" if error else "its work was cancelled"
-        raise LaunchFailed(f"{member.shown} failed: {message}", host=member.host, rank=member.rank) from error
-
-    def abort(self, reason: str) -> None:
-        """Make everything that waits on the workers stop."""
-        broadcast(self.client, worker.abort, reason)
-
     # -- events
 
     def _on_event(self, event: tuple[float, dict[str, Any]]) -> None:
@@ -330,8 +241,9 @@ class LaunchRun:
             elif message["event"] == "verification":
                 self._collect_check(message)
         except MergeBenchError as error:
-            self._problem = error
-        self._wake.set()
+            self.notice(error)
+        else:
+            self.notice()
 
     def _collect_iteration(self, message: dict[str, Any]) -> None:
         line = self._assembler.add(message)
@@ -356,7 +268,7 @@ class LaunchRun:
     def _until_events_arrived(self, count: int) -> None:
         verified = self.plan.verify != "every"
         expected_checks = self.plan.iterations + self.plan.warmup
-        self._wait(lambda: self._assembler.complete >= count and (verified or self._verdicts >= expected_checks))
+        self.until(lambda: self._assembler.complete >= count and (verified or self._verdicts >= expected_checks))
 
     def _verify(self, after: int | None) -> None:
         self.progress.phase("verifying")
@@ -377,13 +289,3 @@ class LaunchRun:
 def _natural(name: Any) -> tuple[int, str]:
     digits = "".join(c for c in str(name) if c.isdigit())
     return (int(digits) if digits else 0, str(name))
-
-
-@contextlib.contextmanager
-def _released(futures: list[Future]) -> Iterator[None]:
-    try:
-        yield
-    finally:
-        for future in futures:
-            with contextlib.suppress(Exception):
-                future.release()
