@@ -54,8 +54,8 @@ class RemoteLauncher:
     def commands(self, plan: Plan, settings: ClusterSettings) -> list[Command]:
         """What `start` would start, or has started: on each host a guard, and what it is told to run.
 
-        Before the start, folders, interfaces and addresses that only the hosts know are words in capitals. Pinned GPUs
-        and cores, and RDMA devices, follow from what each host tells.
+        Before the start, what only the hosts know is words in capitals: folders, interfaces and their addresses and
+        RDMA devices, a worker's share of the cores, the names of GPUs.
         """
         found = []
         for placement in _placements(plan, settings):
@@ -192,7 +192,7 @@ class RemoteLauncher:
         where = commands.Place(placement.host.name, host["scratch"], host["interface"], host["address"], secure)
         pins = self._pins(plan, settings, placement, host)
         config = _told(settings)
-        threads = max(1, len(host["cores"]) // len(placement.workers))
+        threads = host.get("threads") or max(1, len(host["cores"]) // len(placement.workers))
 
         def environment(devices: Sequence[str]) -> dict[str, str]:
             net = ",".join([*devices, host["interface"]])
@@ -266,8 +266,9 @@ def _unknown(settings: ClusterSettings, plan: Plan) -> dict[str, Any]:
     """A host that nobody has asked yet."""
     interface = settings.interface or "INTERFACE"
     return {
-        "scratch": "SCRATCH", "interface": interface, "address": f"ADDRESS-OF-{interface}", "rdma": [],
-        "rdma_nodes": {}, "gpu_nodes": [], "node_cores": {}, "cores": list(range(plan.workers * plan.threads)),
+        "scratch": "SCRATCH", "interface": interface, "address": f"ADDRESS-OF-{interface}", "threads": "THREADS",
+        "rdma": [f"RDMA-OF-{interface}"], "rdma_nodes": {}, "cores": [], "node_cores": {}, "gpu_nodes": [],
+        "gpu_names": [f"VISIBLE-GPU-{number}" for number in range(plan.workers)],
     }  # fmt: skip
 
 
