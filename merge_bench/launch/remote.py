@@ -10,13 +10,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from merge_bench.errors import LaunchFailed, UsageError
+from merge_bench.config.resolve import DEFAULT
+from merge_bench.errors import LaunchFailed
 from merge_bench.launch import commands, pinning, scratch, tls
 from merge_bench.launch.agreement import check_alike
 from merge_bench.launch.base import Access, Caution, ClusterSettings, Command, Exited
 from merge_bench.launch.environment import forwarded, launcher_defaults
 from merge_bench.launch.guard import GuardLine, guard_argv
-from merge_bench.launch.hosts import HostSpec, Placement, place
+from merge_bench.launch.hosts import HostSpec, Placement, check_gpus, place
 from merge_bench.launch.node import SCHEDULER_FILE, TAIL_LINES
 from merge_bench.launch.unused_rdma import unused_rdma
 from merge_bench.plan import Plan
@@ -74,7 +75,7 @@ class RemoteLauncher:
         LaunchFailed
             If a host cannot be reached, or a process cannot be started there.
         UsageError
-            If hosts differ in what a run depends on.
+            If hosts differ in what a run depends on, or workers do not fit their GPUs.
         """
         self._scratch = scratch.make()
         self._logs = (logs, prefix)
@@ -90,7 +91,9 @@ class RemoteLauncher:
         hosts = self._hosts = self._describe(placements, settings, plan, deadline)
         check_alike(hosts)
         if plan.engine == "cudf":
-            _check_gpus(placements, hosts, settings)
+            gpus = {name: host["gpus"] for name, host in hosts.items()}
+            chosen = settings.sources.get("workers", DEFAULT) != DEFAULT
+            check_gpus(placements, gpus, settings.workers_per_gpu, chosen=chosen)
         try:
             self._start_processes(plan, settings, placements, hosts, deadline)
         except LaunchFailed as error:
@@ -270,16 +273,3 @@ def _unknown(settings: ClusterSettings, plan: Plan) -> dict[str, Any]:
         "rdma": [f"RDMA-OF-{interface}"], "rdma_nodes": {}, "cores": [], "node_cores": {}, "gpu_nodes": [],
         "gpu_names": [f"VISIBLE-GPU-{number}" for number in range(plan.workers)],
     }  # fmt: skip
-
-
-def _check_gpus(
-    placements: Sequence[Placement], hosts: Mapping[str, dict[str, Any]], settings: ClusterSettings
-) -> None:
-    for placement in placements:
-        needed = -(-len(placement.workers) // settings.workers_per_gpu)
-        found = hosts[placement.host.name]["gpus"]
-        if found < needed:
-            raise UsageError(
-                f"{placement.host.name} has {found} GPUs, and {len(placement.workers)} workers were to run on"
-                f" {needed} there; change --workers, --workers-per-gpu, or its slots"
-            )
