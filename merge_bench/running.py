@@ -14,6 +14,7 @@ from merge_bench.campaign import CHECKOUT, config_line, make_campaign
 from merge_bench.config.reader import ConfigFile, read_config
 from merge_bench.config.resolve import Resolved, expand, resolve
 from merge_bench.errors import UsageError
+from merge_bench.launch import network
 from merge_bench.launch.choose import choose, make_launcher
 from merge_bench.launch.environment import LOOPBACK
 from merge_bench.launching import Job, make_launch
@@ -89,9 +90,10 @@ def _check(config: ConfigFile, options: Resolved) -> list[Warned]:
 def _launcher_settings(options: Resolved) -> dict[str, str]:
     """What the launcher will set, as far as it can be known before hosts are asked."""
     launcher, hosts = choose(options.values, os.environ)
+    interface = str(options.values["interface"] or "")
     if not hosts:
-        return {"UCX_NET_DEVICES": LOOPBACK} if launcher == "local" else {}
-    return {"UCX_NET_DEVICES": str(options.values["interface"])} if options.values["interface"] else {}
+        return {"UCX_NET_DEVICES": network.net_devices(interface or LOOPBACK)} if launcher == "local" else {}
+    return {"UCX_NET_DEVICES": interface} if interface else {}
 
 
 def dry_run(sweep: Sweep) -> str:

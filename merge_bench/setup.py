@@ -15,6 +15,7 @@ from merge_bench.config.names import translate_config
 from merge_bench.config.reader import ConfigFile
 from merge_bench.config.resolve import Resolved
 from merge_bench.errors import UsageError
+from merge_bench.launch import network
 from merge_bench.launch.base import ClusterSettings
 from merge_bench.launch.choose import choose
 from merge_bench.launch.existing import count_running
@@ -62,7 +63,8 @@ def prepare(options: Resolved, config: ConfigFile | None) -> Prepared:
     if gpus:  # a host of which nothing is said is taken to be like this one; the launcher asks it
         hosts = tuple(host if host.gpus is not None else replace(host, gpus=gpus) for host in hosts)
     workers = _workers(values, gpus, hosts, existing=existing)
-    protocol = _protocol(values, hosts)
+    open_ports = bool(hosts) or (launcher == "local" and _leaves_loopback(values["interface"]))
+    protocol = _protocol(values, open_ports=open_ports)
     per_gpu = int(_number(values["workers_per_gpu"]))
     most = max(map(len, (p.workers for p in place(hosts, workers, per_gpu))), default=workers)
     workload = _workload(values, workers, engine)
@@ -154,17 +156,27 @@ def _message_bytes(values: dict[str, Any], *, across: bool) -> int:
     return MESSAGE_BYTES_ACROSS if across else MESSAGE_BYTES
 
 
-def _protocol(values: dict[str, Any], hosts: Sequence[HostSpec]) -> str:
-    """What the control plane speaks: across hosts encrypted, unless somebody says that it need not be."""
+def _leaves_loopback(interface: object) -> bool:
+    """Whether what binds to this machine's `interface` can be reached from others; None stands for loopback."""
+    if interface is None:
+        return False
+    try:
+        return not network.is_loopback(network.address(str(interface)))
+    except LookupError as error:
+        raise UsageError(f"--interface: {error}") from error
+
+
+def _protocol(values: dict[str, Any], *, open_ports: bool) -> str:
+    """What the control plane speaks: encrypted where other machines reach it, unless somebody says that it need not."""
     asked = str(values["protocol"])
-    if not hosts:
+    if not open_ports:
         return "tcp" if asked == "auto" else asked
     if asked == "auto":
         return "tcp" if values["insecure"] else "tls"
     if asked != "tls" and not values["insecure"]:
         raise UsageError(
-            f"--protocol {asked} is not encrypted, and whoever reaches a Dask port across hosts can run code there;"
-            " leave it at tls, or add --insecure on a network that you trust"
+            f"--protocol {asked} is not encrypted, and whoever reaches a Dask port from another host can run code on"
+            " this one; leave it at tls, or add --insecure on a network that you trust"
         )
     return asked
 

@@ -41,12 +41,12 @@ def forwarded(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def launcher_defaults(
-    config: Mapping[str, str], surroundings: Mapping[str, str], *, threads: int, net_devices: str = LOOPBACK
+    config: Mapping[str, str], surroundings: Mapping[str, str], *, threads: int | str, net_devices: str = LOOPBACK
 ) -> dict[str, str]:
     """What the launcher sets for a worker unless the config or the surroundings do.
 
-    `threads`: the worker's share of the cores. `net_devices`: what UCX may use; its own choice would include every
-    network interface, even on one host.
+    `threads`: the worker's share of the cores, or a word for it. `net_devices`: what UCX may use; its own choice would
+    include every network interface, even on one host.
     """
     defaults = {**DASK, **dict.fromkeys(THREAD_COUNTS, str(threads)), "UCX_NET_DEVICES": net_devices}
     defaults["RAPIDS_NO_INITIALIZE"] = "True"

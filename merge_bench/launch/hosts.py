@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -92,6 +92,36 @@ def place(hosts: Sequence[HostSpec], workers: int, workers_per_gpu: int = 1) -> 
             placed.append(Placement(host, tuple(range(first, first + share))))
         first += share
     return tuple(placed)
+
+
+def check_gpus(
+    placements: Sequence[Placement], gpus: Mapping[str, int], workers_per_gpu: int, *, chosen: bool
+) -> None:  # fmt: skip
+    """Refuse workers on GPUs that do not fit the hosts; `gpus`: how many each host has, as it told itself.
+
+    `chosen`: whether somebody gave the number of workers. Otherwise a host of which nothing was said got one worker,
+    and that is refused where it has room for more.
+
+    Raises
+    ------
+    UsageError
+        Naming the host, or all that nothing was said of.
+    """
+    for placement in placements:
+        needed = -(-len(placement.workers) // workers_per_gpu)
+        found = gpus[placement.host.name]
+        if found < needed:
+            raise UsageError(
+                f"{placement.host.name} has {found} GPUs, and {len(placement.workers)} workers were to run on"
+                f" {needed} there; change --workers, --workers-per-gpu, or its slots"
+            )
+    unsaid = [p for p in placements if p.host.slots is None and p.host.gpus is None]
+    if not chosen and any(gpus[p.host.name] * workers_per_gpu > len(p.workers) for p in unsaid):
+        lines = ", ".join(f"{p.host.name} gpus={gpus[p.host.name]}" for p in unsaid)
+        raise UsageError(
+            "nobody said how many GPUs these hosts have, so one worker was planned on each: give --workers, or write"
+            f" their number into the hosts file ({lines})"
+        )
 
 
 def _capacity(host: HostSpec, workers_per_gpu: int) -> int:

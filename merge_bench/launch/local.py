@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from merge_bench import gpu
-from merge_bench.launch import commands, scratch, tls
+from merge_bench.launch import commands, network, scratch, tls
 from merge_bench.launch.base import Access, Caution, ClusterSettings, Command, Exited
 from merge_bench.launch.environment import LOOPBACK, launcher_defaults
 from merge_bench.launch.pinning import gpu_name
@@ -19,7 +19,10 @@ LOOPBACK_ADDRESS = "127.0.0.1"
 
 
 class LocalLauncher:
-    """Everything on this machine, bound to loopback; processes end by the ids that were started here."""
+    """Everything on this machine, bound to one interface of it, loopback unless another is asked for.
+
+    Processes end by the ids that were started here.
+    """
 
     name = "local"
     owns_processes = True
@@ -50,7 +53,7 @@ class LocalLauncher:
         return self._processes.placed()
 
     def cautions(self, settings: ClusterSettings) -> list[Caution]:
-        """None: between processes of one machine there is no network."""
+        """None: processes of one machine need no network, and an interface was asked for by name."""
         return []
 
     def exited(self) -> list[Exited]:
@@ -73,9 +76,12 @@ class LocalLauncher:
 
     def _commands(self, plan: Plan, settings: ClusterSettings, scratch: str, folder: str) -> list[Command]:
         secure = tls.options(folder) if plan.protocol == "tls" else ()
-        place = commands.Place(socket.gethostname(), scratch, LOOPBACK, LOOPBACK_ADDRESS, secure)
+        interface = settings.interface or LOOPBACK
+        address = network.address(interface) if settings.interface else LOOPBACK_ADDRESS
+        place = commands.Place(socket.gethostname(), scratch, interface, address, secure)
         config = dict(settings.environment)
-        ours = {**launcher_defaults(config, os.environ, threads=plan.threads), **config}
+        devices = network.net_devices(interface)
+        ours = {**launcher_defaults(config, os.environ, threads=plan.threads, net_devices=devices), **config}
         visible = gpu.visible_gpus() if plan.engine == "cudf" else ()
         return [
             commands.scheduler(plan, settings, place, ours),

@@ -24,6 +24,26 @@ def addresses() -> dict[str, str]:
     return found
 
 
+def address(interface: str) -> str:
+    """The address of this host's `interface`.
+
+    Raises
+    ------
+    LookupError
+        If there is no such interface, or it has no address; names those that have one.
+    """
+    known = addresses()
+    if interface not in known:
+        there = ", ".join(sorted(known))
+        raise LookupError(f"{socket.gethostname()} has no interface {interface} with an address; it has {there}")
+    return known[interface]
+
+
+def is_loopback(address: str) -> bool:
+    """Whether only programs of this host reach `address`."""
+    return ipaddress.ip_address(address.partition("%")[0]).is_loopback
+
+
 def towards(peer: str) -> str | None:
     """The interface that packets to `peer` leave by, or None if nothing leads there."""
     try:
@@ -53,6 +73,11 @@ def rdma_devices(interface: str, sys: Path = SYS) -> list[str]:
     for lower in sorted(folder.glob("lower_*")):
         found += rdma_devices(lower.name.removeprefix("lower_"), sys)
     return list(dict.fromkeys(found))
+
+
+def net_devices(interface: str, sys: Path = SYS) -> str:
+    """``UCX_NET_DEVICES`` for an interface: its RDMA devices and itself, since its name alone would switch RDMA off."""
+    return ",".join([*rdma_devices(interface, sys), interface])
 
 
 def rdma_ports(sys: Path = SYS) -> dict[str, list[str]]:

@@ -10,13 +10,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from merge_bench.errors import LaunchFailed, UsageError
+from merge_bench.config.resolve import DEFAULT
+from merge_bench.errors import LaunchFailed
 from merge_bench.launch import commands, pinning, scratch, tls
 from merge_bench.launch.agreement import check_alike
 from merge_bench.launch.base import Access, Caution, ClusterSettings, Command, Exited
 from merge_bench.launch.environment import forwarded, launcher_defaults
 from merge_bench.launch.guard import GuardLine, guard_argv
-from merge_bench.launch.hosts import HostSpec, Placement, place
+from merge_bench.launch.hosts import HostSpec, Placement, check_gpus, place
 from merge_bench.launch.node import SCHEDULER_FILE, TAIL_LINES
 from merge_bench.launch.unused_rdma import unused_rdma
 from merge_bench.plan import Plan
@@ -54,8 +55,8 @@ class RemoteLauncher:
     def commands(self, plan: Plan, settings: ClusterSettings) -> list[Command]:
         """What `start` would start, or has started: on each host a guard, and what it is told to run.
 
-        Before the start, folders, interfaces and addresses that only the hosts know are words in capitals. Pinned GPUs
-        and cores, and RDMA devices, follow from what each host tells.
+        Before the start, what only the hosts know is words in capitals: folders, interfaces and their addresses and
+        RDMA devices, a worker's share of the cores, the names of GPUs.
         """
         found = []
         for placement in _placements(plan, settings):
@@ -74,7 +75,7 @@ class RemoteLauncher:
         LaunchFailed
             If a host cannot be reached, or a process cannot be started there.
         UsageError
-            If hosts differ in what a run depends on.
+            If hosts differ in what a run depends on, or workers do not fit their GPUs.
         """
         self._scratch = scratch.make()
         self._logs = (logs, prefix)
@@ -90,7 +91,9 @@ class RemoteLauncher:
         hosts = self._hosts = self._describe(placements, settings, plan, deadline)
         check_alike(hosts)
         if plan.engine == "cudf":
-            _check_gpus(placements, hosts, settings)
+            gpus = {name: host["gpus"] for name, host in hosts.items()}
+            chosen = settings.sources.get("workers", DEFAULT) != DEFAULT
+            check_gpus(placements, gpus, settings.workers_per_gpu, chosen=chosen)
         try:
             self._start_processes(plan, settings, placements, hosts, deadline)
         except LaunchFailed as error:
@@ -192,7 +195,7 @@ class RemoteLauncher:
         where = commands.Place(placement.host.name, host["scratch"], host["interface"], host["address"], secure)
         pins = self._pins(plan, settings, placement, host)
         config = _told(settings)
-        threads = max(1, len(host["cores"]) // len(placement.workers))
+        threads = host.get("threads") or max(1, len(host["cores"]) // len(placement.workers))
 
         def environment(devices: Sequence[str]) -> dict[str, str]:
             net = ",".join([*devices, host["interface"]])
@@ -266,19 +269,7 @@ def _unknown(settings: ClusterSettings, plan: Plan) -> dict[str, Any]:
     """A host that nobody has asked yet."""
     interface = settings.interface or "INTERFACE"
     return {
-        "scratch": "SCRATCH", "interface": interface, "address": f"ADDRESS-OF-{interface}", "rdma": [],
-        "rdma_nodes": {}, "gpu_nodes": [], "node_cores": {}, "cores": list(range(plan.workers * plan.threads)),
+        "scratch": "SCRATCH", "interface": interface, "address": f"ADDRESS-OF-{interface}", "threads": "THREADS",
+        "rdma": [f"RDMA-OF-{interface}"], "rdma_nodes": {}, "cores": [], "node_cores": {}, "gpu_nodes": [],
+        "gpu_names": [f"VISIBLE-GPU-{number}" for number in range(plan.workers)],
     }  # fmt: skip
-
-
-def _check_gpus(
-    placements: Sequence[Placement], hosts: Mapping[str, dict[str, Any]], settings: ClusterSettings
-) -> None:
-    for placement in placements:
-        needed = -(-len(placement.workers) // settings.workers_per_gpu)
-        found = hosts[placement.host.name]["gpus"]
-        if found < needed:
-            raise UsageError(
-                f"{placement.host.name} has {found} GPUs, and {len(placement.workers)} workers were to run on"
-                f" {needed} there; change --workers, --workers-per-gpu, or its slots"
-            )
