@@ -19,7 +19,7 @@ from pathlib import Path
 import psutil
 from distributed import get_worker
 
-from merge_bench import worker as steps
+from merge_bench import worker
 from merge_bench.errors import RunFailed, UsageError
 from merge_bench.exchange.abort import ORPHANED_SECONDS
 from merge_bench.launch.processes import die_with_parent
@@ -90,7 +90,7 @@ def ready() -> dict[str, str]:
     UsageError
         If there is none, naming the host.
     """
-    steps.let_go(steps.here())
+    worker.let_go(worker.here())
     try:
         program, _, origin = perftest.find()
     except UsageError as error:
@@ -134,7 +134,7 @@ def _free_port(address: str) -> int:
 def serve(server: Server) -> Output:
     """Wait for the server's end, which comes with that of its client."""
     child = _taken(server.token)
-    abort = steps.here().abort
+    abort = worker.here().abort
     try:
         while child.process.poll() is None:
             abort.check()
@@ -163,7 +163,7 @@ def ask(server: Server, batch: str, limits: Sequence[float], core: int | None = 
             break
         time.sleep(0.1)
     if output.status != 0:
-        steps.here().abort.check()
+        worker.here().abort.check()
         raise _failed("client", output)
     return output
 
@@ -178,7 +178,7 @@ def _listens(pid: int, port: int) -> bool:
 
 def _run(batch: str, arguments: Sequence[str], limits: Sequence[float]) -> Output:
     child = _start(batch, arguments)
-    abort = steps.here().abort
+    abort = worker.here().abort
     done, since = 0, time.monotonic()
     try:
         while child.process.poll() is None:
@@ -198,7 +198,7 @@ def _run(batch: str, arguments: Sequence[str], limits: Sequence[float]) -> Outpu
 
 def _start(batch: str, arguments: Sequence[str], token: str | None = None) -> Child:
     """`token`: under which `_taken` gives it; without one whoever started it waits for it."""
-    plugin = steps.here()
+    plugin = worker.here()
     program, library, _ = perftest.find()
     folder = Path(tempfile.mkdtemp(prefix="perftest-", dir=get_worker().local_directory))
     script = folder / "batch"
@@ -217,7 +217,7 @@ def _start(batch: str, arguments: Sequence[str], token: str | None = None) -> Ch
     return child
 
 
-def _watch(plugin: steps.MergeWorker, child: Child, token: str | None) -> None:
+def _watch(plugin: worker.MergeWorker, child: Child, token: str | None) -> None:
     """End a program whose run is over: on a running cluster the worker, which it would end with, goes on."""
     while child.process.poll() is None:
         if plugin.abort.left_alone(ORPHANED_SECONDS):
@@ -241,7 +241,7 @@ def _failed(side: str, output: Output) -> RunFailed:
 
 
 def _taken(token: str) -> Child:
-    child = steps.here().children.pop(token, None)
+    child = worker.here().children.pop(token, None)
     if not isinstance(child, Child):
         raise RunFailed("the server of ucx_perftest was ended before its client came")
     return child

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from merge_bench import worker as steps
 from merge_bench.errors import RunFailed
 from merge_bench.exchange import puts
 from merge_bench.exchange.abort import ORPHANED_SECONDS
 from merge_bench.exchange.puts import STOPPED, Memory, Window
+from merge_bench.worker import here
 
 TOGETHER, APART = "put-overlapping", "put-non-overlapping"
 TARGET, SOURCE = "put-target", "put-source"
@@ -34,7 +34,7 @@ class Measured:
 
 def hold(length: int, puts_from: int) -> Window:
     """Register memory for the puts of rank `puts_from`, and keep it until `release`."""
-    plugin = steps.here()
+    plugin = here()
     context, _, _ = plugin.exchange.handles(puts_from)
     memory = Memory(context, length)
     plugin.children[TARGET] = _Held(memory)
@@ -44,7 +44,7 @@ def hold(length: int, puts_from: int) -> Window:
 
 def drive(source: int, sizes: Sequence[tuple[int, int]]) -> list[int]:
     """The target's part of `put`: drive UCX while the source puts; gives the number of wrong bytes after each."""
-    plugin = steps.here()
+    plugin = here()
     held = plugin.children[TARGET]
     assert isinstance(held, _Held)
     loops = puts.compile_loops()
@@ -70,7 +70,7 @@ def put(target: int, window: Window, sizes: Sequence[tuple[int, int]]) -> list[M
 
     Each is warmed up with a tenth of its puts. Seconds are those from the first put to the end of the last flush.
     """
-    plugin = steps.here()
+    plugin = here()
     context, worker, endpoint = plugin.exchange.handles(target)
     loops, parameters = puts.compile_loops(), puts.parameters()
     # If this is stopped, puts are still under way: what they read stays until the endpoints are closed (`let_go`).
@@ -100,7 +100,7 @@ def put(target: int, window: Window, sizes: Sequence[tuple[int, int]]) -> list[M
 
 def release(end: str) -> None:
     """Give the memory of the `TARGET` or the `SOURCE` back; nothing is under way to it any more."""
-    held = steps.here().children.pop(end, None)
+    held = here().children.pop(end, None)
     if held is not None:
         held.end()
 
@@ -126,7 +126,7 @@ def _pattern(number: int, test: str) -> int:
 
 def _check(status: int, target: int) -> None:
     if status == STOPPED:
-        steps.here().abort.check()
+        here().abort.check()
         raise RunFailed(f"the driver was gone while rank {target} was put into")
     if status != 0:
         raise RunFailed(f"UCX failed putting into rank {target} (status {status})")
@@ -136,7 +136,7 @@ def _check(status: int, target: int) -> None:
 def _stoppable() -> Iterator[npt.NDArray[np.int64]]:
     """A flag that the compiled loops look at, set when the run is aborted or its driver is gone."""
     stop, over = np.zeros(1, np.int64), threading.Event()
-    abort = steps.here().abort
+    abort = here().abort
 
     def watch() -> None:
         while not over.wait(0.02):

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from merge_bench import worker as steps
+from merge_bench import worker
 from merge_bench.errors import RunFailed, UsageError
 from merge_bench.exchange.abort import Abort
 from merge_bench.probe import children, perftest
@@ -39,10 +39,10 @@ def address(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[steps.MergeWorker]:
-    made = steps.MergeWorker()
+def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[worker.MergeWorker]:
+    made = worker.MergeWorker()
     made.abort, made.children, made.state = Abort(), {}, None
-    monkeypatch.setattr(steps, "here", lambda: made)
+    monkeypatch.setattr(worker, "here", lambda: made)
     monkeypatch.setattr(children, "get_worker", lambda: Worker("tcp://127.0.0.1:1234", str(tmp_path)))
     monkeypatch.setenv("UCX_TLS", "tcp")
     monkeypatch.setenv("UCX_NET_DEVICES", "lo")
@@ -71,7 +71,7 @@ def until(reached: Callable[[], bool], what: str) -> None:
 
 
 def test_a_client_and_a_server_measure_and_leave_nothing(
-    plugin: steps.MergeWorker, tmp_path: Path, address: str, monkeypatch: pytest.MonkeyPatch
+    plugin: worker.MergeWorker, tmp_path: Path, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(children, "get_worker", lambda: Worker(f"ucx://{address}:1234", str(tmp_path)))
     server = children.listen(BATCH)
@@ -87,7 +87,7 @@ def test_a_client_and_a_server_measure_and_leave_nothing(
 
 
 def test_a_port_that_was_taken_meanwhile_is_not_the_end(
-    plugin: steps.MergeWorker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    plugin: worker.MergeWorker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     free_port = children._free_port
     with socket.socket() as other:
@@ -105,7 +105,7 @@ def test_a_port_that_was_taken_meanwhile_is_not_the_end(
 
 
 def test_ports_that_are_all_taken_are_a_failure(
-    plugin: steps.MergeWorker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    plugin: worker.MergeWorker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
@@ -119,7 +119,7 @@ def test_ports_that_are_all_taken_are_a_failure(
 
 @pytest.mark.parametrize("how", ["aborted", "the driver is gone"])
 def test_a_server_whose_client_never_came_is_ended(
-    plugin: steps.MergeWorker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+    plugin: worker.MergeWorker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     server = children.listen(BATCH)
     (tool,) = tools(tmp_path)
@@ -134,7 +134,7 @@ def test_a_server_whose_client_never_came_is_ended(
         children.serve(server)
 
 
-def test_an_abort_ends_both_sides_at_once_with_its_own_reason(plugin: steps.MergeWorker, tmp_path: Path) -> None:
+def test_an_abort_ends_both_sides_at_once_with_its_own_reason(plugin: worker.MergeWorker, tmp_path: Path) -> None:
     server = children.listen(ENDLESS)
     with ThreadPoolExecutor() as pool:
         waiting = [pool.submit(children.serve, server), pool.submit(children.ask, server, ENDLESS, LIMITS)]
@@ -146,7 +146,7 @@ def test_an_abort_ends_both_sides_at_once_with_its_own_reason(plugin: steps.Merg
     until(lambda: not tools(tmp_path) and not list(tmp_path.iterdir()), "nothing left")
 
 
-def test_the_next_run_ends_and_forgets_what_an_earlier_one_left(plugin: steps.MergeWorker, tmp_path: Path) -> None:
+def test_the_next_run_ends_and_forgets_what_an_earlier_one_left(plugin: worker.MergeWorker, tmp_path: Path) -> None:
     plugin.abort.set("an earlier run ended")
     plugin.abort.heartbeat()
     assert set(children.ready()) == {"program", "origin"}
@@ -159,7 +159,7 @@ def test_the_next_run_ends_and_forgets_what_an_earlier_one_left(plugin: steps.Me
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_host_without_the_tool_is_named(plugin: steps.MergeWorker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_host_without_the_tool_is_named(plugin: worker.MergeWorker, monkeypatch: pytest.MonkeyPatch) -> None:
     def missing() -> None:
         raise UsageError("there is no ucx_perftest beside /x/ucx_info")
 
@@ -168,19 +168,19 @@ def test_a_host_without_the_tool_is_named(plugin: steps.MergeWorker, monkeypatch
         children.ready()
 
 
-def test_a_client_whose_server_fell_silent_ends_in_time(plugin: steps.MergeWorker, tmp_path: Path) -> None:
+def test_a_client_whose_server_fell_silent_ends_in_time(plugin: worker.MergeWorker, tmp_path: Path) -> None:
     server = children.listen(ENDLESS)
     (tool,) = tools(tmp_path)
     tool.suspend()
     try:
         with pytest.raises(RunFailed, match="printed nothing for"):
             children.ask(server, ENDLESS, [0.5])
+        assert [each.pid for each in tools(tmp_path)] == [tool.pid]  # before it wakes: it ends once its client is gone
     finally:
         tool.resume()
-    assert [each.pid for each in tools(tmp_path)] == [tool.pid]
 
 
-def test_watching_leaves_no_thread_behind(plugin: steps.MergeWorker, tmp_path: Path) -> None:
+def test_watching_leaves_no_thread_behind(plugin: worker.MergeWorker, tmp_path: Path) -> None:
     server = children.listen(BATCH)
     children.ask(server, BATCH, LIMITS)
     children.serve(server)
