@@ -1,7 +1,8 @@
-"""Whether all hosts have the same Python, packages and version of this project as the driver, and all ranks one UCX."""
+"""Whether all hosts have the driver's Python, packages and sources and can be reached, and all ranks have one UCX."""
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -37,6 +38,23 @@ def check_alike(hosts: Mapping[str, Mapping[str, Any]]) -> None:
             raise UsageError(
                 f"{name} differs from the host that starts the run: {'; '.join(differences)}. Set the same stack up"
                 " on every host, or share one checkout (./run-cluster.sh --setup-only)"
+            )
+
+
+def check_reachable(hosts: Mapping[str, Mapping[str, Any]], driver: str | None) -> None:
+    """Refuse hosts that would listen on loopback and are not the driver's own; `driver`: its `network.stack`.
+
+    Raises
+    ------
+    UsageError
+        Naming the first such host.
+    """
+    for name, host in hosts.items():
+        own = driver is None or host["stack"] is None or host["stack"] == driver
+        if not own and ipaddress.ip_address(host["address"]).is_loopback:
+            raise UsageError(
+                f"{name} would listen on {host['interface']} ({host['address']}) alone, where no other host reaches it;"
+                " --interface names the interface that the hosts and this machine have in common"
             )
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 import socket
+from collections.abc import Mapping
 from pathlib import Path
 
 import psutil
@@ -30,10 +32,25 @@ def towards(peer: str) -> str | None:
         family, kind, protocol, _, where = socket.getaddrinfo(peer, 9, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, kind, protocol) as probe:
             probe.connect(where)  # of a datagram socket: chooses a route, sends nothing
-            own = probe.getsockname()[0]
+            own = _plain(probe.getsockname()[0])
     except OSError:
         return None
-    return next((name for name, address in addresses().items() if address == own), None)
+    known = psutil.net_if_addrs().items()  # an interface may have addresses of both families
+    return next((name for name, entries in known if any(_plain(entry.address) == own for entry in entries)), None)
+
+
+def stack() -> str | None:
+    """The boot and the network namespace of this process: over loopback it reaches those alone that have the same."""
+    try:
+        return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()} {os.readlink('/proc/self/ns/net')}"
+    except OSError:
+        return None
+
+
+def started_from(environ: Mapping[str, str]) -> str | None:
+    """The address that ssh or srun started this process from, as sshd and slurmd tell it; None where neither did."""
+    told = environ.get("SLURM_LAUNCH_NODE_IPADDR") or environ.get("SSH_CONNECTION", "")
+    return told.split()[0] if told.split() else None
 
 
 def address_of(peer: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
@@ -42,7 +59,7 @@ def address_of(peer: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | Non
         found = socket.getaddrinfo(peer, 9, type=socket.SOCK_DGRAM)
     except OSError:
         return None
-    texts = [str(where[0]).partition("%")[0] for *_, where in sorted(found, key=lambda each: each[0])]
+    texts = [_plain(str(where[0])) for *_, where in sorted(found, key=lambda each: each[0])]
     return ipaddress.ip_address(texts[0]) if texts else None
 
 
@@ -102,6 +119,11 @@ def first_sibling(core: int, sys: Path = SYS) -> int:
         return min(parse_cores((sys / f"devices/system/cpu/cpu{core}/topology/thread_siblings_list").read_text()))
     except (OSError, ValueError):
         return core
+
+
+def _plain(address: str) -> str:
+    """An IPv6 address without its scope (``fe80::1%eth0``)."""
+    return address.partition("%")[0]
 
 
 def _port(folder: Path) -> int:
