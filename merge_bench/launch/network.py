@@ -7,6 +7,7 @@ import os
 import socket
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -86,6 +87,16 @@ def rdma_ports(sys: Path = SYS) -> dict[str, list[str]]:
         if _is_up(sys / "class/infiniband" / device / "ports" / port)
     ]
     return {port: owners.get(port, []) for port in ports}
+
+
+def describe(interface: str, sys: Path = SYS) -> dict[str, Any]:
+    """What a host tells of its network, given the interface that UCX gets: what `unused_rdma` judges."""
+    return {
+        "interface": interface,
+        "rdma": rdma_devices(interface, sys),
+        "rdma_ports": rdma_ports(sys),
+        "addressed": sorted(addresses()),
+    }
 
 
 def rdma_node(device: str, sys: Path = SYS) -> int | None:

@@ -121,7 +121,6 @@ class Guard:
             "host": socket.gethostname(),
             "project": {"version": __version__, "sources": fingerprint(ROOT / "merge_bench")},
             "versions": facts.versions(),
-            "interface": name,
             "address": address,
             "stack": stack,
             "scratch": str(self.scratch),
