@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import time
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
 
 from distributed import Client
 from distributed.comm.addressing import get_address_host
@@ -11,6 +14,9 @@ from distributed.utils import format_dashboard_link
 
 from merge_bench.errors import LaunchFailed, UsageError
 from merge_bench.launch.base import Access, ClusterSettings, Launcher
+
+Workers: TypeAlias = Mapping[str, tuple[str, str]]
+"""Host and name of each worker, by its address."""
 
 
 def connect(access: Access, launcher: Launcher, settings: ClusterSettings) -> Client:
@@ -73,7 +79,48 @@ def _of_role(role: str) -> str:
     return f"the {role}" if rank is None else f"rank {rank} ({role})"
 
 
-def missing_worker(launcher: Launcher, came: set[str], sentence: str) -> LaunchFailed:
+def wait_for_workers(ask: Callable[[], Workers], launcher: Launcher, settings: ClusterSettings, wanted: int) -> Workers:
+    """All workers of the cluster, as soon as there are `wanted` of them; `ask`: those that the scheduler has now.
+
+    Raises
+    ------
+    UsageError
+        If too few workers of a running cluster came in time, or some left since they were counted.
+    LaunchFailed
+        If a worker that we started did not come up.
+    """
+    deadline = time.monotonic() + settings.start_timeout
+    told = launcher.owns_processes
+    while len(workers := ask()) < wanted:
+        raise_for_exited(launcher)
+        if not told:
+            _tell_who_is_there(len(workers), wanted, settings)
+            told = True
+        if time.monotonic() > deadline:
+            came = f"only {len(workers)} of {wanted} workers came within {settings.start_timeout:.0f} s"
+            if not launcher.owns_processes:
+                raise UsageError(came)
+            raise _missing_worker(launcher, {name for _, name in workers.values()}, came)
+        time.sleep(0.02)
+    return workers
+
+
+def _tell_who_is_there(count: int, wanted: int, settings: ClusterSettings) -> None:
+    """Why nothing happens now, on standard error; raises `UsageError` where no more workers are to be expected."""
+    where = settings.scheduler_address or settings.scheduler_file
+    if settings.counted == wanted:
+        raise UsageError(
+            f"the cluster at {where} had {wanted} workers when they were counted, and has {count} now;"
+            " --workers N waits for N of them"
+        )
+    print(
+        f"merge_bench: waiting up to {settings.start_timeout:.0f} s for {wanted} workers: the cluster at {where} has"
+        f" {count or 'none'}",
+        file=sys.stderr, flush=True,
+    )  # fmt: skip
+
+
+def _missing_worker(launcher: Launcher, came: set[str], sentence: str) -> LaunchFailed:
     """Who did not come up, with the last lines of its log."""
     for role, host in launcher.placed().items():
         if role not in came and _rank_of(role) is not None:

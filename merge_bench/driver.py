@@ -11,9 +11,9 @@ from typing import Any, TypeAlias
 from distributed import Client
 
 from merge_bench import evidence, on_scheduler, steps, worker
-from merge_bench.client import dashboard_link, missing_worker, raise_for_exited
+from merge_bench.client import dashboard_link, wait_for_workers
 from merge_bench.conversation import Conversation
-from merge_bench.errors import MergeBenchError, RunFailed, UsageError, WrongResult
+from merge_bench.errors import MergeBenchError, RunFailed, WrongResult
 from merge_bench.expect import Expected, expectation, judge_full
 from merge_bench.launch.agreement import check_ucx
 from merge_bench.launch.base import ClusterSettings, Launcher
@@ -83,18 +83,10 @@ class LaunchRun(Conversation):
         """
         self.progress.phase("waiting for workers")
         self.watch.start([])
-        deadline = time.monotonic() + self.settings.start_timeout
-        while len(workers := self.call(self.client._run_on_scheduler(on_scheduler.worker_names))) < self.plan.workers:
-            raise_for_exited(self.launcher)
-            if time.monotonic() > deadline:
-                came = (
-                    f"only {len(workers)} of {self.plan.workers} workers came within "
-                    f"{self.settings.start_timeout:.0f} s"
-                )
-                if not self.launcher.owns_processes:
-                    raise UsageError(came)
-                raise missing_worker(self.launcher, {name for _, name in workers.values()}, came)
-            time.sleep(0.02)
+        workers = wait_for_workers(
+            lambda: self.call(self.client._run_on_scheduler(on_scheduler.worker_names)),
+            self.launcher, self.settings, self.plan.workers,
+        )  # fmt: skip
         # Our own workers are numbered host by host; those of a running cluster are put side by side.
         owned = self.launcher.owns_processes
         chosen = sorted(workers, key=lambda at: ("" if owned else workers[at][0], _natural(workers[at][1])))

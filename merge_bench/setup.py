@@ -103,6 +103,7 @@ def prepare(options: Resolved, config: ConfigFile | None) -> Prepared:
         ssh_config=str(values["ssh_config"]) if values["ssh_config"] else None,
         scheduler_address=str(values["scheduler_address"]) if values["scheduler_address"] else None,
         scheduler_file=str(values["scheduler_file"]) if values["scheduler_file"] else None,
+        counted=workers if existing and values["workers"] is None else None,
         start_timeout=float(_number(values["start_timeout"])),
         dask_dashboard=bool(values["dask_dashboard"]),
         sources=options.sources,

@@ -1,4 +1,4 @@
-"""Whether all hosts have the same Python, packages and version of this project as the driver, and all ranks one UCX."""
+"""Whether all hosts have the driver's Python, packages and sources and can be reached, and all ranks have one UCX."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from merge_bench import __version__, facts
 from merge_bench.errors import UsageError
-from merge_bench.launch import node
+from merge_bench.launch import network, node
 
 
 def check_alike(hosts: Mapping[str, Mapping[str, Any]]) -> None:
@@ -37,6 +37,23 @@ def check_alike(hosts: Mapping[str, Mapping[str, Any]]) -> None:
             raise UsageError(
                 f"{name} differs from the host that starts the run: {'; '.join(differences)}. Set the same stack up"
                 " on every host, or share one checkout (./run-cluster.sh --setup-only)"
+            )
+
+
+def check_reachable(hosts: Mapping[str, Mapping[str, Any]], driver: str | None) -> None:
+    """Refuse hosts that would listen on loopback and are not the driver's own; `driver`: its `network.stack`.
+
+    Raises
+    ------
+    UsageError
+        Naming the first such host.
+    """
+    for name, host in hosts.items():
+        own = driver is None or host["stack"] is None or host["stack"] == driver
+        if not own and network.is_loopback(host["address"]):
+            raise UsageError(
+                f"{name} would listen on {host['interface']} ({host['address']}) alone, where no other host reaches it;"
+                " --interface names the interface that the hosts and this machine have in common"
             )
 
 

@@ -62,7 +62,8 @@ class ClusterSettings:
     """What a launcher needs beside the plan.
 
     `environment`: the config's variables, for scheduler and workers. `gpus`: of this host, 0 without. `hosts`: where
-    workers run, for launchers that reach other hosts.
+    workers run, for launchers that reach other hosts. `counted`: workers that a running cluster had, where the
+    plan takes their number from it.
     """
 
     environment: Mapping[str, str]
@@ -76,6 +77,7 @@ class ClusterSettings:
     ssh_config: str | None = None
     scheduler_address: str | None = None
     scheduler_file: str | None = None
+    counted: int | None = None
     start_timeout: float = 60.0
     dask_dashboard: bool = False
     sources: Mapping[str, str] = field(default_factory=dict)

@@ -68,7 +68,10 @@ def count_running(address: str | None, scheduler_file: str | None, seconds: floa
     except (OSError, TimeoutError, ValueError) as error:
         raise UsageError(f"no scheduler answers at {address or scheduler_file}: {error}") from error
     if not count:
-        raise UsageError(f"the cluster at {address or scheduler_file} has no workers")
+        raise UsageError(
+            f"the cluster at {address or scheduler_file} has no workers; --workers N waits for N of them, up to"
+            " --start-timeout"
+        )
     return count
 
 

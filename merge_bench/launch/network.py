@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 import socket
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -50,10 +53,25 @@ def towards(peer: str) -> str | None:
         family, kind, protocol, _, where = socket.getaddrinfo(peer, 9, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, kind, protocol) as probe:
             probe.connect(where)  # of a datagram socket: chooses a route, sends nothing
-            own = probe.getsockname()[0]
+            own = _plain(probe.getsockname()[0])
     except OSError:
         return None
-    return next((name for name, address in addresses().items() if address == own), None)
+    known = psutil.net_if_addrs().items()  # an interface may have addresses of both families
+    return next((name for name, entries in known if any(_plain(entry.address) == own for entry in entries)), None)
+
+
+def stack() -> str | None:
+    """The boot and the network namespace of this process: over loopback it reaches those alone that have the same."""
+    try:
+        return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()} {os.readlink('/proc/self/ns/net')}"
+    except OSError:
+        return None
+
+
+def started_from(environ: Mapping[str, str]) -> str | None:
+    """The address that ssh or srun started this process from, as sshd and slurmd tell it; None where neither did."""
+    told = environ.get("SLURM_LAUNCH_NODE_IPADDR") or environ.get("SSH_CONNECTION", "")
+    return told.split()[0] if told.split() else None
 
 
 def address_of(peer: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
@@ -62,7 +80,7 @@ def address_of(peer: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | Non
         found = socket.getaddrinfo(peer, 9, type=socket.SOCK_DGRAM)
     except OSError:
         return None
-    texts = [str(where[0]).partition("%")[0] for *_, where in sorted(found, key=lambda each: each[0])]
+    texts = [_plain(str(where[0])) for *_, where in sorted(found, key=lambda each: each[0])]
     return ipaddress.ip_address(texts[0]) if texts else None
 
 
@@ -96,6 +114,16 @@ def rdma_ports(sys: Path = SYS) -> dict[str, list[str]]:
     return {port: owners.get(port, []) for port in ports}
 
 
+def describe(interface: str, sys: Path = SYS) -> dict[str, Any]:
+    """What a host tells of its network, given the interface that UCX gets: what `unused_rdma` judges."""
+    return {
+        "interface": interface,
+        "rdma": rdma_devices(interface, sys),
+        "rdma_ports": rdma_ports(sys),
+        "addressed": sorted(addresses()),
+    }
+
+
 def rdma_node(device: str, sys: Path = SYS) -> int | None:
     """The NUMA node of an RDMA device."""
     return _node(sys / "class/infiniband" / device.partition(":")[0] / "device/numa_node")
@@ -127,6 +155,11 @@ def first_sibling(core: int, sys: Path = SYS) -> int:
         return min(parse_cores((sys / f"devices/system/cpu/cpu{core}/topology/thread_siblings_list").read_text()))
     except (OSError, ValueError):
         return core
+
+
+def _plain(address: str) -> str:
+    """An IPv6 address without its scope (``fe80::1%eth0``)."""
+    return address.partition("%")[0]
 
 
 def _port(folder: Path) -> int:

@@ -96,12 +96,20 @@ class Guard:
 
     # -- requests
 
-    def describe(self, interface: str | None, peer: str | None, silence: float) -> dict[str, Any]:
-        """What the driver compares between hosts, and what it needs to place workers here."""
+    def describe(
+        self, interface: str | None, peer: str | None, silence: float, driver: str | None = None
+    ) -> dict[str, Any]:
+        """What the driver compares between hosts, and what it needs to place workers here.
+
+        Without `interface` it is the one that leads to `peer`, without that to the driver, whose network `driver` is.
+        """
         from merge_bench import __version__, facts
         from merge_bench.launch import network, pinning
 
         self.silence = silence
+        stack = network.stack()
+        if not peer and (stack is None or stack != driver):
+            peer = network.started_from(os.environ)
         name = interface or (network.towards(peer) if peer else "lo")
         if name is None:
             raise LookupError(f"no route from {socket.gethostname()} leads to {peer}")
@@ -109,8 +117,8 @@ class Guard:
             "host": socket.gethostname(),
             "project": {"version": __version__, "sources": fingerprint(ROOT / "merge_bench")},
             "versions": facts.versions(),
-            "interface": name,
             "address": network.address(name),
+            "stack": stack,
             "scratch": str(self.scratch),
             **pinning.describe(name),
         }

@@ -99,7 +99,7 @@ def describe(interface: str, sys: Path = network.SYS) -> dict[str, Any]:
 
     names = gpu.visible_gpus()
     places = {str(fact["index"]): fact["pci_bus_id"] for fact in gpu.gpu_facts()}
-    devices = network.rdma_devices(interface, sys)
+    told = network.describe(interface, sys)
     gpu_nodes = [network.pci_node(place, sys) if (place := places.get(name)) else None for name in names]
     return {
         "cores": neighbours(os.sched_getaffinity(0), sys),
@@ -107,10 +107,8 @@ def describe(interface: str, sys: Path = network.SYS) -> dict[str, Any]:
         "gpu_names": list(names),
         "gpu_nodes": gpu_nodes,
         "node_cores": {str(node): sorted(network.node_cores(node, sys)) for node in network.numa_nodes(sys)},
-        "rdma": devices,
-        "rdma_nodes": {device: network.rdma_node(device, sys) for device in devices},
-        "rdma_ports": network.rdma_ports(sys),
-        "addressed": sorted(network.addresses()),
+        "rdma_nodes": {device: network.rdma_node(device, sys) for device in told["rdma"]},
+        **told,
     }
 
 

@@ -12,8 +12,8 @@ from typing import Any, Protocol
 
 from merge_bench.config.resolve import DEFAULT
 from merge_bench.errors import LaunchFailed
-from merge_bench.launch import commands, pinning, scratch, tls
-from merge_bench.launch.agreement import check_alike
+from merge_bench.launch import commands, network, pinning, scratch, tls
+from merge_bench.launch.agreement import check_alike, check_reachable
 from merge_bench.launch.base import Access, Caution, ClusterSettings, Command, Exited
 from merge_bench.launch.environment import forwarded, launcher_defaults
 from merge_bench.launch.guard import GuardLine, guard_argv
@@ -90,6 +90,7 @@ class RemoteLauncher:
         threading.Thread(target=self._ping, name="ping-guards", daemon=True).start()
         hosts = self._hosts = self._describe(placements, settings, plan, deadline)
         check_alike(hosts)
+        check_reachable(hosts, network.stack())
         if plan.engine == "cudf":
             gpus = {name: host["gpus"] for name, host in hosts.items()}
             chosen = settings.sources.get("workers", DEFAULT) != DEFAULT
@@ -152,11 +153,13 @@ class RemoteLauncher:
         names = [placement.host.name.rpartition("@")[2] for placement in placements]
         asked = []
         for number, placement in enumerate(placements):
-            # Without --interface: the one that leads to the others.
+            # Without --interface: the one that leads to the others, or from a single host to the driver.
             peer = None if len(names) == 1 else names[0 if number else 1]
             silence = max(plan.timeout, SHORTEST_SILENCE)
             line = self._lines[placement.host.name]
-            answer = line.send("describe", interface=settings.interface, peer=peer, silence=silence)
+            answer = line.send(
+                "describe", interface=settings.interface, peer=peer, silence=silence, driver=network.stack()
+            )
             asked.append((placement.host.name, answer))
         try:
             return {name: answer(deadline - time.monotonic()) for name, answer in asked}

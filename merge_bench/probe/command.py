@@ -85,13 +85,18 @@ def _tell(found: Sequence[Campaign], measured: Sequence[Row], output: Output, *,
         ] + [{"code": "not-written", "message": problem, "host": None, "rank": None} for problem in problems]
         records = [str(one.records) for one in found]
         document = {"records": records[0] if len(records) == 1 else records, "rows": [row.to_json() for row in rows]}
-        print(json.dumps({**document, "error": errors[0] if errors else None}))
+        warnings = [{"code": code, "message": message, "remedy": remedy} for code, message, remedy in _warnings(found)]
+        print(json.dumps({**document, "warnings": warnings, "error": errors[0] if errors else None}))
     for failure in failures:
         print(f"merge_bench: {failure.message}", file=sys.stderr)
         say_log(failure.log_tail)
     for problem in problems:
         print(f"merge_bench: {problem}", file=sys.stderr)
     return RunFailed.exit_status if problems else 0
+
+
+def _warnings(found: Sequence[Campaign]) -> list[tuple[str, str, str | None]]:
+    return list(dict.fromkeys(caution for one in found for caution in one.cautions))
 
 
 def _failures(campaign: Campaign) -> list[FailureLine]:
@@ -107,4 +112,5 @@ def _print(found: Sequence[Campaign], measured: Sequence[Row], rows: Sequence[Ro
         remarks.append("campaigns were measured at different times: a drift of the machines is in their speed-ups")
     remarks += [f"{one.head.campaign_id} did not come to its end" for one in found if one.end is None]
     baseline = configs[0] if len(configs) > 1 else None
-    print_rows(rows, baseline=baseline, remarks=remarks, records=[one.records for one in found])
+    records = [one.records for one in found]
+    print_rows(rows, baseline=baseline, warnings=_warnings(found), remarks=remarks, records=records)

@@ -109,14 +109,14 @@ class Rank:
         Ranks on this host.
     """
 
-    def __init__(self, spec: Mapping[str, Any], log: int) -> None:
+    def __init__(self, spec: Mapping[str, Any], log: int, way: str | None) -> None:
         import mpi4py
 
         mpi4py.rc.thread_level = "funneled"  # as a C program's MPI_Init; only the main thread calls MPI
         import numpy as np
         from mpi4py import MPI
 
-        self.spec, self._log = spec, log
+        self.spec, self._log, self._way = spec, log, way
         self.comm = MPI.COMM_WORLD
         self.rank, self.size = self.comm.rank, self.comm.size
         self.done = np.zeros(1, np.int64)
@@ -151,6 +151,7 @@ class Rank:
 
         from merge_bench import facts
         from merge_bench.exchange.lanes import library_path
+        from merge_bench.launch import network
 
         path, own = library_path("libucp"), library_path("libmpi")
         told = ucx_log.version(self.ucx_log())
@@ -158,6 +159,7 @@ class Rank:
         return {
             "rank": self.rank, **facts.identity(), "name": f"rank-{self.rank}", "host_number": self.host_number,
             "environment": facts.environment(self.spec.get("names", ())),
+            "network": network.describe(self._way) if self._way else None,
             "versions": {**facts.versions(), "mpi4py": mpi4py.__version__, "mpi": _library_version(MPI)},
             "ucx": {
                 "version": told[0] if told else None, "path": str(path) if path else None,
@@ -174,8 +176,11 @@ def _library_version(mpi: Any) -> str:
     return " ".join(identify(said) or (said.partition("\n")[0],))
 
 
-def surroundings(spec: Mapping[str, Any]) -> int:
-    """Set what has to stand in the environment before libraries load; gives the file that UCX logs into.
+def surroundings(spec: Mapping[str, Any]) -> tuple[int, str | None]:
+    """Set what has to stand in the environment before libraries load.
+
+    Gives the file that UCX logs into, and the interface to the other hosts that UCX is given here; None where there are
+    no others, or the environment names devices.
 
     The process ends with the one that started it, and after twice the limit without any sign of life. UCX may use
     the interface that leads to the other hosts and its RDMA devices, as under the launchers, unless the environment
@@ -185,12 +190,14 @@ def surroundings(spec: Mapping[str, Any]) -> int:
 
     die_with_parent()
     signal.alarm(math.ceil(2 * float(spec["limit"]) + GRACE_SECONDS))
-    os.environ.update(net_devices(spec.get("interface"), spec.get("peers", ()), os.environ))
+    given = net_devices(spec.get("interface"), spec.get("peers", ()), os.environ)
+    os.environ.update(given)
     if spec.get("library"):
         os.environ["MPI4PY_LIBMPI"] = str(spec["library"])
     if os.environ.get("UCX_LOG_LEVEL", "warn").lower() not in _LOUD:
         os.environ["UCX_LOG_LEVEL"] = "info"
-    return os.memfd_create(_LOG)  # no file that could be left behind
+    way = given["UCX_NET_DEVICES"].rpartition(",")[2] if given and spec.get("peers") else None
+    return os.memfd_create(_LOG), way  # no file that could be left behind
 
 
 def net_devices(interface: str | None, peers: Sequence[str], environ: Mapping[str, str]) -> dict[str, str]:
@@ -231,13 +238,13 @@ def main() -> None:
     spec = json.loads(sys.argv[1])
     rank = None
     try:
-        log = surroundings(spec)
+        log, way = surroundings(spec)
         if "execute" in spec:
             os.environ.pop("UCX_LOG_FILE", None)
             signal.alarm(EXECUTED_SECONDS)  # survives exec: the tool gives no sign of life that would put it off
             os.execvp(spec["execute"][0], spec["execute"])
         os.environ["UCX_LOG_FILE"] = f"/proc/self/fd/{log}"
-        rank = Rank(spec, log)
+        rank = Rank(spec, log, way)
         rank.hello()
         if spec["pattern"] == REDUCE_SCATTER:
             from merge_bench.probe import reduce_program

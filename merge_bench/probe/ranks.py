@@ -22,11 +22,13 @@ from merge_bench import signals
 from merge_bench.config.tls import REQUESTED
 from merge_bench.errors import LaunchFailed
 from merge_bench.launch import node, scratch
+from merge_bench.launch.environment import forwarded
 from merge_bench.launch.processes import die_with_parent, tail
+from merge_bench.launch.unused_rdma import unused_rdma
 from merge_bench.launching import Job, recorded
 from merge_bench.probe import mpirun
 from merge_bench.probe.mpi_program import KEY
-from merge_bench.record.schema import Cluster, LaunchLine, Worker
+from merge_bench.record.schema import Cluster, LaunchLine, WarningLine, Worker
 from merge_bench.record.writer import CampaignWriter
 from merge_bench.report.live import Progress
 
@@ -181,7 +183,7 @@ class Launch:
                     raise self._error(message, ranks)
                 elif message[KEY] != "progress":
                     if message[KEY] == "hello":
-                        self._up(message["ranks"])
+                        self._up(message["ranks"], hosts or self.hosts)
                     done = done or message[KEY] == "done"
                     yield message
         except LaunchFailed as error:
@@ -211,7 +213,7 @@ class Launch:
         listed = ", ".join(f"{name}={asked[name]}" for name in REQUESTED if name in asked)
         return f", under {listed}" if listed else ""
 
-    def _up(self, told: Sequence[Mapping[str, Any]]) -> None:
+    def _up(self, told: Sequence[Mapping[str, Any]], hosts: mpirun.Hosts) -> None:
         if not self.workers:
             fields = ("rank", "host", "pid", "name", "environment", "versions", "ucx", "hardware")
             self.workers = [Worker(**{name: each[name] for name in fields}) for each in told]
@@ -223,6 +225,8 @@ class Launch:
                     data_bytes=0, rows=0, startup_seconds=time.monotonic() - self._started,
                 )
             )  # fmt: skip
+            for line in cautions(told, hosts, {**forwarded(os.environ), **self.settings.environment}, self.index):
+                self.writer.write(line)
         without = next((each for each in told if self.mpi.kind == mpirun.OPEN_MPI and not each["ucx"]["lanes"]), None)
         if without is not None:
             raise LaunchFailed(
@@ -237,6 +241,18 @@ class Launch:
             f"{who}: {message['message']}", host=host, rank=rank, log_tail=tail(ranks.log),
             code=message["code"] or "run-failed",
         )  # fmt: skip
+
+
+def cautions(
+    told: Sequence[Mapping[str, Any]], hosts: mpirun.Hosts, config: Mapping[str, str], launch: int
+) -> list[WarningLine]:
+    """RDMA devices that the ranks' interfaces leave out, as a merge says it; `told`: by rank, host by host."""
+    names = [name for name, count in hosts for _ in range(count)]
+    networks = {name: each["network"] for name, each in zip(names, told, strict=True) if each["network"]}
+    return [
+        WarningLine(launch=launch, code=each.code, message=each.message, remedy=each.remedy)
+        for each in unused_rdma(networks, config)
+    ]
 
 
 def _message(line: str) -> Message | None:

@@ -23,6 +23,7 @@ from merge_bench.probe.kinds import (
 from merge_bench.probe.rows import Range, Row
 from merge_bench.probe.tables import Line, Table, tables_of
 from merge_bench.report.layout import NULL, Column, Page, close_page, number, open_page
+from merge_bench.report.sections import warnings as write_warnings
 
 _SHOWN = 40
 _PIPE = 1 << 30
@@ -39,6 +40,7 @@ def print_rows(
     rows: Sequence[Row],
     *,
     baseline: str | None = None,
+    warnings: Sequence[tuple[str, str, str | None]] = (),
     remarks: Sequence[str] = (),
     records: Sequence[object] = (),
     file: TextIO | None = None,
@@ -50,6 +52,8 @@ def print_rows(
     ----------
     baseline
         The config that the others are held against; speed-ups are ratios of medians, > 1 is better than it.
+    warnings
+        Code, message and remedy of each.
     remarks, records
         Sentences for the end, and where the records are.
     file
@@ -60,6 +64,9 @@ def print_rows(
     stream = file or sys.stdout
     page = open_page(stream, width)
     write_rows(page, rows, baseline=baseline)
+    if warnings:
+        page.heading("Warnings")
+        write_warnings(page, warnings)
     for heading, lines in (("Remarks", remarks), ("Records", records)):
         if lines:
             page.heading(heading)

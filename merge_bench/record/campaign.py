@@ -151,6 +151,12 @@ class Campaign:
         return str(found) if found else None
 
     @property
+    def cautions(self) -> tuple[tuple[str, str, str | None], ...]:
+        """Code, message and remedy of every warning in the records, each once; those of no launch first."""
+        found = [*self.warnings, *(warning for launch in self.standing for warning in launch.warnings)]
+        return tuple(dict.fromkeys((each.code, each.message, each.remedy) for each in found))
+
+    @property
     def unattributed_failures(self) -> tuple[s.FailureLine, ...]:
         """Failures of no launch, and of launches of which no line says what they ran."""
         nameless = (failure for launch in self.standing if launch.key is None for failure in launch.failures)

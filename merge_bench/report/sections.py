@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from merge_bench import aggregate, metrics
@@ -229,10 +229,15 @@ def findings(page: Page, documents: Sequence[Document]) -> None:
             where += [str(error["host"])] if error["host"] else []
             named = f" ({', '.join(where)})" if where else ""
             page.line(f"{error['code']}: {error['message']}{named}", "bold red")
-    warnings = dict.fromkeys((w["code"], w["message"], w["remedy"]) for one in documents for w in one["warnings"])
-    if warnings:
+    found = dict.fromkeys((w["code"], w["message"], w["remedy"]) for one in documents for w in one["warnings"])
+    if found:
         page.heading("Warnings")
-        for code, message, remedy in warnings:
-            page.line(f"{code}: {message}", "yellow")
-            if remedy:
-                page.line(f"→ {remedy}", indent=2)
+        warnings(page, found)
+
+
+def warnings(page: Page, found: Iterable[tuple[str, str, str | None]]) -> None:
+    """Code, message and remedy of each, as lines."""
+    for code, message, remedy in found:
+        page.line(f"{code}: {message}", "yellow")
+        if remedy:
+            page.line(f"→ {remedy}", indent=2)

@@ -132,6 +132,17 @@ def test_more_than_one_launch(tmp_path: Path, scheduler_file: Path) -> None:
 def test_too_few_workers(tmp_path: Path, scheduler_file: Path) -> None:
     finished = run_here(tmp_path, scheduler_file, *SMALL, "--workers", "4", "--start-timeout", "1")
     assert finished.status == 2, finished.shown()
-    (sentence,) = finished.errors.strip().splitlines()
+    waiting, sentence = finished.errors.strip().splitlines()
+    assert waiting == f"merge_bench: waiting up to 1 s for 4 workers: the cluster at {scheduler_file} has 3"
     assert "only 3 of 4 workers" in sentence
     assert finished.document["error"]["message"] in sentence
+
+
+def test_no_workers(tmp_path: Path) -> None:
+    with dask_cluster(tmp_path / "empty", 0) as file:
+        run_here(tmp_path / "counted", file, *SMALL).check_refused("has no workers", "--workers N waits")
+        finished = run_here(tmp_path / "asked", file, *SMALL, "--workers", "2", "--start-timeout", "1")
+        assert finished.status == 2, finished.shown()
+        waiting, sentence = finished.errors.strip().splitlines()
+        assert waiting.endswith(f"for 2 workers: the cluster at {file} has none")
+        assert "only 0 of 2 workers came within 1 s" in sentence

@@ -144,6 +144,28 @@ def test_made_up_pbs_job(hosts: Hosts, results: Path, tmp_path: Path) -> None:
     assert outcome.document["verified"] is True
 
 
+@pytest.mark.cluster
+@pytest.mark.parametrize("workers", [1, 2])
+def test_one_other_host_has_the_whole_cluster(hosts: Hosts, results: Path, workers: int) -> None:
+    file = hosts.write_hosts([f"node2 slots={workers}"], "one.txt")
+    outcome = Run(hosts, results, "--hosts", str(file), "--chunk", "1e5", "--iterations", "2").finish()
+    assert outcome.status == 0, outcome.errors
+    assert outcome.document["verified"] is True
+    line = outcome.campaign.runs[0].launches[0].line
+    assert [worker.host for worker in line.workers] == ["node2"] * workers
+    assert line.cluster.scheduler.startswith(f"tls://{hosts.hosts[1].address}:")
+    assert {worker.environment["UCX_NET_DEVICES"] for worker in line.workers} == {"eth0"}
+
+
+@pytest.mark.parametrize("lines", [["node1"], ["node1", "node2"]])
+def test_loopback_of_other_hosts_is_refused_at_once(hosts: Hosts, results: Path, lines: list[str]) -> None:
+    file = hosts.write_hosts(lines, "loopback.txt")
+    outcome = Run(hosts, results, "--hosts", str(file), "--interface", "lo", "--start-timeout", "600").finish()
+    assert outcome.status == 2, outcome.errors
+    assert "node1 would listen on lo (127.0.0.1) alone" in outcome.document["error"]["message"]
+    assert not list((outcome.folder / "logs").glob("*scheduler*"))
+
+
 def command(hosts: Hosts, *options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         hosts.command(sys.executable, "-P", "-m", "merge_bench", "run", *options),

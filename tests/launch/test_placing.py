@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -170,6 +172,39 @@ def test_hosts_that_differ_are_refused_by_name() -> None:
     other = {"versions": facts.versions(), "project": {**project, "sources": "0"}}
     with pytest.raises(UsageError, match=r"b differs .*merge_bench .* with sources 0 instead of"):
         agreement.check_alike({"a": same, "b": other})
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
+def test_loopback_is_for_hosts_that_share_the_driver_s_network(address: str) -> None:
+    here, there = ({"interface": "lo", "address": address, "stack": stack} for stack in ("here", "there"))
+    far = {"interface": "eth0", "address": "fe80::1%eth0", "stack": "there"}
+    agreement.check_reachable({"a": here, "b": far}, "here")
+    agreement.check_reachable({"a": there}, None)  # where nobody can tell
+    with pytest.raises(UsageError, match=r"b would listen on lo \(.*1\) alone"):
+        agreement.check_reachable({"a": here, "b": there}, "here")
+
+
+@pytest.mark.parametrize(
+    ("environ", "address"),
+    [
+        ({"SSH_CONNECTION": "fe80::9%eth0 51234 fe80::1%eth0 22"}, "fe80::9%eth0"),
+        ({"SLURM_LAUNCH_NODE_IPADDR": "10.0.0.9"}, "10.0.0.9"),
+        ({"SSH_CONNECTION": ""}, None),
+        ({}, None),
+    ],
+)
+def test_where_a_guard_was_started_from(environ: dict[str, str], address: str | None) -> None:
+    assert network.started_from(environ) == address
+
+
+def test_an_interface_is_found_by_any_of_its_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = {"eth0": ["10.0.0.1"], "eth1": ["10.0.0.2", "127.0.0.1"]}  # what comes from 127.0.0.1 leaves by eth1 here
+    entries = {
+        name: [SimpleNamespace(address=address, family=socket.AF_INET) for address in addresses]
+        for name, addresses in known.items()
+    }
+    monkeypatch.setattr(network.psutil, "net_if_addrs", lambda: entries)
+    assert network.towards("127.0.0.1") == "eth1"
 
 
 def test_fingerprint_sees_every_source(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from merge_bench.launch.base import ClusterSettings
 from merge_bench.launch.remote import RemoteLauncher
 from merge_bench.launch.ssh import Ssh
 from merge_bench.launch.unused_rdma import unused_rdma
+from merge_bench.probe import ranks
 from merge_bench.record.schema import WarningLine
 from tests.launch.test_placing import fake_sys
 
@@ -89,3 +90,32 @@ def test_it_becomes_a_warning_in_the_records_where_something_goes_over_ucx(
     evidence.record_cautions(cast(LaunchRun, run))
     assert [(line.launch, line.code, line.remedy) for line in written] == told * [(3, "rdma-unused", "--interface ib0")]
     assert all(line.message.startswith("on n1, n2 UCX is given interface eth0") for line in written)
+
+
+def told_by_ranks(sys: Path, *interfaces: str | None) -> list[dict[str, Any]]:
+    """What MPI ranks tell that were given these interfaces of machines with this /sys; None: they chose devices."""
+    return [{"network": {**network.describe(name, sys), "addressed": ["ib0"]} if name else None} for name in interfaces]
+
+
+def test_ranks_over_mpi_have_the_same_warning_once_a_host(sys: Path) -> None:
+    told = told_by_ranks(sys, "eth0", "eth0", "eth0")
+    (line,) = ranks.cautions(told, [("n1", 2), ("n2", 1)], {}, 5)
+    (expected,) = unused_rdma(dict.fromkeys(("n1", "n2"), host(sys, "eth0")), {})
+    assert (line.launch, line.code, line.message, line.remedy) == (
+        5, expected.code, expected.message, expected.remedy,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("interfaces", "hosts", "config"),
+    [
+        (("ib0", "ib0"), [("n1", 1), ("n2", 1)], {}),
+        (("eth0", "eth0"), [("n1", 2)], {}),
+        ((None, None), [("n1", 1), ("n2", 1)], {}),
+        (("eth0", "eth0"), [("n1", 1), ("n2", 1)], {"UCX_TLS": "tcp,sm,self"}),
+    ],
+)
+def test_ranks_over_mpi_say_nothing_where_rdma_is_used_or_not_wanted(
+    sys: Path, interfaces: tuple[str | None, ...], hosts: list[tuple[str, int]], config: dict[str, str]
+) -> None:
+    assert ranks.cautions(told_by_ranks(sys, *interfaces), hosts, config, 0) == []

@@ -70,8 +70,12 @@ def write_campaign(
     launches: int = 1,
     finished: bool = True,
     failure: str | None = None,
+    warning: tuple[str, str, str | None] | None = None,
 ) -> Path:
-    """A campaign of `probe p2p` with one size; the config `configs[i]` takes `micros[i]`. Gives its folder."""
+    """A campaign of `probe p2p` with one size; the config `configs[i]` takes `micros[i]`. Gives its folder.
+
+    Every launch has the `failure` (its message), and the `warning` (code, message, remedy).
+    """
     with CampaignWriter.create(folder, "probe-p2p") as writer:
         writer.write(
             s.CampaignLine(
@@ -94,6 +98,9 @@ def write_campaign(
                     requested={"UCX_TLS": "sm"}, selected=["sysv/memory"], protocol="eager", as_requested=True,
                 )
             )  # fmt: skip
+            if warning:
+                code, message, remedy = warning
+                writer.write(s.WarningLine(launch=index, code=code, message=message, remedy=remedy))
             if failure:
                 writer.write(s.FailureLine(launch=index, code="run-failed", message=failure))
             writer.write(s.LaunchEndLine(launch=index, status=3 if failure else 0, seconds=1.0))

@@ -82,6 +82,19 @@ def test_the_same_campaign_twice_is_refused(tmp_path: Path) -> None:
         show(folder, folder / "records.jsonl")
 
 
+def test_a_warning_of_the_records_is_said_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = write_campaign(tmp_path, launches=3, warning=("rdma-unused", "eth0 has no RDMA device", "--interface ib0"))
+    show(folder)
+    lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    at = lines.index("Warnings")
+    assert lines[at + 1 : at + 3] == ["rdma-unused: eth0 has no RDMA device", "→ --interface ib0"]
+    assert lines.count("rdma-unused: eth0 has no RDMA device") == 1
+    show(folder, json_output=True)
+    assert json.loads(capsys.readouterr().out)["warnings"] == [
+        {"code": "rdma-unused", "message": "eth0 has no RDMA device", "remedy": "--interface ib0"}
+    ]
+
+
 def test_an_unfinished_campaign_and_its_failures_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     show(write_campaign(tmp_path, finished=False, failure="rank 1 died"))
     told = capsys.readouterr()

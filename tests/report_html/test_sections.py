@@ -92,6 +92,13 @@ def test_network_measurements_are_shown_as_probe_shows_them(tmp_path: Path) -> N
     assert [series.label for series in panel.series] == ["default", "tuned", "their cluster (published: a report)"]
 
 
+def test_warnings_of_network_measurements_stand_in_the_summary(tmp_path: Path) -> None:
+    caution = ("rdma-unused", "eth0 has no RDMA device", "--interface ib0")
+    said = lines(report_of(write_probe(tmp_path, launches=2, warning=caution)), "Summary")
+    assert [line for line in said if "RDMA" in line] == ["rdma-unused: eth0 has no RDMA device"]
+    assert "→ --interface ib0" in said
+
+
 def test_merges_and_network_measurements_go_together(tmp_path: Path) -> None:
     titles = [each.title for each in report_of(two_configs(tmp_path), write_probe(tmp_path)).sections]
     assert {"Results", "Network", "Environment of A", "Environment of B"} <= set(titles)

@@ -118,10 +118,7 @@ def _summary(page: Recorder, campaigns: Sequence[Campaign], sources: Sequence[So
         if several:
             page.line(f"{letter(number, len(campaigns))}: {campaign.head.campaign_id}")
         write_command(page, campaign)
-        for warning in campaign.warnings if _is_probe(campaign) else ():
-            page.line(f"{warning.code}: {warning.message}", "yellow")
-            if warning.remedy:
-                page.line(f"→ {warning.remedy}", indent=2)
+        sections.warnings(page, campaign.cautions if _is_probe(campaign) else ())
 
 
 def _comparisons(page: Recorder, merges: Sequence[Campaign], sources: Sequence[Source]) -> None:
