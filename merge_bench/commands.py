@@ -126,12 +126,18 @@ def check_command(name: str, *, json_output: bool, ucx: str | None) -> int:
     """`check`: what the installed UCX makes of a config."""
     from merge_bench.campaign import CHECKOUT
     from merge_bench.config.check import run_check
+    from merge_bench.config.names import translate_config
+    from merge_bench.config.options import BY_KEY
     from merge_bench.config.reader import find_config, read_config
     from merge_bench.launch.environment import LOOPBACK
+    from merge_bench.launch.network import net_devices
 
     config = read_config(find_config(name, CHECKOUT / "configs"), os.environ)
     wanted = ucx or os.environ.get("MERGE_BENCH_UCX", "auto")
-    return run_check(config, json_output=json_output, ucx=wanted, launcher={"UCX_NET_DEVICES": LOOPBACK})
+    named = translate_config(config).options.get(BY_KEY["interface"].variable)
+    given = named.value if named else os.environ.get(BY_KEY["interface"].variable, "")
+    launcher = {"UCX_NET_DEVICES": net_devices(given.strip() or LOOPBACK)}
+    return run_check(config, json_output=json_output, ucx=wanted, launcher=launcher)
 
 
 def import_command(file: str, *, results: str, json_output: bool) -> int:

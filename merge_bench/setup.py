@@ -52,6 +52,8 @@ def prepare(options: Resolved, config: ConfigFile | None) -> Prepared:
     values = options.values
     launcher, hosts = choose(values, os.environ)
     existing = launcher == "existing"
+    if existing and values["interface"] and not options.sources["interface"].startswith("environment"):
+        raise UsageError("--interface: a running cluster is bound already, by whoever started it; leave it out")
     launches = int(_number(values["launches"]))
     refuse_more_launches(launcher, launches)
     environment = {}
@@ -61,7 +63,7 @@ def prepare(options: Resolved, config: ConfigFile | None) -> Prepared:
     engine, exchange = _engine(values, seen, here=launcher == "local"), str(values["exchange"])
     gpus = seen if engine == "cudf" else 0
     if gpus:  # a host of which nothing is said is taken to be like this one; the launcher asks it
-        hosts = tuple(host if host.gpus is not None else replace(host, gpus=gpus) for host in hosts)
+        hosts = tuple(host if host.gpus is not None else replace(host, gpus=gpus, assumed=True) for host in hosts)
     workers = _workers(values, gpus, hosts, existing=existing)
     open_ports = bool(hosts) or (launcher == "local" and _leaves_loopback(values["interface"]))
     protocol = _protocol(values, open_ports=open_ports)
@@ -97,7 +99,7 @@ def prepare(options: Resolved, config: ConfigFile | None) -> Prepared:
         gpus=gpus,
         workers_per_gpu=per_gpu,
         rmm_pool_bytes=None if values["rmm_pool_size"] is None else int(_number(values["rmm_pool_size"])),
-        interface=str(values["interface"]) if values["interface"] else None,
+        interface=str(values["interface"]) if values["interface"] and not existing else None,
         launcher=launcher,
         hosts=hosts,
         ssh_config=str(values["ssh_config"]) if values["ssh_config"] else None,

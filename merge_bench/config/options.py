@@ -185,10 +185,12 @@ OPTIONS: tuple[Option, ...] = (
         _CLUSTER,
         ("auto", "tcp", "tls", "ucx"),
         "auto",
-        "Of Dask's own messages; auto: tcp on one host, tls across hosts.",
+        "Of Dask's own messages; auto: tcp on loopback, else tls.",
     ),
     _flag(
-        "insecure", _CLUSTER, "Allow unencrypted control messages across hosts: whoever reaches the port can run code."
+        "insecure",
+        _CLUSTER,
+        "Allow unencrypted control messages off loopback: whoever reaches the port can run code.",
     ),
     _flag(
         "dask-dashboard",

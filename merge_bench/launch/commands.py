@@ -29,8 +29,7 @@ class Place:
     @property
     def http(self) -> tuple[str, ...]:
         """Dask serves HTTP even with --no-dashboard: to the same interface, not to the world."""
-        host = f"[{self.address}]" if ":" in self.address else self.address
-        return ("--dashboard-address", f"{host}:0")
+        return ("--dashboard-address", f"{self.address}:0")
 
     def meet(self, plan: Plan) -> tuple[str, ...]:
         """How processes find the scheduler, and what they bind to."""

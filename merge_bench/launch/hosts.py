@@ -17,12 +17,14 @@ _NAME = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9_.-]*@)?[A-Za-z0-9_\[][A-Za-z0-9_.
 class HostSpec:
     """One host as it is named in a hosts file or by a batch system.
 
-    `slots`: workers that it takes, None where nothing says so; `gpus`: that it has, None where nothing says so.
+    `slots`: workers that it takes, None where nothing says so; `gpus`: that it has, None where nothing says so;
+    `assumed`: whether `gpus` is what another host has.
     """
 
     name: str
     slots: int | None = None
     gpus: int | None = None
+    assumed: bool = False
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,8 @@ def read_hosts(path: Path) -> tuple[HostSpec, ...]:
             raise UsageError(f"{where}: {words[0]!r} is not the name of a host")
         if words[0] in found:
             raise UsageError(f"{where}: {words[0]} stands here a second time; write slots=N for several workers")
-        found[words[0]] = HostSpec(words[0], **_settings(words[1:], where))
+        said = _settings(words[1:], where)
+        found[words[0]] = HostSpec(words[0], slots=said.get("slots"), gpus=said.get("gpus"))
     if not found:
         raise UsageError(f"--hosts {path}: it names no host")
     return tuple(found.values())
@@ -100,7 +103,7 @@ def check_gpus(
     """Refuse workers on GPUs that do not fit the hosts; `gpus`: how many each host has, as it told itself.
 
     `chosen`: whether somebody gave the number of workers. Otherwise a host of which nothing was said got one worker,
-    and that is refused where it has room for more.
+    or as many as another, and that is refused where it has room for more.
 
     Raises
     ------
@@ -112,16 +115,20 @@ def check_gpus(
         found = gpus[placement.host.name]
         if found < needed:
             raise UsageError(
-                f"{placement.host.name} has {found} GPUs, and {len(placement.workers)} workers were to run on"
+                f"{placement.host.name} has {_gpus(found)}, and {len(placement.workers)} workers were to run on"
                 f" {needed} there; change --workers, --workers-per-gpu, or its slots"
             )
-    unsaid = [p for p in placements if p.host.slots is None and p.host.gpus is None]
+    unsaid = [p for p in placements if p.host.slots is None and (p.host.gpus is None or p.host.assumed)]
     if not chosen and any(gpus[p.host.name] * workers_per_gpu > len(p.workers) for p in unsaid):
         lines = ", ".join(f"{p.host.name} gpus={gpus[p.host.name]}" for p in unsaid)
         raise UsageError(
-            "nobody said how many GPUs these hosts have, so one worker was planned on each: give --workers, or write"
-            f" their number into the hosts file ({lines})"
+            "nobody said how many GPUs these hosts have, and there is room for more workers than were planned: give"
+            f" --workers, or with --hosts write the numbers into its file ({lines})"
         )
+
+
+def _gpus(number: int) -> str:
+    return "1 GPU" if number == 1 else f"{number} GPUs"
 
 
 def _capacity(host: HostSpec, workers_per_gpu: int) -> int:

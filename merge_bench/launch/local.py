@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from merge_bench import gpu
+from merge_bench.config.tls import SHARED_MEMORY, selected
+from merge_bench.errors import LaunchFailed
 from merge_bench.launch import commands, network, scratch, tls
 from merge_bench.launch.base import Access, Caution, ClusterSettings, Command, Exited
 from merge_bench.launch.environment import LOOPBACK, launcher_defaults
@@ -16,6 +18,8 @@ from merge_bench.launch.processes import Processes
 from merge_bench.plan import Plan
 
 LOOPBACK_ADDRESS = "127.0.0.1"
+CODE = "shared-memory-first"
+REMEDY = "leave shared memory out of UCX_TLS in the config: rc,self over RDMA, else tcp,self"
 
 
 class LocalLauncher:
@@ -37,13 +41,23 @@ class LocalLauncher:
         return self._commands(plan, settings, "SCRATCH", "TLS")
 
     def start(self, plan: Plan, settings: ClusterSettings, logs: Path, prefix: str) -> Access:
-        """Start scheduler and workers at once; they meet through a scheduler file."""
+        """Start scheduler and workers at once; they meet through a scheduler file.
+
+        Raises
+        ------
+        LaunchFailed
+            If the interface is not there any more, or has lost its address.
+        """
         self._scratch = scratch.make()
         if plan.protocol == "tls":
             self._certificate = tls.RunCertificate()
         base = {**os.environ, "MERGE_BENCH_PARENT": str(os.getpid())}
         folder = str(self._certificate.folder) if self._certificate else ""
-        for command in self._commands(plan, settings, str(self._scratch), folder):
+        try:
+            started = self._commands(plan, settings, str(self._scratch), folder)
+        except LookupError as error:
+            raise LaunchFailed(str(error)) from error
+        for command in started:
             self._processes.start(command, base, logs / f"{prefix}{command.role}.log")
         files = self._certificate.files if self._certificate else {}
         return Access(scheduler_file=self._scratch / "scheduler.json", tls=files)
@@ -53,8 +67,12 @@ class LocalLauncher:
         return self._processes.placed()
 
     def cautions(self, settings: ClusterSettings) -> list[Caution]:
-        """None: processes of one machine need no network, and an interface was asked for by name."""
-        return []
+        """Shared memory, where an interface was named: UCX takes it before any interface of the machine."""
+        config = {**os.environ, **settings.environment}
+        if settings.interface in (None, LOOPBACK) or not SHARED_MEMORY & selected(config.get("UCX_TLS", "all")):
+            return []
+        what = "UCX takes shared memory between workers of one machine, and little or nothing goes over"
+        return [Caution(CODE, f"{what} {settings.interface}", REMEDY)]
 
     def exited(self) -> list[Exited]:
         """Processes that ended on their own."""

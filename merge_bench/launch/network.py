@@ -28,23 +28,23 @@ def addresses() -> dict[str, str]:
 
 
 def address(interface: str) -> str:
-    """The address of this host's `interface`.
+    """The IPv4 address of this host's `interface`: Dask's HTTP server cannot be bound to another.
 
     Raises
     ------
     LookupError
-        If there is no such interface, or it has no address; names those that have one.
+        If there is no such interface, or it has no such address; names those that have one.
     """
-    known = addresses()
+    known = {name: found for name, found in addresses().items() if ":" not in found}
     if interface not in known:
         there = ", ".join(sorted(known))
-        raise LookupError(f"{socket.gethostname()} has no interface {interface} with an address; it has {there}")
+        raise LookupError(f"{socket.gethostname()} has no interface {interface} with an IPv4 address; it has {there}")
     return known[interface]
 
 
 def is_loopback(address: str) -> bool:
     """Whether only programs of this host reach `address`."""
-    return ipaddress.ip_address(address.partition("%")[0]).is_loopback
+    return ipaddress.ip_address(address).is_loopback
 
 
 def towards(peer: str) -> str | None:

@@ -29,11 +29,18 @@ def test_one_worker_on_a_host_of_several_gpus_is_refused_with_what_to_write() ->
     with pytest.raises(UsageError) as caught:
         check(UNSAID, 2, 4, 1)
     assert str(caught.value) == (
-        "nobody said how many GPUs these hosts have, so one worker was planned on each: give --workers, or write their"
-        " number into the hosts file (a gpus=4, b gpus=1)"
+        "nobody said how many GPUs these hosts have, and there is room for more workers than were planned: give"
+        " --workers, or with --hosts write the numbers into its file (a gpus=4, b gpus=1)"
     )
     with pytest.raises(UsageError, match=r"\(a gpus=1, b gpus=1\)"):
         check(UNSAID, 2, 1, 1, per_gpu=2)
+
+
+def test_a_number_taken_from_another_host_is_one_that_nobody_said() -> None:
+    hosts = (HostSpec("a", gpus=1), HostSpec("b", gpus=1, assumed=True))
+    with pytest.raises(UsageError, match=r"\(b gpus=4\)"):
+        check(hosts, 2, 4, 4)
+    check(hosts, 2, 4, 1)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +59,7 @@ def test_what_fits_or_was_asked_for_goes_on(
 
 
 def test_more_workers_than_gpus_are_refused_even_where_they_were_asked_for() -> None:
-    with pytest.raises(UsageError, match="b has 1 GPUs, and 2 workers were to run on 2 there"):
+    with pytest.raises(UsageError, match="b has 1 GPU, and 2 workers were to run on 2 there"):
         check(UNSAID, 4, 2, 1, chosen=True)
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import psutil
 import pytest
 
 from merge_bench import running, setup
+from merge_bench.commands import check_command
 from merge_bench.config.resolve import resolve
-from merge_bench.errors import UsageError
+from merge_bench.errors import LaunchFailed, UsageError
 from merge_bench.launch import network
 from merge_bench.launch.base import ClusterSettings, Command
 from merge_bench.launch.local import LocalLauncher
@@ -72,7 +74,6 @@ def test_without_an_interface_it_stays_loopback() -> None:
         ({}, "tcp"),
         ({"interface": "lo"}, "tcp"),
         ({"interface": "ib0"}, "tls"),
-        ({"interface": "eth1"}, "tls"),
         ({"interface": "ib0", "insecure": True}, "tcp"),
         ({"interface": "ib0", "insecure": True, "protocol": "ucx"}, "ucx"),
     ],
@@ -86,7 +87,8 @@ def test_what_other_machines_reach_is_encrypted(options: dict[str, object], prot
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"interface": "ib7"}, "has no interface ib7 with an address; it has eth1, ib0, lo"),
+        ({"interface": "ib7"}, "has no interface ib7 with an IPv4 address; it has ib0, lo"),
+        ({"interface": "eth1"}, "has no interface eth1 with an IPv4 address; it has ib0, lo"),
         ({"interface": "ib0", "protocol": "tcp"}, "--protocol tcp is not encrypted.*--insecure"),
     ],
 )
@@ -99,6 +101,56 @@ def test_what_cannot_be_is_refused_before_the_start(options: dict[str, object], 
 @pytest.mark.parametrize(("interface", "devices"), [(None, "lo"), ("ib0", "mlx5_0:1,ib0")])
 def test_a_config_is_checked_with_what_ucx_will_be_given(interface: str | None, devices: str) -> None:
     assert running._launcher_settings(resolve({"interface": interface}, None, {})) == {"UCX_NET_DEVICES": devices}
+
+
+@pytest.mark.usefixtures("machine")
+def test_check_shows_what_the_config_s_interface_will_give_ucx(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "ib.cfg").write_text("MERGE_BENCH_INTERFACE=ib0\n")
+    check_command(str(tmp_path / "ib.cfg"), json_output=True, ucx=None)
+    shown = {each["name"]: each["value"] for each in json.loads(capsys.readouterr().out)["variables"]}
+    assert shown["UCX_NET_DEVICES"] == "mlx5_0:1,ib0"
+
+
+@pytest.mark.parametrize(
+    ("interface", "config", "warned"),
+    [
+        (None, {}, False),
+        ("lo", {}, False),
+        ("ib0", {}, True),
+        ("ib0", {"UCX_TLS": "cma,tcp"}, True),
+        ("ib0", {"UCX_TLS": "rc,self"}, False),
+    ],
+)
+def test_shared_memory_before_the_named_interface_is_told(
+    interface: str | None, config: dict[str, str], warned: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("UCX_TLS", raising=False)
+    found = LocalLauncher().cautions(ClusterSettings(config, Path("results"), interface=interface))
+    assert [each.code for each in found] == ["shared-memory-first"] * warned
+
+
+def test_a_running_cluster_takes_no_interface() -> None:
+    asked = {"scheduler_address": "tcp://127.0.0.1:1", "workers": 2}
+    with pytest.raises(UsageError, match="a running cluster is bound already"):
+        setup.prepare(resolve({**asked, "interface": "lo"}, None, {}), None)
+    prepared = setup.prepare(resolve(asked, None, {"MERGE_BENCH_INTERFACE": "lo"}), None)
+    assert prepared.settings.interface is None
+
+
+@pytest.mark.usefixtures("machine")
+def test_an_interface_that_went_away_is_a_launch_that_failed(tmp_path: Path) -> None:
+    made = LocalLauncher()
+    plan = Plan(
+        SyntheticSpec(1000, 0.3, 0), 2, iterations=1, warmup=0, launches=1, engine="native", exchange="ucx",
+        protocol="tcp", verify="ends", timeout=15.0, seed=0,
+    )  # fmt: skip
+    try:
+        with pytest.raises(LaunchFailed, match="has no interface ib7"):
+            made.start(plan, ClusterSettings({}, Path("results"), interface="ib7"), tmp_path, "")
+    finally:
+        made.stop()
 
 
 def test_a_missing_interface_is_told_in_one_sentence_with_those_there_are(tmp_path: Path) -> None:
