@@ -103,14 +103,14 @@ def main() -> int:
     order, hand, probe = random.Random(options.seed), dict[Key, list[float]](), dict[Key, list[float]]()
     for block in range(options.blocks):
         transports = list(options.transport or TRANSPORTS)
-        order.shuffle(transports)
-        for transport, who in [(each, who) for each in transports for who in order.sample(("hand", "probe"), 2)]:
-            if who == "probe":
-                for key, value in by_probe(transport, sizes):
-                    probe.setdefault(key, []).append(value)
-                continue
-            for kind in KINDS:
-                for size in sizes:
+        places = [(transport, size) for transport in transports for size in sizes]
+        for transport, size in order.sample(places, len(places)):
+            for who in order.sample(("hand", "probe"), 2):
+                if who == "probe":
+                    for key, value in by_probe(transport, [size]):
+                        probe.setdefault(key, []).append(value)
+                    continue
+                for kind in KINDS:
                     runs = sorted(by_hand(transport, kind, size) for _ in range(perftest.RUNS))
                     hand.setdefault((transport, kind.name, size), []).append(runs[len(runs) // 2])
         print(f"block {block + 1} of {options.blocks} done", file=sys.stderr)
@@ -123,7 +123,7 @@ def tell(hand: Mapping[Key, list[float]], probe: Mapping[Key, list[float]]) -> f
     """Print the table of all blocks so far; gives the largest difference of a median ratio from 1."""
     print("transport      test    bytes    by hand     probe     probe ÷ by hand: median (min to max of blocks)")
     worst = 0.0
-    for key, values in hand.items():
+    for key, values in sorted(hand.items()):
         transport, test, size = key
         unit, factor = ("µs", 1e6) if test.endswith("_lat") else ("MB/s", 1e-6)
         a, b = median(values), median(probe[key])
