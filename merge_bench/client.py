@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+import threading
 import time
-from collections.abc import Callable, Mapping
-from typing import TypeAlias
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any, TypeAlias, TypeVar
 
 from distributed import Client
 from distributed.comm.addressing import get_address_host
@@ -15,6 +19,9 @@ from distributed.utils import format_dashboard_link
 from merge_bench.errors import LaunchFailed, UsageError
 from merge_bench.launch.base import Access, ClusterSettings, Launcher
 
+T = TypeVar("T")
+LOOK_SECONDS = 0.05
+CLOSE_SECONDS = 1.0
 Workers: TypeAlias = Mapping[str, tuple[str, str]]
 """Host and name of each worker, by its address."""
 
@@ -41,22 +48,98 @@ def connect(access: Access, launcher: Launcher, settings: ClusterSettings) -> Cl
         if time.monotonic() > deadline or not launcher.owns_processes:
             if not launcher.owns_processes:
                 raise UsageError(f"--scheduler-file {access.scheduler_file}: there is no such file")
-            raise LaunchFailed(f"the scheduler did not come up within {settings.start_timeout:.0f} s")
+            raise _no_answer(launcher, f"the scheduler did not come up within {settings.start_timeout:.0f} s")
         time.sleep(0.02)
     where = access.address or str(access.scheduler_file)
     try:
-        return Client(
-            address=access.address,
-            scheduler_file=str(access.scheduler_file) if access.scheduler_file else None,
-            security=security,
-            timeout=max(deadline - time.monotonic(), 1.0),
-            set_as_default=False,
-        )
+        return open_client(
+            access.address, access.scheduler_file, seconds=max(deadline - time.monotonic(), 1.0), security=security,
+            look=lambda: raise_for_exited(launcher),
+        )  # fmt: skip
     except (OSError, TimeoutError, ValueError) as error:
         raise_for_exited(launcher)
         if launcher.owns_processes:
-            raise LaunchFailed(f"the scheduler did not answer: {error}") from error
+            raise _no_answer(launcher, f"the scheduler did not answer: {error}") from error
         raise UsageError(f"no scheduler answers at {where}: {error}") from error
+
+
+def open_client(
+    address: str | None, scheduler_file: str | Path | None, *, seconds: float, security: Security | None = None,
+    look: Callable[[], None] = lambda: None,
+) -> Client:  # fmt: skip
+    """A client of the scheduler at an address, or of the one that a file names.
+
+    `look` is called every 50 ms while this waits, and may raise: Dask itself sees neither that a scheduler has ended
+    nor that a connection which it accepted is never answered.
+
+    Raises
+    ------
+    TimeoutError
+        If the scheduler has not answered within `seconds`.
+    OSError, ValueError
+        If it cannot be reached, or the address is none.
+    """
+
+    def make() -> Client:
+        return Client(
+            address=address, scheduler_file=str(scheduler_file) if scheduler_file else None, security=security,
+            timeout=seconds, set_as_default=False,
+        )  # fmt: skip
+
+    return _bounded(make, seconds + 1.0, look)
+
+
+@contextlib.contextmanager
+def connected(address: str | None, scheduler_file: str | Path | None, *, seconds: float) -> Iterator[Client]:
+    """`open_client` for the length of a block."""
+    client = open_client(address, scheduler_file, seconds=seconds)
+    try:
+        yield client
+    finally:
+        close(client)
+
+
+def ask(client: Client, question: Callable[..., Coroutine[Any, Any, T]], *arguments: Any, seconds: float) -> T:
+    """The answer to a coroutine function of the client; raises `TimeoutError` if it takes longer than `seconds`."""
+    answer: T = client.sync(question, *arguments, callback_timeout=seconds)
+    return answer
+
+
+def close(client: Client) -> None:
+    """Close a client; one whose scheduler is gone or silent is given up after `CLOSE_SECONDS`."""
+    with contextlib.suppress(Exception):
+        _bounded(lambda: client.close(timeout=CLOSE_SECONDS), 2 * CLOSE_SECONDS)
+
+
+def _bounded(call: Callable[[], T], seconds: float, look: Callable[[], None] = lambda: None) -> T:
+    """The result of a call of Dask's that has no limit of its own, or not for all that it waits for.
+
+    It runs in a thread, which is left behind when the time is up.
+    """
+    outcome: Future[T] = Future()
+
+    def work() -> None:
+        try:
+            outcome.set_result(call())
+        except BaseException as error:
+            outcome.set_exception(error)
+
+    threading.Thread(target=work, name="dask-client", daemon=True).start()
+    deadline = time.monotonic() + seconds
+    while not outcome.done():
+        look()
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"no answer within {seconds:.0f} s")
+        with contextlib.suppress(TimeoutError):
+            outcome.result(timeout=LOOK_SECONDS)
+    return outcome.result()
+
+
+def _no_answer(launcher: Launcher, sentence: str) -> LaunchFailed:
+    return LaunchFailed(
+        sentence, host=launcher.placed().get("scheduler"), log_tail=launcher.tail("scheduler") or None,
+        code="start-failed",
+    )  # fmt: skip
 
 
 def raise_for_exited(launcher: Launcher) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -13,8 +12,11 @@ from distributed import Client, Future
 
 from merge_bench import worker
 from merge_bench.errors import LaunchFailed, MergeBenchError, UsageError
+from merge_bench.first_cause import Member
 from merge_bench.launch.base import Launcher
-from merge_bench.watch import Member, Watch, broadcast, wait_until
+from merge_bench.watch import Watch, broadcast, wait_until
+
+ERROR_SECONDS = 5.0  # for the error of a future that failed, which the client has already
 
 
 class Conversation:
@@ -68,7 +70,8 @@ class Conversation:
         """Wait for futures, then fetch and release them; `members`: whose they are, by default one a rank."""
         with _released(futures):
             self.wait_for(futures, members)
-            return [future.result() for future in futures]
+            # Not `result()` of each: that waits for scheduler and workers without a limit, and without looking.
+            return list(self.call(self.client.gather(futures, asynchronous=True)))
 
     def wait_for(self, futures: list[Future], members: Sequence[Member] | None = None) -> None:
         """Wait until all are done, watching; raises for the first that failed."""
@@ -97,12 +100,9 @@ class Conversation:
 
     def _fail(self, future: Future, member: Member) -> None:
         """Tell the others to stop, and raise what went wrong first, with the worker named."""
-        # A worker that died makes others fail too: give the watch a moment to see who it was.
-        deadline = time.monotonic() + 1.0
-        error = future.exception(timeout=5) if future.status == "error" else None
-        while not isinstance(error, MergeBenchError) and time.monotonic() < deadline:
-            self.watch.check()
-            time.sleep(0.05)
+        error = future.exception(timeout=ERROR_SECONDS) if future.status == "error" else None
+        if not isinstance(error, UsageError):
+            self.watch.settle()  # a worker that died makes others fail too
         self.abort(f"stopped because {member.shown} failed")
         if isinstance(error, UsageError):
             raise error

@@ -12,9 +12,11 @@ from distributed import Client
 
 from merge_bench import evidence, on_scheduler, steps, worker
 from merge_bench.client import dashboard_link, wait_for_workers
+from merge_bench.columns import Field
 from merge_bench.conversation import Conversation
 from merge_bench.errors import MergeBenchError, RunFailed, WrongResult
 from merge_bench.expect import Expected, expectation, judge_full
+from merge_bench.first_cause import Member
 from merge_bench.launch.agreement import check_ucx
 from merge_bench.launch.base import ClusterSettings, Launcher
 from merge_bench.launch.existing import refuse_unmatched
@@ -25,7 +27,6 @@ from merge_bench.record.schema import Cluster, IterationLine, LanesLine, LaunchL
 from merge_bench.record.writer import CampaignWriter
 from merge_bench.report.live import Progress
 from merge_bench.verify import Check, judge
-from merge_bench.watch import Member
 
 MODULES = {
     "native": ("merge_bench.engines.native",),
@@ -53,6 +54,7 @@ class LaunchRun(Conversation):
         self._verdicts = 0
         self.expected: Expected | None = None
         self.data_bytes = self.rows = 0
+        self.fields: tuple[tuple[Field, ...], tuple[Field, ...]] = ((), ())  # of the left and the right frame
         self.facts: list[dict[str, Any]] = []
         self.lanes: LanesLine | None = None  # as last recorded
 
@@ -132,6 +134,7 @@ class LaunchRun(Conversation):
         prepared = self.on_all(steps.prepare, self.plan, ranked=True, after=(self.topic,))
         if len({p.fields for p in prepared}) != 1:
             raise RunFailed("the workers disagree about the tables' columns")
+        self.fields = prepared[0].fields
         self.rows = sum(p.rows for p in prepared)
         self.data_bytes = sum(p.input_bytes for p in prepared)
         if self.plan.verify != "off":

@@ -121,32 +121,29 @@ def _write_failure(job: Job, writer: CampaignWriter, launch: int, error: MergeBe
 
 def _explain(problem: Exception, launcher: Launcher, conversation: Any, writer: CampaignWriter) -> MergeBenchError:
     """A sentence for an error that Dask raised, which as a rule is the echo of a process that ended."""
+    from merge_bench.client import raise_for_exited
+
     with contextlib.suppress(OSError):
         (writer.logs / "error.log").write_text("".join(traceback.format_exception(problem)))
-    deadline = time.monotonic() + 1.0
-    while time.monotonic() < deadline:
-        try:
-            if conversation is not None:
-                conversation.watch.check()
-        except LaunchFailed as reason:
-            return reason
-        for ended in launcher.exited() if conversation is None else ():
-            return LaunchFailed(
-                f"{ended.role} on {ended.host} {ended.how} during the run", host=ended.host, log_tail=ended.log_tail
-            )
-        time.sleep(0.05)
+    try:
+        if conversation is not None:
+            conversation.watch.settle()
+        raise_for_exited(launcher)
+    except LaunchFailed as reason:
+        return reason
     return LaunchFailed(f"{type(problem).__name__}: {problem} (logs/error.log has the details)", code="internal-error")
 
 
 def take_down(launcher: Launcher, client: Any, conversation: Any, *, well: bool) -> None:
     """End the conversation and the processes; after a failure the processes first: nothing waits for an answer."""
+    from merge_bench.client import close
+
     if conversation is not None:
         conversation.watch.stop()
         if not well and not launcher.owns_processes:
             conversation.abort("the run is ending")
     if well and client is not None:
-        client.close(timeout=1.0)
+        close(client)
     launcher.stop()
     if not well and client is not None:
-        with contextlib.suppress(Exception):
-            client.close(timeout=1.0)
+        close(client)

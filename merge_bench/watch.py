@@ -3,43 +3,26 @@
 from __future__ import annotations
 
 import contextlib
-import signal
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from distributed import Client
 
 from merge_bench import on_scheduler
 from merge_bench.errors import LaunchFailed
+from merge_bench.first_cause import Member, first_cause, losses
 from merge_bench.launch.base import Launcher
 from merge_bench.worker import heartbeat
 
 POLL_SECONDS = 0.5
-# Without error handling UCX aborts a worker whose peer dies while it reads from its memory. Never name that one.
-_LOST_PEER = "No such process"  # as the kernel says it, in the worker's log
-ABORTED_SECONDS = 0.6  # a killed worker's memory is given back before it has ended: by then another may have aborted
+# How long a loss that may be the consequence of another one waits for the other to be seen. A killed worker's memory
+# is given back before the process has ended, and that alone can make UCX abort its peers.
+PATIENCE_SECONDS = 2.0
+SETTLE_SECONDS = 1.0  # after an error, for the loss of a process that caused it to be seen
 # A worker that went silent must be found early enough that the run can still end within the timeout.
 SILENT_FRACTION = 0.7
-
-
-@dataclass(frozen=True)
-class Member:
-    """One worker as the driver knows it."""
-
-    rank: int
-    address: str
-    name: str
-    host: str
-    pid: int
-
-    @property
-    def shown(self) -> str:
-        """How messages name it."""
-        process = f", process {self.pid}" if self.pid else ""
-        return f"rank {self.rank} (worker {self.name}{process} on {self.host})"
 
 
 def broadcast(client: Client, step: Callable[..., Any], *arguments: Any) -> None:
@@ -67,7 +50,8 @@ class Watch:
         self._answered = time.monotonic()
         self._stop = threading.Event()
         self._fatal: str | None = None
-        self._aborted: float | None = None
+        self._noticed: float | None = None  # when the first loss was seen
+        self._checked = time.monotonic()
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
 
     def start(self, members: list[Member]) -> None:
@@ -88,44 +72,51 @@ class Watch:
         self._fatal = message
 
     def check(self) -> None:
-        """Raise `LaunchFailed` if a worker or the scheduler died or went silent."""
-        by_name = {member.name: member for member in self._members.values()}
-        exited = sorted(self._launcher.exited(), key=lambda each: each.status == -signal.SIGABRT)
-        if exited and exited[0].status == -signal.SIGABRT:
-            self._aborted = self._aborted or time.monotonic()
-            if time.monotonic() - self._aborted < ABORTED_SECONDS:
+        """Raise `LaunchFailed` if a worker or the scheduler died or went silent, naming the one that failed first."""
+        self._allow_for_suspension()
+        silences = dict(self._silences)
+        members = list(self._members.values())
+        left = [member for address, member in self._members.items() if address not in silences] if silences else []
+        lost = losses(self._launcher.exited(), left, members, self._launcher.tail)
+        if not lost:
+            self._noticed = None
+        else:
+            first, certain = first_cause(lost)
+            self._noticed = self._noticed or time.monotonic()
+            if not certain and time.monotonic() - self._noticed < PATIENCE_SECONDS:
                 return
-        for ended in exited:
-            member = by_name.get(ended.role)
-            who = member.shown if member else f"{ended.role} (process {ended.pid} on {ended.host})"
             reason = f" ({self._fatal})" if self._fatal else ""
             raise LaunchFailed(
-                f"{who} {ended.how} during the run{reason}", host=ended.host, rank=member.rank if member else None,
-                log_tail=ended.log_tail, code="worker-died" if member else "process-died",
+                f"{first.shown} {first.how}{reason}", host=first.host, rank=first.member.rank if first.member else None,
+                log_tail=first.log_tail or None, code="worker-died" if first.member else "process-died",
             )  # fmt: skip
-        silences = dict(self._silences)
-        if silences:
-            left = [member for address, member in self._members.items() if address not in silences]
-            if left:
-                member = min(left, key=lambda each: _LOST_PEER in self._launcher.tail(each.name))
-                reason = f" ({self._fatal})" if self._fatal else ""
-                raise LaunchFailed(
-                    f"{member.shown} left the cluster{reason}", host=member.host, rank=member.rank,
-                    log_tail=self._launcher.tail(member.name) or None, code="worker-died",
-                )  # fmt: skip
-            for address, member in self._members.items():
-                if silences[address] > self._limit:
-                    raise LaunchFailed(
-                        f"{member.shown} gave no sign of life for {silences[address]:.0f} s",
-                        host=member.host, rank=member.rank, log_tail=self._launcher.tail(member.name) or None,
-                        code="worker-silent",
-                    )  # fmt: skip
+        silent = max(members, key=lambda member: silences.get(member.address, 0.0), default=None)
+        if silent is not None and silences.get(silent.address, 0.0) > self._limit:
+            raise LaunchFailed(
+                f"{silent.shown} gave no sign of life for {silences[silent.address]:.0f} s",
+                host=silent.host, rank=silent.rank, log_tail=self._launcher.tail(silent.name) or None,
+                code="worker-silent",
+            )  # fmt: skip
         if time.monotonic() - self._answered > self._limit:
             host = self._launcher.placed().get("scheduler")
             raise LaunchFailed(
                 f"the scheduler{f' on {host}' if host else ''} gave no answer for {self._limit:.0f} s",
                 host=host, log_tail=self._launcher.tail("scheduler") or None, code="scheduler-silent",
             )  # fmt: skip
+
+    def settle(self) -> None:
+        """After an error: give the loss that may have caused it time to be seen; raises `LaunchFailed` for it."""
+        deadline = time.monotonic() + SETTLE_SECONDS
+        while time.monotonic() < deadline or self._noticed is not None:
+            self.check()
+            time.sleep(0.05)
+
+    def _allow_for_suspension(self) -> None:
+        """Whether the scheduler answers cannot be known right after this process was itself stopped for a while."""
+        now, before = time.monotonic(), self._checked
+        self._checked = now
+        if now - before > self._limit / 2:
+            self._answered = max(self._answered, now - self._limit / 2)
 
     def _run(self) -> None:
         while not self._stop.wait(POLL_SECONDS):

@@ -54,6 +54,7 @@ class State:
     merger: Merger | None = None
     exchange: UcxExchange | None = None
     check: ResultCheck | None = None
+    empty: dict[str, Any] = field(default_factory=dict)  # of each side a frame of Dask's engine without rows
     guard: threading.Event = field(default_factory=threading.Event)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import pandas as pd
@@ -31,12 +31,16 @@ def _values(column: pd.Series[Any]) -> Any:
     return column.array if isinstance(column.dtype, pd.ArrowDtype) else column.to_numpy()
 
 
-def to_pandas(table: pa.Table) -> pd.DataFrame:
-    """NumPy columns for numbers without nulls, Arrow-backed columns for everything else, so that no value changes."""
+def to_pandas(table: pa.Table, *, nullable: Collection[str] = ()) -> pd.DataFrame:
+    """NumPy columns for numbers without nulls, Arrow-backed columns for everything else, so that no value changes.
+
+    `nullable`: columns that are Arrow-backed even where they hold no null, so that all parts of a table have one type.
+    """
     columns = {}
     for name, column in zip(table.column_names, table.columns, strict=True):
         kind = column.type
-        if column.null_count == 0 and (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+        numeric = pa.types.is_integer(kind) or pa.types.is_floating(kind)
+        if numeric and column.null_count == 0 and name not in nullable:
             columns[name] = column.to_numpy()
         else:
             columns[name] = pd.arrays.ArrowExtensionArray(column)

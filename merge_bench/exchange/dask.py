@@ -1,6 +1,6 @@
 """The baseline that every user knows: `dask.dataframe` merges the same chunks on the same workers, disk off.
 
-The only module that knows dask.dataframe. Dask tells neither phases nor transfers of one merge, so those are null in
+Dask tells neither phases nor transfers of one merge, so those are null in
 the records; wall is the driver's own time from submitting the merge to the last finished partition.
 """
 
@@ -11,7 +11,6 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import dask
-import dask.dataframe as dd
 from distributed import Future
 
 from merge_bench import evidence, on_scheduler, steps
@@ -27,46 +26,59 @@ if TYPE_CHECKING:
 def run_baseline(launch: LaunchRun, config: str, *, plan_index: int, block: int) -> None:
     """Everything after the workers are there, with Dask's merge in place of the data plane."""
     launch.prepare()
-    with launch.client.as_current(), dask.config.set({"distributed.p2p.storage.disk": False}):
-        frames = [_frame(launch, side) for side in ("left", "right")]
+    with launch.client.as_current(), dask.config.set(dask_steps.NO_DISK):
+        parts = [_parts(launch, side) for side in ("left", "right")]
         launch.on_all(dask_steps.baseline_loaded)
         launch.record_launch(config, plan_index, block)
         evidence.compare_environment(launch)
         plan = launch.plan
         for index in range(plan.warmup):
             launch.progress.phase("warming up")
-            _let_go(launch, _merge(launch, frames, index, warmup=True, last=index == plan.warmup - 1))
+            _let_go(launch, _merge(launch, parts, index, warmup=True, last=index == plan.warmup - 1))
         launch.progress.phase("merging")
         for index in range(plan.iterations):
-            _let_go(launch, _merge(launch, frames, index, warmup=False, last=index == plan.iterations - 1))
+            _let_go(launch, _merge(launch, parts, index, warmup=False, last=index == plan.iterations - 1))
     launch.writer.write(memory_line(launch.launch, launch.on_all(steps.finish)))
     launch.on_all(steps.close)
 
 
-def _frame(launch: LaunchRun, side: str) -> Any:
-    """One dataframe with a partition on each worker, in its memory."""
+def _parts(launch: LaunchRun, side: str) -> list[Future]:
+    """One frame, with a partition on each worker, in its memory."""
     futures = launch.submit(dask_steps.baseline_frame, [(side,) for _ in launch.members])
     launch.wait_for(futures)
-    return dd.from_delayed(futures, verify_meta=False)
+    return futures
 
 
-def _merge(launch: LaunchRun, frames: list[Any], index: int, *, warmup: bool, last: bool) -> list[Any]:
+def _merge(launch: LaunchRun, parts: list[list[Future]], index: int, *, warmup: bool, last: bool) -> list[Any]:
     """One merge, timed and recorded; gives the keys of its result, which nobody needs any more."""
     plan = launch.plan
     start = time.perf_counter()
-    merged = frames[0].merge(
-        frames[1], on=list(plan.keys), how="inner", shuffle_method=plan.shuffle, broadcast=False
-    )  # fmt: skip
-    result = launch.client.persist(merged)
-    parts = [future for future in launch.client.futures_of(result) if isinstance(future, Future)]
-    launch.wait_for(parts)
+    found = _start_there(launch, parts) if plan.engine == "cudf" else _start_here(launch, parts)
+    launch.wait_for(found)
     wall = time.perf_counter() - start
     line = IterationLine(launch=launch.launch, index=index, warmup=warmup, wall_seconds=wall)
     launch.collect_iteration(line)
     if plan.verify == "every" or (last and plan.verify != "off"):
-        checks = [launch.client.submit(dask_steps.baseline_check, part, pure=False) for part in parts]
+        checks = [launch.client.submit(dask_steps.baseline_check, part, pure=False) for part in found]
         launch.record_verdict(None if warmup else index, launch.results(checks))
-    return [part.key for part in parts]
+    return [part.key for part in found]
+
+
+def _start_here(launch: LaunchRun, parts: list[list[Future]]) -> list[Future]:
+    """Give Dask the merge; gives the partitions of its result."""
+    empty = [dask_steps.empty_pandas(fields) for fields in launch.fields]
+    result = launch.client.persist(dask_steps.merged(parts, empty, launch.plan.keys, launch.plan.shuffle))
+    return dask_steps.futures_of(launch.client, result)
+
+
+def _start_there(launch: LaunchRun, parts: list[list[Future]]) -> list[Future]:
+    """The same by the first worker, for frames that only a GPU can hold. Takes a message to it and back longer."""
+    client = launch.client
+    launch.on_one(0, dask_steps.baseline_start, *([part.key for part in each] for each in parts))
+    # Its name makes the scheduler tell this client of the result; a future made of a key alone stays pending.
+    found: list[Future] = launch.call(client.get_dataset(dask_steps.RESULT, asynchronous=True))
+    launch.call(client.unpublish_dataset(dask_steps.RESULT, asynchronous=True))
+    return found
 
 
 def _let_go(launch: LaunchRun, keys: list[Any]) -> None:

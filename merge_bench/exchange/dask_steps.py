@@ -1,16 +1,27 @@
-"""What workers do for the baseline (`dask.py`): make dataframes of their chunks, and check its results."""
+"""What workers do for the baseline (`dask.py`): make dataframes of their chunks, and check its results.
+
+With GPUs a worker also gives Dask the merge: Dask wants an empty frame of the right type to plan with (`meta`), and one
+of cuDF's needs a GPU, which the driver's host may not have and whose memory the driver should not take.
+"""
 
 from __future__ import annotations
 
 import functools
 import operator
+from collections.abc import Sequence
 from typing import Any
 
+import dask
 import pyarrow as pa
+from distributed import Client, Future, get_client
 
+from merge_bench.columns import Field
 from merge_bench.errors import RunFailed
 from merge_bench.verify import Check, ResultCheck
 from merge_bench.worker import here
+
+NO_DISK = {"distributed.p2p.storage.disk": False}
+RESULT = "merge-bench-result"
 
 
 def baseline_frame(side: str) -> Any:
@@ -21,18 +32,68 @@ def baseline_frame(side: str) -> Any:
     state = here().state
     if state is None or state.frames is None:
         raise RunFailed("the merge was not set up on this worker")
-    table = state.frames[side == "right"].to_arrow()
+    chunk = state.frames[side == "right"]
     if state.plan.engine == "cudf":
         import cudf
 
-        frame = cudf.DataFrame.from_arrow(table)
+        frame = cudf.DataFrame.from_arrow(chunk.to_arrow())
     else:
-        from merge_bench.engines.pandas import to_pandas
-
-        frame = to_pandas(table)
+        frame = _pandas(chunk.to_arrow(), chunk.fields)
     # Column by column: over rows cuDF would go through CuPy.
     whole = functools.reduce(operator.and_, (frame[key].notna() for key in state.plan.keys))
-    return frame if bool(whole.all()) else frame[whole]
+    frame = frame if bool(whole.all()) else frame[whole]
+    state.empty[side] = frame.iloc[:0]
+    return frame
+
+
+def empty_pandas(fields: Sequence[Field]) -> Any:
+    """A frame of pandas without rows, of the types that `baseline_frame` gives every worker's chunk."""
+    return _pandas(pa.schema([(field.name, field.type) for field in fields]).empty_table(), fields)
+
+
+def _pandas(table: pa.Table, fields: Sequence[Field]) -> Any:
+    from merge_bench.engines.pandas import to_pandas
+
+    return to_pandas(table, nullable=[field.name for field in fields if field.nullable])
+
+
+def merged(parts: Sequence[Sequence[Future]], empty: Sequence[Any], keys: Sequence[str], shuffle: str) -> Any:
+    """Dask's inner join of a left and a right frame, not yet computed.
+
+    Parameters
+    ----------
+    parts
+        The left and the right frame's partitions.
+    empty
+        A frame without rows of the type of each. Without it Dask fetches a partition at once, in a wait without limit.
+    """
+    import dask.dataframe as dd
+
+    left, right = (
+        dd.from_delayed(list(futures), meta=meta, verify_meta=False)
+        for futures, meta in zip(parts, empty, strict=True)
+    )  # fmt: skip
+    return left.merge(right, on=list(keys), how="inner", shuffle_method=shuffle, broadcast=False)
+
+
+def baseline_start(left: Sequence[Any], right: Sequence[Any]) -> None:
+    """Give Dask the merge, from here; the result's partitions are published under `RESULT`, for the driver to take.
+
+    `left`, `right`: keys of the frames' partitions.
+    """
+    state = here().state
+    assert state is not None
+    client = get_client()
+    parts = [[Future(key, client) for key in keys] for keys in (left, right)]
+    empty = [state.empty[side] for side in ("left", "right")]
+    with client.as_current(), dask.config.set(NO_DISK):
+        result = client.persist(merged(parts, empty, state.plan.keys, state.plan.shuffle))
+    client.publish_dataset(futures_of(client, result), name=RESULT, override=True)
+
+
+def futures_of(client: Client, result: Any) -> list[Future]:
+    """The partitions of a result that Dask computes."""
+    return [future for future in client.futures_of(result) if isinstance(future, Future)]
 
 
 def baseline_loaded() -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from distributed import Client
-
+from merge_bench.client import ask, connected
 from merge_bench.errors import UsageError
 
 T = TypeVar("T")
@@ -26,15 +26,14 @@ def on_each_host(address: str | None, scheduler_file: str | None, question: Call
     where = address or scheduler_file
     if scheduler_file and not Path(scheduler_file).exists():
         raise UsageError(f"--scheduler-file {scheduler_file}: there is no such file")
-    try:
-        client = Client(
-            address=address, scheduler_file=scheduler_file, timeout=CONNECT_SECONDS, set_as_default=False
-        )  # fmt: skip
-    except (OSError, TimeoutError, ValueError) as error:
-        raise UsageError(f"no scheduler answers at {where}: {error}") from error
-    with client:
+    with contextlib.ExitStack() as stack:
+        try:
+            client = stack.enter_context(connected(address, scheduler_file, seconds=CONNECT_SECONDS))
+            workers = ask(client, client.scheduler.identity, seconds=CONNECT_SECONDS)["workers"]
+        except (OSError, TimeoutError, ValueError) as error:
+            raise UsageError(f"no scheduler answers at {where}: {error}") from error
         hosts: dict[str, str] = {}
-        for worker, about in client.scheduler_info(n_workers=-1)["workers"].items():
+        for worker, about in workers.items():
             hosts.setdefault(str(about["host"]), worker)
         if not hosts:
             raise UsageError(f"the cluster at {where} has no workers")

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from distributed import Client
-
+from merge_bench.client import ask, connected
 from merge_bench.errors import UsageError
 from merge_bench.launch.base import Access, Caution, ClusterSettings, Command, Exited
 from merge_bench.plan import Plan
@@ -60,11 +59,10 @@ def count_running(address: str | None, scheduler_file: str | None, seconds: floa
     """
     if scheduler_file and not Path(scheduler_file).exists():
         raise UsageError(f"--scheduler-file {scheduler_file}: there is no such file")
+    limit = min(seconds, ANSWER_SECONDS)
     try:
-        with Client(
-            address=address, scheduler_file=scheduler_file, timeout=min(seconds, ANSWER_SECONDS), set_as_default=False
-        ) as client:
-            count = len(client.scheduler_info(n_workers=-1)["workers"])
+        with connected(address, scheduler_file, seconds=limit) as client:
+            count = len(ask(client, client.scheduler.identity, seconds=limit)["workers"])
     except (OSError, TimeoutError, ValueError) as error:
         raise UsageError(f"no scheduler answers at {address or scheduler_file}: {error}") from error
     if not count:

@@ -7,6 +7,8 @@ import ctypes
 import os
 import signal
 import subprocess
+import sys
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +17,7 @@ from merge_bench import signals
 from merge_bench.launch.base import Command, Exited
 
 TAIL_LINES = 15
+STOP_SECONDS = 10.0  # for killed processes to be gone: much memory takes a while to be given back
 
 
 _PR_SET_PDEATHSIG = 1
@@ -77,15 +80,19 @@ class Processes:
         return next((tail(child.log) for child in self._children if child.command.role == role), "")
 
     def stop(self) -> None:
-        """End all at once, children of theirs included, and return when they are gone.
+        """End all at once, children of theirs included, and return when they are gone, or after `STOP_SECONDS`.
 
         Workers hold nothing that a kill could spoil: data is in their memory and results are in the driver's files.
         """
         for child in self._children:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(child.process.pid, signal.SIGKILL)
+        deadline = time.monotonic() + STOP_SECONDS
         for child in self._children:
-            child.process.wait()
+            try:
+                child.process.wait(timeout=max(deadline - time.monotonic(), 0.1))
+            except subprocess.TimeoutExpired:  # in the kernel, as with a file server that does not answer
+                print(f"merge_bench: process {child.process.pid} was killed and has not ended yet", file=sys.stderr)
         self._children = []
 
 

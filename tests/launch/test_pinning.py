@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from merge_bench.driver import LaunchRun
+from merge_bench.first_cause import Member
 from merge_bench.launch import pinning
 from merge_bench.memory import show_cores
-from merge_bench.watch import Member
 
 
 def machine(**changes: Any) -> dict[str, Any]:

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from merge_bench.errors import LaunchFailed
+from merge_bench.first_cause import Member
 from merge_bench.launch.base import Exited
-from merge_bench.watch import Member, Watch
+from merge_bench.watch import Watch
 
 
 class Dead:
@@ -22,6 +23,12 @@ class Dead:
     def exited(self) -> list[Exited]:
         return list(self._ended)
 
+    def tail(self, role: str) -> str:
+        return ""
+
+    def placed(self) -> dict[str, str]:
+        return {}
+
 
 class Quiet:
     """A client whose scheduler does not answer."""
@@ -30,24 +37,15 @@ class Quiet:
         raise OSError
 
 
-def repeatedly(watch: Watch) -> None:
-    """As the driver looks at it while it waits."""
-    for _ in range(40):
-        watch.check()
-        time.sleep(0.05)
-
-
 def named(*statuses: int) -> str:
     ended = [Exited(f"w{rank}", "here", 100 + rank, status, "") for rank, status in enumerate(statuses)]
     members = [Member(rank, f"tcp://here:{rank}", f"w{rank}", "here", 100 + rank) for rank in range(len(statuses))]
     watch = Watch(Quiet(), Dead(*ended), 15.0)  # type: ignore[arg-type]
     watch.start(members)
     try:
-        with pytest.raises(LaunchFailed) as caught:
-            repeatedly(watch)
+        return first_complaint(watch)
     finally:
         watch.stop()
-    return str(caught.value)
 
 
 def test_the_one_that_was_killed_is_named_and_not_the_one_that_ucx_then_aborted() -> None:
@@ -55,9 +53,58 @@ def test_the_one_that_was_killed_is_named_and_not_the_one_that_ucx_then_aborted(
     assert "rank 0" in named(-signal.SIGKILL, -signal.SIGABRT)
 
 
-def test_an_abort_alone_is_told_and_of_equals_the_first() -> None:
+def test_an_abort_alone_is_named_and_of_equals_the_first() -> None:
     assert "killed by signal 6" in named(-signal.SIGABRT)
-    assert "rank 0" in named(3, -signal.SIGKILL)
+    assert "rank 0" in named(-signal.SIGSEGV, -signal.SIGKILL)
+
+
+def test_a_signal_comes_before_an_exit_status() -> None:
+    assert "rank 1" in named(3, -signal.SIGKILL)
+
+
+class Answering:
+    """A client whose scheduler tells how long ago it heard of each worker."""
+
+    def __init__(self, **silences: float) -> None:
+        self.silences = {f"tcp://{name}": silence for name, silence in silences.items()}
+
+    def run_on_scheduler(self, *_: Any) -> dict[str, float]:
+        return self.silences
+
+
+def test_of_two_silent_workers_the_one_that_is_silent_for_longer_is_named() -> None:
+    members = [Member(rank, f"tcp://w{rank}", f"w{rank}", "here", 100 + rank) for rank in range(2)]
+    watch = Watch(Answering(w0=11.0, w1=12.0), Dead(), 15.0)  # type: ignore[arg-type]
+    watch.start(members)
+    try:
+        assert "rank 1 " in first_complaint(watch)
+    finally:
+        watch.stop()
+
+
+def test_a_driver_that_was_stopped_for_a_while_does_not_take_the_scheduler_for_silent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr("merge_bench.watch.time.monotonic", lambda: now)
+    watch = Watch(Quiet(), Dead(), 10.0)  # type: ignore[arg-type]
+    watch._answered = watch._checked = now
+    for _ in range(100):  # looked at all the time, and never an answer: silent after 7 s
+        now += 0.1
+        if now > 1007.0:
+            break
+        watch.check()
+    with pytest.raises(LaunchFailed, match="no answer"):
+        watch.check()
+    watch._answered = watch._checked = now
+    now += 60.0  # stopped
+    watch.check()
+    for _ in range(30):  # and looked at again: the scheduler has half of its time to answer
+        now += 0.1
+        watch.check()
+    now += 1.0
+    with pytest.raises(LaunchFailed, match="no answer"):
+        watch.check()
 
 
 def test_one_that_was_killed_may_still_be_ending_when_another_has_aborted() -> None:
