@@ -65,7 +65,9 @@ def set_up_device(pool_bytes: int | None, sharers: int) -> int:
     """
     from merge_bench.engines.cudf import set_up_pool
 
-    return set_up_pool(pool_bytes, sharers)
+    size = set_up_pool(pool_bytes, sharers)
+    here().uses_gpu = True
+    return size
 
 
 def prepare(plan: Plan, rank: int, topic: str) -> Prepared:

@@ -19,6 +19,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from tests import fake_cuda
+from tests.fake_cuda import Driver
+
 
 class Stream:
     """Notes when it was drained, and how much was allocated or packed since."""
@@ -27,21 +30,23 @@ class Stream:
         self.pending = 0
 
     def synchronize(self) -> None:
+        Process.driver.require_context()
         self.pending = 0
+
+
+class Process:
+    """The driver that the process has loaded."""
+
+    driver = Driver()
 
 
 DEFAULT_STREAM = Stream()
 
 
 def use(stream: Any) -> None:
+    Process.driver.require_context()
     assert stream is DEFAULT_STREAM, "every call names the engine's one stream"
     DEFAULT_STREAM.pending += 1
-
-
-class Status(enum.IntEnum):
-    cudaSuccess = 0
-    cudaErrorInsufficientDriver = 35
-    cudaErrorNoDevice = 100
 
 
 class Memory:
@@ -317,10 +322,9 @@ def _module(name: str, **members: Any) -> types.ModuleType:
     return module
 
 
-def modules(status: Status = Status.cudaSuccess, count: int | None = 1) -> dict[str, types.ModuleType]:
-    """What to put into `sys.modules`."""
-    runtime = _module("cuda.bindings.runtime", cudaGetDeviceCount=lambda: (status, count))
-    bindings = _module("cuda.bindings", runtime=runtime)
+def modules(driver: Driver | None = None) -> dict[str, types.ModuleType]:
+    """What to put into `sys.modules`, in a process whose driver is `driver`; no thread has a context yet."""
+    Process.driver = driver or Driver()
     statistics = _module(
         "rmm.statistics",
         enable_statistics=enable_statistics,
@@ -357,7 +361,7 @@ def modules(status: Status = Status.cudaSuccess, count: int | None = 1) -> dict[
     # `importlib.util.find_spec` wants one of every loaded module.
     pylibcudf.__spec__ = types.SimpleNamespace(name="pylibcudf")  # type: ignore[assignment]
     return {
-        "cuda": _module("cuda", bindings=bindings), "cuda.bindings": bindings, "cuda.bindings.runtime": runtime,
+        **fake_cuda.modules(Process.driver),
         "rmm": rmm, "rmm.mr": mr, "rmm.statistics": statistics, "rmm.pylibrmm": pylibrmm,
         "rmm.pylibrmm.stream": stream, "pylibcudf": pylibcudf,
     }  # fmt: skip

@@ -22,9 +22,9 @@ from distributed import Client
 from benchmarks.peer import printed
 from benchmarks.peer.protocol import Job, Outcome, PeerError, serve, workers_per_gpu
 from merge_bench import running as runs
+from merge_bench.engines.cudf import set_up_pool
 from merge_bench.gpu import gpu_count
 from merge_bench.launch.choose import make_launcher
-from merge_bench.steps import set_up_device
 
 PROGRAM = "dask_cuda.benchmarks.local_cudf_merge"
 HEADINGS = ("Wall clock", "Throughput")
@@ -78,10 +78,19 @@ def cluster(job: Job, folder: Path) -> Iterator[tuple[Path, list[int]]]:
             client.wait_for_workers(job.workers, timeout=60)
             pids = list(client.run(os.getpid).values())
             if gpu:  # its own options for pools do not apply to a running cluster
-                client.run(set_up_device, None, shared)
+                set_up_pools(client, shared)
         yield access.scheduler_file, pids
     finally:
         launcher.stop()
+
+
+def set_up_pools(client: Client, sharers: int) -> None:
+    """Make every worker's pool in its task thread, where the benchmark works: that binds a CUDA context there.
+
+    `Client.run` would do it in the thread of the worker's event loop, which has a context from dask-cuda.
+    """
+    addresses = client.scheduler_info(n_workers=-1)["workers"]
+    client.gather([client.submit(set_up_pool, None, sharers, workers=[each], pure=False) for each in addresses])
 
 
 def run(job: Job) -> Outcome:

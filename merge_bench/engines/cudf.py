@@ -20,10 +20,10 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
+from merge_bench import cuda_context
 from merge_bench.columns import Bytes, Field, Frame
 from merge_bench.engines.base import JoinShape, Outgoing, Side
 from merge_bench.errors import RunFailed, UsageError
-from merge_bench.gpu import gpu_count
 from merge_bench.units import format_bytes
 
 MOST_ROWS = 2**31 - 1  # libcudf counts rows with 32 bits
@@ -80,6 +80,9 @@ class CudfEngine:
     With one worker nothing is partitioned or packed: all rows are its own. Make the engine before the process's UCX
     context, because UCX looks for CUDA when the context is made.
 
+    A CUDA context is bound in the thread that makes the engine; call `cuda_context.bind` in any other thread that uses
+    it.
+
     Raises
     ------
     UsageError
@@ -89,8 +92,7 @@ class CudfEngine:
     name: ClassVar[str] = "cudf"
 
     def __init__(self, shape: JoinShape) -> None:
-        self._plc, self._rmm, self._stream = _rapids()
-        self._stream.synchronize()  # makes the CUDA context
+        self._plc, self._rmm, self._stream = load_rapids()
         self._rmm.statistics.enable_statistics()
         self._rmm.statistics.push_statistics()  # counts from zero: the process may have held another engine
         self.shape = shape
@@ -292,16 +294,14 @@ def set_up_pool(pool_bytes: int | None, workers_per_gpu: int = 1) -> int:
     Where there is a pool, as in a running cluster whose workers were started with `--rmm-pool-size`, this only checks
     that it can be shared over CUDA IPC. In a process that has none, it makes one over `cudaMalloc`: of `pool_bytes`, or
     else of `POOL_SHARE` of the GPU's memory divided among its workers, or of what is still free. Call it before a
-    `CudfEngine` is made, and in the thread that will open UCX: afterwards CUDA's context is current there, which UCX
-    looks for. Returns the size of the pool in bytes.
+    `CudfEngine` is made. It binds a CUDA context, in this thread alone. Returns the size of the pool in bytes.
 
     Raises
     ------
     UsageError
         If there is no GPU, the pool does not fit, or the memory that is set up cannot be shared.
     """
-    _, rmm, stream = _rapids()
-    stream.synchronize()  # makes the CUDA context, and makes it this thread's
+    _, rmm, _ = load_rapids()
     resource, found = rmm.mr.get_current_device_resource(), None
     while isinstance(resource, rmm.mr.UpstreamResourceAdaptor):
         if isinstance(resource, rmm.mr.PoolMemoryResource):
@@ -332,18 +332,19 @@ def set_up_pool(pool_bytes: int | None, workers_per_gpu: int = 1) -> int:
     return size
 
 
-def _rapids() -> tuple[Any, Any, Any]:
-    """pylibcudf, RMM and the stream to work on, once it is certain that CUDA works: without, RMM ends the process."""
-    try:
-        from cuda.bindings import runtime
+def load_rapids() -> tuple[Any, Any, Any]:
+    """Bind a CUDA context in this thread, then give pylibcudf, RMM and the stream to work on.
 
-        status, count = runtime.cudaGetDeviceCount()
-    except ImportError as error:
-        raise UsageError(f"engine cudf needs the package cuda-bindings: {_first_line(error)}") from error
-    except Exception as error:  # cuda-bindings raises classes of its own where the driver's library is missing
-        raise UsageError(_NO_GPU) from error
-    if int(status) != 0 or not count:
-        raise UsageError(f"engine cudf cannot use the GPU here: CUDA says {status.name}" if gpu_count() else _NO_GPU)
+    The context comes first: without a GPU the libraries end the process, and without a context their calls fail.
+
+    Raises
+    ------
+    UsageError
+        If there is no GPU that CUDA can use here, or a library cannot be loaded.
+    RunFailed
+        If CUDA refuses a context.
+    """
+    cuda_context.bind()
     try:
         import pylibcudf
         import rmm
@@ -352,9 +353,6 @@ def _rapids() -> tuple[Any, Any, Any]:
     except Exception as error:
         raise UsageError(f"engine cudf cannot be loaded here: {_first_line(error)}") from error
     return pylibcudf, rmm, DEFAULT_STREAM
-
-
-_NO_GPU = "engine cudf needs an NVIDIA GPU, and none is visible here"
 
 
 def _first_line(error: BaseException) -> str:
