@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from distributed import Worker, get_worker
 from distributed.diagnostics.plugin import WorkerPlugin
 
-from merge_bench import facts
+from merge_bench import cuda_context, facts
 from merge_bench.columns import Frame
 from merge_bench.errors import RunFailed
 from merge_bench.exchange.abort import Abort
@@ -71,6 +71,10 @@ class MergeWorker(WorkerPlugin):  # type: ignore[misc]
         self.abort = Abort()
         self.state: State | None = None
         self.children: dict[str, Child] = {}
+        self.uses_gpu = False
+        from merge_bench.launch import preload  # not in a driver: loading it ties a process to its parent
+
+        preload.keep_cores()
         # Dask tells of what fails here; the modules of a task it loads while it reads messages.
         import merge_bench.steps  # noqa: F401
 
@@ -109,8 +113,13 @@ def _no_heartbeats(record: logging.LogRecord) -> bool:
 
 
 def here() -> MergeWorker:
-    """The plugin of the worker that this runs on."""
+    """The plugin of the worker that this runs on; every step begins with it.
+
+    A worker may run each step in another of its task threads. On a GPU the context is therefore bound in this thread.
+    """
     plugin: MergeWorker = get_worker().plugins[PLUGIN]
+    if plugin.uses_gpu:
+        cuda_context.bind()
     return plugin
 
 

@@ -12,16 +12,17 @@ import pytest
 from merge_bench.columns import Frame
 from merge_bench.engines import Side, make_engine
 from merge_bench.engines import cudf as engine_module
-from merge_bench.engines.cudf import CudfEngine, DeviceBytes, set_up_pool
+from merge_bench.engines.cudf import CudfEngine
+from merge_bench.engines.gpu_memory import DeviceBytes, GpuMemory, inspect, pool_size, set_up_pool
 from merge_bench.errors import RunFailed, UsageError
-from tests import fake_rapids, merge_cases
+from tests import fake_columns, fake_rapids, merge_cases
+from tests.fake_cuda import Driver
+from tests.fake_device import Memory
 from tests.process_pair import big_tables, check_pair, run_pair
 
-NO_GPU = "engine cudf needs an NVIDIA GPU, and none is visible here"
 
-
-def pretend(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> None:
-    for name, module in fake_rapids.modules(*arguments).items():  # type: ignore[arg-type]
+def pretend(monkeypatch: pytest.MonkeyPatch, driver: Driver | None = None) -> None:
+    for name, module in fake_rapids.modules(driver).items():
         monkeypatch.setitem(sys.modules, name, module)
 
 
@@ -65,7 +66,7 @@ def test_results_come_in_bounded_pieces(monkeypatch: pytest.MonkeyPatch) -> None
         engine.partition(side)
     assert engine.join() == 20
     assert [piece.num_rows for piece in engine.results()] == [7, 7, 6]
-    assert engine.peak_device_bytes() == 123
+    assert engine.peak_device_bytes() >= 20 * 8 * 7  # chunks and result, of which each column has 20 rows
 
 
 def loaded(workers: int = 1) -> CudfEngine:
@@ -78,14 +79,14 @@ def loaded(workers: int = 1) -> CudfEngine:
 
 @pytest.mark.usefixtures("rapids")
 def test_what_an_iteration_held_is_given_back() -> None:
-    before = fake_rapids.Memory.used
     engine = loaded(workers=2)
+    before = Memory.used
     for _ in range(3):
         engine.begin()
-        assert fake_rapids.Memory.used == before
+        assert Memory.used == before
         outgoing = engine.partition(Side.LEFT)
         engine.inbox(Side.LEFT, 1, outgoing[1].header)
-        assert fake_rapids.Memory.used > before
+        assert Memory.used > before
         del outgoing
 
 
@@ -105,7 +106,7 @@ def test_rows_that_match_nothing_do_not_travel(missing: float | None) -> None:
 @pytest.mark.usefixtures("rapids")
 def test_a_full_gpu_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = loaded(workers=2)
-    monkeypatch.setattr(fake_rapids.Memory, "limit", 0)
+    monkeypatch.setattr(Memory, "limit", 0)
     engine.begin()
     with pytest.raises(RunFailed, match="rank 0 ran out of GPU memory while partitioning the left frame; take"):
         engine.partition(Side.LEFT)
@@ -113,7 +114,7 @@ def test_a_full_gpu_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("rapids")
 def test_a_description_longer_than_its_room_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fake_rapids, "DESCRIPTION_BYTES", [1000])
+    monkeypatch.setattr(fake_columns, "DESCRIPTION_BYTES", [1000])
     engine = loaded(workers=2)
     engine.begin()
     with pytest.raises(RunFailed, match="libcudf describes the left frame's columns in 2016 bytes"):
@@ -149,29 +150,17 @@ def test_slices_of_device_bytes() -> None:
 
 
 def test_without_a_gpu_there_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    pretend(monkeypatch, fake_rapids.Status.cudaErrorInsufficientDriver, None)
-    monkeypatch.setattr(engine_module, "gpu_count", lambda: 0)
+    pretend(monkeypatch, Driver(installed=False))
     shape = merge_cases.shapes(*[Frame.from_arrow(pa.table({"key": [1]}))] * 2, ("key",), 1)[0]
     for start in (lambda: make_engine("cudf", shape), lambda: set_up_pool(None)):
-        with pytest.raises(UsageError) as caught:
+        with pytest.raises(UsageError, match="engine cudf needs an NVIDIA GPU, and CUDA finds none here"):
             start()
-        assert str(caught.value) == NO_GPU
-
-
-def test_a_gpu_that_cuda_cannot_use_is_named_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    pretend(monkeypatch, fake_rapids.Status.cudaErrorInsufficientDriver, None)
-    monkeypatch.setattr(engine_module, "gpu_count", lambda: 2)
-    with pytest.raises(UsageError, match="cannot use the GPU here: CUDA says cudaErrorInsufficientDriver"):
-        set_up_pool(None)
 
 
 def test_without_the_packages_there_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     pretend(monkeypatch)
     monkeypatch.setitem(sys.modules, "pylibcudf", None)
     with pytest.raises(UsageError, match="engine cudf cannot be loaded here: "):
-        set_up_pool(None)
-    monkeypatch.setitem(sys.modules, "cuda.bindings", None)
-    with pytest.raises(UsageError, match="engine cudf needs the package cuda-bindings"):
         set_up_pool(None)
 
 
@@ -181,25 +170,40 @@ def test_importing_the_module_needs_none_of_it() -> None:
     assert done.stdout == "set()\n"
 
 
-@pytest.mark.usefixtures("rapids")
 @pytest.mark.parametrize(
     ("asked", "workers", "free", "size"),
     [
-        (None, 1, 80, 72_000_000_000),  # of what is free
-        (None, 4, 80, 22_500_000_000),  # a share of the whole, however many of the four have taken theirs
-        (None, 4, 20, 18_000_000_000),
+        (None, 1, 95, 90_000_000_000),  # of the whole
+        (None, 4, 95, 22_500_000_000),
+        (None, 1, 80, 72_000_000_000),  # of what is free, where others have more than the rest
+        (None, 4, 20, 4_500_000_000),
         (30 * 10**9 + 7, 1, 80, 30 * 10**9),  # rounded down to RMM's alignment
+        (20 * 10**9, 4, 80, 20 * 10**9),
     ],
 )
-def test_size_of_the_pool(
-    monkeypatch: pytest.MonkeyPatch, asked: int | None, workers: int, free: int, size: int
-) -> None:
-    monkeypatch.setattr(fake_rapids.Device, "free", free * 10**9)
-    made = set_up_pool(asked, workers)
+def test_size_of_the_pools_on_one_gpu(asked: int | None, workers: int, free: int, size: int) -> None:
+    found = [GpuMemory((free + other) * 10**9, 100 * 10**9) for other in range(workers)]
+    each = pool_size(asked, found)
+    assert size - 256 < each <= size
+    assert each % 256 == 0
+    assert each * workers <= free * 10**9
+
+
+def test_pools_that_do_not_fit_together_are_refused() -> None:
+    with pytest.raises(UsageError, match=r"3 RMM pools of 27\.94 GiB do not fit: of the GPU's 93\.1. GiB, 74\.5. GiB"):
+        pool_size(30 * 10**9, [GpuMemory(80 * 10**9, 100 * 10**9)] * 3)
+
+
+@pytest.mark.usefixtures("rapids")
+@pytest.mark.parametrize(("asked", "size"), [(None, 72_000_000_000), (30 * 10**9 + 7, 30 * 10**9)])
+def test_the_pool_that_is_made(asked: int | None, size: int) -> None:
+    assert inspect() == GpuMemory(80 * 10**9, 100 * 10**9)
+    made = set_up_pool(asked)
     assert size - 256 < made <= size
     pool = fake_rapids.Device.resource
     assert isinstance(pool, fake_rapids.PoolMemoryResource)
-    assert isinstance(pool.upstream, fake_rapids.CudaMemoryResource)
+    assert isinstance(pool.get_upstream(), fake_rapids.CudaMemoryResource)
+    assert inspect() is None
     assert set_up_pool(None) == made
     assert fake_rapids.Device.resource is pool
 

@@ -14,17 +14,19 @@ import importlib.metadata
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from distributed import Client
 
 from benchmarks.peer import printed
 from benchmarks.peer.protocol import Job, Outcome, PeerError, serve, workers_per_gpu
+from merge_bench import cuda_context
 from merge_bench import running as runs
+from merge_bench.engines import gpu_memory
 from merge_bench.gpu import gpu_count
 from merge_bench.launch.choose import make_launcher
-from merge_bench.steps import set_up_device
 
 PROGRAM = "dask_cuda.benchmarks.local_cudf_merge"
 HEADINGS = ("Wall clock", "Throughput")
@@ -78,10 +80,27 @@ def cluster(job: Job, folder: Path) -> Iterator[tuple[Path, list[int]]]:
             client.wait_for_workers(job.workers, timeout=60)
             pids = list(client.run(os.getpid).values())
             if gpu:  # its own options for pools do not apply to a running cluster
-                client.run(set_up_device, None, shared)
+                set_up_pools(client, shared)
         yield access.scheduler_file, pids
     finally:
         launcher.stop()
+
+
+def set_up_pools(client: Client, sharers: int) -> None:
+    """Make every worker's pool in its task thread, where the benchmark works: that binds a CUDA context there.
+
+    `Client.run` would do it in the thread of the worker's event loop, which has a context from dask-cuda.
+    """
+    workers = client.scheduler_info(n_workers=-1)["workers"]
+
+    def on_all(step: Callable[..., Any], *arguments: object) -> list[Any]:
+        found = [client.submit(step, *arguments, workers=[each], pure=False) for each in workers]
+        return client.gather(found)  # type: ignore[no-any-return]
+
+    on_all(cuda_context.bind)
+    found = [memory for memory in on_all(gpu_memory.inspect) if memory is not None]
+    size = min(gpu_memory.pool_size(None, [memory] * sharers) for memory in found) if found else None
+    on_all(gpu_memory.set_up_pool, size)
 
 
 def run(job: Job) -> Outcome:
