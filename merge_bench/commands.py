@@ -122,7 +122,7 @@ def say_log(tail: str | None) -> None:
             print(f"  | {line}", file=sys.stderr)
 
 
-def check_command(name: str, *, json_output: bool, ucx: str | None) -> int:
+def check_command(name: str, *, json_output: bool, ucx: str | None, trusted: bool = False) -> int:
     """`check`: what the installed UCX makes of a config."""
     from merge_bench.campaign import CHECKOUT
     from merge_bench.config.check import run_check
@@ -137,7 +137,7 @@ def check_command(name: str, *, json_output: bool, ucx: str | None) -> int:
     named = translate_config(config).options.get(BY_KEY["interface"].variable)
     given = named.value if named else os.environ.get(BY_KEY["interface"].variable, "")
     launcher = {"UCX_NET_DEVICES": net_devices(given.strip() or LOOPBACK)}
-    return run_check(config, json_output=json_output, ucx=wanted, launcher=launcher)
+    return run_check(config, json_output=json_output, ucx=wanted, launcher=launcher, trusted=trusted)
 
 
 def import_command(file: str, *, results: str, json_output: bool) -> int:

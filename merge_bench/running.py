@@ -13,6 +13,7 @@ from merge_bench import setup
 from merge_bench.campaign import CHECKOUT, config_line, make_campaign
 from merge_bench.config.reader import ConfigFile, read_config
 from merge_bench.config.resolve import Resolved, expand, resolve
+from merge_bench.config.states import BRINGS_CODE
 from merge_bench.errors import UsageError
 from merge_bench.launch import network
 from merge_bench.launch.choose import choose, make_launcher
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from merge_bench.driver import LaunchRun
 
 Warned = tuple[str, str, str | None]  # code, message, remedy
-WORTH_A_WARNING = ("deprecated", "module-absent", "no-effect")
+WORTH_A_WARNING = ("deprecated", "module-absent", "no-effect", BRINGS_CODE)
 
 
 def load(
@@ -75,6 +76,7 @@ def _check(config: ConfigFile, options: Resolved) -> list[Warned]:
         ucx=os.environ.get("MERGE_BENCH_UCX", "auto"),
         launcher=_launcher_settings(options),
         options=options.values,
+        trusted=bool(options.values["trust_config"]),
     )
     if result.errors and not options.values["allow_unknown"]:
         raise UsageError("; ".join(result.errors) + " (--allow-unknown goes on regardless)")

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from merge_bench import gates, gpu
-from merge_bench.config.names import translate_config
 from merge_bench.config.reader import ConfigFile
 from merge_bench.config.resolve import Resolved
+from merge_bench.config.trust import REMEDY, process_environment
 from merge_bench.errors import UsageError
 from merge_bench.launch import network
 from merge_bench.launch.base import ClusterSettings
@@ -51,6 +51,7 @@ def prepare(options: Resolved, config: ConfigFile | None) -> Prepared:
     """
     values = options.values
     launcher, hosts = choose(values, os.environ)
+    _refuse_other_users(options, hosts)
     existing = launcher == "existing"
     if existing and values["interface"] and not options.sources["interface"].startswith("environment"):
         raise UsageError("--interface: a running cluster is bound already, by whoever started it; leave it out")
@@ -58,7 +59,7 @@ def prepare(options: Resolved, config: ConfigFile | None) -> Prepared:
     refuse_more_launches(launcher, launches)
     environment = {}
     if config is not None:
-        environment = {name: variable.value for name, variable in translate_config(config).environment.items()}
+        environment = process_environment(config, trusted=bool(values["trust_config"]))
     seen = max((host.gpus or 0 for host in hosts), default=0) or gpu.gpu_count()
     engine, exchange = _engine(values, seen, here=launcher == "local"), str(values["exchange"])
     gpus = seen if engine == "cudf" else 0
@@ -121,6 +122,14 @@ def prepare(options: Resolved, config: ConfigFile | None) -> Prepared:
     if isinstance(workload, TableSpec):
         warnings = [(w.code, w.message, w.remedy) for w in workload.warnings]
     return Prepared(plan, settings, tuple(warnings))
+
+
+def _refuse_other_users(options: Resolved, hosts: Sequence[HostSpec]) -> None:
+    """Refuse hosts of another user that a config chose: this machine unpickles what processes there send."""
+    user = next((host.name for host in hosts if "@" in host.name), None)
+    if user and options.sources["hosts"].startswith("config") and not options.values["trust_config"]:
+        where = options.sources["hosts"].removeprefix("config ")
+        raise UsageError(f"{where}: MERGE_BENCH_HOSTS would run this as another user, {user}; {REMEDY}")
 
 
 def _check_gpus(workers: int, gpus: int, per_gpu: int) -> None:

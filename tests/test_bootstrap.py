@@ -469,6 +469,9 @@ def test_configs_are_found_from_anywhere_and_options_go_on(front_door: Path, tmp
     ]  # fmt: skip
     assert go("optimized") == [results, "--config", str(configs / "optimized.cfg")]
     assert go("--on", "a b", "--ucx", "wheel") == [results, "--config", str(configs / "default.cfg"), "--on", "a b"]
+    assert go("optimized", "--trust-config") == [
+        results, "--config", str(configs / "optimized.cfg"), "--trust-config",
+    ]  # fmt: skip
     assert go("--configs", "a,b") == [results, "--configs", "a,b"]
     (cwd / "optimized.cfg").touch()
     assert go("optimized.cfg", MERGE_BENCH_RESULTS="/mine") == ["/mine", "--config", "optimized.cfg"]

@@ -18,7 +18,8 @@ from merge_bench.config.conflicts import Conflict, Situation, find_conflicts
 from merge_bench.config.names import TranslatedConfig, translate_config
 from merge_bench.config.options import BY_KEY
 from merge_bench.config.reader import ConfigFile
-from merge_bench.config.states import VariableState, classify, classify_elsewhere
+from merge_bench.config.states import BRINGS_CODE, VariableState, classify, classify_elsewhere
+from merge_bench.config.trust import REMEDY, process_environment
 from merge_bench.config.ucx_info import locate, read_installed
 from merge_bench.errors import UsageError
 
@@ -41,6 +42,7 @@ _ALWAYS_SHOWN = (
 _COLOURS = {
     "unknown": "red",
     "invalid": "red",
+    BRINGS_CODE: "red",
     "module-absent": "yellow",
     "no-effect": "yellow",
     "deprecated": "yellow",
@@ -51,9 +53,9 @@ _COLOURS = {
 class CheckResult:
     """The outcome of `check_config`.
 
-    `ok`: nothing is unknown (in the config) or invalid (anywhere); `variables`: those of the config in its order, then
-    effective settings from elsewhere; `conflicts`: warnings; `warnings`: sentences of the reader, and that UCX could
-    not be asked; `ucx`: ``1.21.0 (wheel)``, or None.
+    `ok`: nothing in the config is unknown or brings code, nothing anywhere is invalid; `variables`: those of the config
+    in its order, then effective settings from elsewhere; `conflicts`: warnings; `warnings`: sentences of the reader,
+    and that UCX could not be asked; `ucx`: ``1.21.0 (wheel)``, or None; `trusted`: what brings code is no error.
     """
 
     config: ConfigFile
@@ -62,14 +64,16 @@ class CheckResult:
     conflicts: tuple[Conflict, ...]
     warnings: tuple[str, ...]
     ucx: str | None
+    trusted: bool = False
 
     @property
     def errors(self) -> tuple[str, ...]:
         """One sentence for each variable that makes `ok` false, with file and line or the source."""
         return tuple(
             f"{self.config.where(each.line) if each.line else each.source}: {each.name}={each.value}: {each.message}"
+            + (f"; {REMEDY}" if each.state == BRINGS_CODE else "")
             for each in self.variables
-            if _is_error(each)
+            if _is_error(each, trusted=self.trusted)
         )
 
     def to_json(self) -> dict[str, object]:
@@ -84,7 +88,9 @@ class CheckResult:
         }
 
 
-def _is_error(each: VariableState) -> bool:
+def _is_error(each: VariableState, *, trusted: bool) -> bool:
+    if each.state == BRINGS_CODE:
+        return not trusted
     return each.state == "invalid" or (each.state == "unknown" and each.source == "config")
 
 
@@ -96,6 +102,7 @@ def check_config(
     launcher: Mapping[str, str] | None = None,
     options: Mapping[str, object] | None = None,
     one_host: bool = True,
+    trusted: bool = False,
     sysfs: Path = Path("/sys/class"),
 ) -> CheckResult:
     """Say what becomes of each setting of `config`.
@@ -112,6 +119,8 @@ def check_config(
         Effective options by key (`Resolved.values`), where they are known; else those of config and environment count.
     one_host
         All workers run on one host.
+    trusted
+        Whether the config may bring code.
 
     Raises
     ------
@@ -120,15 +129,16 @@ def check_config(
     """
     catalogue, warnings = _catalogue(ucx, environ)
     translated = translate_config(config)
-    states = classify(config, translated, catalogue)
-    taken = set(translated.environment)
+    states = classify(config, translated, catalogue, trusted=trusted)
+    handed_on = process_environment(config, trusted=trusted)
+    taken = set(handed_on)
     for source, values in _elsewhere(environ, launcher or {}, catalogue):
         added = [(name, value) for name, value in values.items() if name not in taken]
         taken |= {name for name, _ in added}
         states += classify_elsewhere(added, source, catalogue)
-    ok = not any(_is_error(each) for each in states)
+    ok = not any(_is_error(each, trusted=trusted) for each in states)
     effective = {each.name: each.value for each in states if each.source != "config"}
-    effective |= {name: variable.value for name, variable in translated.environment.items()}
+    effective |= handed_on
     given = {each.name for each in states if each.source in ("config", "environment")}
     situation = Situation(
         effective=effective,
@@ -147,6 +157,7 @@ def check_config(
         conflicts=find_conflicts(situation),
         warnings=(*config.warnings, *warnings),
         ucx=f"{installed.version} ({installed.info.origin})" if installed else None,
+        trusted=trusted,
     )
 
 
@@ -187,9 +198,10 @@ def run_check(
     json_output: bool = False,
     ucx: str = "auto",
     launcher: Mapping[str, str] | None = None,
+    trusted: bool = False,
 ) -> int:
     """The ``check`` command: print the outcome, as a table or one JSON document; returns the exit status, 0 or 2."""
-    result = check_config(config, environ, ucx=ucx, launcher=launcher)
+    result = check_config(config, environ, ucx=ucx, launcher=launcher, trusted=trusted)
     if json_output:
         json.dump(result.to_json(), sys.stdout, indent=2)
         sys.stdout.write("\n")

@@ -231,6 +231,12 @@ OPTIONS: tuple[Option, ...] = (
         in_config=False,
     ),
     _flag("allow-unknown", _OUTPUT, "Go on when the config holds unknown or invalid settings."),
+    _flag(
+        "trust-config",
+        _OUTPUT,
+        "Accept a config that brings code, and hand all of its variables on to the processes.",
+        in_config=False,
+    ),
     Option("results", _OUTPUT, values.text, "results", "Folder that campaigns are written to.", "PATH"),
     _flag("json", _OUTPUT, "Print one JSON document on standard output.", in_config=False),
     _flag("dry-run", _OUTPUT, "Print what would be started, and start nothing.", in_config=False),
@@ -240,7 +246,8 @@ OPTIONS: tuple[Option, ...] = (
 CLUSTER_OPTIONS = tuple(
     option
     for option in OPTIONS
-    if option.section == _CLUSTER or option.key in ("engine", "error_handling", "config", "allow_unknown", "json")
+    if option.section == _CLUSTER
+    or option.key in ("engine", "error_handling", "config", "allow_unknown", "trust_config", "json")
 )
 
 # What the network measurements need beside their own options; they take several configs.

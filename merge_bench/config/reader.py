@@ -1,7 +1,8 @@
 """``.cfg`` file → variables, never executed.
 
 A config is text that bash's ``source`` would also accept: ``NAME=VALUE`` and ``export NAME=VALUE`` lines. Both kinds
-become the environment of a launch. Beyond bash, CRLF line ends and a UTF-8 byte order mark are taken away.
+are variables; `trust` says which of them reach processes. Beyond bash, CRLF line ends and a UTF-8 byte order mark are
+taken away.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import hashlib
 import os
 import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,20 +66,6 @@ _BASH_OWN = frozenset(
         "UID",
     }
 )
-# Variables whose value is code, or a file of code, that other programs would run as they start.
-_CODE = frozenset(
-    {
-        "BASH_ENV",
-        "ENV",
-        "LD_AUDIT",
-        "LD_PRELOAD",
-        "PERL5OPT",
-        "PROMPT_COMMAND",
-        "PS4",
-        "PYTHONINSPECT",
-        "PYTHONSTARTUP",
-    }
-)
 
 
 @dataclass(frozen=True)
@@ -95,7 +82,8 @@ class ConfigFile:
     """A config as read.
 
     `name`: the file's name without ``.cfg``; `sha256`: hex digest of the file's bytes; `variables`: each
-    name once, in the order in which they got their last value; `warnings`: sentences that begin with ``file:line:``.
+    name once, in the order in which they got their last value; `warnings`: sentences that begin with ``file:line:``;
+    `used`: the names that values refer to.
     """
 
     name: str
@@ -103,6 +91,7 @@ class ConfigFile:
     sha256: str
     variables: tuple[Variable, ...]
     warnings: tuple[str, ...] = ()
+    used: frozenset[str] = frozenset()
 
     @property
     def environment(self) -> dict[str, str]:
@@ -129,7 +118,8 @@ def read_config(path: Path, environment: Mapping[str, str]) -> ConfigFile:
     data = _read_bytes(path)
     text = _decode(path, data)
     try:
-        variables, warnings = _evaluate(parse(text), environment)
+        statements = parse(text)
+        variables, warnings = _evaluate(statements, environment)
     except ShellSyntaxError as error:
         raise UsageError(f"{path}:{error.line}: {error.message}") from None
     return ConfigFile(
@@ -138,6 +128,13 @@ def read_config(path: Path, environment: Mapping[str, str]) -> ConfigFile:
         sha256=hashlib.sha256(data).hexdigest(),
         variables=variables,
         warnings=tuple(f"{path}:{line}: {message}" for line, message in warnings),
+        used=frozenset(
+            name
+            for statement in statements
+            for assignment in statement.assignments
+            for name in _references(assignment.parts or ())
+            if name != assignment.name
+        ),
     )
 
 
@@ -262,10 +259,14 @@ def _evaluate(
 def _refuse_name(assignment: Assignment) -> None:
     if assignment.name in _BASH_OWN:
         raise ShellSyntaxError(assignment.line, f"{assignment.name} belongs to the shell and cannot be set by a config")
-    if assignment.name in _CODE:
-        raise ShellSyntaxError(
-            assignment.line, f"{assignment.name} would make programs run other code; a config may not set it"
-        )
+
+
+def _references(parts: tuple[Part, ...]) -> Iterator[str]:
+    """The names that `parts` refer to, in defaults as well."""
+    for part in parts:
+        if isinstance(part, Reference):
+            yield part.name
+            yield from _references(part.default or ())
 
 
 def _expand(parts: tuple[Part, ...], scope: _Scope, line: int) -> str:

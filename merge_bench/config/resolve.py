@@ -17,6 +17,7 @@ from merge_bench.config.options import (
     Option,
 )
 from merge_bench.config.reader import ConfigFile, Variable
+from merge_bench.config.trust import refuse_code
 from merge_bench.errors import UsageError
 
 COMMAND_LINE = "command line"
@@ -40,7 +41,7 @@ class Resolved:
 
 
 def resolve(cli_values: Mapping[str, object], config: ConfigFile | None, environ: Mapping[str, str]) -> Resolved:
-    """Take each option from the first place that gives it.
+    """Take each option from the first place that gives it; the config must be trusted, or bring no code.
 
     Parameters
     ----------
@@ -56,6 +57,8 @@ def resolve(cli_values: Mapping[str, object], config: ConfigFile | None, environ
     UsageError
         Names the option, or file and line for a value of the config.
     """
+    if config is not None and not cli_values.get("trust_config"):
+        refuse_code(config)
     settings = _settings(config)
     found: dict[str, object] = {}
     sources: dict[str, str] = {}

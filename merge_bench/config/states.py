@@ -20,8 +20,10 @@ from merge_bench.config.names import (
 from merge_bench.config.options import BY_VARIABLE
 from merge_bench.config.reader import ConfigFile, Variable
 from merge_bench.config.resolve import check_option, unknown_options
+from merge_bench.config.trust import CODE, HELPER, judge
 from merge_bench.config.ucx_info import invalid_values
 
+BRINGS_CODE = "brings-code"
 STATES = (
     "known",
     "inherited",
@@ -32,12 +34,8 @@ STATES = (
     "invalid",
     "translated",
     "no-effect",
-)
-
-# Variables of everything else that a launch runs; their names are not looked up, only recognised.
-_OTHER_SOFTWARE = re.compile(
-    r"(DASK|DISTRIBUTED|CUDA|NVIDIA|RAPIDS|CUDF|LIBCUDF|RMM|KVIKIO|NUMBA|POLARS|ARROW|OMP|OPENBLAS|MKL|MALLOC|GLIBC|PYTHON"
-    r"|SLURM|PBS|LC|LD_LIBRARY|OMPI|MPICH|NCCL|UCC|HIP|ROCR)_\w+|PATH|HOME|TMPDIR|LANG|TZ|PYTHON\w+"
+    "helper",
+    BRINGS_CODE,
 )
 
 
@@ -57,16 +55,25 @@ class VariableState:
     source: str
 
 
-def classify(config: ConfigFile, translated: TranslatedConfig, catalogue: Catalogue) -> list[VariableState]:
-    """The state of each variable of `config`, in its order; `translated` is the same config in today's names."""
+def classify(
+    config: ConfigFile, translated: TranslatedConfig, catalogue: Catalogue, *, trusted: bool = False
+) -> list[VariableState]:
+    """The state of each variable of `config`, in its order.
+
+    `translated`: the same config in today's names; `trusted`: all of its variables reach the processes.
+    """
     shadowed = {each.old.name: each for each in translated.shadowed}
     wrong_options = {variable.name: sentence for variable, sentence in unknown_options(config)}
     found: list[VariableState] = []
     for variable in config.variables:
         if variable.name in shadowed:
             state, message = "no-effect", f"{shadowed[variable.name].name} is set too, and counts"
+        elif (judged := judge(variable.name, variable.value, used=variable.name in config.used)).kind == CODE:
+            state, message = BRINGS_CODE, judged.what
         elif variable.name.startswith(PREFIX):
             state, message = _option(variable, wrong_options)
+        elif judged.kind == HELPER and not no_effect(variable.name):
+            state, message = _helper(variable.name, catalogue, used=variable.name in config.used, trusted=trusted)
         else:
             state, message = _variable(variable, catalogue)
         found.append(VariableState(variable.name, variable.value, variable.line, state, message, "config"))
@@ -107,7 +114,7 @@ def _variable(variable: Variable, catalogue: Catalogue) -> tuple[str, str]:
         return finding.kind, finding.message
     if variable.name.startswith(("UCXPY_", "UCXX_")):
         return "unknown", _nearest(variable.name, [*UCXX_VARIABLES, *OLD_NAMES], "UCXX reads no such variable")
-    return _other(variable.name, catalogue)
+    return "known", "handed on, not checked"
 
 
 def _ucxx(variable: Variable) -> tuple[str, str]:
@@ -120,15 +127,16 @@ def _ucxx(variable: Variable) -> tuple[str, str]:
     return "known", where
 
 
-def _other(name: str, catalogue: Catalogue) -> tuple[str, str]:
-    if _OTHER_SOFTWARE.fullmatch(name):
-        return "known", "handed on, not checked"
+def _helper(name: str, catalogue: Catalogue, *, used: bool, trusted: bool) -> tuple[str, str]:
+    """A name that no rule makes a setting: for later lines, a mistake, or good for nothing."""
+    if used or trusted:
+        return "helper", "handed on to the processes" if trusted else "for other lines; no process gets it"
     likely = difflib.get_close_matches(name, [*OLD_NAMES, *UCXX_VARIABLES], n=3, cutoff=0.85)
     if not likely and re.match(r"U[CX]{2}|MERGE", name):
         likely = difflib.get_close_matches(name, [*catalogue.names(), *BY_VARIABLE], n=3, cutoff=0.85)
     if likely:
         return "unknown", f"did you mean {' or '.join(likely)}?"
-    return "no-effect", "nothing in this stack is known to read it"
+    return "no-effect", "nothing in this stack is known to read it, and no process gets it"
 
 
 def _nearest(name: str, known: Iterable[str], otherwise: str) -> str:

@@ -20,6 +20,8 @@ from functools import partial
 from pathlib import Path
 
 from merge_bench.campaign import CHECKOUT
+from merge_bench.config.reader import find_config, read_config
+from merge_bench.config.trust import refuse_code
 from merge_bench.errors import UsageError
 from merge_bench.launch.processes import die_with_parent
 
@@ -102,10 +104,12 @@ class Runner:
         Raises
         ------
         UsageError
-            If one is going on, or the config is none of the shipped ones.
+            If one is going on, or the config is none of the shipped ones or brings code: who asks may be anybody.
         """
-        if request.config and request.config not in configs():
-            raise UsageError("choose one of the shipped configs")
+        if request.config:
+            if request.config not in configs():
+                raise UsageError("choose one of the shipped configs")
+            refuse_code(read_config(find_config(request.config, CHECKOUT / "configs"), os.environ))
         words = self._command(request)
         if any("\0" in word for word in words):
             raise UsageError("an option cannot hold a null character")

@@ -18,7 +18,7 @@ from merge_bench.launch.base import Access, Caution, ClusterSettings, Command, E
 from merge_bench.launch.environment import forwarded, launcher_defaults
 from merge_bench.launch.guard import GuardLine, guard_argv
 from merge_bench.launch.hosts import HostSpec, Placement, check_gpus, place
-from merge_bench.launch.node import SCHEDULER_FILE, TAIL_LINES
+from merge_bench.launch.node import ROOT, SCHEDULER_FILE, TAIL_LINES
 from merge_bench.launch.unused_rdma import unused_rdma
 from merge_bench.plan import Plan
 
@@ -266,7 +266,10 @@ def _placements(plan: Plan, settings: ClusterSettings) -> tuple[Placement, ...]:
 
 def _told(settings: ClusterSettings) -> dict[str, str]:
     """What processes on the hosts get of the driver's environment and the config."""
-    return {**forwarded(os.environ), **settings.environment}
+    told = {**forwarded(os.environ), **settings.environment}
+    if "PYTHONPATH" in told:  # of a config that is trusted; this package must still be found
+        told["PYTHONPATH"] = os.pathsep.join((str(ROOT), told["PYTHONPATH"]))
+    return told
 
 
 def _unknown(settings: ClusterSettings, plan: Plan) -> dict[str, Any]:

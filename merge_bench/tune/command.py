@@ -110,7 +110,8 @@ def _write(campaign: Campaign, task: Task, values: Mapping[str, Any], output: Pa
 
 def _prepare(values: Mapping[str, Any]) -> Task:
     """Read baseline and space, plan the sizes, leave out what makes no sense here."""
-    space = read_space(Path(values["space"]) if values["space"] else CHECKOUT / "configs" / "space.toml")
+    file = Path(values["space"]) if values["space"] else CHECKOUT / "configs" / "space.toml"
+    space = read_space(file, trusted=bool(values["trust_config"]))
     if values["only"]:
         space = space.only([name.strip() for name in str(values["only"]).split(",")])
     prepared, config = _load(values["baseline"], values)

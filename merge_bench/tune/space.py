@@ -12,6 +12,7 @@ from typing import Any
 
 from merge_bench.config.names import PREFIX
 from merge_bench.config.options import BY_KEY, BY_VARIABLE
+from merge_bench.config.trust import REMEDY, SETTING, judge
 from merge_bench.errors import UsageError
 
 CONDITIONS = frozenset(
@@ -98,8 +99,8 @@ class Space:
         return other.id in setting.conflicts or other.setting in setting.conflicts
 
 
-def read_space(path: Path) -> Space:
-    """Read a tuning space.
+def read_space(path: Path, *, trusted: bool = False) -> Space:
+    """Read a tuning space; unless it is `trusted` it may set what processes get of any config, and nothing else.
 
     Raises
     ------
@@ -117,6 +118,8 @@ def read_space(path: Path) -> Space:
     if document or not isinstance(entries, list) or not entries:
         raise UsageError(f"--space {path}: it holds [[setting]] tables, and nothing else")
     settings = tuple(_setting(entry, path) for entry in entries)
+    for value in (value for setting in settings if not trusted for value in setting.values):
+        _refuse_code(value, path)
     names = [setting.name for setting in settings]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice:
@@ -191,6 +194,14 @@ def _value(setting: str, entry: Any, where: str) -> Value:
         except ValueError as error:
             raise UsageError(f"{where}={label}: {name}={variables[name]}: {error}") from error
     return Value(setting, label, tuple(sorted(variables.items())))
+
+
+def _refuse_code(value: Value, path: Path) -> None:
+    for name, text in value.variables:
+        judged = judge(name, text)
+        if judged.kind != SETTING:
+            what = judged.what or "is no setting that processes get"
+            raise UsageError(f"--space {path}: {value.id}: {name} {what}; {REMEDY}")
 
 
 def _texts(entry: Mapping[str, Any], key: str, where: str) -> tuple[str, ...]:

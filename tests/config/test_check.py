@@ -29,7 +29,10 @@ EVERY_STATE = {
     "UCX_USE_MT_MUTEX=maybe": "invalid",
     "UCXPY_NON_BLOCKING_MODE=1": "translated",
     "JOB_DIR=/scratch": "no-effect",
+    "SCHEME=auto": "helper",
+    "LD_LIBRARY_PATH=/site/lib": "brings-code",
 }
+USES = "\nUCX_RNDV_SCHEME=$SCHEME"
 
 
 def states(result: CheckResult) -> dict[str, str]:
@@ -42,11 +45,11 @@ def codes(result: CheckResult) -> set[str]:
 
 @pytest.mark.usefixtures("wheel")
 def test_each_state_occurs(config_of: Make) -> None:
-    result = check_config(config_of("\n".join(EVERY_STATE)), {}, ucx="wheel")
+    result = check_config(config_of("\n".join(EVERY_STATE) + USES), {}, ucx="wheel")
     assert states(result) == {line.partition("=")[0]: state for line, state in EVERY_STATE.items()}
     assert set(EVERY_STATE.values()) == set(STATES)
-    assert [each.line for each in result.variables[:9]] == list(range(1, 10))
-    assert len(result.errors) == 2
+    assert [each.line for each in result.variables[:11]] == [*range(2, 12), 12]
+    assert len(result.errors) == 3
 
 
 @pytest.mark.parametrize(

@@ -78,6 +78,23 @@ def test_only_shipped_configs_can_be_chosen(tmp_path: Path, config: str) -> None
         Runner(tmp_path).start(Request(config=config))
 
 
+def test_a_config_that_brings_code_is_not_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever lies among the shipped configs, such as one of this site, and whatever the environment says."""
+    (tmp_path / "configs").mkdir()
+    (tmp_path / "configs" / "site.cfg").write_text("UCX_TLS=tcp\nPYTHONPATH=/some/folder\n")
+    monkeypatch.setattr(runner_module, "CHECKOUT", tmp_path)
+    monkeypatch.setenv("MERGE_BENCH_TRUST_CONFIG", "1")
+    runner = Runner(tmp_path)
+    with pytest.raises(UsageError, match=r"site\.cfg:2: PYTHONPATH"):
+        runner.start(Request(config="site.cfg"))
+    assert runner.state().what == "idle"
+
+
+@pytest.mark.parametrize("config", ["", "tcp.cfg"])
+def test_no_request_trusts_a_config(config: str) -> None:
+    assert "--trust-config" not in arguments(Request(config, "1e6", "2", "3"), Path("r"))
+
+
 def test_the_shipped_configs_are_offered() -> None:
     assert {"default.cfg", "optimized.cfg", "tcp.cfg"} <= set(configs())
 

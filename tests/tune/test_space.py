@@ -138,3 +138,14 @@ def test_the_shipped_space_is_read_and_says_where_each_setting_is_from() -> None
 def test_every_condition_and_option_is_documented() -> None:
     text = (CHECKOUT / "docs" / "tune.md").read_text()
     assert not [name for name in CONDITIONS | OPTIONS if f"`{name}`" not in text]
+
+
+@pytest.mark.parametrize(
+    ("name", "words"), [("LD_LIBRARY_PATH", "libraries"), ("UCX_MODULE_DIR", "load"), ("MINE", "no setting")]
+)
+def test_a_space_brings_code_only_where_it_is_trusted(tmp_path: Path, name: str, words: str) -> None:
+    text = f'[[setting]]\nname = "s"\nvalues = [{{ label = "a", set = {{ {name} = "/x" }} }}]\n'
+    path = write(tmp_path, text)
+    with pytest.raises(UsageError, match=rf"space\.toml: s=a: {name} .*{words}.*--trust-config"):
+        read_space(path)
+    assert read_space(path, trusted=True).values[0].variables == ((name, "/x"),)

@@ -1,0 +1,214 @@
+"""Which settings of a config reach processes, and which would bring code along.
+
+A variable reaches the processes of a launch only if it is a setting by the rules below. Names through which programs
+find or run code are refused unless the person who starts the run trusts the file. Every other name is a helper: later
+lines of the config can refer to it, and no process gets it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from merge_bench.config.names import OLD_NAMES, PREFIX, no_effect, translate_config
+from merge_bench.config.reader import ConfigFile, Variable
+from merge_bench.errors import UsageError
+
+SETTING, CODE, HELPER = "setting", "code", "helper"
+REMEDY = "add --trust-config if you trust this file"
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What a name can do. `kind`: ``setting``, ``code`` or ``helper``; `what`: of code, the end of a sentence."""
+
+    kind: str
+    what: str = ""
+
+
+# Words at the end of a name whose value is a place or a program, and words that say so anywhere in a name.
+_ENDS = (
+    r"(PATH|DIR|DIRS|DIRECTORY|FOLDER|FILE|FILES|FILENAME|DEST|COMMAND|CMD|EXEC|EXECUTABLE|PROGRAM|BINARY|SCRIPT|SHELL"
+    r"|AGENT|LAUNCHER|PRELOAD|LIB|LIBS|LIBRARY|LIBRARIES|PLUGIN|PLUGINS|MODULE|ARGS|ARGV|CONF|ENVIRONMENT|DEBUGGER"
+    r"|OUTPUT)"
+)
+_ANYWHERE = r"(COMMAND|CMD|PRELOAD|PLUGIN|PLUGINS|INJECTION|EXEC|SCRIPT|MAIL|LIBRARY|LIBRARIES|ARGV)"
+_PLACE = rf"(\w*_)?{_ENDS}|(\w*_)?{_ANYWHERE}(_\w*)?"
+
+# Software with many settings: all names with these beginnings are settings, unless they end or read like a place.
+_OPEN = re.compile(
+    r"(UCX|UCXX|UCXPY|UCC|NCCL|RMM|MPIR_CVAR|SHARP_COLL)_\w+"
+    r"|OMPI_MCA_(pml|btl|mtl|bml|osc|coll|smsc|rcache|mpool|op|topo|part|accelerator|opal_common_ucx)(_\w+)?"
+)
+_PLACE_IN_OPEN = re.compile(_PLACE, re.IGNORECASE)
+# Creates new files of its own naming there, as containers with a small /dev/shm need.
+_NO_PLACE = frozenset({"UCX_POSIX_DIR"})
+
+# Software whose names are settings only if they are listed here; the rest of its names can find or run code.
+_LISTED: dict[str, tuple[str, str]] = {
+    "Python": (r"PYTHON\w*", r"PYTHON(HASHSEED|UNBUFFERED|FAULTHANDLER|MALLOC|MALLOCSTATS|UTF8|_CPU_COUNT|_GIL|_JIT)"),
+    "Dask": (
+        r"DASK_\w*|DISTRIBUTED_\w*",
+        r"DASK_DISTRIBUTED__("
+        r"WORKER__(MEMORY|PROFILE|CONNECTIONS|TRANSFER|LIFETIME)__\w+|WORKER__(VALIDATE|USE_FILE_LOCKING)"
+        r"|SCHEDULER__(ALLOWED_FAILURES|BANDWIDTH|DEFAULT_DATA_SIZE|EVENTS_CLEANUP_DELAY|IDLE_TIMEOUT"
+        r"|NO_WORKERS_TIMEOUT|WORK_STEALING|WORK_STEALING_INTERVAL|WORKER_SATURATION|WORKER_TTL|VALIDATE"
+        r"|UNKNOWN_TASK_DURATION|ACTIVE_MEMORY_MANAGER__(START|INTERVAL|MEASURE))"
+        r"|COMM__(RETRY|TIMEOUTS|ZSTD)__\w+|COMM__(COMPRESSION|SHARD|OFFLOAD|SOCKET_BACKLOG)"
+        r"|COMM__UCX__(CUDA_COPY|TCP|NVLINK|INFINIBAND|RDMACM|CREATE_CUDA_CONTEXT|MULTI_BUFFER)"
+        r"|ADMIN__(TICK|SYSTEM_MONITOR)__\w+|ADMIN__(LOG_LENGTH|LOW_LEVEL_LOG_LENGTH|MAX_ERROR_LENGTH)"
+        r"|CLIENT__(HEARTBEAT|SCHEDULER_INFO_INTERVAL)|P2P__(COMM|STORAGE)__\w+|P2P__THREADS|RMM__POOL_SIZE"
+        r"|DIAGNOSTICS__(NVML|CUDF))"
+        r"|DASK_DISTRIBUTED_UCXX__(CUDA_COPY|TCP|NVLINK|INFINIBAND|RDMACM|CREATE_CUDA_CONTEXT|MULTI_BUFFER"
+        r"|RMM__POOL_SIZE)"
+        r"|DASK_DATAFRAME__(CONVERT_STRING|SHUFFLE__(METHOD|COMPRESSION))|DASK_OPTIMIZATION__\w+",
+    ),
+    "numba": (
+        r"NUMBA_\w*",
+        r"NUMBA_(NUM_THREADS|THREADING_LAYER|OPT|LOOP_VECTORIZE|SLP_VECTORIZE|ENABLE_AVX|CPU_NAME|CPU_FEATURES"
+        r"|DISABLE_INTEL_SVML|BOUNDSCHECK|DISABLE_JIT|DISABLE_CUDA|CUDA_PER_THREAD_DEFAULT_STREAM)",
+    ),
+    "CUDA": (
+        r"(CUDA|NVIDIA|CUFILE|HIP|ROCR|NVTX|NSYS|CUPTI)_\w*",
+        r"CUDA_(VISIBLE_DEVICES|DEVICE_ORDER|LAUNCH_BLOCKING|DEVICE_MAX_CONNECTIONS|MODULE_LOADING"
+        r"|MODULE_DATA_LOADING|CACHE_DISABLE|CACHE_MAXSIZE|DISABLE_PTX_JIT|FORCE_PTX_JIT|MANAGED_FORCE_DEVICE_ALLOC"
+        r"|SCALE_LAUNCH_QUEUES|MPS_ACTIVE_THREAD_PERCENTAGE|MPS_PINNED_DEVICE_MEM_LIMIT)"
+        r"|NVIDIA_(VISIBLE_DEVICES|DRIVER_CAPABILITIES|TF32_OVERRIDE)|(HIP|ROCR)_VISIBLE_DEVICES",
+    ),
+    "RAPIDS": (
+        r"(RAPIDS|CUDF|LIBCUDF|KVIKIO)_\w*",
+        r"RAPIDS_NO_INITIALIZE|CUDF_(SPILL|SPILL_ON_DEMAND|SPILL_DEVICE_LIMIT|SPILL_STATS|COPY_ON_WRITE)"
+        r"|LIBCUDF_(CUFILE_POLICY|CUFILE_THREAD_COUNT|CUFILE_SLICE_SIZE|NVCOMP_POLICY|NUM_HOST_WORKERS"
+        r"|HOST_COMPRESSION|HOST_DECOMPRESSION|HW_DECOMPRESSION)"
+        r"|KVIKIO_(COMPAT_MODE|NTHREADS|NUM_THREADS|TASK_SIZE|GDS_THRESHOLD|BOUNCE_BUFFER_SIZE)",
+    ),
+    "the thread libraries": (
+        r"(OMP|GOMP|KMP|OPENBLAS|BLIS|MKL|NUMEXPR|RAYON|TBB)_\w*",
+        r"(OMP|OPENBLAS|BLIS|MKL|NUMEXPR|RAYON)_NUM_THREADS|NUMEXPR_MAX_THREADS|MKL_(DYNAMIC|CBWR)"
+        r"|OMP_(THREAD_LIMIT|PROC_BIND|PLACES|DYNAMIC|SCHEDULE|STACKSIZE|WAIT_POLICY|MAX_ACTIVE_LEVELS|NESTED)"
+        r"|GOMP_(CPU_AFFINITY|STACKSIZE|SPINCOUNT)|KMP_(AFFINITY|BLOCKTIME|HW_SUBSET)|OPENBLAS_(CORETYPE|VERBOSE)",
+    ),
+    "Polars and Arrow": (
+        r"(POLARS|ARROW)_\w*",
+        r"POLARS_(MAX_THREADS|IDEAL_MORSEL_SIZE|ENGINE_AFFINITY|VERBOSE|NUMA_AWARE)"
+        r"|ARROW_(DEFAULT_MEMORY_POOL|IO_THREADS|USER_SIMD_LEVEL)",
+    ),
+    "the C library": (
+        r"(MALLOC|GLIBC|LIBC)_\w*",
+        r"MALLOC_(ARENA_MAX|ARENA_TEST|MMAP_MAX_|MMAP_THRESHOLD_|TRIM_THRESHOLD_|TOP_PAD_|PERTURB_)",
+    ),
+    "MPI": (
+        r"(OMPI|OPAL|ORTE|PRTE|PMIX|MPI|MPICH|MPIR|MPIEXEC|HYDRA|I_MPI|MV2|HCOLL|SHARP)_\w*",
+        r"I_MPI_(FABRICS|PIN|PIN_DOMAIN|PIN_ORDER|ADJUST_\w+|DEBUG)|MPICH_ASYNC_PROGRESS",
+    ),
+}  # fmt: skip
+_FAMILIES = [(who, re.compile(names), re.compile(settings)) for who, (names, settings) in _LISTED.items()]
+
+# What certain names do, said more exactly than "is not among …"; the first that fits counts.
+_KNOWN: tuple[tuple[re.Pattern[str], str], ...] = tuple(
+    (re.compile(names), what)
+    for names, what in (
+        (r"LD_(PRELOAD|AUDIT)", "would load that library into every process"),
+        (r"LD_\w+|LIBRARY_PATH|DYLD_\w+", "decides which libraries every process loads"),
+        (r"GCONV_PATH|LOCPATH|NLSPATH|GETCONF_DIR|HOSTALIASES|TZDIR", "decides what the C library loads"),
+        (r"PYTHON(PATH|HOME|USERBASE|STARTUP|PYCACHEPREFIX|PLATLIBDIR)", "would have Python run the code found there"),
+        (r"PATH", "decides which programs are run"),
+        (r"BASH_\w+|ENV|PS[0-4]|PROMPT_COMMAND|CDPATH|SHELL|ZDOTDIR|INPUTRC|FPATH", "would have shells run it"),
+        (r"(PERL|RUBY|GEM|NODE|LUA|TCL|R|JAVA|JDK|MAVEN)\d*_\w+|PERL\d*(LIB|OPT|DB)|RUBY(LIB|OPT)|CLASSPATH|_JAVA\w*",
+         "would have interpreters run other code"),
+        (r"(EDITOR|VISUAL|PAGER|MANPAGER|BROWSER|LESS(OPEN|CLOSE)|(GIT|SSH|RSYNC|SUDO|GDB)_\w+)",
+         "would have programs run other programs"),
+        (r"(OPENSSL|SSL|CURL|KRB5|GSS|SASL|NSS|PKCS11)_\w+", "decides what the encryption libraries load or trust"),
+        (r"(HOME|XDG_\w+)", "decides where programs look for their own settings and modules"),
+        (r"(TMPDIR|TEMP|TMP|PWD|OLDPWD)", "decides where processes keep files that they run or trust"),
+        (r"(VIRTUAL_ENV|CONDA|MAMBA|PIP|UV|POETRY|PYENV|PYTEST|COVERAGE|JUPYTER|IPYTHON|MPL|BOKEH|PANEL|DUCKDB)\w*",
+         "decides which packages or plug-ins Python loads"),
+        (r"DASK_(\w+__)?PRELOAD(_ARGV)?", "would have Dask run that module"),
+        (r"DASK_(CONFIG|ROOT_CONFIG|INTERNAL_INHERIT_CONFIG)", "names more settings of Dask, which can run modules"),
+        (r"NUMBA_CACHE_DIR", "would have numba run the compiled code found there"),
+        (r"UCX_(MODULE_DIR|CONFIG_DIR)", "would have UCX load libraries or more settings from there"),
+        (r"UCX_GDB_COMMAND", "names a program for UCX to run"),
+        (r"UCX_ERROR_MAIL_\w+", "would have UCX run sendmail"),
+        (r"UCX_\w*(FILE|DEST|INFO_DIR)", "would have UCX write over the file named"),
+        (r"OMPI_\w*|OPAL_\w*|PRTE_\w*|PMIX_\w*|ORTE_\w*", "can have MPI run other programs or load other libraries"),
+    )
+)  # fmt: skip
+# Names that bring code with some values only: the values that do not, and what the others do.
+_BY_VALUE: dict[str, tuple[re.Pattern[str], str]] = {
+    name: (re.compile(harmless, re.IGNORECASE), what)
+    for name, harmless, what in (
+        ("UCX_HANDLE_ERRORS", r"(bt|none)?(,(bt|none))*", "would have UCX start a debugger, or wait for one"),
+        ("UCX_STATS_DEST", r"|stdout|stderr", "would have UCX write over the file named, or send to the host named"),
+        ("UCX_MEMTRACK_DEST", r"|stdout|stderr", "would have UCX write over the file named"),
+        ("_RJEM_MALLOC_CONF", r"((?!prof|log)[a-z_]+:[a-z0-9_.-]+,?)*", "would have Polars' allocator write files"),
+        ("GLIBC_TUNABLES", r"(glibc\.malloc\.[a-z_]+=\d+(:|$))*", "changes more of the C library than its allocator"),
+        (f"{PREFIX}INSECURE", r"\s*(0|n|no|false|off)\s*", "opens the cluster: whoever reaches its ports can run code"),
+    )
+}
+_OPTIONS = {
+    f"{PREFIX}SSH_CONFIG": "names a file by which ssh can be made to run any command",
+    f"{PREFIX}SCHEDULER_ADDRESS": "would have this machine unpickle what the scheduler there sends",
+    f"{PREFIX}SCHEDULER_FILE": "would have this machine unpickle what the scheduler named there sends",
+}
+_LOOKS = re.compile(rf"{_PLACE}|(\w*_)?(HOME|ROOT|PREFIX|MODULES|HOOKS?|STARTUP|RC|OPTS|OPTIONS|CONFIG)")
+
+
+def judge(name: str, value: str, *, used: bool = False) -> Judgement:
+    """What a variable of a config can do, by rule.
+
+    `used`: whether a later line refers to it; then a name that nothing is known of is a helper, however it reads.
+    """
+    if name in _BY_VALUE:
+        harmless, what = _BY_VALUE[name]
+        return Judgement(SETTING) if harmless.fullmatch(value) else Judgement(CODE, what)
+    if name.startswith(PREFIX):
+        return Judgement(CODE, _OPTIONS[name]) if name in _OPTIONS else Judgement(SETTING)
+    if name in OLD_NAMES:
+        return Judgement(HELPER if no_effect(name) else SETTING)
+    listed = next(((who, settings) for who, names, settings in _FAMILIES if names.fullmatch(name)), None)
+    if _is_open_setting(name) or (listed is not None and listed[1].fullmatch(name)):
+        return Judgement(SETTING)
+    known = next((what for names, what in _KNOWN if names.fullmatch(name)), None)
+    if known is not None:
+        return Judgement(CODE, known)
+    if listed is not None:
+        return Judgement(CODE, f"is not among the settings of {listed[0]} that are known to load and run nothing")
+    if _OPEN.fullmatch(name):
+        return Judgement(CODE, "reads like the place of code, of a program or of a file that is written")
+    if _LOOKS.fullmatch(name) and not used:
+        return Judgement(CODE, "reads like a place where programs look for code, and no later line uses it")
+    return Judgement(HELPER)
+
+
+def _is_open_setting(name: str) -> bool:
+    return bool(_OPEN.fullmatch(name)) and (name in _NO_PLACE or not _PLACE_IN_OPEN.fullmatch(name))
+
+
+def code_in(config: ConfigFile) -> list[tuple[Variable, str]]:
+    """The variables of `config` that would bring code, each with what it does."""
+    judged = ((each, judge(each.name, each.value, used=each.name in config.used)) for each in config.variables)
+    return [(variable, found.what) for variable, found in judged if found.kind == CODE]
+
+
+def refuse_code(config: ConfigFile) -> None:
+    """Refuse a config that would bring code.
+
+    Raises
+    ------
+    UsageError
+        One sentence with file, line, and what the first such variable would do.
+    """
+    found = code_in(config)
+    if found:
+        variable, what = found[0]
+        more = f" ({len(found) - 1} more of its variables bring code, too)" if len(found) > 1 else ""
+        raise UsageError(f"{config.where(variable.line)}: {variable.name} {what}{more}; {REMEDY}")
+
+
+def process_environment(config: ConfigFile, *, trusted: bool) -> dict[str, str]:
+    """What the processes of a launch get of `config`: its settings alone, or all of it where the file is trusted."""
+    return {
+        name: variable.value
+        for name, variable in translate_config(config).environment.items()
+        if trusted or judge(name, variable.value, used=name in config.used).kind == SETTING
+    }
