@@ -13,9 +13,11 @@ import functools
 import os
 import shutil
 import subprocess
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 
 import pytest
+
+from merge_bench.config.ucx_choice import restored
 
 # What a dumb terminal is shown does not depend on the width that a test names: each test means a real one.
 os.environ["TERM"] = "xterm-256color"
@@ -37,6 +39,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if soak:
         config.hook.pytest_deselected(items=soak)
         items[:] = [item for item in items if item not in soak]
+
+
+@pytest.fixture(autouse=True)
+def _no_choice_of_ucx_outlives_its_test() -> Iterator[None]:
+    with restored():
+        yield
 
 
 @functools.cache

@@ -15,11 +15,11 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from merge_bench.campaign import CHECKOUT
+from merge_bench.config.shipped import config_names, find_shipped
 from merge_bench.errors import UsageError
 from merge_bench.launch.processes import die_with_parent
 
@@ -71,7 +71,7 @@ class Permission:
 
 def configs() -> list[str]:
     """The shipped configs."""
-    return sorted(path.name for path in (CHECKOUT / "configs").glob("*.cfg"))
+    return config_names()
 
 
 def arguments(request: Request, results: Path) -> list[str]:
@@ -106,6 +106,8 @@ class Runner:
         """
         if request.config and request.config not in configs():
             raise UsageError("choose one of the shipped configs")
+        if request.config:  # by its path: a file of the same name in the working folder is not meant
+            request = replace(request, config=str(find_shipped(request.config)))
         words = self._command(request)
         if any("\0" in word for word in words):
             raise UsageError("an option cannot hold a null character")
