@@ -75,6 +75,7 @@ def transports_command(values: Mapping[str, object], *, show_available: bool) ->
 
     config_name = values["config"]
     prepared, config = runs.load(str(config_name) if config_name is not None else None, values, FIXED)
+    runs.need_ucxx(prepared)
     say_warnings(prepared.warnings)
     progress = progress_for(sys.stderr, quiet=bool(values["json"]))
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -15,6 +16,7 @@ from merge_bench.config.reader import ConfigFile, find_config, read_config
 from merge_bench.config.resolve import Resolved, expand, resolve
 from merge_bench.config.ucx_choice import use_ucx
 from merge_bench.errors import UsageError
+from merge_bench.installation import how_to_set_up
 from merge_bench.launch import network
 from merge_bench.launch.choose import choose, make_launcher
 from merge_bench.launch.environment import LOOPBACK
@@ -58,11 +60,27 @@ def load_sweep(
     warnings = _choose_ucx(options)
     warnings += [] if config is None else _check(config, options)
     found = [setup.prepare(each, config) for each in expand(options)]
+    if fixed is None:
+        for each in found:
+            need_ucxx(each)
     if any(each.plan.check_link and each.settings.launcher == "local" for each in found):
         from merge_bench.probe import perftest
 
         perftest.find()
     return [replace(each, warnings=(*each.warnings, *warnings)) for each in found], config
+
+
+def need_ucxx(prepared: Prepared) -> None:
+    """Refuse to start workers here whose data plane is not installed.
+
+    Raises
+    ------
+    UsageError
+        With what to type.
+    """
+    here = prepared.settings.launcher == "local"
+    if here and prepared.plan.exchange == "ucx" and importlib.util.find_spec("ucxx") is None:
+        raise UsageError(f"UCXX, which carries the frames, is not installed in this environment: {how_to_set_up()}")
 
 
 def _choose_ucx(options: Resolved) -> list[Warned]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import jinja2
 
 from merge_bench.errors import RunFailed, UsageError
-from merge_bench.installation import checkout
+from merge_bench.installation import checkout, search_path
 
 CORES_PER_GPU = 12  # as in the 2022 job: 192 cores beside 16 GPUs
 FILES = {"slurm": "slurm.sbatch", "pbs": "pbs.qsub"}
@@ -103,7 +103,9 @@ def _program(config: str | None) -> list[str]:
     if checkout() is not None:
         return ["./run-cluster.sh", *([config] if config else [])]
     # -P: a file in that folder must not pass for one of Python's modules.
-    return [sys.executable, "-P", "-m", "merge_bench", "run", *(["--config", config] if config else [])]
+    python = [sys.executable, "-P", "-m", "merge_bench", "run", *(["--config", config] if config else [])]
+    path = [f"{name}={value}" for name, value in search_path({}).items()]
+    return ["env", *path, *python] if path else python
 
 
 def submit(launcher: str, script: str) -> str:
