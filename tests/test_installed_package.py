@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.installed import Installed, build_sdist, build_wheel, copy_sources, files_of, install
+from tests.helpers.installed import Installed, build_sdist, build_wheel, files_of
 from tests.helpers.runs import ROOT
 
 pytestmark = pytest.mark.cluster
@@ -24,21 +24,6 @@ pytestmark = pytest.mark.cluster
 SECONDS = 300.0
 SMALL = ("--chunk", "2e4", "--iterations", "2")
 CARRIED = ("launch/templates/slurm.sbatch.j2", "launch/templates/pbs.qsub.j2", "config/ucx_names.json", "py.typed")
-
-
-@pytest.fixture(scope="module")
-def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return copy_sources(tmp_path_factory.mktemp("sources"))
-
-
-@pytest.fixture(scope="module")
-def wheel(sources: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_wheel(sources, tmp_path_factory.mktemp("wheel"))
-
-
-@pytest.fixture(scope="module")
-def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installed:
-    return install(wheel, tmp_path_factory.mktemp("elsewhere") / "env")
 
 
 @pytest.fixture(scope="module")
@@ -78,8 +63,8 @@ def end(process: subprocess.Popen[str]) -> None:
         process.wait()
 
 
-def test_wheel_and_source_distribution_carry_the_same(sources: Path, wheel: Path, tmp_path: Path) -> None:
-    files = files_of(wheel)
+def test_wheel_and_source_distribution_carry_the_same(installed: Installed, tmp_path: Path) -> None:
+    files = files_of(installed.wheel)
     for folder, name in (("configs", "shipped_configs"), ("results/published", "published_data")):
         data = {path.relative_to(ROOT / folder): path for path in (ROOT / folder).rglob("*") if path.is_file()}
         assert data
@@ -87,7 +72,7 @@ def test_wheel_and_source_distribution_carry_the_same(sources: Path, wheel: Path
             assert files[f"merge_bench/{name}/{inside}"] == path.read_bytes()
     assert all(f"merge_bench/{name}" in files for name in CARRIED)
     assert {name.partition("/")[0] for name in files} == {"merge_bench"}
-    assert files_of(build_wheel(build_sdist(sources, tmp_path / "sdist"), tmp_path / "wheel")) == files
+    assert files_of(build_wheel(build_sdist(installed.sources, tmp_path / "sdist"), tmp_path / "wheel")) == files
 
 
 def test_nothing_comes_from_the_checkout(installed: Installed, merged: Path) -> None:
@@ -127,8 +112,9 @@ def test_a_config_of_ones_own_wins_over_the_shipped_one(installed: Installed, tm
 
 
 def test_tune_finds_its_space_and_ends(installed: Installed, merged: Path, tmp_path: Path) -> None:
-    """One setting, three blocks of three launches; nothing is confirmed unless it is nearly twice as fast."""
-    narrow = ("--only", "mutex", "--threshold", "90%", "--most-blocks", "3", "--chunk", "2e4", "--iterations", "10")
+    """One setting, three blocks of two launches; nothing is confirmed unless it is nearly twice as fast."""
+    narrow = ("--strategy", "exhaustive", "--only", "mutex", "--threshold", "90%", "--most-blocks", "3")
+    narrow += ("--chunk", "2e4", "--iterations", "10")
     tuned = tmp_path / f"tuned-{socket.gethostname().partition('.')[0]}.cfg"
     document = json.loads(typed(installed, tmp_path, "tune", "default.cfg", *narrow, "--json").stdout)
     assert [line["setting"] for line in document["singles"]] == ["mutex=y"]

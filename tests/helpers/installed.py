@@ -61,9 +61,14 @@ def files_of(wheel: Path) -> dict[str, bytes]:
 
 @dataclass(frozen=True)
 class Installed:
-    """An environment with the wheel in it. `home`: a folder for HOME that is empty at first."""
+    """An environment in `folder` with the wheel in it.
+
+    `sources`: what the wheel was built from; `home`: a folder for HOME that is empty at first.
+    """
 
     folder: Path
+    sources: Path
+    wheel: Path
     home: Path
 
     @property
@@ -84,14 +89,15 @@ class Installed:
         return {**mine, **dict([QUICK_HOOKS]), "PATH": path, "HOME": str(self.home), **(extra or {})}
 
 
-def install(wheel: Path, folder: Path) -> Installed:
-    """A fresh environment with `wheel` in it; its dependencies are those of the environment that runs the tests."""
-    venv.create(folder, symlinks=True, with_pip=False)
-    made = Installed(folder, folder.with_name("home"))
+def install(folder: Path) -> Installed:
+    """Build a wheel and install it into a fresh environment; its dependencies are those of this Python."""
+    sources = copy_sources(folder / "sources")
+    made = Installed(folder / "env", sources, build_wheel(sources, folder / "wheel"), folder / "home")
+    venv.create(made.folder, symlinks=True, with_pip=False)
     made.home.mkdir()
-    pip = [sys.executable, "-m", "pip", "--python", made.python, "install", "--no-deps", "--no-index", "--quiet", wheel]
-    _run(pip)
-    site = folder / Path(sysconfig.get_path("purelib")).relative_to(sys.prefix)
+    pip = [sys.executable, "-m", "pip", "--python", made.python, "install", "--no-deps", "--no-index", "--quiet"]
+    _run([*pip, made.wheel])
+    site = made.folder / Path(sysconfig.get_path("purelib")).relative_to(sys.prefix)
     # A folder that a .pth file names is searched after the environment's own, and its own .pth files do not count: so
     # neither does the one that makes this checkout importable.
     (site / "dependencies.pth").write_text(f"{sysconfig.get_path('purelib')}\n{sysconfig.get_path('platlib')}\n")
