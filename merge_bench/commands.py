@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import os
@@ -96,15 +97,18 @@ def doctor_command(
     *, json_output: bool, strict: bool, scheduler_address: str | None, scheduler_file: str | None
 ) -> int:
     """`doctor`: what on these hosts would spoil a run."""
+    from merge_bench.config.ucx_choice import use_ucx
     from merge_bench.doctor.base import BAD, worst
     from merge_bench.doctor.examine import agreement, examine_here
-    from merge_bench.errors import GateNotMet
+    from merge_bench.errors import GateNotMet, UsageError
 
     if scheduler_address or scheduler_file:
         from merge_bench.launch.ask import on_each_host
 
         hosts = on_each_host(scheduler_address, scheduler_file, examine_here)
     else:
+        with contextlib.suppress(UsageError):  # one that cannot be loaded is among the findings
+            use_ucx(None)
         hosts = [examine_here()]
     findings = [finding for host in hosts for finding in host.findings] + agreement(hosts)
     if json_output:
