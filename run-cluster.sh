@@ -18,21 +18,21 @@ Options of this script (in any place after CONFIG):
   --setup-only              set up .venv and end, for a login node whose compute nodes have no network
   --stack cpu|cu12|cu13     the packages .venv holds; by default what this machine's GPUs and driver can run,
                             or what .venv holds already
-  --ucx auto|wheel|system   whose UCX is loaded: the package's, which has no InfiniBand, or the system's; auto takes
-                            the system's where there is InfiniBand and it can be used (default: $MERGE_BENCH_UCX or auto)
   --help                    this text, and the options of the merge
 
 Environment: PYTHON names the Python to set .venv up with; MERGE_BENCH_RESULTS the folder results go to (default:
 results/ beside this script).
 
-All other options go to the merge: `python -m merge_bench run`.
+All other options go to the merge: `python -m merge_bench run`. One of them is --ucx auto|wheel|system: whose UCX is loaded.
 TEXT
 }
 
-# find_config NAME: prints the path; what the user sees from where they stand comes before configs/.
+# find_config NAME: prints the path, as merge_bench/config/reader.py finds it: what the user sees from where they stand
+# comes before configs/. It is looked up here so that a misspelt name is told before anything is installed.
 find_config() {
-    local path known=()
-    for path in "$1" "$ROOT/configs/$1" "$ROOT/configs/$1.cfg"; do
+    local path known=() candidates=("$1")
+    if [[ $1 != */* ]]; then candidates+=("$1.cfg" "$ROOT/configs/$1" "$ROOT/configs/$1.cfg"); fi
+    for path in "${candidates[@]}"; do
         if [ -e "$path" ] && [ ! -d "$path" ]; then
             printf '%s\n' "$path"
             return
@@ -44,7 +44,13 @@ find_config() {
     die 2 "There is no config '$1', neither here nor in configs/; configs/ has: ${known[*]:-none}."
 }
 
-config='' stack=auto ucx=${MERGE_BENCH_UCX:-auto} setup_only='' help='' names_config='' run_options=()
+# take_ucx VALUE: the merge chooses; a mistake is told before anything is installed.
+take_ucx() {
+    case $1 in auto | wheel | system) ;; *) die 2 "--ucx is auto, wheel or system, not '$1'." ;; esac
+    run_options+=(--ucx "$1")
+}
+
+config='' stack=auto setup_only='' help='' names_config='' run_options=()
 if [ $# -gt 0 ] && [[ $1 != -* ]]; then
     config=$1
     shift
@@ -54,11 +60,11 @@ while [ $# -gt 0 ]; do
     --setup-only) setup_only=yes ;;
     --stack | --ucx)
         [ $# -gt 1 ] || die 2 "$1 needs a value (--help explains)."
-        if [ "$1" = --stack ]; then stack=$2; else ucx=$2; fi
+        if [ "$1" = --stack ]; then stack=$2; else take_ucx "$2"; fi
         shift
         ;;
     --stack=*) stack=${1#*=} ;;
-    --ucx=*) ucx=${1#*=} ;;
+    --ucx=*) take_ucx "${1#*=}" ;;
     -h | --help) help=yes ;;
     --config | --config=* | --configs | --configs=*)
         names_config=yes
@@ -80,14 +86,12 @@ fi
 
 # Mistakes first: nobody should wait for an installation to learn of a misspelt name.
 case $stack in auto | cpu | cu12 | cu13) ;; *) die 2 "--stack is cpu, cu12 or cu13, not '$stack'." ;; esac
-case $ucx in auto | wheel | system) ;; *) die 2 "--ucx is auto, wheel or system, not '$ucx'." ;; esac
 if [ -n "$config" ] || { [ -z "$names_config" ] && [ -z "$setup_only" ]; }; then
     config=$(find_config "${config:-default.cfg}")
 fi
 
 stack=$(choose_stack "$stack")
 ensure_venv "$stack"
-choose_ucx "$ucx"
 if [ -n "$setup_only" ]; then
     say "Ready: .venv holds the $stack stack."
     exit 0

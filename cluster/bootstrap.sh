@@ -8,7 +8,6 @@ ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 VENV=$ROOT/.venv
 VENV_LOCK=$ROOT/.venv.lock # held while .venv changes; its presence also says that this script made .venv
 VENV_STAMP=$VENV/.merge-bench-stack # written last, so a .venv without it is unfinished
-INFINIBAND=/sys/class/infiniband
 
 say() { printf 'merge_bench: %s\n' "$*" >&2; }
 die() { # die STATUS MESSAGE
@@ -169,65 +168,4 @@ ensure_venv() {
             checksum "$(lock_file dev)" >"$VENV/.merge-bench-dev"
         fi
     ) 9>"$VENV_LOCK"
-}
-
-# --- whose UCX --------------------------------------------------------------------------------------------------
-
-# probe_ucx wheel|system: loads UCXX as a worker would and prints "VERSION yes|no PATH": which libucp it got, and
-# whether that one has a working InfiniBand module.
-probe_ucx() {
-    local prefer=false
-    if [ "$1" = system ]; then prefer=true; fi
-    RAPIDS_LIBUCX_PREFER_SYSTEM_LIBRARY=$prefer "$VENV/bin/python" -I "$ROOT/cluster/ucx_probe.py"
-}
-
-# choose_ucx ASKED: exports MERGE_BENCH_UCX=wheel|system and the variable that makes the libucx package obey. The
-# wheel's UCX is built without InfiniBand, and a system UCX without its unversioned libucp.so is silently passed
-# over by the package, so nothing is believed here that was not loaded.
-choose_ucx() {
-    local asked=$1 chosen=wheel path version infiniband='' remedy
-    remedy="Put the UCX of your site (HPC-X, MOFED, or the packages libucx-dev / ucx-devel with their InfiniBand part,"
-    remedy+=" UCX 1.19 or later) on LD_LIBRARY_PATH and start with --ucx system"
-    case $asked in
-    auto)
-        # Who set the package's own variable meant it.
-        [ "${RAPIDS_LIBUCX_PREFER_SYSTEM_LIBRARY:-false}" = false ] || asked=system
-        ;;
-    wheel | system) ;;
-    *) die 2 "--ucx is auto, wheel or system, not '$asked'." ;;
-    esac
-    if [ "$asked" = system ]; then
-        read -r version infiniband path < <(probe_ucx system) || true
-        if [ -z "${path:-}" ] || [[ $path == "$VENV"/* ]]; then
-            die 2 "--ucx system: no system libucp.so loads here that UCXX can use. $remedy."
-        fi
-        chosen=system
-        say "Using the system's UCX ${version:-}, $path."
-    elif [ "$asked" = auto ] && has_infiniband; then
-        read -r version infiniband path < <(probe_ucx system) || true
-        if [ "$infiniband" = yes ] && [[ $path != "$VENV"/* ]]; then
-            chosen=system
-            say "This machine has InfiniBand: using the system's UCX $version, $path."
-        else
-            infiniband=no
-        fi
-    elif has_infiniband; then
-        read -r version infiniband path < <(probe_ucx wheel) || true
-    fi
-    if [ "$infiniband" != yes ] && has_infiniband; then
-        say "WARNING: this machine has InfiniBand ($(list_infiniband)), but the UCX chosen ($chosen) has no module for" \
-            "it, so everything will go over TCP. $remedy."
-    fi
-    export MERGE_BENCH_UCX=$chosen
-    unset RAPIDS_LIBUCX_PREFER_SYSTEM_LIBRARY
-    if [ "$chosen" = system ]; then export RAPIDS_LIBUCX_PREFER_SYSTEM_LIBRARY=true; fi
-}
-
-has_infiniband() { [ -n "$(list_infiniband)" ]; }
-list_infiniband() {
-    local device names=()
-    for device in "$INFINIBAND"/*; do
-        if [ -e "$device" ]; then names+=("${device##*/}"); fi
-    done
-    echo "${names[*]}"
 }

@@ -1,7 +1,23 @@
-"""`python -m merge_bench`."""
+"""`python -m merge_bench`, and the command `merge-bench`. Readable for Python 3.6, as `interpreter.py` says."""
 
-from __future__ import annotations
+import json
+import sys
 
-from merge_bench.cli import main
+from merge_bench.interpreter import refusal
 
-main()
+
+def main() -> None:
+    """Run the command line, or say in one sentence why this Python cannot."""
+    sentence = refusal(sys.argv[1:])
+    if sentence is not None:
+        sys.stderr.write(f"merge_bench: {sentence}\n")
+        if "--json" in sys.argv:
+            print(json.dumps({"error": {"code": "usage", "message": sentence, "host": None, "rank": None}}))
+        sys.exit(2)
+    from merge_bench.cli import main as command
+
+    command()
+
+
+if __name__ == "__main__":
+    main()

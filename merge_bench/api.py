@@ -152,19 +152,21 @@ def run(*, check: bool = True, **options: object) -> Result:
     from merge_bench import running
     from merge_bench.commands import say_warnings
     from merge_bench.comparing.gate import asked_for
+    from merge_bench.config import ucx_choice
     from merge_bench.report.live import progress_for
 
     words = _words(options)
     values = _parsed(words)
-    sweep = running.load_all(values)
-    say_warnings(list(dict.fromkeys(each for one in sweep.prepared.values() for each in one.warnings)))
-    gate = asked_for(sweep.options, configs=len(sweep.configs))
-    progress = progress_for(sys.stderr)
-    try:
-        with _recorded_as(words):
-            folder, status = running.run(sweep, progress, fresh=bool(values["fresh"]))
-    finally:
-        progress.close()
+    with ucx_choice.restored():
+        sweep = running.load_all(values)
+        say_warnings(list(dict.fromkeys(each for one in sweep.prepared.values() for each in one.warnings)))
+        gate = asked_for(sweep.options, configs=len(sweep.configs))
+        progress = progress_for(sys.stderr)
+        try:
+            with _recorded_as(words):
+                folder, status = running.run(sweep, progress, fresh=bool(values["fresh"]))
+        finally:
+            progress.close()
     result = load(folder)
     message = _why(result)
     if gate is not None and status == 0:

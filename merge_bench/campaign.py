@@ -16,12 +16,12 @@ import merge_bench
 from merge_bench import quiet, resuming, signals
 from merge_bench.config.reader import ConfigFile
 from merge_bench.errors import RunFailed
+from merge_bench.installation import checkout
 from merge_bench.launching import Head, Job
 from merge_bench.record.schema import CampaignLine, Config, EndLine, WarningLine
 from merge_bench.record.writer import CampaignWriter
 from merge_bench.setup import Prepared
 
-CHECKOUT = Path(__file__).resolve().parent.parent
 LaunchOne = Callable[[Job, CampaignWriter, int], int]
 """Makes one launch, by its index, and writes it down; gives its exit status."""
 
@@ -98,13 +98,16 @@ def begin(writer: CampaignWriter, line: CampaignLine, jobs: Sequence[Job]) -> No
 
 
 def git_state() -> dict[str, Any] | None:
-    """Commit of this checkout, whether it has local changes, and the host; None where there is no git."""
+    """Commit of this checkout, whether it has local changes, and the host; None without a checkout or without git."""
+    root = checkout()
+    if root is None:  # an environment may lie within a repository of something else
+        return None
     try:
         commit = subprocess.run(
-            ["git", "-C", str(CHECKOUT), "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5, check=True
+            ["git", "-C", str(root), "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5, check=True
         ).stdout.strip()
         dirty = subprocess.run(
-            ["git", "-C", str(CHECKOUT), "status", "--porcelain", "--untracked-files=no"],
+            ["git", "-C", str(root), "status", "--porcelain", "--untracked-files=no"],
             capture_output=True, text=True, timeout=5, check=True,
         ).stdout.strip()  # fmt: skip
     except (OSError, subprocess.SubprocessError):

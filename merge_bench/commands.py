@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import os
@@ -75,6 +76,7 @@ def transports_command(values: Mapping[str, object], *, show_available: bool) ->
 
     config_name = values["config"]
     prepared, config = runs.load(str(config_name) if config_name is not None else None, values, FIXED)
+    runs.need_ucxx(prepared)
     say_warnings(prepared.warnings)
     progress = progress_for(sys.stderr, quiet=bool(values["json"]))
     try:
@@ -95,15 +97,18 @@ def doctor_command(
     *, json_output: bool, strict: bool, scheduler_address: str | None, scheduler_file: str | None
 ) -> int:
     """`doctor`: what on these hosts would spoil a run."""
+    from merge_bench.config.ucx_choice import use_ucx
     from merge_bench.doctor.base import BAD, worst
     from merge_bench.doctor.examine import agreement, examine_here
-    from merge_bench.errors import GateNotMet
+    from merge_bench.errors import GateNotMet, UsageError
 
     if scheduler_address or scheduler_file:
         from merge_bench.launch.ask import on_each_host
 
         hosts = on_each_host(scheduler_address, scheduler_file, examine_here)
     else:
+        with contextlib.suppress(UsageError):  # one that cannot be loaded is among the findings
+            use_ucx(None)
         hosts = [examine_here()]
     findings = [finding for host in hosts for finding in host.findings] + agreement(hosts)
     if json_output:
@@ -124,20 +129,52 @@ def say_log(tail: str | None) -> None:
 
 def check_command(name: str, *, json_output: bool, ucx: str | None, trusted: bool = False) -> int:
     """`check`: what the installed UCX makes of a config."""
-    from merge_bench.campaign import CHECKOUT
     from merge_bench.config.check import run_check
     from merge_bench.config.names import translate_config
     from merge_bench.config.options import BY_KEY
     from merge_bench.config.reader import find_config, read_config
+    from merge_bench.config.ucx_choice import choose_ucx
     from merge_bench.launch.environment import LOOPBACK
     from merge_bench.launch.network import net_devices
 
-    config = read_config(find_config(name, CHECKOUT / "configs"), os.environ)
-    wanted = ucx or os.environ.get("MERGE_BENCH_UCX", "auto")
+    config = read_config(find_config(name), os.environ)
+    wanted = ucx if ucx in ("wheel", "system") else choose_ucx(ucx, os.environ).origin
     named = translate_config(config).options.get(BY_KEY["interface"].variable)
     given = named.value if named else os.environ.get(BY_KEY["interface"].variable, "")
     launcher = {"UCX_NET_DEVICES": net_devices(given.strip() or LOOPBACK)}
     return run_check(config, json_output=json_output, ucx=wanted, launcher=launcher, trusted=trusted)
+
+
+def list_configs_command(*, json_output: bool) -> int:
+    """`configs`: the shipped files, each with what it is for."""
+    from merge_bench.config.shipped import SPACE, shipped_files
+
+    files = shipped_files()
+    if json_output:
+        described = [{"name": each.name, "about": each.about, "path": str(each.path)} for each in files]
+        configs = [each for each in described if each["name"] != SPACE.name]
+        print(json.dumps({"configs": configs, "space": described[-1]}))
+        return 0
+    width = max(len(each.name) for each in files)
+    for each in files:
+        print(f"{each.name:{width}}  {each.about}")
+    return 0
+
+
+def show_config_command(name: str) -> int:
+    """`configs show`: the text of a shipped file."""
+    from merge_bench.config.shipped import find_shipped
+
+    sys.stdout.write(find_shipped(name).read_text(encoding="utf-8"))
+    return 0
+
+
+def copy_config_command(name: str, destination: str | None, *, force: bool) -> int:
+    """`configs copy`: a shipped file as the user's own."""
+    from merge_bench.config.shipped import copy_shipped
+
+    print(copy_shipped(name, destination, force=force))
+    return 0
 
 
 def import_command(file: str, *, results: str, json_output: bool) -> int:
@@ -162,12 +199,13 @@ def submit_command(
     launcher: str, words: Sequence[str], *, typed: Sequence[str], now: bool, asked: Mapping[str, Any]
 ) -> int:
     """`submit`: a batch job, printed or submitted; `typed`: all that followed the word `submit`."""
-    from merge_bench.campaign import CHECKOUT
     from merge_bench.launch import submit
 
-    config, *options = words if words and not words[0].startswith("-") else ["optimized.cfg", *words]
+    config, options = (words[0], words[1:]) if words and not words[0].startswith("-") else (None, words)
+    if config is None and not any(word.partition("=")[0] in ("--config", "--configs") for word in options):
+        config = "optimized.cfg"
     script = submit.render(launcher, submit.make_job(**asked), config, options, typed)
-    print(submit.submit(launcher, script, CHECKOUT) if now else script, end="\n" if now else "")
+    print(submit.submit(launcher, script) if now else script, end="\n" if now else "")
     return 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -10,11 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from merge_bench import setup
-from merge_bench.campaign import CHECKOUT, config_line, make_campaign
-from merge_bench.config.reader import ConfigFile, read_config
+from merge_bench.campaign import config_line, make_campaign
+from merge_bench.config.reader import ConfigFile, find_config, read_config
 from merge_bench.config.resolve import Resolved, expand, resolve
 from merge_bench.config.states import BRINGS_CODE
+from merge_bench.config.ucx_choice import use_ucx
 from merge_bench.errors import UsageError
+from merge_bench.installation import how_to_set_up
 from merge_bench.launch import network
 from merge_bench.launch.choose import choose, make_launcher
 from merge_bench.launch.environment import LOOPBACK
@@ -52,18 +55,44 @@ def load_sweep(
     """Like `load`, with a plan for every combination of the values that an option names."""
     config = None
     if config_name is not None:
-        from merge_bench.config.reader import find_config
-
-        config = read_config(find_config(config_name, CHECKOUT / "configs"), os.environ)
+        config = read_config(find_config(config_name), os.environ)
     options = resolve(cli_values, config, os.environ)
     options = replace(options, values={**options.values, **(fixed or {})})
-    warnings = [] if config is None else _check(config, options)
+    warnings = _choose_ucx(options)
+    warnings += [] if config is None else _check(config, options)
     found = [setup.prepare(each, config) for each in expand(options)]
+    if fixed is None:
+        for each in found:
+            need_ucxx(each)
     if any(each.plan.check_link and each.settings.launcher == "local" for each in found):
         from merge_bench.probe import perftest
 
         perftest.find()
     return [replace(each, warnings=(*each.warnings, *warnings)) for each in found], config
+
+
+def need_ucxx(prepared: Prepared) -> None:
+    """Refuse to start workers here whose data plane is not installed.
+
+    Raises
+    ------
+    UsageError
+        With what to type.
+    """
+    here = prepared.settings.launcher == "local"
+    if here and prepared.plan.exchange == "ucx" and importlib.util.find_spec("ucxx") is None:
+        raise UsageError(f"UCXX, which carries the frames, is not installed in this environment: {how_to_set_up()}")
+
+
+def _choose_ucx(options: Resolved) -> list[Warned]:
+    """Settle whose UCX this command loads; a running cluster has loaded its own."""
+    asked = None if options.values["ucx"] is None else str(options.values["ucx"])
+    if choose(options.values, os.environ)[0] == "existing":
+        if asked is not None:
+            raise UsageError("--ucx: a running cluster has loaded its UCX already; leave it out")
+        return []
+    choice = use_ucx(asked)
+    return [] if choice.warning is None else [choice.warning]
 
 
 def _check(config: ConfigFile, options: Resolved) -> list[Warned]:

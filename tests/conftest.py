@@ -13,9 +13,15 @@ import functools
 import os
 import shutil
 import subprocess
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
+from typing import TYPE_CHECKING
 
 import pytest
+
+from merge_bench.config.ucx_choice import restored
+
+if TYPE_CHECKING:
+    from tests.helpers.installed import Installed
 
 # What a dumb terminal is shown does not depend on the width that a test names: each test means a real one.
 os.environ["TERM"] = "xterm-256color"
@@ -37,6 +43,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if soak:
         config.hook.pytest_deselected(items=soak)
         items[:] = [item for item in items if item not in soak]
+
+
+@pytest.fixture(autouse=True)
+def _no_choice_of_ucx_outlives_its_test() -> Iterator[None]:
+    with restored():
+        yield
+
+
+@pytest.fixture(scope="session")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    """The package, installed from a wheel into an environment of its own."""
+    from tests.helpers.installed import install
+
+    return install(tmp_path_factory.mktemp("elsewhere"))
 
 
 @functools.cache

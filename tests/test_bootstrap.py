@@ -1,4 +1,4 @@
-"""The shell scripts that make a fresh clone work: which stack, which UCX, which config, and a .venv that lasts.
+"""The shell scripts that make a fresh clone work: which stack, which config, and a .venv that lasts.
 
 Functions of cluster/bootstrap.sh are called one by one in a bash of their own. Whole installations are tried on a
 miniature repository whose lock holds one tiny wheel from a local folder, so they are real, quick, and need no network.
@@ -113,67 +113,6 @@ def test_existing_venv_is_rebuilt_only_on_request(
     assert done.stdout == f"{taken}\n"
     assert said in done.stderr
     assert bool(said) == bool(done.stderr)
-
-
-# --- whose UCX -----------------------------------------------------------------------------------------------------
-
-SHOW_UCX = 'echo "$MERGE_BENCH_UCX ${RAPIDS_LIBUCX_PREFER_SYSTEM_LIBRARY:-unset}"'
-
-
-@pytest.fixture
-def system_ucx(tmp_path: Path) -> Path:
-    """A copy of the wheel's UCX outside .venv, as a system's UCX, with a module where InfiniBand's would be."""
-    wheel = next((ROOT / ".venv").glob("lib/python*/site-packages/libucx/lib"))
-    folder = tmp_path / "system ucx"
-    (folder / "ucx").mkdir(parents=True)
-    for library in wheel.glob("*.so*"):
-        shutil.copy(library, folder)
-    shutil.copy(next(wheel.glob("ucx/libuct_cma.so")), folder / "ucx" / "libuct_ib.so.0")
-    return folder
-
-
-@pytest.fixture
-def infiniband(tmp_path: Path) -> Path:
-    (tmp_path / "infiniband" / "mlx5_0").mkdir(parents=True)
-    return tmp_path / "infiniband"
-
-
-def test_without_infiniband_the_wheels_ucx_is_taken_unprobed(tmp_path: Path) -> None:
-    done = call(f"INFINIBAND='{tmp_path}'; VENV=/nonexistent; choose_ucx auto; {SHOW_UCX}")
-    assert (done.stdout, done.stderr) == ("wheel unset\n", "")
-
-
-def test_auto_takes_the_systems_ucx_where_there_is_infiniband(infiniband: Path, system_ucx: Path) -> None:
-    done = call(f"INFINIBAND='{infiniband}'; choose_ucx auto; {SHOW_UCX}", LD_LIBRARY_PATH=str(system_ucx))
-    assert done.stdout == "system true\n", done.stderr
-    assert str(system_ucx) in done.stderr
-    assert "WARNING" not in done.stderr
-
-
-@pytest.mark.parametrize("asked", ["auto", "wheel"])
-def test_infiniband_without_a_module_warns_loudly(infiniband: Path, asked: str) -> None:
-    # The probe is replaced, so that a UCX that this machine happens to have does not help.
-    probe = 'probe_ucx() { echo 1.21.0 no "$VENV/libucp.so"; }'
-    done = call(f"INFINIBAND='{infiniband}'; {probe}; choose_ucx {asked}; {SHOW_UCX}")
-    assert done.stdout == "wheel unset\n"
-    assert "WARNING: this machine has InfiniBand (mlx5_0)" in done.stderr
-    assert "--ucx system" in done.stderr
-
-
-def test_system_ucx_that_falls_back_to_the_wheel_is_refused() -> None:
-    done = call('probe_ucx() { echo 1.21.0 no "$VENV/lib/libucp.so"; }; choose_ucx system')
-    assert done.returncode == 2
-    assert "no system libucp.so" in done.stderr
-
-
-def test_system_ucx_is_taken_when_asked_for(tmp_path: Path, system_ucx: Path) -> None:
-    done = call(f"INFINIBAND='{tmp_path}/none'; choose_ucx system; {SHOW_UCX}", LD_LIBRARY_PATH=str(system_ucx))
-    assert done.stdout == "system true\n", done.stderr
-
-
-def test_wheel_overrules_the_packages_own_variable(tmp_path: Path) -> None:
-    done = call(f"INFINIBAND='{tmp_path}'; choose_ucx wheel; {SHOW_UCX}", RAPIDS_LIBUCX_PREFER_SYSTEM_LIBRARY="true")
-    assert done.stdout == "wheel unset\n"
 
 
 # --- the lock files ------------------------------------------------------------------------------------------------
@@ -439,7 +378,7 @@ def front_door(tmp_path: Path) -> Path:
     (root / "configs").mkdir()
     for name in ("default.cfg", "optimized.cfg"):
         (root / "configs" / name).touch()
-    show = 'if [[ $1 == -I ]]; then echo 3.11; else printf "%s|" "$MERGE_BENCH_RESULTS" "$MERGE_BENCH_UCX" "$@"; fi'
+    show = 'if [[ $1 == -I ]]; then echo 3.11; else printf "%s|" "$MERGE_BENCH_RESULTS" "$@"; fi'
     command(root / ".venv/bin", "python", show)
     complete = 'wanted_stamp cpu >"$VENV_STAMP"; checksum "$ROOT/pyproject.toml" >"$VENV/.merge-bench-project"'
     assert call(complete, root).returncode == 0
@@ -448,8 +387,7 @@ def front_door(tmp_path: Path) -> Path:
 
 def started(done: subprocess.CompletedProcess[str]) -> list[str]:
     assert done.returncode == 0, done.stderr
-    results, ucx, *arguments = done.stdout.split("|")[:-1]
-    assert ucx == "wheel"
+    results, *arguments = done.stdout.split("|")[:-1]
     assert arguments[:4] == ["-P", "-m", "merge_bench", "run"]
     return [results, *arguments[4:]]
 
@@ -468,13 +406,16 @@ def test_configs_are_found_from_anywhere_and_options_go_on(front_door: Path, tmp
         results, "--config", str(configs / "optimized.cfg"), "--chunk", "25e6",
     ]  # fmt: skip
     assert go("optimized") == [results, "--config", str(configs / "optimized.cfg")]
-    assert go("--on", "a b", "--ucx", "wheel") == [results, "--config", str(configs / "default.cfg"), "--on", "a b"]
+    default = [results, "--config", str(configs / "default.cfg")]
+    assert go("--on", "a b", "--ucx", "wheel") == [*default, "--on", "a b", "--ucx", "wheel"]
+    assert go("--ucx=system", "--stack", "cpu") == [*default, "--ucx", "system"]
     assert go("optimized", "--trust-config") == [
         results, "--config", str(configs / "optimized.cfg"), "--trust-config",
     ]  # fmt: skip
     assert go("--configs", "a,b") == [results, "--configs", "a,b"]
     (cwd / "optimized.cfg").touch()
     assert go("optimized.cfg", MERGE_BENCH_RESULTS="/mine") == ["/mine", "--config", "optimized.cfg"]
+    assert go("optimized") == [results, "--config", "optimized.cfg"]
 
     unknown = run([script, "fast.cfg"], cwd=cwd)
     assert unknown.returncode == 2

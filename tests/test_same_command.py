@@ -70,7 +70,12 @@ def test_where_records_go_makes_no_difference() -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("UCX_TLS", "tcp"), ("DASK_DISTRIBUTED__X", "1"), ("OMP_NUM_THREADS", "3"), ("MERGE_BENCH_UCX", "system")],
+    [
+        ("UCX_TLS", "tcp"),
+        ("DASK_DISTRIBUTED__X", "1"),
+        ("OMP_NUM_THREADS", "3"),
+        ("RAPIDS_LIBUCX_PREFER_SYSTEM_LIBRARY", "true"),
+    ],
 )
 def test_another_environment_is_another_campaign(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
     monkeypatch.delenv(name, raising=False)

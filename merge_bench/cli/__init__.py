@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import json
 import sys
+from typing import NoReturn
 
 import click
 
 from merge_bench import __version__
-from merge_bench.cli import clusters, probing, results, tuning
+from merge_bench.cli import clusters, configs, probing, results, tuning
 from merge_bench.cli.parameters import CONTEXT
 from merge_bench.errors import MergeBenchError, UsageError
 
 COMMANDS: tuple[click.Command, ...] = (
     clusters.run,
     clusters.check,
+    configs.configs,
     clusters.submit,
     clusters.transports,
     clusters.doctor,
@@ -49,6 +51,22 @@ def cli() -> None:
     """
 
 
+class _WithinDask(_DefaultRun):
+    """The group as a command of `dask`, which knows nothing of our errors."""
+
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except MergeBenchError as error:
+            _say_error(error)
+
+
+within_dask = _WithinDask(
+    name=cli.name, commands=cli.commands, params=cli.params, callback=cli.callback, help=cli.help,
+    context_settings=CONTEXT,
+)  # fmt: skip
+
+
 def main() -> None:
     """The entry point: a user's mistake is a sentence and an exit status, never a traceback."""
     try:
@@ -63,7 +81,7 @@ def main() -> None:
         _say_error(error)
 
 
-def _say_error(error: MergeBenchError) -> None:
+def _say_error(error: MergeBenchError) -> NoReturn:
     click.echo(f"merge_bench: {error}", err=True)
     if "--json" in sys.argv:
         click.echo(json.dumps({"error": {"code": error.code, "message": str(error), "host": None, "rank": None}}))

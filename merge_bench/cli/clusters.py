@@ -46,7 +46,9 @@ def check(config: str, json_output: bool, ucx: str | None, trust_config: bool) -
 @click.option("--now", is_flag=True, help="Submit the job instead of printing it.")
 @click.pass_obj
 def submit(typed: list[str], /, words: tuple[str, ...], launcher: str, now: bool, **asked: Any) -> None:
-    """Print, or with --now submit, a batch job that runs ./run-cluster.sh CONFIG (optimized.cfg).
+    """Print, or with --now submit, a batch job that runs a merge under CONFIG (optimized.cfg).
+
+    The job calls ./run-cluster.sh from a checkout, and else the Python that merge_bench is installed in.
 
     Options that are not listed here, and all after `--`, go to the merge: `submit … tcp.cfg --chunk 25e6`.
     """

@@ -65,6 +65,14 @@ def _add(option: Option, command: _F) -> _F:
     return click.option(*names, type=kind, default=None, metavar=option.placeholder, help=shown)(command)
 
 
+def results_option(help: str) -> Callable[[_F], _F]:
+    """``--results`` for commands that take no other option of ``run``; the environment counts here, too."""
+    option = BY_KEY["results"]
+    return click.option(
+        "--results", default=str(option.default), envvar=option.variable, show_default=True, metavar="DIR", help=help
+    )
+
+
 class SectionedCommand(click.Command):
     """A command whose help lists the options of ``run`` by section (``@click.command(cls=SectionedCommand)``)."""
 

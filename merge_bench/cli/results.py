@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from merge_bench.cli.parameters import CONTEXT
+from merge_bench.cli.parameters import CONTEXT, results_option
 
 
 @click.command(context_settings=CONTEXT)
@@ -76,7 +76,7 @@ def predict(results: tuple[str, ...], **asked: Any) -> None:
 
 @click.command("import", context_settings=CONTEXT)
 @click.argument("file", metavar="FILE")
-@click.option("--results", default="results", show_default=True, metavar="DIR", help="Folder that campaigns go to.")
+@results_option("Folder that campaigns go to.")
 @click.option("--json", "json_output", is_flag=True, help="Print one JSON document on standard output, as run does.")
 def import_(file: str, results: str, json_output: bool) -> None:
     """Make a result of FILE, the text that cudf-merge of 2022 or ucxx.benchmarks.cudf_merge printed; unverified."""
@@ -100,7 +100,7 @@ def report(results: tuple[str, ...], references: tuple[str, ...], **outputs: str
 
 
 @click.command(context_settings=CONTEXT)
-@click.option("--results", default="results", show_default=True, metavar="DIR", help="Folder of the campaigns to show.")
+@results_option("Folder of the campaigns to show.")
 @click.option("--port", type=click.IntRange(0, 65535), default=5006, show_default=True, metavar="N", help="0: any.")
 @click.option(
     "--address",

@@ -13,7 +13,7 @@ from merge_bench.config.options import TUNE_OPTIONS
 
 @click.command(cls=SectionedCommand, context_settings=CONTEXT)
 @click.argument("baseline", required=False, metavar="[BASELINE]")
-@click.option("--space", metavar="FILE", help="What may be set; by default configs/space.toml.")
+@click.option("--space", metavar="FILE", help="What may be set; by default the shipped space.toml.")
 @click.option("--only", metavar="NAME[,NAME]", help="These settings of the space alone.")
 @click.option(
     "--strategy",
@@ -50,7 +50,7 @@ from merge_bench.config.options import TUNE_OPTIONS
 )
 @click.option("--budget", type=DURATION, metavar="DURATION", help="Seconds of launches for searching, as 30m or 1h.")
 @click.option("--max-launches", type=click.IntRange(1), metavar="N", help="Launches for searching.")
-@click.option("--output", metavar="FILE", help="The config to write; by default configs/tuned-HOST.cfg.")
+@click.option("--output", metavar="FILE", help="The config to write; by default ./tuned-HOST.cfg.")
 @click.option(
     "--plot",
     "plots",

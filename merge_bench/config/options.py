@@ -206,6 +206,16 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option("hosts", _CLUSTER, values.text, None, "File with one host a line: NAME [slots=N] [gpus=N].", "PATH"),
     Option("ssh-config", _CLUSTER, values.text, None, "Configuration file for ssh instead of the user's.", "PATH"),
+    Option(
+        "ucx",
+        _CLUSTER,
+        values.choice("auto", "wheel", "system"),
+        None,
+        "Whose UCX is loaded: the package's, which has no InfiniBand, or the system's; auto: the system's where there"
+        " is InfiniBand and it can be used. [$MERGE_BENCH_UCX, else auto]",
+        "auto|wheel|system",
+        in_config=False,
+    ),
     Option("interface", _CLUSTER, values.interface, None, "Network interface that everything binds to.", "NAME"),
     Option("scheduler-address", _CLUSTER, values.text, None, "Use the running cluster at this address.", "ADDRESS"),
     Option("scheduler-file", _CLUSTER, values.text, None, "Use the running cluster that wrote this file.", "PATH"),

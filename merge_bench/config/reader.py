@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from merge_bench.config.shell import Assignment, Literal, Part, Reference, ShellSyntaxError, Statement, parse
+from merge_bench.config.shipped import FOLDER
 from merge_bench.errors import UsageError
 
 MAX_FILE_BYTES = 1024 * 1024
@@ -138,8 +139,10 @@ def read_config(path: Path, environment: Mapping[str, str]) -> ConfigFile:
     )
 
 
-def find_config(name_or_path: str, configs_dir: Path) -> Path:
-    """The config that a user means: a path, or a bare name of a file in `configs_dir`, with or without ``.cfg``.
+def find_config(name_or_path: str, configs_dir: Path = FOLDER) -> Path:
+    """The config that a user means: a path, or a bare name, with or without ``.cfg``.
+
+    A bare name is that of a file in the working folder or, where there is none, of one in `configs_dir`.
 
     Raises
     ------
@@ -151,7 +154,8 @@ def find_config(name_or_path: str, configs_dir: Path) -> Path:
     given = Path(name_or_path)
     candidates = [given]
     if given.name == name_or_path:
-        candidates += [configs_dir / name_or_path, configs_dir / f"{name_or_path}.cfg"]
+        with_suffix = f"{name_or_path}.cfg"
+        candidates += [Path(with_suffix), configs_dir / name_or_path, configs_dir / with_suffix]
     try:
         found = next((candidate for candidate in candidates if candidate.is_file()), None)
         if found is None and given.exists():
@@ -163,7 +167,7 @@ def find_config(name_or_path: str, configs_dir: Path) -> Path:
     shipped = sorted(entry.stem for entry in configs_dir.glob("*.cfg"))
     near = difflib.get_close_matches(given.name.removesuffix(".cfg"), shipped, n=3) or shipped
     known = f"; did you mean {', '.join(near)}?" if near else ""
-    raise UsageError(f"{name_or_path}: no such config, neither as a path nor in {configs_dir}{known}")
+    raise UsageError(f"{name_or_path}: no such config, neither as a path nor among the shipped ones{known}")
 
 
 def _read_bytes(path: Path) -> bytes:

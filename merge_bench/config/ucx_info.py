@@ -90,11 +90,16 @@ def locate(origin: str = "auto", environ: Mapping[str, str] = os.environ) -> Ucx
     raise UsageError(f"no UCX to check against: {what.get(origin, 'neither the libucx package nor ucx_info on PATH')}")
 
 
-def _wheel() -> UcxInfo | None:
+def wheel_folder() -> Path | None:
+    """Where the package `libucx` lies; None where it is not installed."""
     spec = importlib.util.find_spec("libucx")
-    if spec is None or spec.origin is None:
+    return None if spec is None or spec.origin is None else Path(spec.origin).parent
+
+
+def _wheel() -> UcxInfo | None:
+    root = wheel_folder()
+    if root is None:
         return None
-    root = Path(spec.origin).parent
     program = root / "bin" / "ucx_info"
     return UcxInfo(program, "wheel", root / "lib") if program.is_file() else None
 

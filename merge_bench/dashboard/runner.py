@@ -15,12 +15,12 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from merge_bench.campaign import CHECKOUT
-from merge_bench.config.reader import find_config, read_config
+from merge_bench.config.reader import read_config
+from merge_bench.config.shipped import config_names, find_shipped
 from merge_bench.config.trust import refuse_code
 from merge_bench.errors import UsageError
 from merge_bench.launch.processes import die_with_parent
@@ -73,7 +73,7 @@ class Permission:
 
 def configs() -> list[str]:
     """The shipped configs."""
-    return sorted(path.name for path in (CHECKOUT / "configs").glob("*.cfg"))
+    return config_names()
 
 
 def arguments(request: Request, results: Path) -> list[str]:
@@ -106,10 +106,12 @@ class Runner:
         UsageError
             If one is going on, or the config is none of the shipped ones or brings code: who asks may be anybody.
         """
-        if request.config:
-            if request.config not in configs():
-                raise UsageError("choose one of the shipped configs")
-            refuse_code(read_config(find_config(request.config, CHECKOUT / "configs"), os.environ))
+        if request.config and request.config not in configs():
+            raise UsageError("choose one of the shipped configs")
+        if request.config:  # by its path: a file of the same name in the working folder is not meant
+            path = find_shipped(request.config)
+            refuse_code(read_config(path, os.environ))
+            request = replace(request, config=str(path))
         words = self._command(request)
         if any("\0" in word for word in words):
             raise UsageError("an option cannot hold a null character")

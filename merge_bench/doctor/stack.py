@@ -6,6 +6,7 @@ import re
 
 from merge_bench.config import tls
 from merge_bench.doctor.base import BAD, OK, WARN, Check, Finding, Machine
+from merge_bench.installation import how_to_set_up
 from merge_bench.units import format_bytes
 
 LEAST_UCX = (1, 19)
@@ -16,7 +17,7 @@ _STACK = re.compile(r"^(.*)-(cu1\d)$")
 def ucx(machine: Machine) -> Finding:
     """Which UCX a worker loads here."""
     if machine.ucx is None:
-        return Finding("UCX", BAD, machine.ucx_error or "none", "no data plane", "./run-cluster.sh --setup-only")
+        return Finding("UCX", BAD, machine.ucx_error or "none", "no data plane", how_to_set_up())
     found = f"{machine.ucx.version} ({machine.ucx.origin})"
     if _numbers(machine.ucx.version) < LEAST_UCX:
         return Finding("UCX", BAD, found, "UCXX refuses it: it needs 1.19 or newer", "use the wheel's: --ucx wheel")
@@ -96,7 +97,7 @@ def gpu_driver(machine: Machine) -> Finding:
     if any(_numbers(version)[:1] < (needed,) for version in versions):
         return Finding(
             name, BAD, found, f"the installed CUDA packages need {needed} or newer",
-            "./run-cluster.sh --setup-only --stack cu12, or a newer driver",
+            f"{how_to_set_up('cu12')}, or a newer driver",
         )  # fmt: skip
     return Finding(name, OK, found)
 
@@ -105,7 +106,7 @@ def packages(machine: Machine) -> Finding:
     """Whether the Python packages belong together."""
     name = "Python packages"
     have = {package: version for package, version in machine.packages.items() if version}
-    remedy = "rm -r .venv and start ./run-cluster.sh again: it installs from the lock file"
+    remedy = f"make the environment anew: {how_to_set_up(anew=True)}"
     missing = [package for package in ("dask", "distributed") if package not in have]
     if missing:
         return Finding(name, BAD, f"no {', '.join(missing)}", "nothing can be launched", remedy)

@@ -7,6 +7,7 @@ from typing import Any
 
 from merge_bench import __version__, facts
 from merge_bench.errors import UsageError
+from merge_bench.installation import how_to_set_up
 from merge_bench.launch import network, node
 
 
@@ -36,7 +37,7 @@ def check_alike(hosts: Mapping[str, Mapping[str, Any]]) -> None:
         if differences:
             raise UsageError(
                 f"{name} differs from the host that starts the run: {'; '.join(differences)}. Set the same stack up"
-                " on every host, or share one checkout (./run-cluster.sh --setup-only)"
+                f" on every host, or share one on a common file system ({how_to_set_up()})"
             )
 
 
@@ -76,5 +77,5 @@ def check_ucx(facts: Sequence[Mapping[str, Any]]) -> None:
         found = "; ".join(f"{version} by {', '.join(ranks)}" for version, ranks in sorted(loaded.items()))
         raise UsageError(
             f"the ranks loaded different releases of UCX: {found}. Install one release on every host, or set all of"
-            " them up with the package's (./run-cluster.sh --ucx wheel)"
+            " them up with the package's (--ucx wheel)"
         )

@@ -10,6 +10,7 @@ from pathlib import Path
 from merge_bench import gpu
 from merge_bench.config.tls import SHARED_MEMORY, selected
 from merge_bench.errors import LaunchFailed
+from merge_bench.installation import search_path
 from merge_bench.launch import commands, network, scratch, tls
 from merge_bench.launch.base import Access, Caution, ClusterSettings, Command, Exited
 from merge_bench.launch.environment import LOOPBACK, launcher_defaults
@@ -51,7 +52,7 @@ class LocalLauncher:
         self._scratch = scratch.make()
         if plan.protocol == "tls":
             self._certificate = tls.RunCertificate()
-        base = {**os.environ, "MERGE_BENCH_PARENT": str(os.getpid())}
+        base = {**os.environ, **search_path(os.environ), "MERGE_BENCH_PARENT": str(os.getpid())}
         folder = str(self._certificate.folder) if self._certificate else ""
         try:
             started = self._commands(plan, settings, str(self._scratch), folder)

@@ -24,6 +24,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from merge_bench.installation import search_path
 from merge_bench.launch import scratch
 
 ROOT = Path(__file__).resolve().parent.parent.parent  # the folder that this package is imported from
@@ -136,6 +137,7 @@ class Guard:
         """Start one process in a session of its own; its output goes to a log."""
         log = self.scratch / f"{role}.log"
         own = os.getpid()
+        own_environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 
         def tie() -> None:  # in the new process
             self._libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -147,7 +149,7 @@ class Guard:
         with log.open("ab") as output:
             process = subprocess.Popen(
                 argv,
-                env={**os.environ, "MERGE_BENCH_PARENT": str(own), "PYTHONPATH": str(ROOT), **environment},
+                env={**own_environment, "MERGE_BENCH_PARENT": str(own), **search_path({}), **environment},
                 cwd=self.scratch,
                 stdin=subprocess.DEVNULL,
                 stdout=output,

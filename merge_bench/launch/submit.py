@@ -1,21 +1,26 @@
-"""Batch jobs: the script that asks SLURM or PBS for nodes and runs `run-cluster.sh` on them."""
+"""Batch jobs: the script that asks SLURM or PBS for nodes and runs a merge on them.
+
+It calls `run-cluster.sh` where the package lies in a checkout, and else the Python that the package is installed in.
+"""
 
 from __future__ import annotations
 
 import re
 import shlex
 import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import jinja2
 
 from merge_bench.errors import RunFailed, UsageError
+from merge_bench.installation import checkout, search_path
 
 CORES_PER_GPU = 12  # as in the 2022 job: 192 cores beside 16 GPUs
 FILES = {"slurm": "slurm.sbatch", "pbs": "pbs.qsub"}
 SUBMITTERS = {"slurm": "sbatch", "pbs": "qsub"}
+REPOSITORY, HERE = "the repository's folder", "the folder that results are to go to"
 # One word of a batch system's language: nothing that begins a new line or option.
 _WORD = re.compile(r"[A-Za-z0-9_./+:=@,-]+")
 _TIME = re.compile(r"(?:(\d+):)?(\d{1,2}):(\d{2})")
@@ -67,7 +72,7 @@ def make_job(
     )  # fmt: skip
 
 
-def render(launcher: str, job: Job, config: str, options: Sequence[str], typed: Sequence[str]) -> str:
+def render(launcher: str, job: Job, config: str | None, options: Sequence[str], typed: Sequence[str]) -> str:
     """The script. `options` go to the merge as they are; `typed` is what was asked for, word for word.
 
     Raises
@@ -85,15 +90,26 @@ def render(launcher: str, job: Job, config: str, options: Sequence[str], typed: 
         loader=jinja2.PackageLoader("merge_bench.launch"), undefined=jinja2.StrictUndefined, trim_blocks=True,
         lstrip_blocks=True, keep_trailing_newline=True, autoescape=False,
     )  # fmt: skip
-    words = ["./run-cluster.sh", config, "--launcher", launcher, *options]
     file = FILES[launcher]
     return templates.get_template(f"{file}.j2").render(
-        job=job, file=file, command=shlex.join(words), made_by=shlex.join(["merge-bench", "submit", *typed])
-    )
+        job=job, file=file, folder=HERE if checkout() is None else REPOSITORY,
+        command=shlex.join([*_program(config), "--launcher", launcher, *options]),
+        made_by=shlex.join(["merge-bench", "submit", *typed]),
+    )  # fmt: skip
 
 
-def submit(launcher: str, script: str, folder: Path) -> str:
-    """Hand the script to the batch system, from `folder`; gives what it answers, with the job's number.
+def _program(config: str | None) -> list[str]:
+    """What runs a merge under `config`, from the folder that the job was submitted from."""
+    if checkout() is not None:
+        return ["./run-cluster.sh", *([config] if config else [])]
+    # -P: a file in that folder must not pass for one of Python's modules.
+    python = [sys.executable, "-P", "-m", "merge_bench", "run", *(["--config", config] if config else [])]
+    path = [f"{name}={value}" for name, value in search_path({}).items()]
+    return ["env", *path, *python] if path else python
+
+
+def submit(launcher: str, script: str) -> str:
+    """Hand the script to the batch system, from the folder it is made for; gives its answer, with the job's number.
 
     Raises
     ------
@@ -104,7 +120,7 @@ def submit(launcher: str, script: str, folder: Path) -> str:
     """
     command = SUBMITTERS[launcher]
     try:
-        done = subprocess.run([command], input=script, capture_output=True, text=True, cwd=folder, timeout=60)
+        done = subprocess.run([command], input=script, capture_output=True, text=True, cwd=checkout(), timeout=60)
     except FileNotFoundError as error:
         raise UsageError(f"--now: there is no {command} on this machine") from error
     except subprocess.TimeoutExpired as error:

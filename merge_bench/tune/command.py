@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from merge_bench import quiet, signals
-from merge_bench.campaign import CHECKOUT, begin, config_line, first_line
+from merge_bench.campaign import begin, config_line, first_line
 from merge_bench.commands import say_warnings
 from merge_bench.config.reader import ConfigFile
+from merge_bench.config.shipped import SPACE
 from merge_bench.errors import RunFailed, UsageError, WrongResult
 from merge_bench.launching import Head, Job, make_launch
 from merge_bench.outputs import check_writable, replacing
@@ -62,7 +63,7 @@ class Task:
 
 def tune_command(values: Mapping[str, Any]) -> int:
     """`tune`: the best config that measurements confirm, or that nothing beats the baseline."""
-    output = Path(values["output"]) if values["output"] else CHECKOUT / "configs" / f"tuned-{_host()}.cfg"
+    output = Path(values["output"]) if values["output"] else Path(f"tuned-{_host()}.cfg")
     check_writable("--output", output)
     plots = check_plots(values["plots"], output)
     task = _prepare(values)
@@ -110,7 +111,7 @@ def _write(campaign: Campaign, task: Task, values: Mapping[str, Any], output: Pa
 
 def _prepare(values: Mapping[str, Any]) -> Task:
     """Read baseline and space, plan the sizes, leave out what makes no sense here."""
-    file = Path(values["space"]) if values["space"] else CHECKOUT / "configs" / "space.toml"
+    file = Path(values["space"]) if values["space"] else SPACE
     space = read_space(file, trusted=bool(values["trust_config"]))
     if values["only"]:
         space = space.only([name.strip() for name in str(values["only"]).split(",")])

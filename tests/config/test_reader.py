@@ -174,8 +174,11 @@ def test_a_config_is_found_by_path_and_by_bare_name(tmp_path: Path, monkeypatch:
     assert find_config("optimized", configs) == configs / "optimized.cfg"
     assert find_config("optimized.cfg", configs) == configs / "optimized.cfg"
     assert find_config("mine.cfg", configs) == Path("mine.cfg")
+    assert find_config("mine", configs) == Path("mine.cfg")
     with pytest.raises(UsageError, match=r"optimised\.cfg: no such config.*did you mean optimized\?"):
         find_config("optimised.cfg", configs)
     for name in ("", "a\0b", "x" * 5000, "./optimized.cfg"):
         with pytest.raises(UsageError):
             find_config(name, configs)
+    (tmp_path / "optimized.cfg").touch()
+    assert find_config("optimized.cfg", configs) == find_config("optimized", configs) == Path("optimized.cfg")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from click.testing import CliRunner
 
 from merge_bench.cli import cli
 from merge_bench.record.reader import read_campaign
+from tests.helpers.installed import Installed
 from tests.hosts.conftest import ROOT
 from tests.hosts.make_slurm import Slurm, why_no_slurm
 
@@ -38,6 +40,17 @@ def generated(results: Path, *options: str) -> str:
         return script.output
     python = f"PYTHONPATH={ROOT} {sys.executable} -P -m merge_bench run --config"
     return script.output.replace("./run-cluster.sh", python)
+
+
+def printed_by(installed: Installed, results: Path, *options: str) -> str:
+    """The script that `submit` of an installed package prints."""
+    asked = ("submit", "--launcher", "slurm", "--nodes", "2", "--time", "05:00", "default.cfg")
+    to_run = ("--results", str(results), "--interface", "slurm0", "--json", *options)
+    done = subprocess.run(
+        [installed.program, *asked, *to_run], cwd=results.parent, env=installed.environment(), capture_output=True,
+        text=True, timeout=60, check=True,
+    )  # fmt: skip
+    return done.stdout
 
 
 def state_of(slurm: Slurm, job: str) -> dict[str, str]:
@@ -66,8 +79,8 @@ def nodes_of_workers(slurm: Slurm, records: Path) -> dict[int, str]:
     return found
 
 
-def submit(slurm: Slurm, script: str, output: Path) -> str:
-    done = slurm.run("sbatch", "--parsable", f"--chdir={ROOT}", f"--output={output}", text=script)
+def submit(slurm: Slurm, script: str, output: Path, folder: Path = ROOT) -> str:
+    done = slurm.run("sbatch", "--parsable", f"--chdir={folder}", f"--output={output}", text=script)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
@@ -89,6 +102,23 @@ def test_submitted_script_runs_to_a_verified_report(slurm: Slurm, results: Path,
     assert (line.cluster.launcher, line.cluster.protocol) == ("slurm", "tls")
     logs = {path.name for path in (Path(document["records"]).parent / "logs").iterdir()}
     assert {"launch-000-scheduler.log", "launch-000-worker-0.log", "launch-000-worker-1.log"} <= logs
+
+
+@pytest.mark.cluster
+def test_the_job_of_an_installed_package_needs_no_checkout(
+    slurm: Slurm, installed: Installed, results: Path, tmp_path: Path
+) -> None:
+    script = printed_by(installed, results, "--chunk", "1e5", "--iterations", "3", "--start-timeout", "90")
+    assert str(ROOT) not in script
+    job = submit(slurm, script, tmp_path / "job.out", tmp_path)
+    state = wait_for(slurm, job, 240)  # kernels are compiled first
+    said = (tmp_path / "job.out").read_text()
+    assert state == "COMPLETED", said
+    document = next(json.loads(line) for line in said.splitlines() if line.startswith("{"))
+    assert document["verified"] is True
+    head = json.loads(Path(document["records"]).read_text().partition("\n")[0])
+    assert Path(head["configs"][0]["path"]).is_relative_to(installed.folder)
+    assert head["surroundings"]["clusters"]["default/0"]["launcher"] == "slurm"
 
 
 @pytest.mark.cluster

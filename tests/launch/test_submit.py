@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from click.testing import CliRunner, Result
 
 from merge_bench.cli import cli
 from merge_bench.errors import MergeBenchError, UsageError
+from merge_bench.launch import submit as submitting
 
 CLUSTER = Path(__file__).resolve().parents[2] / "cluster"
 JOB_OF_2022 = ("--nodes", "4", "--gpus-per-node", "4", "--time", "10:00")
@@ -66,6 +68,20 @@ def test_slurm_has_account_and_partition_and_no_gpu_line_without_gpus() -> None:
     assert "#SBATCH --partition=cpu" in printed
     assert "#SBATCH --ntasks-per-node=1" in printed
     assert not [line for line in printed if "gpus" in line and line.startswith("#SBATCH")]
+
+
+def test_a_config_that_an_option_names_is_the_only_one() -> None:
+    asked = ("--launcher", "slurm", "--nodes", "1", "--time", "05:00")
+    for words in (("--configs", "a.cfg,b.cfg"), ("--config=a.cfg",)):
+        last = submit(*asked, *words).output.splitlines()[-1]
+        assert last == shlex.join(["./run-cluster.sh", "--launcher", "slurm", *words])
+
+
+def test_a_package_that_lies_apart_is_named_to_its_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `pip install --target` leaves it: neither a checkout nor with the other packages of its environment."""
+    monkeypatch.setattr(submitting, "checkout", lambda: None)
+    last = submit("--launcher", "pbs", "--nodes", "1", "--time", "05:00", "tcp.cfg").output.splitlines()[-1]
+    assert last.startswith(f"env PYTHONPATH={CLUSTER.parent} {sys.executable} -P -m merge_bench run --config tcp.cfg ")
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ from tests.helpers import leftovers
 from tests.helpers.runs import Running, start
 
 TIMEOUT, START_TIMEOUT = 6.0, 10.0
-EARLIEST, LATEST, LATEST_BUSY = 0.3, 9.0, 16.0  # seconds after the start
+EARLIEST, LATEST, LATEST_BUSY = 0.3, 6.5, 11.0  # seconds after the start
 IN_TIME, INTERRUPTED, GONE, SWEPT = 5.0, 5.0, 15.0, 2.0
 HUNG = 90.0  # seconds after which a run counts as hung
 ENDED = signal.SIGKILL, signal.SIGSTOP, signal.SIGSEGV

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from merge_bench import cli
-from merge_bench.campaign import CHECKOUT
 from merge_bench.record.schema import Config, ConfigLine, TuneLine
 from merge_bench.tune import command
 from merge_bench.tune.command import best_so_far
@@ -106,7 +105,7 @@ def test_the_default_output_is_a_config_of_this_host(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("SLURM_CLUSTER_NAME", "my cluster")
     with pytest.raises(KeyError):
         command.tune_command({"output": None})
-    assert seen == [CHECKOUT / "configs" / "tuned-my-cluster.cfg"]
+    assert seen == [Path("tuned-my-cluster.cfg")]
 
 
 def test_the_best_so_far_is_what_the_steps_have_left(tmp_path: Path) -> None:

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from merge_bench.campaign import CHECKOUT
+from merge_bench.config.shipped import SPACE
 from merge_bench.errors import UsageError
 from merge_bench.tune.space import CONDITIONS, OPTIONS, allows, read_space
 from tests.tune.factorials import space_of
 
+ROOT = Path(__file__).resolve().parents[2]
 GOOD = """
 [[setting]]
 name = "mutex"
@@ -130,13 +131,13 @@ def test_releases_are_numbers_not_texts(conditions: list[str], version: str, so:
 
 
 def test_the_shipped_space_is_read_and_says_where_each_setting_is_from() -> None:
-    space = read_space(CHECKOUT / "configs" / "space.toml")
+    space = read_space(SPACE)
     assert len(space.settings) > 15
     assert all(setting.source for setting in space.settings)
 
 
 def test_every_condition_and_option_is_documented() -> None:
-    text = (CHECKOUT / "docs" / "tune.md").read_text()
+    text = (ROOT / "docs" / "tune.md").read_text()
     assert not [name for name in CONDITIONS | OPTIONS if f"`{name}`" not in text]
 
 

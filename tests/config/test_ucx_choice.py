@@ -1,0 +1,135 @@
+"""Whose UCX is loaded: chosen by what a process really loads, and said where that is not what one would expect."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from merge_bench.config import ucx_choice
+from merge_bench.config.ucx_choice import CODE, PREFER, VARIABLE, Choice, Loaded, choose_ucx, probe_ucx, use_ucx
+from merge_bench.config.ucx_info import wheel_folder
+from merge_bench.errors import UsageError
+from merge_bench.running import load
+
+
+@pytest.fixture
+def wheel() -> Path:
+    folder = wheel_folder()
+    if folder is None:
+        pytest.skip("needs the libucx wheel")
+    return folder
+
+
+@pytest.fixture
+def clean() -> dict[str, str]:
+    """This process's environment without any choice."""
+    return {name: value for name, value in os.environ.items() if name not in (VARIABLE, PREFER)}
+
+
+@pytest.fixture
+def system(tmp_path: Path, wheel: Path, clean: dict[str, str]) -> dict[str, str]:
+    """An environment with a copy of the wheel's UCX as the system's, and a module where InfiniBand's would be."""
+    folder = tmp_path / "system ucx"
+    (folder / "ucx").mkdir(parents=True)
+    for library in (wheel / "lib").glob("*.so*"):
+        shutil.copy(library, folder)
+    shutil.copy(wheel / "lib" / "ucx" / "libuct_cma.so", folder / "ucx" / "libuct_ib.so.0")
+    return {**clean, "LD_LIBRARY_PATH": str(folder)}
+
+
+@pytest.fixture
+def infiniband(tmp_path: Path) -> Path:
+    (tmp_path / "infiniband" / "mlx5_0").mkdir(parents=True)
+    return tmp_path / "infiniband"
+
+
+def unprobed(origin: str, environ: Mapping[str, str]) -> Loaded | None:
+    raise AssertionError(f"{origin} is loaded for nothing")
+
+
+def test_without_infiniband_the_wheels_ucx_is_taken_unprobed(
+    tmp_path: Path, wheel: Path, clean: dict[str, str]
+) -> None:
+    assert choose_ucx(None, clean, infiniband=tmp_path, load=unprobed) == Choice("wheel")
+    assert choose_ucx("wheel", {**clean, PREFER: "true"}, infiniband=tmp_path, load=unprobed) == Choice("wheel")
+
+
+def test_auto_takes_the_systems_ucx_where_there_is_infiniband(infiniband: Path, system: dict[str, str]) -> None:
+    choice = choose_ucx("auto", system, infiniband=infiniband)
+    assert (choice.origin, choice.warning) == ("system", None)
+    assert system["LD_LIBRARY_PATH"] in str(choice.notice)
+
+
+@pytest.mark.parametrize("asked", ["auto", "wheel", None])
+def test_infiniband_without_a_module_warns(infiniband: Path, wheel: Path, clean: dict[str, str], asked: str) -> None:
+    # What is loaded is given, so that a UCX that this machine happens to have does not help.
+    def load(origin: str, environ: Mapping[str, str]) -> Loaded:
+        return Loaded("1.21.0", False, wheel / "lib" / "libucp.so")
+
+    choice = choose_ucx(asked, clean, infiniband=infiniband, load=load)
+    assert choice.origin == "wheel"
+    assert choice.warning is not None
+    code, message, remedy = choice.warning
+    assert code == CODE
+    assert "mlx5_0" in message
+    assert "--ucx system" in remedy
+
+
+def test_system_ucx_that_falls_back_to_the_wheel_is_refused(tmp_path: Path, wheel: Path, clean: dict[str, str]) -> None:
+    def load(origin: str, environ: Mapping[str, str]) -> Loaded:
+        return Loaded("1.21.0", False, wheel / "lib" / "libucp.so")
+
+    for found in (load, lambda origin, environ: None):
+        with pytest.raises(UsageError, match=r"no system libucp\.so"):
+            choose_ucx("system", clean, infiniband=tmp_path, load=found)
+
+
+@pytest.mark.parametrize("named", [{}, {VARIABLE: "system"}, {VARIABLE: "auto", PREFER: "true"}, {PREFER: "1"}])
+def test_the_systems_ucx_is_taken_when_asked_for(tmp_path: Path, system: dict[str, str], named: dict[str, str]) -> None:
+    asked = None if named else "system"
+    assert choose_ucx(asked, {**system, **named}, infiniband=tmp_path / "none") == Choice("system")
+
+
+def test_without_the_wheel_there_is_only_the_systems(
+    tmp_path: Path, infiniband: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ucx_choice, "wheel_folder", lambda: None)
+    assert choose_ucx("auto", {}, infiniband=tmp_path / "none", load=unprobed) == Choice("system")
+    with pytest.raises(UsageError, match="libucx is not installed"):
+        choose_ucx("wheel", {}, infiniband=infiniband, load=unprobed)
+    lacking = choose_ucx("auto", {}, infiniband=infiniband, load=lambda origin, environ: None)
+    assert (lacking.origin, lacking.warning is not None) == ("system", True)
+
+
+def test_an_unknown_word_in_the_environment_is_refused(clean: dict[str, str]) -> None:
+    with pytest.raises(UsageError, match=f"{VARIABLE}: 'mine'"):
+        choose_ucx(None, {**clean, VARIABLE: "mine"}, load=unprobed)
+
+
+def test_a_process_that_starts_afterwards_loads_what_was_chosen(
+    wheel: Path, system: dict[str, str], tmp_path: Path
+) -> None:
+    for asked, of_wheel in (("system", False), ("wheel", True)):
+        surroundings = {**system, PREFER: "true"}
+        choice = use_ucx(asked, surroundings)
+        assert (surroundings[VARIABLE], PREFER in surroundings) == (asked, asked == "system")
+        loaded = probe_ucx(choice.origin, surroundings)
+        assert loaded is not None
+        assert loaded.of_wheel is of_wheel
+
+
+def test_a_choice_is_undone_for_callers_whose_process_goes_on(wheel: Path) -> None:
+    surroundings = {PREFER: "true", "OTHER": "1"}
+    with ucx_choice.restored(surroundings):
+        use_ucx("wheel", surroundings)
+        assert surroundings == {VARIABLE: "wheel", "OTHER": "1"}
+    assert surroundings == {PREFER: "true", "OTHER": "1"}
+
+
+def test_a_running_cluster_has_chosen_already() -> None:
+    with pytest.raises(UsageError, match="--ucx: a running cluster"):
+        load(None, {"ucx": "wheel", "scheduler_address": "tcp://127.0.0.1:9"})
