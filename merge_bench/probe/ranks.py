@@ -26,7 +26,7 @@ from merge_bench.launch.environment import forwarded
 from merge_bench.launch.processes import die_with_parent, tail
 from merge_bench.launch.unused_rdma import unused_rdma
 from merge_bench.launching import Job, recorded
-from merge_bench.probe import mpirun
+from merge_bench.probe import last_words, mpirun
 from merge_bench.probe.mpi_program import KEY
 from merge_bench.record.schema import Cluster, LaunchLine, WarningLine, Worker
 from merge_bench.record.writer import CampaignWriter
@@ -48,12 +48,17 @@ def program(spec: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 class Ranks:
-    """One mpirun in a session of its own; what its ranks print comes as lines."""
+    """One mpirun in a session of its own; what its ranks print comes as lines.
+
+    `pids`: processes of the ranks, once they are known.
+    """
 
     def __init__(self, argv: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
         self.log = log
+        self.pids: dict[int, int] = {}
         self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         with log.open("ab") as errors:
+            self._start = errors.tell()
             self._process = subprocess.Popen(
                 argv, env={**os.environ, **mpirun.as_root(), **environment}, stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE, stderr=errors, start_new_session=True, preexec_fn=die_with_parent,
@@ -85,7 +90,7 @@ class Ranks:
                 raise LaunchFailed(f"nothing was heard of the ranks for {limit:g} s", log_tail=tail(self.log))
         status = self._status()
         if status:
-            error = mpirun.explain(self.log.read_text(errors="replace"), status, silence)
+            error = last_words.explain(self._said(), status, silence, self.pids)
             error.log_tail = tail(self.log)
             raise error
 
@@ -105,6 +110,9 @@ class Ranks:
         """Keep a line that is no message, with mpirun's own words."""
         with contextlib.suppress(OSError), self.log.open("a") as log:
             log.write(line + "\n")
+
+    def _said(self) -> str:
+        return self.log.read_bytes()[self._start :].decode(errors="replace")
 
     def _status(self) -> int:
         try:
@@ -153,10 +161,11 @@ class Launch:
         }  # fmt: skip
 
     def start(
-        self, argv: Sequence[str], hosts: mpirun.Hosts | None = None, also: Mapping[str, str] | None = None
-    ) -> Ranks:
-        """Start `argv` in every rank; `also`: more variables for their environment."""
-        words = mpirun.command(self.mpi, hosts or self.hosts, self.settings, argv, self._scratch, also)
+        self, argv: Sequence[str], hosts: mpirun.Hosts | None = None, also: Mapping[str, str] | None = None,
+        *, ucx: bool = True,
+    ) -> Ranks:  # fmt: skip
+        """Start `argv` in every rank; `also`: more variables for their environment; `ucx`: as of `mpirun.command`."""
+        words = mpirun.command(self.mpi, hosts or self.hosts, self.settings, argv, self._scratch, also, ucx=ucx)
         environment = {**self.settings.environment, **(also or {})}
         with signals.deferred():
             ranks = Ranks(words, environment, self.writer.logs / f"launch-{self.index:03d}-mpirun.log")
@@ -178,11 +187,9 @@ class Launch:
                 message = _message(line)
                 if message is None:
                     ranks.note(line)
-                elif message[KEY] == "error":
-                    ranks.note(line)
-                    raise self._error(message, ranks)
                 elif message[KEY] != "progress":
                     if message[KEY] == "hello":
+                        ranks.pids = {each["rank"]: each["pid"] for each in message["ranks"]}
                         self._up(message["ranks"], hosts or self.hosts)
                     done = done or message[KEY] == "done"
                     yield message
@@ -194,12 +201,20 @@ class Launch:
             raise LaunchFailed("the ranks ended before they were done", log_tail=tail(ranks.log))
 
     def listen(self, ranks: Ranks, first: float, silence: float) -> Iterator[str]:
-        """The lines of `ranks`; failures say what was being done."""
+        """The lines of `ranks` until one of them tells of an error; mpirun's failures say what was being done."""
         try:
-            yield from ranks.lines(first, silence)
+            for line in ranks.lines(first, silence):
+                message = _message(line)
+                if message is not None and message[KEY] == "error":
+                    break
+                yield line
+            else:
+                return
         except LaunchFailed as error:
-            error.args = (f"{error}, {self.doing}{self._settings() if error.code == mpirun.NO_UCX else ''}",)
+            error.args = (f"{error}, {self.doing}{self._settings() if error.code == last_words.NO_UCX else ''}",)
             raise
+        ranks.note(line)
+        raise self._error(message, ranks)
 
     def stop(self) -> None:
         """End everything, and remove the scratch folder."""
@@ -221,8 +236,8 @@ class Launch:
             self.writer.write(
                 LaunchLine(
                     launch=self.index, config=self.job.config, plan=self.job.plan, block=self.job.block,
-                    cluster=Cluster(launcher="mpirun", protocol="mpi", scheduler=scheduler), workers=self.workers,
-                    data_bytes=0, rows=0, startup_seconds=time.monotonic() - self._started,
+                    cluster=Cluster(launcher="mpirun", protocol="mpi", scheduler=scheduler, mpirun=self.mpi.mpirun),
+                    workers=self.workers, data_bytes=0, rows=0, startup_seconds=time.monotonic() - self._started,
                 )
             )  # fmt: skip
             for line in cautions(told, hosts, {**forwarded(os.environ), **self.settings.environment}, self.index):
@@ -231,7 +246,7 @@ class Launch:
         if without is not None:
             raise LaunchFailed(
                 f"rank {without['rank']} on {without['host']} did not get UCX (pml {without['ucx']['pml']})",
-                host=without["host"], rank=without["rank"], code=mpirun.NO_UCX,
+                host=without["host"], rank=without["rank"], code=last_words.NO_UCX,
             )  # fmt: skip
 
     def _error(self, message: Message, ranks: Ranks) -> LaunchFailed:
@@ -266,15 +281,20 @@ def _message(line: str) -> Message | None:
 
 
 def make_launch(
-    job: Job, writer: CampaignWriter, progress: Progress, index: int, talk: Callable[[Launch], None]
-) -> int:
-    """Start ranks, let `talk` work with them, end them; gives the exit status. A failure is written down."""
+    job: Job, writer: CampaignWriter, progress: Progress, index: int, talk: Callable[[Launch], None],
+    find: Callable[[], mpirun.Mpi],
+) -> int:  # fmt: skip
+    """Start ranks with the MPI that `find` gives, let `talk` work with them, end them; gives the exit status.
+
+    A failure is written down.
+    """
     launch: Launch | None = None
 
     def work() -> None:
         nonlocal launch
         progress.phase("launching")
-        mpi = mpirun.find_mpi()
+        mpi = find()
+        progress.phase(f"starting ranks with {mpi.mpirun} ({mpi.name})")
         with signals.deferred():
             launch = Launch(job, writer, progress, index, mpi)
         talk(launch)

@@ -62,12 +62,16 @@ class CampaignLine(Line, tag="campaign", frozen=True, kw_only=True):
 
 
 class Cluster(msgspec.Struct, frozen=True, kw_only=True):
-    """How the processes were brought up and what their control plane speaks; `dashboard`: the address of Dask's own."""
+    """How the processes were brought up and what their control plane speaks.
+
+    `dashboard`: the address of Dask's own; `mpirun`: the path of the one that started the ranks.
+    """
 
     launcher: str
     protocol: str | None
     scheduler: str | None = None
     dashboard: str | None = None
+    mpirun: str | None = None
 
 
 class Worker(msgspec.Struct, frozen=True, kw_only=True):

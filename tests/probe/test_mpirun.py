@@ -134,6 +134,7 @@ def test_mpich_takes_no_options_of_open_mpi() -> None:
     ("text", "found"),
     [
         ("mpirun (Open MPI) 5.0.11\n\nReport bugs to…", (OPEN_MPI, "5.0.11")),
+        ("mpirun.openmpi (OpenRTE) 4.1.4\n\nReport bugs to…", (OPEN_MPI, "4.1.4")),
         ("Open MPI v4.1.4, package: Debian OpenMPI, ident: 4.1.4, repo rev: v4.1.4", (OPEN_MPI, "4.1.4")),
         ("HYDRA build details:\n    Version:                                 4.2.0\n", (MPICH, "4.2.0")),
         ("MPICH Version:      4.2.0\nMPICH Release date: Fri Feb  9\n", (MPICH, "4.2.0")),
@@ -146,28 +147,81 @@ def test_whose_mpi_it_is(text: str, found: tuple[str, str] | None) -> None:
     assert identify(text) == found
 
 
-def test_every_folder_of_path_is_looked_into_and_then_the_environment(tmp_path: Path) -> None:
-    one, two, prefix = (tmp_path / name for name in ("one", "two", "env"))
+@pytest.fixture
+def folders(tmp_path: Path) -> tuple[Path, Path, Path]:
+    """Two folders of PATH with an mpirun or mpiexec, and an environment with one."""
+    one, two, prefix = (tmp_path / name for name in ("one", "two/bin", "env"))
     for folder in (one, two, prefix / "bin"):
         folder.mkdir(parents=True)
     executable(one / "mpiexec", "#!/bin/sh\n")
     executable(two / "mpirun", "#!/bin/sh\n")
     executable(two / "mpiexec", "#!/bin/sh\n")
     executable(prefix / "bin/mpirun", "#!/bin/sh\n")
-    path = f"{tmp_path / 'none'}:{one}:{two}:{one}"
-    assert mpirun.candidates(path, str(prefix)) == [
-        str(one / "mpiexec"), str(two / "mpirun"), str(prefix / "bin/mpirun"),
-    ]  # fmt: skip
-    assert mpirun.candidates(f"{prefix}/bin:{two}", str(prefix))[0] == str(prefix / "bin/mpirun")
+    return one, two, prefix
+
+
+def test_the_environment_s_own_comes_first_and_then_every_folder_of_path(folders: tuple[Path, Path, Path]) -> None:
+    one, two, prefix = folders
+    path = f"{one.parent / 'none'}:{one}:{two}:{one}"
+    found = [str(prefix / "bin/mpirun"), str(one / "mpiexec"), str(two / "mpirun")]
+    assert mpirun.candidates(path, str(prefix)) == found
+    assert mpirun.candidates(f"{two}:{prefix}/bin:{one}", str(prefix)) == [found[0], found[2], found[1]]
+    assert mpirun.candidates(path, str(one)) == found[1:]
+
+
+def test_the_one_whose_libmpi_a_tool_loads_comes_before_all_others(folders: tuple[Path, Path, Path]) -> None:
+    one, two, prefix = folders
+    for base in (two.parent, prefix):
+        (base / "lib").mkdir()
+        (base / "lib/libmpi.so.40.30").write_text(str(base))
+        (base / "lib/libmpi.so.40").symlink_to("libmpi.so.40.30")
+    path = f"{one}:{two}"
+    tool = str(two.parent / "lib/libmpi.so.40")
+    assert mpirun.candidates(path, str(prefix), tool)[0] == str(two / "mpirun")
+    assert mpirun.candidates(path, str(prefix), str(prefix / "lib/libmpi.so.40"))[0] == str(prefix / "bin/mpirun")
+    elsewhere = one / "libmpi.so.40"
+    elsewhere.write_text("")
+    assert mpirun.candidates(path, str(prefix), str(elsewhere)) == mpirun.candidates(path, str(prefix))
+    assert mpirun.candidates(path, str(prefix), "/nonexistent/libmpi.so") == mpirun.candidates(path, str(prefix))
 
 
 def test_an_mpirun_that_does_not_fit_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    executable(tmp_path / "mpirun", "#!/bin/sh\necho 'mpirun (Open MPI) 3.1.0'\n")
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert mpirun.find_mpi().mpirun == f"{sys.prefix}/bin/mpirun"
+    own = f"{sys.prefix}/bin/mpirun"
+    (tmp_path / "bin").mkdir()
+    executable(tmp_path / "bin/mpirun", "#!/bin/sh\necho 'mpirun (Open MPI) 3.1.0'\n")
+    monkeypatch.setenv("PATH", f"{tmp_path}:{Path(own).parent}")
     monkeypatch.setattr(mpirun.sys, "prefix", str(tmp_path))
+    assert mpirun.find_mpi().mpirun == own
+    monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UsageError, match=r"Open MPI 3\.1\.0, and the MPI that mpi4py loads is Open MPI"):
         mpirun.find_mpi()
+
+
+def test_the_environment_s_own_is_taken_whatever_stands_on_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    executable(tmp_path / "mpirun", f'#!/bin/sh\nexec {sys.prefix}/bin/mpirun "$@"\n')
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    assert mpirun.find_mpi().mpirun == f"{sys.prefix}/bin/mpirun"
+    assert mpirun.find_mpi("mpirun").mpirun == str(tmp_path / "mpirun")
+
+
+def test_one_that_is_asked_for_is_taken_or_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    executable(tmp_path / "mpirun", "#!/bin/sh\necho 'mpirun (Open MPI) 3.1.0'\n")
+    with pytest.raises(UsageError, match=r"Open MPI 3\.1\.0.*; name another one with --mpirun"):
+        mpirun.find_mpi(str(tmp_path / "mpirun"))
+    with pytest.raises(UsageError, match=r"--mpirun /nonexistent/mpirun: there is no such program"):
+        mpirun.find_mpi("/nonexistent/mpirun")
+    own = f"{sys.prefix}/bin/mpirun"
+    assert mpirun.find_mpi(own) == mpirun.find_mpi()
+    monkeypatch.chdir(Path(own).parent)
+    assert mpirun.find_mpi("./mpirun").mpirun == own
+
+
+def test_a_tool_with_a_ucx_of_its_own_leaves_mpi_s_to_mpi() -> None:
+    found = mpirun.command(FIVE, [("localhost", 2)], settings(), ["prog"], "/tmp/s", ucx=False)
+    assert "ucx" not in shlex.join(found)
+    assert "-x UCX_RNDV_THRESH -x UCX_TLS" in shlex.join(found)  # as a config has them for the tool
 
 
 def test_hosts_that_mpirun_cannot_reach_are_refused() -> None:
@@ -182,28 +236,3 @@ def test_hosts_that_mpirun_cannot_reach_are_refused() -> None:
     ):
         with pytest.raises(UsageError, match=word):
             mpirun.check_hosts(mpi, asked)
-
-
-def test_last_words_become_a_sentence() -> None:
-    killed = """
-prterun noticed that process rank 1 with PID 12840 on node vm exited on
-signal 9 (Killed).
-"""
-    error = mpirun.explain(killed, 137, 30.0)
-    assert str(error) == "rank 1 (process 12840) on vm was killed by signal 9"
-    assert (error.host, error.rank, error.exit_status) == ("vm", 1, 3)
-    silent = mpirun.explain(killed.replace("signal 9 (Killed)", "signal 14 (Alarm clock)"), 142, 30.0)
-    assert str(silent) == "rank 1 (process 12840) on vm made no progress for 30 s"
-    unreachable = mpirun.explain(
-        "[vm:1] plm:ssh: Warning: setpgid failed with errno=Permission denied(13)\n"
-        "Host key verification failed.\nA daemon failed to report back after being spawned.\n  Remote host:   node2\n",
-        213, 30.0,
-    )  # fmt: skip
-    assert str(unreachable) == "node2 cannot be reached by mpirun: Host key verification failed."
-    assert unreachable.host == "node2"
-    mpich = mpirun.explain("=  BAD TERMINATION\n=   PID 11948 RUNNING AT vm\n=   EXIT CODE: 9\n====\n", 9, 30.0)
-    assert str(mpich) == "process 11948 on vm ended with 9"
-    without = mpirun.explain("No components were able to be opened in the pml framework.\n  Host:      vm\n", 1, 30.0)
-    assert "ranks on vm did not get UCX" in str(without)
-    assert str(mpirun.explain("---\n\n", 7, 30.0)) == "mpirun ended with status 7"
-    assert str(mpirun.explain("---\nout of luck\n", 7, 30.0)) == "mpirun ended with status 7: out of luck"

