@@ -82,7 +82,7 @@ def test_a_config_that_brings_code_is_not_started(tmp_path: Path, monkeypatch: p
     """Whatever lies among the shipped configs, such as one of this site, and whatever the environment says."""
     (tmp_path / "configs").mkdir()
     (tmp_path / "configs" / "site.cfg").write_text("UCX_TLS=tcp\nPYTHONPATH=/some/folder\n")
-    monkeypatch.setattr(runner_module, "CHECKOUT", tmp_path)
+    monkeypatch.setattr("merge_bench.config.shipped.FOLDER", tmp_path / "configs")
     monkeypatch.setenv("MERGE_BENCH_TRUST_CONFIG", "1")
     runner = Runner(tmp_path)
     with pytest.raises(UsageError, match=r"site\.cfg:2: PYTHONPATH"):
