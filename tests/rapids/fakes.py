@@ -1,0 +1,128 @@
+"""Compares what stands for RAPIDS in tests with what RAPIDS is."""
+
+from __future__ import annotations
+
+import enum
+import inspect
+import re
+import types
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+from tests.rapids.fitting import parameters
+from tests.rapids.kinds import Each, Entry, Instance, Library, from_text
+
+
+def offered(modules: Mapping[str, types.ModuleType]) -> dict[str, Any]:
+    """Functions, classes and constants of fake modules by their dotted path; modules in modules as well."""
+    found: dict[str, Any] = {}
+
+    def add(path: str, module: types.ModuleType) -> None:
+        for name, value in vars(module).items():
+            if isinstance(value, types.ModuleType):
+                add(f"{path}.{name}", value)
+            elif not name.startswith("__"):
+                found[f"{path}.{name}"] = value
+
+    for path, module in modules.items():
+        add(path, module)
+    return found
+
+
+def differences(
+    modules: Mapping[str, types.ModuleType], others: Mapping[str, type], constructed: Collection[str], library: Library
+) -> Iterator[str]:
+    """Where fakes differ from the library: names that it does not have, other parameters, other values.
+
+    Parameters
+    ----------
+    others
+        Fake classes that no module names, since only results of functions are of them; by full name.
+    constructed
+        Paths of classes that our source calls: only their parameters count.
+    """
+    classes: dict[str, type] = dict(others)
+    for path, fake in offered(modules).items():
+        entry = library.look(path)
+        if entry is None:
+            yield f"{path}: RAPIDS has no such name"
+        elif isinstance(fake, type) and issubclass(fake, enum.Enum):
+            yield from _enumeration(path, fake, library)
+        elif isinstance(fake, type):
+            classes[entry.returns] = fake
+            if path in constructed:
+                yield from _call(path, fake, entry)
+        elif callable(fake):
+            yield from _call(path, fake, entry)
+        elif entry.what == "constant" and fake != entry.value:
+            yield f"{path}: {fake!r}, and the real value is {entry.value!r}"
+    for cls, fake in classes.items():
+        yield from _members(cls, fake, library)
+
+
+def _enumeration(path: str, fake: type[enum.Enum], library: Library) -> Iterator[str]:
+    for member in fake:
+        entry = library.look(f"{path}.{member.name}")
+        if entry is None:
+            yield f"{path}.{member.name}: RAPIDS has no such name"
+        elif entry.value != member.value:
+            yield f"{path}.{member.name}: {member.value!r}, and the real value is {entry.value!r}"
+
+
+def _members(cls: str, fake: type, library: Library) -> Iterator[str]:
+    """Methods and properties that both have; what only the fake has no source of ours can use unnoticed."""
+    for name in sorted(name for name in dir(fake) if not name.startswith("_")):
+        entry = library.member(cls, name)
+        if entry is None:
+            continue
+        found = inspect.getattr_static(fake, name)
+        bound = isinstance(found, (staticmethod, classmethod))
+        if (bound or callable(found)) != (entry.call is not None):
+            yield f"{cls}.{name}: a {'property' if entry.call is not None else 'method'}, and the real one is none"
+        elif entry.call is not None:
+            yield from _call(f"{cls}.{name}", getattr(fake, name), entry, drop=0 if bound else 1)
+
+
+def _call(path: str, fake: Any, entry: Entry, drop: int = 0) -> Iterator[str]:
+    if entry.call is None:
+        yield f"{path}: a function, and the real one cannot be called"
+        return
+    ours, theirs = list(inspect.signature(fake).parameters.values())[drop:], parameters(entry.call)
+    if not _agree(ours, theirs):
+        shown = inspect.Signature([one.replace(annotation=inspect.Parameter.empty) for one in ours])
+        yield f"{path}: takes {shown}, and the real one {entry.call}"
+
+
+def _agree(ours: list[inspect.Parameter], theirs: list[inspect.Parameter]) -> bool:
+    """Same names, order, kinds and defaults; a real default of `...` is any."""
+    if [(one.name, one.kind) for one in ours] != [(one.name, one.kind) for one in theirs]:
+        return False
+    pairs = zip(ours, theirs, strict=True)
+    empty = inspect.Parameter.empty
+    return all(
+        one.default is not empty if other.default is ... else one.default == other.default for one, other in pairs
+    )
+
+
+def results(modules: Mapping[str, types.ModuleType], named: Mapping[str, type], library: Library) -> dict[str, type]:
+    """Of the fake classes `named`, those that results of the modules' functions are of, by the real classes' names."""
+    found: dict[str, type] = {}
+    for path in offered(modules):
+        entry = library.look(path)
+        if entry:
+            for cls in re.findall(r"\b(?:pylibcudf|rmm)[\w.]*", entry.returns):
+                found |= _standing_for(cls, named)
+    for cls in list(found):
+        for name in dir(found[cls]):
+            entry = None if name.startswith("_") else library.member(cls, name)
+            for kind in from_text(entry.returns, "") if entry and entry.returns else ():
+                ones = kind.items if isinstance(kind, Each) else {kind}
+                for one in ones:
+                    if isinstance(one, Instance):
+                        found |= _standing_for(one.cls, named)
+    return found
+
+
+def _standing_for(cls: str, named: Mapping[str, type]) -> dict[str, type]:
+    name = cls.rpartition(".")[2]
+    return {cls: named[name]} if name in named else {}
