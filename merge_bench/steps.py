@@ -155,12 +155,11 @@ def counters() -> Counts:
 
 def swap_device_memory(size: int) -> None:
     """Send `size` bytes of GPU memory to every other worker, so that UCX chooses its protocols for it."""
-    import rmm
+    from merge_bench.engines.cudf import allocate
 
     exchange = here().exchange
     peers = [peer for peer in range(exchange.workers) if peer != exchange.rank]
-    outgoing = rmm.DeviceBuffer(size=size)
-    exchange.transfer(dict.fromkeys(peers, outgoing), {peer: rmm.DeviceBuffer(size=size) for peer in peers})
+    exchange.transfer(dict.fromkeys(peers, allocate(size)), {peer: allocate(size) for peer in peers})
 
 
 def iterate(first: int, count: int, *, warmup: bool, verify: bool) -> None:

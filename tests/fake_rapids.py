@@ -1,8 +1,9 @@
 """As much of pylibcudf and RMM as the cudf engine uses, in host memory.
 
 Arguments have the names and the order that they have in release 26.10, so that a call which the real libraries would
-not take fails here too. It shows that the engine's own steps are right; what the real libraries do with them, only the
-tests in tests/gpu show.
+not take fails here too. It shows that the engine's own steps are right, in a thread that has a context, on memory that
+is freed and streams that are late (`fake_cuda`, `fake_device`, `fake_columns`); what the real libraries do with them,
+only the tests in tests/gpu show.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import enum
 import math
 import sys
 import types
+import zlib
 from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any
@@ -20,123 +22,29 @@ import numpy as np
 import pyarrow as pa
 
 from tests import fake_cuda
+from tests.fake_columns import (
+    Column,
+    DeviceBuffer,
+    PackedColumns,
+    Table,
+    arrow,
+    gpumemoryview,
+    new_column,
+    pack,
+    stored,
+    unpack_from_memoryviews,
+    view,
+)  # fmt: skip
 from tests.fake_cuda import Driver
-
-
-class Stream:
-    """Notes when it was drained, and how much was allocated or packed since."""
-
-    def __init__(self) -> None:
-        self.pending = 0
-
-    def synchronize(self) -> None:
-        Process.driver.require_context()
-        self.pending = 0
-
-
-class Process:
-    """The driver that the process has loaded."""
-
-    driver = Driver()
-
-
-DEFAULT_STREAM = Stream()
-
-
-def use(stream: Any) -> None:
-    Process.driver.require_context()
-    assert stream is DEFAULT_STREAM, "every call names the engine's one stream"
-    DEFAULT_STREAM.pending += 1
-
-
-class Memory:
-    """Bookkeeping of device memory: `limit` makes allocations fail, as a full GPU would."""
-
-    limit = 2**30
-    used = 0
-
-
-class DeviceBuffer:
-    def __init__(self, *, ptr: int = 0, size: int = 0, stream: Any = DEFAULT_STREAM, mr: Any = None) -> None:
-        if Memory.used + size > Memory.limit:
-            raise MemoryError("std::bad_alloc: out_of_memory: CUDA error")
-        use(stream)
-        self.array = np.full(size, 0xAA, np.uint8)
-        self.ptr, self.size = self.array.ctypes.data if size else 0, size
-        Memory.used += size
-
-    @property
-    def nbytes(self) -> int:
-        return self.size
-
-    @property
-    def __cuda_array_interface__(self) -> dict[str, Any]:
-        return {"data": (self.ptr, False), "shape": (self.size,), "strides": None, "typestr": "|u1", "version": 3}
-
-    def __del__(self) -> None:
-        Memory.used -= getattr(self, "size", 0)
-
-
-class gpumemoryview:
-    def __init__(self, obj: DeviceBuffer) -> None:
-        self.obj, self.ptr, self.nbytes, self.size = obj, obj.ptr, obj.size, obj.size
-
-
-class Column:
-    def __init__(self, array: pa.Array) -> None:
-        self.array = array
-
-    def size(self) -> int:
-        return len(self.array)
-
-
-class Table:
-    def __init__(self, columns: Any, num_rows: int | None = None) -> None:
-        self._columns = tuple(columns)
-        self._rows = self._columns[0].size() if self._columns else num_rows or 0
-
-    def columns(self) -> tuple[Column, ...]:
-        return self._columns
-
-    def num_rows(self) -> int:
-        return self._rows
-
-    @staticmethod
-    def from_arrow(obj: pa.Table, dtype: Any = None, stream: Any = None, mr: Any = None) -> Table:
-        use(stream)
-        for field in obj.schema:
-            kind = field.type
-            known = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
-            assert known or pa.types.is_decimal128(kind) or pa.types.is_large_string(kind), kind
-        return _table(obj)
-
-    def to_arrow(self, metadata: list[str] | None = None, stream: Any = None) -> pa.Table:
-        use(stream)
-        arrays = []
-        for column in self._columns:
-            kind = column.array.type
-            if pa.types.is_large_string(kind):
-                kind = pa.string()
-            elif pa.types.is_decimal(kind):
-                kind = pa.decimal128(38, kind.scale)
-            arrays.append(column.array.cast(kind))
-        return pa.Table.from_arrays(arrays, names=metadata)
-
-    def arrow(self) -> pa.Table:
-        return pa.Table.from_arrays([c.array for c in self._columns], names=[str(n) for n in range(len(self._columns))])
-
-
-def _table(table: pa.Table) -> Table:
-    whole = table.combine_chunks()
-    return Table([Column(pa.concat_arrays(c.chunks) if c.num_chunks else pa.array([], c.type)) for c in whole.columns])
+from tests.fake_device import DEFAULT_STREAM, Memory, Process, use
 
 
 def _values(table: Table, keys: list[int]) -> list[tuple[Any, ...]]:
-    return list(zip(*(table.columns()[key].array.to_pylist() for key in keys), strict=True))
+    return list(zip(*(table.columns()[key]._array().to_pylist() for key in keys), strict=True))
 
 
 def _keep(table: Table, good: list[bool]) -> Table:
-    return _table(table.arrow().filter(pa.array(good, pa.bool_())))
+    return stored(arrow(table).filter(pa.array(good, pa.bool_())))
 
 
 def drop_nulls(source_table: Table, keys: list[int], keep_threshold: int, stream: Any = None, mr: Any = None) -> Table:
@@ -147,7 +55,7 @@ def drop_nulls(source_table: Table, keys: list[int], keep_threshold: int, stream
 
 def drop_nans(source_table: Table, keys: list[int], keep_threshold: int, stream: Any = None, mr: Any = None) -> Table:
     use(stream)
-    assert all(pa.types.is_floating(source_table.columns()[key].array.type) for key in keys)
+    assert all(pa.types.is_floating(source_table.columns()[key]._kind) for key in keys)
     rows = _values(source_table, keys)
     return _keep(source_table, [sum(v is None or not math.isnan(v) for v in row) >= keep_threshold for row in rows])
 
@@ -158,17 +66,23 @@ def hash_partition(
 ) -> tuple[Table, list[int]]:  # fmt: skip
     use(stream)
     assert 0 < seed < 2**32
-    homes = np.array([hash(row) % num_partitions for row in _values(input, keys)], np.int64)
+    homes = np.array([_hash(row, seed) % num_partitions for row in _values(input, keys)], np.int64)
     counts = np.bincount(homes, minlength=num_partitions)
     order = np.argsort(homes, kind="stable")
-    return _table(input.arrow().take(pa.array(order))), [0, *np.cumsum(counts).tolist()]
+    return stored(arrow(input).take(pa.array(order))), [0, *np.cumsum(counts).tolist()]
+
+
+def _hash(row: tuple[Any, ...], seed: int) -> int:
+    """The same in every process; both zeros have one hash."""
+    return zlib.crc32(repr([value + 0.0 if isinstance(value, float) else value for value in row]).encode(), seed)
 
 
 def slice_(input: Table, indices: list[int], stream: Any = None) -> list[Table]:
     use(stream)
-    pairs = zip(indices[::2], indices[1::2], strict=True)
-    assert all(0 <= start <= stop <= input.num_rows() for start, stop in zip(indices[::2], indices[1::2], strict=True))
-    return [_table(input.arrow().slice(start, stop - start)) for start, stop in pairs]
+    pairs = list(zip(indices[::2], indices[1::2], strict=True))
+    if not all(0 <= start <= stop <= input.num_rows() for start, stop in pairs):
+        raise IndexError("Slice range out of bounds")
+    return [Table([view(column, start, stop) for column in input.columns()]) for start, stop in pairs]
 
 
 class OutOfBoundsPolicy(enum.IntEnum):
@@ -186,7 +100,7 @@ def gather(
 ) -> Table:
     use(stream)
     assert isinstance(bounds_policy, OutOfBoundsPolicy)
-    return _table(source_table.arrow().take(gather_map.array))
+    return stored(arrow(source_table).take(gather_map._array()))
 
 
 def inner_join(
@@ -194,14 +108,15 @@ def inner_join(
 ) -> tuple[Column, Column]:
     use(stream)
     assert nulls_equal is NullEquality.UNEQUAL
-    assert [c.array.type for c in left_keys.columns()] == [c.array.type for c in right_keys.columns()]
+    assert [c._kind for c in left_keys.columns()] == [c._kind for c in right_keys.columns()]
     every = list(range(len(left_keys.columns())))
     places = defaultdict(list)
     for place, row in enumerate(_values(right_keys, every)):
         places[_with_equal_nans(row)].append(place)
     rows = enumerate(_values(left_keys, every))
     pairs = [(place, other) for place, row in rows if None not in row for other in places[_with_equal_nans(row)]]
-    return tuple(Column(pa.array([pair[n] for pair in pairs], pa.int32())) for n in (0, 1))  # type: ignore[return-value]
+    left, right = (pa.array([pair[n] for pair in pairs], pa.int32()) for n in (0, 1))
+    return new_column(pa.int32(), [left]), new_column(pa.int32(), [right])
 
 
 def _with_equal_nans(row: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -211,39 +126,9 @@ def _with_equal_nans(row: tuple[Any, ...]) -> tuple[Any, ...]:
 
 def concatenate(objects: list[Table], stream: Any = None, mr: Any = None) -> Table:
     use(stream)
-    assert objects, "input list may not be empty"
-    return _table(pa.concat_tables([table.arrow() for table in objects]))
-
-
-DESCRIPTION_BYTES = [40]  # per column; a test raises it
-
-
-class PackedColumns:
-    def __init__(self, description: bytes, data: DeviceBuffer) -> None:
-        self.description, self.data = description, data
-
-    def release(self) -> tuple[memoryview, gpumemoryview]:
-        return memoryview(self.description), gpumemoryview(self.data)
-
-
-def pack(input: Table, stream: Any = None, mr: Any = None) -> PackedColumns:
-    table = input.arrow()
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    body = np.frombuffer(sink.getvalue(), np.uint8)
-    data = DeviceBuffer(size=-(-body.size // 64) * 64, stream=stream)
-    data.array[: body.size] = body
-    columns = sum(2 if pa.types.is_large_string(kind) else 1 for kind in table.schema.types)
-    return PackedColumns(bytes([7]) * (16 + columns * DESCRIPTION_BYTES[0]), data)
-
-
-def unpack_from_memoryviews(metadata: memoryview, gpu_data: Any, stream: Any = None) -> Table:
-    use(stream)
-    assert isinstance(metadata, memoryview)
-    assert set(metadata) == {7}
-    body = ctypes.string_at(gpu_data.ptr, gpu_data.size)
-    return _table(pa.ipc.open_stream(body).read_all())
+    if not objects:
+        raise ValueError("input list may not be empty")
+    return stored(pa.concat_tables([arrow(table) for table in objects]))
 
 
 class DeviceMemoryResource: ...
@@ -263,10 +148,10 @@ class ManagedMemoryResource(DeviceMemoryResource): ...
 
 class UpstreamResourceAdaptor(DeviceMemoryResource):
     def __init__(self, upstream_mr: DeviceMemoryResource) -> None:
-        self.upstream = upstream_mr
+        self._upstream = upstream_mr
 
     def get_upstream(self) -> DeviceMemoryResource:
-        return self.upstream
+        return self._upstream
 
 
 class StatisticsResourceAdaptor(UpstreamResourceAdaptor): ...
@@ -279,10 +164,10 @@ class PoolMemoryResource(UpstreamResourceAdaptor):
         super().__init__(upstream_mr)
         assert isinstance(initial_pool_size, int)
         assert initial_pool_size % 256 == 0
-        self.initial = initial_pool_size
+        self._initial = initial_pool_size
 
     def pool_size(self) -> int:
-        return self.initial
+        return self._initial
 
 
 @dataclass
@@ -295,7 +180,7 @@ class Device:
 
     resource: DeviceMemoryResource = CudaMemoryResource()
     free, total = 80 * 10**9, 100 * 10**9
-    pushed = 0  # how often the counters were set to zero
+    base = 0  # what was in use when the counters were last set to zero
 
     @classmethod
     def set(cls, mr: DeviceMemoryResource) -> None:
@@ -308,12 +193,14 @@ def enable_statistics() -> None:
 
 
 def push_statistics() -> Statistics | None:
-    Device.pushed += 1
-    return get_statistics()
+    before = get_statistics()
+    Memory.peak = Memory.used
+    Device.base = Memory.used
+    return before
 
 
 def get_statistics() -> Statistics | None:
-    return Statistics(123) if isinstance(Device.resource, StatisticsResourceAdaptor) else None
+    return Statistics(Memory.peak - Device.base) if isinstance(Device.resource, StatisticsResourceAdaptor) else None
 
 
 def _module(name: str, **members: Any) -> types.ModuleType:
@@ -350,10 +237,14 @@ def modules(driver: Driver | None = None) -> dict[str, types.ModuleType]:
     pylibcudf = _module(
         "pylibcudf",
         Table=Table,
+        Column=Column,
+        gpumemoryview=_module("pylibcudf.gpumemoryview", gpumemoryview=gpumemoryview),
         stream_compaction=_module("stream_compaction", drop_nulls=drop_nulls, drop_nans=drop_nans),
         partitioning=_module("partitioning", hash_partition=hash_partition),
         copying=_module("copying", slice=slice_, gather=gather, OutOfBoundsPolicy=OutOfBoundsPolicy),
-        contiguous_split=_module("contiguous_split", pack=pack, unpack_from_memoryviews=unpack_from_memoryviews),
+        contiguous_split=_module(
+            "contiguous_split", PackedColumns=PackedColumns, pack=pack, unpack_from_memoryviews=unpack_from_memoryviews
+        ),
         concatenate=_module("concatenate", concatenate=concatenate),
         join=_module("join", inner_join=inner_join),
         types=_module("types", NullEquality=NullEquality),
@@ -373,8 +264,7 @@ def install() -> None:
 
 
 def copy(source: Any, target: Any, piece: int = 100) -> None:
-    """Hand one run of device bytes over in pieces, as the exchange cuts messages; nothing may be pending."""
-    assert DEFAULT_STREAM.pending == 0, "the stream is drained before memory changes hands"
+    """Hand one run of device bytes over in pieces, as UCX does: not on the engine's stream, and waiting for nothing."""
     for start in range(0, source.nbytes, piece):
         one, other = source[start : start + piece], target[start : start + piece]
         (ours, _), (theirs, _) = one.__cuda_array_interface__["data"], other.__cuda_array_interface__["data"]

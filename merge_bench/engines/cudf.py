@@ -157,9 +157,8 @@ class CudfEngine:
         if size == 0:
             return _EMPTY.data
         with self._told("making room for what arrives"):
-            memory = self._rmm.DeviceBuffer(size=size, stream=self._stream)
-            self._stream.synchronize()
-        parcel = _Packed(header[_LENGTHS : _LENGTHS + length].tobytes(), DeviceBytes(memory.ptr, size, memory))
+            data = _allocate(self._rmm, self._stream, size)
+        parcel = _Packed(header[_LENGTHS : _LENGTHS + length].tobytes(), data)
         self._parcels[side].append(parcel)
         return parcel.data
 
@@ -330,6 +329,18 @@ def set_up_pool(pool_bytes: int | None, workers_per_gpu: int = 1) -> int:
         raise refusal from error
     rmm.mr.set_current_device_resource(pool)
     return size
+
+
+def allocate(size: int) -> DeviceBytes:
+    """`size` bytes of device memory out of the pool, which UCX may read and write at once."""
+    _, rmm, stream = load_rapids()
+    return _allocate(rmm, stream, size)
+
+
+def _allocate(rmm: Any, stream: Any, size: int) -> DeviceBytes:
+    memory = rmm.DeviceBuffer(size=size, stream=stream)
+    stream.synchronize()  # until then kernels in the stream may use the same memory
+    return DeviceBytes(memory.ptr, size, memory)
 
 
 def load_rapids() -> tuple[Any, Any, Any]:
