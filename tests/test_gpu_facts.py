@@ -25,7 +25,7 @@ def library(count: int = 2, **changed: Any) -> ModuleType:
     module = ModuleType("pynvml")
     mine, other = SimpleNamespace(pid=os.getpid(), usedGpuMemory=5), SimpleNamespace(pid=1, usedGpuMemory=None)
     members = {
-        "NVML_NVLINK_MAX_LINKS": 4,
+        "NVML_NVLINK_MAX_LINKS": 36,
         "NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX": 138,
         "NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX": 139,
         "nvmlDeviceGetFieldValues": unsupported,

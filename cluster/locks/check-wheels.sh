@@ -25,19 +25,25 @@ while [ $# -gt 0 ]; do
             shift
             ;;
         -h | --help)
-            sed -n 's/^# \{0,1\}//p' "${BASH_SOURCE[0]}" | sed 1,1d
+            sed -n '2,/^set /s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
             exit 0
             ;;
         *) die 2 "check-wheels.sh has no option '$1'; it takes --folder DIR and --write." ;;
     esac
 done
 
-# The same installation as .venv has on a machine with GPUs, in another place.
+# Installed like .venv on a machine with GPUs, in another place. The project itself is not: it is read from here, so
+# that all checkouts can share the folder.
 mkdir -p "$(dirname "$folder")"
 VENV=$(cd "$(dirname "$folder")" && pwd -P)/$(basename "$folder")
 VENV_LOCK=$VENV.lock VENV_STAMP=$VENV/.merge-bench-stack
-export VENV VENV_LOCK VENV_STAMP
-say "The packages of the cu13 lock lie in $VENV."
+install_project() { :; }
+project_is_current() { :; }
+wanted_stamp() { # wanted_stamp STACK
+    printf 'lock=%s\npython=%s\n' "$(checksum "$(lock_file "$1")")" "$("$VENV/bin/python" -I -V 2>/dev/null)"
+}
+export VENV_LOCK VENV_STAMP # used by the functions of bootstrap.sh
+say "The packages of the cu13 lock are installed in $VENV."
 ensure_venv cu13 dev
 
 cd "$ROOT"

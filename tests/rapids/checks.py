@@ -5,19 +5,16 @@ from __future__ import annotations
 import logging
 import re
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests import fake_cuda, fake_rapids
 from tests.rapids import contexts, fakes, fitting, options, packages, record, sources, typed
 from tests.rapids.installed import Installed
-from tests.rapids.kinds import Library
 from tests.rapids.uses import Reading
 
 REFUSALS = ("cuInit=100", "cuDeviceGet=101", "cuDevicePrimaryCtxRetain=2", "cuCtxSetCurrent=201")
 _WRONG = re.compile(rf"^wrong_(\d+)\.py.*{typed.WRONG}_(\d+)_")
-TYPED = ("engines/cudf.py", "steps.py")
 
 
 @dataclass(frozen=True)
@@ -48,8 +45,8 @@ def interfaces(*, write: bool) -> Iterator[Result]:
     misfits = tuple(f"{name}: {line}" for name, found in readings.items() for line in fitting.misfits(found, library))
     count = sum(use.positional is not None for found in readings.values() for use in found.uses)
     yield Result("calls", not misfits, f"{count} calls in {len(readings)} files fit the parameters", misfits)
-    wrong = tuple(fake_differences(library, readings.values()))
-    yield Result("fakes", not wrong, "tests/fake_rapids.py and tests/fake_cuda.py have the real parameters", wrong)
+    wrong = tuple(fakes.ours(library, readings.values()))
+    yield Result("fakes", not wrong, "the fakes in tests/ have the real parameters and values", wrong)
     yield command_line()
     yield recording(library, write=write)
 
@@ -84,29 +81,28 @@ def command_line() -> Result:
     return Result("options", not refused, "dask cuda worker parses our command lines", tuple(refused))
 
 
-def fake_differences(library: Library, readings: Iterable[Reading]) -> Iterator[str]:
-    """Where the fakes of RAPIDS and CUDA differ from the library."""
-    modules = fake_rapids.modules(fake_cuda.Driver())
-    named = {name: made for name, made in vars(fake_rapids).items() if isinstance(made, type)}
-    constructed = {use.path for reading in readings for use in reading.uses if use.positional is not None}
-    return fakes.differences(modules, fakes.results(modules, named, library), constructed, library)
-
-
 def types(folder: Path) -> Result:
     """`mypy --strict` of the engine against the stubs finds nothing, and would."""
     library = Installed()
     right, wrong, calls = {}, {}, set()
-    for number, name in enumerate(f"merge_bench/{file}" for file in TYPED):
+    readings = sources.read(library).items()
+    names = [name for name, found in readings if name.startswith("merge_bench/") and _uses_typed(found)]
+    for number, name in enumerate(names):
+        # A copy changes the tree of its reading.
         copy = typed.Copy(sources.read(library, [name])[name], library)
         right[f"typed_{number}"] = copy.text()
         wrong[f"wrong_{number}"] = typed.Copy(sources.read(library, [name])[name], library, wrong=True).text()
         calls |= {(str(number), str(call)) for call in range(len(copy.calls))}
     errors = typed.check(right, folder)
     refused = {found for line in typed.check(wrong, folder) for found in _WRONG.findall(line)}
-    missed = tuple(f"a wrong argument is taken: call {call} of {TYPED[int(file)]}" for file, call in calls - refused)
-    text = f"mypy --strict: {len(errors)} errors in {len(calls)} calls of pylibcudf and RMM; {len(refused)} of"
-    text = f"{text} {len(calls)} are refused with a wrong argument"
+    missed = tuple(f"a wrong argument is taken: call {call} of {names[int(file)]}" for file, call in calls - refused)
+    text = f"mypy --strict of {', '.join(names)}: {len(errors)} errors in {len(calls)} calls of pylibcudf and RMM;"
+    text = f"{text} {len(refused)} of {len(calls)} are refused with a wrong argument"
     return Result("types", not errors and not missed and bool(calls), text, (*errors, *missed))
+
+
+def _uses_typed(reading: Reading) -> bool:
+    return any(use.path.partition(".")[0] in typed.TYPED for use in reading.uses)
 
 
 def array() -> Result:

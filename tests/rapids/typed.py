@@ -19,6 +19,7 @@ from tests.rapids.kinds import Each, Instance, Kinds, Library, Method, Name
 from tests.rapids.sources import ROOT
 from tests.rapids.uses import Reading
 
+TYPED = ("pylibcudf", "rmm")  # say in stubs or annotations what they take; cuda-bindings does not
 WRONG = "not_a_parameter"
 SETTINGS = """[mypy]
 strict = true
@@ -77,10 +78,13 @@ class Copy(ast.NodeTransformer):
     def visit_Name(self, node: ast.Name) -> ast.expr:
         if isinstance(node.ctx, ast.Load):
             return self._named(node) or node
-        # A variable may be called like a library, and would hide it.
-        kinds = self.reading.known(self._function, node.id)
+        return ast.Name(self._renamed(node.id), node.ctx)
+
+    def _renamed(self, variable: str) -> str:
+        """Another name for a variable that may be called like a library, and would hide it."""
+        kinds = self.reading.known(self._function, variable)
         hides = bool(kinds) and all(isinstance(kind, Name) for kind in kinds)
-        return ast.Name(f"{node.id}_variable", node.ctx) if hides else node
+        return f"{variable}_variable" if hides else variable
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
         return (self._named(node) if isinstance(node.ctx, ast.Load) else None) or self.generic_visit(node)  # type: ignore[return-value]
@@ -106,8 +110,8 @@ class Copy(ast.NodeTransformer):
         return made
 
     def _typed(self, kind: Name | Method) -> bool:
-        """Whether the library says in stubs or annotations what it takes; cuda-bindings does not."""
-        return (kind.path if isinstance(kind, Name) else kind.cls).partition(".")[0] in {"pylibcudf", "rmm"}
+        """Whether the library says what it takes."""
+        return (kind.path if isinstance(kind, Name) else kind.cls).partition(".")[0] in TYPED
 
     # --- annotations ------------------------------------------------------------------------------------------------
 
@@ -130,6 +134,7 @@ class Copy(ast.NodeTransformer):
     def visit_arg(self, node: ast.arg) -> ast.arg:
         if node.annotation:
             node.annotation = self._filled(node.annotation, self.reading.known(self._function, node.arg))
+        node.arg = self._renamed(node.arg)
         return node
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AnnAssign:

@@ -1,0 +1,209 @@
+"""Our source and our fakes against the recorded interfaces of RAPIDS (tests/data/rapids-api.json)."""
+
+from __future__ import annotations
+
+import copy
+import enum
+import types
+from typing import Any
+
+import pytest
+
+from tests import fake_rapids
+from tests.rapids import fakes, fitting, options, packages, record, sources
+from tests.rapids.record import Recorded
+from tests.rapids.uses import Reading
+from tests.test_gpu_facts import library as fake_nvml
+
+ENGINE = "merge_bench/engines/cudf.py"
+RECORD = "; cluster/locks/check-wheels.sh --write records what is installed"
+
+
+@pytest.fixture(scope="module")
+def library() -> Recorded:
+    return Recorded(record.read())
+
+
+def misfits(source: str, library: Recorded) -> list[str]:
+    return list(fitting.misfits(Reading(source, library, sources.LIBRARIES, {}), library))
+
+
+# --- as things are --------------------------------------------------------------------------------------------------
+
+
+def test_every_call_of_ours_fits_the_recorded_parameters(library: Recorded) -> None:
+    found = sources.read(library)
+    wrong = [f"{name}: {line}" for name, reading in found.items() for line in fitting.misfits(reading, library)]
+    assert not wrong, RECORD
+    calls = {name: sum(use.positional is not None for use in reading.uses) for name, reading in found.items()}
+    assert calls[ENGINE] >= 30
+    assert calls["merge_bench/gpu.py"] >= 15
+    assert calls["merge_bench/cuda_context.py"] >= 5
+
+
+def test_fakes_have_the_recorded_parameters_and_values(library: Recorded) -> None:
+    assert list(fakes.ours(library, sources.read(library).values())) == []
+
+
+def test_the_fake_nvml_has_no_other_names_and_constants(library: Recorded) -> None:
+    for name, fake in vars(fake_nvml()).items():
+        if name.startswith("__"):
+            continue
+        entry = library.look(f"pynvml.{name}")
+        assert entry is not None, f"pynvml.{name}"
+        assert callable(fake) == (entry.call is not None), name
+        assert callable(fake) or fake == entry.value, name
+
+
+def test_dask_cuda_worker_has_every_option_that_it_is_given(library: Recorded) -> None:
+    taken = library.document["dask cuda worker"]
+    given = options.given()
+    assert all(len(words) > 10 for words in given)
+    assert [problem for words in given for problem in options.unknown(words, taken)] == []
+
+
+def test_the_record_is_of_the_locked_versions(library: Recorded) -> None:
+    locked = packages.locked()
+    versions = library.document["packages"]
+    assert len(versions) >= 10
+    assert {name: locked.get(name) for name in versions} == versions, RECORD
+
+
+def test_the_record_is_written_as_it_is_made(library: Recorded) -> None:
+    assert record.text(library.document) == record.FILE.read_text()
+
+
+# --- what is wrong is found -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "said"),
+    [
+        ("plc.join.inner_join(", "plc.join.inner_joint(", "pylibcudf.join has no inner_joint"),
+        ("seed=PARTITION_SEED", "seeds=PARTITION_SEED", "unexpected keyword argument 'seeds'"),
+        ("nullable, len(nullable), stream", "nullable, stream", "missing a required argument: 'keep_threshold'"),
+        (", dont_check, stream=stream).columns())", ", dont_check, 1, 2, 3, 4).columns())", "too many positional"),
+        ("OutOfBoundsPolicy.DONT_CHECK", "OutOfBoundsPolicy.NO_CHECK", "OutOfBoundsPolicy has no NO_CHECK"),
+        ("self._result.num_rows())", "self._result.row_count())", "pylibcudf.table.Table has no row_count"),
+        ("stream=self._stream).release()", "stream=self._stream).release(1)", "release(): too many positional"),
+        ("data.nbytes, data)", "data.length, data)", "gpumemoryview has no length"),
+        ("found.pool_size()", "found.size_of_pool()", "UpstreamResourceAdaptor has no size_of_pool"),
+        ("counted.peak_bytes", "counted.most_bytes", "rmm.statistics.Statistics has no most_bytes"),
+        ("import rmm.statistics", "import rmm.counters", "there is no rmm.counters"),
+    ],
+)  # fmt: skip
+def test_a_wrong_call_in_the_engine_is_found(library: Recorded, right: str, wrong: str, said: str) -> None:
+    source = (sources.ROOT / ENGINE).read_text()
+    assert right in source
+    assert misfits(source, library) == []
+    found = misfits(source.replace(right, wrong), library)
+    assert any(said in line for line in found), found
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "said"),
+    [
+        ("_ask(nvml.nvmlDeviceGetName, handle)", "_ask(nvml.nvmlDeviceGetName)", "missing a required argument"),
+        ("nvml.nvmlSystemGetDriverVersion", "nvml.nvmlSystemVersion", "pynvml has no nvmlSystemVersion"),
+        ("nvml.NVML_CLOCK_MEM", "nvml.NVML_CLOCK_MEMORY", "pynvml has no NVML_CLOCK_MEMORY"),
+        ("pci.busId", "pci.bus_id", "a result of pynvml has no bus_id"),
+    ],
+)
+def test_a_wrong_question_to_nvml_is_found(library: Recorded, right: str, wrong: str, said: str) -> None:
+    source = (sources.ROOT / "merge_bench/gpu.py").read_text()
+    assert right in source
+    found = misfits(source.replace(right, wrong), library)
+    assert any(said in line for line in found), found
+
+
+def fake_modules(path: str, value: Any) -> dict[str, types.ModuleType]:
+    """The fakes with one name replaced."""
+    made = fake_rapids.modules()
+    module, _, name = path.rpartition(".")
+    root, *inner = module.split(".")
+    found = made[root]
+    for part in inner:
+        found = getattr(found, part)
+    setattr(found, name, value)
+    return made
+
+
+def swapped(keys: Any, input: Any, num_partitions: Any, hash_function: Any = 1, seed: int = 0, stream: Any = None,
+            mr: Any = None) -> None: ...  # fmt: skip
+
+
+def another_default(input: Any, stream: Any = None, mr: Any = 0) -> None: ...
+
+
+def required(source_table: Any, keys: Any, keep_threshold: Any, stream: Any, mr: Any = None) -> None: ...
+
+
+class Equality(enum.IntEnum):
+    EQUAL = 1
+    UNEQUAL = 0
+
+
+class Policy(enum.IntEnum):
+    WRAP = 7
+
+
+class TableWithoutCall:
+    def __init__(self, columns: Any, num_rows: int | None = None) -> None: ...
+
+    @property
+    def num_rows(self) -> int:
+        return 0
+
+    @staticmethod
+    def from_arrow(table: Any, dtype: Any = None, stream: Any = None, mr: Any = None) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("path", "fake", "said"),
+    [
+        ("pylibcudf.partitioning.hash_partition", swapped, "takes (keys, input"),
+        ("pylibcudf.contiguous_split.pack", another_default, "mr=0)"),
+        (
+            "pylibcudf.stream_compaction.drop_nans",
+            required,
+            "the real one (source_table, keys, keep_threshold, stream=None",
+        ),
+        ("pylibcudf.types.NullEquality", Equality, "NullEquality.EQUAL: 1, and the real value is 0"),
+        ("pylibcudf.copying.OutOfBoundsPolicy", Policy, "OutOfBoundsPolicy.WRAP: RAPIDS has no such name"),
+        ("pylibcudf.Table", TableWithoutCall, "Table.num_rows: a property, and the real one is none"),
+        ("pylibcudf.Table", TableWithoutCall, "Table.from_arrow: takes (table,"),
+        ("rmm.mr.pool", print, "rmm.mr.pool: RAPIDS has no such name"),
+    ],
+)
+def test_a_fake_that_differs_is_found(library: Recorded, path: str, fake: Any, said: str) -> None:
+    found = list(fakes.differences(fake_modules(path, fake), {}, {"pylibcudf.Table"}, library))
+    assert any(said in line for line in found), found
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--preload-nanny", "module"], "--preload-nanny is no option"),
+        (["--nthreads"], "--nthreads needs a value"),
+        (["--protocol", "--name", "worker-0"], "--protocol needs a value"),
+        (["8786"], "8786 is no option"),
+    ],
+)
+def test_a_wrong_option_is_found(library: Recorded, words: list[str], said: str) -> None:
+    assert said in "\n".join(options.unknown(words, library.document["dask cuda worker"]))
+
+
+def test_what_changed_is_told(library: Recorded) -> None:
+    other = copy.deepcopy(dict(library.document))
+    assert list(record.differences(library.document, other)) == []
+    other["packages"]["rmm-cu13"] = "99.1.0"
+    other["names"]["pylibcudf.join.inner_join"]["call"] = "(left, right)"
+    del other["members"]["pylibcudf.table.Table"]["num_rows"]
+    other["dask cuda worker"]["--new"] = {"value": False, "default": None}
+    old = library.document["packages"]["rmm-cu13"]
+    told = list(record.differences(library.document, other))
+    assert len(told) == 4
+    assert f"changed: packages rmm-cu13 was {old}, is 99.1.0" in told
+    assert any(line.startswith("changed: pylibcudf.join.inner_join was function (left_keys") for line in told)
+    assert any(line.startswith("gone: pylibcudf.table.Table.num_rows") for line in told)
+    assert any(line.startswith("new: dask cuda worker --new") for line in told)
