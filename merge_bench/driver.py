@@ -13,6 +13,7 @@ from distributed import Client
 from merge_bench import evidence, on_scheduler, steps, worker
 from merge_bench.client import dashboard_link, wait_for_workers
 from merge_bench.conversation import Conversation
+from merge_bench.engines.gpu_memory import GpuMemory, pool_size
 from merge_bench.errors import MergeBenchError, RunFailed, WrongResult
 from merge_bench.expect import Expected, expectation, judge_full
 from merge_bench.launch.agreement import check_ucx
@@ -115,16 +116,22 @@ class LaunchRun(Conversation):
             here = [fact for member, fact in zip(self.members, facts, strict=True) if member.host == host]
             check_fits(self.plan, here[0]["hardware"]["available_bytes"], len(here), host)
         if self.plan.engine == "cudf":
-            self.results(self.submit(steps.set_up_device, [(self.settings.rmm_pool_bytes, n) for n in self._sharers()]))
+            self._set_up_devices()
         self.client.subscribe_topic(self.topic, self._on_event)
 
-    def _sharers(self) -> list[int]:
-        """How many workers there are on the GPU of each rank, as far as they know which it is."""
+    def _set_up_devices(self) -> None:
+        """A pool of device memory for every worker, of a size that does not depend on which of them is first."""
+        self.on_all(steps.open_device)  # each context takes some of the memory that the next step looks at
+        found = self.on_all(steps.inspect_device)
         places = [
             (member.host, str(fact["environment"].get("CUDA_VISIBLE_DEVICES")).partition(",")[0])
             for member, fact in zip(self.members, self.facts, strict=True)
         ]
-        return [places.count(place) for place in places]
+        on_gpu: dict[tuple[str, str], list[GpuMemory]] = {}
+        for place, memory in zip(places, found, strict=True):
+            on_gpu.setdefault(place, []).extend([memory] if memory else [])
+        sizes = {place: pool_size(self.settings.rmm_pool_bytes, each) for place, each in on_gpu.items() if each}
+        self.results(self.submit(steps.set_up_device, [(sizes.get(place),) for place in places]))
 
     def prepare(self) -> None:
         """Have every worker generate or read its chunks."""

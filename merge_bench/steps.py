@@ -13,11 +13,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from merge_bench import facts
+from merge_bench import cuda_context, facts
 from merge_bench.columns import Field
 from merge_bench.counters import Counts
 from merge_bench.counters import read as read_counters
-from merge_bench.engines import JoinShape, make_engine
+from merge_bench.engines import JoinShape, gpu_memory, make_engine
+from merge_bench.engines.gpu_memory import GpuMemory
 from merge_bench.errors import RunFailed, UsageError
 from merge_bench.exchange.protocols import Range
 from merge_bench.memory import PeakMeter
@@ -58,16 +59,22 @@ def describe(modules: Sequence[str], variables: Sequence[str] = ()) -> dict[str,
     }
 
 
-def set_up_device(pool_bytes: int | None, sharers: int) -> int:
-    """Give this worker its pool of device memory before anything uses the GPU; gives the pool's size in bytes.
-
-    `sharers`: how many workers there are on its GPU.
-    """
-    from merge_bench.engines.cudf import set_up_pool
-
-    size = set_up_pool(pool_bytes, sharers)
+def open_device() -> None:
+    """Make the CUDA context of this worker's GPU, which takes memory there; every later step binds it in its thread."""
+    cuda_context.bind()
     here().uses_gpu = True
-    return size
+
+
+def inspect_device() -> GpuMemory | None:
+    """The memory of this worker's GPU, or None if the worker has a pool of it already."""
+    here()
+    return gpu_memory.inspect()
+
+
+def set_up_device(pool_bytes: int | None) -> int:
+    """Give this worker its pool of device memory before anything uses the GPU; gives the pool's size in bytes."""
+    here()
+    return gpu_memory.set_up_pool(pool_bytes)
 
 
 def prepare(plan: Plan, rank: int, topic: str) -> Prepared:
@@ -155,11 +162,11 @@ def counters() -> Counts:
 
 def swap_device_memory(size: int) -> None:
     """Send `size` bytes of GPU memory to every other worker, so that UCX chooses its protocols for it."""
-    from merge_bench.engines.cudf import allocate
-
     exchange = here().exchange
     peers = [peer for peer in range(exchange.workers) if peer != exchange.rank]
-    exchange.transfer(dict.fromkeys(peers, allocate(size)), {peer: allocate(size) for peer in peers})
+    exchange.transfer(
+        dict.fromkeys(peers, gpu_memory.allocate(size)), {peer: gpu_memory.allocate(size) for peer in peers}
+    )
 
 
 def iterate(first: int, count: int, *, warmup: bool, verify: bool) -> None:

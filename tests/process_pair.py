@@ -79,10 +79,10 @@ def _merge_rank(
 ) -> tuple[pa.Table, list[str]]:
     if prepare is not None:
         prepare()
-    from merge_bench.engines.cudf import set_up_pool
+    from merge_bench.engines.gpu_memory import set_up_pool
     from merge_bench.exchange.abort import Abort
 
-    set_up_pool(POOL, workers_per_gpu=2)
+    set_up_pool(POOL)
     engine = make_engine("cudf", merge_cases.shapes(left, right, keys, 2)[rank])
     engine.load(left, right)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
 import sys
 from types import ModuleType
@@ -12,7 +11,7 @@ import pytest
 
 from merge_bench import cuda_context
 from merge_bench.columns import Frame
-from merge_bench.engines import Side
+from merge_bench.engines import Side, gpu_memory
 from merge_bench.engines import cudf as real
 from merge_bench.engines.base import Outgoing
 from merge_bench.errors import RunFailed
@@ -33,7 +32,10 @@ MISTAKES = {
     "room is given out while the stream may use it": (ROOM, ""),
     "the join may still be under way after join": (f"{LATE}        self._result", "        self._result"),
     "a parcel that is sent is freed": (PACKED, "DeviceBytes(data.ptr, data.nbytes)"),
-    "a parcel that arrives is freed": ("DeviceBytes(memory.ptr, size, memory)", "DeviceBytes(memory.ptr, size)"),
+    "a parcel that arrives is freed": (
+        "return DeviceBytes(memory.ptr, size, memory)",
+        "return DeviceBytes(memory.ptr, size)",
+    ),
     "a parcel is what pack gives": (PACKED, "data"),
     "a call names no stream": ("pack(part, stream=self._stream)", "pack(part)"),
     "an iteration keeps the last one's result": (f"        self._result = None\n{BEGIN}", BEGIN),
@@ -47,15 +49,15 @@ def rapids(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def engine_with(text: str, other: str) -> ModuleType:
-    """The engine's module with one text in it replaced."""
-    source = inspect.getsource(real)
-    assert source.count(text) == 1, "the engine has changed: mend the mistake"
-    module = ModuleType("merge_bench.engines.broken")
-    spec = importlib.util.find_spec("merge_bench.engines.cudf")
-    assert spec is not None
-    sys.modules[module.__name__] = module
-    exec(compile(source.replace(text, other), "broken.py", "exec"), vars(module))
-    return module
+    """The engine's modules with one text in them replaced."""
+    sources = {name: inspect.getsource(module) for name, module in (("memory", gpu_memory), ("engine", real))}
+    assert sum(source.count(text) for source in sources.values()) == 1, "the engine has changed: mend the mistake"
+    broken = {}
+    for name, source in sources.items():
+        broken[name] = sys.modules[f"broken_{name}"] = ModuleType(f"broken_{name}")
+        ours = source.replace(text, other).replace("from merge_bench.engines.gpu_memory", "from broken_memory")
+        exec(compile(ours, f"broken_{name}.py", "exec"), vars(broken[name]))
+    return broken["engine"]
 
 
 def merge_whole(module: ModuleType) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from merge_bench import cuda_context, steps, worker
-from merge_bench.engines import cudf
+from merge_bench.engines import gpu_memory
 from merge_bench.errors import MergeBenchError, RunFailed, UsageError
 from tests import fake_cuda, fake_rapids
 from tests.fake_cuda import CUresult, Driver
@@ -111,7 +111,7 @@ def test_the_context_comes_before_any_library(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setitem(sys.modules, "rmm", None)
     monkeypatch.setitem(sys.modules, "pylibcudf", None)
     with pytest.raises(RunFailed, match="cuCtxSetCurrent"):
-        cudf.set_up_pool(None)
+        gpu_memory.set_up_pool(None)
 
 
 @pytest.fixture
@@ -126,7 +126,8 @@ def plugin(monkeypatch: pytest.MonkeyPatch) -> worker.MergeWorker:
 @pytest.mark.usefixtures("plugin")
 def test_each_step_on_a_gpu_binds_the_context_in_the_thread_that_runs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     driver = install(monkeypatch, Driver())
-    in_a_thread(lambda: steps.set_up_device(None, 1))
+    in_a_thread(steps.open_device)
+    in_a_thread(lambda: steps.set_up_device(None))
     assert driver.current == 0
     for _ in range(2):
         assert in_a_thread(lambda: worker.here() and driver.current) == fake_cuda.PRIMARY
@@ -145,5 +146,5 @@ def test_a_worker_whose_gpu_failed_can_still_run_steps(
 ) -> None:
     install(monkeypatch, Driver(installed=False))
     with pytest.raises(UsageError):
-        steps.set_up_device(None, 1)
+        steps.open_device()
     assert worker.here() is plugin

@@ -12,7 +12,8 @@ import pytest
 from merge_bench.columns import Frame
 from merge_bench.engines import Side, make_engine
 from merge_bench.engines import cudf as engine_module
-from merge_bench.engines.cudf import CudfEngine, DeviceBytes, set_up_pool
+from merge_bench.engines.cudf import CudfEngine
+from merge_bench.engines.gpu_memory import DeviceBytes, GpuMemory, inspect, pool_size, set_up_pool
 from merge_bench.errors import RunFailed, UsageError
 from tests import fake_columns, fake_rapids, merge_cases
 from tests.fake_cuda import Driver
@@ -169,25 +170,40 @@ def test_importing_the_module_needs_none_of_it() -> None:
     assert done.stdout == "set()\n"
 
 
-@pytest.mark.usefixtures("rapids")
 @pytest.mark.parametrize(
     ("asked", "workers", "free", "size"),
     [
-        (None, 1, 80, 72_000_000_000),  # of what is free
-        (None, 4, 80, 22_500_000_000),  # a share of the whole, however many of the four have taken theirs
-        (None, 4, 20, 18_000_000_000),
+        (None, 1, 95, 90_000_000_000),  # of the whole
+        (None, 4, 95, 22_500_000_000),
+        (None, 1, 80, 72_000_000_000),  # of what is free, where others have more than the rest
+        (None, 4, 20, 4_500_000_000),
         (30 * 10**9 + 7, 1, 80, 30 * 10**9),  # rounded down to RMM's alignment
+        (20 * 10**9, 4, 80, 20 * 10**9),
     ],
 )
-def test_size_of_the_pool(
-    monkeypatch: pytest.MonkeyPatch, asked: int | None, workers: int, free: int, size: int
-) -> None:
-    monkeypatch.setattr(fake_rapids.Device, "free", free * 10**9)
-    made = set_up_pool(asked, workers)
+def test_size_of_the_pools_on_one_gpu(asked: int | None, workers: int, free: int, size: int) -> None:
+    found = [GpuMemory((free + other) * 10**9, 100 * 10**9) for other in range(workers)]
+    each = pool_size(asked, found)
+    assert size - 256 < each <= size
+    assert each % 256 == 0
+    assert each * workers <= free * 10**9
+
+
+def test_pools_that_do_not_fit_together_are_refused() -> None:
+    with pytest.raises(UsageError, match=r"3 RMM pools of 27\.94 GiB do not fit: of the GPU's 93\.1. GiB, 74\.5. GiB"):
+        pool_size(30 * 10**9, [GpuMemory(80 * 10**9, 100 * 10**9)] * 3)
+
+
+@pytest.mark.usefixtures("rapids")
+@pytest.mark.parametrize(("asked", "size"), [(None, 72_000_000_000), (30 * 10**9 + 7, 30 * 10**9)])
+def test_the_pool_that_is_made(asked: int | None, size: int) -> None:
+    assert inspect() == GpuMemory(80 * 10**9, 100 * 10**9)
+    made = set_up_pool(asked)
     assert size - 256 < made <= size
     pool = fake_rapids.Device.resource
     assert isinstance(pool, fake_rapids.PoolMemoryResource)
     assert isinstance(pool.get_upstream(), fake_rapids.CudaMemoryResource)
+    assert inspect() is None
     assert set_up_pool(None) == made
     assert fake_rapids.Device.resource is pool
 

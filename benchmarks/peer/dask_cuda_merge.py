@@ -14,15 +14,17 @@ import importlib.metadata
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from distributed import Client
 
 from benchmarks.peer import printed
 from benchmarks.peer.protocol import Job, Outcome, PeerError, serve, workers_per_gpu
+from merge_bench import cuda_context
 from merge_bench import running as runs
-from merge_bench.engines.cudf import set_up_pool
+from merge_bench.engines import gpu_memory
 from merge_bench.gpu import gpu_count
 from merge_bench.launch.choose import make_launcher
 
@@ -89,8 +91,16 @@ def set_up_pools(client: Client, sharers: int) -> None:
 
     `Client.run` would do it in the thread of the worker's event loop, which has a context from dask-cuda.
     """
-    addresses = client.scheduler_info(n_workers=-1)["workers"]
-    client.gather([client.submit(set_up_pool, None, sharers, workers=[each], pure=False) for each in addresses])
+    workers = client.scheduler_info(n_workers=-1)["workers"]
+
+    def on_all(step: Callable[..., Any], *arguments: object) -> list[Any]:
+        found = [client.submit(step, *arguments, workers=[each], pure=False) for each in workers]
+        return client.gather(found)  # type: ignore[no-any-return]
+
+    on_all(cuda_context.bind)
+    found = [memory for memory in on_all(gpu_memory.inspect) if memory is not None]
+    size = min(gpu_memory.pool_size(None, [memory] * sharers) for memory in found) if found else None
+    on_all(gpu_memory.set_up_pool, size)
 
 
 def run(job: Job) -> Outcome:

@@ -1,4 +1,4 @@
-"""cuDF: the engine for NVIDIA GPUs. The only module that knows pylibcudf and RMM.
+"""cuDF: the engine for NVIDIA GPUs. The only module that knows pylibcudf; device memory is that of `gpu_memory`.
 
 Frames stay in device memory from `load` to `results`. Each partition is packed into one contiguous device buffer, which
 UCX sends as it is; its header carries libcudf's description of what lies where in it.
@@ -20,16 +20,13 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from merge_bench import cuda_context
 from merge_bench.columns import Bytes, Field, Frame
 from merge_bench.engines.base import JoinShape, Outgoing, Side
+from merge_bench.engines.gpu_memory import DeviceBytes, allocate, first_line, load_rapids
 from merge_bench.errors import RunFailed, UsageError
-from merge_bench.units import format_bytes
 
 MOST_ROWS = 2**31 - 1  # libcudf counts rows with 32 bits
 RESULT_PIECE_ROWS = 1 << 22  # rows brought to the host at once
-POOL_SHARE = 0.9  # of the GPU's memory; the rest is for CUDA contexts and UCX's staging buffers
-POOL_ALIGN = 256
 # libcudf's join hashes with seed 0. With the same seed here, all keys on one worker would agree in the hash's remainder
 # by the number of workers, and crowd together in the join's table.
 PARTITION_SEED = 0x9E3779B9
@@ -38,34 +35,6 @@ _LENGTHS = 16  # bytes of a header before the description: its length and the le
 # libcudf 26.10 describes a table in 16 bytes and each column in 40, the offsets of strings being a column (its
 # pack.cpp). The form is its own affair, so there is room to grow.
 _TABLE_BYTES, _COLUMN_BYTES = 128, 64
-
-
-@dataclass(frozen=True, eq=False)
-class DeviceBytes:
-    """A run of bytes in device memory, which UCX and libcudf can read and which can be sliced.
-
-    `ptr` and `size` are what pylibcudf takes for a span; `owner` keeps the memory.
-    """
-
-    ptr: int
-    size: int
-    owner: Any = None
-
-    @property
-    def nbytes(self) -> int:
-        """Length in bytes."""
-        return self.size
-
-    @property
-    def __cuda_array_interface__(self) -> dict[str, Any]:
-        """The bytes as a one-dimensional array; no stream is named, because the memory is ready for all of them."""
-        return {"data": (self.ptr, False), "shape": (self.size,), "strides": None, "typestr": "|u1", "version": 3}
-
-    def __getitem__(self, span: slice) -> DeviceBytes:
-        start, stop, step = span.indices(self.size)
-        if step != 1:
-            raise ValueError("device bytes are contiguous: no steps")
-        return DeviceBytes(self.ptr + start, max(stop - start, 0), self.owner)
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,7 +126,7 @@ class CudfEngine:
         if size == 0:
             return _EMPTY.data
         with self._told("making room for what arrives"):
-            data = _allocate(self._rmm, self._stream, size)
+            data = allocate(size)
         parcel = _Packed(header[_LENGTHS : _LENGTHS + length].tobytes(), data)
         self._parcels[side].append(parcel)
         return parcel.data
@@ -281,94 +250,10 @@ class CudfEngine:
                 " larger --rmm-pool-size"
             ) from error
         except (RuntimeError, ValueError, TypeError, ArithmeticError, IndexError) as error:
-            raise RunFailed(f"rank {self.shape.rank} failed while {doing}: {_first_line(error)}") from error
+            raise RunFailed(f"rank {self.shape.rank} failed while {doing}: {first_line(error)}") from error
 
 
 _EMPTY = _Packed(b"", DeviceBytes(0, 0))
-
-
-def set_up_pool(pool_bytes: int | None, workers_per_gpu: int = 1) -> int:
-    """See to it that this process's device memory comes from a pool whose memory other processes can open.
-
-    Where there is a pool, as in a running cluster whose workers were started with `--rmm-pool-size`, this only checks
-    that it can be shared over CUDA IPC. In a process that has none, it makes one over `cudaMalloc`: of `pool_bytes`, or
-    else of `POOL_SHARE` of the GPU's memory divided among its workers, or of what is still free. Call it before a
-    `CudfEngine` is made. It binds a CUDA context, in this thread alone. Returns the size of the pool in bytes.
-
-    Raises
-    ------
-    UsageError
-        If there is no GPU, the pool does not fit, or the memory that is set up cannot be shared.
-    """
-    _, rmm, _ = load_rapids()
-    resource, found = rmm.mr.get_current_device_resource(), None
-    while isinstance(resource, rmm.mr.UpstreamResourceAdaptor):
-        if isinstance(resource, rmm.mr.PoolMemoryResource):
-            found = resource
-        resource = resource.get_upstream()
-    private = (rmm.mr.CudaAsyncMemoryResource, rmm.mr.CudaAsyncViewMemoryResource, rmm.mr.ManagedMemoryResource)
-    if isinstance(resource, private):
-        raise UsageError(
-            f"this worker's device memory comes from RMM's {type(resource).__name__}, which other processes cannot open"
-            " over CUDA IPC; start the workers with --rmm-pool-size and without --rmm-async and --rmm-managed-memory"
-        )
-    if found is not None:
-        return int(found.pool_size())
-    free, total = rmm.mr.available_device_memory()
-    size = pool_bytes or int(POOL_SHARE * min(total / workers_per_gpu, free))
-    size -= size % POOL_ALIGN
-    refusal = UsageError(
-        f"an RMM pool of {format_bytes(size)} does not fit: of the GPU's {format_bytes(total)}, {format_bytes(free)}"
-        " are free; take a smaller --rmm-pool-size or end what else uses the GPU"
-    )
-    if size > free:
-        raise refusal
-    try:
-        pool = rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), initial_pool_size=size)
-    except (MemoryError, RuntimeError) as error:
-        raise refusal from error
-    rmm.mr.set_current_device_resource(pool)
-    return size
-
-
-def allocate(size: int) -> DeviceBytes:
-    """`size` bytes of device memory out of the pool, which UCX may read and write at once."""
-    _, rmm, stream = load_rapids()
-    return _allocate(rmm, stream, size)
-
-
-def _allocate(rmm: Any, stream: Any, size: int) -> DeviceBytes:
-    memory = rmm.DeviceBuffer(size=size, stream=stream)
-    stream.synchronize()  # until then kernels in the stream may use the same memory
-    return DeviceBytes(memory.ptr, size, memory)
-
-
-def load_rapids() -> tuple[Any, Any, Any]:
-    """Bind a CUDA context in this thread, then give pylibcudf, RMM and the stream to work on.
-
-    The context comes first: without a GPU the libraries end the process, and without a context their calls fail.
-
-    Raises
-    ------
-    UsageError
-        If there is no GPU that CUDA can use here, or a library cannot be loaded.
-    RunFailed
-        If CUDA refuses a context.
-    """
-    cuda_context.bind()
-    try:
-        import pylibcudf
-        import rmm
-        import rmm.statistics
-        from rmm.pylibrmm.stream import DEFAULT_STREAM
-    except Exception as error:
-        raise UsageError(f"engine cudf cannot be loaded here: {_first_line(error)}") from error
-    return pylibcudf, rmm, DEFAULT_STREAM
-
-
-def _first_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
 
 
 def _storage_type(arrow_type: pa.DataType) -> pa.DataType:

@@ -30,7 +30,7 @@ class Pretence(importlib.abc.MetaPathFinder):
     ) -> importlib.machinery.ModuleSpec | None:
         if name in PACKAGES:
             return importlib.machinery.ModuleSpec(name, None)
-        if name == "merge_bench.engines.cudf":
+        if name == "merge_bench.cuda_context":
             from tests import fake_rapids
 
             fake_rapids.install()
