@@ -85,13 +85,13 @@ def types(folder: Path) -> Result:
     """`mypy --strict` of the engine against the stubs finds nothing, and would."""
     library = Installed()
     right, wrong, calls = {}, {}, set()
-    readings = sources.read(library).items()
-    names = [name for name, found in readings if name.startswith("merge_bench/") and _uses_typed(found)]
+    # A copy changes the trees of its reading.
+    one, other = sources.read(library), sources.read(library)
+    names = [name for name, found in one.items() if name.startswith("merge_bench/") and _uses_typed(found)]
     for number, name in enumerate(names):
-        # A copy changes the tree of its reading.
-        copy = typed.Copy(sources.read(library, [name])[name], library)
+        copy = typed.Copy(one[name], library)
         right[f"typed_{number}"] = copy.text()
-        wrong[f"wrong_{number}"] = typed.Copy(sources.read(library, [name])[name], library, wrong=True).text()
+        wrong[f"wrong_{number}"] = typed.Copy(other[name], library, wrong=True).text()
         calls |= {(str(number), str(call)) for call in range(len(copy.calls))}
     errors = typed.check(right, folder)
     refused = {found for line in typed.check(wrong, folder) for found in _WRONG.findall(line)}
@@ -109,7 +109,7 @@ def array() -> Result:
     """UCXX takes our device buffers for device memory of the right place and size."""
     from ucxx._lib.arr import Array
 
-    from merge_bench.engines.cudf import DeviceBytes
+    from merge_bench.engines.gpu_memory import DeviceBytes
 
     whole = DeviceBytes(0x7F0000000000, 1000, object())
     wrong = []

@@ -13,6 +13,7 @@ from tests.rapids.kinds import (
     Kinds,
     Method,
     Name,
+    Other,
     Own,
     OwnObject,
     Several,
@@ -109,6 +110,8 @@ class Expressions(Names):
         for callee in callees:
             if isinstance(callee, (Name, Method)):
                 found |= self._called(callee, node, node.args)
+            elif isinstance(callee, Other):
+                found |= self.others.get(callee.path, NONE)
             elif isinstance(callee, Own):
                 found |= self._own_call(callee.name, node, arguments, keywords)
         return frozenset(found)

@@ -19,6 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pyarrow as pa
+import rmm
 import rmm.mr
 import rmm.pylibrmm.stream
 import rmm.statistics
@@ -52,13 +53,21 @@ def engine() -> None:
     CudfEngine(JoinShape(fields, fields, ("key",), 2, 0, 10))
 
 
-def pool() -> None:
-    from merge_bench.engines.cudf import set_up_pool
+def steps() -> dict[str, Callable[[], object]]:
+    """What uses the GPU first, in one thread or another."""
+    try:
+        from merge_bench.engines import gpu_memory
+    except ImportError:  # an older merge_bench
+        from merge_bench.engines import cudf
 
-    set_up_pool(None)
+        return {"set_up_pool": lambda: vars(cudf)["set_up_pool"](None), "CudfEngine": engine}
+    return {
+        "inspect": gpu_memory.inspect, "set_up_pool": gpu_memory.set_up_pool, "CudfEngine": engine,
+        "allocate": lambda: gpu_memory.allocate(1000),
+    }  # fmt: skip
 
 
-def tried(step: Callable[[], None]) -> dict[str, Any]:
+def tried(step: Callable[[], object]) -> dict[str, Any]:
     """What became of a step: the class and words of its failure, or None twice."""
     found: dict[str, Any] = {"thread": threading.get_native_id(), "kind": None, "error": None}
     try:
@@ -80,9 +89,9 @@ def main() -> None:
     runtime.cudaGetDeviceCount = lambda: (runtime.cudaError_t.cudaSuccess, 1)
     rmm.mr.get_current_device_resource = stop
     rmm.statistics.enable_statistics = stop
-    rmm.pylibrmm.stream.Stream = stop
+    rmm.pylibrmm.stream.Stream = rmm.DeviceBuffer = stop
     found = {}
-    for name, step in (("set_up_pool", pool), ("CudfEngine", engine)):
+    for name, step in steps().items():
         with ThreadPoolExecutor(1) as executor:
             found[name] = executor.submit(tried, step).result()
     print(json.dumps(found))

@@ -65,7 +65,14 @@ class OwnObject:
     cls: str
 
 
-Kind: TypeAlias = Name | Instance | Method | Opaque | Each | Several | Own | OwnObject
+@dataclass(frozen=True)
+class Other:
+    """A function or module of another file of ours, by its dotted path."""
+
+    path: str
+
+
+Kind: TypeAlias = Name | Instance | Method | Opaque | Each | Several | Own | OwnObject | Other
 Kinds: TypeAlias = frozenset[Kind]
 NONE: Kinds = frozenset()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tests.rapids.kinds import (
@@ -18,6 +19,7 @@ from tests.rapids.kinds import (
     Method,
     Name,
     Opaque,
+    Other,
     Own,
     OwnObject,
     Several,
@@ -50,8 +52,8 @@ class Problem:
 class Names:
     """Binds names to kinds, finds attributes, notes uses; expressions are for the class on top."""
 
-    def __init__(self, library: Library) -> None:
-        self.library = library
+    def __init__(self, library: Library, others: Mapping[str, Kinds]) -> None:
+        self.library, self.others = library, others
         self.functions: dict[str, ast.FunctionDef] = {}
         self.classes: set[str] = set()
         self.attributes: dict[tuple[str, str], ast.expr] = {}  # annotations of attributes of self
@@ -89,16 +91,24 @@ class Names:
             if isinstance(kind, OwnObject):
                 found |= self._of_own(kind.cls, node.attr)
                 continue
+            if isinstance(kind, Other):
+                found |= self._of_other(f"{kind.path}.{node.attr}")
+                continue
             kinds = self._of_library(kind, node)
             if kinds is None:
                 missing.append(kind)
             else:
                 found |= kinds
-        if missing and not found and not any(isinstance(kind, (OwnObject, Each, Several, Own)) for kind in base):
+        if missing and not found and not any(isinstance(kind, (OwnObject, Each, Several, Own, Other)) for kind in base):
             self._problem(node, f"{' or '.join(sorted(map(_told, missing)))} has no {node.attr}")
         if not base and self._strict and self._untyped(node.value):
             self._problem(node, f"cannot tell what {ast.unparse(node.value)} is, of which .{node.attr} is taken")
         return frozenset(found)
+
+    def _of_other(self, path: str) -> Kinds:
+        """A function of another file that gives something of a library, or a module with such functions."""
+        known = path in self.others or any(one.startswith(f"{path}.") for one in self.others)
+        return frozenset({Other(path)}) if known else NONE
 
     def _of_own(self, cls: str, attr: str) -> Kinds:
         name = f"{cls}.{attr}"

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Mapping
 from pathlib import Path
 
-from tests.rapids.kinds import Library
+from tests.rapids.kinds import Kinds, Library, Name, Several
 from tests.rapids.uses import Reading
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -23,18 +23,47 @@ DECLARED = {
 _IMPORT = re.compile(rf"^\s*(?:import|from) +(?:{'|'.join(LIBRARIES)})\b", re.MULTILINE)
 
 
-def files(root: Path = ROOT) -> list[str]:
-    """Files that import one of the libraries, relative to `root`."""
-    found = [file for folder in FOLDERS for file in sorted((root / folder).rglob("*.py"))]
-    return [str(file.relative_to(root)) for file in found if _IMPORT.search(file.read_text())]
+def read(library: Library, root: Path = ROOT) -> dict[str, Reading]:
+    """What each file of ours takes from the libraries: those that import it, and those that get it from there."""
+    paths = [path for folder in FOLDERS for path in (root / folder).rglob("*.py")]
+    texts = {str(path.relative_to(root)): path.read_text() for path in paths}
+    found: dict[str, Reading] = {}
+    given: dict[str, Kinds] = {}
+    while True:
+        for name, text in sorted(texts.items()):
+            taken = _taken(text, given)
+            if (_IMPORT.search(text) or taken) and (name not in found or found[name].others != taken):
+                found[name] = reading(text, name, library, taken)
+        now = {
+            f"{_module(name)}.{function}": kinds for name in found for function, kinds in found[name].gives().items()
+        }
+        if now == given:
+            return found
+        given = now
 
 
-def read(library: Library, names: Iterable[str] | None = None, root: Path = ROOT) -> dict[str, Reading]:
-    """What each of these files, by default all of `files`, takes from the libraries."""
-    chosen = files(root) if names is None else names
-    return {
-        name: Reading(
-            (root / name).read_text(), library, LIBRARIES, DECLARED.get(name, {}), strict=not name.startswith("tests/")
-        )
-        for name in chosen
-    }
+def reading(text: str, name: str, library: Library, given: Mapping[str, Kinds]) -> Reading:
+    """What a file takes; `given`: what functions of other files give it."""
+    modules = _IMPORT.search(text) or any(_has_module(kinds) for kinds in given.values())
+    strict = bool(modules) and not name.startswith("tests/")
+    return Reading(text, library, LIBRARIES, given, declared=DECLARED.get(name, {}), strict=strict)
+
+
+def _has_module(kinds: Kinds) -> bool:
+    return any(
+        isinstance(kind, Name) or (isinstance(kind, Several) and any(map(_has_module, kind.items))) for kind in kinds
+    )
+
+
+def _module(name: str) -> str:
+    return name.removesuffix(".py").replace("/", ".")
+
+
+def _taken(text: str, given: Mapping[str, Kinds]) -> dict[str, Kinds]:
+    """Those of the functions whose names, and their modules' names, a file has in it."""
+    found = {}
+    for path, kinds in given.items():
+        module, function = path.split(".")[-2:]
+        if re.search(rf"\b{module}\b", text) and re.search(rf"\b{function}\b", text):
+            found[path] = kinds
+    return found

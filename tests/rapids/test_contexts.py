@@ -67,15 +67,15 @@ def test_the_stub_follows_contexts_by_thread(stub: Path) -> None:
 
 def test_a_context_is_bound_before_the_first_call_that_needs_one(stub: Path) -> None:
     found = contexts.steps(stub)
-    assert set(found) == {"set_up_pool", "CudfEngine"}
-    assert {name: contexts.judge(step) for name, step in found.items()} == {"set_up_pool": "", "CudfEngine": ""}
-    assert len({step.calls[0].thread for step in found.values()}) == 2
+    assert {"set_up_pool", "CudfEngine"} <= set(found)
+    assert {name: contexts.judge(step) for name, step in found.items()} == dict.fromkeys(found, "")
+    assert len({step.calls[0].thread for step in found.values()}) == len(found)
 
 
 @pytest.mark.parametrize(
     ("file", "right", "wrong"),
     [
-        ("engines/cudf.py", "    cuda_context.bind()\n", "    DEFAULT_STREAM_FIRST = True\n"),
+        ("engines/gpu_memory.py", "    cuda_context.bind()\n", ""),
         ("cuda_context.py", '_checked("cuCtxSetCurrent", *driver.cuCtxSetCurrent(context))', "context"),
     ],
 )

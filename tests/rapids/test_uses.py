@@ -14,7 +14,7 @@ TABLE = "pylibcudf.table.Table"
 
 
 def read(source: str) -> Reading:
-    return Reading(textwrap.dedent(source), Recorded(record.read()), sources.LIBRARIES, {})
+    return Reading(textwrap.dedent(source), Recorded(record.read()), sources.LIBRARIES)
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,11 @@ regard to the order of statements, until nothing new is found. So a new call is 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Sequence
+import types
+from collections.abc import Iterable, Mapping, Sequence
 
 from tests.rapids.expressions import Expressions
-from tests.rapids.kinds import NONE, Each, Kinds, Library, Name, Several, elements, from_text
+from tests.rapids.kinds import NONE, Each, Instance, Kinds, Library, Method, Name, Several, elements, from_text
 from tests.rapids.names import Problem, Use
 
 __all__ = ["Problem", "Reading", "Use"]
@@ -21,6 +22,8 @@ class Reading(Expressions):
 
     Parameters
     ----------
+    others
+        What functions of other files give, by dotted path.
     declared
         Classes of parameters that come from elsewhere, by ``function.parameter``.
     strict
@@ -35,9 +38,16 @@ class Reading(Expressions):
     """
 
     def __init__(
-        self, source: str, library: Library, roots: Iterable[str], declared: dict[str, str], *, strict: bool = True
+        self,
+        source: str,
+        library: Library,
+        roots: Iterable[str],
+        others: Mapping[str, Kinds] = types.MappingProxyType({}),
+        *,
+        declared: Mapping[str, str] = types.MappingProxyType({}),
+        strict: bool = True,
     ) -> None:
-        super().__init__(library)
+        super().__init__(library, others)
         self._strict = strict
         self.tree, self.roots = ast.parse(source), frozenset(roots)
         for dotted, cls in declared.items():
@@ -58,6 +68,11 @@ class Reading(Expressions):
     def known(self, scope: str, name: str) -> Kinds:
         """Kinds of a variable, parameter or ``return`` of a function, or, in ``Class.``, of an attribute."""
         return frozenset(self._known.get((scope, name), ()))
+
+    def gives(self) -> dict[str, Kinds]:
+        """What functions of the file give, where it is something of a library."""
+        found = {name: self.known(name, "return") for name in self.functions}
+        return {name: kinds for name, kinds in found.items() if _of_library(kinds)}
 
     def _collect(self, body: Sequence[ast.stmt], prefix: str) -> None:
         for node in body:
@@ -135,19 +150,22 @@ class Reading(Expressions):
     def _imports(self, node: ast.Import | ast.ImportFrom) -> None:
         names = [(alias.name, alias.asname) for alias in node.names]
         if isinstance(node, ast.ImportFrom):
-            if node.level or not self._ours(node.module or ""):
+            if node.level:
                 return
             for name, asname in names:
+                self._known[self._scope, asname or name] |= self._of_other(f"{node.module}.{name}")
+                if not self._in_library(node.module or ""):
+                    continue
                 self._note(f"{node.module}.{name}", node)
                 self._known[self._scope, asname or name].add(Name(f"{node.module}.{name}"))
         else:
             for name, asname in names:
-                if self._ours(name):
+                if self._in_library(name):
                     self._note(name, node)
                     top = name if asname else name.partition(".")[0]
                     self._known[self._scope, asname or top].add(Name(top))
 
-    def _ours(self, module: str) -> bool:
+    def _in_library(self, module: str) -> bool:
         return module.partition(".")[0] in self.roots
 
     def _annotated(self, node: ast.expr) -> Kinds:
@@ -166,3 +184,13 @@ class Reading(Expressions):
         if isinstance(node, (ast.Name, ast.Attribute)):
             return frozenset(made for kind in self.types(node) for made in self._made(kind))
         return NONE
+
+
+def _of_library(kinds: Kinds) -> bool:
+    """Whether there is something of a library among them."""
+    return any(
+        any(map(_of_library, kind.items)) if isinstance(kind, Several)
+        else _of_library(kind.items) if isinstance(kind, Each)
+        else isinstance(kind, (Name, Instance, Method))
+        for kind in kinds
+    )  # fmt: skip
