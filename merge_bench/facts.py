@@ -22,7 +22,10 @@ PACKAGES = (
     "distributed-ucxx-cu13", "libucx-cu12", "libucx-cu13", "cudf-cu12", "cudf-cu13", "rmm-cu12", "rmm-cu13",
     "polars", "pandas", "pyarrow", "numpy", "numba", "duckdb",
 )  # fmt: skip
-RECORDED_PREFIXES = ("UCX_", "UCXPY_", "UCXX_", "RAPIDS_", "MERGE_BENCH_", "POLARS_", "OMP_", "NUMBA_", "CUDA_VISIBLE")
+RECORDED_PREFIXES = (
+    "UCX_", "UCXPY_", "UCXX_", "RAPIDS_", "MERGE_BENCH_", "POLARS_", "OMP_", "NUMBA_", "CUDA_VISIBLE",
+    "CUDA_DEVICE_ORDER",
+)  # fmt: skip
 
 
 def versions() -> dict[str, str]:

@@ -12,12 +12,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+IN_ORDER = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}  # without it CUDA's number 0 is the fastest GPU
 _ALL_LINKS = 0xFFFFFFFF  # scope of a field: the sum over a GPU's links
 _NVLINK_UNIT = 1024  # bytes: NVLink data counters are in KiB
 
 
 def visible_gpus() -> tuple[str, ...]:
     """The GPUs that a process started here would see, as `CUDA_VISIBLE_DEVICES` names them: numbers or UUIDs.
+
+    Numbers are those of `gpu_facts`; CUDA takes them so with `IN_ORDER` in its environment.
 
     Those of the machine, or those that the variable leaves: a job that was given two of eight has "2" and "3", and its
     workers must be given these names and not "0" and "1".
@@ -40,6 +43,38 @@ def visible_gpus() -> tuple[str, ...]:
 def gpu_count() -> int:
     """How many GPUs a process started here would see."""
     return len(visible_gpus())
+
+
+def index_of(name: str) -> int | None:
+    """The index in `gpu_facts` of the GPU that `CUDA_VISIBLE_DEVICES` calls `name`: a number, or the start of a UUID.
+
+    None for a part of a GPU (MIG), and for what is not there.
+    """
+    with _nvml() as nvml:
+        count = _ask(nvml.nvmlDeviceGetCount) or 0 if nvml else 0
+        if name.isdigit():
+            return int(name) if int(name) < count else None
+        for index in range(count):
+            handle = _ask(nvml.nvmlDeviceGetHandleByIndex, index)
+            if handle is not None and name and (_text(_ask(nvml.nvmlDeviceGetUUID, handle)) or "").startswith(name):
+                return index
+    return None
+
+
+def has_own_memory(name: str) -> bool:
+    """Whether the GPU of this name has memory of its own; False only where the driver says so, as of GB10."""
+    index = index_of(name)
+    with _nvml() as nvml:
+        handle = None if index is None else _ask(nvml.nvmlDeviceGetHandleByIndex, index)
+        if handle is None:
+            return True
+        try:
+            nvml.nvmlDeviceGetMemoryInfo(handle)
+        except nvml.NVMLError_NotSupported:
+            return False
+        except Exception:  # as in `_ask`
+            return True
+    return True
 
 
 def gpu_facts() -> list[dict[str, Any]]:

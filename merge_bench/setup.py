@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -62,6 +62,8 @@ def prepare(options: Resolved, config: ConfigFile | None) -> Prepared:
     seen = max((host.gpus or 0 for host in hosts), default=0) or gpu.gpu_count()
     engine, exchange = _engine(values, seen, here=launcher == "local"), str(values["exchange"])
     gpus = seen if engine == "cudf" else 0
+    if engine == "cudf":
+        _check_order({**os.environ, **environment})
     if gpus:  # a host of which nothing is said is taken to be like this one; the launcher asks it
         hosts = tuple(host if host.gpus is not None else replace(host, gpus=gpus, assumed=True) for host in hosts)
     workers = _workers(values, gpus, hosts, existing=existing)
@@ -127,6 +129,15 @@ def _check_gpus(workers: int, gpus: int, per_gpu: int) -> None:
             f"--workers {workers} needs {-(-workers // per_gpu)} GPUs at --workers-per-gpu {per_gpu}, and {gpus} can be"
             f" seen here; --workers-per-gpu {-(-workers // gpus)} lets workers share"
         )
+
+
+def _check_order(environ: Mapping[str, str]) -> None:
+    for name, order in gpu.IN_ORDER.items():
+        if environ.get(name, order) != order:
+            raise UsageError(
+                f"{name}={environ[name]} would number GPUs otherwise than NVIDIA's management library does, so that a"
+                f" worker would get another GPU than the one meant; unset it, or write {order}"
+            )
 
 
 def refuse_more_launches(launcher: str, launches: int) -> None:

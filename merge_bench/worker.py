@@ -71,6 +71,9 @@ class MergeWorker(WorkerPlugin):  # type: ignore[misc]
         self.state: State | None = None
         self.children: dict[str, Child] = {}
         self.uses_gpu = False
+        from merge_bench.launch import preload  # not in a driver: loading it ties a process to its parent
+
+        preload.keep_cores()
         # Dask tells of what fails here; the modules of a task it loads while it reads messages.
         import merge_bench.steps  # noqa: F401
 

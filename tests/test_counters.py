@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from merge_bench import counters, gpu
-from tests.test_gpu_facts import library, unsupported
+from tests.fake_nvml import library, unsupported
 
 NET_DEV = """\
 Inter-|   Receive                                                |  Transmit

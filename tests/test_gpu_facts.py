@@ -2,51 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from types import ModuleType, SimpleNamespace
-from typing import Any
 
 import pytest
 
 from merge_bench.facts import hardware
-from merge_bench.gpu import fixed_facts, free_bytes, gpu_count, gpu_facts, visible_gpus
-
-
-class NVMLError(Exception):
-    pass
-
-
-def unsupported(*_: Any) -> Any:
-    raise NVMLError("Not Supported")
-
-
-def library(count: int = 2, **changed: Any) -> ModuleType:
-    module = ModuleType("pynvml")
-    mine, other = SimpleNamespace(pid=os.getpid(), usedGpuMemory=5), SimpleNamespace(pid=1, usedGpuMemory=None)
-    members = {
-        "NVML_NVLINK_MAX_LINKS": 36,
-        "NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX": 138,
-        "NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX": 139,
-        "nvmlDeviceGetFieldValues": unsupported,
-        "nvmlInit": lambda: None,
-        "nvmlShutdown": lambda: None,
-        "nvmlSystemGetDriverVersion": lambda: b"580.65.06",
-        "nvmlDeviceGetCount": lambda: count,
-        "nvmlDeviceGetHandleByIndex": lambda index: index,
-        "nvmlDeviceGetName": lambda handle: f"GPU {handle}",
-        "nvmlDeviceGetMemoryInfo": lambda handle: SimpleNamespace(total=80 * 2**30, free=(70 + handle) * 2**30),
-        "NVML_CLOCK_MEM": 2,
-        "nvmlDeviceGetMaxClockInfo": lambda handle, clock: 3201 if clock == 2 else 1980,
-        "nvmlDeviceGetMemoryBusWidth": lambda handle: 6144,
-        "nvmlDeviceGetCudaComputeCapability": lambda handle: (9, 0),
-        "nvmlDeviceGetPciInfo": lambda handle: SimpleNamespace(busId=b"00000000:1B:00.0"),
-        "nvmlDeviceGetComputeRunningProcesses": lambda handle: [mine, other],
-        "nvmlDeviceGetNvLinkState": lambda handle, link: 1 if link < 2 else 0,
-        "nvmlDeviceGetNvLinkRemotePciInfo": lambda handle, link: SimpleNamespace(busId=f"bus {link % 1}"),
-    }
-    vars(module).update(members | changed)
-    return module
+from merge_bench.gpu import fixed_facts, free_bytes, gpu_count, gpu_facts, has_own_memory, index_of, visible_gpus
+from tests.fake_nvml import NVMLError_NotSupported, library, unsupported
 
 
 def test_facts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,3 +82,27 @@ def test_what_is_recorded_of_gpus_does_not_change_with_who_uses_them(monkeypatch
     assert recorded == fixed_facts()
     assert recorded[0]["name"] == "GPU 0"
     assert "processes" not in recorded[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "index"),
+    [("1", 1), ("2", None), ("GPU-0000000b", 1), ("GPU-", 0), ("GPU-77", None), ("MIG-0000000b", None), ("", None)],
+)
+def test_the_index_of_a_gpu_by_any_of_its_names(monkeypatch: pytest.MonkeyPatch, name: str, index: int | None) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", library(count=2))
+    assert index_of(name) == index
+
+
+def test_only_a_gpu_whose_driver_says_so_has_no_memory_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    def memory(handle: int) -> SimpleNamespace:
+        if handle == 1:
+            raise NVMLError_NotSupported
+        return SimpleNamespace(total=1, free=1)
+
+    monkeypatch.setitem(sys.modules, "pynvml", library(count=2, nvmlDeviceGetMemoryInfo=memory))
+    names = ("0", "1", "GPU-0000000b", "MIG-7", "9")
+    assert [has_own_memory(name) for name in names] == [True, False, False, True, True]
+    monkeypatch.setitem(sys.modules, "pynvml", library(count=2, nvmlDeviceGetMemoryInfo=unsupported))
+    assert has_own_memory("0")
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert has_own_memory("0")

@@ -5,24 +5,27 @@ What `ucxx.benchmarks.cudf_merge` prints is read by `merge_bench.importing`, whi
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from benchmarks.peer.protocol import PeerError
 from merge_bench.importing.printed import read_time
 
 
-def printed_by(program: str, command: Sequence[str]) -> str:
+def printed_by(program: str, command: Sequence[str], environment: Mapping[str, str] | None = None) -> str:
     """What `command` prints, also passed on to standard error; however this is left, its process is gone.
+
+    `environment`: what it gets beside this process's own.
 
     Raises
     ------
     PeerError
         If it ends with another status than 0. `program`: what it is called then.
     """
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, **(environment or {})})
     try:
         text, _ = process.communicate()
     finally:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import importlib.metadata
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.peer.printed import printed_by
 from benchmarks.peer.protocol import Job, Outcome, PeerError, serve
 from merge_bench.errors import UsageError
-from merge_bench.gpu import gpu_count, gpu_facts
+from merge_bench.gpu import IN_ORDER, gpu_facts, index_of, visible_gpus
 from merge_bench.importing.text import read_report
 
 PROGRAM = "ucxx.benchmarks.cudf_merge"
@@ -21,21 +22,40 @@ MODULE = "benchmarks.peer.ucxx_program"
 POOL_FRACTION = 0.8  # of a GPU's memory, for the pools of all workers on it; its own default is half for each worker
 
 
-def command(job: Job, gpus: int, memory_bytes: int) -> list[str]:
-    """What is run: the workers spread evenly over the GPUs, a memory pool for each.
+def chosen_gpus() -> list[int]:
+    """The numbers of the GPUs that this process may use, for `--devs`: the program sets `CUDA_VISIBLE_DEVICES` anew.
+
+    Raises
+    ------
+    PeerError
+        If one of them has no number.
+    """
+    numbers = []
+    for name in visible_gpus():
+        number = index_of(name)
+        if number is None:
+            raise PeerError(f"{PROGRAM} takes GPUs by number, and {name} in CUDA_VISIBLE_DEVICES has none")
+        numbers.append(number)
+    return numbers
+
+
+def command(job: Job, gpus: Sequence[int], memory_bytes: int) -> list[str]:
+    """What is run: the workers spread evenly over the GPUs, given by their numbers, a memory pool for each.
 
     Raises
     ------
     PeerError
         If the workers cannot be spread so.
     """
-    devices = min(gpus, job.workers)
-    if devices == 0 or job.workers % devices or job.workers % 2:
-        raise PeerError(f"{PROGRAM} needs an even number of workers, spread evenly over the GPUs; there are {gpus}")
-    each = job.workers // devices
+    devices = gpus[: job.workers]
+    if not devices or job.workers % len(devices) or job.workers % 2:
+        raise PeerError(
+            f"{PROGRAM} needs an even number of workers, spread evenly over the GPUs; there are {len(gpus)}"
+        )
+    each = job.workers // len(devices)
     pool = int(POOL_FRACTION * memory_bytes / each) // 256 * 256
     return [
-        sys.executable, "-m", MODULE, "--devs", ",".join(str(number) for number in range(devices)),
+        sys.executable, "-m", MODULE, "--devs", ",".join(map(str, devices)),
         "--chunks-per-dev", str(each), "--chunk-size", str(job.rows_per_chunk), "--frac-match", str(job.fraction),
         "--iter", str(job.iterations), "--warmup-iter", str(job.warmup), "--rmm-init-pool-size", str(pool),
         "--listen-address", "127.0.0.1",
@@ -63,8 +83,9 @@ def parse(text: str, job: Job) -> list[float]:
 
 def run(job: Job) -> Outcome:
     """The job."""
-    memory = min((int(fact["memory_bytes"] or 0) for fact in gpu_facts()), default=0)
-    text = printed_by(PROGRAM, command(job, gpu_count(), memory))
+    gpus, known = chosen_gpus(), gpu_facts()
+    memory = min((int(known[number]["memory_bytes"] or 0) for number in gpus[: job.workers]), default=0)
+    text = printed_by(PROGRAM, command(job, gpus, memory), IN_ORDER)
     return Outcome("ucxx", importlib.metadata.version(_package()), parse(text, job), None, None, None)
 
 

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from merge_bench.gpu import IN_ORDER
 from merge_bench.launch.base import ClusterSettings, Command
 from merge_bench.launch.environment import SCHEDULER_ROUTES
 from merge_bench.plan import Plan
@@ -48,11 +49,14 @@ def scheduler(plan: Plan, settings: ClusterSettings, place: Place, environment: 
 
 
 def worker(
-    plan: Plan, settings: ClusterSettings, place: Place, number: int, environment: Mapping[str, str], gpu: str | None
-) -> Command:
+    plan: Plan, settings: ClusterSettings, place: Place, number: int, environment: Mapping[str, str], gpu: str | None,
+    *, own_memory: bool = True,
+) -> Command:  # fmt: skip
     """`dask worker`, or `dask cuda worker` of one process on the GPU that CUDA knows as `gpu`.
 
-    The latter makes no pool of device memory: the run's first step on a worker does, wherever the worker came from.
+    The latter makes no pool of device memory: the run's first step on a worker does, wherever the worker came from. Nor
+    does it move data to the host when device memory is short: a limit of 0 says so, which dask-cuda refuses on a GPU
+    without memory of its own (not `own_memory`), where its default is to move none.
     """
     environment = _own_folder(environment, place)
     common = (
@@ -63,8 +67,16 @@ def worker(
         argv = (*DASK, "worker", *place.meet(plan), *common, "--nworkers", "1", "--no-nanny")
         return Command(f"worker-{number}", place.host, argv, environment)
     # It has no --preload-nanny and needs none: its command line loads what --preload names in its own process too.
-    argv = (*DASK, "cuda", "worker", *place.meet(plan), *common, "--device-memory-limit", "0")
-    return Command(f"worker-{number}", place.host, argv, {**environment, "CUDA_VISIBLE_DEVICES": gpu})
+    argv = (
+        *DASK,
+        "cuda",
+        "worker",
+        *place.meet(plan),
+        *common,
+        "--device-memory-limit",
+        "0" if own_memory else "default",
+    )
+    return Command(f"worker-{number}", place.host, argv, {**environment, **IN_ORDER, "CUDA_VISIBLE_DEVICES": gpu})
 
 
 def _own_folder(environment: Mapping[str, str], place: Place) -> dict[str, str]:

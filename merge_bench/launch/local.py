@@ -100,14 +100,13 @@ class LocalLauncher:
         config = dict(settings.environment)
         devices = network.net_devices(interface)
         ours = {**launcher_defaults(config, os.environ, threads=plan.threads, net_devices=devices), **config}
-        visible = gpu.visible_gpus() if plan.engine == "cudf" else ()
-        return [
-            commands.scheduler(plan, settings, place, ours),
-            *(
-                commands.worker(
-                    plan, settings, place, number, ours,
-                    gpu_name(visible, number // settings.workers_per_gpu) if plan.engine == "cudf" else None,
-                )
-                for number in range(plan.workers)
-            ),
-        ]  # fmt: skip
+        found = [commands.scheduler(plan, settings, place, ours)]
+        if plan.engine != "cudf":
+            each = range(plan.workers)
+            return found + [commands.worker(plan, settings, place, number, ours, None) for number in each]
+        visible = gpu.visible_gpus()
+        for number in range(plan.workers):
+            name = gpu_name(visible, number // settings.workers_per_gpu)
+            own = gpu.has_own_memory(name)
+            found.append(commands.worker(plan, settings, place, number, ours, name, own_memory=own))
+        return found

@@ -14,12 +14,13 @@ from merge_bench.launch import network
 class Pin:
     """One worker's part of its host: `cores` it runs on (empty: any), its GPU, and RDMA devices near to it.
 
-    `gpu`: as `CUDA_VISIBLE_DEVICES` names it.
+    `gpu`: as `CUDA_VISIBLE_DEVICES` names it. `own_memory`: whether that GPU has some, or uses the host's.
     """
 
     cores: tuple[int, ...]
     gpu: str | None
     devices: tuple[str, ...]
+    own_memory: bool = True
 
 
 def pins(host: dict[str, Any], workers: int, *, gpus: bool, workers_per_gpu: int = 1) -> list[Pin]:
@@ -44,7 +45,8 @@ def pins(host: dict[str, Any], workers: int, *, gpus: bool, workers_per_gpu: int
         cores = [core for core in everything if node is None or core in host["node_cores"].get(str(node), [])]
         sharers = [other for other, theirs in enumerate(nodes) if theirs == node]
         share = split(cores or everything, len(sharers))[sharers.index(number)]
-        found.append(Pin(share, gpu_name(host.get("gpu_names", ()), number // workers_per_gpu), near(node)))
+        name = gpu_name(host.get("gpu_names", ()), number // workers_per_gpu)
+        found.append(Pin(share, name, near(node), name not in host.get("gpus_without_memory", ())))
     return found
 
 
@@ -98,14 +100,15 @@ def describe(interface: str, sys: Path = network.SYS) -> dict[str, Any]:
     from merge_bench import gpu
 
     names = gpu.visible_gpus()
-    places = {str(fact["index"]): fact["pci_bus_id"] for fact in gpu.gpu_facts()}
+    places = {fact["index"]: fact["pci_bus_id"] for fact in gpu.gpu_facts()}
     told = network.describe(interface, sys)
-    gpu_nodes = [network.pci_node(place, sys) if (place := places.get(name)) else None for name in names]
+    gpu_nodes = [network.pci_node(place, sys) if (place := places.get(gpu.index_of(name))) else None for name in names]
     return {
         "cores": neighbours(os.sched_getaffinity(0), sys),
         "gpus": len(names),
         "gpu_names": list(names),
         "gpu_nodes": gpu_nodes,
+        "gpus_without_memory": [name for name in names if not gpu.has_own_memory(name)],
         "node_cores": {str(node): sorted(network.node_cores(node, sys)) for node in network.numa_nodes(sys)},
         "rdma_nodes": {device: network.rdma_node(device, sys) for device in told["rdma"]},
         **told,

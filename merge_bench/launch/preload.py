@@ -1,10 +1,11 @@
 """Loaded by every scheduler and worker that a launcher starts, through Dask's `--preload`.
 
-Ends the process when the one that started it dies, however it dies.
+Ends the process when the one that started it dies, however it dies, and remembers the cores that it was started with.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -12,6 +13,7 @@ import sys
 from typing import Any
 
 _PR_SET_PDEATHSIG = 1
+CORES = frozenset(os.sched_getaffinity(0))  # as the launcher gave them: dask-cuda changes them later
 
 
 def tie_to_parent() -> None:
@@ -19,6 +21,17 @@ def tie_to_parent() -> None:
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if not os.path.exists(f"/proc/{os.environ['MERGE_BENCH_PARENT']}"):  # it died before the kernel knew
         sys.exit("the run that started this process is gone")
+
+
+def keep_cores() -> None:
+    """Give up cores that the launcher did not give: a plugin of dask-cuda takes all that are near a worker's GPU."""
+    now = os.sched_getaffinity(0)
+    if now <= CORES:
+        return
+    cores = (CORES & now) or CORES
+    for thread in os.listdir("/proc/self/task"):
+        with contextlib.suppress(OSError):  # it may have ended
+            os.sched_setaffinity(int(thread), cores)
 
 
 def dask_setup(server: Any) -> None:

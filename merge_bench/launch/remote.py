@@ -207,7 +207,8 @@ class RemoteLauncher:
         found = [commands.scheduler(plan, settings, where, environment(host["rdma"]))] if first else []
         for number in placement.workers:
             pin = pins[f"worker-{number}"]
-            found.append(commands.worker(plan, settings, where, number, environment(pin.devices), pin.gpu))
+            ours = environment(pin.devices)
+            found.append(commands.worker(plan, settings, where, number, ours, pin.gpu, own_memory=pin.own_memory))
         return found
 
     def _pins(

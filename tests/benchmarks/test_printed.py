@@ -8,6 +8,7 @@ import pytest
 
 from benchmarks.peer import dask_cuda_merge, printed, ucxx_merge
 from benchmarks.peer.protocol import Job, PeerError
+from tests.fake_nvml import library
 from tests.importing import texts
 
 JOB = Job(100_000, 2, 2, iterations=3, warmup=1, fraction=0.3, seed=0)
@@ -120,8 +121,8 @@ def test_what_is_no_time(text: str) -> None:
 
 
 def test_ucxx_command_spreads_workers_and_pools_over_the_gpus() -> None:
-    argv = ucxx_merge.command(Job(1000, 4, 4, 5, 1, 0.3, 0), gpus=2, memory_bytes=100_000_000_000)
-    assert argv[argv.index("--devs") + 1] == "0,1"
+    argv = ucxx_merge.command(Job(1000, 4, 4, 5, 1, 0.3, 0), gpus=[3, 1], memory_bytes=100_000_000_000)
+    assert argv[argv.index("--devs") + 1] == "3,1"
     assert argv[argv.index("--chunks-per-dev") + 1] == "2"
     assert int(argv[argv.index("--rmm-init-pool-size") + 1]) <= 40_000_000_000
     assert argv[argv.index("--iter") + 1] == "5"
@@ -130,7 +131,39 @@ def test_ucxx_command_spreads_workers_and_pools_over_the_gpus() -> None:
 @pytest.mark.parametrize(("workers", "gpus"), [(2, 0), (3, 1), (4, 3)])
 def test_ucxx_refuses_workers_that_it_cannot_spread(workers: int, gpus: int) -> None:
     with pytest.raises(PeerError, match="even number of workers"):
-        ucxx_merge.command(Job(1000, workers, 4, 5, 1, 0.3, 0), gpus=gpus, memory_bytes=1 << 30)
+        ucxx_merge.command(Job(1000, workers, 4, 5, 1, 0.3, 0), gpus=range(gpus), memory_bytes=1 << 30)
+
+
+@pytest.mark.parametrize(
+    ("visible", "chosen"), [(None, [0, 1, 2, 3]), ("2,1", [2, 1]), ("GPU-0000000d,GPU-0000000a", [3, 0])]
+)
+def test_ucxx_gets_the_gpus_that_were_given_to_this_process(
+    monkeypatch: pytest.MonkeyPatch, visible: str | None, chosen: list[int]
+) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", library(count=4))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert ucxx_merge.chosen_gpus() == chosen
+    ran: list[tuple[list[str], dict[str, str]]] = []
+    monkeypatch.setattr(ucxx_merge, "printed_by", lambda _, argv, environment: ran.append((argv, environment)) or UCXX)
+    monkeypatch.setattr(ucxx_merge, "_package", lambda: "numpy")
+    ucxx_merge.run(JOB)
+    ((argv, environment),) = ran
+    assert argv[argv.index("--devs") + 1] == ",".join(map(str, chosen[:2]))
+    assert environment == {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+
+
+def test_ucxx_takes_no_part_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", library(count=1))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-41b3359c-e721-56e5-8009-12e5797ed514")
+    with pytest.raises(PeerError, match=r"takes GPUs by number, and MIG-41b3359c-.* in CUDA_VISIBLE_DEVICES has none"):
+        ucxx_merge.chosen_gpus()
+
+
+def test_what_a_program_gets_of_the_environment() -> None:
+    code = "import os; print(os.environ['MORE'], 'PATH' in os.environ)"
+    assert printed.printed_by("it", [sys.executable, "-c", code], {"MORE": "yes"}) == "yes True\n"
 
 
 def test_what_a_program_prints_is_returned_and_passed_on(capfd: pytest.CaptureFixture[str]) -> None:

@@ -10,16 +10,21 @@ import importlib.abc
 import importlib.machinery
 import sys
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from types import ModuleType
 
 PACKAGES = ("pylibcudf", "cudf")
 
 
-def _two_gpus() -> AbstractContextManager[ModuleType]:
-    from tests.test_gpu_facts import library
+class TwoGpus(importlib.abc.Loader):
+    """Loads what plays NVIDIA's management library."""
 
-    return nullcontext(library(count=2))
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
+        from tests.fake_nvml import library
+
+        return library(count=2)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """There is nothing more to do."""
 
 
 class Pretence(importlib.abc.MetaPathFinder):
@@ -34,19 +39,7 @@ class Pretence(importlib.abc.MetaPathFinder):
             from tests import fake_rapids
 
             fake_rapids.install()
-        if name != "merge_bench.gpu":
-            return None
-        found = importlib.machinery.PathFinder.find_spec(name, path)
-        assert found is not None
-        assert found.loader is not None
-        run = found.loader.exec_module
-
-        def exec_module(module: ModuleType) -> None:
-            run(module)
-            module._nvml = _two_gpus  # type: ignore[attr-defined]
-
-        found.loader.exec_module = exec_module  # type: ignore[method-assign]
-        return found
+        return importlib.machinery.ModuleSpec(name, TwoGpus()) if name == "pynvml" else None
 
 
 sys.meta_path.insert(0, Pretence())

@@ -14,22 +14,20 @@ import pytest
 
 from merge_bench import facts, gpu, setup
 from merge_bench.errors import UsageError
-from merge_bench.launch import commands
+from merge_bench.launch import commands, pinning
 from merge_bench.launch.base import ClusterSettings
 from merge_bench.launch.commands import Place
 from merge_bench.launch.local import LocalLauncher
 from merge_bench.plan import Plan
 from merge_bench.record.schema import LaunchLine
 from merge_bench.workload.synthetic import SyntheticSpec
+from tests.fake_nvml import library, not_supported
 from tests.helpers.runs import LIMIT, ROOT, Running, environment, run, start
 
 PLACE = Place("here", "/scratch", "lo", "127.0.0.1")
 PRETENCE = os.pathsep.join([str(ROOT / "tests" / "fake_gpu_site"), str(ROOT)])
-# dask-cuda's own switches for machines without a GPU: no CPU affinity and no memory limits asked of the driver.
-WITHOUT_DRIVER = {
-    "DASK_CUDA_TEST_DISABLE_DEVICE_SPECIFIC": "1", "DASK_CUDA_TEST_SINGLE_GPU": "1",
-    "DASK_DISTRIBUTED__DIAGNOSTICS__NVML": "False",
-}  # fmt: skip
+# dask-cuda goes on where it finds no GPU to make a context on, and Dask does not watch GPUs.
+WITHOUT_DRIVER = {"DASK_CUDA_TEST_SINGLE_GPU": "1", "DASK_DISTRIBUTED__DIAGNOSTICS__NVML": "False"}
 
 
 def plan(workers: int = 2, protocol: str = "tcp") -> Plan:
@@ -51,6 +49,39 @@ def test_dask_cuda_takes_the_command_line(protocol: str) -> None:
     assert found["preload"] == (commands.PRELOAD,)
     assert (found["name"], found["protocol"], found["nthreads"]) == ("worker-3", protocol, 1)
     assert command.environment["CUDA_VISIBLE_DEVICES"] == "2"
+    assert command.environment["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
+
+
+@pytest.mark.parametrize("own_memory", [True, False])
+def test_dask_cuda_moves_no_data_to_the_host(monkeypatch: pytest.MonkeyPatch, own_memory: bool) -> None:
+    worker = pytest.importorskip("dask_cuda.cli").worker
+    from dask_cuda import utils
+    from dask_cuda.worker_common import worker_data_function
+
+    monkeypatch.setattr(utils, "pynvml", library() if own_memory else library(nvmlDeviceGetMemoryInfo=not_supported))
+    command = commands.worker(plan(), ClusterSettings({}, Path("results")), PLACE, 0, {}, "0", own_memory=own_memory)
+    words = list(command.argv[command.argv.index("worker") + 1 :])
+    limit = worker.make_context("worker", words).params["device_memory_limit"]
+    # Of `--memory-limit 0` Dask makes None.
+    data = worker_data_function(device_memory_limit=limit, memory_limit=None)(0)
+    assert data[1]["device_memory_limit"] is None if own_memory else data == {}
+
+
+def test_what_a_gpu_has_of_its_own_decides_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu, "visible_gpus", lambda: ("1", "GPU-7"))
+    monkeypatch.setattr(gpu, "has_own_memory", lambda name: name == "1")
+    limits = [command.argv[-1] for command in LocalLauncher().commands(plan(), ClusterSettings({}, Path(), gpus=2))[1:]]
+    assert limits == ["0", "default"]
+    host = {"cores": [0, 1], "gpu_nodes": [None, None], "rdma": [], "node_cores": {}, "rdma_nodes": {},
+            "gpu_names": ["1", "GPU-7"], "gpus_without_memory": ["GPU-7"]}  # fmt: skip
+    assert [pin.own_memory for pin in pinning.pins(host, 2, gpus=True)] == [True, False]
+
+
+def test_another_order_of_gpus_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    for fine in ({}, {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}):
+        setup._check_order(fine)
+    with pytest.raises(UsageError, match=r"CUDA_DEVICE_ORDER=FASTEST_FIRST would number GPUs otherwise .*; unset it"):
+        setup._check_order({"CUDA_DEVICE_ORDER": "FASTEST_FIRST"})
 
 
 def test_workers_share_the_gpus_that_this_process_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,7 +121,25 @@ def test_a_run_on_workers_that_share_a_gpu(tmp_path: Path, pretended: dict[str, 
     assert finished.document["plan"]["engine"] == "cudf"
     (launch,) = finished.of(LaunchLine)
     assert {worker.environment["CUDA_VISIBLE_DEVICES"] for worker in launch.workers} == {"0"}
+    assert {worker.environment["CUDA_DEVICE_ORDER"] for worker in launch.workers} == {"PCI_BUS_ID"}
     assert [[each["name"] for each in worker.hardware["gpus"]] for worker in launch.workers] == [["GPU 0", "GPU 1"]] * 2
+
+
+@pytest.mark.cluster
+def test_workers_keep_to_the_cores_that_they_were_started_with(tmp_path: Path, pretended: dict[str, str]) -> None:
+    before = os.sched_getaffinity(0)
+    if len(before) < 2:
+        pytest.skip("there is only one core")
+    given = max(before)
+    os.sched_setaffinity(0, {given})  # dask-cuda's plugin takes all cores, which are all near to the GPU here
+    try:
+        asked = ("--engine", "cudf", "--workers", "2", "--chunk", "3000", "--iterations", "1")
+        finished = run(tmp_path, *asked, environ=pretended)
+    finally:
+        os.sched_setaffinity(0, before)
+    assert finished.status == 0, finished.errors
+    (launch,) = finished.of(LaunchLine)
+    assert [worker.hardware["affinity"] for worker in launch.workers] == [str(given)] * 2
 
 
 @pytest.mark.cluster

@@ -13,6 +13,7 @@ from tests.rapids.kinds import (
     Kinds,
     Method,
     Name,
+    Nothing,
     Other,
     Own,
     OwnObject,
@@ -41,6 +42,8 @@ class Expressions(Names):
             return self._named(node.id)
         if isinstance(node, ast.Attribute):
             return self._attribute(node)
+        if isinstance(node, ast.Constant):
+            return frozenset({Nothing()}) if node.value is None else NONE
         if isinstance(node, ast.Call):
             return self._call(node)
         if isinstance(node, ast.Subscript):
@@ -169,8 +172,7 @@ class Expressions(Names):
         if name == "functools.reduce":
             return elements(arguments[1])
         if name == "isinstance" and isinstance(node.args[0], (ast.Name, ast.Attribute)):
-            classes = arguments[1] | elements(arguments[1])
-            self._bind(node.args[0], frozenset(made for kind in classes for made in self._made(kind)))
+            self._bind(node.args[0], self._instances(arguments[1]))
         if isinstance(node.func, ast.Attribute):
             return self._of_container(node.func, arguments)
         return NONE

@@ -10,7 +10,7 @@ import types
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
-from tests import fake_rapids
+from tests import fake_nvml, fake_rapids
 from tests.rapids.fitting import parameters
 from tests.rapids.kinds import Each, Entry, Instance, Library, from_text
 from tests.rapids.uses import Reading
@@ -39,6 +39,29 @@ def ours(library: Library, readings: Iterable[Reading]) -> Iterator[str]:
     named = {name: made for file in files for name, made in vars(file).items() if isinstance(made, type)}
     constructed = {use.path for reading in readings for use in reading.uses if use.positional is not None}
     yield from differences(modules, results(modules, named, library), constructed, library)
+    yield from management(fake_nvml.library(), library)
+
+
+def management(fake: types.ModuleType, library: Library) -> Iterator[str]:
+    """Where a fake of NVIDIA's management library differs: names, constants, how many arguments functions take."""
+    for name, made in vars(fake).items():
+        if name.startswith("__"):
+            continue
+        entry = library.look(f"pynvml.{name}")
+        if entry is None:
+            yield f"pynvml.{name}: there is no such name"
+        elif not callable(made):
+            if made != entry.value:
+                yield f"pynvml.{name}: {made!r}, and the real value is {entry.value!r}"
+        elif isinstance(made, type) != (entry.what == "class"):
+            yield f"pynvml.{name}: a {type(made).__name__}, and the real one is a {entry.what}"
+        elif not isinstance(made, type):
+            ours = list(inspect.signature(made).parameters.values())
+            theirs = parameters(entry.call or "()")
+            needed = sum(one.default is inspect.Parameter.empty for one in theirs)
+            starred = any(one.kind is inspect.Parameter.VAR_POSITIONAL for one in ours)
+            if not starred and not needed <= len(ours) <= len(theirs):
+                yield f"pynvml.{name}: takes {len(ours)} arguments, and the real one {entry.call}"
 
 
 def differences(

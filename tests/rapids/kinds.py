@@ -72,7 +72,12 @@ class Other:
     path: str
 
 
-Kind: TypeAlias = Name | Instance | Method | Opaque | Each | Several | Own | OwnObject | Other
+@dataclass(frozen=True)
+class Nothing:
+    """None."""
+
+
+Kind: TypeAlias = Name | Instance | Method | Opaque | Each | Several | Own | OwnObject | Other | Nothing
 Kinds: TypeAlias = frozenset[Kind]
 NONE: Kinds = frozenset()
 

@@ -18,6 +18,7 @@ from tests.rapids.kinds import (
     Library,
     Method,
     Name,
+    Nothing,
     Opaque,
     Other,
     Own,
@@ -61,6 +62,7 @@ class Names:
         self._known: dict[tuple[str, str], set[Kind]] = defaultdict(set)
         self._uses: set[Use] = set()
         self._problems: set[Problem] = set()
+        self._narrowed: dict[tuple[str, str], Kinds] = {}  # by the `isinstance` of a statement around
         self._scope, self._class, self._strict = "", "", True
 
     def types(self, node: ast.expr) -> Kinds:
@@ -71,7 +73,13 @@ class Names:
         """Look through any node."""
         raise NotImplementedError
 
+    def _instances(self, classes: Kinds) -> Kinds:
+        """Objects of these classes or tuples of classes."""
+        return frozenset(made for kind in classes | elements(classes) for made in self._made(kind))
+
     def _named(self, name: str) -> Kinds:
+        if (self._scope, name) in self._narrowed:
+            return self._narrowed[self._scope, name]
         for scope in (self._scope, ""):
             if (scope, name) in self._known:
                 return frozenset(self._known[scope, name])
@@ -86,7 +94,7 @@ class Names:
         return from_text(entry.returns, "") if entry and entry.what == "class" else NONE
 
     def _attribute(self, node: ast.Attribute) -> Kinds:
-        base, found, missing = self.types(node.value), set[Kind](), []
+        base, found, missing = self.types(node.value) - {Nothing()}, set[Kind](), []
         for kind in base:
             if isinstance(kind, OwnObject):
                 found |= self._of_own(kind.cls, node.attr)

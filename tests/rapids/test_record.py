@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
-from tests import fake_rapids
+from tests import fake_nvml, fake_rapids
 from tests.rapids import fakes, fitting, options, packages, record, sources
 from tests.rapids.record import Recorded
 from tests.rapids.uses import Reading
-from tests.test_gpu_facts import library as fake_nvml
 
 ENGINE, MEMORY = "merge_bench/engines/cudf.py", "merge_bench/engines/gpu_memory.py"
 RECORD = "cluster/locks/check-wheels.sh --write installs what is locked and records it"
@@ -54,16 +53,6 @@ def test_fakes_have_the_recorded_parameters_and_values(library: Recorded, ours: 
     assert list(fakes.ours(library, ours.values())) == []
 
 
-def test_the_fake_nvml_has_no_other_names_and_constants(library: Recorded) -> None:
-    for name, fake in vars(fake_nvml()).items():
-        if name.startswith("__"):
-            continue
-        entry = library.look(f"pynvml.{name}")
-        assert entry is not None, f"pynvml.{name}"
-        assert callable(fake) == (entry.call is not None), name
-        assert callable(fake) or fake == entry.value, name
-
-
 def test_dask_cuda_worker_has_every_option_that_it_is_given(library: Recorded) -> None:
     taken = library.document["dask cuda worker"]
     given = options.given()
@@ -96,7 +85,7 @@ def test_the_record_is_written_as_it_is_made(library: Recorded) -> None:
         ("self._result.num_rows())", "self._result.row_count())", "pylibcudf.table.Table has no row_count"),
         ("stream=self._stream).release()", "stream=self._stream).release(1)", "release(): too many positional"),
         ("data.nbytes, data)", "data.length, data)", "gpumemoryview has no length"),
-        ("there.pool_size()", "there.size_of_pool()", "UpstreamResourceAdaptor has no size_of_pool"),
+        ("there.pool_size()", "there.size_of_pool()", "PoolMemoryResource has no size_of_pool"),
         ("counted.peak_bytes", "counted.most_bytes", "rmm.statistics.Statistics has no most_bytes"),
         ("import rmm.statistics", "import rmm.counters", "there is no rmm.counters"),
     ],
@@ -183,6 +172,21 @@ class TableWithoutCall:
 def test_a_fake_that_differs_is_found(library: Recorded, path: str, fake: Any, said: str) -> None:
     found = list(fakes.differences(fake_modules(path, fake), {}, {"pylibcudf.Table"}, library))
     assert any(said in line for line in found), found
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"nvmlDeviceGetSerialNumbers": lambda: 0}, "nvmlDeviceGetSerialNumbers: there is no such name"),
+        ({"NVML_CLOCK_MEM": 1}, "NVML_CLOCK_MEM: 1, and the real value is 2"),
+        ({"nvmlDeviceGetName": lambda: ""}, "nvmlDeviceGetName: takes 0 arguments, and the real one (handle)"),
+        ({"nvmlDeviceGetName": ValueError}, "nvmlDeviceGetName: a type, and the real one is a function"),
+    ],
+)
+def test_a_fake_management_library_that_differs_is_found(library: Recorded, changed: dict[str, Any], said: str) -> None:
+    fake = fake_nvml.library()
+    vars(fake).update(changed)
+    assert list(fakes.management(fake, library)) == [f"pynvml.{said}"]
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from tests.rapids.kinds import Each, Instance, Kinds, Library, Method, Name
+from tests.rapids.kinds import Each, Instance, Kinds, Library, Method, Name, Nothing
 from tests.rapids.sources import ROOT
 from tests.rapids.uses import Reading
 
@@ -60,7 +60,7 @@ class Copy(ast.NodeTransformer):
 
     def _named(self, node: ast.expr) -> ast.expr | None:
         """The name of the library that an expression is, if it is one and nothing else."""
-        kinds = self.reading.kinds.get(node, frozenset())
+        kinds = self.reading.kinds.get(node, frozenset()) - {Nothing()}
         if len(kinds) != 1:
             return None
         (kind,) = kinds
@@ -83,7 +83,7 @@ class Copy(ast.NodeTransformer):
     def _renamed(self, variable: str) -> str:
         """Another name for a variable that may be called like a library, and would hide it."""
         kinds = self.reading.known(self._function, variable)
-        hides = bool(kinds) and all(isinstance(kind, Name) for kind in kinds)
+        hides = bool(kinds - {Nothing()}) and all(isinstance(kind, (Name, Nothing)) for kind in kinds)
         return f"{variable}_variable" if hides else variable
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
@@ -125,7 +125,8 @@ class Copy(ast.NodeTransformer):
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
         outer, self._function = self._function, self._function or self._class + node.name
         if node.returns:
-            node.returns = self._filled(node.returns, self.reading.known(self._function, "return"))
+            kinds = self.reading.known(self._function, "return")
+            node.returns = self._filled(node.returns, kinds, absent=Nothing() in kinds)
         made = self.generic_visit(node)
         self._function = outer
         assert isinstance(made, ast.FunctionDef)
@@ -162,14 +163,15 @@ class Copy(ast.NodeTransformer):
         classes = sorted(_classes(self.reading.known(self._class, attribute)))
         return ast.parse(f"typing.cast({' | '.join(classes)!r}, None)" if classes else "None", mode="eval").body
 
-    def _filled(self, annotation: ast.expr, kinds: Kinds) -> ast.expr:
+    def _filled(self, annotation: ast.expr, kinds: Kinds, *, absent: bool = False) -> ast.expr:
         """An annotation with its `Any` replaced by the classes that were found."""
         classes = sorted(_classes(kinds))
         for cls in classes:
             self._written(cls)
         if not classes:
             return annotation
-        return ast.parse(re.sub(r"\bAny\b", " | ".join(classes), ast.unparse(annotation)), mode="eval").body
+        text = " | ".join([*classes, "None"] if absent else classes)
+        return ast.parse(re.sub(r"\bAny\b", text, ast.unparse(annotation)), mode="eval").body
 
 
 def _is_none(node: ast.expr | None) -> bool:

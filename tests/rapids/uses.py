@@ -110,6 +110,8 @@ class Reading(Expressions):
         elif isinstance(node, ast.For):
             self._bind(node.target, elements(self.types(node.iter)))
             self._statements([*node.body, *node.orelse])
+        elif isinstance(node, (ast.If, ast.While)):
+            self._branch(node)
         elif isinstance(node, ast.With):
             for item in node.items:
                 kinds = self.types(item.context_expr)
@@ -122,6 +124,18 @@ class Reading(Expressions):
         else:
             for child in ast.iter_child_nodes(node):
                 self._any(child)
+
+    def _branch(self, node: ast.If | ast.While) -> None:
+        """In a branch behind `isinstance(name, classes)`, the name is one of these classes and no other."""
+        self.types(node.test)
+        tested, outer = node.test, dict(self._narrowed)
+        if isinstance(tested, ast.Call) and ast.unparse(tested.func) == "isinstance":
+            name, classes = tested.args[0], self._instances(self.types(tested.args[1]))
+            if isinstance(name, ast.Name) and classes:
+                self._narrowed[self._scope, name.id] = classes
+        self._statements(node.body)
+        self._narrowed = outer
+        self._statements(node.orelse)
 
     def _any(self, node: ast.AST) -> None:
         if isinstance(node, ast.expr):
