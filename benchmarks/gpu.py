@@ -100,7 +100,7 @@ def look() -> Machine:
         raise UsageError("there is a GPU, but no package cudf: set up the cu12 or cu13 stack")
     known = gpu.gpu_facts()
     free = gpu.free_bytes()
-    mine = [int(name) for name in names if name.isdigit() and int(name) < len(known)] or list(range(len(known)))
+    mine = [index for name in names if (index := gpu.index_of(name)) is not None] or list(range(len(known)))
     bandwidths = [known[index]["memory_bandwidth"] for index in mine]
     return Machine(
         len(names), min(free[index] for index in mine), None if None in bandwidths else min(bandwidths),
