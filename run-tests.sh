@@ -27,6 +27,8 @@ system_packages=(
     "unshare util-linux"
     "mount mount"
     "shellcheck shellcheck"
+    "cc gcc"
+    "cc libc6-dev"
     "chromium chromium"
 )
 

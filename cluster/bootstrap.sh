@@ -127,7 +127,7 @@ build_venv() { # build_venv STACK
     local stack=$1 lock python output
     lock=$(lock_file "$stack")
     python=$(find_python)
-    say "Setting up .venv with the $stack stack ($(grep -c '==' "$lock") packages); a few minutes, the first time only."
+    say "Setting up ${VENV##*/} with the $stack stack ($(grep -c '==' "$lock") packages); a few minutes, the first time only."
     rm -f "$VENV_STAMP" # first, so that an interrupted removal is seen as unfinished
     rm -rf "$VENV"
     output=$("$python" -m venv "$VENV" 2>&1) || die 3 "$python could not make $VENV: ${output##*$'\n'}"
@@ -163,7 +163,7 @@ ensure_venv() {
         if ! venv_is_current "$stack"; then build_venv "$stack"; fi
         if ! project_is_current; then install_project; fi
         if [ -n "$dev" ] && ! dev_is_current; then
-            say "Adding what tests need to .venv."
+            say "Adding what tests need to ${VENV##*/}."
             pip_install --require-hashes --only-binary :all: -r "$(lock_file dev)"
             checksum "$(lock_file dev)" >"$VENV/.merge-bench-dev"
         fi

@@ -35,7 +35,7 @@ def library(count: int = 2, **changed: Any) -> ModuleType:
     members = {
         "NVMLError": NVMLError,
         "NVMLError_NotSupported": NVMLError_NotSupported,
-        "NVML_NVLINK_MAX_LINKS": 4,
+        "NVML_NVLINK_MAX_LINKS": 36,
         "NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX": 138,
         "NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX": 139,
         "nvmlDeviceGetFieldValues": unsupported,

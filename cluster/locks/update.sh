@@ -3,7 +3,8 @@
 #
 #   cluster/locks/update.sh [further options of `uv pip compile`, as --upgrade or --upgrade-package dask]
 #
-# Without --upgrade, versions that a lock already holds stay as they are.
+# Without --upgrade, versions that a lock already holds stay as they are. Where the cu13 lock changed,
+# check-wheels.sh checks the GPU path against it, says what changed in RAPIDS' interfaces, and records them.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
@@ -20,6 +21,8 @@ compile() { # compile LOCK [options]: one lock for every Python >= 3.11, x86-64 
     echo "$lock: $(grep -c == "$lock") packages"
 }
 
+cu13=cluster/locks/cu13/requirements.lock
+before=$(sha256sum "$cu13")
 for stack in cpu cu12 cu13; do
     # setuptools: the project itself is installed without build isolation, so its backend must be here.
     compile "$stack" pyproject.toml - --extra "$stack" --extra dashboard --extra mpi "${@}" <<<'setuptools>=77'
@@ -28,3 +31,8 @@ done
 # The dev lock holds only what comes on top of a stack, so installing it never changes the stack.
 mapfile -t in_stack < <(sed -n 's/^\([A-Za-z0-9._-]*\)==.*/--no-emit-package=\1/p' cluster/locks/cpu/requirements.lock)
 compile dev pyproject.toml --extra dev --constraint cluster/locks/cpu/requirements.lock "${in_stack[@]}" "${@}"
+
+if [ "$before" != "$(sha256sum "$cu13")" ]; then
+    echo "The cu13 lock changed: checking the GPU path against it."
+    cluster/locks/check-wheels.sh --write
+fi
