@@ -75,9 +75,9 @@ class Table:
         return self._rows
 
     @staticmethod
-    def from_arrow(arrow_like: pa.Table, dtype: Any = None, stream: Any = None, mr: Any = None) -> Table:
+    def from_arrow(obj: pa.Table, dtype: Any = None, stream: Any = None, mr: Any = None) -> Table:
         use(stream)
-        return stored(arrow_like)
+        return stored(obj)
 
     def to_arrow(self, metadata: list[str] | None = None, stream: Any = None) -> pa.Table:
         use(stream)

@@ -61,7 +61,7 @@ def drop_nans(source_table: Table, keys: list[int], keep_threshold: int, stream:
 
 
 def hash_partition(
-    input: Table, keys: list[int], num_partitions: int, hash_function: Any = None, seed: int = 0, stream: Any = None,
+    input: Table, keys: list[int], num_partitions: int, hash_function: int = 1, seed: int = 0, stream: Any = None,
     mr: Any = None,
 ) -> tuple[Table, list[int]]:  # fmt: skip
     use(stream)
