@@ -41,7 +41,7 @@ def ended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):  # type: ignore[no-u
 def test_a_dry_run_says_what_is_tried_and_what_is_not_and_why(ended, tmp_path, capsys) -> None:  # type: ignore[no-untyped-def]
     space = tmp_path / "space.toml"
     space.write_text(
-        '[[setting]]\nname = "here"\nvalues = [{ label = "y", set = { GLIBC_TUNABLES = "a=b" } }]\n'
+        '[[setting]]\nname = "here"\nvalues = [{ label = "y", set = { GLIBC_TUNABLES = "glibc.malloc.hugetlb=1" } }]\n'
         '[[setting]]\nname = "there"\nrequires = ["several-hosts"]\n'
         'values = [{ label = "y", set = { UCX_TLS = "tcp" } }]\n'
         '[[setting]]\nname = "fixed"\nvalues = [{ label = "y", set = { MERGE_BENCH_MESSAGE_SIZE = "1MiB" } }]\n'
@@ -49,7 +49,7 @@ def test_a_dry_run_says_what_is_tried_and_what_is_not_and_why(ended, tmp_path, c
     output = tmp_path / "tuned.cfg"
     assert ended("--space", space, "--dry-run", "--output", output, "--message-size", "2MiB", *SMALL) == 0
     assert capsys.readouterr().out.splitlines() == [
-        "here=y: GLIBC_TUNABLES=a=b",
+        "here=y: GLIBC_TUNABLES=glibc.malloc.hugetlb=1",
         "# there=y: needs several-hosts, which is not so here",
         "# fixed=y: the command line fixes --message-size",
     ]
