@@ -61,8 +61,8 @@ def check_failed(outcome: Outcome, *words: str) -> None:
 
 @pytest.mark.parametrize("mpirun", BOTH)
 def test_both_placements(hosts: Hosts, results: Path, mpirun: str) -> None:
-    options = ("--sizes", "8,64K", "--repetitions", "1", "--interface", "eth0", "--mpirun", mpirun)
-    outcome = start(hosts, results, *options).finish()
+    options = ("--sizes", "8,64K", "--iterations", "100", "--repetitions", "1", "--interface", "eth0")
+    outcome = start(hosts, results, *options, "--mpirun", mpirun).finish(240)
     assert outcome.status == 0, outcome.errors
     rows = lines(outcome, ProbeLine)
     assert [(row.placement, tuple(row.ranks), tuple(row.hosts)) for row in rows] == [
