@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -78,6 +79,14 @@ def test_a_rate_that_its_time_cannot_give_is_told_and_the_others_are_kept() -> N
     (why,) = [why for _, why in wrong if why]
     assert "9.15 / 9.23 / 9.08 GB/s" in why
     assert "16384 elements" in why
+
+
+@pytest.mark.parametrize(("rate", "fits"), [(4.13, False), (4.15, True), (4.17, False)])
+def test_the_slack_is_that_of_the_last_digit_and_no_more(rate: float, fits: bool) -> None:
+    (printed,) = [each for each in table(recorded("table", "1.10.0", "2-ranks")) if each.count == 16384]
+    assert printed.seconds[0] == pytest.approx(7.89e-6)  # 65536 bytes in it are 4.153 GB/s
+    other = replace(printed, bandwidth=(rate * 1e9, *printed.bandwidth[1:]))
+    assert (ucc.contradiction(other, 1, 2) is None) == fits
 
 
 @pytest.mark.parametrize("text", [SHARP_ON, SHARP_OFF], ids=["sharp", "ucp"])
