@@ -114,7 +114,7 @@ def test_a_config_of_ones_own_wins_over_the_shipped_one(installed: Installed, tm
 def test_tune_finds_its_space_and_ends(installed: Installed, merged: Path, tmp_path: Path) -> None:
     """One setting, three blocks of two launches; nothing is confirmed unless it is nearly twice as fast."""
     narrow = ("--strategy", "exhaustive", "--only", "mutex", "--threshold", "90%", "--most-blocks", "3")
-    narrow += ("--chunk", "2e4", "--iterations", "10")
+    narrow += ("--workers", "1", "--chunk", "2e4", "--iterations", "10")
     tuned = tmp_path / f"tuned-{socket.gethostname().partition('.')[0]}.cfg"
     document = json.loads(typed(installed, tmp_path, "tune", "default.cfg", *narrow, "--json").stdout)
     assert [line["setting"] for line in document["singles"]] == ["mutex=y"]
