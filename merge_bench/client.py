@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import sys
 import threading
 import time
@@ -67,7 +68,7 @@ def open_client(
     address: str | None, scheduler_file: str | Path | None, *, seconds: float, security: Security | None = None,
     look: Callable[[], None] = lambda: None,
 ) -> Client:  # fmt: skip
-    """A client of the scheduler at an address, or of the one that a file names.
+    """A client of the scheduler at an address, or of the one that a file names, even while that is being written.
 
     `look` is called every 50 ms while this waits, and may raise: Dask itself sees neither that a scheduler has ended
     nor that a connection which it accepted is never answered.
@@ -77,16 +78,27 @@ def open_client(
     TimeoutError
         If the scheduler has not answered within `seconds`.
     OSError, ValueError
-        If it cannot be reached, or the address is none.
+        If it cannot be reached, or the address is none, or the file names none in time.
     """
+    deadline = time.monotonic() + seconds
+    while address is None and (address := _named(scheduler_file)) is None:
+        look()
+        if time.monotonic() > deadline:
+            raise ValueError(f"{scheduler_file} names no scheduler")
+        time.sleep(LOOK_SECONDS)
+    left = max(deadline - time.monotonic(), 1.0)
 
     def make() -> Client:
-        return Client(
-            address=address, scheduler_file=str(scheduler_file) if scheduler_file else None, security=security,
-            timeout=seconds, set_as_default=False,
-        )  # fmt: skip
+        return Client(address=address, security=security, timeout=left, set_as_default=False)
 
-    return _bounded(make, seconds + 1.0, look)
+    return _bounded(make, left + 1.0, look)
+
+
+def _named(scheduler_file: str | Path | None) -> str | None:
+    """The address in a scheduler's file; None where there is none, as in one that is half written."""
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        return str(json.loads(Path(str(scheduler_file)).read_text())["address"])
+    return None
 
 
 @contextlib.contextmanager

@@ -74,13 +74,17 @@ class Conversation:
             return list(self.call(self.client.gather(futures, asynchronous=True)))
 
     def wait_for(self, futures: list[Future], members: Sequence[Member] | None = None) -> None:
-        """Wait until all are done, watching; raises for the first that failed."""
+        """Wait until all are done, watching; raises for the first that failed.
+
+        `members`: whose they are, by default one a rank; empty for tasks that Dask places.
+        """
         for future in futures:
             future.add_done_callback(lambda _: self._wake.set())
         self.until(lambda: all(f.done() for f in futures) or self._failed(futures) is not None)
         failed = self._failed(futures)
         if failed is not None:
-            self._fail(futures[failed], (members or self.members)[failed % len(members or self.members)])
+            whose = self.members if members is None else members
+            self._fail(futures[failed], whose[failed] if whose else None)
 
     def notice(self, problem: MergeBenchError | None = None) -> None:
         """Something came in on its own: whoever waits looks again, and `problem` ends the wait."""
@@ -98,19 +102,21 @@ class Conversation:
     def _failed(self, futures: list[Future]) -> int | None:
         return next((rank for rank, future in enumerate(futures) if future.status in ("error", "cancelled")), None)
 
-    def _fail(self, future: Future, member: Member) -> None:
+    def _fail(self, future: Future, member: Member | None) -> None:
         """Tell the others to stop, and raise what went wrong first, with the worker named."""
         error = future.exception(timeout=ERROR_SECONDS) if future.status == "error" else None
         if not isinstance(error, UsageError):
             self.watch.settle()  # a worker that died makes others fail too
-        self.abort(f"stopped because {member.shown} failed")
+        shown = member.shown if member else "a task of Dask's merge"
+        self.abort(f"stopped because {shown} failed")
         if isinstance(error, UsageError):
             raise error
-        if isinstance(error, MergeBenchError):
-            message = str(error)
-        else:
-            message = f"{type(error).__name__}: {error}" if error else "its work was cancelled"
-        raise LaunchFailed(f"{member.shown} failed: {message}", host=member.host, rank=member.rank) from error
+        if error is None:  # this run cancels nothing itself
+            raise LaunchFailed("the scheduler is gone, or cancelled the run's work", code="process-died")
+        message = str(error) if isinstance(error, MergeBenchError) else f"{type(error).__name__}: {error}"
+        raise LaunchFailed(
+            f"{shown} failed: {message}", host=member.host if member else None, rank=member.rank if member else None
+        ) from error
 
     def abort(self, reason: str) -> None:
         """Make everything that waits on the workers stop."""

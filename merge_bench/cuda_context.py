@@ -19,7 +19,7 @@ _REMEDIES = {
 
 
 def bind() -> None:
-    """Make the primary context of this process's GPU current in this thread. Again does no harm.
+    """Make the primary context of this process's GPU current in this thread. Calling it again is harmless.
 
     Call it in each thread, before anything that uses the GPU: RMM, libcudf, or a UCX context that shall find CUDA.
 

@@ -270,7 +270,17 @@ class LaunchRun(Conversation):
     def _until_events_arrived(self, count: int) -> None:
         verified = self.plan.verify != "every"
         expected_checks = self.plan.iterations + self.plan.warmup
-        self.until(lambda: self._assembler.complete >= count and (verified or self._verdicts >= expected_checks))
+        deadline = time.monotonic() + self.plan.timeout
+
+        def arrived() -> bool:
+            return self._assembler.complete >= count and (verified or self._verdicts >= expected_checks)
+
+        self.until(lambda: arrived() or time.monotonic() > deadline)
+        if not arrived():
+            raise RunFailed(
+                f"the workers merged, and their measurements did not arrive within {self.plan.timeout:g} s: the"
+                " connection to the scheduler was interrupted"
+            )
 
     def _verify(self, after: int | None) -> None:
         self.progress.phase("verifying")

@@ -78,7 +78,8 @@ def losses(
     for ended in exited:
         member = by_name.get(ended.role)
         shown = member.shown if member else f"{ended.role} (process {ended.pid} on {ended.host})"
-        found[ended.role] = Loss(shown, ended.host, f"{ended.how} during the run", ended.status, ended.log_tail, member)
+        host = member.host if member else ended.host  # by which its peers on the host are known, too
+        found[ended.role] = Loss(shown, host, f"{ended.how} during the run", ended.status, ended.log_tail, member)
     for member in left:
         if member.name not in found:
             log = tail(member.name)
@@ -91,7 +92,7 @@ def losses(
     reported = _reported(found.values())
     for member in members:
         if member.name not in found and (member.host, member.pid) in reported:
-            how = "is gone: other workers could not read its memory any more"
+            how = "is gone: other workers can no longer read its memory"
             found[member.name] = Loss(member.shown, member.host, how, None, "", member)
     return list(found.values())
 

@@ -76,10 +76,10 @@ def make_launch(
         progress.phase("taking the cluster down")
         take_down(launcher, client, conversation, well=well)
 
-    def explain(problem: Exception) -> MergeBenchError:
-        return _explain(problem, launcher, conversation, writer)
+    def explained(problem: Exception) -> MergeBenchError:
+        return explain(problem, launcher, conversation, writer)
 
-    return recorded(job, writer, launch, work, explain=explain, end=end)
+    return recorded(job, writer, launch, work, explain=explained, end=end)
 
 
 def recorded(
@@ -119,7 +119,7 @@ def _write_failure(job: Job, writer: CampaignWriter, launch: int, error: MergeBe
         print(f"merge_bench: {failure.message}", file=sys.stderr)
 
 
-def _explain(problem: Exception, launcher: Launcher, conversation: Any, writer: CampaignWriter) -> MergeBenchError:
+def explain(problem: Exception, launcher: Launcher, conversation: Any, writer: CampaignWriter) -> MergeBenchError:
     """A sentence for an error that Dask raised, which as a rule is the echo of a process that ended."""
     from merge_bench.client import raise_for_exited
 

@@ -144,8 +144,8 @@ def _check_order(environ: Mapping[str, str]) -> None:
     for name, order in gpu.IN_ORDER.items():
         if environ.get(name, order) != order:
             raise UsageError(
-                f"{name}={environ[name]} would number GPUs otherwise than NVIDIA's management library does, so that a"
-                f" worker would get another GPU than the one meant; unset it, or write {order}"
+                f"{name}={environ[name]} numbers GPUs differently from nvidia-smi, so workers would get the wrong GPUs;"
+                f" unset it, or set it to {order}"
             )
 
 

@@ -12,7 +12,7 @@ import msgspec
 
 from merge_bench import evidence, quiet, signals, steps
 from merge_bench.config.options import CLUSTER_OPTIONS, without_merge
-from merge_bench.errors import MergeBenchError, RunFailed, UsageError
+from merge_bench.errors import MergeBenchError, UsageError
 from merge_bench.launch.choose import make_launcher
 from merge_bench.record.schema import LanesLine, WarningLine
 from merge_bench.record.writer import CampaignWriter
@@ -70,7 +70,7 @@ def survey(prepared: Prepared, name: str, progress: Progress) -> Survey:
     """
     from merge_bench.client import connect
     from merge_bench.driver import LaunchRun
-    from merge_bench.launching import take_down
+    from merge_bench.launching import explain, take_down
 
     plan, settings = prepared.plan, prepared.settings
     if plan.workers < 2:
@@ -97,7 +97,7 @@ def survey(prepared: Prepared, name: str, progress: Progress) -> Survey:
         except MergeBenchError:
             raise
         except Exception as error:
-            raise RunFailed(f"the cluster could not be asked: {type(error).__name__}: {error}") from error
+            raise explain(error, launcher, conversation, writer) from error
         finally:
             with signals.ignored():
                 progress.phase("taking the cluster down")

@@ -45,7 +45,7 @@ class Watch:
         self._client, self._launcher = client, launcher
         self._limit = timeout * SILENT_FRACTION
         self._members: Mapping[str, Member] = {}
-        self._silences: dict[str, float] = {}
+        self._silences: dict[str, float] | None = None  # None: not answered yet
         self._generation = 0
         self._answered = time.monotonic()
         self._stop = threading.Event()
@@ -57,7 +57,7 @@ class Watch:
     def start(self, members: list[Member]) -> None:
         """Begin to watch these workers."""
         self._members = {member.address: member for member in members}
-        self._silences = {}  # an answer from before a worker came must not make it look lost
+        self._silences = None  # an answer from before a worker came must not make it look lost
         self._generation += 1
         self._answered = time.monotonic()
         if not self._thread.is_alive():
@@ -74,9 +74,10 @@ class Watch:
     def check(self) -> None:
         """Raise `LaunchFailed` if a worker or the scheduler died or went silent, naming the one that failed first."""
         self._allow_for_suspension()
-        silences = dict(self._silences)
+        answer = self._silences
+        silences = dict(answer or {})
         members = list(self._members.values())
-        left = [member for address, member in self._members.items() if address not in silences] if silences else []
+        left = [member for address, member in self._members.items() if answer is not None and address not in answer]
         lost = losses(self._launcher.exited(), left, members, self._launcher.tail)
         if not lost:
             self._noticed = None

@@ -24,7 +24,7 @@ def run(**values: Any) -> None:
 @click.argument("config")
 @click.option("--json", "json_output", is_flag=True, help="Print one JSON document on standard output.")
 @click.option("--ucx", type=click.Choice(["auto", "wheel", "system"]), default=None, help="Whose UCX to check against.")
-@click.option("--trust-config", is_flag=True, help="Judge it as a run with --trust-config would.")
+@click.option("--trust-config", is_flag=True, help="Check CONFIG the way `run --trust-config` would.")
 def check(config: str, json_output: bool, ucx: str | None, trust_config: bool) -> None:
     """Say what the installed UCX makes of each setting of CONFIG, a file or the bare name of a shipped one."""
     from merge_bench.commands import check_command

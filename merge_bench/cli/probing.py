@@ -53,7 +53,8 @@ _PLACEMENT = click.option(
 )  # fmt: skip
 _MPIRUN = click.option(
     "--mpirun", metavar="PATH",
-    help="The mpirun that starts the ranks. [that of ucc_perftest's MPI, if one runs; this environment's; one on PATH]",
+    help="The mpirun that starts the ranks. [default: that of ucc_perftest's MPI if that tool runs, else this"
+    " environment's, else the first on PATH]",
 )  # fmt: skip
 _OWN = click.option(
     "--iterations", type=click.IntRange(1), metavar="N", help="Of every size; by default fewer for large ones."

@@ -54,6 +54,7 @@ _LISTED: dict[str, tuple[str, str]] = {
         r"|SCHEDULER__(ALLOWED_FAILURES|BANDWIDTH|DEFAULT_DATA_SIZE|EVENTS_CLEANUP_DELAY|IDLE_TIMEOUT"
         r"|NO_WORKERS_TIMEOUT|WORK_STEALING|WORK_STEALING_INTERVAL|WORKER_SATURATION|WORKER_TTL|VALIDATE"
         r"|UNKNOWN_TASK_DURATION|ACTIVE_MEMORY_MANAGER__(START|INTERVAL|MEASURE))"
+        r"|WORKER__RESOURCES__\w+|SCHEDULER__EVENTS_LOG_LENGTH|COMM__REQUIRE_ENCRYPTION|COMM__TLS__MIN_VERSION"
         r"|COMM__(RETRY|TIMEOUTS|ZSTD)__\w+|COMM__(COMPRESSION|SHARD|OFFLOAD|SOCKET_BACKLOG)"
         r"|COMM__UCX__(CUDA_COPY|TCP|NVLINK|INFINIBAND|RDMACM|CREATE_CUDA_CONTEXT|MULTI_BUFFER)"
         r"|ADMIN__(TICK|SYSTEM_MONITOR)__\w+|ADMIN__(LOG_LENGTH|LOW_LEVEL_LOG_LENGTH|MAX_ERROR_LENGTH)"
@@ -84,9 +85,9 @@ _LISTED: dict[str, tuple[str, str]] = {
     ),
     "the thread libraries": (
         r"(OMP|GOMP|KMP|OPENBLAS|BLIS|MKL|NUMEXPR|RAYON|TBB)_\w*",
-        r"(OMP|OPENBLAS|BLIS|MKL|NUMEXPR|RAYON)_NUM_THREADS|NUMEXPR_MAX_THREADS|MKL_(DYNAMIC|CBWR)"
-        r"|OMP_(THREAD_LIMIT|PROC_BIND|PLACES|DYNAMIC|SCHEDULE|STACKSIZE|WAIT_POLICY|MAX_ACTIVE_LEVELS|NESTED)"
-        r"|GOMP_(CPU_AFFINITY|STACKSIZE|SPINCOUNT)|KMP_(AFFINITY|BLOCKTIME|HW_SUBSET)|OPENBLAS_(CORETYPE|VERBOSE)",
+        r"(OMP|OPENBLAS|BLIS|MKL|NUMEXPR|RAYON)_NUM_THREADS|NUMEXPR_MAX_THREADS|MKL_(DYNAMIC|CBWR|THREADING_LAYER)"
+        r"|OMP_(THREAD_LIMIT|PROC_BIND|PLACES|DYNAMIC|SCHEDULE|STACKSIZE|WAIT_POLICY|MAX_ACTIVE_LEVELS|NESTED|DISPLAY_ENV)"
+        r"|GOMP_(CPU_AFFINITY|STACKSIZE|SPINCOUNT)|KMP_(AFFINITY|BLOCKTIME|HW_SUBSET|SETTINGS)|OPENBLAS_(CORETYPE|VERBOSE)",
     ),
     "Polars and Arrow": (
         r"(POLARS|ARROW)_\w*",
@@ -99,7 +100,14 @@ _LISTED: dict[str, tuple[str, str]] = {
     ),
     "MPI": (
         r"(OMPI|OPAL|ORTE|PRTE|PMIX|MPI|MPICH|MPIR|MPIEXEC|HYDRA|I_MPI|MV2|HCOLL|SHARP)_\w*",
-        r"I_MPI_(FABRICS|PIN|PIN_DOMAIN|PIN_ORDER|ADJUST_\w+|DEBUG)|MPICH_ASYNC_PROGRESS",
+        r"I_MPI_(FABRICS|PIN|PIN_DOMAIN|PIN_ORDER|ADJUST_\w+|DEBUG)|MPICH_ASYNC_PROGRESS"
+        r"|OMPI_MCA_(oob_tcp_(if_include|if_exclude)|hwloc_base_binding_policy|(mpi|opal)_cuda_support)"
+        r"|PMIX_MCA_(gds|psec)|HCOLL_(MAIN_IB|ENABLE_SHARP)",
+    ),
+    "the RDMA libraries": (
+        r"(IBV|RDMAV|MLX4|MLX5|FI|PSM2|PSM3)_\w*|ENABLE_SHARP_COLL",
+        r"(IBV|RDMAV)_FORK_SAFE|RDMAV_HUGEPAGES_SAFE|MLX[45]_(SINGLE_THREADED|SCATTER_TO_CQE|SHUT_UP_BF)"
+        r"|FI_PROVIDER|PSM[23]_MULTI_EP|ENABLE_SHARP_COLL",
     ),
 }  # fmt: skip
 _FAMILIES = [(who, re.compile(names), re.compile(settings)) for who, (names, settings) in _LISTED.items()]
@@ -114,14 +122,16 @@ _KNOWN: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"PYTHON(PATH|HOME|USERBASE|STARTUP|PYCACHEPREFIX|PLATLIBDIR)", "would have Python run the code found there"),
         (r"PATH", "decides which programs are run"),
         (r"BASH_\w+|ENV|PS[0-4]|PROMPT_COMMAND|CDPATH|SHELL|ZDOTDIR|INPUTRC|FPATH", "would have shells run it"),
-        (r"(PERL|RUBY|GEM|NODE|LUA|TCL|R|JAVA|JDK|MAVEN)\d*_\w+|PERL\d*(LIB|OPT|DB)|RUBY(LIB|OPT)|CLASSPATH|_JAVA\w*",
+        (r"(PERL|RUBY|GEM|LUA|TCL|JAVA|JDK|MAVEN)\d*_\w+|NODE_(OPTIONS|PATH|EXTRA_CA_CERTS)"
+         r"|R_(HOME|LIBS\w*|PROFILE\w*|ENVIRON\w*)|PERL\d*(LIB|OPT|DB)|RUBY(LIB|OPT)|CLASSPATH|_JAVA\w*",
          "would have interpreters run other code"),
         (r"(EDITOR|VISUAL|PAGER|MANPAGER|BROWSER|LESS(OPEN|CLOSE)|(GIT|SSH|RSYNC|SUDO|GDB)_\w+)",
          "would have programs run other programs"),
         (r"(OPENSSL|SSL|CURL|KRB5|GSS|SASL|NSS|PKCS11)_\w+", "decides what the encryption libraries load or trust"),
         (r"(HOME|XDG_\w+)", "decides where programs look for their own settings and modules"),
         (r"(TMPDIR|TEMP|TMP|PWD|OLDPWD)", "decides where processes keep files that they run or trust"),
-        (r"(VIRTUAL_ENV|CONDA|MAMBA|PIP|UV|POETRY|PYENV|PYTEST|COVERAGE|JUPYTER|IPYTHON|MPL|BOKEH|PANEL|DUCKDB)\w*",
+        (r"VIRTUAL_ENV\w*|(CONDA|MAMBA|PIP|UV|POETRY|PYENV|PYTEST|COVERAGE|JUPYTER|IPYTHON|BOKEH|PANEL|DUCKDB)(_\w+)?|MPL\w*"
+         r"|IPYTHONDIR",
          "decides which packages or plug-ins Python loads"),
         (r"DASK_(\w+__)?PRELOAD(_ARGV)?", "would have Dask run that module"),
         (r"DASK_(CONFIG|ROOT_CONFIG|INTERNAL_INHERIT_CONFIG)", "names more settings of Dask, which can run modules"),
@@ -138,6 +148,13 @@ _BY_VALUE: dict[str, tuple[re.Pattern[str], str]] = {
     name: (re.compile(harmless, re.IGNORECASE), what)
     for name, harmless, what in (
         ("UCX_HANDLE_ERRORS", r"(bt|none)?(,(bt|none))*", "would have UCX start a debugger, or wait for one"),
+        (
+            f"{PREFIX}PROTOCOL",
+            r"\s*(auto|tcp|tls)\s*",
+            "opens the cluster: Dask over UCX is not encrypted and listens on all interfaces",
+        ),
+        ("NCCL_NET_PLUGIN", r"|none", "would have NCCL load that library"),
+        ("NCCL_TUNER_PLUGIN", r"|none", "would have NCCL load that library"),
         ("UCX_STATS_DEST", r"|stdout|stderr", "would have UCX write over the file named, or send to the host named"),
         ("UCX_MEMTRACK_DEST", r"|stdout|stderr", "would have UCX write over the file named"),
         ("_RJEM_MALLOC_CONF", r"((?!prof|log)[a-z_]+:[a-z0-9_.-]+,?)*", "would have Polars' allocator write files"),

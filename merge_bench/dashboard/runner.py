@@ -91,7 +91,7 @@ class Runner:
 
     def __init__(self, results: str | os.PathLike[str], command: Callable[[Request], list[str]] | None = None) -> None:
         self.results = Path(results)
-        self._command = command or (lambda request: [sys.executable, *arguments(request, self.results)])
+        self._command = command or (lambda request: [sys.executable, "-P", *arguments(request, self.results)])
         self._process: subprocess.Popen[bytes] | None = None
         self._shown = ""
         self._log: int | None = None

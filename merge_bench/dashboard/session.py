@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
@@ -14,6 +15,7 @@ from panel.io.resources import LOCAL_DIST
 from merge_bench.dashboard.policy import restrict
 
 _READERS = ThreadPoolExecutor(max_workers=4, thread_name_prefix="results")
+SLOW_FACTOR = 4
 _LOG = logging.getLogger(__name__)
 Found = TypeVar("Found")
 
@@ -46,6 +48,9 @@ class Session:
     ) -> None:
         """Do `work` in a thread and `show` what it returned, again and again, `seconds` after it was shown.
 
+        Where that takes longer than twice as long, as on a busy machine, the pause grows with it: a browser that gets
+        updates faster than it can draw them answers to nothing else.
+
         `when`: whether it is to be done now, which is asked again before anything is shown.
         """
         if self._loop is not None:
@@ -76,9 +81,11 @@ class Session:
         self, seconds: float, work: Callable[[], Found], show: Callable[[Found], None], when: Callable[[], bool]
     ) -> None:
         while True:
+            began = time.monotonic()
             if when():
                 await self._once(work, show, when)
-            await asyncio.sleep(seconds)
+            took = time.monotonic() - began
+            await asyncio.sleep(seconds if took <= 2 * seconds else SLOW_FACTOR * took)
 
     async def _once(self, work: Callable[[], Found], show: Callable[[Found], None], when: Callable[[], bool]) -> None:
         try:

@@ -6,8 +6,10 @@ the records; wall is the driver's own time from submitting the merge to the last
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import time
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any
 
 import dask
@@ -54,13 +56,13 @@ def _merge(launch: LaunchRun, parts: list[list[Future]], index: int, *, warmup: 
     plan = launch.plan
     start = time.perf_counter()
     found = _start_there(launch, parts) if plan.engine == "cudf" else _start_here(launch, parts)
-    launch.wait_for(found)
+    launch.wait_for(found, members=())
     wall = time.perf_counter() - start
     line = IterationLine(launch=launch.launch, index=index, warmup=warmup, wall_seconds=wall)
     launch.collect_iteration(line)
     if plan.verify == "every" or (last and plan.verify != "off"):
         checks = [launch.client.submit(dask_steps.baseline_check, part, pure=False) for part in found]
-        launch.record_verdict(None if warmup else index, launch.results(checks))
+        launch.record_verdict(None if warmup else index, launch.results(checks, members=()))
     return [part.key for part in found]
 
 
@@ -72,13 +74,25 @@ def _start_here(launch: LaunchRun, parts: list[list[Future]]) -> list[Future]:
 
 
 def _start_there(launch: LaunchRun, parts: list[list[Future]]) -> list[Future]:
-    """The same by the first worker, for frames that only a GPU can hold. Takes a message to it and back longer."""
-    client = launch.client
-    launch.on_one(0, dask_steps.baseline_start, *([part.key for part in each] for each in parts))
-    # Its name makes the scheduler tell this client of the result; a future made of a key alone stays pending.
-    found: list[Future] = launch.call(client.get_dataset(dask_steps.RESULT, asynchronous=True))
-    launch.call(client.unpublish_dataset(dask_steps.RESULT, asynchronous=True))
+    """Have the first worker do this for cuDF frames, which need a GPU.
+
+    The measured time includes one round trip to that worker.
+    """
+    client, name = launch.client, f"{launch.topic}-result"
+    try:
+        launch.on_one(0, dask_steps.baseline_start, *([part.key for part in each] for each in parts), name)
+        # Its name makes the scheduler tell this client of the result; a future made of a key alone stays pending.
+        found: list[Future] = launch.call(client.get_dataset(name, asynchronous=True))
+    finally:
+        forget = client.unpublish_dataset(name, asynchronous=True)
+        client.loop.add_callback(_quietly, forget)
     return found
+
+
+async def _quietly(answer: Awaitable[object]) -> None:
+    """Without waiting: after a failure the scheduler may be the one that is gone."""
+    with contextlib.suppress(Exception):
+        await answer
 
 
 def _let_go(launch: LaunchRun, keys: list[Any]) -> None:

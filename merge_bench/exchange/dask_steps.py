@@ -1,7 +1,7 @@
 """What workers do for the baseline (`dask.py`): make dataframes of their chunks, and check its results.
 
-With GPUs a worker also gives Dask the merge: Dask wants an empty frame of the right type to plan with (`meta`), and one
-of cuDF's needs a GPU, which the driver's host may not have and whose memory the driver should not take.
+With cuDF, a worker submits the merge instead of the driver: planning needs an empty frame of the engine's type
+(`meta`), and an empty cuDF frame needs a GPU. Dask plans in its scheduler, too, which therefore needs cuDF and a GPU.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from merge_bench.verify import Check, ResultCheck
 from merge_bench.worker import here
 
 NO_DISK = {"distributed.p2p.storage.disk": False}
-RESULT = "merge-bench-result"
 
 
 def baseline_frame(side: str) -> Any:
@@ -42,7 +41,7 @@ def baseline_frame(side: str) -> Any:
     # Column by column: over rows cuDF would go through CuPy.
     whole = functools.reduce(operator.and_, (frame[key].notna() for key in state.plan.keys))
     frame = frame if bool(whole.all()) else frame[whole]
-    state.empty[side] = frame.iloc[:0]
+    state.empty[side] = frame.iloc[:0].copy(deep=True)  # a view would keep the whole chunk
     return frame
 
 
@@ -76,8 +75,8 @@ def merged(parts: Sequence[Sequence[Future]], empty: Sequence[Any], keys: Sequen
     return left.merge(right, on=list(keys), how="inner", shuffle_method=shuffle, broadcast=False)
 
 
-def baseline_start(left: Sequence[Any], right: Sequence[Any]) -> None:
-    """Give Dask the merge, from here; the result's partitions are published under `RESULT`, for the driver to take.
+def baseline_start(left: Sequence[Any], right: Sequence[Any], name: str) -> None:
+    """Submit the merge from here; the result's partitions are published under `name`, for the driver to take.
 
     `left`, `right`: keys of the frames' partitions.
     """
@@ -88,7 +87,7 @@ def baseline_start(left: Sequence[Any], right: Sequence[Any]) -> None:
     empty = [state.empty[side] for side in ("left", "right")]
     with client.as_current(), dask.config.set(NO_DISK):
         result = client.persist(merged(parts, empty, state.plan.keys, state.plan.shuffle))
-    client.publish_dataset(futures_of(client, result), name=RESULT, override=True)
+    client.publish_dataset(futures_of(client, result), name=name, override=True)
 
 
 def futures_of(client: Client, result: Any) -> list[Future]:

@@ -195,8 +195,8 @@ def contradiction(printed: Printed, factor: int, ranks: int) -> str | None:
         return None
     rate = " / ".join(f"{each / 1e9:.2f}" for each in printed.bandwidth)
     return (
-        f"its bandwidth at {printed.count} elements, {rate} GB/s, does not go with its time and the"
-        f" {printed.size * factor} bytes that each of {ranks} ranks contributed"
+        f"its bandwidth at {printed.count} elements, {rate} GB/s, is inconsistent with its time and the"
+        f" {printed.size * factor} bytes contributed by each of {ranks} ranks"
     )
 
 

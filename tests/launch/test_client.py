@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -106,3 +108,24 @@ def test_fetching_results_from_a_worker_that_was_killed_ends() -> None:
     finally:
         talk.watch.stop()
         loop.call_soon_threadsafe(loop.stop)
+
+
+@pytest.mark.parametrize("text", ["", '{"type": "Sched', "[]", '{"address": null'])
+def test_a_scheduler_file_that_names_none_is_refused(
+    tmp_path: Path, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "scheduler.json"
+    file.write_text(text)
+    with pytest.raises(UsageError, match=r"scheduler\.json names no scheduler"):
+        count_running(None, str(file), seconds=0.5)
+    monkeypatch.setattr("merge_bench.launch.ask.CONNECT_SECONDS", 0.5)
+    with pytest.raises(UsageError, match=r"scheduler\.json names no scheduler"):
+        on_each_host(None, str(file), lambda: None)
+
+
+def test_a_scheduler_file_that_is_being_written_is_waited_for(tmp_path: Path, mute: str) -> None:
+    file = tmp_path / "scheduler.json"
+    file.write_text('{"addr')
+    threading.Timer(0.3, lambda: file.write_text(json.dumps({"address": mute}))).start()
+    with pytest.raises((OSError, TimeoutError)):
+        scheduler_client.open_client(None, file, seconds=2.0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import signal
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from distributed.nanny import WorkerProcess
@@ -59,13 +60,19 @@ def test_an_aborted_one_alone_is_not_certain() -> None:
 def test_the_one_that_others_report_as_gone_is_named_before_it_is_seen_to_end() -> None:
     lost = found([ended(0, -signal.SIGABRT, LOST)])
     assert named(lost) == (1, False)
-    assert "could not read its memory" in first_cause(lost)[0].how
+    assert "can no longer read its memory" in first_cause(lost)[0].how
     assert named(found([ended(0, -signal.SIGABRT, LOST), ended(1, 1)])) == (1, True)
 
 
 def test_process_ids_of_other_hosts_are_other_processes() -> None:
-    elsewhere = Exited("worker-0", "there", 5, -signal.SIGABRT, LOST)
-    assert named(found([elsewhere])) == (0, False)
+    members = [replace(MEMBERS[0], host="there"), *MEMBERS[1:]]
+    lost = losses([Exited("worker-0", "there", 5, -signal.SIGABRT, LOST)], [], members, lambda name: "")
+    assert named(lost) == (0, False)
+
+
+def test_a_host_is_known_by_its_own_name_and_not_by_how_it_was_reached() -> None:
+    reached = Exited("worker-0", "here.cluster", MEMBERS[0].pid, -signal.SIGABRT, LOST)
+    assert named(found([reached, ended(2, 1)])) == (1, False)
 
 
 @pytest.mark.parametrize("left", [[0, 1], [1, 0]])

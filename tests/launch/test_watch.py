@@ -151,3 +151,12 @@ def first_complaint(watch: Watch) -> str:
             return str(failed)
         time.sleep(0.02)
     raise AssertionError("it found nothing wrong")
+
+
+def test_workers_that_have_all_left_a_running_cluster_are_missed() -> None:
+    watch = Watch(Answering(), Dead(), 15.0)  # type: ignore[arg-type]
+    watch.start([Member(0, "tcp://w0", "w0", "here", 100)])
+    try:
+        assert "rank 0 (worker w0, process 100 on here) left the cluster" in first_complaint(watch)
+    finally:
+        watch.stop()

@@ -66,7 +66,7 @@ def test_that_sharp_is_not_there_is_told_by_name_once(tmp_path: Path) -> None:
 def test_a_line_that_cannot_be_right_fails_the_launch_and_all_others_are_kept(tmp_path: Path) -> None:
     environ = fake_ucc(tmp_path / "bin", wrong_at=64)
     found = run(tmp_path, REDUCE_SCATTER, *SMALL, environ=environ)
-    check_failed(found, "ucc_perftest: its bandwidth at 128 elements", "does not go with its time")
+    check_failed(found, "ucc_perftest: its bandwidth at 128 elements", "is inconsistent with its time")
     assert [row.count for row in found.of(ProbeLine)] == [2 << n for n in range(16) if n != 6]
 
 
