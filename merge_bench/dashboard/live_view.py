@@ -153,12 +153,12 @@ class LiveView:
             return newest_running(entries)
         return next((entry for entry in entries if entry.id == self.choice.value), None)
 
-    def show(self, update: Update) -> None:
-        """Show what was read; under the document's lock."""
+    def show(self, update: Update) -> bool:
+        """Show what was read; under the document's lock. Gives whether there was anything new to draw."""
         self._offer(update.entries)
         key = update.entry and update.entry.status, update.generation, update.read, update.problem, update.now
         if key == self._shown:
-            return
+            return False
         self._shown = key
         generation, count = self._drawn
         anew = generation != update.generation
@@ -175,6 +175,7 @@ class LiveView:
             self._status.value = _said(update, points, update.now)
         self._show_now(update.now)
         self._session.push(self._panes)
+        return True
 
     def _show_now(self, found: Now | None) -> None:
         workers = found.workers if found else ()

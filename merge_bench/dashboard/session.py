@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
@@ -15,7 +14,7 @@ from panel.io.resources import LOCAL_DIST
 from merge_bench.dashboard.policy import restrict
 
 _READERS = ThreadPoolExecutor(max_workers=4, thread_name_prefix="results")
-SLOW_FACTOR = 4
+DRAWN_SECONDS = 0.5
 _LOG = logging.getLogger(__name__)
 Found = TypeVar("Found")
 
@@ -43,13 +42,13 @@ class Session:
         self,
         seconds: float,
         work: Callable[[], Found],
-        show: Callable[[Found], None],
+        show: Callable[[Found], object],
         when: Callable[[], bool] = lambda: True,
     ) -> None:
         """Do `work` in a thread and `show` what it returned, again and again, `seconds` after it was shown.
 
-        Where that takes longer than twice as long, as on a busy machine, the pause grows with it: a browser that gets
-        updates faster than it can draw them answers to nothing else.
+        After a `show` that returned True the pause is at least `DRAWN_SECONDS`: a browser that gets new figures faster
+        than it can draw them answers to nothing else.
 
         `when`: whether it is to be done now, which is asked again before anything is shown.
         """
@@ -78,40 +77,38 @@ class Session:
             task.cancel()
 
     async def _again(
-        self, seconds: float, work: Callable[[], Found], show: Callable[[Found], None], when: Callable[[], bool]
+        self, seconds: float, work: Callable[[], Found], show: Callable[[Found], object], when: Callable[[], bool]
     ) -> None:
         while True:
-            began = time.monotonic()
-            if when():
-                await self._once(work, show, when)
-            took = time.monotonic() - began
-            await asyncio.sleep(seconds if took <= 2 * seconds else SLOW_FACTOR * took)
+            drawn = when() and await self._once(work, show, when)
+            await asyncio.sleep(max(seconds, DRAWN_SECONDS) if drawn else seconds)
 
-    async def _once(self, work: Callable[[], Found], show: Callable[[Found], None], when: Callable[[], bool]) -> None:
+    async def _once(self, work: Callable[[], Found], show: Callable[[Found], object], when: Callable[[], bool]) -> bool:
         try:
             found = await asyncio.get_running_loop().run_in_executor(_READERS, work)
-            await self._show(lambda: show(found) if when() else None)
+            return await self._show(lambda: show(found) if when() else None)
         except Exception:  # One view's mistake must not end the updates of it for good.
             _LOG.exception("an update of the view failed")
+            return False
 
-    async def _show(self, show: Callable[[], None]) -> None:
-        """Run `show` where models may be changed, and wait until it is done."""
+    async def _show(self, show: Callable[[], object]) -> bool:
+        """Run `show` where models may be changed, and wait until it is done; gives whether it returned True."""
         if self._document is None:
-            show()
-            return
-        done = asyncio.get_running_loop().create_future()
+            return show() is True
+        done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
         def locked() -> None:
+            drawn = False
             try:
                 with pn.io.hold(self._document):
-                    show()
+                    drawn = show() is True
             except Exception:
                 _LOG.exception("an update of the view failed")
             if not done.done():
-                done.set_result(None)
+                done.set_result(drawn)
 
         self._document.add_next_tick_callback(locked)
-        await done
+        return await done
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:

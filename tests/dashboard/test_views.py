@@ -364,6 +364,28 @@ def test_a_failure_of_one_view_is_not_the_end_of_its_updates() -> None:
     assert shown[:3] == [1, 2, 3]
 
 
+def test_a_view_that_drew_something_rests_before_it_draws_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A browser that gets figures faster than it can draw them answers to nothing else."""
+    monkeypatch.setattr("merge_bench.dashboard.session.DRAWN_SECONDS", 3600.0)
+    drawn: list[int] = []
+    looked: list[int] = []
+
+    def draw(found: int) -> bool:
+        drawn.append(found)
+        return True
+
+    async def main() -> None:
+        session = Session()
+        session.every(0.01, lambda: 1, draw)
+        session.every(0.01, lambda: 2, looked.append)
+        while len(looked) < 20:
+            await asyncio.sleep(0.01)
+        session.close()
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+    assert drawn == [1]
+
+
 def test_what_a_page_tells_in_other_threads_is_heard_on_the_event_loop_in_its_order(
     view: Callable[[], Dashboard], monkeypatch: pytest.MonkeyPatch
 ) -> None:
