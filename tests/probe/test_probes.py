@@ -15,7 +15,9 @@ from typing import Any
 import psutil
 import pytest
 
+from merge_bench.errors import UsageError
 from merge_bench.memory import usable_cores
+from merge_bench.probe import perftest
 from merge_bench.record.reader import read_campaign
 from tests.helpers.runs import LIMIT, environment
 
@@ -136,9 +138,9 @@ def test_a_missing_tool_is_named(tmp_path: Path) -> None:
     folder = tmp_path / "bin"
     folder.mkdir()
     (folder / "ucx_info").symlink_to("/bin/true")
-    variables = {"MERGE_BENCH_UCX": "system", "PATH": str(folder), "RAPIDS_LIBUCX_PREFER_SYSTEM_LIBRARY": "true"}
-    _, errors = probe(tmp_path, "p2p", "--sizes", "8", status=2, **variables)
-    assert "ucx_perftest" in errors
+    environ = {"MERGE_BENCH_UCX": "system", "PATH": str(folder)}
+    with pytest.raises(UsageError, match=f"no ucx_perftest beside {folder}/ucx_info; install the tools of that UCX"):
+        perftest.find(environ)
 
 
 def _tool(process: subprocess.Popen[str], *, server: bool, seconds: float = 60.0) -> psutil.Process:
