@@ -1,6 +1,7 @@
 """`python -m merge_bench`, and the command `merge-bench`. Readable for Python 3.6, as `interpreter.py` says."""
 
 import json
+import signal
 import sys
 
 from merge_bench.interpreter import refusal
@@ -8,6 +9,10 @@ from merge_bench.interpreter import refusal
 
 def main() -> None:
     """Run the command line, or say in one sentence why this Python cannot."""
+    # Until a command handles Ctrl-C itself, it ends this process: nothing was started yet. Python's KeyboardInterrupt
+    # may be lost while libraries are imported, because some of them catch everything.
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     sentence = refusal(sys.argv[1:])
     if sentence is not None:
         sys.stderr.write(f"merge_bench: {sentence}\n")

@@ -17,6 +17,7 @@ from distributed.comm.addressing import get_address_host
 from distributed.security import Security
 from distributed.utils import format_dashboard_link
 
+from merge_bench import signals
 from merge_bench.errors import LaunchFailed, UsageError
 from merge_bench.launch.base import Access, ClusterSettings, Launcher
 
@@ -50,6 +51,7 @@ def connect(access: Access, launcher: Launcher, settings: ClusterSettings) -> Cl
             if not launcher.owns_processes:
                 raise UsageError(f"--scheduler-file {access.scheduler_file}: there is no such file")
             raise _no_answer(launcher, f"the scheduler did not come up within {settings.start_timeout:.0f} s")
+        signals.check()
         time.sleep(0.02)
     where = access.address or str(access.scheduler_file)
     try:
@@ -83,6 +85,7 @@ def open_client(
     deadline = time.monotonic() + seconds
     while address is None and (address := _named(scheduler_file)) is None:
         look()
+        signals.check()
         if time.monotonic() > deadline:
             raise ValueError(f"{scheduler_file} names no scheduler")
         time.sleep(LOOK_SECONDS)
@@ -140,6 +143,7 @@ def _bounded(call: Callable[[], T], seconds: float, look: Callable[[], None] = l
     deadline = time.monotonic() + seconds
     while not outcome.done():
         look()
+        signals.check()
         if time.monotonic() > deadline:
             raise TimeoutError(f"no answer within {seconds:.0f} s")
         with contextlib.suppress(TimeoutError):
@@ -196,6 +200,7 @@ def wait_for_workers(ask: Callable[[], Workers], launcher: Launcher, settings: C
             if not launcher.owns_processes:
                 raise UsageError(came)
             raise _missing_worker(launcher, {name for _, name in workers.values()}, came)
+        signals.check()
         time.sleep(0.02)
     return workers
 

@@ -31,6 +31,15 @@ def _on_signal(number: int, frame: FrameType | None) -> None:
         raise Interrupted(f"interrupted by {signal.Signals(number).name}")
 
 
+def check() -> None:
+    """Raise `Interrupted` again if its first time was lost: some libraries catch everything while they are imported.
+
+    Every loop that waits calls it.
+    """
+    if _received and not _deferring:
+        raise Interrupted(f"interrupted by {signal.Signals(_received[0]).name}")
+
+
 @contextlib.contextmanager
 def raising() -> Iterator[None]:
     """Turn the first of these signals into `Interrupted` in the main thread; later ones change nothing."""
@@ -46,6 +55,7 @@ def raising() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+        _received.clear()
 
 
 @contextlib.contextmanager
@@ -58,8 +68,8 @@ def deferred() -> Iterator[None]:
         yield
     finally:
         _deferring = outer
-    if not outer and before == 0 and _received:
-        raise Interrupted(f"interrupted by {signal.Signals(_received[0]).name}")
+    if before == 0:
+        check()
 
 
 @contextlib.contextmanager
@@ -82,8 +92,7 @@ def heard() -> Iterator[None]:
     global _deferring
     outer, _deferring = _deferring, False
     try:
-        if _received:
-            raise Interrupted(f"interrupted by {signal.Signals(_received[0]).name}")
+        check()
         yield
     finally:
         _deferring = outer

@@ -10,7 +10,7 @@ from typing import Any
 
 from distributed import Client
 
-from merge_bench import on_scheduler
+from merge_bench import on_scheduler, signals
 from merge_bench.errors import LaunchFailed
 from merge_bench.first_cause import Member, first_cause, losses
 from merge_bench.launch.base import Launcher
@@ -137,5 +137,6 @@ def wait_until(done: Callable[[], bool], wake: threading.Event, watch: Watch) ->
     while not done():
         wake.wait(0.1)
         wake.clear()
+        signals.check()
         if not done():
             watch.check()

@@ -46,7 +46,8 @@ def explain(text: str, status: int, silence: float, pids: Mapping[int, int] | No
         if found is not None:
             return found
     said = _first_line(text)
-    return LaunchFailed(f"mpirun ended with status {status}" + (f": {said}" if said else ""))
+    ended = f"mpirun ended with status {status}" if status else "the ranks ended before they were done"
+    return LaunchFailed(ended + (f": {said}" if said else ""))
 
 
 def _of_loader(text: str, flat: str, silence: float, pids: Mapping[int, int]) -> LaunchFailed | None:

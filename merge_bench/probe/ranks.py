@@ -90,9 +90,13 @@ class Ranks:
                 raise LaunchFailed(f"nothing was heard of the ranks for {limit:g} s", log_tail=tail(self.log))
         status = self._status()
         if status:
-            error = last_words.explain(self._said(), status, silence, self.pids)
-            error.log_tail = tail(self.log)
-            raise error
+            raise self.explained(status, silence)
+
+    def explained(self, status: int, silence: float) -> LaunchFailed:
+        """What mpirun said at its end, as a sentence."""
+        error = last_words.explain(self._said(), status, silence, self.pids)
+        error.log_tail = tail(self.log)
+        return error
 
     def stop(self) -> None:
         """End mpirun, which ends the ranks on every host; what is left of its session here is killed."""
@@ -198,7 +202,8 @@ class Launch:
                 return
             raise
         if not done:
-            raise LaunchFailed("the ranks ended before they were done", log_tail=tail(ranks.log))
+            # mpirun may end with 0 although it lost a host: PRRTE does, if its daemon there was killed.
+            raise ranks.explained(0, self.silence)
 
     def listen(self, ranks: Ranks, first: float, silence: float) -> Iterator[str]:
         """The lines of `ranks` until one of them tells of an error; mpirun's failures say what was being done."""

@@ -303,12 +303,15 @@ class Hosts:
         for host in self.hosts:
             public = self._key(f"{host.name}.key")
             known.append(f"{host.name},{host.address} {public}")
-            variables = " ".join(f'{name}="{value}"' for name, value in self.environment.get(host.name, {}).items())
+            scratch = self.folder / f"{host.name}.tmp"  # what a killed process leaves there goes with the hosts
+            scratch.mkdir()
+            given = {"TMPDIR": str(scratch), **self.environment.get(host.name, {})}
+            variables = " ".join(f'{name}="{value}"' for name, value in given.items())
             settings = {
                 "Port": "22", "ListenAddress": host.address, "HostKey": f"{self.folder}/{host.name}.key",
                 "AuthorizedKeysFile": f"{self.folder}/client.pub", "PidFile": "none", "UsePAM": "no",
                 "StrictModes": "no", "PermitRootLogin": "prohibit-password", "PasswordAuthentication": "no",
-                "UseDNS": "no", "MaxStartups": "100", "PrintMotd": "no", **({"SetEnv": variables} if variables else {}),
+                "UseDNS": "no", "MaxStartups": "100", "PrintMotd": "no", "SetEnv": variables,
             }  # fmt: skip
             (self.folder / f"{host.name}.sshd").write_text("".join(f"{k} {v}\n" for k, v in settings.items()))
         (self.folder / "known_hosts").write_text("\n".join(known) + "\n")

@@ -109,3 +109,9 @@ def test_words_that_nobody_knows() -> None:
         str(explain(f"{framed}what the program said\n", 7, 30.0)) == "mpirun ended with status 7: what the program said"
     )
     assert str(explain(framed, 7, 30.0)) == "mpirun ended with status 7: what mpirun says"
+
+
+def test_an_mpirun_that_lost_a_host_and_ends_with_0() -> None:
+    """PRRTE does now and then, where its daemon there was killed."""
+    assert str(explain((DATA / "daemon-killed-5.0.11.txt").read_text(), 0, 30.0)) == "node2 cannot be reached by mpirun"
+    assert str(explain("", 0, 30.0)) == "the ranks ended before they were done"
