@@ -49,19 +49,28 @@ def system_v_segments() -> dict[int, int]:
 
 
 def _in_use(names: set[str]) -> set[str]:
-    """Those of these files in /dev/shm that a living process has mapped or open."""
+    """Those of these files in /dev/shm that a living process has mapped or open.
+
+    By number: a named semaphore is mapped under the name that it had before it was linked to its own.
+    """
+    numbers = {}
+    for name in names:
+        with contextlib.suppress(OSError):
+            numbers[(SHARED_MEMORY / name).stat().st_ino] = name
     used = set()
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
         with contextlib.suppress(OSError):
-            maps = (entry / "maps").read_text()
-            used |= {name for name in names if f"/dev/shm/{name}" in maps}
+            for line in (entry / "maps").read_text().splitlines():
+                if "/dev/shm/" in line:
+                    used.add(numbers.get(int(line.split(maxsplit=5)[4])))
         with contextlib.suppress(OSError):
             for link in (entry / "fd").iterdir():
                 with contextlib.suppress(OSError):
-                    used |= {name for name in names if os.readlink(link) == f"/dev/shm/{name}"}
-    return used
+                    if os.readlink(link).startswith("/dev/shm/"):
+                        used.add(numbers.get(link.stat().st_ino))
+    return names & used
 
 
 @dataclass

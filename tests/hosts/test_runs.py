@@ -61,8 +61,8 @@ def test_four_hosts_reach_what_their_links_can_carry(
     assert len(pairs) == 12
     # No more than the links carry, which would be a mistake in measuring, and clearly more than one direction at a time
     # would; how near they come is printed, since what else this machine does must not fail a test.
-    assert 0.7 * can <= limit <= 1.05 * can
-    assert max(host["mean"] for host in bandwidth["per_worker"]) >= 0.7 * can
+    assert 0.6 * can <= limit <= 1.05 * can  # one direction at a time: 0.5
+    assert max(host["mean"] for host in bandwidth["per_worker"]) >= 0.6 * can
     # Twelve pairs share four links: three from each rank, each with a third.
     assert all(max(rates) > 0.2 * can for rates in pairs.values())
 
