@@ -26,6 +26,7 @@ from typing import Any
 
 from merge_bench.installation import search_path
 from merge_bench.launch import scratch
+from merge_bench.launch.ending import kill_sessions
 
 ROOT = Path(__file__).resolve().parent.parent.parent  # the folder that this package is imported from
 SCHEDULER_FILE = "scheduler.json"
@@ -176,8 +177,7 @@ class Guard:
         """End every process, children of theirs included, and return when they are gone."""
         for child in self._children.values():
             child.told = True
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(child.process.pid, signal.SIGKILL)
+        kill_sessions([child.process.pid for child in self._children.values()])
         for child in self._children.values():
             child.process.wait()
         return {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import os
 import signal
@@ -15,6 +14,7 @@ from pathlib import Path
 
 from merge_bench import signals
 from merge_bench.launch.base import Command, Exited
+from merge_bench.launch.ending import kill_sessions
 
 TAIL_LINES = 15
 STOP_SECONDS = 10.0  # for killed processes to be gone: much memory takes a while to be given back
@@ -84,9 +84,7 @@ class Processes:
 
         Workers hold nothing that a kill could spoil: data is in their memory and results are in the driver's files.
         """
-        for child in self._children:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(child.process.pid, signal.SIGKILL)
+        kill_sessions([child.process.pid for child in self._children])
         deadline = time.monotonic() + STOP_SECONDS
         for child in self._children:
             try:

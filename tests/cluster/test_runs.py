@@ -44,6 +44,9 @@ def test_two_workers(two_workers: Finished) -> None:
     assert document["error"] is None
     assert document["result_rows"] == 10_000  # round(0.25 × 40,000), the fraction from the config
     assert two_workers.errors == ""
+    logs = [log.read_text() for log in (two_workers.folder / "logs").glob("launch-*.log")]
+    assert len(logs) == 3
+    assert not any("out-of-band" in log for log in logs)  # the watch's questions would fill them
 
 
 def test_document_has_every_key(two_workers: Finished) -> None:

@@ -115,8 +115,7 @@ def pretended() -> dict[str, str]:
 @pytest.mark.cluster
 def test_a_run_on_workers_that_share_a_gpu(tmp_path: Path, pretended: dict[str, str]) -> None:
     asked = ("--engine", "cudf", "--workers", "2", "--workers-per-gpu", "2", "--chunk", "3000", "--iterations", "2")
-    finished = run(tmp_path, *asked, environ=pretended)
-    assert finished.status == 0, finished.errors
+    finished = run(tmp_path, *asked, environ=pretended).check_ended(0)  # no semaphore of a nanny is left either
     assert finished.document["verified"]
     assert finished.document["plan"]["engine"] == "cudf"
     (launch,) = finished.of(LaunchLine)
@@ -195,8 +194,7 @@ def test_a_worker_that_dies_ends_the_run_though_its_nanny_lives(merging: Running
     started = processes_of(merging)
     (launch,) = [line for line in merging.lines() if isinstance(line, LaunchLine)]
     psutil.Process(launch.workers[1].pid).kill()
-    finished = merging.finish(60)
-    assert finished.status == 3
+    finished = merging.finish(60).check_ended(3)
     assert finished.failure.rank == 1
     assert psutil.wait_procs(started, timeout=20)[1] == []
 
