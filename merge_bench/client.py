@@ -28,8 +28,8 @@ Workers: TypeAlias = Mapping[str, tuple[str, str]]
 """Host and name of each worker, by its address."""
 
 
-def connect(access: Access, launcher: Launcher, settings: ClusterSettings) -> Client:
-    """A client of the scheduler, as soon as there is one.
+def connect(access: Access, launcher: Launcher, settings: ClusterSettings, up_by: float) -> Client:
+    """A client of the scheduler, as soon as there is one; `up_by`: when at the latest, as of ``time.monotonic()``.
 
     Raises
     ------
@@ -44,10 +44,9 @@ def connect(access: Access, launcher: Launcher, settings: ClusterSettings) -> Cl
             tls_ca_file=access.tls["ca"], tls_client_cert=access.tls["cert"], tls_client_key=access.tls["key"],
             require_encryption=True,
         )  # fmt: skip
-    deadline = time.monotonic() + settings.start_timeout
     while access.scheduler_file and not access.scheduler_file.exists():
         raise_for_exited(launcher)
-        if time.monotonic() > deadline or not launcher.owns_processes:
+        if time.monotonic() > up_by or not launcher.owns_processes:
             if not launcher.owns_processes:
                 raise UsageError(f"--scheduler-file {access.scheduler_file}: there is no such file")
             raise _no_answer(launcher, f"the scheduler did not come up within {settings.start_timeout:.0f} s")
@@ -56,7 +55,7 @@ def connect(access: Access, launcher: Launcher, settings: ClusterSettings) -> Cl
     where = access.address or str(access.scheduler_file)
     try:
         return open_client(
-            access.address, access.scheduler_file, seconds=max(deadline - time.monotonic(), 1.0), security=security,
+            access.address, access.scheduler_file, seconds=max(up_by - time.monotonic(), 1.0), security=security,
             look=lambda: raise_for_exited(launcher),
         )  # fmt: skip
     except (OSError, TimeoutError, ValueError) as error:
@@ -178,8 +177,12 @@ def _of_role(role: str) -> str:
     return f"the {role}" if rank is None else f"rank {rank} ({role})"
 
 
-def wait_for_workers(ask: Callable[[], Workers], launcher: Launcher, settings: ClusterSettings, wanted: int) -> Workers:
+def wait_for_workers(
+    ask: Callable[[], Workers], launcher: Launcher, settings: ClusterSettings, wanted: int, up_by: float
+) -> Workers:
     """All workers of the cluster, as soon as there are `wanted` of them; `ask`: those that the scheduler has now.
+
+    `up_by`: when at the latest, as of ``time.monotonic()``.
 
     Raises
     ------
@@ -188,14 +191,13 @@ def wait_for_workers(ask: Callable[[], Workers], launcher: Launcher, settings: C
     LaunchFailed
         If a worker that we started did not come up.
     """
-    deadline = time.monotonic() + settings.start_timeout
     told = launcher.owns_processes
     while len(workers := ask()) < wanted:
         raise_for_exited(launcher)
         if not told:
             _tell_who_is_there(len(workers), wanted, settings)
             told = True
-        if time.monotonic() > deadline:
+        if time.monotonic() > up_by:
             came = f"only {len(workers)} of {wanted} workers came within {settings.start_timeout:.0f} s"
             if not launcher.owns_processes:
                 raise UsageError(came)

@@ -44,11 +44,11 @@ class LaunchRun(Conversation):
 
     def __init__(
         self, client: Client, launcher: Launcher, plan: Plan, settings: ClusterSettings, writer: CampaignWriter,
-        progress: Progress, *, launch: int, started: float,
+        progress: Progress, *, launch: int, started: float, up_by: float,
     ) -> None:  # fmt: skip
         super().__init__(client, launcher, plan.timeout)
         self.plan, self.settings, self.writer, self.progress = plan, settings, writer, progress
-        self.launch, self.started = launch, started
+        self.launch, self.started, self.up_by = launch, started, up_by
         self.topic = f"merge-bench-{secrets.token_hex(8)}"
         self._assembler = IterationAssembler(launch, plan.workers)
         self._checks: dict[int | None, dict[int, Check]] = {}
@@ -88,7 +88,7 @@ class LaunchRun(Conversation):
         self.watch.start([])
         workers = wait_for_workers(
             lambda: self.call(self.client._run_on_scheduler(on_scheduler.worker_names)),
-            self.launcher, self.settings, self.plan.workers,
+            self.launcher, self.settings, self.plan.workers, self.up_by,
         )  # fmt: skip
         # Our own workers are numbered host by host; those of a running cluster are put side by side.
         owned = self.launcher.owns_processes

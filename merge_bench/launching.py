@@ -65,9 +65,10 @@ def make_launch(
         nonlocal client, conversation
         progress.phase("launching")
         access = launcher.start(plan, settings, writer.logs, f"launch-{launch:03d}-")
-        client = connect(access, launcher, settings)
+        up_by = time.monotonic() + settings.start_timeout
+        client = connect(access, launcher, settings, up_by)
         conversation = LaunchRun(
-            client, launcher, plan, settings, writer, progress, launch=launch, started=started
+            client, launcher, plan, settings, writer, progress, launch=launch, started=started, up_by=up_by
         )  # fmt: skip
         conversation.gather_workers(modules)
         talk(conversation)

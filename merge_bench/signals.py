@@ -42,11 +42,16 @@ def check() -> None:
 
 @contextlib.contextmanager
 def raising() -> Iterator[None]:
-    """Turn the first of these signals into `Interrupted` in the main thread; later ones change nothing."""
+    """Turn the first of these signals into `Interrupted` in the main thread; later ones change nothing.
+
+    A lost terminal that is ignored stays ignored: so ``nohup`` asked.
+    """
     _received.clear()
     before = {}
     try:
         for number in _SIGNALS:
+            if number == signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:
+                continue
             before[number] = signal.signal(number, _on_signal)
     except ValueError:  # not the main thread: whoever runs us there deals with signals
         pass

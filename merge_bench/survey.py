@@ -86,9 +86,11 @@ def survey(prepared: Prepared, name: str, progress: Progress) -> Survey:
         well, started = False, time.monotonic()
         try:
             progress.phase("launching")
-            client = connect(launcher.start(plan, settings, writer.logs, ""), launcher, settings)
+            access = launcher.start(plan, settings, writer.logs, "")
+            up_by = time.monotonic() + settings.start_timeout
+            client = connect(access, launcher, settings, up_by)
             conversation = LaunchRun(
-                client, launcher, plan, settings, writer, progress, launch=0, started=started
+                client, launcher, plan, settings, writer, progress, launch=0, started=started, up_by=up_by
             )  # fmt: skip
             conversation.gather_workers()
             found = _ask(conversation)

@@ -117,7 +117,7 @@ class Watch:
         now, before = time.monotonic(), self._checked
         self._checked = now
         if now - before > self._limit / 2:
-            self._answered = max(self._answered, now - self._limit / 2)
+            self._answered = now
 
     def _run(self) -> None:
         while not self._stop.wait(POLL_SECONDS):

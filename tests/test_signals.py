@@ -77,6 +77,19 @@ def test_a_wait_for_dask_tells_of_it() -> None:
             client._bounded(threading.Event().wait, 30)
 
 
+def test_a_lost_terminal_that_is_ignored_stays_ignored() -> None:
+    """As under nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with signals.raising():
+            os.kill(os.getpid(), signal.SIGHUP)
+            signals.check()
+            assert not signals.received()
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
 def test_not_while_processes_are_ended() -> None:
     with signals.raising():
         swallowed(signal.SIGINT)

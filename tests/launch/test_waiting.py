@@ -15,6 +15,7 @@ from merge_bench.launch.base import ClusterSettings
 from merge_bench.launch.existing import ExistingCluster
 
 SETTINGS = ClusterSettings({}, Path("results"), launcher="existing", scheduler_file="s.json", start_timeout=60.0)
+LATER = float("inf")
 
 
 def workers(count: int) -> Workers:
@@ -29,24 +30,24 @@ def test_who_is_there_is_told_once_and_before_anybody_waits(capsys: pytest.Captu
         told.append(capsys.readouterr().err)
         return workers(next(counts))
 
-    assert wait_for_workers(ask, ExistingCluster(), SETTINGS, 4) == workers(4)
+    assert wait_for_workers(ask, ExistingCluster(), SETTINGS, 4, LATER) == workers(4)
     assert told == ["", "merge_bench: waiting up to 60 s for 4 workers: the cluster at s.json has 2\n", ""]
 
 
 def test_nothing_is_told_where_all_are_there(capsys: pytest.CaptureFixture[str]) -> None:
-    assert wait_for_workers(lambda: workers(3), ExistingCluster(), SETTINGS, 2) == workers(3)
+    assert wait_for_workers(lambda: workers(3), ExistingCluster(), SETTINGS, 2, LATER) == workers(3)
     assert capsys.readouterr().err == ""
 
 
 def test_the_end_of_the_wait_gives_both_numbers() -> None:
     with pytest.raises(UsageError, match="only 2 of 4 workers came within 0 s"):
-        wait_for_workers(lambda: workers(2), ExistingCluster(), replace(SETTINGS, start_timeout=0.0), 4)
+        wait_for_workers(lambda: workers(2), ExistingCluster(), replace(SETTINGS, start_timeout=0.0), 4, 0.0)
 
 
 def test_workers_that_were_counted_and_left_are_not_waited_for() -> None:
     counts = iter([2])
     with pytest.raises(UsageError, match=r"s\.json had 3 workers when they were counted, and has 2 now"):
-        wait_for_workers(lambda: workers(next(counts)), ExistingCluster(), replace(SETTINGS, counted=3), 3)
+        wait_for_workers(lambda: workers(next(counts)), ExistingCluster(), replace(SETTINGS, counted=3), 3, LATER)
 
 
 @pytest.mark.parametrize(("asked", "counted"), [({}, 3), ({"workers": 3}, None)])

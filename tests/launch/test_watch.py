@@ -99,10 +99,10 @@ def test_a_driver_that_was_stopped_for_a_while_does_not_take_the_scheduler_for_s
     watch._answered = watch._checked = now
     now += 60.0  # stopped
     watch.check()
-    for _ in range(30):  # and looked at again: the scheduler has half of its time to answer
+    for _ in range(60):  # and looked at again: the scheduler has all of its time to answer
         now += 0.1
         watch.check()
-    now += 1.0
+    now += 1.2
     with pytest.raises(LaunchFailed, match="no answer"):
         watch.check()
 

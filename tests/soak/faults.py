@@ -241,6 +241,8 @@ def main() -> int:
     chosen = parser.parse_args()
     for number in (signal.SIGTERM, signal.SIGHUP):  # what was started is ended then, too
         signal.signal(number, lambda *_: sys.exit(1))
+    # A shell has it ignored in the background, and so would runs.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     outcomes, drawn_again = [], 0
     for number in range(chosen.first, chosen.first + chosen.runs):
         for attempt in range(100):
