@@ -9,8 +9,8 @@ all the same) is drawn again. Prints a line a fault and a table; the exit status
 
 What is promised, in seconds from the fault: a worker or the scheduler hit: status 3 within --timeout + 5, before the
 cluster has come up within --start-timeout + 5, and the message names the process; the driver interrupted: within 5;
-killed: nothing left after 15; stopped: the run ends properly after SIGCONT. In all of them no process is left and the
-records can be read.
+killed: nothing left after 15; stopped: the run ends properly after SIGCONT. In all of them no process is left, and what
+was recorded can be read.
 """
 
 from __future__ import annotations
@@ -208,9 +208,11 @@ def _common(running: Running, seconds: float) -> list[str]:
     while (left := leftovers.processes(running.temp)) and time.monotonic() < deadline:
         time.sleep(0.1)
     broken = [f"left: {command[:80]}" for command in left.values()]
-    for folder in running.results.glob("*"):
+    for records in running.results.glob("*/records.jsonl"):
+        if records.stat().st_size == 0:  # hit before the first line: nothing was recorded, and reading it says so
+            continue
         try:
-            read_campaign(folder)
+            read_campaign(records)
         except MergeBenchError as error:
             broken.append(f"unreadable: {error}")
     return broken
