@@ -9,7 +9,6 @@ from types import FrameType
 
 from merge_bench.errors import RunFailed
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _received: list[int] = []
 _deferring = False
 
@@ -18,6 +17,12 @@ class Interrupted(RunFailed):
     """The run was told to end."""
 
     code = "interrupted"
+
+
+def ends() -> tuple[signal.Signals, ...]:
+    """The signals that tell this process to end. A lost terminal that is ignored is none: ``nohup`` asked for that."""
+    ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    return (signal.SIGINT, signal.SIGTERM) if ignored else (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def received() -> bool:
@@ -42,16 +47,11 @@ def check() -> None:
 
 @contextlib.contextmanager
 def raising() -> Iterator[None]:
-    """Turn the first of these signals into `Interrupted` in the main thread; later ones change nothing.
-
-    A lost terminal that is ignored stays ignored: so ``nohup`` asked.
-    """
+    """Turn the first of these signals into `Interrupted` in the main thread; later ones change nothing."""
     _received.clear()
     before = {}
     try:
-        for number in _SIGNALS:
-            if number == signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:
-                continue
+        for number in ends():
             before[number] = signal.signal(number, _on_signal)
     except ValueError:  # not the main thread: whoever runs us there deals with signals
         pass

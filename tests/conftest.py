@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING
@@ -30,6 +31,12 @@ os.environ["TERM"] = "xterm-256color"
 # a thread is in one of them just then. With 1 ms the hooks are the same, and a run of two workers takes 0.4 s less.
 # Only processes that tests start get it.
 QUICK_HOOKS = ("UCX_MEM_BISTRO_GRACE_DURATION", "1ms")
+
+
+# In the background a shell has SIGINT ignored, and nohup SIGHUP; what tests start shall not inherit that.
+for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -17,6 +17,7 @@ import panel as pn
 from bokeh.util.warnings import BokehUserWarning
 from tornado.ioloop import IOLoop
 
+from merge_bench import signals
 from merge_bench.dashboard import look
 from merge_bench.dashboard.app import HOLD_SECONDS, Dashboard
 from merge_bench.dashboard.index import Index
@@ -26,7 +27,6 @@ from merge_bench.errors import UsageError
 
 TITLE = "merge_bench"
 LOOPBACK = "127.0.0.1"
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def serve(results: Path, *, port: int, address: str, open_browser: bool, allow_run: bool) -> int:
@@ -54,7 +54,9 @@ def serve(results: Path, *, port: int, address: str, open_browser: bool, allow_r
         print(f"To start runs from it, this token is needed: {permission.token}", file=sys.stderr, flush=True)
     loop = IOLoop.current()
     loop.run_in_executor(None, index.scan)  # so that the first page need not wait for it
-    before = {number: signal.signal(number, lambda *_: loop.add_callback_from_signal(loop.stop)) for number in _SIGNALS}
+    before = {
+        number: signal.signal(number, lambda *_: loop.add_callback_from_signal(loop.stop)) for number in signals.ends()
+    }
     try:
         server.start()
         if open_browser:
