@@ -1,8 +1,15 @@
-"""What runs inside Dask's scheduler. It travels by name, so the scheduler imports this module: it imports nothing."""
+"""What runs inside Dask's scheduler. It travels by name, so the scheduler imports this module.
+
+So it imports nothing beside Python's own.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import importlib
 import time
+from collections.abc import Sequence
 from typing import Any
 
 
@@ -21,6 +28,17 @@ def silences(dask_scheduler: Any) -> dict[str, float]:
     """Seconds since each worker's last heartbeat, on the scheduler's own clock."""
     now = time.time()
     return {address: now - state.last_seen for address, state in dask_scheduler.workers.items()}
+
+
+async def load(modules: Sequence[str]) -> None:
+    """Import what a merge will need, in a thread: the scheduler goes on answering. What it lacks is left out."""
+
+    def each() -> None:
+        for module in modules:
+            with contextlib.suppress(ImportError):
+                importlib.import_module(module)
+
+    await asyncio.get_running_loop().run_in_executor(None, each)
 
 
 def known(keys: list[Any], dask_scheduler: Any) -> int:

@@ -24,10 +24,14 @@ from merge_bench.record.schema import IterationLine
 if TYPE_CHECKING:
     from merge_bench.driver import LaunchRun
 
+SCHEDULER_LOADS = ("dask.dataframe", "distributed.shuffle")
+"""What Dask's scheduler imports when it is given the first merge: seconds, on a busy machine, without an answer."""
+
 
 def run_baseline(launch: LaunchRun, config: str, *, plan_index: int, block: int) -> None:
     """Everything after the workers are there, with Dask's merge in place of the data plane."""
     launch.prepare()
+    launch.call(launch.client._run_on_scheduler(on_scheduler.load, SCHEDULER_LOADS))
     with launch.client.as_current(), dask.config.set(dask_steps.NO_DISK):
         parts = [_parts(launch, side) for side in ("left", "right")]
         launch.on_all(dask_steps.baseline_loaded)

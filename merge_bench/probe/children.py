@@ -29,6 +29,7 @@ START_POLL_SECONDS = 0.02
 POLL_SECONDS = 0.2
 """While a program measures: whoever looks takes a core from it, and with it what its caches hold."""
 START_SECONDS = 15.0
+PATIENCE_SECONDS = 2.0  # for the news that the other side was killed
 CONNECT_TRIES = 40
 PORT_TRIES = 5
 PORT_TAKEN = "Address already in use"
@@ -142,7 +143,6 @@ def serve(server: Server) -> Output:
     finally:
         output = child.end()
     if output.status != 0:
-        abort.check()
         raise _failed("server", output)
     return output
 
@@ -163,7 +163,6 @@ def ask(server: Server, batch: str, limits: Sequence[float], core: int | None = 
             break
         time.sleep(0.1)
     if output.status != 0:
-        worker.here().abort.check()
         raise _failed("client", output)
     return output
 
@@ -235,6 +234,13 @@ def _own_address() -> str:
 
 
 def _failed(side: str, output: Output) -> RunFailed:
+    """One side's failure, unless the other's is told meanwhile: one that ends by itself may have lost its peer."""
+    abort = worker.here().abort
+    deadline = time.monotonic() + (PATIENCE_SECONDS if output.status > 0 else 0.0)
+    abort.check()
+    while time.monotonic() < deadline:
+        time.sleep(POLL_SECONDS)
+        abort.check()
     how = f"was killed by signal {-output.status}" if output.status < 0 else f"ended with status {output.status}"
     said = perftest.complaint(output.log + output.text)
     return RunFailed(f"the {side} of ucx_perftest {how}" + (f": {said}" if said else ""))

@@ -13,6 +13,7 @@ import pytest
 from distributed import Client, Future, Scheduler
 from distributed.utils import LoopRunner
 
+from merge_bench import on_scheduler
 from merge_bench.columns import Frame
 from merge_bench.exchange import dask_steps
 from tests.helpers.runs import LIMIT, ROOT, environment
@@ -53,6 +54,25 @@ def test_the_merge_is_planned_without_waiting_for_a_partition(client: Client) ->
     thread.join(LIMIT)
     assert planned, "it waits for a partition that no worker will ever make"
     assert all(future.status == "pending" for future in planned[0])
+
+
+def test_the_scheduler_loads_what_a_merge_needs_and_answers_meanwhile(tmp_path: Path, client: Client) -> None:
+    (tmp_path / "slow_module.py").write_text("import time\ntime.sleep(1)\n")
+    sys.path.insert(0, str(tmp_path))
+    try:
+        loading = threading.Thread(
+            target=client.run_on_scheduler, args=(on_scheduler.load, ("no_such_module", "slow_module"))
+        )
+        loading.start()
+        answers = 0
+        while loading.is_alive():
+            assert client.run_on_scheduler(on_scheduler.silences) == {}
+            answers += 1
+        assert "slow_module" in sys.modules
+        assert answers > 5
+    finally:
+        sys.path.remove(str(tmp_path))
+        sys.modules.pop("slow_module", None)
 
 
 def test_an_empty_frame_has_the_types_of_the_chunks() -> None:
