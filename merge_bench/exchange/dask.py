@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from merge_bench.driver import LaunchRun
 
 SCHEDULER_LOADS = ("dask.dataframe", "distributed.shuffle")
-"""What Dask's scheduler imports when it is given the first merge: seconds, on a busy machine, without an answer."""
+"""What Dask's scheduler would import when it is given the first merge, and not answer meanwhile."""
 
 
 def run_baseline(launch: LaunchRun, config: str, *, plan_index: int, block: int) -> None:
