@@ -9,6 +9,7 @@ into a failure that carries the reason. Allowed is only what cannot run there:
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import os
 import shutil
@@ -37,6 +38,32 @@ QUICK_HOOKS = ("UCX_MEM_BISTRO_GRACE_DURATION", "1ms")
 for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, handler)
+
+
+SHARED_MEMORY = "/dev/shm"
+NEW_MOUNTS = 0x20000  # CLONE_NEWNS
+PRIVATE, ALL_BELOW = 1 << 18, 1 << 14  # MS_PRIVATE, MS_REC
+
+
+def own_shared_memory() -> bool:
+    """Gives this process and all that it starts a /dev/shm of its own; False where that is not allowed.
+
+    What a killed process leaves in /dev/shm carries no name of its maker. So of test files that run side by side
+    each one looks at its own.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.unshare(NEW_MOUNTS) != 0:
+        return False
+    space = os.statvfs(SHARED_MEMORY)
+    size = f"size={space.f_blocks * space.f_frsize},mode=1777".encode()
+    if libc.mount(None, b"/", None, PRIVATE | ALL_BELOW, None) != 0:
+        return False
+    return bool(libc.mount(b"tmpfs", SHARED_MEMORY.encode(), b"tmpfs", 0, size) == 0)
+
+
+def pytest_configure() -> None:
+    if "PYTEST_XDIST_WORKER" in os.environ:  # several of them side by side
+        own_shared_memory()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
