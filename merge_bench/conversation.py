@@ -106,7 +106,8 @@ class Conversation:
         """Tell the others to stop, and raise what went wrong first, with the worker named."""
         error = future.exception(timeout=ERROR_SECONDS) if future.status == "error" else None
         if not isinstance(error, UsageError):
-            self.watch.settle()  # a worker that died makes others fail too
+            # A worker that died makes others fail too; without its scheduler a client cancels everything.
+            self.watch.settle(lost_scheduler=error is None)
         shown = member.shown if member else "a task of Dask's merge"
         self.abort(f"stopped because {shown} failed")
         if isinstance(error, UsageError):

@@ -128,7 +128,7 @@ def explain(problem: Exception, launcher: Launcher, conversation: Any, writer: C
         (writer.logs / "error.log").write_text("".join(traceback.format_exception(problem)))
     try:
         if conversation is not None:
-            conversation.watch.settle()
+            conversation.watch.settle(lost_scheduler=isinstance(problem, OSError))  # as Dask's CommClosedError is
         raise_for_exited(launcher)
     except LaunchFailed as reason:
         return reason

@@ -105,9 +105,14 @@ class Watch:
                 host=host, log_tail=self._launcher.tail("scheduler") or None, code="scheduler-silent",
             )  # fmt: skip
 
-    def settle(self) -> None:
-        """After an error: give the loss that may have caused it time to be seen; raises `LaunchFailed` for it."""
-        deadline = time.monotonic() + SETTLE_SECONDS
+    def settle(self, *, lost_scheduler: bool = False) -> None:
+        """After an error: give the loss that may have caused it time to be seen; raises `LaunchFailed` for it.
+
+        `lost_scheduler`: the connection to the scheduler closed. Then a process of ours ended or a network was cut, and
+        the news may need longer, from a busy host over ssh: wait for it, at most until the scheduler counts as silent.
+        """
+        certain = lost_scheduler and self._launcher.owns_processes
+        deadline = time.monotonic() + (self._limit + POLL_SECONDS if certain else SETTLE_SECONDS)
         while time.monotonic() < deadline or self._noticed is not None:
             self.check()
             time.sleep(0.05)

@@ -11,11 +11,13 @@ import pytest
 from merge_bench.errors import LaunchFailed
 from merge_bench.first_cause import Member
 from merge_bench.launch.base import Exited
-from merge_bench.watch import Watch
+from merge_bench.watch import SETTLE_SECONDS, Watch
 
 
 class Dead:
     """A launcher some of whose processes have ended."""
+
+    owns_processes = True
 
     def __init__(self, *ended: Exited) -> None:
         self._ended = ended
@@ -158,5 +160,38 @@ def test_workers_that_have_all_left_a_running_cluster_are_missed() -> None:
     watch.start([Member(0, "tcp://w0", "w0", "here", 100)])
     try:
         assert "rank 0 (worker w0, process 100 on here) left the cluster" in first_complaint(watch)
+    finally:
+        watch.stop()
+
+
+class LateNews(Dead):
+    """A launcher that hears of its dead scheduler after a while, as from a busy host over ssh."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(Exited("scheduler", "node1", 99, -signal.SIGKILL, ""))
+        self._from = time.monotonic() + seconds
+
+    def exited(self) -> list[Exited]:
+        return super().exited() if time.monotonic() > self._from else []
+
+
+def test_a_lost_scheduler_is_named_however_late_the_news_of_it_comes() -> None:
+    watch = Watch(Quiet(), LateNews(SETTLE_SECONDS + 0.5), 15.0)  # type: ignore[arg-type]
+    watch.start([Member(0, "tcp://w0", "w0", "node2", 100)])
+    try:
+        watch.settle()  # another error is not waited for so long
+        with pytest.raises(LaunchFailed, match=r"^scheduler \(process 99 on node1\) was killed by signal 9") as raised:
+            watch.settle(lost_scheduler=True)
+    finally:
+        watch.stop()
+    assert raised.value.host == "node1"
+
+
+def test_without_news_a_lost_scheduler_is_silent_within_the_limit() -> None:
+    watch = Watch(Quiet(), Dead(), 2.0)  # type: ignore[arg-type]
+    watch.start([])
+    try:
+        with pytest.raises(LaunchFailed, match="gave no answer for 1 s"):
+            watch.settle(lost_scheduler=True)
     finally:
         watch.stop()
