@@ -56,14 +56,15 @@ def test_puts_between_hosts_arrive_and_cost_the_same_overlapping_or_not_where_th
     hosts: Hosts, results: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sizes = (8, 1 << 20, 8 << 20)
-    options = ("--placement", "two-hosts", "--sizes", "8,1M,8M", "--repetitions", "1", "--iterations", "20")
+    options = ("--placement", "two-hosts", "--sizes", "8,1M,8M", "--repetitions", "3", "--iterations", "20")
     rows = measured(hosts, results, *options, command=("probe", "rma"))["rows"]
     tests = ("put-overlapping", "put-non-overlapping")
     assert [(row["test"], row["size"], row["wrong"]) for row in rows] == [
         (test, size, 0) for test in tests for size in sizes
     ]
     assert all(row["selected_transports"] == ["tcp/eth0"] for row in rows)
-    seconds = {(row["test"], row["size"]): row["seconds"] for row in rows}
+    # The fastest of three: 20 puts of 8 bytes take less than a busy machine keeps a process waiting.
+    seconds = {(row["test"], row["size"]): row["seconds_range"][0] for row in rows}
     ratios = [seconds[tests[0], size] / seconds[tests[1], size] for size in sizes]
     with capsys.disabled():
         print("\nputs between hosts, overlapping ÷ non-overlapping:", *(f"{ratio:.3f}" for ratio in ratios))
