@@ -87,7 +87,7 @@ class Dashboard(pn.viewable.Viewer):  # type: ignore[misc]  # Panel is not typed
         self._body = pn.Column(sizing_mode="stretch_width", min_height=600, margin=0)
         self.tabs.param.watch(lambda event: self._turn(event.new), "value")
         self._layout = _Page(
-            self._problem, self.tabs, self._body,
+            self._problem, self.tabs, self._body, self._session.echo.pane,
             session=self._session, sizing_mode="stretch_width", stylesheets=[look.ROOT], margin=0,
         )  # fmt: skip
         self._turn(_TABS[0])

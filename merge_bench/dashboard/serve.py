@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import ipaddress
 import secrets
@@ -16,6 +17,7 @@ from typing import Any
 import panel as pn
 from bokeh.util.warnings import BokehUserWarning
 from tornado.ioloop import IOLoop
+from tornado.websocket import WebSocketClosedError
 
 from merge_bench import signals
 from merge_bench.dashboard import look
@@ -52,7 +54,8 @@ def serve(results: Path, *, port: int, address: str, open_browser: bool, allow_r
     print(f"The view of {results} is at {url}; Ctrl-C ends it.", file=sys.stderr, flush=True)
     if permission.token is not None:
         print(f"To start runs from it, this token is needed: {permission.token}", file=sys.stderr, flush=True)
-    loop = IOLoop.current()
+    loop: Any = IOLoop.current()
+    loop.asyncio_loop.set_exception_handler(tell_mistakes)
     loop.run_in_executor(None, index.scan)  # so that the first page need not wait for it
     before = {
         number: signal.signal(number, lambda *_: loop.add_callback_from_signal(loop.stop)) for number in signals.ends()
@@ -68,6 +71,12 @@ def serve(results: Path, *, port: int, address: str, open_browser: bool, allow_r
         for number, handler in before.items():
             signal.signal(number, handler)
     return 0
+
+
+def tell_mistakes(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Log what failed unseen on the event loop; that a page was closed while it was told something is no mistake."""
+    if not isinstance(context.get("exception"), WebSocketClosedError):
+        loop.default_exception_handler(context)
 
 
 def permission_for(address: str, *, allow_run: bool) -> Permission:

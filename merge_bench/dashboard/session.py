@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
@@ -11,10 +12,14 @@ from typing import TypeVar
 import panel as pn
 from panel.io.resources import LOCAL_DIST
 
+from merge_bench.dashboard.echo import Echo
 from merge_bench.dashboard.policy import restrict
 
 _READERS = ThreadPoolExecutor(max_workers=4, thread_name_prefix="results")
 DRAWN_SECONDS = 0.5
+"""The least pause after something was drawn."""
+ANSWER_SECONDS = 10.0
+"""How long an answer of the page is waited for."""
 _LOG = logging.getLogger(__name__)
 Found = TypeVar("Found")
 
@@ -32,6 +37,8 @@ class Session:
         self._loop = _running_loop()
         self._tasks: list[Future[None]] = []
         self.served = self._document is not None
+        self.echo = Echo()
+        self._mute = False
         if self._document is not None:
             # Panel says so itself when it makes the page; what is made before would ask a server elsewhere for styles.
             self._document.template_variables.setdefault("dist_url", LOCAL_DIST)
@@ -47,8 +54,9 @@ class Session:
     ) -> None:
         """Do `work` in a thread and `show` what it returned, again and again, `seconds` after it was shown.
 
-        After a `show` that returned True the pause is at least `DRAWN_SECONDS`: a browser that gets new figures faster
-        than it can draw them answers to nothing else.
+        After a `show` that returned True the pause is at least `DRAWN_SECONDS`, and lasts until the page answers and
+        then as long again as its answer took: a browser that gets new figures faster than it can draw them answers to
+        nothing else.
 
         `when`: whether it is to be done now, which is asked again before anything is shown.
         """
@@ -81,7 +89,34 @@ class Session:
     ) -> None:
         while True:
             drawn = when() and await self._once(work, show, when)
-            await asyncio.sleep(max(seconds, DRAWN_SECONDS) if drawn else seconds)
+            if drawn:
+                await asyncio.sleep(max(seconds, DRAWN_SECONDS))
+                await asyncio.sleep(await self._answer_seconds())
+            else:
+                await asyncio.sleep(seconds)
+
+    async def _answer_seconds(self) -> float:
+        """How long the page took to answer: next to nothing, once it has drawn everything.
+
+        A page that never answers is not waited for again until it does: not every notebook lets its pages speak.
+        """
+        if not self.echo.pane._models:
+            return 0.0  # No page shows it.
+        begun = time.monotonic()
+        asked: list[asyncio.Future[None]] = []
+
+        def ask() -> None:
+            asked.append(self.echo.ask())
+            self.push([self.echo.pane])
+
+        while True:
+            # Asked again, because a page that is being loaded does not notice a question.
+            await self._show(ask)
+            answered = bool(asked) and bool((await asyncio.wait(asked[-1:], timeout=0.0 if self._mute else 1.0))[0])
+            seconds = time.monotonic() - begun
+            if answered or self._mute or seconds > ANSWER_SECONDS:
+                self._mute = not answered and not self.echo.heard
+                return seconds
 
     async def _once(self, work: Callable[[], Found], show: Callable[[Found], object], when: Callable[[], bool]) -> bool:
         try:

@@ -80,6 +80,10 @@ class Window:
         """Choose a tab of the view."""
         self.page.get_by_role("button", name=tab, exact=True).click()
 
+    def slow_down(self, times: int) -> None:
+        """Let the page compute so many times slower, as on a slow or busy machine."""
+        self.page.context.new_cdp_session(self.page).send("Emulation.setCPUThrottlingRate", {"rate": times})
+
     def wait_for_text(self, text: str) -> None:
         """Wait until the page shows `text` somewhere."""
         self.page.get_by_text(text).filter(visible=True).first.wait_for()

@@ -77,11 +77,13 @@ def test_a_run_that_is_stopped_ends_cleanly_and_keeps_what_it_measured(window: O
         view = window(url)
         start_a_run(view, chunk="1e5", iterations="1_000_000")
         view.turn_to("Live")
+        view.slow_down(12)  # It answers to people all the same, because it gets no more than it can draw.
         view.wait_until(f"{POINTS} > 2")
         top = view.page.get_by_text("Pairs of workers, last iteration").bounding_box()
         before = view.page.evaluate(POINTS)
         view.wait_until(f"{POINTS} > {before}")
         assert view.page.get_by_text("Pairs of workers, last iteration").bounding_box() == top
+        view.slow_down(1)
         view.picture("live-running")
         view.turn_to("Run")
         view.page.get_by_role("button", name="Stop", exact=True).click()

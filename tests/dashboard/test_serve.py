@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
+import logging
 import os
 import re
 import signal
@@ -15,8 +17,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tornado.websocket import WebSocketClosedError
 
-from merge_bench.dashboard.serve import is_loopback, origins, permission_for
+from merge_bench.dashboard.serve import is_loopback, origins, permission_for, tell_mistakes
 from tests.helpers.runs import ROOT, environment
 
 
@@ -142,3 +145,13 @@ def test_only_pages_of_this_server_may_connect() -> None:
     everywhere = origins("0.0.0.0", 5006)
     assert f"{socket.gethostname()}:5006" in everywhere
     assert "*" not in "".join(everywhere)
+
+
+def test_a_page_that_was_closed_while_it_was_told_something_is_no_mistake(caplog: pytest.LogCaptureFixture) -> None:
+    loop = asyncio.new_event_loop()
+    with caplog.at_level(logging.ERROR):
+        tell_mistakes(loop, {"message": "never retrieved", "exception": WebSocketClosedError()})
+        assert caplog.records == []
+        tell_mistakes(loop, {"message": "never retrieved", "exception": ValueError("a mistake")})
+    assert "a mistake" in caplog.text
+    loop.close()

@@ -386,6 +386,71 @@ def test_a_view_that_drew_something_rests_before_it_draws_again(monkeypatch: pyt
     assert drawn == [1]
 
 
+class Page:
+    """Stands for a page in a browser: it answers, or does not. The browser's tests have a real one."""
+
+    def __init__(self, session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.asked: list[int] = []
+        self.answers = False
+        self._model = session.echo._model
+        monkeypatch.setattr(session.echo.pane, "_models", {"page": (self._model, None)})
+        monkeypatch.setattr(session, "push", lambda _panes: self.told())
+
+    def told(self) -> None:
+        self.asked.append(self._model.low)
+        if self.answers:
+            self.answer()
+
+    def answer(self) -> None:
+        self._model.value = self._model.low
+
+
+def drawn_while(page_does: Callable[[Page, list[int]], Any], monkeypatch: pytest.MonkeyPatch) -> Page:
+    """Draw again and again, while `page_does` what it does."""
+    monkeypatch.setattr("merge_bench.dashboard.session.DRAWN_SECONDS", 0.0)
+    pages: list[Page] = []
+
+    async def main() -> None:
+        session = Session()
+        page = Page(session, monkeypatch)
+        pages.append(page)
+        drawn: list[int] = []
+        session.every(0.0, lambda: 1, lambda _: drawn.append(1) is None)
+        await page_does(page, drawn)
+        session.close()
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+    return pages[0]
+
+
+def test_a_page_that_has_not_drawn_the_last_figures_gets_no_new_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def page_does(page: Page, drawn: list[int]) -> None:
+        while len(page.asked) < 2:  # asked again, because a page that was being loaded did not notice
+            await asyncio.sleep(0.01)
+        assert len(drawn) == 1
+        page.answers = True
+        page.answer()
+        while len(drawn) < 5:
+            await asyncio.sleep(0.01)
+
+    page = drawn_while(page_does, monkeypatch)
+    assert page.asked == sorted(set(page.asked))
+
+
+def test_a_page_that_cannot_answer_is_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("merge_bench.dashboard.session.ANSWER_SECONDS", 0.0)
+
+    async def page_does(page: Page, drawn: list[int]) -> None:
+        while len(drawn) < 20:  # in 20 s, if each were waited for
+            await asyncio.sleep(0.01)
+        assert len(page.asked) >= 19
+        page.answers = True
+        while len(drawn) < 40:
+            await asyncio.sleep(0.01)
+
+    drawn_while(page_does, monkeypatch)
+
+
 def test_what_a_page_tells_in_other_threads_is_heard_on_the_event_loop_in_its_order(
     view: Callable[[], Dashboard], monkeypatch: pytest.MonkeyPatch
 ) -> None:
