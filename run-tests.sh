@@ -1,7 +1,10 @@
 #!/usr/bin/env bash
 # Sets up what the tests need and runs them all: linters, types, then pytest.
 #
-#   ./run-tests.sh [--soak] [pytest arguments]        e.g. ./run-tests.sh -k bootstrap
+#   ./run-tests.sh [--fast | --soak] [pytest arguments]        e.g. ./run-tests.sh -k bootstrap
+#
+# --fast: linters, types, and the tests that start no cluster; needs no root, installs nothing beside .venv, and takes
+# less than two minutes on two cores. --soak: also the repetitions that take minutes each.
 #
 # The tests run in the front door's own .venv with the dev lock on top: so they test what a user gets, a GPU
 # machine does not install its stack twice, and as that lock holds no package of the stack, the front door goes on
@@ -51,7 +54,10 @@ install_system_packages() {
         || say "Installing ${missing[*]} failed; going on without."
 }
 
-install_system_packages
+fast=''
+for word; do if [ "$word" = --fast ]; then fast=1; fi; done
+
+if [ -z "$fast" ]; then install_system_packages; fi
 stack=$(choose_stack auto)
 ensure_venv "$stack" dev
 
@@ -62,21 +68,38 @@ check() {
     echo "== $1"
     "${@:2}" || failed+=("$1")
 }
+# The types are checked beside the tests, and what is found is shown after them.
+types=$(mktemp)
+trap 'rm -f "$types"' EXIT
+"$bin/python" -m mypy >"$types" 2>&1 &
+mypy=$!
+
 check "ruff check" "$bin/python" -m ruff check .
 check "ruff format" "$bin/python" -m ruff format --check .
-check "mypy" "$bin/python" -m mypy
+check "import contracts" "$bin/lint-imports" --no-logo --no-cache
 if type -P shellcheck >/dev/null; then
     mapfile -t scripts < <(git ls-files --cached --others --exclude-standard -- '*.sh' .ci/run)
     check "shellcheck" shellcheck -x "${scripts[@]}"
 else
     echo "== shellcheck: skipped, it is not installed"
 fi
-if [ ${#failed[@]} -gt 0 ]; then echo "== FAILED before the tests: ${failed[*]}"; fi
 
-# pytest comes last and in full, so that its closing line is the last one; the status also counts the checks.
-status=0
-# Test files run side by side, one more than there are cores, because many tests wait. `-n 0`: one after the other.
+# Test files run side by side, the longest first, because many tests wait: one more than there are cores, but not more
+# than cores where nothing waits. `-n 0`: one after the other.
 cores=$(nproc)
-"$bin/python" -m pytest -n "$((cores < 8 ? cores + 1 : 8))" --dist loadfile "$@" || status=$?
-if [ "$status" = 0 ] && [ ${#failed[@]} -gt 0 ]; then status=1; fi
-exit "$status"
+side_by_side=$((cores < 8 ? cores + 1 : 8))
+if [ -n "$fast" ]; then side_by_side=$((cores < 8 ? cores : 8)); fi
+status=0
+echo "== tests"
+"$bin/python" -m pytest -n "$side_by_side" --dist loadfile --no-loadscope-reorder "$@" || status=$?
+echo "== mypy"
+wait "$mypy" || failed+=(mypy)
+cat "$types"
+
+# The status is pytest's, or 1 where only a check failed; the last line says which.
+if [ "$status" != 0 ]; then failed+=(tests); fi
+if [ ${#failed[@]} -gt 0 ]; then
+    echo "== FAILED: ${failed[*]}"
+    exit $((status ? status : 1))
+fi
+echo "== all passed"

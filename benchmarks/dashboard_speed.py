@@ -26,9 +26,9 @@ from typing import Any
 
 import msgspec
 
-from merge_bench.dashboard.live_view import LiveView
-from merge_bench.dashboard.session import Session
-from tests.synthetic_campaigns import Script, iteration, launches, plan, write_campaign
+from merge_bench.view.dashboard.live_view import LiveView
+from merge_bench.view.dashboard.session import Session
+from tests.helpers.synthetic_campaigns import Script, iteration, launches, plan, write_campaign
 
 _WIDE = {"width": 1400, "height": 900}
 _POINTS = """(() => Math.max(0, ...window.Bokeh.documents.flatMap(one => [...one._all_models.values()])
@@ -115,7 +115,7 @@ def seen_updates(page: Any, folder: Path, workers: int, first: int, repeat: int)
 
 def worked_updates(folder: Path, workers: int, first: int, repeat: int) -> list[float]:
     """Seconds of the server's work for a new line: reading, figures, and the data of all charts."""
-    from merge_bench.dashboard.index import Index
+    from merge_bench.view.dashboard.index import Index
 
     entries = Index(folder.parent).scan()
     view = LiveView(Session(), lambda: entries)

@@ -21,9 +21,9 @@ from benchmarks import command
 from benchmarks.goal.running import Running, chosen, from_json, in_order, markdown, others, put_between, to_json
 from benchmarks.goal.targets import Result
 from benchmarks.peer.children import adopt_orphans
-from merge_bench import facts
-from merge_bench.campaign import git_state
+from merge_bench.campaign.campaign import git_state
 from merge_bench.errors import UsageError
+from merge_bench.host import machine
 
 ROOT = Path(__file__).resolve().parents[1]
 SCHEMA = 1
@@ -60,7 +60,7 @@ def goals(
     running = Running(wanted, lambda line: click.echo(line, err=True))
     head = {
         "schema": SCHEMA, "argv": sys.argv[1:], "time": time.time(), "blocks": blocks, "seed": seed, "git": git_state(),
-        "versions": facts.versions(), "hardware": facts.hardware(), "load_average": os.getloadavg(),
+        "versions": machine.versions(), "hardware": machine.hardware(), "load_average": os.getloadavg(),
     }  # fmt: skip
     status = 0
     try:

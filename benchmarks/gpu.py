@@ -25,10 +25,11 @@ from benchmarks.on_gpu.plan import Asked, Machine, steps
 from benchmarks.on_gpu.steps import Ended, merged, run_all, status_of, still_to_do, to_json
 from benchmarks.on_gpu.versus import sentence
 from benchmarks.peer.children import adopt_orphans
-from merge_bench import facts, gpu
-from merge_bench.campaign import git_state
+from merge_bench.campaign.campaign import git_state
 from merge_bench.errors import UsageError
-from merge_bench.memory import available_bytes, usable_cores
+from merge_bench.host import gpu
+from merge_bench.host import machine as facts
+from merge_bench.host.memory import available_bytes, usable_cores
 
 ROOT = Path(__file__).resolve().parents[1]
 SCHEMA = 2

@@ -18,7 +18,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from merge_bench.record.reader import read_campaign
+from merge_bench.records.reader import read_campaign
 from tests.hosts.make_hosts import Hosts, why_not
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -21,9 +21,9 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.goal.bench import two_hosts
-from merge_bench import aggregate, metrics
-from merge_bench.record.campaign import Launch
-from merge_bench.record.reader import read_campaign
+from merge_bench.analysis import aggregate, metrics
+from merge_bench.records.campaign import Launch
+from merge_bench.records.reader import read_campaign
 from tests.hosts.make_hosts import why_not
 
 ROOT = Path(__file__).resolve().parents[1]

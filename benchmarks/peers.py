@@ -21,11 +21,11 @@ from benchmarks.peer.comparison import Comparison
 from benchmarks.peer.contenders import choose, refuse_unfit
 from benchmarks.peer.protocol import Job
 from benchmarks.peer.store import Store
-from merge_bench import facts
-from merge_bench.campaign import git_state
+from merge_bench.campaign.campaign import git_state
 from merge_bench.errors import UsageError
-from merge_bench.gpu import gpu_count, gpu_facts
-from merge_bench.memory import available_bytes, usable_cores
+from merge_bench.host import machine
+from merge_bench.host.gpu import gpu_count, gpu_facts
+from merge_bench.host.memory import available_bytes, usable_cores
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -64,8 +64,8 @@ def peers(
         "comparison",
         {
             "argv": sys.argv[1:], "job": dataclasses.asdict(job), "data_bytes": job.data_bytes, "blocks": blocks,
-            "seed": seed, "contenders": names, "git": git_state(), "versions": facts.versions(),
-            "hardware": facts.hardware(), "gpus": gpu_facts(), "environment": facts.environment(),
+            "seed": seed, "contenders": names, "git": git_state(), "versions": machine.versions(),
+            "hardware": machine.hardware(), "gpus": gpu_facts(), "environment": machine.environment(),
             "load_average": os.getloadavg(),
         },
     )  # fmt: skip

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from merge_bench.predicting.fit import fit
-from merge_bench.predicting.gpus import GPUS
-from merge_bench.predicting.model import Problem, forecast
-from merge_bench.predicting.samples import Measured, Sample, Shape, Transfer
-from merge_bench.published import merge_results
+from merge_bench.analysis.predict.fit import fit
+from merge_bench.analysis.predict.gpus import GPUS
+from merge_bench.analysis.predict.model import Problem, forecast
+from merge_bench.analysis.predict.samples import Measured, Sample, Shape, Transfer
+from merge_bench.analysis.published import merge_results
 
 WORKERS, ROW_BYTES, FRAMES = 16, 16, 2
 CLUSTERS = {"gadi-v100": (4, "v100"), "gadi-dgx-a100": (2, "a100-40gb")}

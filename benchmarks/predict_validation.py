@@ -29,12 +29,12 @@ from benchmarks import command
 from benchmarks.goal.bench import Bench, pipeline, scratch
 from benchmarks.goal.running import put_between
 from benchmarks.peer.children import adopt_orphans
-from merge_bench import facts
-from merge_bench.campaign import git_state
+from merge_bench.analysis.predict.document import predict
+from merge_bench.analysis.summary import summarize
+from merge_bench.campaign.campaign import git_state
 from merge_bench.errors import MergeBenchError, RunFailed, UsageError
-from merge_bench.predicting.document import predict
-from merge_bench.record.campaign import Campaign
-from merge_bench.summary import summarize
+from merge_bench.host import machine
+from merge_bench.records.campaign import Campaign
 
 ROOT = Path(__file__).resolve().parents[1]
 SCHEMA = 1
@@ -112,8 +112,8 @@ def validate(
     adopt_orphans()
     asked = Asked(rate, chunk, launches, iterations)
     document: dict[str, Any] = {
-        "schema": SCHEMA, "argv": sys.argv[1:], "time": time.time(), "git": git_state(), "versions": facts.versions(),
-        "hardware": facts.hardware(), "load_average": os.getloadavg(), "asked": asdict(asked), "goal": goal / 100,
+        "schema": SCHEMA, "argv": sys.argv[1:], "time": time.time(), "git": git_state(), "versions": machine.versions(),
+        "hardware": machine.hardware(), "load_average": os.getloadavg(), "asked": asdict(asked), "goal": goal / 100,
         "fitted": [], "targets": [], "failures": [],
     }  # fmt: skip
     try:

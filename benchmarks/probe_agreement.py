@@ -23,10 +23,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from statistics import median
 
-from merge_bench.config.check import UCXX_OVERRIDES
+from merge_bench.cluster import perftest
+from merge_bench.config.names import UCXX_OVERRIDES
 from merge_bench.errors import MergeBenchError
-from merge_bench.probe import perftest
-from merge_bench.probe.sizes import parse_sizes
+from merge_bench.probe.shared.sizes import parse_sizes
 from merge_bench.units import MIB
 
 TRANSPORTS = {"tcp": {"UCX_TLS": "tcp"}, "shared memory": {"UCX_TLS": "sysv,posix,cma"}}

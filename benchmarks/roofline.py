@@ -25,9 +25,9 @@ from benchmarks.peer.children import adopt_orphans
 from benchmarks.roof import limits
 from benchmarks.roof.moved import Shape, join_accesses
 from benchmarks.roof.phases import WHOLE, Phase, join_least, judge, limits_table, table
-from merge_bench import facts
-from merge_bench.campaign import git_state
+from merge_bench.campaign.campaign import git_state
 from merge_bench.errors import UsageError
+from merge_bench.host import machine
 
 SCHEMA = 1
 ENGINE = "native"
@@ -50,8 +50,8 @@ def roofline(
     cores = cores_of(workers)
     adopt_orphans()
     head = {
-        "schema": SCHEMA, "argv": sys.argv[1:], "time": time.time(), "git": git_state(), "versions": facts.versions(),
-        "hardware": facts.hardware(), "last_cache_bytes": limits.last_cache_bytes(), "load_average": os.getloadavg(),
+        "schema": SCHEMA, "argv": sys.argv[1:], "time": time.time(), "git": git_state(), "versions": machine.versions(),
+        "hardware": machine.hardware(), "last_cache_bytes": limits.last_cache_bytes(), "load_average": os.getloadavg(),
     }  # fmt: skip
     try:
         measured = limits.measure(cores, shape.bucket_bytes)

@@ -25,11 +25,11 @@ from benchmarks.goal.bench import Bench, pipeline, scratch
 from benchmarks.peer.children import adopt_orphans
 from benchmarks.wide.figures import PAYLOAD_COLUMNS, SHARE, Size, Wide, dropped_share, exchanged, judge, size, table
 from benchmarks.wide.figures import widths as read_widths
-from merge_bench import facts
-from merge_bench.campaign import git_state
+from merge_bench.analysis.statistics import median
+from merge_bench.campaign.campaign import git_state
 from merge_bench.errors import RunFailed, UsageError
-from merge_bench.memory import available_bytes
-from merge_bench.statistics import median
+from merge_bench.host import machine
+from merge_bench.host.memory import available_bytes
 from merge_bench.units import format_bytes
 
 SCHEMA = 1
@@ -60,8 +60,8 @@ def width(
         raise UsageError(f"hosts with shaped links are needed: {reason}")
     adopt_orphans()
     document: dict[str, Any] = {
-        "schema": SCHEMA, "argv": sys.argv[1:], "time": time.time(), "git": git_state(), "versions": facts.versions(),
-        "hardware": facts.hardware(), "load_average": os.getloadavg(), "widths": [], "failures": [],
+        "schema": SCHEMA, "argv": sys.argv[1:], "time": time.time(), "git": git_state(), "versions": machine.versions(),
+        "hardware": machine.hardware(), "load_average": os.getloadavg(), "widths": [], "failures": [],
     }  # fmt: skip
     found: list[Wide] = []
     try:

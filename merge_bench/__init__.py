@@ -6,10 +6,11 @@ when first asked for, so that importing the package stays quick. Readable for Py
 
 from typing import TYPE_CHECKING, Any
 
+from merge_bench.config.version import __version__
+
 if TYPE_CHECKING:
     from merge_bench.api import Result, compare, load, predict, run
 
-__version__ = "0.1.0"
 __all__ = ["Result", "__version__", "compare", "load", "predict", "run"]
 
 

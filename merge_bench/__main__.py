@@ -4,7 +4,7 @@ import json
 import signal
 import sys
 
-from merge_bench.interpreter import refusal
+from merge_bench.config.interpreter import refusal
 
 
 def main() -> None:

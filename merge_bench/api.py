@@ -5,24 +5,22 @@ These are the package's public functions: ``import merge_bench``. `docs/python.m
 
 from __future__ import annotations
 
-import contextlib
-import difflib
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from merge_bench import frames
+from merge_bench.analysis import frames
 from merge_bench.errors import GateNotMet, RunFailed, UsageError, WrongResult
-from merge_bench.record.campaign import Campaign
-from merge_bench.record.reader import read_campaign
+from merge_bench.records.campaign import Campaign
+from merge_bench.records.reader import read_campaign
 
 if TYPE_CHECKING:
-    from merge_bench.plot.charts import Chart
-    from merge_bench.plot.series import Panel
+    from merge_bench.campaign.program import Program
+    from merge_bench.view.plot.marks import Chart
 
 Document = dict[str, Any]
 Frame = Literal["pandas", "polars"]
@@ -53,7 +51,7 @@ class Result:
     @cached_property
     def document(self) -> Document:
         """What ``run --json`` prints: one run's document, or ``runs`` with one for each; see `docs/records.md`."""
-        from merge_bench.summary import summarize
+        from merge_bench.analysis.summary import summarize
 
         return summarize(self.campaign)
 
@@ -99,7 +97,7 @@ class Result:
         UsageError
             If there is no such drawing, or nothing to draw.
         """
-        from merge_bench.report.full.charts import charts
+        from merge_bench.view.report.full.charts import charts
 
         found = charts(self.campaign, kind)
         if not 0 <= which < len(found):
@@ -115,7 +113,7 @@ class Result:
         UsageError
             If it cannot be written there.
         """
-        from merge_bench.report.full.command import write_page
+        from merge_bench.view.report.full.write import write_page
 
         return write_page([self.campaign], Path(path) if path is not None else None)
 
@@ -149,22 +147,25 @@ def run(*, check: bool = True, **options: object) -> Result:
     RunFailed, WrongResult, GateNotMet
         If `check`, and a launch failed, the merge was wrong, or a gate asked for was not met.
     """
-    from merge_bench import running
-    from merge_bench.commands import say_warnings
-    from merge_bench.comparing.gate import asked_for
+    from merge_bench.analysis.compare.gate import asked_for
+    from merge_bench.campaign import choices
+    from merge_bench.campaign import run as running
     from merge_bench.config import ucx_choice
-    from merge_bench.report.live import progress_for
+    from merge_bench.config.options import parse_options
+    from merge_bench.view.messages import say_warnings
+    from merge_bench.view.progress import progress_for
 
-    words = _words(options)
-    values = _parsed(words)
+    refused = [key for key in _NOT_HERE if key in options]
+    if refused:
+        raise UsageError(f"run has no option {refused[0]!r}")
+    values = parse_options(options, choices.options())
     with ucx_choice.restored():
         sweep = running.load_all(values)
         say_warnings(list(dict.fromkeys(each for one in sweep.prepared.values() for each in one.warnings)))
         gate = asked_for(sweep.options, configs=len(sweep.configs))
         progress = progress_for(sys.stderr)
         try:
-            with _recorded_as(words):
-                folder, status = running.run(sweep, progress, fresh=bool(values["fresh"]))
+            folder, status = running.run(sweep, progress, fresh=bool(values["fresh"]), program=_program(options))
         finally:
             progress.close()
     result = load(folder)
@@ -196,7 +197,7 @@ def compare(*results: Result | str | PathLike[str], threshold: float = 0.02, any
     WrongResult
         If the merge was wrong in a baseline.
     """
-    from merge_bench.comparing.document import compare as compare_campaigns
+    from merge_bench.analysis.compare.document import compare as compare_campaigns
 
     read = [result if isinstance(result, Result) else load(result) for result in results]
     if not read:
@@ -217,12 +218,11 @@ def predict(
     UsageError
         If it cannot be forecast from these results; the sentence says what is missing.
     """
-    from merge_bench.predicting.command import parse_rows
-    from merge_bench.predicting.document import predict as predict_from
+    from merge_bench.analysis.predict.document import predict as predict_from
 
     return predict_from(
         [(result if isinstance(result, Result) else load(result)).campaign for result in results],
-        workers=workers, hosts=hosts, config=config, chunk=parse_rows(None if chunk is None else _text(chunk)),
+        workers=workers, hosts=hosts, config=config, chunk=None if chunk is None else _rows(chunk),
         what_if=[what_if] if isinstance(what_if, str) else what_if, links=[link] if isinstance(link, str) else link,
     )  # fmt: skip
 
@@ -236,67 +236,36 @@ def _frame(rows: frames.Rows, frame: Frame) -> Any:
     return found if frame == "polars" else found.to_pandas()
 
 
-def _backend(backend: Backend) -> Callable[[Panel | Chart], Any]:
+def _backend(backend: Backend) -> Callable[[Chart], Any]:
     if backend == "bokeh":
-        from merge_bench.plot import interactive
+        from merge_bench.view.plot import interactive
 
         return interactive.figure_of
     if backend == "matplotlib":
-        from merge_bench.plot import static
+        from merge_bench.view.plot import static
 
         return static.figure_of
     raise UsageError(f"backend={backend!r} is neither 'bokeh' nor 'matplotlib'")
 
 
-def _words(options: dict[str, object]) -> list[str]:
-    """The command line that says the same."""
-    from merge_bench.config.options import BY_KEY
-
-    known = {key: option for key, option in BY_KEY.items() if key not in _NOT_HERE}
-    words: list[str] = []
-    for key, value in options.items():
-        if key not in known:
-            near = difflib.get_close_matches(key, known, n=3)
-            raise UsageError(f"run has no option {key!r}" + (f"; did you mean {' or '.join(near)}?" if near else ""))
-        if known[key].flag:
-            words += [f"--{known[key].name}"] if value else []
-        elif value is not None:
-            words += [f"--{known[key].name}", _text(value)]
-    return words
-
-
-def _text(value: object) -> str:
-    """A value as people write it on the command line."""
-    if isinstance(value, list | tuple):
-        return ",".join(map(_text, value))
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    return str(value)
-
-
-def _parsed(words: Sequence[str]) -> dict[str, Any]:
-    import click
-
-    from merge_bench.cli.clusters import run as command
-
-    try:
-        with command.make_context("run", list(words)) as context:
-            return dict(context.params)
-    except click.ClickException as error:
-        raise UsageError(error.format_message()) from None
-
-
-@contextlib.contextmanager
-def _recorded_as(words: Sequence[str]) -> Iterator[None]:
-    """While a run goes on, the program's arguments are those of the command that does the same: records keep them."""
-    before = sys.argv
-    sys.argv = [str(Path(__file__).with_name("__main__.py")), "run", *words]
-    try:
-        yield
-    finally:
-        sys.argv = before
-
-
 def _why(result: Result) -> str:
     documents: Sequence[Document] = result.document.get("runs", [result.document])
     return next((one["error"]["message"] for one in documents if one["error"]), "the run did not end well")
+
+
+def _program(options: dict[str, object]) -> Program:
+    """The records keep the command that runs the same merge."""
+    from merge_bench.campaign.program import Program
+    from merge_bench.config.options import as_words
+
+    return Program([str(Path(__file__).with_name("__main__.py")), "run", *as_words(options)])
+
+
+def _rows(chunk: float) -> int:
+    from merge_bench.config import values
+    from merge_bench.config.options import as_text
+
+    try:
+        return int(str(values.count(1)(as_text(chunk))))
+    except ValueError as error:
+        raise UsageError(f"chunk: {error}") from None

@@ -5,6 +5,9 @@ into a failure that carries the reason. Allowed is only what cannot run there:
 
 * tests marked `gpu`, where there is no GPU;
 * tests marked `soak`, which are not selected at all without `--soak`.
+
+`--fast` leaves out `gpu`, `soak` and `cluster`. The last is checked: a test without that mark fails when it starts a
+cluster. In the folders of `CLUSTER_FOLDERS` every test has it.
 """
 
 from __future__ import annotations
@@ -12,11 +15,15 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
+import re
 import shutil
 import signal
 import subprocess
+import sys
+from collections import Counter
 from collections.abc import Generator, Iterator
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -68,15 +75,55 @@ def pytest_configure() -> None:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--soak", action="store_true", help="also run the repetitions that take minutes")
+    parser.addoption("--fast", action="store_true", help="only what needs no cluster, no GPU and no root")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if config.getoption("--soak"):
+    for item in items:
+        if HERE in item.path.parents and item.path.relative_to(HERE).parts[0] in CLUSTER_FOLDERS:
+            item.add_marker("cluster")
+    left_out = ("soak", "gpu", "cluster") if config.getoption("--fast") else ("soak",)
+    if not config.getoption("--soak"):
+        deselected = [item for item in items if any(item.get_closest_marker(name) for name in left_out)]
+        config.hook.pytest_deselected(items=deselected)
+        items[:] = [item for item in items if item not in set(deselected)]
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        # What takes longest begins first, so that at the end no core waits for one long file.
+        clusters = Counter(item.path for item in items if item.get_closest_marker("cluster"))
+        items.sort(key=lambda item: -clusters[item.path])
+
+
+HERE = Path(__file__).resolve().parent
+CLUSTER_FOLDERS = ("hosts", "runs", "browser", "soak")
+"""Below tests/: every test there starts a cluster, or hosts, or a browser beside it."""
+_CLUSTER = re.compile(
+    r"-m merge_bench (?!.*--(help|version|dry-run))(run|probe|transports|tune|-)"
+    r"|-m (dask (cuda )?(scheduler|worker)|merge_bench\.cluster\.node)"
+    r"|(^|[ /])(mpirun(\.\w+)?|srun|sshd|slurmctld|ucx_perftest|ucc_perftest|unshare|chromium) (?!--version)"
+)
+_running: pytest.Item | None = None  # the test without the mark `cluster` that is under way
+
+
+def _refuse_clusters(event: str, arguments: tuple[Any, ...]) -> None:
+    if event != "subprocess.Popen" or _running is None:
         return
-    soak = [item for item in items if item.get_closest_marker("soak")]
-    if soak:
-        config.hook.pytest_deselected(items=soak)
-        items[:] = [item for item in items if item not in soak]
+    words = arguments[1] if isinstance(arguments[1], list | tuple) else [arguments[1]]
+    line = " ".join(map(os.fsdecode, words))
+    if _CLUSTER.search(line):
+        pytest.fail(f"it starts a cluster and is not marked so (pytest.mark.cluster): {line[:200]}")
+
+
+sys.addaudithook(_refuse_clusters)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    global _running
+    _running = None if item.get_closest_marker("cluster") else item
+    try:
+        return (yield)
+    finally:
+        _running = None
 
 
 @pytest.fixture(autouse=True)
@@ -97,7 +144,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
 def gpu_present() -> bool:
     """Whether the driver lists a GPU; asked of nvidia-smi, or of NVIDIA's library in containers that have no such."""
     if shutil.which("nvidia-smi") is None:
-        from merge_bench.gpu import gpu_count
+        from merge_bench.host.gpu import gpu_count
 
         return gpu_count() > 0
     listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=60, check=False)

@@ -17,10 +17,11 @@ from bokeh.plotting import figure as bokeh_figure
 
 import merge_bench
 from merge_bench import api
-from merge_bench.config.options import OPTIONS
+from merge_bench.campaign.program import UNTOUCHED
+from merge_bench.config.options import OPTIONS, as_words, parse_options
 from merge_bench.errors import GateNotMet, RunFailed, UsageError, WrongResult
+from tests.helpers.synthetic_campaigns import Script, interleaved, plan, write_campaign
 from tests.probe.samples import write_campaign as write_probe
-from tests.synthetic_campaigns import Script, interleaved, plan, write_campaign
 
 BASE = [0.10, 0.11, 0.12, 0.13, 0.14, 0.15]
 DATA = 64e6
@@ -42,7 +43,7 @@ def test_importing_the_package_imports_nothing_heavy() -> None:
 
 def test_the_public_names_are_functions_whatever_modules_are_loaded() -> None:
     code = (
-        "import merge_bench.commands, merge_bench.running, merge_bench.comparing.document, merge_bench.cli\n"
+        "import merge_bench.cli.run_command, merge_bench.campaign.run, merge_bench.analysis.compare.document\n"
         "from merge_bench import Result, compare, load, run\n"
         "import types; print([type(each).__name__ for each in (compare, load, run, Result)])"
     )
@@ -167,20 +168,22 @@ def test_a_report_is_written_where_it_is_wanted(result: merge_bench.Result, tmp_
         result.write_report(result.folder / "records.jsonl")
 
 
-def test_options_become_the_words_of_the_command() -> None:
-    words = api._words(
-        {"chunk": [1e6, 25_000_000], "workers": 2, "config": Path("tcp.cfg"), "fresh": True, "check_link": False,
-         "skew": "zipf:1.2", "frac_match": 0.3, "seed": None}
-    )  # fmt: skip
-    assert words == [
+def test_options_are_data_and_have_a_command_line() -> None:
+    given = {
+        "chunk": [1e6, 25_000_000], "workers": 2, "config": Path("tcp.cfg"), "fresh": True, "check_link": False,
+        "skew": "zipf:1.2", "frac_match": 0.3, "seed": None,
+    }  # fmt: skip
+    assert as_words(given) == [
         "--chunk", "1000000,25000000", "--workers", "2", "--config", "tcp.cfg", "--fresh", "--skew", "zipf:1.2",
         "--frac-match", "0.3",
     ]  # fmt: skip
-    values = api._parsed(words)
+    values = parse_options(given)
     assert values["chunk"] == (1_000_000, 25_000_000)
     assert values["fresh"] is True
+    assert values["check_link"] is None
     assert values["seed"] is None
-    assert values.keys() >= {option.key for option in OPTIONS}
+    assert values["skew"] == 1.2
+    assert values.keys() == {option.key for option in OPTIONS}
 
 
 @pytest.mark.parametrize(
@@ -205,7 +208,7 @@ def test_a_run_that_did_not_end_well_raises_unless_told_not_to(
     status: int, error: type[Exception], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = write_campaign(tmp_path, Script(failure="rank 0 died", end_status=status), end=status)
-    monkeypatch.setattr("merge_bench.running.run", lambda *_, **__: (folder, status))
+    monkeypatch.setattr("merge_bench.campaign.run.run", lambda *_, **__: (folder, status))
     with pytest.raises(error, match=f"^rank 0 died; the records are in {folder}$"):
         merge_bench.run(results=tmp_path)
     kept = merge_bench.run(results=tmp_path, check=False)
@@ -214,12 +217,15 @@ def test_a_run_that_did_not_end_well_raises_unless_told_not_to(
 
 def test_the_records_hold_the_command_that_does_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, seen = write_campaign(tmp_path), []
-    monkeypatch.setattr("merge_bench.running.run", lambda *_, **__: (seen.append(list(sys.argv)), (folder, 0))[1])
+    monkeypatch.setattr(
+        "merge_bench.campaign.run.run", lambda *_, program, **__: (seen.append(program), (folder, 0))[1]
+    )
     before = list(sys.argv)
     merge_bench.run(results=tmp_path, chunk=5e6)
     assert sys.argv == before
-    assert seen[0][0].endswith("merge_bench/__main__.py")
-    assert seen[0][1:] == ["run", "--results", str(tmp_path), "--chunk", "5000000"]
+    assert seen[0].argv[0].endswith("merge_bench/__main__.py")
+    assert seen[0].argv[1:] == ["run", "--results", str(tmp_path), "--chunk", "5000000"]
+    assert seen[0].surround is UNTOUCHED.surround
 
 
 def test_the_examples_of_the_documentation_do_what_they_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.peer.children import run_limited
+from merge_bench.cluster.supervisor import tail
 from merge_bench.config.options import BY_KEY
 from merge_bench.errors import RunFailed
-from merge_bench.launch.processes import tail
-from merge_bench.record.campaign import Campaign
-from merge_bench.record.reader import read_campaign
+from merge_bench.records.campaign import Campaign
+from merge_bench.records.reader import read_campaign
 
 ROOT = Path(__file__).resolve().parents[2]
 RATE = "2gbit"

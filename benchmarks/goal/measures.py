@@ -16,13 +16,14 @@ from benchmarks.peer.contenders import REFERENCE, choose
 from benchmarks.peer.protocol import Job, PeerError
 from benchmarks.peer.ratios import standings
 from benchmarks.peer.store import Store
-from merge_bench import aggregate
+from merge_bench.analysis import aggregate
+from merge_bench.analysis.statistics import median
 from merge_bench.errors import RunFailed
-from merge_bench.memory import available_bytes, usable_cores
-from merge_bench.plan import synthetic_worker_bytes
-from merge_bench.statistics import median
+from merge_bench.host.memory import available_bytes, usable_cores
+from merge_bench.merge.plan import synthetic_worker_bytes
 
 LARGE, WORKERS = 25_000_000, 2
+ENGINE = "native"  # what `run` takes on CPUs
 FAST_RATE = "8gbit"
 FIRST_SIZE, LINEAR_FROM, LAST_SIZE = 1_000_000, 4_000_000, 64_000_000
 NOT_MEASURED = "not_measured"
@@ -189,7 +190,11 @@ def linear(bench: Bench) -> Values:
 def sizes(available: int) -> list[int]:
     """Rows a chunk, doubling, of which `available` bytes hold two workers' with a fifth to spare."""
     found, rows = [], FIRST_SIZE
-    while rows <= LAST_SIZE and WORKERS * synthetic_worker_bytes(rows, WORKERS, 0.3, 1) <= 0.8 * available:
+
+    def needed() -> int:
+        return WORKERS * synthetic_worker_bytes(rows, WORKERS, 0.3, 1, engine=ENGINE)
+
+    while rows <= LAST_SIZE and needed() <= 0.8 * available:
         found.append(rows)
         rows *= 2
     return found

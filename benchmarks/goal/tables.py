@@ -23,10 +23,10 @@ from benchmarks.goal.targets import Target
 from benchmarks.peer.children import run_limited
 from benchmarks.peer.contenders import CONTENDERS
 from benchmarks.peer.protocol import Job
+from merge_bench.analysis.statistics import median
+from merge_bench.cluster.supervisor import tail
 from merge_bench.errors import RunFailed, WrongResult
-from merge_bench.launch.processes import tail
-from merge_bench.memory import usable_cores
-from merge_bench.statistics import median
+from merge_bench.host.memory import usable_cores
 
 ROWS = 25_000_000  # of a worker's chunk
 WORKERS, ITERATIONS, FRACTION = 2, 3, 0.3

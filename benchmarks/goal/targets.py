@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from merge_bench.statistics import median, median_interval
+from merge_bench.analysis.statistics import median, median_interval
 
 
 @dataclass(frozen=True)

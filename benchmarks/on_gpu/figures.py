@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from merge_bench.plan import synthetic_worker_bytes
+from merge_bench.merge.plan import synthetic_worker_bytes
 
 ROW_BYTES = 16  # key and payload
 RESULT_ROW_BYTES = 24

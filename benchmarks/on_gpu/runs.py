@@ -13,8 +13,8 @@ from typing import Any
 from benchmarks.on_gpu.figures import bandwidth_shares
 from benchmarks.on_gpu.steps import Finding
 from benchmarks.peer.children import run_limited
+from merge_bench.cluster.supervisor import tail
 from merge_bench.errors import GateNotMet, RunFailed
-from merge_bench.launch.processes import tail
 from merge_bench.units import format_bytes, format_count, format_rate, format_seconds
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -20,8 +20,8 @@ from benchmarks.peer.contenders import REFERENCE, Contender
 from benchmarks.peer.protocol import Job, Outcome, PeerError, read_outcome
 from benchmarks.peer.ratios import Sample, fastest, standings
 from benchmarks.peer.store import Store
+from merge_bench.cluster.supervisor import tail
 from merge_bench.errors import WrongResult
-from merge_bench.launch.processes import tail
 
 ROOT = Path(__file__).resolve().parents[2]
 WRONG = WrongResult.exit_status

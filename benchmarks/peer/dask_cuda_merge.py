@@ -22,11 +22,11 @@ from distributed import Client
 
 from benchmarks.peer import printed
 from benchmarks.peer.protocol import Job, Outcome, PeerError, serve, workers_per_gpu
-from merge_bench import cuda_context
-from merge_bench import running as runs
-from merge_bench.engines import gpu_memory
-from merge_bench.gpu import gpu_count
-from merge_bench.launch.choose import make_launcher
+from merge_bench.campaign import run as runs
+from merge_bench.cluster.choose import make_launcher
+from merge_bench.host import cuda_context
+from merge_bench.host.gpu import gpu_count
+from merge_bench.merge.engines import gpu_memory
 
 PROGRAM = "dask_cuda.benchmarks.local_cudf_merge"
 HEADINGS = ("Wall clock", "Throughput")

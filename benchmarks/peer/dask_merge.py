@@ -17,10 +17,10 @@ from distributed import Client, Future, LocalCluster
 
 from benchmarks.peer.inprocess import judge
 from benchmarks.peer.protocol import Job, Outcome, PeerError, serve
-from merge_bench.engines.pandas import to_pandas
-from merge_bench.memory import PeakMeter
-from merge_bench.workload import synthetic
-from merge_bench.workload.synthetic import KEY, Expectation, SyntheticSpec
+from merge_bench.host.memory import PeakMeter
+from merge_bench.merge.engines.pandas import to_pandas
+from merge_bench.merge.workload import synthetic
+from merge_bench.merge.workload.synthetic import KEY, Expectation, SyntheticSpec
 
 SETTLE_SECONDS = 60.0
 _meter: PeakMeter | None = None  # of a worker's process

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from benchmarks.peer.inprocess import COLUMNS, measure
 from benchmarks.peer.protocol import Job, Outcome, serve
-from merge_bench.workload.synthetic import KEY
+from merge_bench.merge.workload.synthetic import KEY
 
 
 def join(on: Sequence[str], columns: Sequence[str]) -> str:

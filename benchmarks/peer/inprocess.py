@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from benchmarks.peer.protocol import Job, Outcome
 from merge_bench.errors import WrongResult
-from merge_bench.memory import PeakMeter
-from merge_bench.workload import synthetic
-from merge_bench.workload.synthetic import KEY, Expectation, SyntheticSpec
+from merge_bench.host.memory import PeakMeter
+from merge_bench.merge.workload import synthetic
+from merge_bench.merge.workload.synthetic import KEY, Expectation, SyntheticSpec
 
 COLUMNS = (KEY, "left_payload_0", "right_payload_0")
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import merge_bench
 from benchmarks.peer.protocol import Job, Outcome, PeerError, serve, workers_per_gpu
+from merge_bench.analysis.summary import summarize
 from merge_bench.errors import WrongResult
-from merge_bench.gpu import gpu_count
-from merge_bench.record.campaign import Campaign
-from merge_bench.record.reader import read_campaign
-from merge_bench.summary import summarize
+from merge_bench.host.gpu import gpu_count
+from merge_bench.records.campaign import Campaign
+from merge_bench.records.reader import read_campaign
 
 CONFIG = "optimized.cfg"
 

@@ -7,8 +7,8 @@ import pyarrow as pa
 
 from benchmarks.peer.inprocess import measure
 from benchmarks.peer.protocol import Job, Outcome, serve
-from merge_bench.engines.pandas import to_pandas
-from merge_bench.workload.synthetic import KEY
+from merge_bench.merge.engines.pandas import to_pandas
+from merge_bench.merge.workload.synthetic import KEY
 
 
 class PandasJoin:

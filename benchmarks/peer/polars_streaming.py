@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from benchmarks.peer.inprocess import measure
 from benchmarks.peer.protocol import Job, Outcome, PeerError, serve
-from merge_bench.workload.synthetic import KEY
+from merge_bench.merge.workload.synthetic import KEY
 
 
 class PolarsJoin:

@@ -1,6 +1,6 @@
 """Runs programs that print, and reads what dask-cuda prints: values under headings, in columns parted by ``|``.
 
-What `ucxx.benchmarks.cudf_merge` prints is read by `merge_bench.importing`, which also knows how to read times.
+`merge_bench.campaign.importing` reads what `ucxx.benchmarks.cudf_merge` prints, times included.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from benchmarks.peer.protocol import PeerError
-from merge_bench.importing.printed import read_time
+from merge_bench.campaign.importing.printed import read_time
 
 
 def printed_by(program: str, command: Sequence[str], environment: Mapping[str, str] | None = None) -> str:

@@ -14,7 +14,7 @@ from types import FrameType
 import msgspec
 
 from merge_bench.errors import MergeBenchError, RunFailed
-from merge_bench.workload.synthetic import SyntheticSpec
+from merge_bench.merge.workload.synthetic import SyntheticSpec
 
 _PR_SET_PDEATHSIG = 1
 

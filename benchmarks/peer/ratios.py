@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from merge_bench.statistics import median, median_interval
+from merge_bench.analysis.statistics import median, median_interval
 
 
 @dataclass(frozen=True)

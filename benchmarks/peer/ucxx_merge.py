@@ -13,9 +13,9 @@ from pathlib import Path
 
 from benchmarks.peer.printed import printed_by
 from benchmarks.peer.protocol import Job, Outcome, PeerError, serve
+from merge_bench.campaign.importing.text import read_report
 from merge_bench.errors import UsageError
-from merge_bench.gpu import IN_ORDER, gpu_facts, index_of, visible_gpus
-from merge_bench.importing.text import read_report
+from merge_bench.host.gpu import IN_ORDER, gpu_facts, index_of, visible_gpus
 
 PROGRAM = "ucxx.benchmarks.cudf_merge"
 MODULE = "benchmarks.peer.ucxx_program"

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from merge_bench.engines import pairs
 from merge_bench.errors import UsageError
-from merge_bench.memory import available_bytes
+from merge_bench.host.memory import available_bytes
+from merge_bench.merge.engines import pairs
 from merge_bench.units import format_bytes, parse_bytes
 
 LEAST_ARRAY = 256 << 20

@@ -22,9 +22,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from merge_bench.engines.host import bucket_count
-from merge_bench.engines.native import NativeEngine
-from merge_bench.partition import PAIRED_STREAMS
+from merge_bench.merge.engines.host import bucket_count
+from merge_bench.merge.engines.native import NativeEngine
+from merge_bench.merge.partition import PAIRED_STREAMS
 
 VALUE = 8
 LINK, HEAD = 4, 4

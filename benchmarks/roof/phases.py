@@ -7,10 +7,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from benchmarks.roof.moved import Counts, Shape, join_accesses, phase_bytes
+from merge_bench.analysis.statistics import median
 from merge_bench.errors import RunFailed
-from merge_bench.record.campaign import Launch
-from merge_bench.record.schema import IterationLine
-from merge_bench.statistics import median
+from merge_bench.records.campaign import Launch
+from merge_bench.records.schema import IterationLine
 
 PHASES = ("partition", "exchange", "join")
 WHOLE = "whole"

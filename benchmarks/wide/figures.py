@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from merge_bench.analysis.statistics import median
 from merge_bench.errors import RunFailed, UsageError
-from merge_bench.record.campaign import Launch
-from merge_bench.record.schema import IterationLine
-from merge_bench.statistics import median
+from merge_bench.records.campaign import Launch
+from merge_bench.records.schema import IterationLine
 
 PAYLOAD = 1448 / 1514  # of what a link carries at an MTU of 1500
 BURST_BYTES = 1 << 20  # of `tests.hosts.make_hosts.BURST`

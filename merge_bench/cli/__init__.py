@@ -11,9 +11,9 @@ from typing import NoReturn
 
 import click
 
-from merge_bench import __version__
 from merge_bench.cli import clusters, configs, probing, results, tuning
 from merge_bench.cli.parameters import CONTEXT
+from merge_bench.config.version import __version__
 from merge_bench.errors import MergeBenchError, UsageError
 
 COMMANDS: tuple[click.Command, ...] = (
@@ -47,7 +47,7 @@ class _DefaultRun(click.Group):
 def cli() -> None:
     """Measures, explains and tunes distributed dataframe merges over UCX.
 
-    Without a command it is `run`: a merge on a cluster that it launches on this machine.
+    Without a command: `run`, which launches a cluster on this machine and merges on it.
     """
 
 

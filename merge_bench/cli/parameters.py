@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
+from merge_bench.campaign.choices import complete
 from merge_bench.config import values
 from merge_bench.config.options import BY_KEY, OPTIONS, Option
 from merge_bench.config.values import Parser
@@ -49,7 +50,7 @@ def add_options(options: Sequence[Option]) -> Callable[[_F], _F]:
 
     def decorate(command: _F) -> _F:
         for option in reversed(options):
-            command = _add(option, command)
+            command = _add(complete(option), command)
         return command
 
     return decorate

@@ -9,28 +9,29 @@ import click
 
 from merge_bench.cli.parameters import CONTEXT, DURATION, PERCENT, SectionedCommand, add_options
 from merge_bench.config.options import TUNE_OPTIONS
+from merge_bench.tune.strategies import strategies
 
 
 @click.command(cls=SectionedCommand, context_settings=CONTEXT)
 @click.argument("baseline", required=False, metavar="[BASELINE]")
-@click.option("--space", metavar="FILE", help="What may be set; by default the shipped space.toml.")
-@click.option("--only", metavar="NAME[,NAME]", help="These settings of the space alone.")
+@click.option("--space", metavar="FILE", help="File that lists the settings to try; by default the shipped space.toml.")
+@click.option("--only", metavar="NAME[,NAME]", help="Try only these settings of the space.")
 @click.option(
     "--strategy",
-    type=click.Choice(["race", "one-at-a-time", "exhaustive"]),
-    default="race",
+    type=click.Choice(list(strategies())),
+    default=next(iter(strategies())),
     show_default=True,
-    help="How the space is searched.",
+    help="Search strategy.",
 )
 @click.option(
     "--metric",
     type=click.Choice(["throughput", "bandwidth"]),
     default="throughput",
     show_default=True,
-    help="What is to become better.",
+    help="Metric to improve.",
 )
 @click.option(
-    "--threshold", type=PERCENT, default="2%", show_default=True, metavar="PERCENT", help="A smaller gain is none."
+    "--threshold", type=PERCENT, default="2%", show_default=True, metavar="PERCENT", help="Smaller gains do not count."
 )
 @click.option(
     "--most-blocks",
@@ -38,7 +39,7 @@ from merge_bench.config.options import TUNE_OPTIONS
     default=8,
     show_default=True,
     metavar="N",
-    help="Blocks after which a candidate is judged, whatever is known.",
+    help="Judge a candidate after this many blocks at the latest.",
 )
 @click.option(
     "--confirm",
@@ -46,24 +47,31 @@ from merge_bench.config.options import TUNE_OPTIONS
     default=8,
     show_default=True,
     metavar="N",
-    help="Blocks of the confirmation, at every size.",
+    help="Blocks of the confirmation at each size.",
 )
-@click.option("--budget", type=DURATION, metavar="DURATION", help="Seconds of launches for searching, as 30m or 1h.")
-@click.option("--max-launches", type=click.IntRange(1), metavar="N", help="Launches for searching.")
+@click.option(
+    "--budget",
+    type=DURATION,
+    metavar="DURATION",
+    help="Time limit for all launches of the search together, such as 30m or 1h.",
+)
+@click.option(
+    "--max-launches", type=click.IntRange(1), metavar="N", help="Largest number of launches that the search may make."
+)
 @click.option("--output", metavar="FILE", help="The config to write; by default ./tuned-HOST.cfg.")
 @click.option(
     "--plot",
     "plots",
     multiple=True,
     metavar="FILE",
-    help="Draw the speed-up by setting here too; .png, .svg or .html; may be repeated.",
+    help="Plot the speed-up of each setting into this .png, .svg or .html file; may be repeated.",
 )
 @add_options(TUNE_OPTIONS)
 def tune(**values: Any) -> None:
-    """Find the config that is really faster than BASELINE, a config or the built-in defaults, and confirm it.
+    """Find a config that is faster than BASELINE (a config, or the built-in defaults), and confirm it.
 
     The search runs at the first size of --chunk (1e6 and 25e6 by default); the confirmation at all of them.
     """
-    from merge_bench.tune.command import tune_command
+    from merge_bench.cli.tune_command import tune_command
 
     sys.exit(tune_command(values))

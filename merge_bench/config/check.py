@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -15,21 +15,14 @@ from rich.table import Table
 
 from merge_bench.config.catalogue import Catalogue, build_catalogue
 from merge_bench.config.conflicts import Conflict, Situation, find_conflicts
-from merge_bench.config.names import TranslatedConfig, translate_config
-from merge_bench.config.options import BY_KEY
+from merge_bench.config.names import UCXX_OVERRIDES, TranslatedConfig, translate_config
+from merge_bench.config.options import BY_KEY, OPTIONS, Option
 from merge_bench.config.reader import ConfigFile
 from merge_bench.config.states import BRINGS_CODE, VariableState, classify, classify_elsewhere
 from merge_bench.config.trust import REMEDY, process_environment
 from merge_bench.config.ucx_info import locate, read_installed
 from merge_bench.errors import UsageError
 
-# What `import ucxx` puts into the environment where it is not set (python/ucxx/ucxx/__init__.py, UCXX 0.52).
-UCXX_OVERRIDES = {
-    "UCX_MEMTYPE_CACHE": "n",
-    "UCX_RNDV_THRESH": "8192",
-    "UCX_RNDV_FRAG_MEM_TYPE": "cuda",
-    "UCX_MAX_RNDV_RAILS": "1",
-}
 # Settings whose effective value is always shown, even where it is UCX's default.
 _ALWAYS_SHOWN = (
     "UCX_TLS",
@@ -101,6 +94,7 @@ def check_config(
     ucx: str = "auto",
     launcher: Mapping[str, str] | None = None,
     options: Mapping[str, object] | None = None,
+    table: Sequence[Option] = OPTIONS,
     one_host: bool = True,
     trusted: bool = False,
     sysfs: Path = Path("/sys/class"),
@@ -117,6 +111,8 @@ def check_config(
         Settings that the launcher adds where neither config nor environment has them.
     options
         Effective options by key (`Resolved.values`), where they are known; else those of config and environment count.
+    table
+        The options that ``MERGE_BENCH_…`` variables are.
     one_host
         All workers run on one host.
     trusted
@@ -129,7 +125,7 @@ def check_config(
     """
     catalogue, warnings = _catalogue(ucx, environ)
     translated = translate_config(config)
-    states = classify(config, translated, catalogue, trusted=trusted)
+    states = classify(config, translated, catalogue, trusted=trusted, table=table)
     handed_on = process_environment(config, trusted=trusted)
     taken = set(handed_on)
     for source, values in _elsewhere(environ, launcher or {}, catalogue):
@@ -198,10 +194,11 @@ def run_check(
     json_output: bool = False,
     ucx: str = "auto",
     launcher: Mapping[str, str] | None = None,
+    table: Sequence[Option] = OPTIONS,
     trusted: bool = False,
 ) -> int:
     """The ``check`` command: print the outcome, as a table or one JSON document; returns the exit status, 0 or 2."""
-    result = check_config(config, environ, ucx=ucx, launcher=launcher, trusted=trusted)
+    result = check_config(config, environ, ucx=ucx, launcher=launcher, table=table, trusted=trusted)
     if json_output:
         json.dump(result.to_json(), sys.stdout, indent=2)
         sys.stdout.write("\n")

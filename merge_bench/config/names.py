@@ -128,6 +128,14 @@ UCXX_VARIABLES: dict[str, tuple[str, ...] | None] = {
     ),
 }
 
+# What `import ucxx` puts into the environment where it is not set (python/ucxx/ucxx/__init__.py, UCXX 0.52).
+UCXX_OVERRIDES = {
+    "UCX_MEMTYPE_CACHE": "n",
+    "UCX_RNDV_THRESH": "8192",
+    "UCX_RNDV_FRAG_MEM_TYPE": "cuda",
+    "UCX_MAX_RNDV_RAILS": "1",
+}
+
 
 def no_effect(name: str) -> str | None:
     """Why nothing in this stack reads `name`, if that is known."""

@@ -1,13 +1,19 @@
-"""Every option of ``run``, declared once: command line, configs and documentation are made from this table."""
+"""Every option of ``run``, declared once: command line, configs and documentation are made from this table.
+
+Options whose values are the files of a folder in another room, ``--engine`` and ``--launcher``, are completed by
+`campaign.choices`, and functions here that read values take the completed table.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from merge_bench.config import values
 from merge_bench.config.names import PREFIX
 from merge_bench.config.values import Parser
+from merge_bench.errors import UsageError
 
 SMALL_CHUNK_ROWS = 2_000_000
 SMALL_ITERATIONS = 100
@@ -42,9 +48,18 @@ class Option:
         """The name in a config and in the environment: ``MERGE_BENCH_RMM_POOL_SIZE``."""
         return PREFIX + self.key.upper()
 
+    def taking(self, allowed: Sequence[str], help: str) -> Option:
+        """This option with the values that are `allowed`."""
+        return replace(self, parse=values.choice(*allowed), placeholder="|".join(allowed), help=help)
+
 
 def _choice(name: str, section: str, allowed: tuple[str, ...], default: str, help: str) -> Option:
-    return Option(name, section, values.choice(*allowed), default, help, "|".join(allowed))
+    return _member(name, section, default).taking(allowed, help)
+
+
+def _member(name: str, section: str, default: str) -> Option:
+    """Values and help are those of the files in a folder of another room: `campaign.choices` completes it."""
+    return Option(name, section, values.word, default, "", "NAME")
 
 
 def _flag(name: str, section: str, help: str, *, in_config: bool = True) -> Option:
@@ -60,11 +75,13 @@ OPTIONS: tuple[Option, ...] = (
         _PROBLEM,
         values.counts(1),
         1_000_000,
-        "Rows of one frame that start on one worker; several, with commas, make a sweep.",
+        "Rows of each frame on each worker before the merge; several values, with commas, make a sweep.",
         "ROWS[,ROWS]",
     ),
     Option("frac-match", _PROBLEM, values.number(0, 1), 0.3, "Fraction of right keys that match a left key.", "F"),
-    Option("payload-columns", _PROBLEM, values.count(1), 1, "int64 columns beside the key, in each frame.", "N"),
+    Option(
+        "payload-columns", _PROBLEM, values.count(1), 1, "Number of int64 columns besides the key, in each frame.", "N"
+    ),
     Option("skew", _PROBLEM, values.skew, 0.0, "Distribution of the right keys. [none]", "none|zipf:S"),
     Option("seed", _PROBLEM, values.count(0), 0, "Seed of the synthetic tables and of every random order.", "N"),
     _choice(
@@ -72,11 +89,18 @@ OPTIONS: tuple[Option, ...] = (
         _PROBLEM,
         ("auto", "synthetic", "tables", "tpch"),
         "auto",
-        "What is merged; auto: tables where --left and --right are given, else synthetic.",
+        "What to merge; auto: tables if --left and --right are given, else synthetic.",
     ),
     Option("left", _TABLES, values.text, None, "Parquet file or folder of the left table.", "PATH"),
     Option("right", _TABLES, values.text, None, "Parquet file or folder of the right table.", "PATH"),
-    Option("on", _TABLES, values.names, None, "Key column, or several as a,b, the same in both tables.", "KEY[,KEY]"),
+    Option(
+        "on",
+        _TABLES,
+        values.names,
+        None,
+        "Key column, or several as a,b, with the same names in both tables.",
+        "KEY[,KEY]",
+    ),
     Option("left-on", _TABLES, values.names, None, "Key columns of the left table.", "KEY[,KEY]"),
     Option("right-on", _TABLES, values.names, None, "Key columns of the right table.", "KEY[,KEY]"),
     Option("scale", _TABLES, values.number(0, 1e5, above=True), 1.0, "Scale factor of --workload tpch.", "S"),
@@ -89,33 +113,47 @@ OPTIONS: tuple[Option, ...] = (
         f" {SMALL_CHUNK_ROWS:,} rows, else {LARGE_ITERATIONS}.",
         "N",
     ),
-    Option("warmup", _MEASURE, values.count(0), 1, "Merges before the timed ones.", "N"),
-    Option("launches", _MEASURE, values.count(1), 1, "Lives of the cluster; intervals need at least 6.", "N"),
+    Option("warmup", _MEASURE, values.count(0), 1, "Untimed merges before the timed ones.", "N"),
+    Option(
+        "launches",
+        _MEASURE,
+        values.count(1),
+        1,
+        "How often to start a new cluster; intervals need at least 6 launches.",
+        "N",
+    ),
     Option(
         "blocks",
         _MEASURE,
         values.count(1),
         None,
-        "The same for a sweep: in each block every config and size is launched once, in random order.",
+        "For a sweep: number of blocks. A block launches every config and size once, in random order.",
         "N",
     ),
-    _flag("fresh", _MEASURE, "Begin a new campaign, even where the same one was interrupted.", in_config=False),
+    _flag("fresh", _MEASURE, "Begin a new campaign instead of resuming an interrupted one.", in_config=False),
     _choice(
         "verify",
         _MEASURE,
         ("every", "ends", "full", "off"),
         "ends",
-        "When results are proved right: after every iteration, after warm-up and the last one, fully against"
-        " another engine, or never.",
+        "When to verify results: after every iteration, after warm-up and the last iteration, fully against another"
+        " engine, or never.",
     ),
-    Option("link-rounds", _MEASURE, values.count(0), 5, "Rounds of the link measurement after a launch; 0: none.", "N"),
-    _flag("check-link", _MEASURE, "Measure the link limit again with ucx_perftest, and warn where they differ."),
+    Option(
+        "link-rounds",
+        _MEASURE,
+        values.count(0),
+        5,
+        "Rounds of the link measurement after each launch; 0 for none.",
+        "N",
+    ),
+    _flag("check-link", _MEASURE, "Measure the link limit again with ucx_perftest, and warn if the two differ."),
     Option(
         "against",
         _MEASURE,
         values.text,
         None,
-        "A result that this run is compared with when it is done.",
+        "Compare this run with this result when it is done.",
         "RESULT",
         in_config=False,
     ),
@@ -132,7 +170,7 @@ OPTIONS: tuple[Option, ...] = (
         _MEASURE,
         values.percent,
         0.02,
-        "A smaller difference than this is none, for --fail-on. [2%]",
+        "For --fail-on: smaller differences do not count. [2%]",
         "PERCENT",
     ),
     Option(
@@ -143,9 +181,7 @@ OPTIONS: tuple[Option, ...] = (
         "End with status 5 unless every pair of workers uses one of these UCX transports.",
         "NAME[,NAME]",
     ),
-    _choice(
-        "engine", _PLANE, ("auto", "native", "polars", "pandas", "cudf"), "auto", "auto: cudf on GPUs, else native."
-    ),
+    _member("engine", _PLANE, "auto"),
     _choice("exchange", _PLANE, ("ucx", "dask"), "ucx", "What carries the frames: UCX endpoints, or Dask's shuffle."),
     _choice("shuffle", _PLANE, ("p2p", "tasks"), "p2p", "Dask's shuffle, with --exchange dask."),
     _choice(
@@ -153,21 +189,22 @@ OPTIONS: tuple[Option, ...] = (
         _PLANE,
         ("on", "off"),
         "off",
-        "Partition and join beside the exchange, for the shortest wall-clock, or one after the other.",
+        "on: partition and join during the exchange, for the shortest wall-clock time; off: one phase after the other.",
     ),
     _choice(
         "error-handling",
         _PLANE,
         ("none", "peer"),
         "none",
-        "Of the data plane's endpoints; peer makes UCX drop transports that cannot report a dead peer.",
+        "Error handling of the data plane's endpoints; with peer, UCX uses only "
+        "transports that can report a dead peer.",
     ),
     Option(
         "message-size",
         _PLANE,
         values.size,
         None,
-        "Largest message; by default a partition travels in as few as its frame allows.",
+        "Largest message; by default each partition is sent in as few messages as possible.",
         "BYTES",
     ),
     Option(
@@ -175,35 +212,36 @@ OPTIONS: tuple[Option, ...] = (
         _CLUSTER,
         values.counts(1),
         None,
-        "By default one per GPU, or 2 (1 on one core); several, with commas, make a sweep.",
+        "Number of workers; by default one per GPU, or 2 (1 on one core); several values, with commas, make a sweep.",
         "N[,N]",
     ),
-    Option("workers-per-gpu", _CLUSTER, values.count(1), 1, "Workers that share one GPU.", "N"),
-    Option("rmm-pool-size", _CLUSTER, values.size, None, "Device memory a worker's pool takes at start.", "BYTES"),
+    Option("workers-per-gpu", _CLUSTER, values.count(1), 1, "Workers per GPU.", "N"),
+    Option(
+        "rmm-pool-size",
+        _CLUSTER,
+        values.size,
+        None,
+        "Device memory that each worker's pool allocates at start.",
+        "BYTES",
+    ),
     _choice(
         "protocol",
         _CLUSTER,
         ("auto", "tcp", "tls", "ucx"),
         "auto",
-        "Of Dask's own messages; auto: tcp on loopback, else tls.",
+        "Protocol of Dask's own messages; auto: tcp on loopback, else tls.",
     ),
     _flag(
         "insecure",
         _CLUSTER,
-        "Allow unencrypted control messages off loopback: whoever reaches the port can run code.",
+        "Allow unencrypted control messages beyond loopback. Anyone who can connect to the port can then run code.",
     ),
     _flag(
         "dask-dashboard",
         _CLUSTER,
-        "Have the scheduler serve Dask's own dashboard; it takes time from what is measured.",
+        "Let the scheduler serve Dask's own dashboard, which slows down what is measured.",
     ),
-    _choice(
-        "launcher",
-        _CLUSTER,
-        ("auto", "local", "ssh", "slurm", "pbs", "existing"),
-        "auto",
-        "Who starts the processes; auto: ssh with --hosts, the batch system inside a job of several nodes, else local.",
-    ),
+    _member("launcher", _CLUSTER, "auto"),
     Option("hosts", _CLUSTER, values.text, None, "File with one host a line: NAME [slots=N] [gpus=N].", "PATH"),
     Option("ssh-config", _CLUSTER, values.text, None, "Configuration file for ssh instead of the user's.", "PATH"),
     Option(
@@ -211,21 +249,21 @@ OPTIONS: tuple[Option, ...] = (
         _CLUSTER,
         values.choice("auto", "wheel", "system"),
         None,
-        "Whose UCX is loaded: the package's, which has no InfiniBand, or the system's; auto: the system's where there"
-        " is InfiniBand and it can be used. [$MERGE_BENCH_UCX, else auto]",
+        "Which UCX to load: the package's, which has no InfiniBand, or the system's; auto: the system's if this host"
+        " has InfiniBand and that UCX can use it. [$MERGE_BENCH_UCX, else auto]",
         "auto|wheel|system",
         in_config=False,
     ),
-    Option("interface", _CLUSTER, values.interface, None, "Network interface that everything binds to.", "NAME"),
+    Option("interface", _CLUSTER, values.interface, None, "Network interface that all processes bind to.", "NAME"),
     Option("scheduler-address", _CLUSTER, values.text, None, "Use the running cluster at this address.", "ADDRESS"),
     Option("scheduler-file", _CLUSTER, values.text, None, "Use the running cluster that wrote this file.", "PATH"),
-    Option("start-timeout", _CLUSTER, values.duration, 60.0, "Limit for the workers to come up.", "SECONDS"),
+    Option("start-timeout", _CLUSTER, values.duration, 60.0, "Time limit for starting all workers.", "SECONDS"),
     Option(
         "timeout",
         _CLUSTER,
         values.duration,
         15.0,
-        "Silence (no byte, no heartbeat) after which a run fails.",
+        "The run fails after this time without a byte or a heartbeat.",
         "SECONDS",
     ),
     Option(
@@ -240,16 +278,16 @@ OPTIONS: tuple[Option, ...] = (
         "CFG[,CFG]",
         in_config=False,
     ),
-    _flag("allow-unknown", _OUTPUT, "Go on when the config holds unknown or invalid settings."),
+    _flag("allow-unknown", _OUTPUT, "Continue if the config contains unknown or invalid settings."),
     _flag(
         "trust-config",
         _OUTPUT,
-        "Accept a config that brings code, and hand all of its variables on to the processes.",
+        "Accept a config that can load code, and pass all of its variables to the processes.",
         in_config=False,
     ),
     Option("results", _OUTPUT, values.text, "results", "Folder that campaigns are written to.", "PATH"),
     _flag("json", _OUTPUT, "Print one JSON document on standard output.", in_config=False),
-    _flag("dry-run", _OUTPUT, "Print what would be started, and start nothing.", in_config=False),
+    _flag("dry-run", _OUTPUT, "Print what would be started, without starting it.", in_config=False),
 )
 
 # What says how a cluster comes up and connects: all that `transports` needs of a run.
@@ -286,3 +324,53 @@ def without_merge(kept: Sequence[Option]) -> dict[str, object]:
     """
     fixed = {option.key: option.default for option in OPTIONS if option not in kept}
     return {**fixed, "workload": "synthetic", "chunk": 1, "iterations": 1}
+
+
+def parse_options(given: Mapping[str, object], table: Sequence[Option] = OPTIONS) -> dict[str, object]:
+    """Options of `run` given as Python values, by `Option.key` → their parsed values; None for every other option.
+
+    A list or tuple means several values, True sets a flag, None and False mean that it was not given. Text is parsed
+    as on the command line, by the options of `table`.
+
+    Raises
+    ------
+    UsageError
+        For a name that is no option, or a value that the option does not take.
+    """
+    for key in given:
+        if key not in BY_KEY:
+            near = difflib.get_close_matches(key, BY_KEY, n=3)
+            raise UsageError(f"run has no option {key!r}" + (f"; did you mean {' or '.join(near)}?" if near else ""))
+    return {option.key: _value(option, given.get(option.key)) for option in table}
+
+
+def as_words(given: Mapping[str, object]) -> list[str]:
+    """The command line with the same options."""
+    words: list[str] = []
+    for key, value in given.items():
+        option = BY_KEY[key]
+        if option.flag:
+            words += [f"--{option.name}"] if value else []
+        elif value is not None:
+            words += [f"--{option.name}", as_text(value)]
+    return words
+
+
+def as_text(value: object) -> str:
+    """A value as written on the command line: ``[1e6, 2]`` → ``1000000,2``."""
+    if isinstance(value, list | tuple):
+        return ",".join(map(as_text, value))
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value)
+
+
+def _value(option: Option, value: object) -> object:
+    if option.flag:
+        return True if value else None
+    if value is None:
+        return None
+    try:
+        return option.parse(as_text(value))
+    except ValueError as error:
+        raise UsageError(f"{option.key}: {error}") from None

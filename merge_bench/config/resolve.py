@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from merge_bench.config.names import translate_config
@@ -40,7 +40,10 @@ class Resolved:
     sources: dict[str, str]
 
 
-def resolve(cli_values: Mapping[str, object], config: ConfigFile | None, environ: Mapping[str, str]) -> Resolved:
+def resolve(
+    cli_values: Mapping[str, object], config: ConfigFile | None, environ: Mapping[str, str],
+    table: Sequence[Option] = OPTIONS,
+) -> Resolved:  # fmt: skip
     """Take each option from the first place that gives it; the config must be trusted, or bring no code.
 
     Parameters
@@ -51,6 +54,8 @@ def resolve(cli_values: Mapping[str, object], config: ConfigFile | None, environ
         The config of the run, if any. Unknown ``MERGE_BENCH_…`` names in it are errors.
     environ
         The environment; an empty value counts as not set, and names that are no option are left alone.
+    table
+        The options; `campaign.choices` completes those whose values only other rooms know.
 
     Raises
     ------
@@ -62,7 +67,7 @@ def resolve(cli_values: Mapping[str, object], config: ConfigFile | None, environ
     settings = _settings(config)
     found: dict[str, object] = {}
     sources: dict[str, str] = {}
-    for option in OPTIONS:
+    for option in table:
         variable = settings.get(option.variable)
         if cli_values.get(option.key) is not None:
             found[option.key], sources[option.key] = cli_values[option.key], COMMAND_LINE
@@ -109,10 +114,11 @@ def unknown_options(config: ConfigFile) -> tuple[tuple[Variable, str], ...]:
     return tuple(found)
 
 
-def check_option(variable: Variable) -> str | None:
-    """The sentence about a ``MERGE_BENCH_…`` value that its option does not take, or None."""
+def check_option(variable: Variable, table: Sequence[Option] = OPTIONS) -> str | None:
+    """The sentence about a ``MERGE_BENCH_…`` value that its option in `table` does not take, or None."""
+    option = next(option for option in table if option.variable == variable.name)
     try:
-        BY_VARIABLE[variable.name].parse(variable.value)
+        option.parse(variable.value)
     except ValueError as error:
         return str(error)
     return None

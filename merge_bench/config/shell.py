@@ -262,7 +262,7 @@ class _Parser:
             return Reference("HOME", self.line)
         if following in "\\\"'$":
             return Literal("~")
-        raise self.error("only '~' alone and '~/' are understood; write ${HOME} or quote the '~'")
+        raise self.error("'~' works only alone or as '~/'; write ${HOME}, or quote a '~' that is meant literally")
 
     def escaped(self) -> Literal:
         self.take()
@@ -360,6 +360,8 @@ class _Parser:
             if self.text.startswith(("<(", ">("), self.at):
                 raise self.error("'<' is a redirection or a process substitution, even in quotes inside '${'")
             if character in "\"'":
-                raise self.error("quotes inside a default that is itself quoted are not supported; leave them out")
+                raise self.error(
+                    "a quoted default in '${NAME:-default}' cannot contain quotes; remove the inner quotes"
+                )
             parts.append(self.quoted_part('$`"\\}', brace_expansion, depth + 1))
         return parts

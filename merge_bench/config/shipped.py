@@ -9,11 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from merge_bench.errors import RunFailed, UsageError
-from merge_bench.installation import PACKAGE
-from merge_bench.outputs import check_writable, replacing
+from merge_bench.errors import UsageError
 
-FOLDER = (PACKAGE / "shipped_configs").resolve()
+FOLDER = Path(__file__).with_name("shipped_configs").resolve()
 SPACE = FOLDER / "space.toml"
 SUFFIX = ".cfg"
 
@@ -50,33 +48,6 @@ def find_shipped(name: str) -> Path:
         if each in known:
             return FOLDER / each
     raise UsageError(f"no config named {name!r} is shipped; there are {', '.join(known)}")
-
-
-def copy_shipped(name: str, destination: str | None, *, force: bool = False) -> Path:
-    """Copy a shipped file to `destination`, a file or a folder, by default the working folder; gives the new file.
-
-    Raises
-    ------
-    UsageError
-        If there is no such file, or the destination exists and may not be replaced (`force`), or cannot be written.
-    RunFailed
-        If writing fails all the same.
-    """
-    source = find_shipped(name)
-    target = Path(destination or ".")
-    if target.is_dir():
-        target = target / source.name
-    if target.exists() and target.resolve() == source:
-        raise UsageError(f"{target} is the shipped file itself; name another destination")
-    if target.exists() and not force:
-        raise UsageError(f"{target} exists; --force replaces it")
-    check_writable("DEST", target)
-    try:
-        with replacing(target) as draft:
-            draft.write_bytes(source.read_bytes())
-    except OSError as error:
-        raise RunFailed(f"{target} was not written: {error.strerror}") from error
-    return target
 
 
 def _describe(path: Path) -> Shipped:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from merge_bench.config import tls
@@ -17,7 +17,7 @@ from merge_bench.config.names import (
     no_effect,
     translate,
 )
-from merge_bench.config.options import BY_VARIABLE
+from merge_bench.config.options import BY_VARIABLE, OPTIONS, Option
 from merge_bench.config.reader import ConfigFile, Variable
 from merge_bench.config.resolve import check_option, unknown_options
 from merge_bench.config.trust import CODE, HELPER, judge
@@ -56,11 +56,13 @@ class VariableState:
 
 
 def classify(
-    config: ConfigFile, translated: TranslatedConfig, catalogue: Catalogue, *, trusted: bool = False
-) -> list[VariableState]:
+    config: ConfigFile, translated: TranslatedConfig, catalogue: Catalogue, *, trusted: bool = False,
+    table: Sequence[Option] = OPTIONS,
+) -> list[VariableState]:  # fmt: skip
     """The state of each variable of `config`, in its order.
 
-    `translated`: the same config in today's names; `trusted`: all of its variables reach the processes.
+    `translated`: the same config in today's names; `trusted`: all of its variables reach the processes; `table`: the
+    options that ``MERGE_BENCH_…`` variables are.
     """
     shadowed = {each.old.name: each for each in translated.shadowed}
     wrong_options = {variable.name: sentence for variable, sentence in unknown_options(config)}
@@ -71,7 +73,7 @@ def classify(
         elif (judged := judge(variable.name, variable.value, used=variable.name in config.used)).kind == CODE:
             state, message = BRINGS_CODE, judged.what
         elif variable.name.startswith(PREFIX):
-            state, message = _option(variable, wrong_options)
+            state, message = _option(variable, wrong_options, table)
         elif judged.kind == HELPER and not no_effect(variable.name):
             state, message = _helper(variable.name, catalogue, used=variable.name in config.used, trusted=trusted)
         else:
@@ -89,10 +91,10 @@ def classify_elsewhere(values: Iterable[tuple[str, str]], source: str, catalogue
     return _with_invalid_values(found, catalogue) if source == "environment" else found
 
 
-def _option(variable: Variable, wrong: dict[str, str]) -> tuple[str, str]:
+def _option(variable: Variable, wrong: dict[str, str], table: Sequence[Option]) -> tuple[str, str]:
     if variable.name in wrong:
         return "unknown" if variable.name not in BY_VARIABLE else "invalid", wrong[variable.name]
-    sentence = check_option(variable)
+    sentence = check_option(variable, table)
     return ("invalid", sentence) if sentence else ("known", f"--{BY_VARIABLE[variable.name].name}")
 
 

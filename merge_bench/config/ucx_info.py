@@ -117,7 +117,7 @@ def read_installed(info: UcxInfo) -> Installed:
     version = re.search(r"^# (?:Library version|Version):? +(\S+)", text, re.MULTILINE)
     settings = parse_settings(text)
     if status != 0 or version is None or not settings:
-        raise UsageError(f"{info.program} could not be asked about its settings (exit status {status})")
+        raise UsageError(f"{info.program} failed when it was asked for its settings (exit status {status})")
     hooks = parse_settings(_ask(info, ("-c", "-f", "-a"), {}, _NO_HOOKS_EITHER)[1])
     settings |= {name: hooks[name] for name in _NO_HOOKS if name in hooks}
     return Installed(info, version[1], settings, _transports(text))

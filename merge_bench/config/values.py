@@ -86,11 +86,16 @@ def percent(text: str) -> float:
     return share
 
 
+def word(text: str) -> str:
+    """A name in any case; which there are is not known here."""
+    return text.strip().lower()
+
+
 def choice(*allowed: str) -> Parser:
     """One of `allowed`, in any case."""
 
     def parse(text: str) -> str:
-        value = text.strip().lower()
+        value = word(text)
         if value not in allowed:
             raise ValueError(f"{text!r} is not one of {', '.join(allowed)}")
         return value
@@ -128,7 +133,7 @@ def text(value: str) -> str:
 def interface(value: str) -> str:
     """The name of a network interface, such as ``eth0``."""
     if not _INTERFACE.fullmatch(value):
-        raise ValueError(f"{value!r} is not the name of a network interface")
+        raise ValueError(f"{value!r} is not a valid name of a network interface")
     return value
 
 

@@ -1,1 +1,27 @@
-"""The network measurements beside the merge: one file a probe, on the same launchers and into the same records."""
+"""The network measurements beside the merge, on the same launchers and into the same records.
+
+Each file of this folder is one probe: its name, its help, its options, how it measures, and what runs in the ranks that
+mpirun starts for it. What probes share lies in the folders.
+
+To add one: a file that declares a `ProbeKind` as ``PROBE`` and imports libraries that take long inside functions, a
+test, and a section in docs.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import pkgutil
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from merge_bench.probe.shared.base import ProbeKind
+
+
+@functools.cache
+def probes() -> Mapping[str, ProbeKind]:
+    """Every probe by its name, in alphabetical order."""
+    files = (each.name for each in pkgutil.iter_modules(__path__) if not each.ispkg)
+    found: list[ProbeKind] = [importlib.import_module(f"{__name__}.{name}").PROBE for name in files]
+    return {probe.name: probe for probe in sorted(found, key=lambda probe: probe.name)}

@@ -10,19 +10,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from merge_bench import evidence, steps
-from merge_bench.driver import DATA_PLANE
 from merge_bench.errors import LaunchFailed, WrongResult
-from merge_bench.launching import Job, make_launch
-from merge_bench.probe.base import ONE_HOST, TWO_HOSTS, as_requested, pairs, places
-from merge_bench.probe.p2p import placements_of, sizes_of
-from merge_bench.record.schema import ProbeLine
-from merge_bench.record.writer import CampaignWriter
-from merge_bench.report.live import Progress
-from merge_bench.setup import Prepared
+from merge_bench.probe.shared import options
+from merge_bench.probe.shared.base import ProbeKind
+from merge_bench.probe.shared.measures import TIME
+from merge_bench.probe.shared.placements import as_requested, pairs, placements_of, places
+from merge_bench.probe.shared.sizes import sizes_of
+from merge_bench.records.placements import ONE_HOST, TWO_HOSTS
 
 if TYPE_CHECKING:
-    from merge_bench.driver import LaunchRun
+    from merge_bench.campaign.jobs import Job
+    from merge_bench.campaign.prepare import Prepared
+    from merge_bench.campaign.progress import Progress
+    from merge_bench.campaign.session import Session
+    from merge_bench.records.writer import CampaignWriter
 
 SIZES = "8..8M"
 PUTS = 1000
@@ -43,7 +44,7 @@ class Rma:
     placements: tuple[str, ...] | None
     count: int | None = None
     name: str = "rma"
-    engine: str = "polars"
+    device_memory: bool = False
 
     def describe(self) -> dict[str, Any]:
         """The plan in the records."""
@@ -55,11 +56,10 @@ class Rma:
 
     def launch(self, job: Job, writer: CampaignWriter, progress: Progress, index: int) -> int:
         """A cluster, connected as for a merge, in which the first rank of every pair puts."""
+        from merge_bench.campaign.launch import make_launch
+        from merge_bench.campaign.session import DATA_PLANE
 
-        def talk(run: LaunchRun) -> None:
-            self._measure(run, job)
-
-        return make_launch(job, writer, progress, index, talk, modules=(DATA_PLANE,))
+        return make_launch(job, writer, progress, index, self._measure, modules=(DATA_PLANE,))
 
     def puts(self, size: int) -> int:
         """How many: 1000, and of large ones as many as make 512 MiB, but at least 20."""
@@ -70,50 +70,66 @@ class Rma:
             return self.placements
         return (TWO_HOSTS,) if len(prepared.settings.hosts) > 1 else (ONE_HOST,)
 
-    def _measure(self, run: LaunchRun, job: Job) -> None:
-        run.progress.phase("connecting")
-        run.connect_all(run.on_all(steps.open_bare, run.plan, ranked=True, after=(run.topic,), puts=True))
-        run.record_launch(job.config, job.plan, job.block)
-        evidence.after_connecting(run)
-        hosts = [member.host for member in run.members]
-        for first, second, placement in pairs(self._placements(job.prepared), hosts):
-            run.progress.phase(f"puts, {placement}, rank {first} into rank {second}")
-            self._pair(run, (first, second), placement)
-        run.on_all(steps.close)
+    def _measure(self, session: Session) -> None:
+        from merge_bench.campaign.launch_record import record_connections
+        from merge_bench.merge import steps
 
-    def _pair(self, run: LaunchRun, ranks: tuple[int, int], placement: str) -> None:
+        workers = session.workers
+        session.progress.phase("connecting")
+        session.connect(workers.on_all(steps.open_bare, session.plan, ranked=True, after=(session.topic,), puts=True))
+        session.record_launch()
+        record_connections(session)
+        hosts = [member.host for member in session.members]
+        for first, second, placement in pairs(self._placements(session.job.prepared), hosts):
+            session.progress.phase(f"puts, {placement}, rank {first} into rank {second}")
+            self._pair(session, (first, second), placement)
+        workers.on_all(steps.close)
+
+    def _pair(self, session: Session, ranks: tuple[int, int], placement: str) -> None:
         """Measure and record one pair; wrong bytes are recorded too, and end the launch."""
-        from merge_bench.probe import putting
+        from merge_bench.campaign.launch_record import requested
+        from merge_bench.merge import steps
+        from merge_bench.probe.workers import putting
+        from merge_bench.records.schema import ProbeLine
 
-        source, target = ranks
+        (source, target), workers = ranks, session.workers
+        fact = session.facts[source]
         sizes = [(size, self.puts(size)) for size in self.sizes]
-        window = run.on_one(target, putting.hold, max(self.sizes), source)
-        measured, wrong = run.on_some(
+        window = workers.on_one(target, putting.hold, max(self.sizes), source)
+        measured, wrong = workers.on_some(
             {
                 source: (putting.put, target, window, sizes),
                 target: (putting.drive, source, sizes),
             }
         )
-        run.on_one(target, putting.release, putting.TARGET)
-        lanes = run.on_one(source, steps.endpoints)[target][0]
-        requested = evidence.requested(run.facts[source])
-        version = run.facts[source]["ucx"].get("version")
+        workers.on_one(target, putting.release, putting.TARGET)
+        lanes = workers.on_one(source, steps.endpoints)[target][0]
+        version = fact["ucx"].get("version")
         if version is None:
             raise LaunchFailed(f"rank {source} does not know its UCX", rank=source)
         lines = [
             ProbeLine(
-                launch=run.launch, probe=self.name, test=each.test,
+                launch=session.launch, probe=self.name, test=each.test,
                 method=f"ucp_put_nbx and ucp_ep_flush_nbx of UCX {version} in a compiled loop",
-                placement=placement, ranks=list(ranks), hosts=[run.members[rank].host for rank in ranks],
+                placement=placement, ranks=list(ranks), hosts=[session.members[rank].host for rank in ranks],
                 size=each.size, iterations=each.count, seconds=each.seconds / each.count,
                 bandwidth_bytes_per_second=each.size * each.count / each.seconds,
-                messages_per_second=each.count / each.seconds, wrong=bad, requested=requested, selected=lanes,
-                as_requested=as_requested(run.facts[source]["environment"].get("UCX_TLS"), lanes),
+                messages_per_second=each.count / each.seconds, wrong=bad, requested=requested(fact), selected=lanes,
+                as_requested=as_requested(fact["environment"].get("UCX_TLS"), lanes),
             )
             for each, bad in zip(measured, wrong, strict=True)
         ]  # fmt: skip
         for line in lines:
-            run.writer.write(line)
+            session.writer.write(line)
         bad = next((line for line in lines if line.wrong), None)
         if bad is not None:
             raise WrongResult(f"{bad.test} of {bad.size} bytes left wrong bytes in the memory of rank {target}")
+
+
+PROBE = ProbeKind(
+    name=Rma.name,
+    help="Mean time of a put over message size: 1000 puts and one flush, and a flush after every put.",
+    options=(options.SIZES, options.PLACEMENT, options.ITERATIONS),
+    make=make,
+    latency=TIME,
+)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from merge_bench.errors import MergeBenchError
-from merge_bench.record.schema import TuneLine
+from merge_bench.records.schema import TuneLine
 from merge_bench.tune.space import Space, Value
 
 AGAIN = " again"
@@ -103,6 +103,14 @@ class Strategy(Protocol):
     @property
     def name(self) -> str:
         """As ``--strategy`` takes it."""
+
+    @property
+    def help(self) -> str:
+        """One line of what it does."""
+
+    @property
+    def place(self) -> int:
+        """In lists, among the others."""
 
     def first_block(self, space: Space, values: Sequence[Value]) -> int:
         """How many launches the first block takes, which is the largest.

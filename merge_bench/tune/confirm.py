@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from merge_bench.statistics.verdict import Judgement, Verdict, judge
+from merge_bench.analysis.statistics.verdict import Judgement, Verdict, judge
 from merge_bench.tune.bench import Bench, BudgetSpent, Candidate, Options
 from merge_bench.tune.duel import Bar, Duel, State, fight, shown
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from merge_bench.record.schema import TuneLine
-from merge_bench.statistics.effect import Effect, paired
+from merge_bench.analysis.statistics.effect import Effect, paired
+from merge_bench.records.schema import TuneLine
 from merge_bench.tune.bench import Bench, Candidate, Options, Sample
 
 MOST_FAILURES = 2
@@ -91,6 +91,14 @@ class Duel:
             low=math.exp(interval[0]) if interval else None, high=math.exp(interval[1]) if interval else None,
             launches=len(self.ratios), decision=decision, reason=reason,
         )  # fmt: skip
+
+
+def held(blocks: Sequence[Mapping[Candidate, Sample]], candidate: Candidate, against: Candidate) -> Duel:
+    """The two against each other by `blocks` that were made; both are in each."""
+    duel = Duel(candidate, against)
+    for samples in blocks:
+        duel.add(samples[candidate], samples[against])
+    return duel
 
 
 def level(blocks: int) -> float:

@@ -17,15 +17,15 @@ from pathlib import Path
 
 import msgspec
 
-from merge_bench import signals
-from merge_bench.comparing.samples import METRICS
+from merge_bench.analysis.compare.samples import METRICS
+from merge_bench.campaign.jobs import Job
+from merge_bench.campaign.prepare import Prepared
+from merge_bench.cluster import signals
 from merge_bench.errors import NotRecorded, RunFailed, UsageError, WrongResult
-from merge_bench.launching import Job
-from merge_bench.record.campaign import Campaign, Launch
-from merge_bench.record.follow import Follower
-from merge_bench.record.schema import Config, ConfigLine, TuneLine
-from merge_bench.record.writer import CampaignWriter
-from merge_bench.setup import Prepared
+from merge_bench.records.campaign import Campaign, Launch
+from merge_bench.records.follow import Follower
+from merge_bench.records.schema import Config, ConfigLine, TuneLine
+from merge_bench.records.writer import CampaignWriter
 from merge_bench.tune.bench import BudgetSpent, Candidate, Sample
 
 CONFIGS = "configs"

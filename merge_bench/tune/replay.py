@@ -6,10 +6,10 @@ import csv
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from merge_bench.comparing.samples import METRICS
+from merge_bench.analysis.compare.samples import METRICS
 from merge_bench.errors import UsageError
-from merge_bench.record.campaign import Campaign
-from merge_bench.record.schema import TuneLine
+from merge_bench.records.campaign import Campaign
+from merge_bench.records.schema import TuneLine
 from merge_bench.tune.bench import AGAIN, BudgetSpent, Candidate, Sample
 
 Recorded = Mapping[frozenset[str], Sequence[float | None]]

@@ -8,12 +8,12 @@ from typing import Any
 
 import msgspec
 
-from merge_bench.record.campaign import Campaign
-from merge_bench.record.schema import ConfigLine, TuneLine
+from merge_bench.records.campaign import Campaign
+from merge_bench.records.schema import ConfigLine, TuneLine
 from merge_bench.tune.bench import AGAIN
 from merge_bench.tune.confirm import CONFIRM
 from merge_bench.tune.duel import UNDECIDED
-from merge_bench.tune.strategies.race import ABLATE, COMBINE, SCREEN
+from merge_bench.tune.steps import ABLATE, COMBINE, SCREEN
 
 STOPPED = "stopped"
 """The decision of the line that says that the budget was spent before the search was done."""

@@ -6,11 +6,11 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from merge_bench.campaign.prepare import Prepared
 from merge_bench.config import tls
 from merge_bench.config.options import BY_KEY, OPTIONS
 from merge_bench.config.ucx_info import locate, read_installed
 from merge_bench.errors import UsageError
-from merge_bench.setup import Prepared
 from merge_bench.tune.pruning import Situation
 
 INFINIBAND = Path("/sys/class/infiniband")

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from merge_bench.campaign.choices import complete
 from merge_bench.config.names import PREFIX
 from merge_bench.config.options import BY_KEY, BY_VARIABLE
 from merge_bench.config.trust import REMEDY, SETTING, judge
@@ -190,7 +191,7 @@ def _value(setting: str, entry: Any, where: str) -> Value:
         raise UsageError(f"{where}={label} sets nothing")
     for name in OPTIONS & set(variables):
         try:
-            BY_VARIABLE[name].parse(variables[name])
+            complete(BY_VARIABLE[name]).parse(variables[name])
         except ValueError as error:
             raise UsageError(f"{where}={label}: {name}={variables[name]}: {error}") from error
     return Value(setting, label, tuple(sorted(variables.items())))

@@ -6,11 +6,11 @@ import shlex
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from merge_bench.record.campaign import Campaign
-from merge_bench.record.schema import TuneLine
+from merge_bench.records.campaign import Campaign
+from merge_bench.records.schema import TuneLine
 from merge_bench.tune.result import Result
 from merge_bench.tune.space import Space
-from merge_bench.tune.strategies.race import ABLATE
+from merge_bench.tune.steps import ABLATE
 
 
 def tuned_text(

@@ -8,9 +8,9 @@ import pytest
 from distributed import Client, LocalCluster
 
 from benchmarks.peer.dask_cuda_merge import set_up_pools
-from merge_bench import cuda_context
-from merge_bench.engines import gpu_memory
-from merge_bench.engines.gpu_memory import GpuMemory
+from merge_bench.host import cuda_context
+from merge_bench.merge.engines import gpu_memory
+from merge_bench.merge.engines.gpu_memory import GpuMemory
 
 CALLS: list[tuple[str, str, int | None]] = []
 

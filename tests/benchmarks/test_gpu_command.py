@@ -19,7 +19,7 @@ from benchmarks.on_gpu.versus import verdict
 from benchmarks.peer.ratios import Sample, standings
 from merge_bench.errors import RunFailed, UsageError
 from tests.benchmarks.test_on_gpu import H200, ROOT
-from tests.fake_nvml import library
+from tests.helpers.fake_nvml import library
 
 
 def compared(*ratios: float) -> list[Any]:

@@ -17,7 +17,7 @@ from benchmarks.on_gpu.runs import Merge, judge, without_device_lane
 from benchmarks.on_gpu.steps import DONE, FAILED, SKIPPED, Ended, Finding, Step, run_all, status_of
 from benchmarks.peer.ratios import Sample, standings
 from merge_bench.errors import RunFailed, WrongResult
-from tests.launch.test_gpu_workers import PRETENCE, WITHOUT_DRIVER
+from tests.cluster.test_gpu_workers import PRETENCE, WITHOUT_DRIVER
 
 ROOT = Path(__file__).resolve().parents[2]
 H200 = Machine(gpus=1, free_bytes=149 * 10**9, bandwidth=4_916_736_000_000, host_bytes=128 * 2**30, cores=16)

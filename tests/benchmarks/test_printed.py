@@ -8,8 +8,8 @@ import pytest
 
 from benchmarks.peer import dask_cuda_merge, printed, ucxx_merge
 from benchmarks.peer.protocol import Job, PeerError
-from tests.fake_nvml import library
-from tests.importing import texts
+from tests.campaign.importing import texts
+from tests.helpers.fake_nvml import library
 
 JOB = Job(100_000, 2, 2, iterations=3, warmup=1, fraction=0.3, seed=0)
 

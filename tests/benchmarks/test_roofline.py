@@ -19,11 +19,11 @@ from benchmarks.roof.limits import Limit, array_bytes, last_cache_bytes
 from benchmarks.roof.moved import Counts, Shape, join_accesses, partition_row, phase_bytes
 from benchmarks.roof.phases import counts, join_least, judge, limits_table, table
 from benchmarks.roofline import cores_of
-from merge_bench.columns import Field
-from merge_bench.engines.base import JoinShape, Side
-from merge_bench.engines.native import NativeEngine
 from merge_bench.errors import RunFailed, UsageError
-from merge_bench.record import schema as s
+from merge_bench.merge.engines.base import JoinShape, Side
+from merge_bench.merge.engines.native import NativeEngine
+from merge_bench.merge.frame import Field
+from merge_bench.records import schema as s
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = Shape(chunk=4, workers=2)

@@ -27,7 +27,7 @@ from benchmarks.wide.figures import (
     widths,
 )
 from merge_bench.errors import RunFailed, UsageError
-from merge_bench.record import schema as s
+from merge_bench.records import schema as s
 from tests.hosts import make_hosts
 
 ROOT = Path(__file__).resolve().parents[2]

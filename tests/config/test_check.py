@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from merge_bench.campaign.choices import options
 from merge_bench.config.catalogue import build_catalogue
-from merge_bench.config.check import UCXX_OVERRIDES, CheckResult, check_config, print_check, run_check
+from merge_bench.config.check import CheckResult, check_config, print_check, run_check
+from merge_bench.config.names import UCXX_OVERRIDES
 from merge_bench.config.reader import ConfigFile, find_config, read_config
 from merge_bench.config.states import STATES
 from merge_bench.config.ucx_info import Installed
@@ -59,6 +61,8 @@ def test_each_state_occurs(config_of: Make) -> None:
         ("MERGE_BENCH_CHUNK=some", "invalid", "is not a count"),
         ("MERGE_BENCH_CHUNCK=1", "unknown", "did you mean MERGE_BENCH_CHUNK"),
         ("MERGE_BENCH_JSON=1", "invalid", "command line only"),
+        ("MERGE_BENCH_ENGINE=polars", "known", "--engine"),
+        ("MERGE_BENCH_ENGINE=spark", "invalid", "'spark' is not one of auto, native"),
         ("CHUNK_SIZE=1_000_000", "translated", "read as MERGE_BENCH_CHUNK=1_000_000"),
         ("CHUNK_SIZE=many", "invalid", "read as MERGE_BENCH_CHUNK"),
         ("CHUNKSIZE=1", "unknown", "did you mean CHUNK_SIZE"),
@@ -76,7 +80,7 @@ def test_each_state_occurs(config_of: Make) -> None:
 )
 @pytest.mark.usefixtures("wheel")
 def test_a_line_and_its_state(config_of: Make, line: str, state: str, words: str) -> None:
-    result = check_config(config_of(line), {}, ucx="wheel")
+    result = check_config(config_of(line), {}, ucx="wheel", table=options())
     assert result.variables[0].state == state
     assert words in result.variables[0].message
     assert result.ok == (state not in ("unknown", "invalid"))

@@ -6,15 +6,16 @@ from pathlib import Path
 
 import pytest
 
+from merge_bench.campaign.choices import options
 from merge_bench.config.names import OLD_NAMES, no_effect
-from merge_bench.config.options import OPTIONS, Option
+from merge_bench.config.options import Option
 from merge_bench.config.states import STATES
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "configs.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
+@pytest.mark.parametrize("option", options(), ids=lambda option: option.name)
 def test_every_option_has_its_row(option: Option) -> None:
     rows = [line for line in TEXT.splitlines() if line.startswith((f"| `--{option.name} ", f"| `--{option.name}`"))]
     assert len(rows) == 1

@@ -103,7 +103,7 @@ def test_an_undefined_name_is_an_error_only_where_it_is_needed(tmp_path: Path) -
         ("A='x", "single quote is not closed"),
         ('A="x', "double quote is not closed"),
         ("A=${B:-x", "not closed by '}'"),
-        ("A=~root/x", "only '~' alone"),
+        ("A=~root/x", "'~' works only alone"),
         ("A=b=~/x", "'~' after '='"),
         ("A=x\\", "nothing follows the backslash"),
         ("UID=0", "belongs to the shell"),

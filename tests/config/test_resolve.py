@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from merge_bench.campaign.choices import options
 from merge_bench.cli.parameters import SectionedCommand, add_run_options
 from merge_bench.config.options import OPTIONS
 from merge_bench.config.reader import ConfigFile, read_config
@@ -141,7 +142,7 @@ def test_options_that_contradict_each_other(arguments: str, words: str) -> None:
     ],
 )
 def test_values_as_people_write_them(name: str, good: str, value: object, bad: str) -> None:
-    option = next(option for option in OPTIONS if option.name == name)
+    option = next(option for option in options() if option.name == name)
     assert option.parse(good) == value
     with pytest.raises(ValueError, match=r"."):
         option.parse(bad)

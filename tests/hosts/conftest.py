@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from merge_bench.record.reader import read_campaign
+from merge_bench.records.reader import read_campaign
 from tests.conftest import QUICK_HOOKS
 from tests.hosts.make_hosts import Hosts, why_not
 

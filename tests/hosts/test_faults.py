@@ -117,7 +117,7 @@ def driver_killed(hosts: Hosts, results: Path) -> None:
 def guard_killed(hosts: Hosts, results: Path) -> None:
     run = Run(hosts, results, "--hosts", str(hosts.hosts_file), *LONG)
     run.until_iterating()
-    guards = [pid for pid, shown in hosts.hosts[2].processes().items() if "merge_bench.launch.node" in shown]
+    guards = [pid for pid, shown in hosts.hosts[2].processes().items() if "merge_bench.cluster.node" in shown]
     os.kill(guards[0], signal.SIGKILL)
     check_failure(run.finish(), "out of reach", host="node3", rank=2, limit=60, log=WORKER_SAID)
 

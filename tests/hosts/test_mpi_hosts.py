@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from merge_bench.record.schema import LaunchLine, ProbeLine
+from merge_bench.records.schema import LaunchLine, ProbeLine
 from tests.helpers.mpiruns import BOTH
 from tests.hosts.conftest import Outcome, Run
 from tests.hosts.make_hosts import SUBNET, Hosts
@@ -39,7 +39,8 @@ def endless(hosts: Hosts, results: Path, *options: str) -> tuple[Run, list[int]]
         if any('"kind":"launch"' in path.read_text() for path in results.glob("*/records.jsonl")):
             time.sleep(0.3)
             found = [
-                [pid for pid, shown in host.processes().items() if "mpi_program" in shown] for host in hosts.hosts[:2]
+                [pid for pid, shown in host.processes().items() if "probe.ranks.program" in shown]
+                for host in hosts.hosts[:2]
             ]
             return run, [pids[0] for pids in found]
         time.sleep(0.05)

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from merge_bench.cli import cli
-from merge_bench.record.reader import read_campaign
+from merge_bench.records.reader import read_campaign
 from tests.helpers.installed import Installed
 from tests.hosts.conftest import ROOT
 from tests.hosts.make_slurm import Slurm, why_no_slurm

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from merge_bench.probe.rows import Range, Row
-from merge_bench.record import schema as s
-from merge_bench.record.writer import CampaignWriter
+from merge_bench.records import schema as s
+from merge_bench.records.probe_rows import Range, Row
+from merge_bench.records.writer import CampaignWriter
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)> $x$ $$y$$ @{z}"
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from merge_bench.probe import mpi_rules as rules
-from merge_bench.probe import ping_pong_csv
-from merge_bench.probe.mpi_rules import Timed
-from merge_bench.probe.reduce_check import contribute, count_wrong
+from merge_bench.probe.ranks import rules
+from merge_bench.probe.ranks.reduce_check import contribute, count_wrong
+from merge_bench.probe.ranks.rules import Timed
+from merge_bench.probe.shared import ping_pong_csv
 
 
 def test_osu_repeats_short_messages_more_often_than_long_ones() -> None:

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from merge_bench.launch import network
-from merge_bench.record.schema import LaunchEndLine, LaunchLine, ProbeLine, WarningLine
+from merge_bench.host import network
+from merge_bench.records.schema import LaunchEndLine, LaunchLine, ProbeLine, WarningLine
 from tests.helpers import leftovers
 from tests.helpers.mpiruns import BOTH, name_of
 from tests.helpers.runs import ROOT, Finished, Running, start
@@ -301,8 +301,8 @@ def test_reduce_scatter_is_verified_and_rounds_up(tmp_path: Path, mpirun: str) -
 
 SABOTAGE = """
 import sys
-if any("mpi_program" in word for word in sys.orig_argv):
-    from merge_bench.probe import reduce_check
+if any("probe.ranks.program" in word for word in sys.orig_argv):
+    from merge_bench.probe.ranks import reduce_check
     honest = reduce_check.contribute
     def contribute(vector, rank):
         honest(vector, rank)

@@ -11,11 +11,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from merge_bench.cluster.base import ClusterSettings
+from merge_bench.cluster.hosts import HostSpec
 from merge_bench.errors import UsageError
-from merge_bench.launch.base import ClusterSettings
-from merge_bench.launch.hosts import HostSpec
-from merge_bench.probe import mpirun
-from merge_bench.probe.mpirun import MPICH, OPEN_MPI, Mpi, identify
+from merge_bench.probe.ranks import mpirun
+from merge_bench.probe.ranks.mpirun import MPICH, OPEN_MPI, Mpi, identify
 from tests.probe.test_ucc import executable
 
 FIVE = Mpi(OPEN_MPI, "5.0.11", "/env/bin/mpirun", "/env/lib", True)

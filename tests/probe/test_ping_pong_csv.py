@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from merge_bench.analysis.published import network_rows
+from merge_bench.cli.probe_command import show_command
 from merge_bench.errors import UsageError
-from merge_bench.probe import ping_pong_csv
-from merge_bench.probe.command import show_command
-from merge_bench.probe.mpi_rules import Timed
-from merge_bench.probe.show import print_rows
-from merge_bench.published import network_rows
+from merge_bench.probe.ranks.rules import Timed
+from merge_bench.probe.shared import ping_pong_csv
+from merge_bench.view.probe.show import print_rows
 
 HEADING = "type,msgsize,time,throughput\n"
 FIRST = "std,1024,44984.188000,1092.650600\n"
@@ -77,9 +77,9 @@ def test_the_published_delays_in_the_program_s_own_files(tmp_path: Path) -> None
         (STD + "\n", ":4 is no row of"),
         (STD + HEADING, ":4 is no row of"),
         (STD + FIRST, ":4 is a second row of std with 1024 bytes"),
-        (STD.replace("44984", "44994"), ":2 has a rate"),
-        (STD.replace("3817.14", "3871.14"), ":3 has a rate"),
-        (STD.replace("65536", "65563"), ":3 has a rate"),
+        (STD.replace("44984", "44994"), ":2: rate and time"),
+        (STD.replace("3817.14", "3871.14"), ":3: rate and time"),
+        (STD.replace("65536", "65563"), ":3: rate and time"),
         (STD.replace("44984.188000", "-4984.188000"), ":2 is no row of"),
         (STD.replace("44984.188000", "0.000000"), ":2 is no row of"),
         (STD.replace("44984.188000", "inf"), ":2 is no row of"),

@@ -15,10 +15,10 @@ from typing import Any
 import psutil
 import pytest
 
+from merge_bench.cluster import perftest
 from merge_bench.errors import UsageError
-from merge_bench.memory import usable_cores
-from merge_bench.probe import perftest
-from merge_bench.record.reader import read_campaign
+from merge_bench.host.memory import usable_cores
+from merge_bench.records.reader import read_campaign
 from tests.helpers.runs import LIMIT, environment
 
 pytestmark = pytest.mark.cluster

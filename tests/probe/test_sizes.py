@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from merge_bench.probe.sizes import parse_sizes
+from merge_bench.probe.shared.sizes import parse_sizes
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from merge_bench.probe.sizes import parse_counts, parse_sizes
+from merge_bench.probe.shared.sizes import parse_counts, parse_sizes
 
 
 def test_counts_double_and_take_both_kinds_of_suffixes() -> None:

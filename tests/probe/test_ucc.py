@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from merge_bench.errors import LaunchFailed, UsageError
-from merge_bench.probe import ucc
+from merge_bench.probe.ranks import ucc
 from tests.probe.ucc_samples import SHARP_OFF, SHARP_ON, TRACE
 
 OLD, NEW = (1, 3, 0), (1, 10, 0)

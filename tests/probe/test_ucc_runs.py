@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from merge_bench.probe.mpirun import find_mpi
-from merge_bench.record.schema import LaunchLine, ProbeLine, WarningLine
+from merge_bench.probe.ranks.mpirun import find_mpi
+from merge_bench.records.schema import LaunchLine, ProbeLine, WarningLine
 from tests.helpers.mpiruns import BOTH, OWN, name_of
 from tests.probe.fake_ucc import fake_ucc
 from tests.probe.test_mpi_runs import REDUCE_SCATTER, check_failed, run

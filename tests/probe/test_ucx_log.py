@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from merge_bench.probe import ucx_log
+from merge_bench.cluster import ucx_log
 
 HEAD = "[1795177171.731883] [vm:11351:0]      ucp_worker.c:1912 UCX  INFO    ucp_context_0 "
 VERSION = (

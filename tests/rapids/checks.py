@@ -109,7 +109,7 @@ def array() -> Result:
     """UCXX takes our device buffers for device memory of the right place and size."""
     from ucxx._lib.arr import Array
 
-    from merge_bench.engines.gpu_memory import DeviceBytes
+    from merge_bench.merge.engines.gpu_memory import DeviceBytes
 
     whole = DeviceBytes(0x7F0000000000, 1000, object())
     wrong = []

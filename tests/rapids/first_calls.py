@@ -45,9 +45,9 @@ def bind_in_main_thread() -> None:
 
 
 def engine() -> None:
-    from merge_bench.columns import Field
-    from merge_bench.engines.base import JoinShape
-    from merge_bench.engines.cudf import CudfEngine
+    from merge_bench.merge.engines.base import JoinShape
+    from merge_bench.merge.engines.cudf import CudfEngine
+    from merge_bench.merge.frame import Field
 
     fields = (Field("key", pa.int64(), 8),)
     CudfEngine(JoinShape(fields, fields, ("key",), 2, 0, 10))
@@ -56,9 +56,9 @@ def engine() -> None:
 def steps() -> dict[str, Callable[[], object]]:
     """What uses the GPU first, in one thread or another."""
     try:
-        from merge_bench.engines import gpu_memory
+        from merge_bench.merge.engines import gpu_memory
     except ImportError:  # an older merge_bench
-        from merge_bench.engines import cudf
+        from merge_bench.merge.engines import cudf
 
         return {"set_up_pool": lambda: vars(cudf)["set_up_pool"](None), "CudfEngine": engine}
     return {

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from merge_bench.launch import commands
-from merge_bench.launch.base import ClusterSettings
-from merge_bench.plan import Plan
-from merge_bench.workload.synthetic import SyntheticSpec
+from merge_bench.cluster import commands
+from merge_bench.cluster.base import ClusterSettings
+from merge_bench.merge.plan import Plan
+from merge_bench.merge.workload.synthetic import SyntheticSpec
 
 
 def taken(command: Any) -> dict[str, Any]:

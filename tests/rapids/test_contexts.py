@@ -44,9 +44,8 @@ def stub(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def changed(folder: Path, file: str, right: str, wrong: str) -> Path:
     """A folder with this merge_bench in which one file has other words."""
     package, inner = folder / "merge_bench", Path(file).parent
-    package.mkdir()
-    for place in {Path(), inner}:
-        (package / place).mkdir(exist_ok=True)
+    for place in (inner, *inner.parents):
+        (package / place).mkdir(parents=True, exist_ok=True)
         for entry in (ROOT / "merge_bench" / place).iterdir():
             if entry.name not in {Path(file).name, *inner.parts}:
                 (package / place / entry.name).symlink_to(entry)
@@ -75,8 +74,8 @@ def test_a_context_is_bound_before_the_first_call_that_needs_one(stub: Path) -> 
 @pytest.mark.parametrize(
     ("file", "right", "wrong"),
     [
-        ("engines/gpu_memory.py", "    cuda_context.bind()\n", ""),
-        ("cuda_context.py", '_checked("cuCtxSetCurrent", *driver.cuCtxSetCurrent(context))', "context"),
+        ("merge/engines/gpu_memory.py", "    cuda_context.bind()\n", ""),
+        ("host/cuda_context.py", '_checked("cuCtxSetCurrent", *driver.cuCtxSetCurrent(context))', "context"),
     ],
 )
 def test_without_a_context_it_ends_with_201(stub: Path, tmp_path: Path, file: str, right: str, wrong: str) -> None:
@@ -92,7 +91,7 @@ def test_a_refusal_of_the_driver_is_one_sentence(stub: Path, fail: str) -> None:
 
 
 def test_a_status_that_is_not_checked_is_found(stub: Path, tmp_path: Path) -> None:
-    root = changed(tmp_path, "cuda_context.py", "if int(status) == 0:\n        return value", "return value")
+    root = changed(tmp_path, "host/cuda_context.py", "if int(status) == 0:\n        return value", "return value")
     for step in contexts.steps(stub, root=root, fail="cuCtxSetCurrent=201").values():
         assert not contexts.refused(step, "201")
         assert contexts.judge(step).startswith("cuStreamSynchronize gave 201")

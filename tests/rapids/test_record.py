@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from tests import fake_nvml, fake_rapids
+from tests.helpers import fake_nvml, fake_rapids
 from tests.rapids import fakes, fitting, options, packages, record, sources
 from tests.rapids.record import Recorded
 from tests.rapids.uses import Reading
 
-ENGINE, MEMORY = "merge_bench/engines/cudf.py", "merge_bench/engines/gpu_memory.py"
+ENGINE, MEMORY = "merge_bench/merge/engines/cudf.py", "merge_bench/merge/engines/gpu_memory.py"
 RECORD = "cluster/locks/check-wheels.sh --write installs what is locked and records it"
 
 
@@ -45,8 +45,8 @@ def test_every_call_of_ours_fits_the_recorded_parameters(library: Recorded, ours
     calls = {name: sum(use.positional is not None for use in reading.uses) for name, reading in ours.items()}
     assert calls[ENGINE] >= 25
     assert calls[MEMORY] >= 8
-    assert calls["merge_bench/gpu.py"] >= 15
-    assert calls["merge_bench/cuda_context.py"] >= 5
+    assert calls["merge_bench/host/gpu.py"] >= 15
+    assert calls["merge_bench/host/cuda_context.py"] >= 5
 
 
 def test_fakes_have_the_recorded_parameters_and_values(library: Recorded, ours: dict[str, Reading]) -> None:
@@ -106,7 +106,7 @@ def test_a_wrong_call_in_the_engine_is_found(ours: dict[str, Reading], right: st
     ],
 )
 def test_a_wrong_question_to_nvml_is_found(ours: dict[str, Reading], right: str, wrong: str, said: str) -> None:
-    found = misfits("merge_bench/gpu.py", ours, right, wrong)
+    found = misfits("merge_bench/host/gpu.py", ours, right, wrong)
     assert any(said in line for line in found), found
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from merge_bench.record.reader import read_campaign, read_head
-from tests.cluster.test_campaigns import Begin, begin, check_each_once, configs, kill
+from merge_bench.records.reader import read_campaign, read_head
+from tests.runs.test_campaigns import Begin, begin, check_each_once, configs, kill
 
 __all__ = ["begin", "configs"]
 pytestmark = [pytest.mark.soak, pytest.mark.cluster]

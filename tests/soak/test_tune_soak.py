@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 
 from merge_bench.config.reader import read_config
-from merge_bench.record.campaign import Campaign, Launch
-from merge_bench.record.reader import read_campaign, read_head
+from merge_bench.records.campaign import Campaign, Launch
+from merge_bench.records.reader import read_campaign, read_head
 from merge_bench.tune.bench import Options
 from merge_bench.tune.result import result_of
 from merge_bench.tune.space import read_space
-from tests.cluster.test_campaigns import gone, kill
 from tests.helpers.runs import Running, start
+from tests.runs.test_campaigns import gone, kill
 from tests.tune.clusters import steps
 from tests.tune.replays import replay
 

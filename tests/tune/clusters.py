@@ -9,19 +9,19 @@ from typing import Any, cast
 
 import msgspec
 
-from merge_bench.launching import Head, Job
-from merge_bench.record import schema as s
-from merge_bench.record.campaign import Campaign
-from merge_bench.record.reader import read_campaign
-from merge_bench.record.writer import CampaignWriter
-from merge_bench.resuming import _end
-from merge_bench.setup import Prepared
+from merge_bench.campaign.jobs import Head, Job
+from merge_bench.campaign.prepare import Prepared
+from merge_bench.campaign.resume import _end
+from merge_bench.records import schema as s
+from merge_bench.records.campaign import Campaign
+from merge_bench.records.reader import read_campaign
+from merge_bench.records.writer import CampaignWriter
 from merge_bench.tune.bench import AGAIN, Candidate, Options
 from merge_bench.tune.confirm import settle
 from merge_bench.tune.live import Budget, LiveBench
 from merge_bench.tune.replay import Recorded
-from merge_bench.tune.strategies import make_strategy
-from tests.synthetic_campaigns import Script, plan, write_launch, write_start
+from merge_bench.tune.strategies import strategies
+from tests.helpers.synthetic_campaigns import Script, plan, write_launch, write_start
 from tests.tune.factorials import Truth
 
 TRUTH = Truth({"a": 1.5, "b": 1.2, "c": 1.0}, spread=0.01, outliers=0.0)
@@ -126,7 +126,7 @@ def bench_of(writer: CampaignWriter, launch: Any, **changes: Any) -> LiveBench:
 
 
 def search(bench: LiveBench) -> Candidate:
-    found = make_strategy("race").tune(TRUTH.space, TRUTH.space.values, bench, OPTIONS)
+    found = strategies()["race"].tune(TRUTH.space, TRUTH.space.values, bench, OPTIONS)
     return settle(found, bench, OPTIONS)
 
 

@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from merge_bench.launching import Job
-from merge_bench.record.campaign import Campaign
-from merge_bench.record.reader import read_campaign
-from merge_bench.record.writer import RECORDS, CampaignWriter
+from merge_bench.campaign.jobs import Job
+from merge_bench.records.campaign import Campaign
+from merge_bench.records.reader import read_campaign
+from merge_bench.records.writer import RECORDS, CampaignWriter
 from merge_bench.tune.bench import Candidate, Options, Sample
 from merge_bench.tune.confirm import settle
 from merge_bench.tune.live import Budget, LiveBench
 from merge_bench.tune.space import Space
-from merge_bench.tune.strategies import make_strategy
+from merge_bench.tune.strategies import strategies
 
 Asked = tuple[str, int, int | None]
 
@@ -60,5 +60,5 @@ def replay(
             writer=writer, baseline=campaign.head.configs[0].name, text="", prepared=unused, load=lambda path: unused,
             launch=launch, metric=metric, seed=campaign.head.seed or 0, budget=Budget(), told=lambda text: None,
         )  # fmt: skip
-        settle(make_strategy(strategy).tune(space, space.values, bench, options), bench, options)
+        settle(strategies()[strategy].tune(space, space.values, bench, options), bench, options)
     return Replayed(read_campaign(copy), bench.asked)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from merge_bench import cli
-from merge_bench.record.schema import Config, ConfigLine, TuneLine
-from merge_bench.tune import command
-from merge_bench.tune.command import best_so_far
-from tests.synthetic_campaigns import write_campaign
+from merge_bench.cli import tune_command
+from merge_bench.cli.tune_command import best_so_far
+from merge_bench.records.schema import Config, ConfigLine, TuneLine
+from tests.helpers.synthetic_campaigns import write_campaign
 from tests.tune.factorials import value
 
 SMALL = ("--chunk", "2e4", "--workers", "2")
@@ -26,7 +27,7 @@ def ended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):  # type: ignore[no-u
     def no_launch(*given: object) -> int:
         raise AssertionError("a launch was made")
 
-    monkeypatch.setattr(command, "make_launch", no_launch)
+    monkeypatch.setattr(tune_command, "launch_merge", no_launch)
 
     def run(*words: str | Path) -> int:
         monkeypatch.setattr(sys, "argv", ["merge-bench", "tune", *map(str, words)])
@@ -67,7 +68,8 @@ def test_a_dry_run_says_what_is_tried_and_what_is_not_and_why(ended, tmp_path, c
         (("--plot", "a.pdf"), "must end in .png, .svg or .html"),
         (("--plot", "nowhere/a.png"), "--plot nowhere/a.png: there is no folder"),
         (("--only", "mutex", "--max-launches", "8"), "not suffice to judge anything: 3 blocks of 3 launches are 9"),
-        (("--only", "mutex", "--chunk", "1e4,2e4", "--confirm", "6"), "--confirm 6 can confirm nothing at 2 sizes"),
+        (("--only", "mutex", "--chunk", "1e4,2e4", "--confirm", "6"), "--confirm 6 is too few blocks: with 2 sizes "
+"nothing could be confirmed"),
         (("--verify", "off"), "not with --verify off"),
         (("--metric", "bandwidth", "--exchange", "dask"), "--metric bandwidth is measured between two workers"),
         (("--strategy", "exhaustive"), "more than 256 combinations"),
@@ -97,20 +99,20 @@ def test_errors_are_a_document_with_json(ended, capsys) -> None:  # type: ignore
 def test_the_default_output_is_a_config_of_this_host(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Path] = []
 
-    def look(option: str, path: Path) -> None:
-        seen.append(path)
+    def look(plots: object, outputs: Sequence[tuple[str, Path]]) -> None:
+        seen.extend(path for _, path in outputs)
         raise KeyError
 
-    monkeypatch.setattr(command, "check_writable", look)
+    monkeypatch.setattr(tune_command, "check_plots", look)
     monkeypatch.setenv("SLURM_CLUSTER_NAME", "my cluster")
     with pytest.raises(KeyError):
-        command.tune_command({"output": None})
+        tune_command.tune_command({"output": None, "plots": ()})
     assert seen == [Path("tuned-my-cluster.cfg")]
 
 
 def test_the_best_so_far_is_what_the_steps_have_left(tmp_path: Path) -> None:
-    from merge_bench.record.reader import read_campaign
-    from merge_bench.record.writer import CampaignWriter
+    from merge_bench.records.reader import read_campaign
+    from merge_bench.records.writer import CampaignWriter
 
     def found(*steps: tuple[str, str, str, str, str]) -> str:
         folder = write_campaign(tmp_path / str(len(steps)), end=None)

@@ -12,16 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from merge_bench.record.campaign import Campaign
-from merge_bench.record.reader import read_campaign
-from merge_bench.record.writer import CampaignWriter
+from merge_bench.records.campaign import Campaign
+from merge_bench.records.reader import read_campaign
+from merge_bench.records.writer import CampaignWriter
 from merge_bench.tune.bench import Candidate, Options
 from merge_bench.tune.confirm import settle
 from merge_bench.tune.live import LiveBench
 from merge_bench.tune.replay import ReplayBench, read_recorded
 from merge_bench.tune.result import result_of
 from merge_bench.tune.space import Setting, Space, Value
-from merge_bench.tune.strategies import make_strategy
+from merge_bench.tune.strategies import strategies
 from tests.tune.clusters import Cluster, Cut, begin, bench_of, made, reopened, steps
 from tests.tune.replays import replay
 
@@ -56,7 +56,7 @@ def replayed(strategy: str, order: Sequence[int], baseline: frozenset[str] = fro
     """
     recorded = {ids ^ baseline: [values[block] for block in order] for ids, values in RECORDED.items()}
     bench = ReplayBench(recorded)
-    found = make_strategy(strategy).tune(SPACE, SPACE.values, bench, OPTIONS)
+    found = strategies()[strategy].tune(SPACE, SPACE.values, bench, OPTIONS)
     return Found(frozenset(value.id for value in found.values), bench.launches)
 
 
@@ -95,7 +95,7 @@ def test_whichever_combination_is_the_baseline_the_race_finds_nothing_that_is_no
 
 
 def search(bench: LiveBench) -> Candidate:
-    return settle(make_strategy("race").tune(SPACE, SPACE.values, bench, OPTIONS), bench, OPTIONS)
+    return settle(strategies()["race"].tune(SPACE, SPACE.values, bench, OPTIONS), bench, OPTIONS)
 
 
 def launches_of(writer: CampaignWriter, cut: int | None = None, where: str = "middle") -> Cluster:

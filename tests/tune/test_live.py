@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pytest
 
+from merge_bench.campaign.prepare import Prepared
+from merge_bench.cluster.signals import Interrupted
 from merge_bench.errors import NotRecorded, RunFailed, UsageError, WrongResult
-from merge_bench.record import schema as s
-from merge_bench.record.campaign import Campaign
-from merge_bench.record.reader import read_campaign
-from merge_bench.record.writer import CampaignWriter
-from merge_bench.setup import Prepared
-from merge_bench.signals import Interrupted
+from merge_bench.records import schema as s
+from merge_bench.records.campaign import Campaign
+from merge_bench.records.reader import read_campaign
+from merge_bench.records.writer import CampaignWriter
 from merge_bench.tune.bench import BudgetSpent, Candidate, Options
 from merge_bench.tune.live import Budget, config_text, file_name
 from merge_bench.tune.replay import recorded_in
 from merge_bench.tune.result import result_of
-from merge_bench.tune.strategies import make_strategy
+from merge_bench.tune.strategies import strategies
 from tests.tune.clusters import (
     OPTIONS,
     PREPARED,
@@ -115,7 +115,7 @@ def test_no_more_launches_than_the_budget_are_made_for_searching(tmp_path: Path,
     with begin(tmp_path) as writer:
         cluster = Cluster(writer)
         with pytest.raises(BudgetSpent):
-            make_strategy("race").tune(
+            strategies()["race"].tune(
                 TRUTH.space, TRUTH.space.values,
                 bench_of(writer, cluster.launch, budget=Budget(launches=launches)), Options(least=12, most=20),
             )  # fmt: skip

@@ -88,6 +88,7 @@ def test_conflicts_go_both_ways_and_values_of_a_setting_exclude_each_other(tmp_p
         (VALUE.replace("UCX_A", "MERGE_BENCH_CHUNK"), "MERGE_BENCH_CHUNK is none of the options of a space"),
         (VALUE.replace("UCX_A", "MERGE_BENCH_VERIFY"), "MERGE_BENCH_VERIFY is none of the options of a space"),
         (VALUE.replace("UCX_A", "MERGE_BENCH_MESSAGE_SIZE"), "MERGE_BENCH_MESSAGE_SIZE=y: "),
+        (VALUE.replace("UCX_A", "MERGE_BENCH_ENGINE"), "MERGE_BENCH_ENGINE=y: 'y' is not one of auto, native"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_said_in_one_sentence_that_names_the_file(

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from merge_bench.errors import UsageError
-from merge_bench.record.schema import TuneLine
+from merge_bench.records.schema import TuneLine
 from merge_bench.tune.bench import BudgetSpent, Candidate, Options
 from merge_bench.tune.confirm import settle
 from merge_bench.tune.replay import ReplayBench, read_recorded
-from merge_bench.tune.strategies import NAMES, make_strategy
+from merge_bench.tune.strategies import strategies
 from tests.tune.factorials import Truth, space_of, value
 
 FOUR = Truth({"a": 1.5, "b": 1.15, "c": 1.0, "d": 0.97})
@@ -36,7 +36,7 @@ class Tuned:
 def tuned(truth: Truth, seed: int, strategy: str = "race", options: Options | None = None) -> Tuned:
     bench = ReplayBench(truth.recorded(seed))
     asked = options or Options()
-    candidate = make_strategy(strategy).tune(truth.space, truth.space.values, bench, asked)
+    candidate = strategies()[strategy].tune(truth.space, truth.space.values, bench, asked)
     searched = bench.launches
     confirmed = settle(candidate, bench, asked)
     return Tuned(frozenset(each.setting for each in confirmed.values), searched, bench.notes)
@@ -101,7 +101,7 @@ def test_a_setting_that_another_makes_superfluous_is_taken_out_again() -> None:
         {"a": 1.3, "b": 1.2, "c": 1.2}, together={frozenset("abc"): 0.7, frozenset("bc"): 1.3}, spread=0.01, outliers=0
     )  # fmt: skip
     bench = ReplayBench(truth.recorded(1))
-    made = make_strategy("race").tune(truth.space, truth.space.values, bench, Options())
+    made = strategies()["race"].tune(truth.space, truth.space.values, bench, Options())
     last = {line.setting: line for line in bench.notes if line.phase == "ablate"}
     for each in made.values:  # whatever is left was measured against exactly what is left, without it
         assert last[each.id].config == made.name("default")
@@ -111,9 +111,9 @@ def test_a_setting_that_another_makes_superfluous_is_taken_out_again() -> None:
 
 def test_conflicts_are_respected() -> None:
     space = space_of("abcd", {"b": ("a",)})
-    for name in NAMES:
+    for name in strategies():
         bench = ReplayBench(FOUR.recorded(3))
-        made = make_strategy(name).tune(space, space.values, bench, Options())
+        made = strategies()[name].tune(space, space.values, bench, Options())
         assert {each.setting for each in made.values} == {"a"}, name
 
 
@@ -125,7 +125,7 @@ def test_a_wrong_result_is_out_at_once() -> None:
             return replace(sample, value=None, reason="its result was wrong", wrong=True) if bad else sample
 
     bench = Wrong(FOUR.recorded(0))
-    made = make_strategy("race").tune(FOUR.space, FOUR.space.values, bench, Options())
+    made = strategies()["race"].tune(FOUR.space, FOUR.space.values, bench, Options())
     assert value("a") not in made.values
     (line,) = [line for line in bench.notes if line.setting == "a=y"]
     assert (line.decision, line.reason) == ("failed", "it failed once: its result was wrong")
@@ -136,7 +136,7 @@ def test_a_block_in_which_the_baseline_fails_too_says_nothing_of_a_candidate() -
         ids: [None, None, *values[2:]] for ids, values in FOUR.recorded(0).items()
     }
     bench = ReplayBench(recorded)
-    made = make_strategy("race").tune(FOUR.space, FOUR.space.values, bench, Options(most=12))
+    made = strategies()["race"].tune(FOUR.space, FOUR.space.values, bench, Options(most=12))
     assert value("a") in made.values
 
 
@@ -151,7 +151,7 @@ def _fields(line: TuneLine) -> dict[str, object]:
     return {name: getattr(line, name) for name in line.__struct_fields__}
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", strategies())
 def test_the_first_block_is_the_largest_and_known_before(name: str) -> None:
     blocks: list[int] = []
 
@@ -160,7 +160,7 @@ def test_the_first_block_is_the_largest_and_known_before(name: str) -> None:
             blocks.append(len(candidates))
             return super().block(candidates, plan=plan, search=search)
 
-    strategy = make_strategy(name)
+    strategy = strategies()[name]
     strategy.tune(FOUR.space, FOUR.space.values, Counting(FOUR.recorded(0)), Options())
     assert blocks[0] == max(blocks) == strategy.first_block(FOUR.space, FOUR.space.values)
 
@@ -168,13 +168,13 @@ def test_the_first_block_is_the_largest_and_known_before(name: str) -> None:
 def test_more_combinations_than_can_be_tried_are_refused() -> None:
     space = space_of([f"s{number}" for number in range(9)])
     with pytest.raises(UsageError, match="more than 256 combinations"):
-        make_strategy("exhaustive").first_block(space, space.values)
+        strategies()["exhaustive"].first_block(space, space.values)
 
 
 def test_no_launch_is_made_beyond_the_budget() -> None:
     bench = ReplayBench(FOUR.recorded(0), most_launches=20)
     with pytest.raises(BudgetSpent):
-        make_strategy("race").tune(FOUR.space, FOUR.space.values, bench, Options())
+        strategies()["race"].tune(FOUR.space, FOUR.space.values, bench, Options())
     assert bench.launches == 20
 
 

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from merge_bench.config.reader import read_config
 from merge_bench.errors import UsageError
-from merge_bench.record.campaign import Campaign
-from merge_bench.record.reader import read_campaign
-from merge_bench.report.tuning import print_tuning
-from merge_bench.tune import figures
+from merge_bench.records.campaign import Campaign
+from merge_bench.records.reader import read_campaign
 from merge_bench.tune.bench import Candidate, Options
 from merge_bench.tune.confirm import settle
-from merge_bench.tune.figures import check_plots, draw_figures, forest_of
 from merge_bench.tune.result import result_of
-from merge_bench.tune.strategies import make_strategy
+from merge_bench.tune.strategies import strategies
 from merge_bench.tune.tuned import tuned_text
+from merge_bench.view.plot.draw import check_plots, draw
+from merge_bench.view.plot.forest import Estimate, Section
+from merge_bench.view.report.tuning import print_tuning
+from merge_bench.view.tune_figures import draw_figures, forest_of
 from tests.tune.clusters import SPEED, TRUTH, Cluster, begin, bench_of, search
 from tests.tune.factorials import space_of
 
@@ -31,7 +33,7 @@ def campaign_of(folder: Path, strategy: str = "race") -> Campaign:
         if strategy == "race":
             search(bench)
         else:
-            found = make_strategy(strategy).tune(TRUTH.space, TRUTH.space.values, bench, Options())
+            found = strategies()[strategy].tune(TRUTH.space, TRUTH.space.values, bench, Options())
             settle(found, bench, Options())
     return read_campaign(writer.folder)
 
@@ -45,7 +47,7 @@ def campaign(tmp_path_factory: pytest.TempPathFactory) -> Campaign:
 def nothing(tmp_path_factory: pytest.TempPathFactory) -> Campaign:
     with begin(tmp_path_factory.mktemp("nothing")) as writer:
         space = space_of("c")
-        assert make_strategy("race").tune(space, space.values, bench_of(writer, Cluster(writer).launch), Options()) == (
+        assert strategies()["race"].tune(space, space.values, bench_of(writer, Cluster(writer).launch), Options()) == (
             Candidate()
         )
     return read_campaign(writer.folder)
@@ -124,7 +126,7 @@ def test_that_settings_stayed_undecided_is_said_first(tmp_path: Path) -> None:
     }
     with begin(tmp_path) as writer:
         space = space_of("bc")
-        make_strategy("race").tune(
+        strategies()["race"].tune(
             space, space.values, bench_of(writer, Cluster(writer, speed=recorded).launch), Options()
         )  # fmt: skip
     result, out = result_of(read_campaign(writer.folder)), io.StringIO()
@@ -138,11 +140,11 @@ def test_that_settings_stayed_undecided_is_said_first(tmp_path: Path) -> None:
 def test_the_forest_has_every_single_the_combination_and_every_size(campaign: Campaign) -> None:
     forest = forest_of(result_of(campaign), SIZES, "throughput")
     alone, together, confirmed = forest.sections
-    assert [(point.label, point.kind) for point in alone.points] == [
+    assert [(row.label, row.kind) for row in alone.estimates] == [
         ("a=y", "kept"), ("b=y", "kept"), ("c=y", "dropped"),
     ]  # fmt: skip
-    assert {point.label for point in together.points} == {"a=y", "b=y"}
-    assert [point.label for point in confirmed.points] == [f"all, {size}" for size in SIZES]
+    assert {row.label for row in together.estimates} == {"a=y", "b=y"}
+    assert [row.label for row in confirmed.estimates] == [f"all, {size}" for size in SIZES]
     assert forest.noise == (1.0, 1.0)
 
 
@@ -161,15 +163,16 @@ def test_figures_lie_in_the_campaigns_folder_and_where_asked_for(campaign: Campa
 def test_a_failed_setting_is_drawn_too(campaign: Campaign, tmp_path: Path) -> None:
     result = result_of(campaign)
     forest = forest_of(result, SIZES, "throughput")
-    point = figures.Point("x=$y$", "failed", None, None, None, "it failed 2 times: <b>")
-    with_failure = figures.Forest(forest.title, forest.x_title, (figures.Section("$a$", (point,)),), None)
+    failed = Estimate("x=$y$", "failed", None, None, None, "it failed 2 times: <b>")
+    with_failure = replace(forest, sections=(Section("$a$", (failed,)),), noise=None)
+    assert list(with_failure.picture().y.beside.values()) == ["not measured"]
     for name in ("a.png", "a.svg", "a.html"):
-        figures.draw(with_failure, tmp_path / name, Path(name))
+        draw([with_failure], tmp_path / name)
         assert (tmp_path / name).stat().st_size > 1000
 
 
 def test_plots_are_looked_at_before(tmp_path: Path) -> None:
-    output = tmp_path / "tuned.cfg"
+    output = [("--output", tmp_path / "tuned.cfg")]
     assert check_plots([str(tmp_path / "a.png")], output) == (tmp_path / "a.png",)
     with pytest.raises(UsageError, match=r"must end in .png, .svg or .html"):
         check_plots(["a.pdf"], output)

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from merge_bench.errors import UsageError
-from merge_bench.tune.bench import Bench, Candidate, Options, Sample, Strategy
-from merge_bench.tune.duel import Bar, Duel, State, ranked, shown
-from merge_bench.tune.space import Space, Value
-from merge_bench.tune.strategies.race import ABLATE, SCREEN
+
+if TYPE_CHECKING:
+    from merge_bench.tune.bench import Bench, Candidate, Options
+    from merge_bench.tune.space import Space, Value
 
 MOST = 256
 
 
-@dataclass(frozen=True)
 class Exhaustive:
     """See the module."""
 
-    name: str = "exhaustive"
+    name = "exhaustive"
+    help = "Measure all combinations, 256 at most, in every block."
+    place = 3
 
     def first_block(self, space: Space, values: Sequence[Value]) -> int:
         """Every combination."""
@@ -27,12 +28,16 @@ class Exhaustive:
 
     def tune(self, space: Space, values: Sequence[Value], bench: Bench, options: Options) -> Candidate:
         """The combination with the largest effect, without what it does not miss; the baseline where none gains."""
+        from merge_bench.tune.bench import Candidate
+        from merge_bench.tune.duel import Bar, State, held, ranked, shown
+        from merge_bench.tune.steps import SCREEN, without_idle
+
         candidates = combinations(space, values)
         blocks = [dict(zip(candidates, bench.block(candidates), strict=True)) for _ in range(options.most)]
         bar = Bar(options.threshold)
         gains = []
         for candidate in candidates[1:]:
-            duel = _duel(blocks, candidate, candidates[0])
+            duel = held(blocks, candidate, candidates[0])
             state = duel.state(bar, least=options.least)
             gained = state is State.GAIN and not duel.failures
             if gained:
@@ -40,35 +45,7 @@ class Exhaustive:
             decision = "failed" if state is State.FAILED else "kept" if gained else "dropped"
             setting = candidate.values[0].id if len(candidate.values) == 1 else None
             bench.note(duel.line(bench, SCREEN, decision, shown(state, duel, bar), plan=0, setting=setting))
-        return _without_idle(ranked(gains)[0].candidate, blocks, bench, options) if gains else Candidate()
-
-
-def _duel(blocks: Sequence[Mapping[Candidate, Sample]], candidate: Candidate, against: Candidate) -> Duel:
-    duel = Duel(candidate, against)
-    for samples in blocks:
-        duel.add(samples[candidate], samples[against])
-    return duel
-
-
-def _without_idle(
-    best: Candidate, blocks: Sequence[Mapping[Candidate, Sample]], bench: Bench, options: Options
-) -> Candidate:
-    """`best` without the values that it does not miss, the most idle first, by the launches that are there."""
-    bar = Bar(options.threshold)
-    while len(best.values) > 1:
-        duels = {value: _duel(blocks, best, best.without(value)) for value in best.values}
-        states = {value: duel.state(bar, least=options.least) for value, duel in duels.items()}
-        idle = [value for value, state in states.items() if state is not State.GAIN]
-        if not idle:
-            for value, duel in duels.items():
-                reason = shown(states[value], duel, bar) + " with it"
-                bench.note(duel.line(bench, ABLATE, "kept", reason, plan=0, setting=value.id))
-            break
-        least = ranked([duels[value] for value in idle])[-1]
-        (value,) = set(best.values) - set(least.against.values)
-        bench.note(least.line(bench, ABLATE, "dropped", "it is not missed", plan=0, setting=value.id))
-        best = least.against
-    return best
+        return without_idle(ranked(gains)[0].candidate, blocks, bench, options) if gains else Candidate()
 
 
 def combinations(space: Space, values: Sequence[Value]) -> list[Candidate]:
@@ -79,6 +56,8 @@ def combinations(space: Space, values: Sequence[Value]) -> list[Candidate]:
     UsageError
         If there are more than 256.
     """
+    from merge_bench.tune.bench import Candidate
+
     by_setting: dict[str, list[Value | None]] = {}
     for value in values:
         by_setting.setdefault(value.setting, [None]).append(value)
@@ -92,6 +71,4 @@ def combinations(space: Space, values: Sequence[Value]) -> list[Candidate]:
     return found
 
 
-def make() -> Strategy:
-    """The strategy."""
-    return Exhaustive()
+STRATEGY = Exhaustive()

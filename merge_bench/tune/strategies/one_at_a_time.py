@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from merge_bench.tune.bench import Bench, Candidate, Options, Strategy
-from merge_bench.tune.space import Space, Value
-from merge_bench.tune.strategies.race import screen
+if TYPE_CHECKING:
+    from merge_bench.tune.bench import Bench, Candidate, Options
+    from merge_bench.tune.space import Space, Value
 
 
-@dataclass(frozen=True)
 class OneAtATime:
     """See the module."""
 
-    name: str = "one-at-a-time"
+    name = "one-at-a-time"
+    help = "Race all values alone, and combine all winners without a further test."
+    place = 2
 
     def first_block(self, space: Space, values: Sequence[Value]) -> int:
         """Baseline, twin, and every value."""
@@ -22,6 +23,9 @@ class OneAtATime:
 
     def tune(self, space: Space, values: Sequence[Value], bench: Bench, options: Options) -> Candidate:
         """All values that gain alone, as far as they can be combined."""
+        from merge_bench.tune.bench import Candidate
+        from merge_bench.tune.steps import screen
+
         winners, _ = screen(values, bench, options)
         found = Candidate()
         for winner in winners:
@@ -31,6 +35,4 @@ class OneAtATime:
         return found
 
 
-def make() -> Strategy:
-    """The strategy."""
-    return OneAtATime()
+STRATEGY = OneAtATime()

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from merge_bench.columns import Frame
-from merge_bench.engines.base import Side
+from merge_bench.merge.engines.base import Side
+from merge_bench.merge.frame import Frame
 
 
 def matching(keys: np.ndarray, engine: Any) -> np.ndarray:

@@ -9,7 +9,7 @@ import importlib.util
 import os
 import sys
 
-TARGET = "merge_bench.engines.host"
+TARGET = "merge_bench.merge.engines.host"
 
 
 class _AfterImport(importlib.abc.MetaPathFinder):

@@ -1,0 +1,1 @@
+"""Numbers from records: metrics, summaries, diagnostics, statistics, comparisons, forecasts."""

@@ -1,0 +1,269 @@
+"""From iterations to a launch, and from launches to a run.
+
+A launch is one sample: its value is the median over its timed iterations. A run's value is the median
+over its launches. Everything here is recomputed from the records alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from merge_bench.analysis import metrics
+from merge_bench.analysis.statistics import harmonic_mean, median
+from merge_bench.host import core_budget
+from merge_bench.records.campaign import Launch, Run
+from merge_bench.records.schema import IterationLine, WorkerIteration, WorkerMemory
+
+PHASES = ("partition", "exchange", "join")
+
+
+@dataclass(frozen=True)
+class WorkerFigures:
+    """One worker over a whole run; seconds, bytes, rows and bytes per second. ``None``: not measured."""
+
+    rank: int
+    host: str
+    bandwidth: metrics.Bandwidth
+    seconds: float | None
+    partition: float | None
+    exchange: float | None
+    join: float | None
+    overlap: float | None
+    join_overlap: float | None
+    received_rows: float | None
+    result_rows: float | None
+    peak_bytes: int | None
+    peak_above_imports_bytes: int | None
+    device_peak_bytes: int | None
+    device_peak_above_imports_bytes: int | None
+    input_bytes: int | None
+
+
+@dataclass(frozen=True)
+class PairFigures:
+    """Bytes that one worker sent to another in an iteration, and the seconds they were in flight."""
+
+    bytes: float
+    seconds: float | None
+
+
+def counted(run: Run) -> tuple[Launch, ...]:
+    """The launches whose numbers count: the complete ones; where there are none, those that measured anything.
+
+    A launch that broke off is no whole sample. Its iterations stay in the records, and it is counted as failed.
+    """
+    measured = tuple(launch for launch in run.launches if launch.timed)
+    return tuple(launch for launch in measured if launch.complete) or measured
+
+
+def middle(values: Iterable[float | None]) -> float | None:
+    """The median of the values that there are."""
+    known = [value for value in values if value is not None]
+    return median(known) if known else None
+
+
+def of_launch(launch: Launch, value: Callable[[IterationLine], float | None]) -> float | None:
+    """The launch's sample of `value`: its median over the timed iterations."""
+    return middle(value(iteration) for iteration in launch.timed)
+
+
+def samples(launches: Sequence[Launch], value: Callable[[IterationLine], float | None]) -> list[float]:
+    """One value a launch, for statistics over launches."""
+    return [sample for launch in launches if (sample := of_launch(launch, value)) is not None]
+
+
+def wall(iteration: IterationLine) -> float:
+    """Seconds of one iteration."""
+    return iteration.wall_seconds
+
+
+def throughput_samples(launches: Sequence[Launch]) -> list[float]:
+    """Median throughput of each launch."""
+    found = [middle(throughputs(launch)) for launch in launches]
+    return [value for value in found if value is not None]
+
+
+def throughputs(launch: Launch) -> list[float]:
+    """Throughput of each timed iteration; a launch knows how many bytes it processes."""
+    found = [throughput(launch, iteration) for iteration in launch.timed]
+    return [value for value in found if value is not None]
+
+
+def throughput(launch: Launch, iteration: IterationLine) -> float | None:
+    """Throughput of one iteration; of an imported one what its text says, where the wall-clock is rounded more."""
+    if iteration.imported is not None:
+        return iteration.imported.throughput_bytes_per_second
+    return metrics.throughput(launch.line.data_bytes, iteration.wall_seconds) if launch.line is not None else None
+
+
+def phase(name: str) -> Callable[[IterationLine], float | None]:
+    """The longest time that any worker spent in phase `name`, of one iteration."""
+
+    def longest(iteration: IterationLine) -> float | None:
+        known = [seconds for worker in iteration.workers if (seconds := _phase(worker, name)) is not None]
+        return max(known) if known else None
+
+    return longest
+
+
+def link_limit(launches: Sequence[Launch]) -> float | None:
+    """Bytes per second of the link, median over launches."""
+    return middle(launch.link.limit_bytes_per_second for launch in launches if launch.link is not None)
+
+
+def link_check(launches: Sequence[Launch]) -> float | None:
+    """What `ucx_perftest` gave instead of the link limit, bytes per second of a worker; median over launches.
+
+    What was measured by more polling processes than there are cores does not count.
+    """
+    checked = [
+        [row.bandwidth_bytes_per_second for row in launch.probes if row.probe == "link"]
+        for launch in launches
+        if not _crowded(launch)
+    ]
+    return middle(harmonic_mean([rate for rate in rates if rate]) for rates in checked if rates)
+
+
+def link_not_checked(run: Run, launches: Sequence[Launch]) -> str | None:
+    """Why nothing of `ucx_perftest` stands beside the link limit; None where it does."""
+    if link_check(launches) is not None:
+        return None
+    if not run.plan.get("check_link"):
+        return "not checked against ucx_perftest (--check-link)"
+    crowded = next(filter(None, map(_crowded, launches)), None)
+    if crowded:
+        return f"cannot be checked here against ucx_perftest: {crowded}"
+    return "the check against ucx_perftest gave nothing"
+
+
+def _crowded(launch: Launch) -> str | None:
+    return core_budget.crowded((each.host, each.hardware) for each in launch.line.workers) if launch.line else None
+
+
+def link_fraction(launches: Sequence[Launch]) -> float | None:
+    """Share of the link limit that was reached, each launch against the limit measured in it."""
+    found: list[float | None] = []
+    for launch in launches:
+        if launch.link is not None:
+            limit = launch.link.limit_bytes_per_second
+            found.append(middle(metrics.link_fraction(iteration, limit) for iteration in launch.timed))
+    return middle(found)
+
+
+def wall_over_wire(launches: Sequence[Launch]) -> float | None:
+    """Wall ÷ the time that the link needs for the bytes, each launch against the limit measured in it."""
+    found: list[float | None] = []
+    for launch in launches:
+        limit = launch.link.limit_bytes_per_second if launch.link is not None else None
+        found.append(middle(metrics.wall_over_wire(iteration, limit) for iteration in launch.timed))
+    return middle(found)
+
+
+def computing(launches: Sequence[Launch]) -> float | None:
+    """Share of the wall in which the busiest worker partitions or joins."""
+    return middle(middle(metrics.computing(iteration) for iteration in launch.timed) for launch in launches)
+
+
+def cores_used(launches: Sequence[Launch]) -> float | None:
+    """Share that the workers of the busiest host use of the time of their cores."""
+    return middle(
+        middle(metrics.cores_used(iteration, launch.line.workers) for iteration in launch.timed)
+        for launch in launches
+        if launch.line is not None
+    )
+
+
+def worker_figures(launches: Sequence[Launch]) -> tuple[WorkerFigures, ...]:
+    """Every worker of the run, by rank."""
+    hosts: dict[int, str] = {}
+    for launch in launches:
+        for worker in launch.line.workers if launch.line is not None else ():
+            hosts.setdefault(worker.rank, worker.host)
+    parts = [_by_rank(launch) for launch in launches]
+    memory = [_memory_by_rank(launch) for launch in launches]
+    return tuple(
+        _worker(rank, hosts[rank], [part.get(rank, []) for part in parts], [m[rank] for m in memory if rank in m])
+        for rank in sorted(hosts)
+    )
+
+
+def pair_figures(launches: Sequence[Launch]) -> dict[tuple[int, int], PairFigures]:
+    """Traffic of every ordered pair of workers, medians as everywhere."""
+    per_launch: list[dict[tuple[int, int], PairFigures]] = []
+    for launch in launches:
+        seen: dict[tuple[int, int], list[tuple[int, float | None]]] = {}
+        for iteration in launch.timed:
+            for pair in iteration.pairs:
+                seen.setdefault((pair.from_rank, pair.to_rank), []).append((pair.bytes, pair.seconds))
+        per_launch.append(
+            {
+                key: PairFigures(median([sent for sent, _ in values]), middle(seconds for _, seconds in values))
+                for key, values in seen.items()
+            }
+        )
+    keys = sorted({key for pairs in per_launch for key in pairs})
+    return {
+        key: PairFigures(
+            median([pairs[key].bytes for pairs in per_launch if key in pairs]),
+            middle(pairs[key].seconds for pairs in per_launch if key in pairs),
+        )
+        for key in keys
+    }
+
+
+def _phase(worker: WorkerIteration, name: str) -> float | None:
+    if worker.phases_seconds is None:
+        return None
+    seconds: float | None = getattr(worker.phases_seconds, name)
+    return seconds
+
+
+def _received(worker: WorkerIteration) -> float | None:
+    rows = worker.received_rows
+    return None if rows is None else rows.left + rows.right
+
+
+def _by_rank(launch: Launch) -> dict[int, list[WorkerIteration]]:
+    found: dict[int, list[WorkerIteration]] = {}
+    for iteration in launch.timed:
+        for worker in iteration.workers:
+            found.setdefault(worker.rank, []).append(worker)
+    return found
+
+
+def _memory_by_rank(launch: Launch) -> dict[int, WorkerMemory]:
+    return {worker.rank: worker for worker in launch.memory.workers} if launch.memory is not None else {}
+
+
+def _worker(
+    rank: int, host: str, launches: Sequence[Sequence[WorkerIteration]], memory: Sequence[WorkerMemory]
+) -> WorkerFigures:
+    def nested(value: Callable[[WorkerIteration], float | None]) -> float | None:
+        return middle(middle(value(worker) for worker in workers) for workers in launches)
+
+    left = nested(lambda worker: metrics.worker_bandwidth(worker).left)
+    right = nested(lambda worker: metrics.worker_bandwidth(worker).right)
+    return WorkerFigures(
+        rank=rank,
+        host=host,
+        bandwidth=metrics.Bandwidth(left, right, metrics.mean_bandwidth(left, right)),
+        seconds=nested(lambda worker: worker.seconds),
+        partition=nested(lambda worker: _phase(worker, "partition")),
+        exchange=nested(lambda worker: _phase(worker, "exchange")),
+        join=nested(lambda worker: _phase(worker, "join")),
+        overlap=nested(lambda worker: worker.overlap_seconds),
+        join_overlap=nested(lambda worker: worker.join_overlap_seconds),
+        received_rows=nested(_received),
+        result_rows=nested(lambda worker: worker.result_rows),
+        peak_bytes=_most(m.peak_bytes for m in memory),
+        peak_above_imports_bytes=_most(m.peak_above_imports_bytes for m in memory),
+        device_peak_bytes=_most(m.device_peak_bytes for m in memory),
+        device_peak_above_imports_bytes=_most(m.device_peak_above_imports_bytes for m in memory),
+        input_bytes=_most(m.input_bytes for m in memory),
+    )
+
+
+def _most(values: Iterable[int | None]) -> int | None:
+    """A peak over launches is the highest."""
+    return max((value for value in values if value is not None), default=None)

@@ -1,0 +1,126 @@
+"""The verdicts of one metric: of statistics, where failures and wrong results do not have the last word."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from merge_bench.analysis.compare.samples import Matched, Metric, Side, found_wrong, match, side
+from merge_bench.analysis.compare.select import Pair
+from merge_bench.analysis.statistics.effect import Effect
+from merge_bench.analysis.statistics.verdict import Judgement, Verdict, judge, noise_floor
+
+
+@dataclass(frozen=True, eq=False)
+class Row:
+    """One pair in one metric, before it is judged."""
+
+    pair: Pair
+    metric: Metric
+    baseline: Side
+    candidate: Side
+    matched: Matched | None
+
+    @property
+    def failed(self) -> int:
+        """Launches of the candidate that failed."""
+        return sum(launch.failed for launch in self.pair.candidate.run.launches)
+
+    @property
+    def wrong(self) -> bool:
+        """Whether the candidate's result was wrong: then it has no numbers."""
+        return found_wrong(self.pair.candidate.run)
+
+    @property
+    def effect(self) -> Effect | None:
+        """What is judged."""
+        return None if self.matched is None or self.wrong else self.matched.effect
+
+    @property
+    def absent(self) -> str | None:
+        """Why this metric cannot be compared, though nothing failed."""
+        for source, samples in ((self.pair.baseline, self.baseline), (self.pair.candidate, self.candidate)):
+            excused = source is self.pair.candidate and (self.failed or self.wrong)
+            if not samples.samples and not excused:
+                return f"{self.metric.name} is left out: {source.label} has none"
+        return None
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A row with its verdict.
+
+    Attributes
+    ----------
+    reason : str or None
+        Of INCONCLUSIVE, FAILED and WRONG.
+    judgement : Judgement or None
+        What statistics say; ``None`` where there are no numbers.
+    floor : float or None
+        The noise floor, where an A/A comparison shows one; of an A/A comparison its own.
+    calibration : bool
+        Whether this row is an A/A comparison beside others.
+    """
+
+    row: Row
+    verdict: Verdict
+    reason: str | None
+    judgement: Judgement | None
+    floor: float | None
+    calibration: bool = False
+
+
+def judge_metric(pairs: Sequence[Pair], metric: Metric, *, threshold: float) -> tuple[list[Judged], list[str]]:
+    """The verdicts on all pairs in one metric, in their order, and why some have none.
+
+    All candidates are one family, whichever problem they were measured on. A/A comparisons are none of them: they give
+    the noise floor of their baseline's other candidates. Where there is nothing but A/A, it is what was asked for.
+    """
+    rows = [_row(pair, metric) for pair in pairs]
+    notes = [row.absent for row in rows if row.absent]
+    rows = [row for row in rows if not row.absent]
+    calibrations = [row for row in rows if row.pair.same_config]
+    if len(calibrations) == len(rows):
+        return list(_judge(rows, (), threshold).values()), notes
+    judged = _judge([row for row in rows if row not in calibrations], calibrations, threshold)
+    judged |= {row: replace(each, calibration=True) for row, each in _judge(calibrations, (), threshold).items()}
+    return [judged[row] for row in rows], notes
+
+
+def _row(pair: Pair, metric: Metric) -> Row:
+    old, new = side(pair.baseline.run, metric), side(pair.candidate.run, metric)
+    return Row(pair, metric, old, new, match(old, new, metric, one_campaign=pair.one_campaign))
+
+
+def _judge(rows: Sequence[Row], calibrations: Sequence[Row], asked: float) -> dict[Row, Judged]:
+    floors = {row: _floor(row, calibrations) for row in rows}
+    effects = {row: row.effect for row in rows if row.effect is not None}
+    # A candidate without numbers was to be compared too, so it counts in the family.
+    found = judge(
+        list(effects.values()), threshold=asked, floors=[floors[row] for row in effects], family=max(1, len(rows))
+    )
+    judgements = dict(zip(effects, found, strict=True))
+    return {
+        row: Judged(
+            row,
+            *_verdict(row, judgements.get(row)),
+            judgements.get(row),
+            _floor(row, (row,)) if row.pair.same_config else floors[row],
+        )
+        for row in rows
+    }
+
+
+def _floor(row: Row, calibrations: Sequence[Row]) -> float | None:
+    """The highest noise floor that A/A comparisons of this row's baseline show."""
+    alike = [each.effect for each in calibrations if each.pair.baseline is row.pair.baseline]
+    return max((noise_floor(effect) for effect in alike if effect is not None), default=None)
+
+
+def _verdict(row: Row, judgement: Judgement | None) -> tuple[Verdict, str | None]:
+    """A config that does not always run to its end cannot win, nor one that gives a wrong result."""
+    if row.wrong:
+        return Verdict.WRONG, "the merge result was wrong"
+    if judgement is None or (row.failed and judgement.verdict is not Verdict.SLOWER):
+        return Verdict.FAILED, f"{row.failed} of {len(row.pair.candidate.run.launches)} launches failed"
+    return judgement.verdict, judgement.reason.value if judgement.reason else None

@@ -1,0 +1,122 @@
+"""One value a launch for every metric, put side by side block by block."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from merge_bench.analysis import aggregate, metrics
+from merge_bench.analysis.statistics import effect as effects
+from merge_bench.analysis.statistics import median
+from merge_bench.analysis.statistics.effect import Effect
+from merge_bench.analysis.verification_state import State, state_of
+from merge_bench.errors import WrongResult
+from merge_bench.records.campaign import Launch, Run
+
+
+@dataclass(frozen=True)
+class Metric:
+    """What is compared.
+
+    Attributes
+    ----------
+    name : str
+    unit : str
+        Of the records: ``B/s`` or ``s``.
+    higher_is_better : bool
+    of_launch : callable
+        The launch's one value: its median over the timed iterations. ``None``: not measured.
+    """
+
+    name: str
+    unit: str
+    higher_is_better: bool
+    of_launch: Callable[[Launch], float | None]
+
+
+def _phase(name: str) -> Metric:
+    return Metric(name, "s", False, lambda launch: aggregate.of_launch(launch, aggregate.phase(name)))
+
+
+METRICS = (
+    Metric("throughput", "B/s", True, lambda launch: aggregate.middle(aggregate.throughputs(launch))),
+    Metric("bandwidth", "B/s", True, lambda launch: aggregate.of_launch(launch, metrics.iteration_bandwidth)),
+    Metric("wall", "s", False, lambda launch: aggregate.of_launch(launch, aggregate.wall)),
+    *(_phase(name) for name in aggregate.PHASES),
+)
+"""Throughput and wall say the same of one problem; both are what people look for."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The value of one launch."""
+
+    launch: int
+    block: int
+    value: float
+
+
+@dataclass(frozen=True)
+class Side:
+    """One metric of one run: the launches that have it, and how many should have had it and do not."""
+
+    samples: tuple[Sample, ...]
+    missing: int
+
+    @property
+    def values(self) -> list[float]:
+        """One a launch."""
+        return [sample.value for sample in self.samples]
+
+
+@dataclass(frozen=True)
+class Matched:
+    """Two runs in one metric: the effect, and the block (unpaired: the launch) of each of its points."""
+
+    effect: Effect
+    labels: tuple[int, ...]
+
+
+def side(run: Run, metric: Metric) -> Side:
+    """The complete launches of `run`; a value of 0 has no ratio and counts as missing."""
+    samples: list[Sample] = []
+    launches = [launch for launch in run.launches if launch.complete]
+    for launch in launches:
+        value = metric.of_launch(launch)
+        if value is not None and value > 0.0 and launch.line is not None:
+            samples.append(Sample(launch.index, launch.line.block, value))
+    return Side(tuple(samples), len(launches) - len(samples))
+
+
+def found_wrong(run: Run) -> bool:
+    """Whether the merge's result was wrong in any launch."""
+    codes = {failure.code for launch in run.launches for failure in launch.failures}
+    return state_of(run, aggregate.counted(run)) is State.WRONG or WrongResult.code in codes
+
+
+def match(baseline: Side, candidate: Side, metric: Metric, *, one_campaign: bool) -> Matched | None:
+    """The effect, larger than 0 where the candidate is better; ``None`` where a side has nothing.
+
+    Paired, if both come from one campaign and most of their launches share a block; several launches of one config in a
+    block are one value, their median.
+    """
+    if not baseline.samples or not candidate.samples:
+        return None
+    sign = 1.0 if metric.higher_is_better else -1.0
+    old, new = _by_block(baseline.samples), _by_block(candidate.samples)
+    common = sorted(old.keys() & new.keys()) if one_campaign else []
+    if 2 * len(common) > min(len(baseline.samples), len(candidate.samples)):
+        return Matched(effects.paired([sign * (new[block] - old[block]) for block in common]), tuple(common))
+    effect = effects.unpaired(
+        [sign * math.log(value) for value in baseline.values], [sign * math.log(value) for value in candidate.values]
+    )
+    return Matched(effect, tuple(sample.launch for sample in candidate.samples))
+
+
+def _by_block(samples: Sequence[Sample]) -> Mapping[int, float]:
+    """The logarithm of each block's value."""
+    found: dict[int, list[float]] = {}
+    for sample in samples:
+        found.setdefault(sample.block, []).append(math.log(sample.value))
+    return {block: median(values) for block, values in found.items()}

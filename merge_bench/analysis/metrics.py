@@ -1,0 +1,289 @@
+"""The numbers that follow from one iteration's record, each with its formula.
+
+A number that was not measured, or that divides by nothing, is ``None``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from merge_bench.analysis import statistics
+from merge_bench.host.memory import parse_cores
+from merge_bench.records.schema import IterationLine, Worker, WorkerIteration
+
+OVERLOAD = 1.05
+"""A rank is overloaded if it has more than this many times the rows of the other ranks' mean..."""
+
+NOISE = 6.0
+"""...and more than this many standard deviations of an even hash (√rows) above it."""
+
+SLOWER = 1.2
+"""A rank is a straggler if a phase takes it this many times as long as the others' median..."""
+
+SLOW_LINK = 2.0
+"""A rank's link is slow if the others exchange this many times as fast among each other as with it."""
+
+OF_WALL = 0.05
+"""...and that costs it at least this share of the time that a worker usually needs."""
+
+
+NEAR_WIRE = 1.1
+"""The link limits a merge that takes at most this many times as long as its bytes need on the link."""
+
+
+@dataclass(frozen=True)
+class Bandwidth:
+    """Bytes per second that one worker sent to others, per frame and over both."""
+
+    left: float | None
+    right: float | None
+    mean: float | None
+
+
+@dataclass(frozen=True)
+class WorkerTimes:
+    """What `straggler` looks at: one worker's seconds in each phase.
+
+    ``overlap``: of partition with exchange, ``join_overlap``: of join with exchange.
+    """
+
+    partition: float
+    exchange: float
+    join: float
+    overlap: float = 0.0
+    join_overlap: float = 0.0
+
+
+@dataclass(frozen=True)
+class Overload:
+    """A rank with ``factor`` times the other ranks' mean of ``what``: rows ``received``, or rows of the ``result``."""
+
+    rank: int
+    what: str
+    rows: float
+    factor: float
+
+
+@dataclass(frozen=True)
+class Straggler:
+    """The rank that costs the most time: ``seconds`` in ``phase`` against the other ranks' median."""
+
+    rank: int
+    phase: str
+    seconds: float
+    others: float
+
+    @property
+    def factor(self) -> float:
+        """How many times as long as the others' median."""
+        return self.seconds / self.others if self.others > 0 else float("inf")
+
+
+@dataclass(frozen=True)
+class SlowLink:
+    """A rank whose pairs carry ``rate`` bytes per second each, while the other pairs carry ``others``."""
+
+    rank: int
+    rate: float
+    others: float
+
+    @property
+    def factor(self) -> float:
+        """How many times as fast the others are."""
+        return self.others / self.rate if self.rate > 0 else float("inf")
+
+
+def frame_bandwidth(sent_bytes: int, flight_seconds: float) -> float | None:
+    """Bytes sent to other workers ÷ seconds in which that frame's transfers were in flight.
+
+    ``None`` for a worker that sent nothing: it has no bandwidth, and a 0 would pull the harmonic mean to 0.
+    """
+    return sent_bytes / flight_seconds if sent_bytes > 0 and flight_seconds > 0 else None
+
+
+def mean_bandwidth(left: float | None, right: float | None) -> float | None:
+    """(left + right) ÷ 2, ``None`` unless both are there."""
+    return None if left is None or right is None else (left + right) / 2
+
+
+def worker_bandwidth(worker: WorkerIteration) -> Bandwidth:
+    """The bandwidth of one worker in one iteration."""
+    sent, flight = worker.sent_bytes, worker.flight_seconds
+    if sent is None or flight is None:
+        return Bandwidth(None, None, None)
+    left = frame_bandwidth(sent.left, flight.left)
+    right = frame_bandwidth(sent.right, flight.right)
+    return Bandwidth(left, right, mean_bandwidth(left, right))
+
+
+def over_workers(bandwidths: Sequence[float | None]) -> float | None:
+    """Harmonic mean over the workers that have a bandwidth."""
+    known = [value for value in bandwidths if value is not None]
+    return statistics.harmonic_mean(known) if known else None
+
+
+def iteration_bandwidth(iteration: IterationLine) -> float | None:
+    """Harmonic mean over the workers of (left + right) ÷ 2; of an imported iteration what its text says."""
+    if iteration.imported is not None:
+        return iteration.imported.bandwidth_bytes_per_second
+    return over_workers([worker_bandwidth(worker).mean for worker in iteration.workers])
+
+
+def throughput(data_bytes: int, wall_seconds: float) -> float | None:
+    """Data processed ÷ wall: number of chunks × data per chunk ÷ wall, as the 2022 program counts."""
+    return data_bytes / wall_seconds if wall_seconds > 0 else None
+
+
+def link_limit(sent_bytes: Sequence[int], rounds: Sequence[Sequence[float]]) -> float | None:
+    """Bytes per second that a worker can send over the link: the median over rounds of Σ bytes ÷ Σ seconds.
+
+    Parameters
+    ----------
+    sent_bytes
+        What each worker sends to others in a round.
+    rounds
+        For every round, the seconds each worker's transfers were in flight.
+
+    Both sums run over the workers, so this is the rate of a worker on average, comparable with `flight_rate`.
+    ``None`` if nothing was sent (one worker) or no round was made.
+    """
+    total = sum(sent_bytes)
+    rates = [total / sum(seconds) for seconds in rounds if sum(seconds) > 0]
+    return statistics.median(rates) if rates and total > 0 else None
+
+
+def flight_rate(iteration: IterationLine) -> float | None:
+    """Σ bytes of both frames ÷ Σ union of both frames' in-flight intervals, sums over the workers."""
+    sent, seconds = 0, 0.0
+    for worker in iteration.workers:
+        if worker.sent_bytes is None or worker.flight_seconds is None:
+            return None
+        sent += worker.sent_bytes.left + worker.sent_bytes.right
+        seconds += worker.flight_seconds.union
+    return sent / seconds if sent > 0 and seconds > 0 else None
+
+
+def link_fraction(iteration: IterationLine, limit: float | None) -> float | None:
+    """`flight_rate` ÷ link limit; ``None`` for one worker."""
+    rate = flight_rate(iteration)
+    return None if rate is None or limit is None or limit <= 0 else rate / limit
+
+
+def wall_over_wire(iteration: IterationLine, limit: float | None) -> float | None:
+    """Wall ÷ the time that the link needs: the most bytes that any worker sends or receives ÷ link limit."""
+    received: dict[int, int] = {}
+    for pair in iteration.pairs:
+        received[pair.to_rank] = received.get(pair.to_rank, 0) + pair.bytes
+    sent = [worker.sent_bytes.left + worker.sent_bytes.right for worker in iteration.workers if worker.sent_bytes]
+    most = max([*sent, *received.values()], default=0)
+    return iteration.wall_seconds * limit / most if limit is not None and most > 0 else None
+
+
+def computing(iteration: IterationLine) -> float | None:
+    """The largest share of the wall in which any worker partitions or joins; beside it, it exchanges or waits."""
+    phases = [worker.phases_seconds for worker in iteration.workers]
+    busy = [(each.partition or 0.0) + (each.join or 0.0) for each in phases if each is not None]
+    return max(busy) / iteration.wall_seconds if busy and iteration.wall_seconds > 0 else None
+
+
+def cores_used(iteration: IterationLine, workers: Sequence[Worker]) -> float | None:
+    """Σ CPU seconds of a host's workers ÷ (cores that any of them may run on × wall), of the host with the most.
+
+    Where a container's quota is less than these cores, it is what counts. CPU seconds hold what moving bytes costs too.
+    ``None`` where they or the cores are not known; of no meaning where UCX polls while it waits, as with phases apart.
+    """
+    cores: dict[str, frozenset[int]] = {}
+    for worker in workers:
+        cores[worker.host] = cores.get(worker.host, frozenset()) | parse_cores(worker.hardware.get("affinity") or "")
+    usable = {host: float(len(its)) for host, its in cores.items()}
+    for worker in workers:
+        usable[worker.host] = min(usable[worker.host], worker.hardware.get("cpu_quota") or usable[worker.host])
+    used = dict.fromkeys(cores, 0.0)
+    hosts = {worker.rank: worker.host for worker in workers}
+    for each in iteration.workers:
+        if each.cpu_seconds is None or each.rank not in hosts:
+            return None
+        used[hosts[each.rank]] += each.cpu_seconds
+    if not iteration.workers or iteration.wall_seconds <= 0 or not all(cores.values()):
+        return None
+    return max(seconds / (usable[host] * iteration.wall_seconds) for host, seconds in used.items())
+
+
+def bottleneck(wall_over_wire: float | None, computing: float | None, cores_used: float | None = None) -> str | None:
+    """What limits a merge whose phases overlap: ``link``, ``cores``, or ``None`` where neither does by itself."""
+    if wall_over_wire is not None and wall_over_wire <= NEAR_WIRE:
+        return "link"
+    busy = any(share is not None and share >= 1 / NEAR_WIRE for share in (computing, cores_used))
+    return "cores" if busy else None
+
+
+def overloads(received: Mapping[int, float], result: Mapping[int, float]) -> tuple[Overload, ...]:
+    """The ranks that have clearly more rows than the others, the worst first; each by what it has most too much of.
+
+    Skewed keys show in the rows that a rank receives, and more in the rows of the result that it has to make.
+    """
+    worst: dict[int, Overload] = {}
+    for what, rows in (("received", received), ("result", result)):
+        total = sum(rows.values())
+        for rank, own in rows.items():
+            others = (total - own) / (len(rows) - 1) if len(rows) > 1 else 0.0
+            if others > 0 and own > OVERLOAD * others and own - others > NOISE * others**0.5:
+                found = Overload(rank, what, own, own / others)
+                if rank not in worst or found.factor > worst[rank].factor:
+                    worst[rank] = found
+    return tuple(sorted(worst.values(), key=lambda overload: (-overload.factor, overload.rank)))
+
+
+def straggler(times: Mapping[int, WorkerTimes]) -> Straggler | None:
+    """The rank that holds the others up most, and in which phase; ``None`` if they are even.
+
+    A rank that is late with its partition makes the others wait in *their* exchange, where each of them then looks
+    slow. So time in the exchange counts only as far as the rank also ends its exchange later than the others do.
+    """
+    if len(times) < 2:
+        return None
+    usual = _others({rank: _exchanged(own) + own.join - own.join_overlap for rank, own in times.items()})
+    exchanged = _others({rank: _exchanged(own) for rank, own in times.items()})
+    found: list[tuple[float, Straggler]] = []
+    for phase in ("partition", "exchange", "join"):
+        own_seconds: dict[int, float] = {rank: getattr(own, phase) for rank, own in times.items()}
+        for rank, middle in _others(own_seconds).items():
+            seconds = own_seconds[rank]
+            late = _exchanged(times[rank]) - exchanged[rank]
+            excess = seconds - middle if phase != "exchange" else min(seconds - middle, late)
+            if excess > OF_WALL * usual[rank] and middle + excess > SLOWER * middle:
+                found.append((excess, Straggler(rank, phase, seconds, middle)))
+    return max(found, key=lambda pair: (pair[0], -pair[1].rank))[1] if found else None
+
+
+def slow_link(rates: Mapping[tuple[int, int], float]) -> SlowLink | None:
+    """The rank with which everybody exchanges far more slowly than the others do among each other.
+
+    Everybody waits for such a rank, so times of phases do not show it; single pairs do. `rates`: bytes per second by
+    (from, to). ``None`` below three ranks, where nobody can tell whose link it is.
+    """
+    found: list[SlowLink] = []
+    for rank in sorted({rank for pair in rates for rank in pair}):
+        own = [rate for pair, rate in rates.items() if rank in pair]
+        others = [rate for pair, rate in rates.items() if rank not in pair]
+        if others and statistics.median(others) > SLOW_LINK * statistics.median(own):
+            found.append(SlowLink(rank, statistics.median(own), statistics.median(others)))
+    return max(found, key=lambda link: link.factor) if found else None
+
+
+def _others(values: Mapping[int, float]) -> dict[int, float]:
+    """For every rank the median over the other ranks, from one sorting of them all."""
+    ordered = sorted(values.items(), key=lambda item: item[1])
+    numbers = [value for _, value in ordered]
+    low, high = (len(numbers) - 2) // 2, (len(numbers) - 1) // 2  # the middle of one value fewer
+
+    def without(place: int) -> float:
+        return (numbers[low + (place <= low)] + numbers[high + (place <= high)]) / 2
+
+    return {rank: without(place) for place, (rank, _) in enumerate(ordered)}
+
+
+def _exchanged(times: WorkerTimes) -> float:
+    """Seconds from the opening barrier to the end of the exchange."""
+    return times.partition + times.exchange - times.overlap

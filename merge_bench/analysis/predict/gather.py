@@ -1,0 +1,145 @@
+"""Stored campaigns → the runs and network measurements that a forecast rests on; refuses what cannot be modelled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from merge_bench.analysis.aggregate import counted
+from merge_bench.analysis.predict.probed import links_of
+from merge_bench.analysis.predict.samples import Measured, measured
+from merge_bench.analysis.verification_state import State, state_of
+from merge_bench.errors import UsageError, WrongResult
+from merge_bench.records.campaign import Campaign, Launch, Run
+
+UNEVEN = 1.2
+"""A worker with this many times the mean of rows is told."""
+
+
+@dataclass(frozen=True)
+class Probed:
+    """What network measurements tell of links: `values` of all launches together, and of `each` launch."""
+
+    values: Mapping[str, float]
+    each: tuple[Mapping[str, float], ...]
+    origin: str
+
+
+@dataclass(frozen=True)
+class Ground:
+    """What a forecast rests on. `notes`: what is to be known of it, as sentences."""
+
+    runs: tuple[Measured, ...]
+    probed: Probed | None
+    engine: str
+    config: str
+    notes: tuple[str, ...]
+
+
+def gather(campaigns: Sequence[Campaign], config: str | None) -> Ground:
+    """The runs of one config, and the network measurements.
+
+    Raises
+    ------
+    UsageError
+        If there is no run that a forecast can rest on, or several that do not belong together.
+    WrongResult
+        If a run's result was wrong.
+    """
+    for index, campaign in enumerate(campaigns):
+        if any(campaign.records.samefile(other.records) for other in campaigns[:index]):
+            raise UsageError(f"{campaign.folder} is named twice")
+    merges = [(campaign, run) for campaign in campaigns if not campaign.probe for run in campaign.runs]
+    chosen = _of_config(merges, config)
+    found: list[Measured] = []
+    notes: list[str] = []
+    for campaign, run in chosen:
+        _refuse(campaign, run)
+        name = campaign.folder.name
+        one = measured(name, run)
+        if one is None:
+            raise UsageError(
+                f"{campaign.folder}: no launch tells the phases of its workers, which a forecast is made of"
+            )
+        if not one.shape.rows_per_chunk or not one.shape.row_bytes:
+            raise UsageError(f"{campaign.folder} merged no rows, which tell nothing")
+        found.append(one)
+        if one.uneven > UNEVEN:
+            notes.append(
+                f"In {name} a worker received {one.uneven:.1f} times the mean of rows: the model spreads them evenly, "
+                "so the forecast is too fast where keys are as uneven."
+            )
+        state = state_of(run, counted(run))
+        if state is State.WRONG:
+            raise WrongResult(f"{campaign.folder}: the merge result was wrong, so nothing is forecast from it")
+        if state is not State.VERIFIED:
+            notes.append(f"{name} is not verified: nothing proves that its result was right.")
+    engine = _agreed("engine", [str(run.plan.get("engine")) for _, run in chosen])
+    _agreed("--pipeline", [str(one.shape.overlapped) for one in found if one.shape.workers > 1])
+    used = chosen[0][1].config.name
+    probed = _probed(campaigns, used, notes)
+    return Ground(tuple(found), probed, engine, used, tuple(dict.fromkeys(notes)))
+
+
+def _of_config(merges: Sequence[tuple[Campaign, Run]], config: str | None) -> list[tuple[Campaign, Run]]:
+    if not merges:
+        raise UsageError("name a RESULT of `run`: a network measurement alone tells nothing of partition and join")
+    names = list(dict.fromkeys(run.config.name for _, run in merges))
+    if config is None and len(names) > 1:
+        raise UsageError(
+            f"the results were measured under several configs: say which with --config: {', '.join(names)}"
+        )
+    chosen = [(campaign, run) for campaign, run in merges if config in (None, run.config.name)]
+    if not chosen:
+        raise UsageError(f"--config {config}: there are no results for this config, only for {', '.join(names)}")
+    return chosen
+
+
+def _refuse(campaign: Campaign, run: Run) -> None:
+    """What the model has no words for."""
+    folder = campaign.folder
+    if run.imported:
+        raise UsageError(f"{folder} is imported: it tells no phases of workers, which a forecast is made of")
+    if run.plan.get("exchange") == "dask":
+        raise UsageError(f"{folder} exchanges with Dask's own shuffle, which this model does not describe")
+    workload = run.plan.get("workload")
+    if isinstance(workload, Mapping) and workload.get("zipf"):
+        raise UsageError(
+            f"{folder} has skewed keys (zipf:{workload['zipf']}): the model spreads rows evenly over all workers"
+        )
+
+
+def _agreed(what: str, words: Sequence[str]) -> str:
+    names = list(dict.fromkeys(words))
+    if len(names) > 1:
+        raise UsageError(f"the results differ in {what} ({', '.join(names)}): a forecast rests on one of them")
+    return names[0] if names else ""
+
+
+def _probed(campaigns: Sequence[Campaign], config: str, notes: list[str]) -> Probed | None:
+    """What network measurements under `config` tell; under another one, if they were made under one alone."""
+    by_config: dict[str, list[tuple[Campaign, Launch]]] = {}
+    for campaign in campaigns:
+        if campaign.probe and campaign.probe != "p2p":
+            raise UsageError(
+                f"{campaign.folder} holds results of `probe {campaign.probe}`; use "
+                f"results of `probe p2p`, which measures links"
+            )
+        for launch in campaign.standing if campaign.probe else ():
+            if launch.probes and launch.line is not None:
+                by_config.setdefault(launch.line.config, []).append((campaign, launch))
+    if not by_config:
+        return None
+    names = ", ".join(by_config)
+    if config not in by_config and len(by_config) > 1:
+        raise UsageError(
+            f"the network was measured under {names}, and the merges under {config}: name one under {config}"
+        )
+    if config not in by_config:
+        notes.append(f"The network was measured under {names} and the merges under {config}: settings may differ.")
+    chosen = by_config.get(config) or next(iter(by_config.values()))
+    values = links_of([line for _, launch in chosen for line in launch.probes])
+    each = [links_of(launch.probes) for _, launch in chosen]
+    whole = [found for found in each if found.keys() == values.keys()]
+    origin = ", ".join(dict.fromkeys(campaign.folder.name for campaign, _ in chosen))
+    return Probed(values, tuple(whole) or (values,), origin) if values else None

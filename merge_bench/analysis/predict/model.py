@@ -1,0 +1,177 @@
+"""The model: seconds of one merge on W workers of N hosts. Pure; `docs/predict.md` says why each term is what it is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from statistics import NormalDist
+
+from merge_bench.analysis.predict.parameters import KNOWN, Values
+
+FRAMES = 2
+
+PARTITION, JOIN, SLOWEST = "partition", "join", "waiting for the slowest worker"
+LOCAL, NIC, MESSAGES = "transfers within a host", "the hosts' network links", "messages and meeting"
+
+
+class Unknown(ValueError):
+    """A parameter that the forecast needs is not known; the message is its name."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is to be merged where: `row_bytes` of one frame's row; workers are spread evenly over the hosts."""
+
+    workers: int
+    hosts: int
+    rows_per_chunk: float
+    row_bytes: float
+
+    @property
+    def per_host(self) -> tuple[int, int]:
+        """Workers of the fullest host and of the emptiest."""
+        return -(-self.workers // self.hosts), self.workers // self.hosts
+
+    @property
+    def message_bytes(self) -> float:
+        """Bytes of one frame from one worker to one other: a W-th of a chunk."""
+        return self.rows_per_chunk * self.row_bytes / self.workers
+
+    @property
+    def data_bytes(self) -> float:
+        """Data processed: all chunks of both frames."""
+        return FRAMES * self.workers * self.rows_per_chunk * self.row_bytes
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the model says of one merge; seconds, bytes, bytes per second.
+
+    `partition` and `join` are those of the slowest worker, `hidden` what runs behind something else. `crossing`: bytes
+    that leave a worker; `between_hosts`: those of them that leave a host. `bandwidth`: harmonic mean over workers,
+    None for one worker. `parts`: the seconds by what they are spent on; `limit`: the most important of them.
+    """
+
+    wall: float
+    partition: float
+    exchange: float
+    join: float
+    hidden: float
+    throughput: float
+    bandwidth: float | None
+    crossing: float
+    between_hosts: float
+    parts: Mapping[str, float]
+    limit: str
+
+
+def forecast(problem: Problem, values: Values) -> Outcome:
+    """One merge: wall = partition + exchange + join - hidden.
+
+    Raises
+    ------
+    Unknown
+        If it takes a parameter that `values` does not have.
+    """
+    workers, frame = problem.workers, problem.message_bytes
+    partition, join = (_phase(name, problem, values) for name in (PARTITION, JOIN))
+    slowest = sum(typical * (largest(values_of(values, f"{name}_spread"), workers) - 1)
+                  for name, typical in ((PARTITION, partition), (JOIN, join)))  # fmt: skip
+    parts = {PARTITION: partition, JOIN: join, SLOWEST: slowest}
+    exchange, bandwidth = 0.0, None
+    if workers > 1:
+        flight, transfer, where = _flight(problem, values)
+        meeting = values_of(values, "meeting") + _latency(problem, values)
+        exchange = FRAMES * flight + meeting
+        parts |= {where: FRAMES * transfer, MESSAGES: FRAMES * (flight - transfer) + meeting}
+        bandwidth = frame * (workers - 1) / flight if flight > 0 else math.inf
+    computing = partition + join + slowest
+    hidden = values_of(values, "overlap") * min(exchange, computing)
+    wall = computing + exchange - hidden
+    most, least = problem.per_host
+    fuller = workers - least * problem.hosts  # hosts with one worker more
+    leaving = sum(count * each * (workers - each) for count, each in ((fuller, most), (problem.hosts - fuller, least)))
+    return Outcome(
+        wall=wall,
+        partition=partition * largest(values_of(values, "partition_spread"), workers),
+        exchange=exchange,
+        join=join * largest(values_of(values, "join_spread"), workers),
+        hidden=hidden,
+        throughput=problem.data_bytes / wall if wall > 0 else math.inf,
+        bandwidth=bandwidth,
+        crossing=FRAMES * workers * (workers - 1) * frame,
+        between_hosts=FRAMES * leaving * frame,
+        parts=parts,
+        limit=_limit(parts, hidden, exchange > computing),
+    )
+
+
+def largest(spread: float, workers: int) -> float:
+    """What the slowest of W workers takes, in medians of a worker: the median of the maximum of W log-normal values.
+
+    P(all of W ≤ m) = Φ(ln m ÷ σ)^W = 1/2, so m = exp(σ · Φ⁻¹(2^(-1/W))): 1 for W = 1. The mean of the maximum is above
+    it; but what is measured of a run, and so is forecast, is its median iteration.
+    """
+    return math.exp(max(spread, 0.0) * NormalDist().inv_cdf(2 ** (-1 / workers)))
+
+
+def values_of(values: Values, name: str) -> float:
+    """The value of a parameter, or its default.
+
+    Raises
+    ------
+    Unknown
+        If it is not known and has no default.
+    """
+    found = values.get(name, KNOWN[name].default)
+    if found is None:
+        raise Unknown(name)
+    return found
+
+
+def _phase(name: str, problem: Problem, values: Values) -> float:
+    """Seconds of a phase on a typical worker."""
+    rows = FRAMES * problem.rows_per_chunk
+    return values_of(values, f"{name}_fixed") + rows / values_of(values, f"{name}_rate")
+
+
+def _flight(problem: Problem, values: Values) -> tuple[float, float, str]:
+    """Seconds that one frame is in flight, those of them that bytes take, and where: the slower way of both.
+
+    Within a host a worker receives (w - 1) messages, the others send to it at once. Between hosts a host of w workers
+    receives w · (W - w) messages through its link, and sends as many the other way at the same time.
+    """
+    found: list[tuple[float, float, str]] = []
+    for each in dict.fromkeys(problem.per_host):
+        far = problem.workers - each
+        if each > 1:
+            found.append((*_transfer(values, "local", each - 1, (each - 1) * problem.message_bytes), LOCAL))
+        if far and each:
+            found.append((*_transfer(values, "nic", far, each * far * problem.message_bytes), NIC))
+    return max(found)
+
+
+def _transfer(values: Values, link: str, messages: int, size: float) -> tuple[float, float]:
+    """Latency + overhead · messages + bytes ÷ rate (LogGP: Alexandrov, Ionescu, Schauser & Scheiman 1995)."""
+    seconds = size / values_of(values, f"{link}_rate")
+    before = values_of(values, f"{link}_latency") + messages * values_of(values, f"{link}_overhead")
+    return before + seconds, seconds
+
+
+def _latency(problem: Problem, values: Values) -> float:
+    """Of the round of small messages in which all tell each other what will come."""
+    most, _ = problem.per_host
+    ways = (("local", most - 1), ("nic", problem.workers - most))
+    return max(
+        values_of(values, f"{link}_latency") + peers * values_of(values, f"{link}_overhead")
+        for link, peers in ways if peers
+    )  # fmt: skip
+
+
+def _limit(parts: Mapping[str, float], hidden: float, exchanging: bool) -> str:
+    """What the most seconds go to; where one side runs behind the other, of the longer side."""
+    computing = (PARTITION, JOIN, SLOWEST)
+    of_longer = {name: seconds for name, seconds in parts.items() if (name not in computing) == exchanging}
+    candidates = of_longer if hidden > 0 else parts
+    return max(candidates, key=lambda name: candidates[name])

@@ -1,0 +1,144 @@
+"""`--what-if` and `--link`: what is asked for beside, or instead of, what was measured."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from merge_bench.analysis.predict import gpus
+from merge_bench.analysis.predict.parameters import GIVEN, Parameter
+from merge_bench.errors import UsageError
+from merge_bench.units import parse_bytes, parse_duration
+
+_FACTOR = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*[x×]", re.IGNORECASE)
+_MICROSECONDS = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*[uµ]s", re.IGNORECASE)
+
+MULTIPLIED: Mapping[str, tuple[str, ...]] = {
+    "nic": ("nic_rate",),
+    "local": ("local_rate",),
+    "partition": ("partition_rate",),
+    "join": ("join_rate",),
+    "compute": ("partition_rate", "join_rate"),
+    "latency": ("nic_latency", "nic_overhead", "local_latency", "local_overhead"),
+    "spread": ("partition_spread", "join_spread"),
+}
+"""What a factor of each name multiplies: rates where more is better, seconds and spreads where less is."""
+
+LINKS: Mapping[str, str] = {"local": "local", "nic": "nic"}
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """`factors` by parameter; `overlap` that is set; the `gpu` that is named; `words`: as they were written."""
+
+    factors: Mapping[str, float] = field(default_factory=dict)
+    overlap: float | None = None
+    gpu: str | None = None
+    words: tuple[str, ...] = ()
+
+    def applied(self, values: Mapping[str, float], scale: float = 1.0) -> dict[str, float]:
+        """`values` as wished; `scale`: of both phases' rates, for another GPU."""
+        found = dict(values)
+        for name, factor in self.factors.items():
+            if name in found:
+                found[name] *= factor
+        for name in MULTIPLIED["compute"]:
+            if name in found:
+                found[name] *= scale
+        if self.overlap is not None:
+            found["overlap"] = self.overlap
+        return found
+
+
+def wishes(texts: Iterable[str]) -> Wishes:
+    """``nic=4x,gpu=h200,overlap=0.9`` → what it means.
+
+    Raises
+    ------
+    UsageError
+        If a name is not known, stands twice, or its value is not of its kind.
+    """
+    factors: dict[str, float] = {}
+    overlap: float | None = None
+    gpu: str | None = None
+    words = tuple(word.strip() for text in texts for word in text.split(",") if word.strip())
+    names = [word.partition("=")[0].strip().lower() for word in words]
+    for name, word in zip(names, words, strict=True):
+        value = word.partition("=")[2].strip()
+        if names.count(name) > 1:
+            raise UsageError(f"--what-if names {name} twice")
+        if name == "gpu":
+            gpus.named(value)
+            gpu = value.lower()
+        elif name == "overlap":
+            overlap = _share(word, value)
+        elif name in MULTIPLIED:
+            for parameter in MULTIPLIED[name]:
+                factors[parameter] = factors.get(parameter, 1.0) * _factor(word, value)
+        else:
+            known = ", ".join(f"{each}=4x" for each in MULTIPLIED)
+            raise UsageError(f"--what-if {word}: write {known}, overlap=0.9 or gpu=h200")
+    return Wishes(factors, overlap, gpu, words)
+
+
+def given_links(texts: Sequence[str]) -> dict[str, Parameter]:
+    """``nic=12.5GB/s,2us`` → rate, and latency where it is said.
+
+    Raises
+    ------
+    UsageError
+        If it is not of this form.
+    """
+    found: dict[str, Parameter] = {}
+    for text in texts:
+        link, equals, words = text.partition("=")
+        rate, _, latency = (word.strip() for word in words.partition(","))
+        name = LINKS.get(link.strip().lower())
+        if name is None or not equals:
+            raise UsageError(f"--link {text}: write nic=12.5GB/s,2us or local=20GB/s; the latency may be left out")
+        if f"{name}_rate" in found:
+            raise UsageError(f"--link names {name} twice")
+        origin = f"--link {text}"
+        found[f"{name}_rate"] = Parameter(f"{name}_rate", _rate(text, rate), GIVEN, origin)
+        if latency:
+            found[f"{name}_latency"] = Parameter(f"{name}_latency", _seconds(text, latency), GIVEN, origin)
+    return found
+
+
+def _factor(word: str, value: str) -> float:
+    match = _FACTOR.fullmatch(value)
+    factor = float(match[1]) if match else 0.0
+    if not 0 < factor < math.inf:
+        raise UsageError(f"--what-if {word}: {value!r} is no factor above 0; write it like 4x or 0.5x")
+    return factor
+
+
+def _share(word: str, value: str) -> float:
+    try:
+        share = float(value)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= 1:
+        raise UsageError(f"--what-if {word}: {value!r} is no share from 0 to 1")
+    return share
+
+
+def _rate(text: str, value: str) -> float:
+    number, per, unit = value.partition("/")
+    try:
+        rate = parse_bytes(number)
+    except ValueError:
+        rate = 0
+    if rate <= 0 or (per and unit.strip() != "s"):
+        raise UsageError(f"--link {text}: {value!r} is no rate; write it like 12.5GB/s (bytes, not bits)")
+    return float(rate)
+
+
+def _seconds(text: str, value: str) -> float:
+    match = _MICROSECONDS.fullmatch(value)
+    try:
+        return float(match[1]) * 1e-6 if match else parse_duration(value)
+    except ValueError:
+        raise UsageError(f"--link {text}: {value!r} is no latency; write it like 2us or 0.1ms") from None

@@ -1,0 +1,206 @@
+"""Verdicts: whether candidates are faster than a baseline, slower, equivalent, or whether that is not known yet.
+
+Several candidates are one family, in which the chance of any false FASTER or SLOWER stays below α (0.05), and so does
+that of any false EQUIVALENT. Holm's steps ("A simple sequentially rejective multiple test procedure", 1979) decide on
+differences: the smallest p of k is held against α ÷ k, the next against α ÷ (k - 1), and so on until one fails, which
+all after it then do. Equivalence is held against α ÷ k (Bonferroni), as Holm's later steps say nothing of it.
+
+So that interval and verdict never disagree, each interval has the level at which its claim is made: that of its Holm
+step (after the first that fails: of that step) where the estimate reaches the threshold, and 1 - α ÷ k where it does
+not. One candidate alone has the usual 1 - α.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from merge_bench.analysis.statistics.effect import Effect
+from merge_bench.analysis.statistics.power import MOST, launches_needed, least_launches
+
+ALPHA = 0.05
+"""The chance of a false claim in a family of comparisons."""
+
+
+class Verdict(Enum):
+    """What is known of a candidate. The last two are no matter of statistics: it crashed, or its result was wrong."""
+
+    FASTER = "FASTER"
+    SLOWER = "SLOWER"
+    EQUIVALENT = "EQUIVALENT"
+    INCONCLUSIVE = "INCONCLUSIVE"
+    FAILED = "FAILED"
+    WRONG = "WRONG"
+
+
+class Reason(Enum):
+    """Why a comparison is inconclusive."""
+
+    UNDERPOWERED = "underpowered"
+    """So few launches that no outcome at all could be significant."""
+    WIDE = "wide-interval"
+    """The interval still holds too much."""
+    NOISE = "within-noise"
+    """A difference of more than the threshold, and of less than a config shows against itself."""
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What one comparison says.
+
+    Attributes
+    ----------
+    verdict : Verdict
+    reason : Reason or None
+        Of INCONCLUSIVE.
+    interval : tuple of float or None
+        Of the log-ratio, of level 1 - `alpha`; ``None`` where there are too few launches.
+    alpha : float
+        Which level the interval has.
+    p_holm : float
+        The p value that Holm's steps make of `Effect.p`: at most 0.05 for whatever they take for a difference.
+    more : int or None
+        INCONCLUSIVE: about how many more launches of each config would settle it, if effect and spread stay as seen;
+        ``None``: more than `power.MOST`, as of an effect that is as large as the threshold.
+    """
+
+    verdict: Verdict
+    reason: Reason | None
+    interval: tuple[float, float] | None
+    alpha: float
+    p_holm: float
+    more: int | None
+
+
+def holm(p_values: Sequence[float], *, family: int | None = None) -> tuple[float, ...]:
+    """Holm's adjusted p values: the running maximum of (k - j) · p over the ascending p, j = 0 … k - 1, at most 1.
+
+    `family`: how many comparisons were meant to be made, if some have no p value; they count as if theirs were 1.
+    """
+    k = _family(len(p_values), family)
+    adjusted = [1.0] * len(p_values)
+    highest = 0.0
+    for step, index in enumerate(_ascending(p_values)):
+        highest = max(highest, (k - step) * p_values[index])
+        adjusted[index] = min(1.0, highest)
+    return tuple(adjusted)
+
+
+def holm_levels(p_values: Sequence[float], *, alpha: float = ALPHA, family: int | None = None) -> tuple[float, ...]:
+    """What each p value is held against: α ÷ (k - j) at step j, and after the first that fails what that one was.
+
+    Equal p values share the step of the first of them: they pass or fail together, in whichever order they came.
+    """
+    k = _family(len(p_values), family)
+    levels = [alpha] * len(p_values)
+    level, last = alpha, -1.0
+    for step, index in enumerate(_ascending(p_values)):
+        if last <= level and p_values[index] != last:
+            level = alpha / (k - step)
+        last = p_values[index]
+        levels[index] = level
+    return tuple(levels)
+
+
+def judge(
+    effects: Sequence[Effect], *, threshold: float, floors: Sequence[float | None] | None = None, alpha: float = ALPHA,
+    family: int | None = None,
+) -> tuple[Judgement, ...]:  # fmt: skip
+    """The verdict of each effect of one family.
+
+    With the threshold t and the interval of the ratio: EQUIVALENT, if it lies within 1 ÷ (1 + t) … 1 + t. FASTER, if
+    its lower end is above 1 and the estimate at least 1 + max(t, noise floor). SLOWER: the mirror, which is what FASTER
+    becomes when baseline and candidate change places. Else INCONCLUSIVE.
+
+    Parameters
+    ----------
+    effects
+        Of the candidates against their baseline.
+    threshold
+        t: 0.02 for 2 %.
+    floors
+        Of each the noise floor, or ``None``. It raises what counts as a difference, and not what counts as equivalent:
+        noise would make everything alike.
+    alpha
+        The family's.
+    family
+        How many comparisons were meant to be made, if more than `effects`.
+    """
+    k = _family(len(effects), family)
+    levels = holm_levels([effect.p for effect in effects], alpha=alpha, family=k)
+    adjusted = holm([effect.p for effect in effects], family=k)
+    within = math.log1p(threshold)
+    beyond = [math.log1p(max(threshold, floor or 0.0)) for floor in floors or [None] * len(effects)]
+    return tuple(
+        _judge(effect, _Limits(within, far), level, alpha / k, p_holm)
+        for effect, far, level, p_holm in zip(effects, beyond, levels, adjusted, strict=True)
+    )
+
+
+def noise_floor(effect: Effect, *, alpha: float = ALPHA) -> float:
+    """What an A/A comparison, of a config with itself, shows to be noise: 0.01 for 1 %.
+
+    The smallest threshold at which this very comparison is EQUIVALENT, as it should be: exp of the far end of its
+    interval, minus 1; with too few launches for an interval, of its largest log-ratio.
+    """
+    interval = effect.interval(alpha)
+    return math.expm1(max(map(abs, effect.points if interval is None else interval)))
+
+
+@dataclass(frozen=True)
+class _Limits:
+    """Logarithms: what is equivalent lies within one, what is different beyond the other."""
+
+    within: float
+    beyond: float
+
+
+def _judge(effect: Effect, limits: _Limits, step_alpha: float, strict_alpha: float, p_holm: float) -> Judgement:
+    alpha = step_alpha if abs(effect.estimate) >= limits.within else strict_alpha
+    interval = effect.interval(alpha)
+    verdict = _verdict(effect.estimate, interval, limits)
+    if not isinstance(verdict, Reason):
+        return Judgement(verdict, None, interval, alpha, p_holm, None)
+    return Judgement(Verdict.INCONCLUSIVE, verdict, interval, alpha, p_holm, _more(effect, limits, alpha))
+
+
+def _verdict(estimate: float, interval: tuple[float, float] | None, limits: _Limits) -> Verdict | Reason:
+    if interval is None:
+        return Reason.UNDERPOWERED
+    low, high = interval
+    if -limits.within <= low and high <= limits.within:
+        return Verdict.EQUIVALENT
+    if low <= 0.0 <= high or abs(estimate) < limits.within:
+        return Reason.WIDE
+    if abs(estimate) < limits.beyond:
+        return Reason.NOISE
+    return Verdict.FASTER if low > 0.0 else Verdict.SLOWER
+
+
+def _more(effect: Effect, limits: _Limits, alpha: float) -> int | None:
+    """A noise floor is mostly half an interval, and shrinks with the root of the launches as all of them do."""
+    needed = least_launches(alpha=alpha, paired=effect.paired)
+    size = abs(effect.estimate)
+    if effect.spread is not None:
+        found = launches_needed(
+            effect=size, spread=effect.spread, threshold=limits.within, alpha=alpha, paired=effect.paired
+        )
+        if found is None:
+            return None
+        needed = max(needed, found)
+    if limits.within <= size < limits.beyond:
+        needed = max(needed, math.ceil(effect.least * (limits.beyond / size) ** 2))
+    return max(1, needed - effect.least) if needed <= MOST else None
+
+
+def _ascending(p_values: Sequence[float]) -> list[int]:
+    return sorted(range(len(p_values)), key=p_values.__getitem__)
+
+
+def _family(effects: int, family: int | None) -> int:
+    k = max(1, effects) if family is None else family
+    if k < effects:
+        raise ValueError(f"a family of {k} has no {effects} comparisons")
+    return k

@@ -1,0 +1,85 @@
+"""Transports in records → plain data: asked for, selected by pair and by message size, and what crossed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from merge_bench.records.campaign import Launch
+from merge_bench.records.schema import LanesLine, SizeRange
+
+Document = dict[str, Any]
+
+
+def requested(lines: Iterable[LanesLine]) -> dict[str, str]:
+    """UCX's settings about transports as rank 0 held them; where launches differ, all values."""
+    found: dict[str, list[str]] = {}
+    for line in lines:
+        for name, value in line.requested.items():
+            known = found.setdefault(name, [])
+            known.extend([value] if value not in known else [])
+    return {name: " or ".join(values) for name, values in found.items()}
+
+
+def lanes(lines: Iterable[LanesLine]) -> list[Document]:
+    """The lanes of the pairs; where launches differ, every transport that any of them selected."""
+    found: dict[tuple[int, int], Document] = {}
+    for line in lines:
+        for pair in line.pairs:
+            key = pair.from_rank, pair.to_rank
+            one = found.setdefault(key, {"from": key[0], "to": key[1], "placement": pair.placement, "transports": []})
+            one["transports"] += [lane for lane in pair.transports if lane not in one["transports"]]
+    return [found[key] for key in sorted(found)]
+
+
+def protocols(lines: Iterable[LanesLine]) -> list[Document]:
+    """How messages travel by memory and size: `pairs` and their `ranges`; a pair is in two where launches differ."""
+    found: list[tuple[list[SizeRange], dict[tuple[int, int], None]]] = []
+    for line in lines:
+        for pair in line.pairs:
+            if pair.protocols is None:
+                continue
+            table = line.protocols[pair.protocols]
+            known = next((pairs for ranges, pairs in found if ranges == table), None)
+            if known is None:
+                known = {}
+                found.append((table, known))
+            known[pair.from_rank, pair.to_rank] = None
+    return [
+        {"pairs": [list(pair) for pair in sorted(pairs)], "ranges": msgspec.to_builtins(ranges)}
+        for ranges, pairs in found
+    ]
+
+
+def traffic(launches: Sequence[Launch]) -> list[Document]:
+    """What crossed in all `launches`: by host and period, bytes that its ranks sent and that its devices counted."""
+    found: dict[tuple[str, str], Document] = {}
+    for launch in launches:
+        hosts = {worker.rank: worker.host for worker in launch.line.workers} if launch.line else {}
+        for line in launch.traffic:
+            exchanged = _exchanged(launch, line.during)
+            for host in line.hosts:
+                one = found.setdefault(
+                    (host.host, line.during), {"host": host.host, "during": line.during, "sent": 0, "devices": {}}
+                )
+                one["sent"] += sum(size for rank, size in exchanged.items() if hosts.get(rank) == host.host)
+                for device in host.devices:
+                    counted = one["devices"].setdefault(device.device, {"sent": 0, "received": 0})
+                    counted["sent"] += device.sent_bytes
+                    counted["received"] += device.received_bytes
+    return [found[key] for key in sorted(found)]
+
+
+def _exchanged(launch: Launch, during: str) -> dict[int, int]:
+    """Bytes that each rank sent to others in the timed iterations, or in the rounds of the link measurement."""
+    if during == "link":
+        rounds = len(launch.link.rounds) if launch.link else 0
+        return {rank: size * rounds for rank, size in enumerate(launch.link.bytes)} if launch.link else {}
+    found: dict[int, int] = {}
+    for iteration in launch.timed:
+        for worker in iteration.workers:
+            if worker.sent_bytes is not None:
+                found[worker.rank] = found.get(worker.rank, 0) + worker.sent_bytes.left + worker.sent_bytes.right
+    return found

@@ -1,0 +1,53 @@
+"""Whether a run's numbers rest on a proven result. Correctness gates performance: no proof, no number."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+
+from merge_bench.records.campaign import Launch, Run
+
+UNVERIFIED = "UNVERIFIED"
+NOT_BY_US = "imported: not verified by this program"
+
+
+class State(Enum):
+    """What the checks of a run say together."""
+
+    VERIFIED = "verified"
+    OFF = "off"
+    IMPORTED = "imported"
+    MISSING = "missing"
+    WRONG = "wrong"
+
+    @property
+    def mark(self) -> str | None:
+        """What stands beside every number of such a run."""
+        return {State.VERIFIED: None, State.WRONG: "WRONG RESULT"}.get(self, UNVERIFIED)
+
+
+def state_of(run: Run, counted: Sequence[Launch]) -> State:
+    """The state of `run`, whose numbers come from the launches `counted`.
+
+    Wrong, if any check of any launch failed; verified, if every check that the plan asks for was made in every
+    launch that counts.
+    """
+    if any(not check.ok for launch in run.launches for check in launch.verifications):
+        return State.WRONG
+    if run.verify == "off":
+        return State.OFF
+    if run.imported:
+        return State.IMPORTED
+    if counted and all(_wanted(run, launch) <= {c.after for c in launch.verifications} for launch in counted):
+        return State.VERIFIED
+    return State.MISSING
+
+
+def _wanted(run: Run, launch: Launch) -> set[int | None]:
+    """After which iterations `launch` should have been checked; ``None`` is the warm-up."""
+    indices = {iteration.index for iteration in launch.timed}
+    if run.verify == "every":
+        return set(indices)
+    last = max(indices, default=0)
+    first: set[int | None] = {None} if any(iteration.warmup for iteration in launch.iterations) else set()
+    return first | {last}

@@ -1,0 +1,118 @@
+"""A campaign: one results folder, its head, its launches in order, its end."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from merge_bench.campaign import resume as resuming
+from merge_bench.campaign.jobs import Head, Job
+from merge_bench.campaign.prepare import Prepared
+from merge_bench.campaign.program import UNTOUCHED, Program
+from merge_bench.cluster import signals
+from merge_bench.config.installation import checkout
+from merge_bench.config.reader import ConfigFile
+from merge_bench.config.version import __version__
+from merge_bench.errors import RunFailed
+from merge_bench.records.schema import CampaignLine, Config, EndLine, WarningLine
+from merge_bench.records.writer import CampaignWriter
+
+LaunchOne = Callable[[Job, CampaignWriter, int], int]
+"""Makes one launch, by its index, and writes it down; gives its exit status."""
+
+
+def config_line(prepared: Prepared, config: ConfigFile | None) -> Config:
+    """A config as the records name it; the built-in defaults are called ``default``."""
+    return Config(
+        name=config.name if config is not None else "default",
+        path=str(config.path) if config is not None else None,
+        variables=dict(prepared.settings.environment),
+    )
+
+
+def make_campaign(
+    results: Path, name: str, head: Head, jobs: Sequence[Job], launch: LaunchOne, *, resume: bool = True,
+    program: Program = UNTOUCHED,
+) -> tuple[Path, int]:  # fmt: skip
+    """Make every launch of `jobs` in their order; gives the campaign's folder and the exit status.
+
+    A launch that fails is counted and the next one is made; anything worse, or a signal, ends the campaign. With
+    `resume`, a campaign of several launches that was interrupted is gone on with: what it has is not made again.
+    """
+    line = first_line(head, jobs, program.argv)
+    found = resuming.find(results, line, jobs) if resume and len(jobs) > 1 else None
+    with found.writer if found else CampaignWriter.create(results, name) as writer:
+        if found:
+            print(f"merge_bench: going on with {writer.folder}: {found.shown}", file=sys.stderr)
+            left, first, status = found.left, found.next_launch, found.status
+        else:
+            begin(writer, line, jobs)
+            left, first, status = list(jobs), 0, 0
+        with program.surround(writer.logs / "driver.log"):
+            done, status = _make(left, writer, launch, first, status)
+        if done < len(left) and status in resuming.GOES_ON:
+            status = RunFailed.exit_status
+            if resume and len(jobs) > 1:
+                made = len(jobs) - len(left) + done
+                print(
+                    f"merge_bench: {made} of {len(jobs)} launches are made; the same command goes on", file=sys.stderr
+                )
+        with contextlib.suppress(RunFailed):
+            writer.write(EndLine(status=status))
+        return writer.folder, status
+
+
+def _make(jobs: Sequence[Job], writer: CampaignWriter, launch: LaunchOne, first: int, status: int) -> tuple[int, int]:
+    """How many of `jobs` were made to their end, and the worst status."""
+    done = 0
+    with contextlib.suppress(signals.Interrupted):  # between two launches; within one it is written down
+        for index, job in enumerate(jobs, first):
+            one = launch(job, writer, index)
+            status = max(status, one)
+            if signals.received():
+                return done + (one == 0), status
+            done += 1
+            if one not in resuming.GOES_ON:
+                break
+    return done, status
+
+
+def first_line(head: Head, jobs: Sequence[Job], argv: Sequence[str] = ()) -> CampaignLine:
+    """The first line of a campaign that begins now, but for its name."""
+    return CampaignLine(
+        campaign_id="", argv=list(argv), version=__version__, git=git_state(), configs=list(head.configs),
+        seed=head.seed, plans=list(head.plans), runs=list(head.runs), surroundings=resuming.surroundings(jobs),
+    )  # fmt: skip
+
+
+def begin(writer: CampaignWriter, line: CampaignLine, jobs: Sequence[Job]) -> None:
+    """Write the first lines: what is going to be done, and what is known to be wrong before."""
+    writer.write(msgspec.structs.replace(line, campaign_id=writer.campaign_id))
+    told = dict.fromkeys(warning for job in jobs for warning in job.prepared.warnings)
+    for code, message, remedy in told:
+        writer.write(WarningLine(code=code, message=message, remedy=remedy))
+
+
+def git_state() -> dict[str, Any] | None:
+    """Commit of this checkout, whether it has local changes, and the host; None without a checkout or without git."""
+    root = checkout()
+    if root is None:  # an environment may lie within a repository of something else
+        return None
+    try:
+        commit = subprocess.run(
+            ["git", "-C", str(root), "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5, check=True
+        ).stdout.strip()
+        dirty = subprocess.run(
+            ["git", "-C", str(root), "status", "--porcelain", "--untracked-files=no"],
+            capture_output=True, text=True, timeout=5, check=True,
+        ).stdout.strip()  # fmt: skip
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return {"commit": commit, "dirty": bool(dirty), "host": socket.gethostname()}

@@ -1,0 +1,135 @@
+"""A report of cudf-merge → a campaign's folder with the ordinary records.
+
+What the text does not tell stays null or empty: hosts, settings, transports, single workers, the warm-up. Nothing is
+verified, and the records say so.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from merge_bench.campaign.campaign import git_state
+from merge_bench.campaign.importing.text import LARGEST, Report, read_report
+from merge_bench.config.version import __version__
+from merge_bench.errors import RunFailed, UsageError
+from merge_bench.records import schema as s
+from merge_bench.records.campaign import IMPORTED
+from merge_bench.records.imported import Headline, ImportedFrom, ImportedIteration
+from merge_bench.records.writer import CampaignWriter
+from merge_bench.units import format_seconds
+
+PROGRAM = "cudf-merge"
+DEFINITIONS = (
+    "wall-clock is that of one worker, the closing barrier included; bandwidth is the bytes ÷ the seconds of both "
+    "frames' exchanges, harmonic mean over workers: near to what this program measures, and not the same"
+)
+
+
+def import_text(file: Path, results: Path, argv: Sequence[str] = ()) -> Path:
+    """Make a campaign in `results` of `file`, and keep the text in its logs; gives its folder.
+
+    Raises
+    ------
+    UsageError
+        If `file` holds no whole report; nothing is made then.
+    RunFailed
+        If the disk is full.
+    """
+    content = _content(file)
+    report = read_report(file, content)
+    with CampaignWriter.create(results, file.stem) as writer:
+        try:
+            (writer.logs / file.name).write_bytes(content)
+        except OSError as error:
+            raise RunFailed(f"cannot copy {file} to {writer.logs}: {error.strerror}") from error
+        for record in _records(report, file, hashlib.sha256(content).hexdigest(), writer.campaign_id, argv):
+            writer.write(record)
+        return writer.folder
+
+
+def _content(file: Path) -> bytes:
+    try:
+        with file.open("rb") as stream:
+            content = stream.read(LARGEST + 1)
+    except FileNotFoundError:
+        raise UsageError(f"there is no file {file}") from None
+    except OSError as error:
+        raise UsageError(f"cannot read {file}: {error.strerror}") from error
+    if len(content) > LARGEST:
+        raise UsageError(f"{file} is larger than {LARGEST >> 20} MiB, so it is no output of {PROGRAM}")
+    return content
+
+
+def _records(report: Report, file: Path, digest: str, campaign_id: str, argv: Sequence[str]) -> Iterator[s.Record]:
+    yield _head(report, file, digest, campaign_id, argv)
+    for code, message in _warnings(report):
+        yield s.WarningLine(code=code, message=message)
+    yield s.LaunchLine(
+        launch=0, config=_text(file.stem), plan=0, cluster=s.Cluster(launcher=IMPORTED, protocol=None), workers=[],
+        data_bytes=report.data_bytes, rows=2 * report.workers * report.rows_per_chunk,
+    )  # fmt: skip
+    for index, iteration in enumerate(report.iterations):
+        yield s.IterationLine(
+            launch=0, index=index, wall_seconds=iteration.wall.value,
+            imported=ImportedIteration(
+                bandwidth_bytes_per_second=iteration.bandwidth.value,
+                throughput_bytes_per_second=iteration.throughput.value,
+                wall_resolution_seconds=iteration.wall.resolution,
+            ),
+        )  # fmt: skip
+    yield s.LaunchEndLine(launch=0, status=0, seconds=None)
+    yield s.EndLine(status=0)
+
+
+def _head(report: Report, file: Path, digest: str, campaign_id: str, argv: Sequence[str]) -> s.CampaignLine:
+    headline = Headline(
+        wall_seconds=report.wall.value, wall_resolution_seconds=report.wall.resolution,
+        bandwidth_bytes_per_second=report.bandwidth.value, throughput_bytes_per_second=report.throughput.value,
+    )  # fmt: skip
+    source = ImportedFrom(
+        program=PROGRAM, file=_text(str(file)), sha256=digest, command=report.command, fraction=report.fraction,
+        headline=headline,
+    )  # fmt: skip
+    plan = {
+        "rows_per_chunk": report.rows_per_chunk, "workers": report.workers, "iterations": len(report.iterations),
+        "launches": 1, "engine": "cudf", "verify": IMPORTED,
+    }  # fmt: skip
+    return s.CampaignLine(
+        campaign_id=campaign_id, argv=[_text(word) for word in argv], version=__version__,
+        git=git_state(),
+        configs=[s.Config(name=_text(file.stem))], plans=[plan], runs=[s.RunKey(config=_text(file.stem), plan=0)],
+        imported_from=source,
+    )  # fmt: skip
+
+
+def _text(name: str) -> str:
+    """A file's name may hold bytes that are no text; records may not."""
+    return name.encode("utf-8", "replace").decode("utf-8")
+
+
+def _warnings(report: Report) -> Iterator[tuple[str, str]]:
+    yield "imported-definitions", DEFINITIONS
+    coarsest = max(iteration.wall.resolution for iteration in report.iterations)
+    finest = min(iteration.wall.resolution for iteration in report.iterations)
+    least = "" if coarsest == finest else f"{format_seconds(finest)} to "
+    digit = f"{least}{format_seconds(coarsest)}"
+    yield "imported-rounded", f"the text is rounded: the last digit of an iteration's wall-clock stands for {digit}"
+    if report.workers != report.workers_printed:
+        yield (
+            "imported-workers",
+            f"the text names {report.workers_printed} of the devices, those of its server; the data processed are "
+            f"those of {report.workers} workers, which is taken to be right",
+        )
+    if report.longest > len(report.iterations):
+        yield (
+            "imported-length",
+            f"{len(report.iterations)} iterations are there, and the rounded total leaves room for {report.longest}: "
+            "nothing shows that none is missing",
+        )
+    if report.traceback is not None:
+        yield "imported-error", f"the text also holds the error of a program: {report.traceback}"
+    if report.passed_over:
+        lines = ", ".join(map(str, report.passed_over[:5])) + (", …" if len(report.passed_over) > 5 else "")
+        yield "imported-lines", f"lines that say nothing of the result were passed over: {lines}"

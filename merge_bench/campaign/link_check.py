@@ -1,0 +1,113 @@
+"""An independent check of the link limit: one ``ucx_perftest`` from every worker to the next, all at once."""
+
+from __future__ import annotations
+
+from merge_bench.campaign.launch_record import requested
+from merge_bench.campaign.session import Session
+from merge_bench.cluster import children, perftest
+from merge_bench.cluster.perftest import BANDWIDTH, Kind
+from merge_bench.host import core_budget
+from merge_bench.merge.exchange.flight import longest_message
+from merge_bench.records.schema import LinkLine, ProbeLine, WarningLine
+from merge_bench.units import format_bytes, format_rate
+
+NAME = "link"
+TOLERANCE = 0.10
+SECONDS = 2.0
+CODE = "link-check"
+
+
+def check_link(session: Session, link: LinkLine) -> float | None:
+    """Measure the link limit again with ``ucx_perftest``; gives its bytes per second for a worker, if any were.
+
+    Every worker sends messages of the merge's own size to the next rank while it receives from the one before: with
+    two workers, two opposite tests at once. Rows are recorded; a difference of more than a tenth is a warning that
+    says what may be behind it. Where a host has fewer cores than processes that would poll nothing is measured: the
+    rate would be that of the kernel's turns, not that of the link.
+    """
+    if core_budget.crowded((m.host, f["hardware"]) for m, f in zip(session.members, session.facts, strict=True)):
+        return None  # the report says it, from the same facts
+    limit = link.limit_bytes_per_second
+    if limit is None:
+        message = "the link limit was not checked: nothing was sent while it was measured"
+        session.writer.write(WarningLine(launch=session.launch, code=CODE, message=message))
+        return None
+    test = Kind("tag", BANDWIDTH)
+    ranks = range(len(session.members))
+    after = {rank: (rank + 1) % len(ranks) for rank in ranks}
+    size = _message(session, link)
+    memory = "cuda" if session.plan.device_memory else "host"
+    count = max(8, int(limit * SECONDS / size))
+    text = perftest.batch(test, [size], memory=memory, count=count, error_handling=session.plan.error_handling)
+    limits = [2 * session.plan.timeout + 20 * SECONDS]
+    servers = session.workers.on_all(children.listen, text)
+    asked = session.workers.on_some({rank: (children.ask, servers[after[rank]], text, limits) for rank in ranks})
+    session.workers.on_some({rank: (children.serve, servers[rank]) for rank in ranks})
+    rates, lanes = [], []
+    for rank, output in enumerate(asked):
+        log = perftest.parse_log(output.log, test)
+        (figures,) = perftest.parse_all(output.text, [size])
+        rates.append(figures.bandwidth)
+        lanes.append(log.lanes)
+        to = after[rank]
+        session.writer.write(
+            ProbeLine(
+                launch=session.launch, probe=NAME, test=test.name, ranks=[rank, to],
+                method=f"ucx_perftest of UCX {log.version}, window {perftest.WINDOW}, every worker to the next at once",
+                placement="one-host" if session.members[rank].host == session.members[to].host else "two-hosts",
+                hosts=[session.members[rank].host, session.members[to].host], memory=memory, size=size,
+                iterations=figures.iterations, seconds=figures.seconds,
+                bandwidth_bytes_per_second=figures.bandwidth,
+                messages_per_second=figures.messages, requested=requested(session.facts[rank]),
+                selected=list(log.lanes), protocol=log.protocol(size),
+            )
+        )  # fmt: skip
+    found = len(rates) / sum(1 / rate for rate in rates)
+    if abs(found / limit - 1) > TOLERANCE:
+        reasons = _reasons(session, lanes, size, memory)
+        session.writer.write(
+            WarningLine(
+                launch=session.launch, code=CODE,
+                message=f"ucx_perftest gives {format_rate(found)} a worker where the link limit is {format_rate(limit)}"
+                f" ({found / limit:.2f} of it, messages of {format_bytes(size)}): {reasons}",
+            )
+        )  # fmt: skip
+    return found
+
+
+def _message(session: Session, link: LinkLine) -> int:
+    """The length of most of the merge's messages."""
+    parcel = max(link.bytes) // (2 * max(1, len(session.members) - 1))
+    longest = session.plan.message_bytes
+    if session.plan.pipeline:
+        longest = longest_message(len(session.members), longest)
+    return max(1, min(parcel, longest or parcel))
+
+
+def _reasons(session: Session, lanes: list[tuple[str, ...]], size: int, memory: str) -> str:
+    selected = {tuple(pair.transports) for pair in session.lanes.pairs} if session.lanes is not None else None
+    one_host = len({member.host for member in session.members}) == 1
+    cache = session.facts[0]["hardware"].get("cache_bytes") if memory == "host" and one_host else None
+    found = reasons(set(lanes), selected, workers=len(session.members), size=size, cache=cache)
+    return "; ".join(found) or "nothing that is known of this launch explains it"
+
+
+def reasons(
+    lanes: set[tuple[str, ...]], selected: set[tuple[str, ...]] | None, *, workers: int, size: int, cache: int | None
+) -> list[str]:
+    """What makes the two differ, as far as it holds in a launch.
+
+    `lanes` are the tool's and `selected` the data plane's, None where they are not known; `cache` is the processor's
+    in bytes, None where messages do not stay in it: on GPUs, between hosts.
+    """
+    found = []
+    if selected is not None and selected != lanes:
+        found.append("it selected other lanes than the data plane")
+    if workers > 2:
+        found.append("it sends to one peer, and the merge to all")
+    if cache is not None and size <= cache:
+        found.append(
+            f"it sends one buffer of {format_bytes(size)} again and again, which the processor's cache of "
+            f"{format_bytes(cache)} holds, and the merge sends new memory"
+        )
+    return found

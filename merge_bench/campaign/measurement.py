@@ -1,0 +1,149 @@
+"""What is measured in one launch of a run: the merge, the link that it used, and the memory that it took."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from merge_bench.campaign.iteration_record import IterationAssembler, link_line, memory_line
+from merge_bench.campaign.launch_record import counted, record_connections, record_lanes
+from merge_bench.campaign.merge_record import MergeRecord, Tables, make_tables
+from merge_bench.campaign.session import Session
+from merge_bench.cluster.first_cause import Member
+from merge_bench.errors import RunFailed
+from merge_bench.host.memory import parse_cores
+from merge_bench.merge import steps
+from merge_bench.merge.verification.verify import Check
+from merge_bench.records.schema import LinkLine
+
+
+def measure(session: Session) -> None:
+    """Merge as the plan says, and record all that is measured."""
+    plan = session.plan
+    if plan.exchange == "dask":
+        from merge_bench.campaign.baseline import measure_baseline
+
+        measure_baseline(session)
+        return
+    if plan.check_link:
+        from merge_bench.cluster import children
+
+        session.workers.on_all(children.ready)  # a missing tool is found before the merge
+    tables = make_tables(session)
+    merge = Merge(session, tables)
+    merge.connect()
+    session.record_launch(data_bytes=tables.data_bytes, rows=tables.rows)
+    record_connections(session)
+    merge.run()
+    link = _measure_link(session)
+    if plan.check_link and link is not None:
+        from merge_bench.campaign.link_check import check_link
+
+        session.progress.phase("checking the link limit")
+        check_link(session, link)
+    _finish(session)
+
+
+class Merge:
+    """The merge over the data plane: connected, warmed up, timed, verified."""
+
+    def __init__(self, session: Session, tables: Tables) -> None:
+        self._session, self._tables = session, tables
+        self._record = MergeRecord(session, tables)
+        self._assembler = IterationAssembler(session.launch, session.plan.workers)
+        self._checks: dict[int | None, dict[int, Check]] = {}  # of one iteration, by rank
+        session.listen("iteration", self._collect_iteration)
+        session.listen("verification", self._collect_check)
+
+    def connect(self) -> None:
+        """Set up engine and UCX on every worker, and connect every worker with every other."""
+        session = self._session
+        session.progress.phase("connecting")
+        each = [(self._tables.rows, threads) for threads in thread_shares(session.members, session.facts)]
+        addresses = session.workers.results(session.workers.submit(steps.open_data_plane, each))
+        self._assembler.skew = session.connect(addresses)
+
+    def run(self) -> None:
+        """Warm up, measure, verify."""
+        session, plan = self._session, self._session.plan
+        every = plan.verify == "every"
+        if plan.warmup:
+            session.progress.phase("warming up")
+            session.workers.on_all(steps.iterate, 0, plan.warmup, warmup=True, verify=every)
+            if plan.verify != "off" and not every:
+                self._verify(None)
+        session.progress.phase("merging")
+        with counted(session, "iterations"):
+            session.workers.on_all(steps.iterate, 0, plan.iterations, warmup=False, verify=every)
+        self._wait_for_events(plan.warmup + plan.iterations)
+        if plan.verify != "off" and not every:
+            self._verify(plan.iterations - 1)
+
+    def _collect_iteration(self, event: Mapping[str, Any]) -> None:
+        line = self._assembler.add(event)
+        if line is not None:
+            self._record.iteration(line)
+
+    def _collect_check(self, event: Mapping[str, Any]) -> None:
+        after = None if event["warmup"] else event["index"]
+        checks = self._checks.setdefault(after, {})
+        checks[event["rank"]] = Check.from_json(event["check"])
+        workers = self._session.plan.workers
+        if len(checks) == workers:
+            del self._checks[after]
+            self._record.verdict(after, [checks[rank] for rank in range(workers)])
+
+    def _wait_for_events(self, count: int) -> None:
+        """Wait until the events of `count` iterations are there."""
+        plan = self._session.plan
+        checks = count if plan.verify == "every" else 0
+        deadline = time.monotonic() + plan.timeout
+
+        def arrived() -> bool:
+            return self._assembler.complete >= count and self._record.verdicts >= checks
+
+        self._session.workers.until(lambda: arrived() or time.monotonic() > deadline)
+        if not arrived():
+            raise RunFailed(
+                f"the workers merged, and their measurements did not arrive within {plan.timeout:g} s: the connection"
+                " to the scheduler was interrupted"
+            )
+
+    def _verify(self, after: int | None) -> None:
+        self._session.progress.phase("verifying")
+        self._record.verdict(after, self._session.workers.on_all(steps.verify))
+
+
+def thread_shares(members: Sequence[Member], facts: Sequence[Mapping[str, Any]]) -> list[int]:
+    """Every worker's share of the cores that its host's workers may run on, at most those it may run on itself."""
+    here = Counter(member.host for member in members)
+    own = [parse_cores(fact["hardware"]["affinity"]) for fact in facts]
+    cores: dict[str, frozenset[int]] = {}
+    for member, its in zip(members, own, strict=True):
+        cores[member.host] = cores.get(member.host, frozenset()) | its
+    return [
+        max(1, min(len(its), len(cores[member.host]) // here[member.host]))
+        for member, its in zip(members, own, strict=True)
+    ]
+
+
+def _measure_link(session: Session) -> LinkLine | None:
+    """What the link can carry, measured with the merge's own messages."""
+    if session.plan.workers == 1 or not session.plan.link_rounds:
+        return None
+    session.progress.phase("measuring the link")
+    with counted(session, "link"):
+        measured = session.workers.on_all(steps.measure_link, session.plan.link_rounds)
+    line = link_line(session.launch, measured)
+    session.writer.write(line)
+    return line
+
+
+def _finish(session: Session) -> None:
+    """Record the lanes, if there are more of them now, and the memory; free the data."""
+    ends = session.workers.on_all(steps.finish)
+    record_lanes(session)
+    session.writer.write(memory_line(session.launch, ends))
+    session.workers.on_all(steps.close)

@@ -1,0 +1,50 @@
+"""What a campaign reports while it runs; `merge_bench.view.progress` draws it."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Progress(Protocol):
+    """What the driver tells while it works."""
+
+    def phase(self, text: str) -> None:
+        """Say what goes on now: launching, generating, connecting, warm-up, iterations, link limit."""
+
+    def iteration(self, index: int, total: int, wall_seconds: float, throughput: float | None) -> None:
+        """Say that timed iteration `index` (from 0) of `total` is done; `throughput` in bytes per second."""
+
+    def close(self) -> None:
+        """Clear the display; again is harmless."""
+
+
+class SilentProgress:
+    """For pipes, for ``--json`` and for tests."""
+
+    def phase(self, text: str) -> None:
+        """Nothing."""
+
+    def iteration(self, index: int, total: int, wall_seconds: float, throughput: float | None) -> None:
+        """Nothing."""
+
+    def close(self) -> None:
+        """Nothing."""
+
+
+class Labelled:
+    """What `progress` shows, with a label before it: which launch of a campaign this is."""
+
+    def __init__(self, progress: Progress, label: str) -> None:
+        self._progress, self._label = progress, label
+
+    def phase(self, text: str) -> None:
+        """Show label and `text`."""
+        self._progress.phase(f"{self._label}: {text}")
+
+    def iteration(self, index: int, total: int, wall_seconds: float, throughput: float | None) -> None:
+        """As `progress` does."""
+        self._progress.iteration(index, total, wall_seconds, throughput)
+
+    def close(self) -> None:
+        """As `progress` does."""
+        self._progress.close()

@@ -1,0 +1,185 @@
+"""Finding the campaign that the same command began and did not finish."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from merge_bench.campaign.jobs import Job
+from merge_bench.cluster import node
+from merge_bench.cluster.environment import THREAD_COUNTS
+from merge_bench.config.options import BY_VARIABLE
+from merge_bench.errors import MergeBenchError, RunFailed
+from merge_bench.host import machine
+from merge_bench.host.memory import show_cores
+from merge_bench.records.campaign import INTERRUPTED, Campaign, Launch
+from merge_bench.records.reader import read_campaign, read_head
+from merge_bench.records.schema import CampaignLine, FailureLine, LaunchEndLine, WarningLine
+from merge_bench.records.writer import RECORDS, CampaignWriter
+
+# Not all of DASK_…: other parts of Dask's configuration hold passwords and tokens, and records are passed around.
+PREFIXES = (*machine.RECORDED_PREFIXES, "DASK_DISTRIBUTED__", "DASK_DATAFRAME__")
+NAMES = (*THREAD_COUNTS, "LD_LIBRARY_PATH")
+GOES_ON = (0, RunFailed.exit_status)
+"""Statuses of launches and campaigns after which more launches are made."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """A campaign to go on with: the jobs that are left, the index of the next launch, and the status so far."""
+
+    writer: CampaignWriter
+    left: list[Job]
+    next_launch: int
+    status: int
+    shown: str
+
+
+def surroundings(jobs: Sequence[Job]) -> dict[str, Any]:
+    """What decides beside configs and plans how `jobs` run, as plain data.
+
+    Host and cores, sources and packages, the part of the environment that reaches UCX, Dask and the libraries, and for
+    every config and plan its workers, hosts and how they are started. Options that are resolved are in the plans.
+    """
+    environment = {
+        name: value
+        for name, value in sorted(os.environ.items())
+        if (name.startswith(PREFIXES) or name in NAMES) and name not in BY_VARIABLE
+    }
+    clusters = {f"{job.config}/{job.plan}": job for job in jobs}
+    return {
+        "host": socket.gethostname(),
+        "cores": show_cores(os.sched_getaffinity(0)),
+        "sources": node.fingerprint(node.ROOT / "merge_bench"),
+        "versions": machine.versions(),
+        "environment": environment,
+        "clusters": {name: _cluster(job) for name, job in sorted(clusters.items())},
+    }
+
+
+def _cluster(job: Job) -> dict[str, Any]:
+    settings = job.prepared.settings
+    left_out = ("environment", "results", "sources")  # in the configs; where records go; only how it was said
+    found = {field.name: getattr(settings, field.name) for field in fields(settings) if field.name not in left_out}
+    return {**found, "workers": job.prepared.plan.workers, "hosts": [asdict(host) for host in settings.hosts]}
+
+
+def find(results: Path, line: CampaignLine, jobs: Sequence[Job]) -> Found | None:
+    """The newest campaign in `results` with the same first `line` that has some of `jobs`, or its end, left to make.
+
+    One that found a wrong result, or a gate that was not met, is over.
+    """
+
+    def left(campaign: Campaign) -> list[Job]:
+        made = {(launch.key, launch.block) for launch in campaign.launches if not launch.interrupted}
+        return [job for job in jobs if ((job.config, job.plan), job.block) not in made]
+
+    def unfinished(campaign: Campaign) -> bool:
+        return bool(left(campaign) or campaign.end is None) and all(
+            _status(launch) in GOES_ON for launch in campaign.launches
+        )
+
+    found = go_on(results, line, unfinished)
+    if found is None:
+        return None
+    writer, campaign = found
+    missing = left(campaign)
+    begun = {launch.block for launch in campaign.launches if not launch.interrupted}
+    if missing and len(campaign.head.runs) > 1 and missing[0].block in begun:
+        _tell_torn(writer, missing[0].block)
+    return Found(
+        writer=writer,
+        left=missing,
+        next_launch=max((launch.index for launch in campaign.launches), default=-1) + 1,
+        status=max((_status(launch) for launch in campaign.launches if not launch.interrupted), default=0),
+        shown=f"{len(jobs) - len(missing)} of {len(jobs)} launches are there",
+    )
+
+
+def go_on(
+    results: Path, line: CampaignLine, unfinished: Callable[[Campaign], bool]
+) -> tuple[CampaignWriter, Campaign] | None:
+    """The newest campaign in `results` that is the same and `unfinished`, open for writing; None where there is none.
+
+    The same: its first line is `line` but for name, time, arguments and the paths of configs. One that another process
+    is still writing is left alone, and so is one that ended with a wrong result or a gate not met.
+    """
+    for records in sorted(results.glob(f"*/{RECORDS}"), reverse=True):
+        head = read_head(records)
+        if head is None or differences(head, line):
+            continue
+        try:
+            if _over(campaign := read_campaign(records)) or not unfinished(campaign):
+                continue
+            writer = CampaignWriter.go_on(records.parent)
+        except MergeBenchError as error:
+            print(f"merge_bench: {records.parent} is left alone: {error}", file=sys.stderr)
+            continue
+        try:
+            campaign = read_campaign(records)  # whoever wrote it may have finished it meanwhile
+            if not _over(campaign) and unfinished(campaign):
+                for launch in campaign.launches:
+                    if launch.end is None:
+                        _end(writer, launch)
+                return writer, read_campaign(records)
+        except BaseException:
+            writer.close()
+            raise
+        writer.close()
+    return None
+
+
+def differences(found: CampaignLine, wanted: CampaignLine) -> list[str]:
+    """In which fields two first lines differ that decide what is measured."""
+    one, other = (
+        msgspec.json.decode(msgspec.json.encode(msgspec.structs.replace(line, campaign_id="", argv=[], time=0.0)))
+        for line in (found, wanted)
+    )
+    for line in (one, other):  # where a config lies is of no interest
+        for config in line["configs"]:
+            config["path"] = None
+    return [name for name in one if one[name] != other[name]]
+
+
+def _over(campaign: Campaign) -> bool:
+    return campaign.end is not None and campaign.end.status not in GOES_ON
+
+
+def _status(launch: Launch) -> int:
+    """The exit status of a launch; its failures tell it where its end is missing."""
+    if launch.end is not None:
+        return launch.end.status
+    known = {error.code: error.exit_status for error in MergeBenchError.__subclasses__()}
+    return max((known.get(failure.code, RunFailed.exit_status) for failure in launch.failures), default=0)
+
+
+def _end(writer: CampaignWriter, launch: Launch) -> None:
+    """Close a launch whose driver was killed, so that readers need not guess."""
+    status = _status(launch) or RunFailed.exit_status
+    if launch.interrupted and not launch.failures:
+        config, plan = launch.key or (None, None)
+        writer.write(
+            FailureLine(
+                launch=launch.index, config=config, plan=plan, block=launch.block, code=INTERRUPTED,
+                message=f"the run was killed during launch {launch.index}",
+            )
+        )  # fmt: skip
+    writer.write(LaunchEndLine(launch=launch.index, status=status, seconds=None))
+
+
+def _tell_torn(writer: CampaignWriter, block: int) -> None:
+    """A block is one stretch of time; where it was not, its comparisons hold what changed meanwhile."""
+    writer.write(
+        WarningLine(
+            code="torn-block",
+            message=f"the campaign was interrupted within block {block} and gone on with later",
+            remedy="its comparisons hold whatever changed on the machine meanwhile; --fresh begins anew",
+        )
+    )

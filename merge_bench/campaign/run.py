@@ -1,0 +1,194 @@
+"""A whole `run`: campaign folder, launches, failures, signals, report, exit status."""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from merge_bench.campaign import choices, prepare
+from merge_bench.campaign.campaign import config_line, make_campaign
+from merge_bench.campaign.jobs import Job
+from merge_bench.campaign.launch import make_launch
+from merge_bench.campaign.prepare import Prepared
+from merge_bench.campaign.program import UNTOUCHED, Program
+from merge_bench.campaign.progress import Labelled, Progress
+from merge_bench.campaign.sweep import Sweep
+from merge_bench.cluster.choose import choose, make_launcher
+from merge_bench.cluster.environment import LOOPBACK
+from merge_bench.cluster.launchers import launchers
+from merge_bench.config.installation import how_to_set_up
+from merge_bench.config.reader import ConfigFile, find_config, read_config
+from merge_bench.config.resolve import Resolved, expand, resolve
+from merge_bench.config.states import BRINGS_CODE
+from merge_bench.config.ucx_choice import use_ucx
+from merge_bench.errors import UsageError
+from merge_bench.host import network
+from merge_bench.merge.plan import Plan
+from merge_bench.records.writer import CampaignWriter
+from merge_bench.units import format_count
+
+Warned = tuple[str, str, str | None]  # code, message, remedy
+WORTH_A_WARNING = ("deprecated", "module-absent", "no-effect", BRINGS_CODE)
+
+
+def load(
+    config_name: str | None, cli_values: Mapping[str, object], fixed: Mapping[str, object] | None = None
+) -> tuple[Prepared, ConfigFile | None]:
+    """Read the config, resolve the options and make the plan; raises `UsageError` for whatever is wrong.
+
+    `fixed`: options, by their keys, that are so whatever command line, config and environment say.
+    """
+    found, config = load_sweep(config_name, cli_values, fixed)
+    if len(found) > 1:
+        raise UsageError("several values of --chunk or --workers make a sweep, which only `run` does")
+    return found[0], config
+
+
+def load_sweep(
+    config_name: str | None, cli_values: Mapping[str, object], fixed: Mapping[str, object] | None = None
+) -> tuple[list[Prepared], ConfigFile | None]:
+    """Like `load`, with a plan for every combination of the values that an option names."""
+    config = None
+    if config_name is not None:
+        config = read_config(find_config(config_name), os.environ)
+    options = resolve(cli_values, config, os.environ, choices.options())
+    options = replace(options, values={**options.values, **(fixed or {})})
+    warnings = _choose_ucx(options)
+    warnings += [] if config is None else _check(config, options)
+    found = [prepare.prepare(each, config) for each in expand(options)]
+    if fixed is None:
+        for each in found:
+            need_ucxx(each)
+    if any(each.plan.check_link and launchers()[each.settings.launcher].starts_here for each in found):
+        from merge_bench.cluster import perftest
+
+        perftest.find()
+    return [replace(each, warnings=(*each.warnings, *warnings)) for each in found], config
+
+
+def need_ucxx(prepared: Prepared) -> None:
+    """Refuse to start workers here whose data plane is not installed.
+
+    Raises
+    ------
+    UsageError
+        With what to type.
+    """
+    here = launchers()[prepared.settings.launcher].starts_here
+    if here and prepared.plan.exchange == "ucx" and importlib.util.find_spec("ucxx") is None:
+        raise UsageError(f"UCXX, which carries the frames, is not installed in this environment: {how_to_set_up()}")
+
+
+def _choose_ucx(options: Resolved) -> list[Warned]:
+    """Settle whose UCX this command loads; a running cluster has loaded its own."""
+    asked = None if options.values["ucx"] is None else str(options.values["ucx"])
+    if not choose(options.values, os.environ)[0].owns_processes:
+        if asked is not None:
+            raise UsageError("--ucx: a running cluster has loaded its UCX already; leave it out")
+        return []
+    choice = use_ucx(asked)
+    return [] if choice.warning is None else [choice.warning]
+
+
+def _check(config: ConfigFile, options: Resolved) -> list[Warned]:
+    """What the installed UCX makes of the config: errors stop the run, everything else is a warning in the report."""
+    from merge_bench.config.check import check_config
+
+    result = check_config(
+        config,
+        os.environ,
+        ucx=os.environ.get("MERGE_BENCH_UCX", "auto"),
+        launcher=_launcher_settings(options),
+        options=options.values,
+        table=choices.options(),
+        trusted=bool(options.values["trust_config"]),
+    )
+    if result.errors and not options.values["allow_unknown"]:
+        raise UsageError("; ".join(result.errors) + " (--allow-unknown goes on regardless)")
+    warned: list[Warned] = [("config", sentence, None) for sentence in (*result.errors, *result.warnings)]
+    for each in result.variables:
+        if each.source == "config" and each.state in WORTH_A_WARNING and each.message:
+            where = f"{config.where(each.line)}: " if each.line else ""
+            warned.append((f"config-{each.state}", f"{where}{each.name}={each.value}: {each.message}", None))
+    warned += [("config-conflict", conflict.message, conflict.documented) for conflict in result.conflicts]
+    return warned
+
+
+def _launcher_settings(options: Resolved) -> dict[str, str]:
+    """What the launcher will set, as far as it can be known before hosts are asked."""
+    launcher, hosts = choose(options.values, os.environ)
+    interface = str(options.values["interface"] or "")
+    if not hosts:
+        return {"UCX_NET_DEVICES": network.net_devices(interface or LOOPBACK)} if launcher.starts_here else {}
+    return {"UCX_NET_DEVICES": interface} if interface else {}
+
+
+def dry_run(sweep: Sweep) -> str:
+    """The exact commands that a launch would start, one a line, under the host's name; of several runs each, then the
+    order of their launches.
+    """
+    lines, jobs = [], sweep.jobs()
+    for (config, index), prepared in sweep.prepared.items():
+        plan = prepared.plan
+        if len(jobs) > 1:
+            size = "" if plan.rows_per_chunk is None else f", {format_count(plan.rows_per_chunk)} rows a chunk"
+            lines.append(f"## {config}/{index}: {_workers(plan)}{size}, {plan.launches} launches")
+        for command in make_launcher(prepared.settings).commands(plan, prepared.settings):
+            lines.append(f"# {command.role} on {command.host}")
+            lines.append(command.shown())
+    if len(jobs) > 1:
+        for block, members in itertools.groupby(jobs, lambda job: job.block):
+            lines.append(f"## block {block}: " + " ".join(f"{job.config}/{job.plan}" for job in members))
+    return "\n".join(lines) if lines else "# nothing is started: the cluster already runs"
+
+
+def load_all(cli_values: Mapping[str, object]) -> Sweep:
+    """Every config of ``--config`` or ``--configs`` with every plan; one run of each config and plan."""
+    names = cli_values["configs"] or (cli_values["config"],)
+    assert isinstance(names, tuple)
+    sweep = Sweep([], [], {}, {})
+    for name in names:
+        found, config = load_sweep(None if name is None else str(name), cli_values)
+        sweep.add(found, config_line(found[0], config))
+        for key, value in resolve(cli_values, config, os.environ, choices.options()).values.items():
+            sweep.options.setdefault(key, value)
+    return sweep
+
+
+def run(sweep: Sweep, progress: Progress, *, fresh: bool = False, program: Program = UNTOUCHED) -> tuple[Path, int]:
+    """Make every launch of the sweep; returns the campaign's folder and the exit status.
+
+    What is measured is on the disk as soon as it is measured. Whatever happens, every process that was started is gone
+    when this returns. The same sweep that was interrupted before is gone on with, unless `fresh`.
+    """
+
+    jobs = sweep.jobs()
+
+    def launch(job: Job, writer: CampaignWriter, index: int) -> int:
+        shown = Labelled(progress, label(job, jobs)) if len(jobs) > 1 else progress
+        return launch_merge(job, writer, shown, index)
+
+    name = "-".join(config.name for config in sweep.configs)
+    return make_campaign(sweep.results, name, sweep.head(), jobs, launch, resume=not fresh, program=program)
+
+
+def label(job: Job, jobs: Sequence[Job]) -> str:
+    """How the display names a launch of several."""
+    plan = job.prepared.plan
+    size = "" if plan.rows_per_chunk is None else f", {format_count(plan.rows_per_chunk)} rows"
+    return f"{jobs.index(job) + 1}/{len(jobs)} {job.config}{size}, {_workers(plan)}"
+
+
+def _workers(plan: Plan) -> str:
+    return f"{plan.workers} worker{'s' if plan.workers > 1 else ''}"
+
+
+def launch_merge(job: Job, writer: CampaignWriter, progress: Progress, launch: int) -> int:
+    """Make one launch and merge in it, with all that belongs to it; gives the exit status."""
+    from merge_bench.campaign.measurement import measure
+
+    return make_launch(job, writer, progress, launch, measure)

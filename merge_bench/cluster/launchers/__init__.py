@@ -1,0 +1,22 @@
+"""Ways to bring a cluster up, one file each: the files of this folder are the values of ``--launcher``.
+
+To add one: a file that declares a `LauncherKind` as ``LAUNCHER`` and imports libraries that take long inside functions,
+a test, and a page in docs/launchers.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import pkgutil
+from collections.abc import Mapping
+
+from merge_bench.cluster.kind import LauncherKind
+
+
+@functools.cache
+def launchers() -> Mapping[str, LauncherKind]:
+    """Every launcher by its name, in the order in which they are shown."""
+    modules = (importlib.import_module(f"{__name__}.{each.name}") for each in pkgutil.iter_modules(__path__))
+    found: list[LauncherKind] = [module.LAUNCHER for module in modules]
+    return {kind.name: kind for kind in sorted(found, key=lambda kind: (kind.place, kind.name))}

@@ -1,0 +1,86 @@
+"""The pbs launcher: the hosts of a job's node file, reached with ssh, as sites set it up between a job's nodes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from merge_bench.cluster.kind import Batch, LauncherKind
+from merge_bench.cluster.openssh import ssh
+from merge_bench.errors import UsageError
+
+if TYPE_CHECKING:
+    from merge_bench.cluster.hosts import HostSpec
+
+TEMPLATE = """\
+#!/usr/bin/env bash
+# Made by: {{ made_by }}
+# Submit it from {{ folder }}: qsub {{ file }}
+#PBS -N merge-bench
+#PBS -l select={{ job.nodes }}
+{%- if job.cores_per_node %}:ncpus={{ job.cores_per_node }}{% endif %}
+{%- if job.gpus_per_node %}:ngpus={{ job.gpus_per_node }}{% endif -%}
+:mpiprocs={{ job.workers_per_node }}
+#PBS -l place=scatter:excl
+#PBS -l walltime={{ job.time }}
+{% if job.account %}
+#PBS -A {{ job.account }}
+{% endif %}
+{% if job.queue %}
+#PBS -q {{ job.queue }}
+{% endif %}
+{% if job.storage %}
+#PBS -l storage={{ job.storage }}
+{% endif %}
+#PBS -j oe
+set -euo pipefail
+cd "$PBS_O_WORKDIR"
+{% for module in job.modules %}
+module load {{ module }}
+{% endfor %}
+{{ command }}
+"""
+
+
+def allocated_hosts(environ: Mapping[str, str]) -> tuple[HostSpec, ...]:
+    """The hosts of ``PBS_NODEFILE``; it names a host once for each of its processes.
+
+    Raises
+    ------
+    UsageError
+        If this is no job, or its node file cannot be read.
+    """
+    from merge_bench.cluster.hosts import HostSpec
+
+    file = environ.get("PBS_NODEFILE")
+    if not file:
+        raise UsageError("--launcher pbs runs inside a job, where PBS_NODEFILE is set; see merge-bench submit")
+    try:
+        slots = Counter(Path(file).read_text().split())
+    except OSError as error:
+        raise UsageError(f"--launcher pbs: PBS_NODEFILE {file}: {error.strerror}") from error
+    if not slots:
+        raise UsageError(f"--launcher pbs: PBS_NODEFILE {file} names no host")
+    return tuple(HostSpec(name, slots=number) for name, number in slots.items())
+
+
+def _inside(environ: Mapping[str, str]) -> bool:
+    return bool(environ.get("PBS_NODEFILE")) and len(allocated_hosts(environ)) > 1
+
+
+def _hosts(values: Mapping[str, Any], environ: Mapping[str, str]) -> tuple[HostSpec, ...]:
+    return allocated_hosts(environ)
+
+
+LAUNCHER = LauncherKind(
+    name="pbs",
+    help="The hosts of a PBS job's node file, reached with the OpenSSH client.",
+    place=4,
+    auto="the batch system inside a job of several nodes",
+    inside=_inside,
+    hosts=_hosts,
+    reach=ssh,
+    batch=Batch("PBS", "qsub", "pbs.qsub", TEMPLATE, storage=True),
+)

@@ -1,0 +1,30 @@
+"""Reaching hosts with the plain OpenSSH client."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from merge_bench.cluster.base import ClusterSettings
+    from merge_bench.cluster.hosts import HostSpec
+
+# Nothing is asked (nobody may be there), and a host that is not known is refused.
+OPTIONS = (
+    "-T", "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=yes", "-o", "ServerAliveInterval=5",
+    "-o", "ServerAliveCountMax=3", "-o", "ForwardAgent=no", "-o", "ForwardX11=no", "-o", "ClearAllForwardings=yes",
+)  # fmt: skip
+CONNECT_SECONDS = 10
+
+
+def client(settings: ClusterSettings) -> tuple[str, ...]:
+    """``ssh …``, without a host."""
+    file = ("-F", settings.ssh_config) if settings.ssh_config else ()
+    limit = f"ConnectTimeout={max(1, min(CONNECT_SECONDS, int(settings.start_timeout)))}"
+    return ("ssh", *file, *OPTIONS, "-o", limit)
+
+
+def ssh(host: HostSpec, command: Sequence[str], settings: ClusterSettings) -> tuple[str, ...]:
+    """``ssh … HOST COMMAND``, one connection a host; the far shell gets the command as one quoted line."""
+    return (*client(settings), "--", host.name, f"exec {shlex.join(command)}")

@@ -1,0 +1,207 @@
+"""Starts processes and ends them so that nothing of them is left, named semaphores included.
+
+Every process leads a session of its own: what it starts ends with it, and Ctrl-C reaches the driver alone. If the
+driver is killed, the kernel ends the process. The guard of a host (`node.py`) begins with this module, so that it
+imports nothing beside Python's own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO
+
+TIDY_SECONDS = 2.0
+"""For Python's resource trackers to remove what killed processes left in /dev/shm, and to end."""
+TAIL_LINES = 15
+TAIL_BYTES = 16384
+_POLL_SECONDS = 0.02
+_TRACKER = b"multiprocessing.resource_tracker"
+_PR_SET_PDEATHSIG = 1
+_prctl = ctypes.CDLL(None).prctl  # looked up here: between fork and exec only the call itself is safe
+
+
+def die_with_parent(sent: int = signal.SIGKILL) -> None:
+    """Have the kernel send `sent` to this process when its parent ends.
+
+    Strictly, when the thread ends that started it.
+    """
+    _prctl(_PR_SET_PDEATHSIG, sent)
+
+
+class Child:
+    """A process that was started here, and leads a session of its own.
+
+    It is not reaped before `end` or `end_all`: until then its number, which is its session's too, is given to no other.
+    Where a signal may interrupt the starting process, start it under `signals.deferred` together with the assignment
+    that keeps it.
+
+    Parameters
+    ----------
+    log
+        The file that its output is appended to, or an open descriptor.
+    stdin, stdout
+        As of `subprocess.Popen`; by default nothing comes in, and all that goes out goes to `log`.
+    cores
+        The cores that it may run on; by default those of this process.
+    death_signal
+        What the kernel sends it when the thread that started it ends; None: nothing.
+    """
+
+    def __init__(
+        self, argv: Sequence[str], *, environment: Mapping[str, str], log: Path | int,
+        stdin: int = subprocess.DEVNULL, stdout: int | None = None, cwd: Path | None = None,
+        cores: Collection[int] = (), death_signal: int | None = signal.SIGKILL,
+    ) -> None:  # fmt: skip
+        with contextlib.ExitStack() as opened:
+            written: int | IO[bytes] = opened.enter_context(log.open("ab")) if isinstance(log, Path) else log
+            self._process = subprocess.Popen(
+                argv, env=dict(environment), cwd=cwd, stdin=stdin, stdout=written if stdout is None else stdout,
+                stderr=written, start_new_session=True, preexec_fn=_before_exec(death_signal, cores),
+            )  # fmt: skip
+        self.pid = self._process.pid
+
+    @property
+    def stdin(self) -> IO[bytes]:
+        """Its standard input, if it was started with a pipe there."""
+        assert self._process.stdin is not None
+        return self._process.stdin
+
+    @property
+    def stdout(self) -> IO[bytes]:
+        """Its standard output, if it was started with a pipe there."""
+        assert self._process.stdout is not None
+        return self._process.stdout
+
+    @property
+    def reaped(self) -> bool:
+        """Whether it has been ended: from then on its number may be another's."""
+        return self._process.returncode is not None
+
+    def poll(self) -> int | None:
+        """Its exit status, or the negative number of the signal that ended it; None while it runs."""
+        if self.reaped:
+            return self._process.returncode
+        try:
+            state = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:  # another thread has just reaped it
+            return self._process.poll()
+        if state is None:
+            return None
+        return state.si_status if state.si_code == os.CLD_EXITED else -state.si_status
+
+    def wait(self, seconds: float) -> int | None:
+        """Its exit status as of `poll`, as soon as it has ended; None if it still runs after `seconds`."""
+        deadline = time.monotonic() + seconds
+        while (status := self.poll()) is None and time.monotonic() < deadline:
+            time.sleep(_POLL_SECONDS)
+        return status
+
+    def send(self, number: int) -> None:
+        """Send it a signal, unless it has ended."""
+        if self.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """Kill its whole session, without waiting for the end."""
+        if not self.reaped:
+            kill_sessions([self.pid])
+
+    def end(self, first: int | None = None, seconds: float = 0.0) -> int:
+        """End its whole session and return when it is gone; gives its exit status.
+
+        `first`: a signal that it gets before, and `seconds` to end by itself.
+        """
+        if first is not None:
+            self.send(first)
+            self.wait(seconds)
+        self.kill()
+        return self._process.wait()
+
+    def reap(self, deadline: float | None) -> bool:
+        """Wait for the end of a process that was killed; False if it has not ended by then (None: no limit)."""
+        limit = None if deadline is None else max(deadline - time.monotonic(), 0.1)
+        try:
+            self._process.wait(timeout=limit)
+        except subprocess.TimeoutExpired:  # in the kernel, as with a file server that does not answer
+            return False
+        return True
+
+
+def end_all(children: Collection[Child], seconds: float | None = None) -> list[Child]:
+    """End the sessions of all of them at once; gives those that are not gone within `seconds` (None: no limit)."""
+    kill_sessions([child.pid for child in children if not child.reaped])
+    deadline = None if seconds is None else time.monotonic() + seconds
+    return [child for child in children if not child.reap(deadline)]
+
+
+def kill_sessions(leaders: Collection[int]) -> None:
+    """Kill every process of the sessions that these lead, in whichever process group.
+
+    The leaders must be unreaped children of this process.
+
+    On GPUs a worker is the child of a nanny, and their queues are named semaphores. Python's resource tracker, which is
+    in the same session, removes them once all others are gone, and ends. So it is killed last, and only if it stays.
+    """
+    if not leaders:
+        return
+    for _ in range(2):  # the second time those that were started meanwhile
+        for pid in _members(leaders, trackers=False):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+    deadline = time.monotonic() + TIDY_SECONDS
+    while time.monotonic() < deadline and any(_members(leaders, trackers=True)):
+        time.sleep(_POLL_SECONDS)
+    for leader in leaders:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(leader, signal.SIGKILL)
+
+
+def tail(log: Path, lines: int = TAIL_LINES, size: int = TAIL_BYTES) -> str:
+    """The last lines of a log, of at most so many bytes; empty if there is none."""
+    return "\n".join(last_bytes(log, size).splitlines()[-lines:])
+
+
+def last_bytes(log: Path, size: int) -> str:
+    """The last `size` bytes of a log as text; empty if there is none."""
+    try:
+        with log.open("rb") as file:
+            file.seek(0, os.SEEK_END)
+            file.seek(max(0, file.tell() - size))
+            return file.read().decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def _before_exec(death_signal: int | None, cores: Collection[int]) -> Callable[[], None] | None:
+    """What the new process does before it becomes another program."""
+    if death_signal is None and not cores:
+        return None
+    parent = os.getpid()
+
+    def prepare() -> None:
+        if death_signal is not None:
+            die_with_parent(death_signal)
+            if os.getppid() != parent:  # it ended before the kernel knew
+                os._exit(1)
+        if cores:
+            os.sched_setaffinity(0, cores)
+
+    return prepare
+
+
+def _members(leaders: Collection[int], *, trackers: bool) -> Iterator[int]:
+    """Processes of these sessions: either the resource trackers or all others."""
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                pid = int(entry.name)
+                if os.getsid(pid) in leaders and (_TRACKER in (entry / "cmdline").read_bytes()) == trackers:
+                    yield pid

@@ -1,0 +1,1 @@
+"""What one worker does with its rows: workload, partition, exchange, join, verification."""

@@ -1,0 +1,164 @@
+"""The dataframe libraries that partition and join on a worker: a registry of this folder, one file an engine.
+
+An engine's file describes it in a constant, ``ENGINE = Description(…)``, of literals alone. Descriptions are read from
+the source text, so that listing the engines loads neither them nor their libraries: the command line, its help and
+what is asked of an engine elsewhere are made from them.
+
+To add one: a file with such a constant and a class of the protocol in `base.py`, a row in docs/engines.md.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import importlib
+import importlib.util
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from merge_bench.errors import UsageError
+
+if TYPE_CHECKING:
+    from merge_bench.merge.engines.base import Engine, JoinShape
+
+
+@dataclass(frozen=True, kw_only=True)
+class Description:
+    """What an engine is and can do.
+
+    Attributes
+    ----------
+    name
+        As ``--engine`` takes it, and the name of its file.
+    help
+        What it is, in one line of the command's help.
+    attribute
+        Its class in its file.
+    packages
+        Names of the packages that it imports.
+    place
+        In lists, among the engines of the same memory. The first that can work is the one that ``auto`` takes.
+    device_memory
+        Its rows lie in the memory of a GPU, which every worker then needs; else they lie in host memory.
+    in_parts
+        It can join some rows while others are on their way (`base.PipelinedEngine`), as ``--pipeline on`` needs.
+    dask_backend
+        The backend of Dask's own dataframes that belongs to it, for ``--exchange dask``; None where there is none.
+    refuses
+        Column types that it cannot carry: the name of a test of `pyarrow.types` without ``is_``, and why.
+    result_copies
+        Host memory of a result, times its bytes; measured.
+    kept_bytes
+        What its library keeps of memory that it was given back, bytes per row and payload column; measured.
+    reuses_sent
+        With phases apart, it writes the result where the right parcels lay that were sent.
+    """
+
+    name: str
+    help: str
+    attribute: str
+    packages: tuple[str, ...]
+    place: int
+    device_memory: bool = False
+    in_parts: bool = False
+    dask_backend: str | None = None
+    refuses: tuple[tuple[str, str], ...] = ()
+    result_copies: float = 1.0
+    kept_bytes: int = 0
+    reuses_sent: bool = False
+
+    @property
+    def missing(self) -> str | None:
+        """The first package that it needs and that is not installed here."""
+        return next((name for name in self.packages if importlib.util.find_spec(name) is None), None)
+
+    @property
+    def module(self) -> str:
+        """Its module, for `import`."""
+        return f"{__name__}.{self.name}"
+
+
+def descriptions() -> tuple[Description, ...]:
+    """All engines: those of host memory, then those of device memory."""
+    return _read(tuple(__path__))
+
+
+def names() -> tuple[str, ...]:
+    """The names of all engines, in the order of `descriptions`."""
+    return tuple(engine.name for engine in descriptions())
+
+
+def describe(name: str) -> Description:
+    """The engine called `name`.
+
+    Raises
+    ------
+    UsageError
+        If there is none.
+    """
+    for engine in descriptions():
+        if engine.name == name:
+            return engine
+    raise UsageError(f"there is no engine {name!r}; the engines are {', '.join(names())}")
+
+
+def first(*, device_memory: bool, dask: bool = False) -> Description:
+    """The first engine of a kind of memory; with `dask`, of those that Dask's own merge has a backend for."""
+    return next(
+        engine
+        for engine in descriptions()
+        if engine.device_memory == device_memory and (engine.dask_backend is not None or not dask)
+    )
+
+
+def automatic(*, gpus: bool, dask: bool = False) -> Description:
+    """The engine that ``auto`` stands for: one of device memory if there are `gpus` and it is installed."""
+    on_gpus = first(device_memory=True, dask=dask)
+    return on_gpus if gpus and on_gpus.missing is None else first(device_memory=False, dask=dask)
+
+
+def choices() -> tuple[str, ...]:
+    """What ``--engine`` takes."""
+    return ("auto", *names())
+
+
+def help_text() -> str:
+    """The help of ``--engine``: what ``auto`` takes, and what each engine is."""
+    on_gpus, elsewhere = first(device_memory=True), first(device_memory=False)
+    each = "; ".join(f"{engine.name}: {engine.help}" for engine in descriptions())
+    return (
+        f"Library that partitions and joins on a worker; auto: {on_gpus.name} on GPUs, else {elsewhere.name}; {each}."
+    )
+
+
+def make_engine(name: str, shape: JoinShape) -> Engine:
+    """The engine called `name` for a join of this shape.
+
+    Raises
+    ------
+    UsageError
+        If there is none of that name, its library is not installed here, or it cannot work on this machine.
+    """
+    found = describe(name)
+    if found.missing is not None:
+        raise UsageError(f"engine {name} needs the package {found.missing}, which is not installed in this environment")
+    engine: Engine = getattr(importlib.import_module(found.module), found.attribute)(shape)
+    return engine
+
+
+@functools.cache
+def _read(folders: tuple[str, ...]) -> tuple[Description, ...]:
+    files = (path for folder in folders for path in Path(folder).glob("*.py"))
+    found = [engine for engine in map(_described, files) if engine is not None]
+    return tuple(sorted(found, key=lambda engine: (engine.device_memory, engine.place, engine.name)))
+
+
+def _described(file: Path) -> Description | None:
+    """The description in a file; None where it has none, as the files that engines share."""
+    text = file.read_text(encoding="utf-8")
+    for statement in ast.parse(text).body if "\nENGINE = " in text else ():
+        match statement:
+            case ast.Assign(targets=[ast.Name(id="ENGINE")], value=ast.Call(keywords=words)):
+                return Description(**{str(word.arg): ast.literal_eval(word.value) for word in words})
+    return None

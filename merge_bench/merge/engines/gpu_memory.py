@@ -1,0 +1,171 @@
+"""Device memory: pools, buffers, and the libraries that make them. The only module that knows RMM."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from merge_bench.errors import UsageError
+from merge_bench.host import cuda_context
+from merge_bench.units import format_bytes
+
+POOL_SHARE = 0.9  # of the GPU's memory; the rest is for CUDA contexts and UCX's staging buffers
+POOL_ALIGN = 256
+
+
+@dataclass(frozen=True)
+class GpuMemory:
+    """Of one GPU, in bytes: what is free, and all of it."""
+
+    free: int
+    total: int
+
+
+@dataclass(frozen=True, eq=False)
+class DeviceBytes:
+    """A run of bytes in device memory, which UCX and libcudf can read and which can be sliced.
+
+    `ptr` and `size` are what pylibcudf takes for a span; `owner` keeps the memory.
+    """
+
+    ptr: int
+    size: int
+    owner: Any = None
+
+    @property
+    def nbytes(self) -> int:
+        """Length in bytes."""
+        return self.size
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """The bytes as a one-dimensional array; no stream is named, because the memory is ready for all of them."""
+        return {"data": (self.ptr, False), "shape": (self.size,), "strides": None, "typestr": "|u1", "version": 3}
+
+    def __getitem__(self, span: slice) -> DeviceBytes:
+        start, stop, step = span.indices(self.size)
+        if step != 1:
+            raise ValueError("device bytes are contiguous: no steps")
+        return DeviceBytes(self.ptr + start, max(stop - start, 0), self.owner)
+
+
+def allocate(size: int) -> DeviceBytes:
+    """`size` bytes of device memory out of the pool, which UCX may read and write at once."""
+    _, rmm, stream = load_rapids()
+    memory = rmm.DeviceBuffer(size=size, stream=stream)
+    stream.synchronize()  # until then kernels in the stream may use the same memory
+    return DeviceBytes(memory.ptr, size, memory)
+
+
+def inspect() -> GpuMemory | None:
+    """The memory of this process's GPU; None if the process has a pool already.
+
+    Raises
+    ------
+    UsageError
+        If there is no GPU, or other processes cannot open the memory that is set up.
+    """
+    _, rmm, _ = load_rapids()
+    return None if _pool(rmm) is not None else GpuMemory(*map(int, rmm.mr.available_device_memory()))
+
+
+def pool_size(asked: int | None, found: Sequence[GpuMemory]) -> int:
+    """How large the pools of the workers on one GPU are, each, in bytes.
+
+    `asked`: `--rmm-pool-size`, else `POOL_SHARE` of the GPU's memory in equal parts, or of what is free where that is
+    less. `found`: what each worker found after all had a CUDA context and before any made a pool, so that the size does
+    not depend on who is first.
+
+    Raises
+    ------
+    UsageError
+        If the pools do not fit what is free.
+    """
+    free, total = min(each.free for each in found), max(each.total for each in found)
+    size = asked or int(POOL_SHARE * (total if POOL_SHARE * total <= free else free) / len(found))
+    size -= size % POOL_ALIGN
+    if size * len(found) > free:
+        raise _does_not_fit(size, len(found), GpuMemory(free, total))
+    return size
+
+
+def set_up_pool(size: int | None = None) -> int:
+    """See to it that this process's device memory comes from a pool whose memory other processes can open.
+
+    Where there is a pool, as in a running cluster whose workers were started with `--rmm-pool-size`, this only checks
+    that it can be shared over CUDA IPC. In a process that has none, it makes one over `cudaMalloc`, of `size` bytes;
+    None for a process that is alone on its GPU. Call it before a `CudfEngine` is made. It binds a CUDA context, in
+    this thread alone. Returns the size of the pool in bytes.
+
+    Raises
+    ------
+    UsageError
+        If there is no GPU, the pool does not fit, or other processes cannot open the memory that is set up.
+    """
+    _, rmm, _ = load_rapids()
+    there = _pool(rmm)
+    if there is not None:
+        return int(there.pool_size())
+    memory = GpuMemory(*map(int, rmm.mr.available_device_memory()))
+    size = pool_size(size, [memory])
+    try:
+        pool = rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), initial_pool_size=size)
+    except (MemoryError, RuntimeError) as error:
+        raise _does_not_fit(size, 1, memory) from error
+    rmm.mr.set_current_device_resource(pool)
+    return size
+
+
+def _pool(rmm: Any) -> Any:
+    """The pool that device memory comes from, if there is one; `UsageError` if that memory cannot be shared."""
+    resource, found = rmm.mr.get_current_device_resource(), None
+    while isinstance(resource, rmm.mr.UpstreamResourceAdaptor):
+        if isinstance(resource, rmm.mr.PoolMemoryResource):
+            found = resource
+        resource = resource.get_upstream()
+    private = (rmm.mr.CudaAsyncMemoryResource, rmm.mr.CudaAsyncViewMemoryResource, rmm.mr.ManagedMemoryResource)
+    if isinstance(resource, private):
+        raise UsageError(
+            f"this worker's device memory comes from RMM's {type(resource).__name__}, which other processes cannot open"
+            " over CUDA IPC; start the workers with --rmm-pool-size and without --rmm-async and --rmm-managed-memory"
+        )
+    return found
+
+
+def _does_not_fit(size: int, count: int, memory: GpuMemory) -> UsageError:
+    what = "an RMM pool" if count == 1 else f"{count} RMM pools"
+    return UsageError(
+        f"{what} of {format_bytes(size)} {'does' if count == 1 else 'do'} not fit: of the GPU's"
+        f" {format_bytes(memory.total)}, {format_bytes(memory.free)} are free; take a smaller --rmm-pool-size or end"
+        " what else uses the GPU"
+    )
+
+
+def load_rapids() -> tuple[Any, Any, Any]:
+    """Bind a CUDA context in this thread, then give pylibcudf, RMM and the stream to work on.
+
+    The context comes first: without a GPU the libraries end the process, and without a context their calls fail.
+
+    Raises
+    ------
+    UsageError
+        If there is no GPU that CUDA can use here, or a library cannot be loaded.
+    RunFailed
+        If CUDA refuses a context.
+    """
+    cuda_context.bind()
+    try:
+        import pylibcudf
+        import rmm
+        import rmm.statistics
+        from rmm.pylibrmm.stream import DEFAULT_STREAM
+    except Exception as error:
+        raise UsageError(f"engine cudf cannot be loaded here: {first_line(error)}") from error
+    return pylibcudf, rmm, DEFAULT_STREAM
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of what an exception says."""
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__

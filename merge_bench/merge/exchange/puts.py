@@ -1,0 +1,219 @@
+"""One-sided puts over an endpoint of the data plane, through libucp itself: UCXX's Python has none.
+
+The timed loops are compiled and call `ucp_put_nbx`, `ucp_worker_progress` and `ucp_ep_flush_nbx` directly, so that no
+interpreter stands between two puts; they run without the GIL and look at a flag, so that they can be ended.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from merge_bench.errors import RunFailed
+from merge_bench.host.libraries import library_path
+from merge_bench.merge.c_functions import address_of, call, compiled
+
+_FIELD_LENGTH, _FIELD_FLAGS = 1 << 1, 1 << 2
+_ALLOCATE = 1 << 1
+_FIELD_ADDRESS = 1 << 0
+_OK, _IN_PROGRESS = 0, 1
+_FIRST_ERROR = 2**64 - 100  # UCS_STATUS_IS_ERR: a status code in place of a pointer
+STOPPED = -1000
+"""What a loop returns when it was told to end."""
+
+Loop = Callable[..., int]
+
+
+class _MapParams(ctypes.Structure):
+    """`ucp_mem_map_params_t` of UCX 1.12 and later (public header `ucp/api/ucp.h`)."""
+
+    _fields_ = (
+        ("field_mask", ctypes.c_uint64), ("address", ctypes.c_void_p), ("length", ctypes.c_size_t),
+        ("flags", ctypes.c_uint), ("prot", ctypes.c_uint), ("memory_type", ctypes.c_int),
+        ("exported_memh_buffer", ctypes.c_void_p),
+    )  # fmt: skip
+
+
+class _MemoryAttributes(ctypes.Structure):
+    """`ucp_mem_attr_t`, likewise."""
+
+    _fields_ = (
+        ("field_mask", ctypes.c_uint64), ("address", ctypes.c_void_p), ("length", ctypes.c_size_t),
+        ("mem_type", ctypes.c_int),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Window:
+    """Memory that others may put into: where it is, and the packed key that lets them."""
+
+    address: int
+    length: int
+    key: bytes
+
+
+class Memory:
+    """Memory that UCX allocated and registered, as ``ucx_perftest`` has it: so transports may choose its kind."""
+
+    def __init__(self, context: int, length: int) -> None:
+        self._library = _libucp()
+        self._context, self.length = ctypes.c_void_p(context), length
+        self._handle = ctypes.c_void_p()
+        params = _MapParams(field_mask=_FIELD_LENGTH | _FIELD_FLAGS, length=length, flags=_ALLOCATE)
+        self._call("ucp_mem_map", self._context, ctypes.byref(params), ctypes.byref(self._handle))
+        attributes = _MemoryAttributes(field_mask=_FIELD_ADDRESS)
+        try:
+            self._call("ucp_mem_query", self._handle, ctypes.byref(attributes))
+        except RunFailed:
+            self.free()
+            raise
+        self.address = int(attributes.address)
+
+    @property
+    def bytes(self) -> npt.NDArray[np.uint8]:
+        """The memory itself."""
+        return np.ctypeslib.as_array((ctypes.c_uint8 * self.length).from_address(self.address))
+
+    def window(self) -> Window:
+        """What a peer needs to put into it."""
+        packed, size = ctypes.c_void_p(), ctypes.c_size_t()
+        self._call("ucp_rkey_pack", self._context, self._handle, ctypes.byref(packed), ctypes.byref(size))
+        try:
+            key = ctypes.string_at(packed, size.value) if packed.value else b""
+        finally:
+            self._library.ucp_rkey_buffer_release(packed)
+        return Window(self.address, self.length, key)
+
+    def free(self) -> None:
+        """Give it back; no put may be under way."""
+        self._call("ucp_mem_unmap", self._context, self._handle)
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        status = _status(self._library, name)(*arguments)
+        if status != _OK:
+            raise RunFailed(f"UCX refused {name} of {self.length} bytes with status {status}")
+
+
+@dataclass(frozen=True)
+class Loops:
+    """The compiled loops for the libucp that this process has loaded.
+
+    `together(worker, endpoint, local, size, remote, key, count, parameters, stop)` posts `count` puts and flushes once;
+    `apart` (same arguments) flushes after each; `spin(worker, rounds, stop)` drives progress. 0 is success, a negative
+    number UCX's error, `STOPPED` that the flag in `stop` was set.
+    """
+
+    together: Loop
+    apart: Loop
+    spin: Loop
+
+
+def unpack_key(endpoint: int, key: bytes) -> int:
+    """The remote key for an endpoint from its packed form, as an integer; `drop_key` gives it back."""
+    found = ctypes.c_void_p()
+    status = _status(_libucp(), "ucp_ep_rkey_unpack")(ctypes.c_void_p(endpoint), key, ctypes.byref(found))
+    if status != _OK or not found.value:
+        raise RunFailed(f"UCX refused a peer's memory with status {status}")
+    return int(found.value)
+
+
+def drop_key(key: int) -> None:
+    """Give a key back; no put may be under way."""
+    _libucp().ucp_rkey_destroy(ctypes.c_void_p(key))
+
+
+def parameters() -> npt.NDArray[np.uint8]:
+    """An `ucp_request_param_t` that asks for nothing; larger than any release's."""
+    return np.zeros(256, np.uint8)
+
+
+@functools.cache
+def loops() -> Loops:
+    """The loops; numba compiles them when they are first called, and stores the code for later processes."""
+    library = _libucp()
+    put, flush, progress, check, release = (
+        address_of(library, f"ucp_{name}")
+        for name in ("put_nbx", "ep_flush_nbx", "worker_progress", "request_check_status", "request_free")
+    )
+    finish = (flush, progress, check, release)
+    return Loops(partial(_together, put, *finish), partial(_apart, put, *finish), partial(_spin, progress))
+
+
+@compiled
+def _finish(  # type: ignore[no-untyped-def]
+    flush, progress, check, release, worker, endpoint, params, stop
+):  # pragma: no cover
+    request = call(np.uint64, flush, (endpoint, params))
+    if request == np.uint64(0):
+        return 0
+    if request >= np.uint64(_FIRST_ERROR):
+        return -1
+    while call(np.int8, check, (request,)) == _IN_PROGRESS:
+        call(np.uint32, progress, (worker,))
+        if stop[0] != 0:
+            call(None, release, (request,))
+            return STOPPED
+    status = int(call(np.int8, check, (request,)))
+    call(None, release, (request,))
+    return status
+
+
+@compiled
+def _together(  # type: ignore[no-untyped-def]
+    put, flush, progress, check, release, worker, endpoint, local, size, remote, key, count, params, stop
+):  # pragma: no cover
+    for _ in range(count):
+        request = call(np.uint64, put, (endpoint, local, size, remote, key, params))
+        if request >= np.uint64(_FIRST_ERROR):
+            return -1
+        if request != np.uint64(0):
+            call(None, release, (request,))  # completes by itself; the flush waits for it
+        if stop[0] != 0:
+            return STOPPED
+    return _finish(flush, progress, check, release, worker, endpoint, params, stop)
+
+
+@compiled
+def _apart(  # type: ignore[no-untyped-def]
+    put, flush, progress, check, release, worker, endpoint, local, size, remote, key, count, params, stop
+):  # pragma: no cover
+    for _ in range(count):
+        request = call(np.uint64, put, (endpoint, local, size, remote, key, params))
+        if request >= np.uint64(_FIRST_ERROR):
+            return -1
+        if request != np.uint64(0):
+            call(None, release, (request,))
+        status = _finish(flush, progress, check, release, worker, endpoint, params, stop)
+        if status != 0:
+            return status
+    return 0
+
+
+@compiled
+def _spin(progress, worker, rounds, stop):  # type: ignore[no-untyped-def]  # pragma: no cover
+    for _ in range(rounds):
+        call(np.uint32, progress, (worker,))
+        if stop[0] != 0:
+            return STOPPED
+    return 0
+
+
+def _libucp() -> ctypes.CDLL:
+    path = library_path("libucp")
+    if path is None:
+        raise RunFailed("this process has loaded no libucp")
+    return ctypes.CDLL(str(path))
+
+
+def _status(library: ctypes.CDLL, name: str) -> Any:
+    """A function that returns `ucs_status_t`, which is packed into a byte."""
+    found = getattr(library, name)
+    found.restype = ctypes.c_int8
+    return found

@@ -1,0 +1,297 @@
+"""The data plane: tagged messages over UCX endpoints directly between the workers.
+
+The only module that knows UCXX. Endpoints are made from worker addresses, which travel over Dask, and not through a
+listener: so error handling is a choice, and without it UCX may use shared memory. The thread that exchanges also drives
+progress; every wait looks at an abort flag and at a limit.
+
+All workers call the same collective operations in the same order. Each operation takes the next number (`_stage`),
+which is part of every tag, so a message can never be taken for one of another operation.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+# UCX takes SIGHUP over for its debugger as soon as it is loaded: then a lost terminal would no longer end a run.
+os.environ.setdefault("UCX_DEBUG_SIGNO", "0")
+
+from ucxx._lib.arr import Array
+from ucxx._lib.libucxx import Feature, UCXAddress, UCXContext, UCXEndpoint, UCXWorker, UCXXTag
+from ucxx.exceptions import UCXError
+
+from merge_bench.errors import RunFailed
+from merge_bench.merge.exchange import lanes, protocols
+from merge_bench.merge.exchange.abort import Abort
+from merge_bench.merge.exchange.flight import Flight, Pending
+from merge_bench.merge.plan import Plan
+
+SPINS_BEFORE_YIELD = 200
+SPINS_BEFORE_SLEEP = 4000
+SLEEP_SECONDS = 50e-6
+STALL_FACTOR = 4  # × timeout without one byte is an end even while heartbeats arrive
+
+
+class UcxExchange:
+    """One worker's end of the data plane.
+
+    Parameters
+    ----------
+    rank, workers
+        This worker's number and how many there are.
+    error_handling
+        UCX's peer error handling on the endpoints. On, UCX reports a dead peer but drops shared memory unless
+        `UCX_POSIX_ERROR_HANDLING` or `UCX_SYSV_ERROR_HANDLING` is `y`.
+    message_bytes
+        Longest message; a parcel is cut into messages of this size. 0: never cut.
+    timeout
+        Seconds without a byte and without a heartbeat after which a wait ends.
+    abort
+        The flag every wait looks at.
+    puts
+        Whether peers may also put into each other's memory, which `handles` are for.
+    """
+
+    def __init__(
+        self,
+        rank: int,
+        workers: int,
+        *,
+        abort: Abort,
+        error_handling: bool = False,
+        message_bytes: int = 0,
+        timeout: float = 15.0,
+        puts: bool = False,
+    ) -> None:
+        self.rank, self.workers = rank, workers
+        self.abort, self._timeout = abort, timeout
+        self._error_handling, self.message_bytes = error_handling, message_bytes
+        self._context = UCXContext(feature_flags=(Feature.TAG, Feature.RMA) if puts else (Feature.TAG,))
+        self._worker = UCXWorker(self._context)
+        self._endpoints: dict[int, Any] = {}
+        self._stage = 0
+
+    @classmethod
+    def of_plan(cls, plan: Plan, rank: int, abort: Abort, *, puts: bool = False) -> UcxExchange:
+        """The data plane that `plan` describes."""
+        return cls(
+            rank,
+            plan.workers,
+            abort=abort,
+            error_handling=plan.error_handling,
+            message_bytes=plan.message_bytes,
+            timeout=plan.timeout,
+            puts=puts,
+        )
+
+    @property
+    def address(self) -> bytes:
+        """What peers need to reach this worker."""
+        return bytes(self._worker.address)
+
+    @property
+    def effective_config(self) -> dict[str, str]:
+        """UCX's settings as the context took them, under their full names."""
+        return {f"UCX_{name}": value for name, value in self._context.config.items()}
+
+    def connect(self, addresses: Sequence[bytes]) -> None:
+        """Make an endpoint to every other worker and send each a first message both ways.
+
+        Raises
+        ------
+        RunFailed
+            If a peer does not answer within the limit, or UCX finds no transport that reaches it.
+        """
+        for peer in self._others():
+            try:
+                address = UCXAddress.create_from_buffer(np.frombuffer(addresses[peer], np.uint8))
+                self._endpoints[peer] = UCXEndpoint.create_from_worker_address(
+                    self._worker, address, endpoint_error_handling=self._error_handling
+                )
+            except UCXError as error:
+                raise RunFailed(f"rank {self.rank} cannot reach rank {peer} over UCX: {error}") from error
+        hello = np.full(8, self.rank, np.uint8)
+        self.transfer(dict.fromkeys(self._others(), hello), {p: np.empty(8, np.uint8) for p in self._others()})
+        self.barrier()
+
+    def barrier(self) -> float:
+        """Return when every worker has entered; gives the seconds waited.
+
+        A dissemination barrier (Hensgen, Finkel and Manber 1988): ceil(log2 W) rounds, and no rank leaves before all
+        have come.
+        """
+        start = time.perf_counter()
+        distance, token = 1, np.zeros(1, np.uint8)
+        while distance < self.workers:
+            to, source = (self.rank + distance) % self.workers, (self.rank - distance) % self.workers
+            self.transfer({to: token}, {source: np.empty(1, np.uint8)})
+            distance *= 2
+        return time.perf_counter() - start
+
+    def round_trip(self) -> float:
+        """Seconds of the slowest first message to and from a neighbour: a bound on the barrier's skew."""
+        if self.workers == 1:
+            return 0.0
+        best = float("inf")
+        for _ in range(5):
+            best = min(best, self.barrier())
+        return best
+
+    def transfer(self, sends: Mapping[int, Any], receives: Mapping[int, Any]) -> Flight:
+        """Send a buffer to each peer in `sends` while receiving into those of `receives`; returns when all is done.
+
+        Buffers are contiguous, host or device. Both sides must agree on the sizes; empty buffers are skipped. All
+        workers must call this in the same order.
+        """
+        self._stage += 1
+        flight = Flight(time.perf_counter(), 0.0)
+        pending: list[Pending] = []
+        for step in range(1, self.workers):
+            peer = (self.rank - step) % self.workers
+            if peer in receives:
+                self._post(pending, receives[peer], peer, receive=True)
+        for step in range(1, self.workers):
+            peer = (self.rank + step) % self.workers
+            if peer in sends:
+                flight.sent_bytes += self._post(pending, sends[peer], peer, receive=False)
+        flight.last_completion = flight.first_post
+        if pending:
+            finished = self._drive(pending, flight)
+            for peer, buffer in receives.items():
+                size = size_of(buffer)
+                flight.arrived[peer] = (size, finished.get(peer, flight.first_post) - flight.first_post)
+        return flight
+
+    def lanes(self) -> dict[int, list[str]]:
+        """Transports and devices that UCX selected to each peer, like ``sysv/memory``."""
+        return {peer: _lanes(endpoint.handle) for peer, endpoint in sorted(self._endpoints.items())}
+
+    def protocols(self) -> dict[int, list[protocols.Range]]:
+        """How UCX carries messages to each peer, by size and by the kind of memory that was sent from so far."""
+        return {peer: protocols.of_endpoint(endpoint.handle) for peer, endpoint in sorted(self._endpoints.items())}
+
+    def handles(self, peer: int) -> tuple[int, int, int]:
+        """UCX's own context, worker, and endpoint to `peer`, as integers."""
+        return self._context.handle, self._worker.handle, self._endpoints[peer].handle
+
+    def await_token(self, peer: int, progress: Callable[[], None]) -> None:
+        """Receive a byte from `peer`, calling `progress`, which drives UCX, until it is there.
+
+        The peer sends it with `transfer`; both count as one operation.
+        """
+        self._stage += 1
+        pending: list[Pending] = []
+        self._post(pending, np.empty(1, np.uint8), peer, receive=True)
+        while not pending[0].request.completed:
+            progress()
+        self.check(pending[0])
+
+    def reserve(self, stages: int) -> int:
+        """Numbers for as many operations that are carried out with `post` and `progress`; gives the first."""
+        self._stage += stages
+        return self._stage - stages + 1
+
+    def post(self, buffer: Any, peer: int, stage: int, number: int, *, receive: bool) -> Pending:
+        """Begin one message of operation `stage`. Messages between two ranks that have one number arrive in order."""
+        source = peer if receive else self.rank
+        tag, piece = UCXXTag(stage << 32 | source << 16 | number & 0xFFFF), Array(buffer)
+        request = self._worker.tag_recv(piece, tag) if receive else self._endpoints[peer].tag_send(piece, tag)
+        return Pending(request, peer, receive, size_of(buffer))
+
+    def progress(self) -> bool:
+        """Let UCX do what there is to do now, without the interpreter's lock; whether there was anything."""
+        if not self._worker.progress_once():
+            return False
+        self._worker.progress()
+        return True
+
+    def close(self) -> None:
+        """Let the endpoints go, waiting at most a second for their peers."""
+        requests = []
+        for endpoint in self._endpoints.values():
+            try:
+                requests.append(endpoint.close())
+            except UCXError:
+                continue
+        deadline = time.monotonic() + 1.0
+        while time.monotonic() < deadline and not all(request.completed for request in requests):
+            self._worker.progress_once()
+        self._endpoints.clear()
+
+    def _others(self) -> list[int]:
+        return [(self.rank + step) % self.workers for step in range(1, self.workers)]
+
+    def _post(self, pending: list[Pending], buffer: Any, peer: int, *, receive: bool) -> int:
+        size = size_of(buffer)
+        limit = self.message_bytes or size
+        for number, start in enumerate(range(0, size, max(limit, 1))):
+            piece = buffer if limit >= size else buffer[start : start + limit]
+            pending.append(self.post(piece, peer, self._stage, number, receive=receive))
+        return size
+
+    def _drive(self, pending: list[Pending], flight: Flight) -> dict[int, float]:
+        """Progress until nothing is pending; when the last receive from each peer was done."""
+        finished: dict[int, float] = {}
+        progress = self._worker.progress_once
+        spins, last_byte = 0, time.monotonic()
+        while True:
+            moved = progress()
+            if moved or spins == 0:
+                now = time.perf_counter()
+                still = []
+                for item in pending:
+                    if not item.request.completed:
+                        still.append(item)
+                        continue
+                    self.check(item)
+                    flight.last_completion = now
+                    if item.receive:
+                        finished[item.peer] = now
+                pending = still
+                if not pending:
+                    return finished
+            if moved:
+                spins = 1
+                last_byte = time.monotonic()
+                continue
+            spins += 1
+            if spins > SPINS_BEFORE_YIELD:
+                self.abort.check()
+                self.check_limit(pending, last_byte)
+                if spins > SPINS_BEFORE_SLEEP:
+                    time.sleep(SLEEP_SECONDS)
+                else:
+                    os.sched_yield()
+
+    def check(self, item: Pending) -> None:
+        """Raise `RunFailed` if a message that is no longer under way did not come through."""
+        try:
+            item.request.check_error()
+        except UCXError as error:
+            what = "receiving from" if item.receive else "sending to"
+            raise RunFailed(f"rank {self.rank} failed {what} rank {item.peer}: {error}") from error
+
+    def check_limit(self, pending: list[Pending], last_byte: float) -> None:
+        """Raise `RunFailed` if there was no byte for too long; `last_byte`: when there was one (`time.monotonic`)."""
+        now = time.monotonic()
+        silent = now - last_byte
+        if silent < self._timeout:
+            return
+        unheard = now - self.abort.last_heartbeat
+        if unheard >= self._timeout or silent >= STALL_FACTOR * self._timeout:
+            peers = ", ".join(str(peer) for peer in sorted({item.peer for item in pending}))
+            raise RunFailed(f"rank {self.rank} waited {silent:.0f} s for rank {peers} without a byte")
+
+
+def _lanes(handle: int) -> list[str]:
+    return lanes.of_endpoint(handle) or protocols.lanes(protocols.print_endpoint(handle))
+
+
+def size_of(buffer: Any) -> int:
+    """Bytes of a buffer, host or device."""
+    size = getattr(buffer, "nbytes", None)
+    return int(size if size is not None else len(buffer))

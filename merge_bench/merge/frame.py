@@ -1,0 +1,205 @@
+"""Frames as flat NumPy arrays: what the CPU engines partition, send and check.
+
+Arrow is the exchange format at both ends: `Frame.from_arrow` flattens an Arrow table once, outside any timed
+interval, and `Segment` (see `merge_bench.merge.partition`) rebuilds Arrow arrays over received bytes without a copy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from merge_bench.errors import UsageError
+
+Bytes = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class Field:
+    """One column's description, the same on every worker.
+
+    `width` is the number of bytes of a value, 0 for strings and binaries. A boolean takes one byte here.
+    """
+
+    name: str
+    type: pa.DataType
+    width: int
+    nullable: bool = False
+
+    @property
+    def variable(self) -> bool:
+        """Whether values differ in length."""
+        return self.width == 0
+
+    @property
+    def floating(self) -> bool:
+        """Whether NaN and two zeros can occur."""
+        return bool(pa.types.is_floating(self.type))
+
+
+@dataclass
+class Column:
+    """The values of one column.
+
+    `values`: shape (n,) of an unsigned integer type of the field's width, (n, 2) uint64 for 16 bytes, or, for variable
+    width, all bytes end to end with `offsets` of shape (n + 1,) int64. `valid`: shape (n,), 1 where not null, or None.
+    """
+
+    values: npt.NDArray[Any]
+    offsets: npt.NDArray[np.int64] | None = None
+    valid: Bytes | None = None
+
+
+@dataclass
+class Frame:
+    """Rows of the left or the right frame that start on one worker: its chunk."""
+
+    fields: tuple[Field, ...]
+    columns: tuple[Column, ...]
+    rows: int
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the chunk as the metrics count them: rows × item sizes, or Arrow's buffers for variable width."""
+        total = 0
+        for field, column in zip(self.fields, self.columns, strict=True):
+            if pa.types.is_boolean(field.type):
+                total += (self.rows + 7) // 8
+            else:
+                total += column.values.nbytes
+            if column.offsets is not None:
+                total += column.offsets.nbytes
+            if column.valid is not None:
+                total += (self.rows + 7) // 8
+        return total
+
+    def column(self, name: str) -> tuple[Field, Column]:
+        """The field and values called `name`."""
+        for field, column in zip(self.fields, self.columns, strict=True):
+            if field.name == name:
+                return field, column
+        raise KeyError(name)
+
+    def with_nullable(self, nullable: dict[str, bool]) -> Frame:
+        """The same rows under fields whose `nullable` is what all workers together need."""
+        fields, columns = [], []
+        for field, column in zip(self.fields, self.columns, strict=True):
+            wanted = nullable[field.name]
+            if wanted and column.valid is None:
+                column = replace(column, valid=np.ones(self.rows, np.uint8))
+            fields.append(replace(field, nullable=wanted))
+            columns.append(column)
+        return Frame(tuple(fields), tuple(columns), self.rows)
+
+    def to_arrow(self) -> pa.Table:
+        """The same rows as an Arrow table over the same memory; only booleans and validity are packed into bits."""
+        arrays = [_unflatten(field, column, self.rows) for field, column in zip(self.fields, self.columns, strict=True)]
+        return pa.Table.from_arrays(arrays, schema=pa.schema([(field.name, field.type) for field in self.fields]))
+
+    @staticmethod
+    def from_arrow(table: pa.Table) -> Frame:
+        """Flatten an Arrow table (one copy). Its types must be canonical: see `canonical_type`."""
+        fields, columns = [], []
+        for name, chunked in zip(table.column_names, table.columns, strict=True):
+            array = chunked.combine_chunks() if chunked.num_chunks != 1 else chunked.chunk(0)
+            if isinstance(array, pa.ChunkedArray):  # no rows at all
+                array = pa.array([], array.type) if array.num_chunks == 0 else pa.concat_arrays(array.chunks)
+            field = field_of(name, array.type, nullable=array.null_count > 0)
+            fields.append(field)
+            columns.append(_flatten(field, array))
+        return Frame(tuple(fields), tuple(columns), table.num_rows)
+
+
+def canonical_type(arrow_type: pa.DataType, column: str) -> pa.DataType:
+    """The type under which a column travels.
+
+    Dictionaries as their values, strings with 64-bit offsets, dates as days, timestamps with a zone as instants in UTC.
+
+    Raises
+    ------
+    UsageError
+        Naming the column, if no engine can carry the type.
+    """
+    types = pa.types
+    if types.is_dictionary(arrow_type):
+        return canonical_type(arrow_type.value_type, column)
+    if types.is_string(arrow_type) or types.is_large_string(arrow_type) or types.is_string_view(arrow_type):
+        return pa.large_string()
+    if types.is_binary(arrow_type) or types.is_large_binary(arrow_type) or types.is_binary_view(arrow_type):
+        return pa.large_binary()
+    if types.is_decimal32(arrow_type) or types.is_decimal64(arrow_type):
+        return pa.decimal128(arrow_type.precision, arrow_type.scale)
+    if types.is_date64(arrow_type):
+        return pa.date32()
+    if types.is_timestamp(arrow_type) and arrow_type.tz is not None:
+        return pa.timestamp(arrow_type.unit, "UTC")
+    if types.is_float16(arrow_type) or not (
+        types.is_integer(arrow_type)
+        or types.is_floating(arrow_type)
+        or types.is_boolean(arrow_type)
+        or types.is_decimal128(arrow_type)
+        or types.is_date(arrow_type)
+        or types.is_time(arrow_type)
+        or types.is_timestamp(arrow_type)
+        or types.is_duration(arrow_type)
+    ):
+        raise UsageError(f"column {column!r} has type {arrow_type}, which no engine here can carry")
+    return arrow_type
+
+
+def field_of(name: str, arrow_type: pa.DataType, *, nullable: bool) -> Field:
+    """The field for a canonical Arrow type."""
+    if pa.types.is_large_string(arrow_type) or pa.types.is_large_binary(arrow_type):
+        return Field(name, arrow_type, 0, nullable)
+    if pa.types.is_boolean(arrow_type):
+        return Field(name, arrow_type, 1, nullable)
+    return Field(name, arrow_type, arrow_type.bit_width // 8, nullable)
+
+
+def storage_dtype(width: int) -> np.dtype[Any]:
+    """The NumPy type that values of `width` bytes are moved as (16 bytes: two of uint64)."""
+    return np.dtype({1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64, 16: np.uint64}[width])
+
+
+def _flatten(field: Field, array: pa.Array) -> Column:
+    rows, start = len(array), array.offset
+    validity, *buffers = array.buffers()
+    valid = None
+    if field.nullable and validity is not None:
+        valid = _bits(validity, start, rows)
+    if field.variable:
+        if rows == 0:
+            return Column(np.zeros(0, np.uint8), np.zeros(1, np.int64), valid)
+        offsets = np.frombuffer(buffers[0], np.int64, rows + 1, start * 8)
+        data = np.zeros(0, np.uint8)
+        if buffers[1] is not None:
+            data = np.frombuffer(buffers[1], np.uint8)[offsets[0] : offsets[-1]]
+        return Column(data, offsets - offsets[0], valid)
+    if pa.types.is_boolean(field.type):
+        return Column(_bits(buffers[0], start, rows), None, valid)
+    dtype = storage_dtype(field.width)
+    if rows == 0:
+        return Column(np.zeros((0, 2) if field.width == 16 else 0, dtype), None, valid)
+    per_row = field.width // dtype.itemsize
+    values = np.frombuffer(buffers[0], dtype, rows * per_row, start * field.width)
+    return Column(values.reshape(rows, 2) if per_row == 2 else values, None, valid)
+
+
+def _unflatten(field: Field, column: Column, rows: int) -> pa.Array:
+    validity = None
+    if column.valid is not None and not column.valid.all():
+        validity = pa.py_buffer(np.packbits(column.valid, bitorder="little"))
+    values = np.packbits(column.values, bitorder="little") if pa.types.is_boolean(field.type) else column.values
+    buffers = [validity, pa.py_buffer(np.ascontiguousarray(values))]
+    if column.offsets is not None:
+        buffers.insert(1, pa.py_buffer(column.offsets))
+    return pa.Array.from_buffers(field.type, rows, buffers)
+
+
+def _bits(buffer: pa.Buffer, start: int, rows: int) -> Bytes:
+    packed = np.frombuffer(buffer, np.uint8)[start // 8 : (start + rows + 7) // 8]
+    return np.unpackbits(packed, bitorder="little")[start % 8 : start % 8 + rows].copy()

@@ -1,0 +1,284 @@
+"""Hash-partitioning of a chunk into parcels, one per destination, and reading parcels back as Arrow.
+
+Rows are split twice at once: over the workers, and within a worker's share into buckets small enough that joining one
+stays in the L2 cache. A destination's buckets may be dealt out to several parcels, so that the first can be joined
+while the others are on their way.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from merge_bench.merge.arena import Arena, align
+from merge_bench.merge.frame import Bytes, Column, Field, Frame, storage_dtype
+from merge_bench.merge.hashing import BLOCK, RowHasher
+from merge_bench.merge.parcel import Counts, Layout, Parcel
+
+PAIRED_STREAMS = 512  # two columns at once have two lines a stream under way: of more streams, one after the other
+SLACK = 64  # a parcel's memory has this part more, so that one of nearly the same size can be received into it
+
+
+class Partitioner:
+    """Splits one side's chunk into a parcel per worker.
+
+    Parameters
+    ----------
+    fields
+        The chunk's fields, the same on every worker.
+    keys
+        Names of the key columns; rows with a null or NaN among them match nothing and are left behind.
+    workers, buckets
+        Destinations, and buckets per destination.
+    threads
+        Threads of this worker; rows are split evenly among them.
+    scratch
+        Memory of the row-to-bucket map, which is needed during a split alone: another partitioner may have the same.
+    """
+
+    def __init__(
+        self,
+        fields: tuple[Field, ...],
+        keys: Sequence[str],
+        *,
+        workers: int,
+        buckets: int,
+        threads: int = 1,
+        scratch: Arena | None = None,
+    ) -> None:
+        self.fields = fields
+        self.keys = tuple(keys)
+        self.workers = workers
+        self.buckets = buckets
+        self.threads = threads
+        self._scratch = scratch or Arena()
+        self._ids: npt.NDArray[Any] = np.empty(0, np.uint16 if workers * buckets < 2**16 else np.uint32)
+
+    def split(self, frame: Frame, arena: Arena, pool: ThreadPoolExecutor | None = None) -> list[Parcel]:
+        """One parcel per worker, in rank order, with bytes taken from `arena`."""
+        return self.split_parts(frame, arena, pool)[0]
+
+    def split_parts(
+        self, frame: Frame, arena: Arena, pool: ThreadPoolExecutor | None = None, *,
+        rows: tuple[int, int] | None = None, cuts: Sequence[int] = (),
+    ) -> list[list[Parcel]]:  # fmt: skip
+        """For every run of buckets between two of `cuts` (by default one run of all), one parcel per worker.
+
+        `rows`: only first…last-1 of the chunk. In each parcel the buckets outside its run are empty.
+        """
+        self._scratch.reserve(frame.rows * self._ids.itemsize)
+        self._ids = self._scratch.take(frame.rows * self._ids.itemsize).view(self._ids.dtype)
+        spans = _spans(*(rows or (0, frame.rows)), self.threads)
+        total = self.workers * self.buckets
+        runs = list(itertools.pairwise(cuts or (0, self.buckets)))
+        run = map if pool is None else pool.map
+        counts = np.stack(list(run(partial(self._assign, frame), spans)))[:, :total]
+        totals = counts.sum(axis=0).reshape(self.workers, self.buckets)
+        variable = [
+            np.stack(list(run(partial(self._measure, column, total), spans)))
+            for field, column in zip(frame.fields, frame.columns, strict=True)
+            if field.variable
+        ]
+        headers = np.stack([totals, *(v.sum(axis=0).reshape(totals.shape) for v in variable)], axis=1)
+        layouts = [Layout.of(self.fields, _only(header, part)) for header in headers for part in runs]
+        rooms = [align(layout.size + layout.size // SLACK) for layout in layouts]
+        whole = arena.take(sum(rooms))
+        bases = [0, *itertools.accumulate(rooms)]
+        widths = np.tile([last - first for first, last in runs], self.workers)
+        fill = _Fill(self, frame, whole, layouts, bases[:-1], widths, counts, variable)
+        list(run(fill, range(len(spans)), spans))
+        parcels = [
+            Parcel(layout, whole[at : at + layout.size], whole[at:end])
+            for layout, (at, end) in zip(layouts, itertools.pairwise(bases), strict=True)
+        ]
+        return [parcels[number :: len(runs)] for number in range(len(runs))]
+
+    def _assign(self, frame: Frame, span: tuple[int, int]) -> Counts:
+        from merge_bench.merge import kernels
+
+        keys = [frame.column(name) for name in self.keys]
+        total = self.workers * self.buckets
+        counts = np.zeros(total + 1, np.int64)
+        field, column = keys[0]
+        if len(keys) == 1 and 0 < field.width <= 8 and not field.floating and column.valid is None:
+            kernels.assign_fixed(column.values, *span, total, self._ids, counts)
+            return counts
+        hasher = RowHasher()
+        for start in range(span[0], span[1], BLOCK):
+            hashes, missing = hasher.block(keys, start, min(BLOCK, span[1] - start))
+            kernels.assign_buckets(hashes, missing, total, start, self._ids, counts)
+        return counts
+
+    def _measure(self, column: Column, total: int, span: tuple[int, int]) -> Counts:
+        from merge_bench.merge import kernels
+
+        sums = np.zeros(total, np.int64)
+        kernels.count_bytes(column.offsets, self._ids, span[0], span[1], sums)
+        return sums
+
+
+class _Fill:
+    """The scatter pass over one span of rows: every thread knows where its rows of every bucket begin."""
+
+    def __init__(
+        self,
+        partitioner: Partitioner,
+        frame: Frame,
+        whole: Bytes,
+        layouts: list[Layout],
+        bases: list[int],
+        widths: Counts,
+        counts: Counts,
+        variable: list[Counts],
+    ) -> None:
+        self.partitioner, self.frame, self.whole = partitioner, frame, whole
+        self.layouts, self.bases, self.widths = layouts, bases, widths
+        self.row_starts = self._starts(counts)
+        self.byte_starts = [self._starts(v) for v in variable]
+
+    def _starts(self, counts: Counts) -> Counts:
+        """(spans, buckets): position within the parcel where a span's part of each bucket begins."""
+        totals = counts.sum(axis=0)
+        before = np.cumsum(totals) - totals
+        before -= np.repeat(before[np.cumsum(self.widths) - self.widths], self.widths)
+        starts: Counts = before + np.cumsum(counts, axis=0) - counts
+        return starts
+
+    def __call__(self, thread: int, span: tuple[int, int]) -> None:
+        from merge_bench.merge import kernels
+
+        ids = self.partitioner._ids
+        first, last = span
+        rows, variable, skip = self.row_starts[thread], 0, False
+        for index, (field, column) in enumerate(zip(self.frame.fields, self.frame.columns, strict=True)):
+            if skip:
+                skip = False
+                continue
+
+            def at(part: int, index: int = index) -> Counts:
+                """First byte of a part of this column, for every bucket."""
+                return np.repeat(
+                    [base + layout.starts[index][part] for base, layout in zip(self.bases, self.layouts, strict=True)],
+                    self.widths,
+                )
+
+            if field.variable:
+                lengths, data = at(0) // 4 + rows, at(1) + self.byte_starts[variable][thread]
+                out = self.whole.view(np.int32)
+                kernels.scatter_lengths(column.offsets, ids, first, last, lengths, out)
+                kernels.scatter_bytes(column.values, column.offsets, ids, first, last, data, self.whole)
+                variable += 1
+            elif field.width == 16:
+                kernels.scatter_wide(column.values, ids, first, last, at(0) // 16 + rows, self.whole.view(np.uint64))
+            elif self._paired(index):
+                gaps = (at(0, index + 1) - at(0)) // 8
+                other = self.frame.columns[index + 1].values
+                out = self.whole.view(np.uint64)
+                kernels.scatter_pair(column.values, other, ids, first, last, at(0) // 8 + rows, out, gaps)
+                skip = True
+            else:
+                out = self.whole.view(storage_dtype(field.width))
+                kernels.scatter(column.values, ids, first, last, at(0) // field.width + rows, out)
+            if field.nullable:
+                kernels.scatter(column.valid, ids, first, last, at(2) + rows, self.whole)
+
+    def _paired(self, index: int) -> bool:
+        if self.partitioner.workers * self.partitioner.buckets > PAIRED_STREAMS:
+            return False
+        pair = self.frame.fields[index : index + 2]
+        return len(pair) == 2 and all(field.width == 8 and not field.nullable for field in pair)
+
+
+def _only(header: Counts, part: tuple[int, int]) -> Counts:
+    """A header with the buckets outside of a run emptied."""
+    kept = np.zeros_like(header)
+    kept[:, slice(*part)] = header[:, slice(*part)]
+    return kept
+
+
+def _spans(first: int, last: int, threads: int) -> list[tuple[int, int]]:
+    threads = max(1, min(threads, (last - first) // BLOCK))
+    edges = [first + (last - first) * k // threads for k in range(threads + 1)]
+    return list(itertools.pairwise(edges))
+
+
+class BucketReader:
+    """Reads bucket after bucket out of the parcels that a worker holds of one side, as Arrow tables without copies."""
+
+    def __init__(self, fields: tuple[Field, ...], parcels: Sequence[Parcel]) -> None:
+        self.schema = pa.schema([pa.field(field.name, field.type) for field in fields])
+        self.fields = fields
+        self.parcels = [parcel for parcel in parcels if parcel.rows]
+        self._rows = [_edges(parcel.layout.header[0]) for parcel in self.parcels]
+        self._bytes = [[_edges(row) for row in parcel.layout.header[1:]] for parcel in self.parcels]
+
+    def table(self, first: int, last: int) -> pa.Table:
+        """The rows of buckets first…last-1, a chunk per parcel."""
+        tables = [chunk.to_arrow() for chunk in self.chunks(first, last)]
+        return pa.concat_tables(tables) if tables else self.schema.empty_table()
+
+    def chunks(self, first: int, last: int) -> list[Frame]:
+        """The rows of buckets first…last-1, of every parcel that has some a frame over its memory."""
+        found = []
+        for parcel, rows, sizes in zip(self.parcels, self._rows, self._bytes, strict=True):
+            start, stop = rows[first], rows[last]
+            if start == stop:
+                continue
+            spans = iter(sizes)
+            columns = []
+            for at, field in enumerate(self.fields):
+                edges = next(spans) if field.variable else None
+                span = None if edges is None else (edges[first], edges[last])
+                columns.append(_column(field, parcel, at, start, stop, span))
+            found.append(Frame(self.fields, tuple(columns), stop - start))
+        return found
+
+    def bucket_rows(self) -> Counts:
+        """Rows in each bucket, over all parcels."""
+        if not self.parcels:
+            return np.zeros(0, np.int64)
+        total: Counts = np.sum([parcel.layout.header[0] for parcel in self.parcels], axis=0)
+        return total
+
+
+def _edges(sizes: Counts) -> list[int]:
+    return [0, *np.cumsum(sizes).tolist()]
+
+
+def _column(field: Field, parcel: Parcel, index: int, start: int, stop: int, span: tuple[int, int] | None) -> Column:
+    """Rows start…stop-1 of a column; `span`: first and last of their bytes where the width is variable."""
+    values_at, bytes_at, valid_at = parcel.layout.starts[index]
+    valid = parcel.data[valid_at + start : valid_at + stop] if field.nullable else None
+    if span is not None:
+        offsets = np.zeros(stop - start + 1, np.int64)
+        np.cumsum(parcel.data[values_at + 4 * start : values_at + 4 * stop].view(np.int32), out=offsets[1:])
+        return Column(parcel.data[bytes_at + span[0] : bytes_at + span[1]], offsets, valid)
+    values = parcel.data[values_at + field.width * start : values_at + field.width * stop]
+    values = values.view(storage_dtype(field.width))
+    return Column(values.reshape(-1, 2) if field.width == 16 else values, None, valid)
+
+
+def bucket_groups(
+    left: BucketReader, right: BucketReader, buckets: int, rows: int, *, first: int = 0
+) -> Iterator[tuple[int, int]]:
+    """Runs of buckets whose left and right rows together come near `rows`: of first…buckets-1 in order, each once."""
+    sizes = np.zeros(buckets, np.int64)
+    for reader in (left, right):
+        counts = reader.bucket_rows()
+        if counts.size:
+            sizes += counts[:buckets]
+    total = 0
+    for bucket in range(first, buckets):
+        if bucket > first and total + sizes[bucket] > rows:
+            yield first, bucket
+            first, total = bucket, 0
+        total += int(sizes[bucket])
+    if first < buckets:
+        yield first, buckets

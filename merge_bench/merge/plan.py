@@ -1,0 +1,137 @@
+"""One run, described: frozen, picklable, and checked against the memory there is before anything is started."""
+
+from __future__ import annotations
+
+import dataclasses
+from bisect import bisect_right
+from dataclasses import dataclass
+from typing import Any
+
+from merge_bench.errors import UsageError
+from merge_bench.merge.engines import describe
+from merge_bench.merge.partition import SLACK
+from merge_bench.merge.workload.synthetic import SyntheticSpec
+from merge_bench.merge.workload.tables import TableSpec
+from merge_bench.units import format_bytes, format_count
+
+PROCESS_BYTES = 400 << 20  # a Python worker with its libraries, before any data
+BUCKET_MAP_BYTES = 2  # per row: which bucket it goes to; of one side after the other
+DASK_COPIES = {"tasks": 5.75, "p2p": 8.5}  # of both frames, by shuffle; measured
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything that the workers of a launch have to agree on.
+
+    `rows_per_chunk` is null for real tables. `message_bytes`: longest message of the data plane, 0 for no limit.
+    `pipeline`: whether partition and join run beside the exchange. `timeout`: seconds. `verify`: ``ends`` (after the
+    warm-up and the last iteration), ``every``, ``full`` or ``off``.
+    """
+
+    workload: SyntheticSpec | TableSpec
+    workers: int
+    iterations: int
+    warmup: int
+    launches: int
+    engine: str
+    exchange: str
+    protocol: str
+    verify: str
+    timeout: float
+    seed: int
+    rows_per_chunk: int | None = None
+    error_handling: bool = False
+    message_bytes: int = 32 << 20
+    pipeline: bool = False
+    link_rounds: int = 5
+    check_link: bool = False
+    shuffle: str = "tasks"
+    threads: int = 1
+    require_transport: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """The plan as plain data, for the records."""
+        plain = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "workload"}
+        if isinstance(self.workload, SyntheticSpec):
+            plain["workload"] = {"name": "synthetic", **dataclasses.asdict(self.workload)}
+        else:
+            plain["workload"] = {"name": "tables", **self.workload.to_json()}
+        return plain
+
+    @property
+    def device_memory(self) -> bool:
+        """Whether the engine's rows lie in the memory of GPUs."""
+        return describe(self.engine).device_memory
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Names of the key columns, as they travel."""
+        return ("key",) if isinstance(self.workload, SyntheticSpec) else self.workload.keys
+
+
+def synthetic_worker_bytes(
+    rows_per_chunk: int, workers: int, fraction: float, payload_columns: int, *, engine: str,
+    exchange: str = "ucx", pipeline: bool = False, shuffle: str = "tasks", hottest: float = 0.0,
+) -> int:  # fmt: skip
+    """Estimated peak host memory of the worker that needs most, bytes.
+
+    For each row of a chunk, with r the bytes of a row, R those of a row's share of the result, W workers:
+
+    - 2 r for the two chunks, and 2 for the number of a row's bucket;
+    - 2 r (1 + 1 ÷ `SLACK`) for the parcels that are made of them;
+    - r (W - 1) ÷ W for each side's parcels received. Where phases do not overlap the right ones lie where the left ones
+      lay that were sent, if they are no larger;
+    - R for the result, times the engine's `result_copies`, and its `kept_bytes` by payload column. One that
+      `reuses_sent` writes it, with phases apart, where the right parcels lay that were sent, and adds what goes beyond.
+
+    `hottest` is the part of the matching rows with the most frequent key (`SyntheticSpec.hottest`), which all come to
+    one worker beside its share of the others. Dask's merge keeps splits of both frames beside the frames:
+    `DASK_COPIES` times both, by its shuffle.
+    """
+    row, result = 8 * (1 + payload_columns), fraction * 8 * (1 + 2 * payload_columns)
+    burden = 1 + hottest * (workers - 1)  # times an even share of the matching rows
+    result *= burden
+    if exchange == "dask":
+        return PROCESS_BYTES + int(rows_per_chunk * (DASK_COPIES[shuffle] * 2 * row + result))
+    right = 1 + fraction * (burden - 1)  # times an even share of the right rows
+    left_received, right_received = (row * share * (workers - 1) / workers for share in (1, right))
+    joins = describe(engine)
+    again = not pipeline and not joins.device_memory
+    received = left_received if again and right <= 1 + 1 / SLACK else left_received + right_received
+    result = joins.result_copies * result + joins.kept_bytes * payload_columns
+    if again and joins.reuses_sent:
+        result = max(0.0, result - row * (1 - right / workers))
+    chunks, parcels = 2 * row + BUCKET_MAP_BYTES, 2 * row * (1 + 1 / SLACK)
+    return PROCESS_BYTES + int(rows_per_chunk * (chunks + parcels + received + result))
+
+
+def check_fits(plan: Plan, available: int, workers_here: int, where: str) -> None:
+    """Refuse a synthetic chunk that cannot fit in `available` bytes shared by `workers_here` workers of one host.
+
+    Raises
+    ------
+    UsageError
+        With the largest chunk that would fit.
+    """
+    spec = plan.workload
+    if not isinstance(spec, SyntheticSpec) or plan.rows_per_chunk is None:
+        return
+    share = available // workers_here
+
+    def need(thousands: int) -> int:
+        table = dataclasses.replace(spec, rows=1000 * thousands * plan.workers)
+        return synthetic_worker_bytes(
+            1000 * thousands, plan.workers, spec.fraction, spec.payload_columns, engine=plan.engine,
+            exchange=plan.exchange, pipeline=plan.pipeline, shuffle=plan.shuffle,
+            hottest=table.hottest if spec.zipf else 0.0,
+        )  # fmt: skip
+
+    wanted = -(-plan.rows_per_chunk // 1000)
+    if need(wanted) <= share:
+        return
+    largest = 1000 * (bisect_right(range(wanted), share, lo=1, key=need) - 1)
+    hint = f"the largest --chunk that fits is {format_count(largest)}" if largest > 0 else "not even a small chunk fits"
+    raise UsageError(
+        f"--chunk {format_count(plan.rows_per_chunk)} needs about {format_bytes(need(wanted))} for each"
+        f" of {workers_here} workers on {where}, where {format_bytes(share)} is available to each; {hint}"
+    )

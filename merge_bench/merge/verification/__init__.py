@@ -1,0 +1,1 @@
+"""Proves that a merge's result is correct."""

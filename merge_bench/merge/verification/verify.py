@@ -1,0 +1,115 @@
+"""Proof of a result: every worker checks its rows, the cluster their number and an order-independent checksum."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from merge_bench.merge.exchange.abort import Abort
+from merge_bench.merge.workload import synthetic
+from merge_bench.merge.workload.synthetic import SyntheticSpec
+from merge_bench.merge.workload.tables import TableSpec
+
+MODULUS = 2**64
+
+
+@dataclass(frozen=True)
+class Check:
+    """What one worker found in its part of the result.
+
+    `checksum`: modulo 2**64; over right-row numbers for the synthetic workload, over all columns for real tables.
+    `bad_rows`: rows that are wrong in themselves. `tables`: the rows themselves as Arrow IPC, where all are compared.
+    """
+
+    rows: int
+    checksum: int
+    bad_rows: int = 0
+    tables: bytes | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data; the checksum as text, since not every reader of JSON keeps 64 bits."""
+        return {**asdict(self), "checksum": str(self.checksum)}
+
+    @staticmethod
+    def from_json(data: dict[str, Any]) -> Check:
+        """The reverse of `to_json`."""
+        return Check(**{**data, "checksum": int(data["checksum"])})
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether the cluster's result is right, and if not, a sentence that says in what."""
+
+    ok: bool
+    rows: int
+    expected_rows: int
+    checksum: int
+    expected_checksum: int
+    bad_rows: int
+    message: str | None
+
+
+class ResultCheck:
+    """Checks one worker's part of the result, piece by piece."""
+
+    def __init__(self, workload: SyntheticSpec | TableSpec, *, full: bool = False) -> None:
+        self._workload = workload
+        self._full = full and isinstance(workload, TableSpec)
+
+    def run(self, pieces: Iterable[pa.Table], abort: Abort) -> Check:
+        """Look at every row of every piece."""
+        rows = total = bad = 0
+        kept = []
+        for piece in pieces:
+            abort.check()
+            if isinstance(self._workload, SyntheticSpec):
+                some, part, wrong = synthetic.check(self._workload, piece)
+                bad += wrong
+            else:
+                from merge_bench.merge.verification.reference import result_checksum, result_table
+
+                some, part = piece.num_rows, result_checksum(self._workload, piece)
+                if self._full:
+                    kept.append(result_table(self._workload, piece))
+            rows += some
+            total = (total + part) % MODULUS
+        return Check(rows, total, bad, _serialized(kept) if self._full else None)
+
+
+def _serialized(tables: Sequence[pa.Table]) -> bytes:
+    if not tables:
+        return b""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, tables[0].schema) as writer:
+        for table in tables:
+            writer.write_table(table)
+    return bytes(sink.getvalue())
+
+
+def deserialized(data: bytes | None) -> list[pa.Table]:
+    """The tables of a check with `tables`."""
+    return [pa.ipc.open_stream(pa.py_buffer(data)).read_all()] if data else []
+
+
+def judge(checks: Sequence[Check], expected_rows: int, expected_checksum: int) -> Verdict:
+    """Sum the workers' findings and hold them against what must come out."""
+    rows = sum(check.rows for check in checks)
+    total = sum(check.checksum for check in checks) % MODULUS
+    bad = sum(check.bad_rows for check in checks)
+    problems = []
+    if rows != expected_rows:
+        difference = rows - expected_rows
+        word = "too many" if difference > 0 else "missing"
+        problems.append(f"{abs(difference):,} of {expected_rows:,} rows {word}")
+    if bad:
+        wrong = ", ".join(f"{check.bad_rows:,} on rank {rank}" for rank, check in enumerate(checks) if check.bad_rows)
+        problems.append(f"rows with wrong values: {wrong}")
+    if total != expected_checksum and not problems:
+        problems.append("the checksum over all rows differs: rows were doubled, lost or changed")
+    elif total != expected_checksum:
+        problems.append("the checksum differs")
+    message = "the merge result is wrong: " + "; ".join(problems) if problems else None
+    return Verdict(not problems, rows, expected_rows, total, expected_checksum, bad, message)

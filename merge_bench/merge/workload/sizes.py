@@ -1,0 +1,52 @@
+"""How much memory rows of real tables take, estimated before they are read in full.
+
+Widths of fixed-width columns are known; the mean length of strings and binaries comes from one row group of each side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from merge_bench.merge.frame import Field
+from merge_bench.merge.workload.tables import TableSide, TableSpec, canonical_columns
+
+OFFSET_BYTES = 8
+
+
+def row_bytes(side: TableSide) -> float:
+    """Mean bytes of a row of one side as its frames hold it: values, 64-bit offsets, a validity byte where nullable."""
+    return _row_bytes(side.fields, mean_lengths(side))
+
+
+def output_bytes(spec: TableSpec, rows: int) -> int:
+    """Estimated bytes of `rows` rows of the result, all columns once.
+
+    Rows are taken to be like those of the sampled row groups; where the longest strings belong to the most frequent
+    keys, the result is larger.
+    """
+    lengths = {**mean_lengths(spec.right), **mean_lengths(spec.left)}
+    return round(rows * _row_bytes(spec.output, lengths))
+
+
+def mean_lengths(side: TableSide) -> dict[str, float]:
+    """Mean bytes of a value of each variable-width column (by the name it travels under), from one row group."""
+    variable = [column for column in side.columns if column.field.variable]
+    group = next((chunk[0] for chunk in side.chunks if chunk), None)
+    if not variable or group is None:
+        return {column.field.name: 0.0 for column in variable}
+    file, index = group
+    with pq.ParquetFile(file) as opened:
+        table = opened.read_row_group(index, columns=[column.source for column in variable])
+    totals = [pc.sum(pc.binary_length(values)).as_py() or 0 for values in canonical_columns(variable, table, file)]
+    return {c.field.name: total / table.num_rows for c, total in zip(variable, totals, strict=True)}
+
+
+def _row_bytes(fields: Iterable[Field], lengths: dict[str, float]) -> float:
+    total = 0.0
+    for field in fields:
+        total += OFFSET_BYTES + lengths[field.name] if field.variable else field.width
+        total += 1 if field.nullable else 0
+    return total

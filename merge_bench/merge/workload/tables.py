@@ -1,0 +1,294 @@
+"""Merges of real tables: Parquet files, shared among the workers by row group.
+
+`plan_tables` reads footers only and runs before anything is started; its `TableSpec` travels to every worker, which
+reads its own row groups with `load_chunk`. What is in the spec is the same for all workers: names, types, and which
+columns carry validity, so that the frames of all workers have identical fields.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from merge_bench.errors import UsageError
+from merge_bench.merge.frame import Field, Frame, field_of
+from merge_bench.merge.workload import parquet, schema
+
+
+@dataclass(frozen=True)
+class TableColumn:
+    """One column of one side: `source` is its name in the files, `field` how it travels and stands in the result."""
+
+    source: str
+    field: Field
+
+
+@dataclass(frozen=True)
+class TableSide:
+    """The left or the right table.
+
+    `columns` are in the files' order. `chunks[rank]` holds the (file, row group) pairs of that worker and
+    `chunk_rows[rank]` their rows together.
+    """
+
+    path: str
+    files: tuple[str, ...]
+    columns: tuple[TableColumn, ...]
+    chunks: tuple[tuple[tuple[str, int], ...], ...]
+    chunk_rows: tuple[int, ...]
+
+    @property
+    def rows(self) -> int:
+        """Rows of the whole table."""
+        return sum(self.chunk_rows)
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """The fields of every worker's frame."""
+        return tuple(column.field for column in self.columns)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The Arrow schema of every worker's chunk."""
+        return pa.schema([pa.field(f.name, f.type) for f in self.fields])
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain lists, strings and numbers."""
+        return {
+            "path": self.path,
+            "rows": self.rows,
+            "files": list(self.files),
+            "columns": [
+                {"source": c.source, "name": c.field.name, "type": str(c.field.type), "nullable": c.field.nullable}
+                for c in self.columns
+            ],
+            "chunks": [[list(group) for group in chunk] for chunk in self.chunks],
+            "chunk_rows": list(self.chunk_rows),
+        }
+
+
+@dataclass(frozen=True)
+class TableWarning:
+    """Something about the tables that the report shows: the fields of a warning in the records."""
+
+    code: str
+    message: str
+    remedy: str
+
+
+@dataclass(frozen=True)
+class TableSpec:
+    """A merge of two tables, planned: plain data, the same on every worker.
+
+    `keys` are the names under which both sides' keys travel: the left table's.
+    """
+
+    left: TableSide
+    right: TableSide
+    keys: tuple[str, ...]
+    warnings: tuple[TableWarning, ...] = ()
+
+    @property
+    def workers(self) -> int:
+        """How many workers share the tables."""
+        return len(self.left.chunks)
+
+    @property
+    def output(self) -> tuple[Field, ...]:
+        """The result's columns in order: the left table's, then the right table's without its keys."""
+        return self.left.fields + tuple(f for f in self.right.fields if f.name not in self.keys)
+
+    @property
+    def output_schema(self) -> pa.Schema:
+        """The result's canonical Arrow schema."""
+        return pa.schema([pa.field(f.name, f.type) for f in self.output])
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain dictionaries, lists, strings and numbers, for the records."""
+        return {
+            "keys": list(self.keys),
+            "left": self.left.to_json(),
+            "right": self.right.to_json(),
+            "warnings": [asdict(warning) for warning in self.warnings],
+        }
+
+
+def plan_tables(
+    left: str, right: str, left_on: Sequence[str], right_on: Sequence[str], workers: int, engine: str
+) -> TableSpec:
+    """Plan the merge of two Parquet tables on `workers` workers; a path is a file, a folder or a pattern.
+
+    Raises
+    ------
+    UsageError
+        With one sentence, for files that cannot be read, columns that do not exist, keys that do not compare, and types
+        that cannot travel or that `engine` cannot carry.
+    """
+    if not left_on or len(left_on) != len(right_on):
+        raise UsageError(
+            "a merge needs at least one key column, and as many on the left as on the right;"
+            f" there are {len(left_on)} and {len(right_on)}"
+        )
+    left_footers, right_footers = parquet.read_footers(left), parquet.read_footers(right)
+    left_keys = _key_columns(left, left_footers, left_on)
+    right_keys = _key_columns(right, right_footers, right_on)
+    key_types = [_key_type(*pair) for pair in zip(left_keys, right_keys, strict=True)]
+    left_names, right_names = schema.output_names(
+        [c.name for c in left_footers.columns], [c.name for c in right_footers.columns], left_on, right_on
+    )
+    spec = TableSpec(
+        _side(left, left_footers, left_names, dict(zip(left_on, key_types, strict=True)), workers),
+        _side(right, right_footers, right_names, dict(zip(right_on, key_types, strict=True)), workers),
+        tuple(left_on),
+        _few_row_groups("left", left, left_footers, workers) + _few_row_groups("right", right, right_footers, workers),
+    )
+    schema.refuse_for_engine(engine, ((c.source, c.field.type) for c in spec.left.columns + spec.right.columns))
+    return spec
+
+
+def assign(row_groups: Sequence[parquet.RowGroup], workers: int) -> list[list[parquet.RowGroup]]:
+    """Share row groups among workers so that their rows balance: the largest first, each to whoever has least.
+
+    The result depends on the order and sizes of `row_groups` only; each worker's groups are in the order given.
+    """
+    loads = [0] * workers
+    chunks: list[list[int]] = [[] for _ in range(workers)]
+    for position in sorted(range(len(row_groups)), key=lambda p: -row_groups[p].rows):
+        rank = loads.index(min(loads))
+        loads[rank] += row_groups[position].rows
+        chunks[rank].append(position)
+    return [[row_groups[position] for position in sorted(chunk)] for chunk in chunks]
+
+
+def load_chunk(spec: TableSpec, rank: int) -> tuple[Frame, Frame]:
+    """Read one worker's rows of the left and the right table: its own row groups and no others.
+
+    Raises
+    ------
+    UsageError
+        If a file is not there on this host or is not the one that was planned, or if a key value does not fit the type
+        in which both sides' keys are compared.
+    """
+    return _load(spec.left, rank), _load(spec.right, rank)
+
+
+def canonical_columns(columns: Sequence[TableColumn], table: pa.Table, file: str) -> list[pa.ChunkedArray]:
+    """The values of some columns of a side, as they lie in a file's rows, in the types under which they travel.
+
+    Raises
+    ------
+    UsageError
+        If a column is gone, or a key value does not fit its type.
+    """
+    found = []
+    for column in columns:
+        if column.source not in table.column_names:
+            raise UsageError(f"{file} has lost its column {column.source!r} since the merge was planned")
+        values = table.column(column.source)
+        if pa.types.is_dictionary(values.type):
+            values = values.cast(values.type.value_type)
+        try:
+            found.append(values.cast(column.field.type))
+        except pa.ArrowException:
+            raise UsageError(
+                f"column {column.source!r} of {file} holds a value that does not fit {column.field.type},"
+                " the type in which both tables' keys are compared"
+            ) from None
+    return found
+
+
+def _load(side: TableSide, rank: int) -> Frame:
+    by_file: dict[str, list[int]] = {}
+    for file, index in side.chunks[rank]:
+        by_file.setdefault(file, []).append(index)
+    table = pa.concat_tables(
+        [side.schema.empty_table(), *(_read(side, file, indices) for file, indices in by_file.items())]
+    )
+    if table.num_rows != side.chunk_rows[rank]:
+        raise UsageError(
+            f"worker {rank} read {table.num_rows} rows of {side.path} where the plan counted {side.chunk_rows[rank]};"
+            " the files have changed or differ between hosts"
+        )
+    frame = Frame.from_arrow(table)
+    for planned, found in zip(side.fields, frame.fields, strict=True):
+        if found.nullable and not planned.nullable:
+            raise UsageError(
+                f"column {planned.name!r} of {side.path} has nulls, and its Parquet statistics say it has none"
+            )
+    return frame.with_nullable({field.name: field.nullable for field in side.fields})
+
+
+def _read(side: TableSide, file: str, indices: Sequence[int]) -> pa.Table:
+    try:
+        with pq.ParquetFile(file) as opened:
+            table = opened.read_row_groups(indices)
+    except (OSError, pa.ArrowException, ValueError, IndexError) as error:
+        raise UsageError(f"{file} cannot be read: {parquet.first_line(error)}") from None
+    return pa.Table.from_arrays(canonical_columns(side.columns, table, file), schema=side.schema)
+
+
+def _key_columns(path: str, footers: parquet.Footers, on: Sequence[str]) -> list[parquet.ColumnFacts]:
+    columns = {column.name: column for column in footers.columns}
+    for key in on:
+        if key not in columns:
+            folded = {name.lower(): name for name in columns}
+            near = [folded[n] for n in difflib.get_close_matches(key.lower(), folded, n=3, cutoff=0.5)]
+            hint = f"nearest: {', '.join(near)}" if near else f"it has {', '.join(list(columns)[:10])}"
+            raise UsageError(f"{path} has no column {key!r} to merge on; {hint}")
+        if list(on).count(key) > 1:
+            raise UsageError(f"the keys to merge on name column {key!r} of {path} more than once")
+    return [columns[key] for key in on]
+
+
+def _key_type(left: parquet.ColumnFacts, right: parquet.ColumnFacts) -> pa.DataType:
+    common = schema.common_type(left.type, right.type)
+    if common is None:
+        raise UsageError(
+            f"keys {left.name!r} ({left.type}) and {right.name!r} ({right.type}) do not compare:"
+            " no type holds the values of both exactly"
+        )
+    for column, other in ((left, right), (right, left)):
+        if schema.needs_small_values(column.type, common) and (column.largest is None or column.largest >= 2**63):
+            seen = "do not say" if column.largest is None else f"show {column.largest}"
+            raise UsageError(
+                f"key {column.name!r} is uint64 and {other.name!r} is {other.type}: "
+                f"they can be compared only if Parquet"
+                f" statistics show that every value of {column.name!r} is below 2**63, but the statistics {seen}"
+            )
+    return common
+
+
+def _side(
+    path: str, footers: parquet.Footers, names: Sequence[str], key_types: dict[str, pa.DataType], workers: int
+) -> TableSide:
+    columns = tuple(
+        TableColumn(fact.name, field_of(name, key_types.get(fact.name, fact.type), nullable=fact.nullable))
+        for fact, name in zip(footers.columns, names, strict=True)
+    )
+    chunks = assign(footers.row_groups, workers)
+    return TableSide(
+        path,
+        footers.files,
+        columns,
+        tuple(tuple((group.file, group.index) for group in chunk) for chunk in chunks),
+        tuple(sum(group.rows for group in chunk) for chunk in chunks),
+    )
+
+
+def _few_row_groups(side: str, path: str, footers: parquet.Footers, workers: int) -> tuple[TableWarning, ...]:
+    groups = len(footers.row_groups)
+    if groups >= workers:
+        return ()
+    return (
+        TableWarning(
+            "few-row-groups",
+            f"the {side} table {path} has {groups} row groups for {workers} workers:"
+            f" {workers - groups} of them start with no rows of it",
+            "write the table with smaller row groups, or use fewer workers",
+        ),
+    )

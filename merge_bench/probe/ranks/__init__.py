@@ -1,0 +1,1 @@
+"""Network measurements over MPI: mpirun and the ranks it starts, what runs in them, and ucc_perftest."""

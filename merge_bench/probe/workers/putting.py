@@ -1,0 +1,153 @@
+"""What runs inside the two workers of `probe rma`: one puts, the other holds the memory and drives UCX."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from merge_bench.errors import RunFailed
+from merge_bench.merge.exchange import puts
+from merge_bench.merge.exchange.abort import ORPHANED_SECONDS
+from merge_bench.merge.exchange.puts import STOPPED, Memory, Window
+from merge_bench.merge.worker import here
+
+TOGETHER, APART = "put-overlapping", "put-non-overlapping"
+TARGET, SOURCE = "put-target", "put-source"
+SPIN_ROUNDS = 2000
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One size: seconds for all `count` puts, flushes included; both for the source."""
+
+    test: str
+    size: int
+    count: int
+    seconds: float
+
+
+def hold(length: int, puts_from: int) -> Window:
+    """Register memory for the puts of rank `puts_from`, and keep it until `release`."""
+    plugin = here()
+    context, _, _ = plugin.exchange.handles(puts_from)
+    memory = Memory(context, length)
+    plugin.children[TARGET] = _Held(memory)
+    memory.bytes[:] = 0
+    return memory.window()
+
+
+def drive(source: int, sizes: Sequence[tuple[int, int]]) -> list[int]:
+    """The target's part of `put`: drive UCX while the source puts; gives the number of wrong bytes after each."""
+    plugin = here()
+    held = plugin.children[TARGET]
+    assert isinstance(held, _Held)
+    loops = puts.loops()
+    _, worker, _ = plugin.exchange.handles(source)
+    wrong = []
+    with _stoppable() as stop:
+
+        def progress() -> None:
+            if loops.spin(worker, SPIN_ROUNDS, stop) == STOPPED:
+                plugin.abort.check()
+                raise RunFailed(f"the driver was gone while rank {source} put")
+
+        for number, (size, _) in enumerate(sizes):
+            for test in (TOGETHER, APART):
+                plugin.exchange.await_token(source, progress)
+                wrong.append(int(np.count_nonzero(held.memory.bytes[:size] != _pattern(number, test))))
+                plugin.exchange.transfer({source: np.ones(1, np.uint8)}, {})  # only now may it put again
+    return wrong
+
+
+def put(target: int, window: Window, sizes: Sequence[tuple[int, int]]) -> list[Measured]:
+    """Put every size (bytes, count) overlapping and non-overlapping into the memory of rank `target`.
+
+    Each is warmed up with a tenth of its puts. Seconds are those from the first put to the end of the last flush.
+    """
+    plugin = here()
+    context, worker, endpoint = plugin.exchange.handles(target)
+    loops, parameters = puts.loops(), puts.parameters()
+    # If this is stopped, puts are still under way: what they read stays until the endpoints are closed (`let_go`).
+    plugin.children[SOURCE] = held = _Held(Memory(context, window.length))
+    memory, held.key = held.memory, puts.unpack_key(endpoint, window.key)
+    found = []
+    with _stoppable() as stop:
+        for number, (size, count) in enumerate(sizes):
+            for test in (TOGETHER, APART):
+                memory.bytes[:size] = _pattern(number, test)
+                seconds = 0.0
+                for times in (max(1, count // 10), count):
+                    loop = loops.together if test == TOGETHER else loops.apart
+                    start = time.perf_counter()
+                    status = loop(
+                        worker, endpoint, memory.address, size, window.address, held.key, times,
+                        parameters.ctypes.data, stop,
+                    )  # fmt: skip
+                    seconds = time.perf_counter() - start
+                    _check(status, target)
+                plugin.exchange.transfer({target: np.ones(1, np.uint8)}, {})
+                plugin.exchange.transfer({}, {target: np.empty(1, np.uint8)})
+                found.append(Measured(test, size, count, seconds))
+    release(SOURCE)
+    return found
+
+
+def release(end: str) -> None:
+    """Give the memory of the `TARGET` or the `SOURCE` back; nothing is under way to it any more."""
+    held = here().children.pop(end, None)
+    if held is not None:
+        held.end()
+
+
+@dataclass
+class _Held:
+    """Registered memory, and at the source the key of the target's (0: none yet)."""
+
+    memory: Memory
+    key: int = 0
+
+    def end(self) -> None:
+        """Give both back."""
+        if self.key:
+            puts.drop_key(self.key)
+        self.memory.free()
+
+
+def _pattern(number: int, test: str) -> int:
+    """A byte that differs from that of the puts before."""
+    return (2 * number + (test == APART)) % 255 + 1
+
+
+def _check(status: int, target: int) -> None:
+    if status == STOPPED:
+        here().abort.check()
+        raise RunFailed(f"the driver was gone while rank {target} was put into")
+    if status != 0:
+        raise RunFailed(f"UCX failed putting into rank {target} (status {status})")
+
+
+@contextlib.contextmanager
+def _stoppable() -> Iterator[npt.NDArray[np.int64]]:
+    """A flag that the compiled loops look at, set when the run is aborted or its driver is gone."""
+    stop, over = np.zeros(1, np.int64), threading.Event()
+    abort = here().abort
+
+    def watch() -> None:
+        while not over.wait(0.02):
+            if abort.left_alone(ORPHANED_SECONDS):
+                stop[0] = 1
+                return
+
+    thread = threading.Thread(target=watch, name="put-watch", daemon=True)
+    thread.start()
+    try:
+        yield stop
+    finally:
+        over.set()
+        thread.join()

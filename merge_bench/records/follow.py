@@ -1,0 +1,150 @@
+"""Follows a campaign while it is written: only what is new is read, and never more than a limit.
+
+A campaign may be written meanwhile, may have been killed, may be no campaign at all or larger than memory: a follower
+shows what it could read, and says in a sentence what it did not.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from merge_bench.errors import UsageError
+from merge_bench.records.campaign import Campaign
+from merge_bench.records.reader import Assembly
+from merge_bench.records.schema import IterationLine, Record
+from merge_bench.records.writer import RECORDS
+
+LIMIT_BYTES = 256 << 20
+"""Of lines that are kept in memory."""
+
+BLOCK_BYTES = 8 << 20
+"""Read at once, so that somebody who follows can show how far it is."""
+
+_LONGEST_LINE = 256 << 20
+_OF_A_WORKER = 400  # bytes of a worker in an iteration's line, without its pairs
+
+
+class Follower:
+    """Reads `result`, a campaign's folder or its ``records.jsonl``, a block at a time; never raises.
+
+    Attributes
+    ----------
+    records : Path
+        The file.
+    offset, size : int
+        Bytes that were read as whole lines, and bytes of the file when it was last looked at.
+    generation : int
+        How often the reading began: more than once where the file was replaced.
+    """
+
+    def __init__(
+        self, result: str | os.PathLike[str], *, lean: bool = False, limit: int = LIMIT_BYTES, block: int = BLOCK_BYTES
+    ) -> None:
+        path = Path(result)
+        self.records = path if path.name == RECORDS else path / RECORDS
+        self._lean, self._limit, self._block = lean, limit, block
+        self._identity: tuple[int, int] | None = None
+        self._unreadable: str | None = None
+        self._more = False
+        self.generation = 0
+        self._begin()
+
+    def _begin(self) -> None:
+        self.generation += 1
+        self._stopped: str | None = None
+        self.offset = self.size = 0
+        self._kept = 0
+        self._blocks = 1  # that the next line may need
+        self._assembly = Assembly(self.records, lean=self._lean)
+        self._built: Campaign | None = None
+
+    @property
+    def problem(self) -> str | None:
+        """Why it cannot be read, or not further, as a sentence."""
+        return self._unreadable or self._stopped
+
+    @property
+    def behind(self) -> bool:
+        """Whether there is more to be read right now."""
+        return self._more and self.problem is None
+
+    @property
+    def campaign(self) -> Campaign | None:
+        """The campaign as far as it was read; None if not even its first line was."""
+        if self._built is None and self._assembly.started:
+            self._built = self._assembly.build()
+        return self._built
+
+    def read(self) -> list[Record]:
+        """Read the next block; the records that are new. `campaign` holds them, too.
+
+        A file that became shorter or was replaced is read anew from its beginning.
+        """
+        self._more, self._unreadable = False, None
+        try:
+            descriptor = os.open(self.records, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            try:
+                return self._read(descriptor)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            self._unreadable = f"cannot read {self.records}: {error.strerror}"
+            return []
+
+    def _read(self, descriptor: int) -> list[Record]:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            self._unreadable = f"{self.records} is no file"
+            return []
+        identity = found.st_dev, found.st_ino
+        if self._identity is not None and (identity != self._identity or found.st_size < self.offset):
+            self._begin()
+        self._identity = identity
+        self.size = found.st_size
+        if self._stopped is not None or self.offset >= self.size:
+            return []
+        data = os.pread(descriptor, self._block * self._blocks, self.offset)
+        end = data.rfind(b"\n") + 1
+        self._more = self.offset + len(data) < self.size
+        if end == 0:
+            self._lengthen(len(data))
+            return []
+        self._blocks = 1
+        return self._add(data[:end])
+
+    def _lengthen(self, length: int) -> None:
+        """No line ended within `length` bytes: it is half written yet, or longer than a block."""
+        if length > _LONGEST_LINE:
+            self._stopped = (
+                f"line {self._assembly.number + 1} of {self.records} is longer than {_LONGEST_LINE >> 20} MiB"
+            )
+        elif self._more:
+            self._blocks *= 2
+
+    def _add(self, lines: bytes) -> list[Record]:
+        records: list[Record] = []
+        for line in lines.split(b"\n")[:-1]:
+            if self._kept > self._limit:
+                self._stopped = (
+                    f"only the first {self.offset / 2**20:,.0f} MiB of {self.size / 2**20:,.0f} MiB were read, "
+                    f"up to line {self._assembly.number:,}"
+                )
+                break
+            try:
+                record = self._assembly.add(line)
+            except UsageError as error:
+                self._stopped = str(error)
+                break
+            self.offset += len(line) + 1
+            self._kept += self._cost(line, record)
+            if record is not None:
+                records.append(record)
+            self._built = None
+        return records
+
+    def _cost(self, line: bytes, record: Record | None) -> int:
+        if self._lean and isinstance(record, IterationLine):
+            return min(len(line), _OF_A_WORKER * (len(record.workers) + 1))
+        return len(line)

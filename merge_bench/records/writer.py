@@ -1,0 +1,205 @@
+"""Writes a campaign's folder: one line per event, on the disk before the call returns."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import secrets
+import threading
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from merge_bench.errors import NotRecorded, RunFailed, UsageError
+from merge_bench.records.codec import encode
+from merge_bench.records.schema import Record
+
+RECORDS = "records.jsonl"
+LOGS = "logs"
+_LONGEST_NAME = 60
+_BLOCK_BYTES = 64 << 10
+_ROOM = ".room"
+_ROOM_BYTES = 64 << 10
+"""Kept free for the lines that say that the disk is full: the failure, and the end."""
+
+
+def safe_name(config_name: str) -> str:
+    """`config_name` as a part of a folder's name: no ``.cfg``, no separators, no leading dot or dash.
+
+    ``my tuned/best.cfg`` → ``my-tuned-best``
+    """
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", config_name.strip().removesuffix(".cfg"))
+    return name.lstrip(".-")[:_LONGEST_NAME].rstrip(".-") or "config"
+
+
+class CampaignWriter:
+    """The one writer of a campaign's ``records.jsonl``. Safe to call from several threads.
+
+    Attributes
+    ----------
+    folder : Path
+        The campaign's folder.
+    logs : Path
+        Where the processes' logs go, inside it.
+    records : Path
+        The records, inside it.
+    """
+
+    def __init__(self, folder: Path, descriptor: int) -> None:
+        self.folder = folder
+        self.logs = folder / LOGS
+        self.records = folder / RECORDS
+        self._descriptor: int | None = descriptor
+        self._lock = threading.Lock()
+
+    @classmethod
+    def create(cls, results_dir: str | os.PathLike[str], config_name: str) -> Self:
+        """Make ``<results_dir>/<YYYYMMDDTHHMMSSZ>-<config>-<id>/`` with ``logs/`` and an empty ``records.jsonl``.
+
+        Raises
+        ------
+        UsageError
+            If the folder cannot be made; the sentence names it.
+        """
+        stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+        results = Path(results_dir)
+        folder = results / f"{stamp}-{safe_name(config_name)}-{secrets.token_hex(3)}"
+        try:
+            results.mkdir(parents=True, exist_ok=True)
+            folder.mkdir()
+            (folder / LOGS).mkdir()
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+            descriptor = os.open(folder / RECORDS, flags, 0o644)
+            with contextlib.suppress(OSError):  # not every file system has locks; without one nobody can `go_on` there
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _keep_room(folder)
+            _sync_folder(folder)
+            _sync_folder(results)
+        except OSError as error:
+            raise UsageError(
+                f"cannot make the results folder {folder}: {error.strerror}; name another folder, or make room in it"
+            ) from error
+        return cls(folder, descriptor)
+
+    @classmethod
+    def go_on(cls, folder: Path) -> Self:
+        """Append to a campaign that was not finished; a half-written last line is taken away.
+
+        Raises
+        ------
+        RunFailed
+            If another process writes it, or nobody can tell, or it cannot be written; the end of a sentence says which.
+        """
+        descriptor = None
+        try:
+            descriptor = os.open(folder / RECORDS, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _cut_half_line(descriptor)
+            (folder / LOGS).mkdir(exist_ok=True)
+            (folder / _ROOM).unlink(missing_ok=True)
+            _keep_room(folder)
+        except OSError as error:
+            if descriptor is not None:
+                os.close(descriptor)
+            if isinstance(error, BlockingIOError):
+                raise RunFailed("another process is writing it") from error
+            raise RunFailed(f"it cannot be written ({error.strerror})") from error
+        return cls(folder, descriptor)
+
+    @property
+    def campaign_id(self) -> str:
+        """The name of the folder, which is unique."""
+        return self.folder.name
+
+    def write(self, record: Record) -> None:
+        """Append `record` as one line and wait until it is on the disk.
+
+        A line that could not be written whole is taken back, so that the lines after it stay readable.
+
+        Raises
+        ------
+        NotRecorded
+            If the disk is full or gone; the sentence names the folder.
+        ValueError
+            If `record` does not fit the schema, or the writer is closed.
+        """
+        line = encode(record) + b"\n"
+        with self._lock:
+            if self._descriptor is None:
+                raise ValueError(f"the records in {self.folder} are closed")
+            before = None
+            try:
+                before = os.fstat(self._descriptor).st_size
+                _write_all(self._descriptor, line)
+                os.fsync(self._descriptor)
+            except OSError as error:
+                _take_back(self._descriptor, before)
+                (self.folder / _ROOM).unlink(missing_ok=True)
+                raise NotRecorded(
+                    f"cannot write the records in {self.folder}: {error.strerror}; what is there so far is kept"
+                ) from error
+            except BaseException:  # a signal: a whole line stays
+                if before is not None and os.fstat(self._descriptor).st_size < before + len(line):
+                    _take_back(self._descriptor, before)
+                raise
+
+    def close(self) -> None:
+        """Close the file; again is harmless."""
+        with self._lock:
+            if self._descriptor is not None:
+                os.close(self._descriptor)
+                self._descriptor = None
+                (self.folder / _ROOM).unlink(missing_ok=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _write_all(descriptor: int, line: bytes) -> None:
+    view = memoryview(line)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def _take_back(descriptor: int, size: int | None) -> None:
+    if size is not None:
+        with contextlib.suppress(OSError):  # The disk is gone: the reader copes with a half-written last line.
+            os.ftruncate(descriptor, size)
+
+
+def _cut_half_line(descriptor: int) -> None:
+    size = end = os.fstat(descriptor).st_size
+    whole = 0
+    while end > 0 and not whole:
+        start = max(0, end - _BLOCK_BYTES)
+        at = os.pread(descriptor, end - start, start).rfind(b"\n")
+        whole, end = (start + at + 1 if at >= 0 else 0), start
+    if whole != size:
+        os.ftruncate(descriptor, whole)
+
+
+def _keep_room(folder: Path) -> None:
+    descriptor = os.open(folder / _ROOM, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        os.posix_fallocate(descriptor, 0, _ROOM_BYTES)
+    finally:
+        os.close(descriptor)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Put the folder's own entries on the disk, where the file system can."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    except OSError:  # Some network file systems refuse this for folders; the lines themselves are still synced.
+        pass
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,1 @@
+"""Documents for people: terminal, report, drawings, dashboard."""

@@ -1,0 +1,174 @@
+"""The figures of the Live tab: made once, with fixed sizes; afterwards only their data change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from bokeh.models import BasicTicker, ColumnDataSource
+
+from merge_bench.analysis.aggregate import WorkerFigures
+from merge_bench.records.schema import WorkerMemory
+from merge_bench.units import GIB
+from merge_bench.view.dashboard.live import Point
+from merge_bench.view.plot.charts import every, with_unit
+from merge_bench.view.plot.interactive import Drawn, hover
+from merge_bench.view.plot.marks import Axis, Boxes, Group, Picture, Whiskers
+from merge_bench.view.plot.merge import PARTS, parts_of
+from merge_bench.view.plot.style import look
+from merge_bench.view.text import as_html, short, visible
+
+HEIGHT = 270
+_USUAL, _SLOW = 0, 1
+_SHAPES = {
+    "circle": "●", "square": "■", "triangle": "▲", "diamond": "◆", "inverted_triangle": "▼", "star": "★", "hex": "⬢",
+    "plus": "✚",
+}  # fmt: skip
+
+
+def live(picture: Picture) -> Drawn:
+    """`picture` as a figure of the tab's size."""
+    drawn = Drawn(picture)
+    drawn.figure.update(frame_height=None, frame_width=None, height=HEIGHT, sizing_mode="stretch_width")
+    return drawn
+
+
+class Rates:
+    """A rate of every iteration, in GiB/s, by the number of the iteration; `legend` names the configs, as HTML.
+
+    Only new points are sent, unlike in a `Picture`: there may be very many. No legend of Bokeh's: one that follows a
+    column fails while the column is empty.
+    """
+
+    def __init__(self, field: str) -> None:
+        self._field = field
+        details = ("config", "launch", "iteration", "value", "wall")
+        self._source = ColumnDataSource({name: [] for name in ("number", "rate", "colour", "shape", *details)})
+        self._configs: dict[str, int] = {}
+        self._highest, self._last = 0.0, 0
+        self._drawn = live(self._axes())
+        self.figure = self._drawn.figure
+        self.figure.xaxis.ticker = BasicTicker(min_interval=1, num_minor_ticks=0)
+        points = self.figure.scatter(
+            "number", "rate", source=self._source, marker="shape", size=7, color="colour", fill_alpha=0.5
+        )
+        self.figure.add_tools(hover(points, details))
+
+    def _axes(self) -> Picture:
+        x = Axis("Timed iteration, over all launches", low=0.5, high=max(self._last, 10) + 0.5)
+        return Picture(x, _up_to("GiB/s", [self._highest]), (), HEIGHT)
+
+    def add(self, points: Sequence[Point], *, anew: bool) -> None:
+        """Add points that are new, or begin `anew` with them."""
+        found = [(point, getattr(point, self._field)) for point in points]
+        known = [(point, rate / GIB) for point, rate in found if rate is not None]
+        columns: dict[str, Any] = {
+            "number": [point.number for point, _ in known],
+            "rate": [rate for _, rate in known],
+            "colour": [look(point.look).colour for point, _ in known],
+            "shape": [look(point.look).shape for point, _ in known],
+            "config": [visible(point.config) for point, _ in known],
+            "launch": [point.launch for point, _ in known],
+            "iteration": [point.index for point, _ in known],
+            "value": [with_unit(rate, "GiB/s") for _, rate in known],
+            "wall": [f"{point.wall_seconds * 1e3:,.2f} ms" for point, _ in known],
+        }
+        if anew:
+            self._source.data = columns
+            self._highest, self._last, self._configs = 0.0, 0, {}
+        elif known:
+            self._source.stream(columns)
+        self._highest = max([self._highest, *(rate for _, rate in known)])
+        self._last = known[-1][0].number if known else self._last
+        self._configs |= {point.config: point.look for point, _ in known}
+        self._drawn.show(self._axes())
+
+    @property
+    def legend(self) -> str:
+        """Which colour and shape stands for which config."""
+        looks = {as_html(short(config, 30)): look(number) for config, number in self._configs.items()}
+        named = [f'<span style="color: {one.colour}">{_SHAPES[one.shape]}</span> {name}' for name, one in looks.items()]
+        return f'<div class="scroll">{" &ensp; ".join(named)}</div>'
+
+
+def workers(found: Sequence[WorkerFigures]) -> Picture:
+    """The bandwidth of every worker; the slowest has another colour, a hatch, and says so."""
+    slowest = slowest_of(found)
+    known = [(worker, rate / GIB) for worker in found if (rate := worker.bandwidth.mean) is not None]
+    groups = []
+    for index in (_USUAL, _SLOW):
+        mine = [(worker, rate) for worker, rate in known if (worker.rank == slowest) == (index == _SLOW)]
+        details = {
+            "worker": [_named(worker) + " (the slowest)" * (index == _SLOW) for worker, _ in mine],
+            "value": [with_unit(rate, "GiB/s") for _, rate in mine],
+        }
+        ranks, rates = [worker.rank for worker, _ in mine], [rate for _, rate in mine]
+        groups.append(Group(index, (_bars(ranks, rates, details, fill=0.6, hatched=index == _SLOW),)))
+    return _by_rank("GiB/s", [worker.rank for worker, _ in known], groups, [rate for _, rate in known])
+
+
+def phases(found: Sequence[WorkerFigures]) -> Picture:
+    """The time of every worker in an iteration, by phase."""
+    known = [(worker, parts) for worker in found if (parts := parts_of(worker)) is not None]
+    ranks, groups, ends = [worker.rank for worker, _ in known], [], [0.0] * len(known)
+    for number, part in enumerate(PARTS):
+        values = [parts[number] for _, parts in known]
+        starts, ends = ends, [end + value for end, value in zip(ends, values, strict=True)]
+        details = {"worker": [_named(worker) for worker, _ in known], part: [f"{value:,.2f} ms" for value in values]}
+        groups.append(Group(number, (_bars(ranks, ends, details, starts, fill=0.75),), part))
+    return _by_rank("ms", ranks, groups, ends)
+
+
+def memory(found: Sequence[WorkerMemory]) -> Picture:
+    """The high-water marks of every worker; a line marks the size of its input."""
+    ranks = [one.rank for one in found]
+    kinds = (
+        ("peak_bytes", "peak", 5, 0.8), ("peak_above_imports_bytes", "above imports", 0, 0.55),
+        ("device_peak_bytes", "on the GPU", 2, 0.25),
+    )  # fmt: skip
+    inputs = [_gib(one.input_bytes) for one in found]
+    groups, highest = [], list[float]()
+    for name, label, index, width in kinds:
+        values = [_gib(getattr(one, name)) for one in found]
+        details = {"rank": list(map(str, ranks)), label: [f"{value:,.3f} GiB" for value in values]}
+        details["input"] = [f"{value:,.3f} GiB" for value in inputs]
+        groups.append(Group(index, (_bars(ranks, values, details, fill=0.7, width=width),), label))
+        highest += values
+    mark = Whiskers(inputs, [rank - 0.4 for rank in ranks], [rank + 0.4 for rank in ranks], width=3)
+    return _by_rank("GiB", ranks, [*groups, Group(_SLOW, (mark,), "its input")], highest + inputs)
+
+
+def slowest_of(workers: Sequence[WorkerFigures]) -> int | None:
+    """The rank with the least bandwidth, if there are two that differ."""
+    known = {worker.rank: rate for worker in workers if (rate := worker.bandwidth.mean) is not None}
+    if len(set(known.values())) < 2:
+        return None
+    return min(known, key=lambda rank: known[rank])
+
+
+def _named(worker: WorkerFigures) -> str:
+    return visible(f"{worker.rank} {worker.host}")
+
+
+def _gib(value: float | None) -> float:
+    return float("nan") if value is None else value / GIB
+
+
+def _bars(
+    ranks: Sequence[int], ends: Sequence[float], details: dict[str, list[str]], starts: Sequence[float] | None = None,
+    **look: Any,
+) -> Boxes:  # fmt: skip
+    return Boxes(ranks, starts or [0.0] * len(ranks), ends, upright=True, details=details, **look)
+
+
+def _by_rank(unit: str, ranks: Sequence[int], groups: Sequence[Group], values: Iterable[float]) -> Picture:
+    x = Axis(
+        "Rank", every({rank: str(rank) for rank in ranks}, 32), min(ranks, default=0) - 0.5, max(ranks, default=0) + 0.5
+    )
+    return Picture(x, _up_to(unit, values), tuple(groups), HEIGHT)
+
+
+def _up_to(unit: str, values: Iterable[float]) -> Axis:
+    """From 0 to the highest of `values`, with some room."""
+    high = max((value for value in values if value == value), default=0.0)
+    return Axis(unit, low=0.0, high=1.08 * high if high > 0 else 1.0)

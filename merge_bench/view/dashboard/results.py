@@ -1,0 +1,141 @@
+"""What the Results tab shows, as plain data: the table of campaigns, and what chosen ones come to beside each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import pandas as pd
+
+from merge_bench.analysis import published
+from merge_bench.analysis.compare.document import compare
+from merge_bench.errors import MergeBenchError
+from merge_bench.view.dashboard.frames import frame_of
+from merge_bench.view.dashboard.index import Entry
+from merge_bench.view.dashboard.library import Figures, Loaded
+from merge_bench.view.plot import merge
+from merge_bench.view.plot.marks import Chart
+from merge_bench.view.report import comparison
+from merge_bench.view.report.full.results import Source, by_problem, published_bars, sources_of
+from merge_bench.view.report.layout import Column
+from merge_bench.view.text import short
+
+ABSOLUTE, OF_LINK = "GiB/s", "% of the link limit"
+METRICS = {metric.title: metric for metric in (merge.THROUGHPUT, merge.BANDWIDTH)}
+MOST_CHOSEN = 12
+_MOST_PROBLEMS = 4
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What campaigns come to: charts one below the other, verdicts, what differs, and what is to be known of it all."""
+
+    charts: tuple[Chart, ...] = ()
+    verdicts: tuple[tuple[str, str], ...] = ()
+    judged: tuple[Column, ...] = ()
+    differences: tuple[tuple[str, tuple[Column, ...]], ...] = ()
+    notes: tuple[str, ...] = ()
+    problems: tuple[str, ...] = field(default=())
+
+
+def frame(
+    entries: Sequence[Entry], figures: Callable[[Entry], Figures | None], *, gone: Collection[str] = ()
+) -> pd.DataFrame:
+    """The table of campaigns, a row each, in their order; `gone`: of which ids there is nothing left."""
+    found = [(entry, figures(entry) or Figures()) for entry in entries]
+    columns: dict[str, list[Any]] = {
+        "Started (UTC)": [_day(entry) for entry, _ in found],
+        "Configs": [short(", ".join(entry.configs), 60) for entry, _ in found],
+        "Kind": [entry.kind for entry, _ in found],
+        "Rows per chunk": [_listed(entry, "rows_per_chunk") for entry, _ in found],
+        "Workers": [_listed(entry, "workers") for entry, _ in found],
+        "Throughput (GiB/s)": [known.throughput for _, known in found],
+        "Bandwidth (GiB/s)": [known.bandwidth for _, known in found],
+        "Verified": [known.verified for _, known in found],
+        "Status": ["deleted" if entry.id in gone else entry.status for entry, _ in found],
+        "From": [entry.origin for entry, _ in found],
+        "Folder": [entry.folder.name for entry, _ in found],
+    }
+    return frame_of(columns, numbers=("Throughput (GiB/s)", "Bandwidth (GiB/s)"))
+
+
+def choose(loaded: Sequence[Loaded], *, metric: str, axis: str, datasets: Sequence[str]) -> Chosen:
+    """What `loaded` come to, in `metric`; `datasets`: published results to stand beside them."""
+    problems = [f"{one.entry.folder.name}: {one.problem}" for one in loaded if one.problem]
+    campaigns = [one.campaign for one in loaded if one.campaign is not None and one.campaign.probe is None]
+    probes = sum(one.campaign is not None and one.campaign.probe is not None for one in loaded)
+    notes = [f"{probes} of the chosen are network measurements: the Network tab shows them."] if probes else []
+    if not campaigns:
+        return Chosen(notes=tuple(notes), problems=tuple(problems))
+    sources = sources_of(campaigns)
+    cells = [cell for name in datasets for cell in published.merge_results(name)] if axis == ABSOLUTE else []
+    charts = list(_charts(sources, metric, axis, cells))
+    shown_problems = by_problem(sources)
+    if len(shown_problems) > _MOST_PROBLEMS:
+        notes.append(f"Iterations of the first {_MOST_PROBLEMS} of {len(shown_problems)} problems are drawn.")
+    notes += [f"{cell.config} {cell.published}: {cell.note}" for cell in cells if cell.note]
+    if sum(len(campaign.runs) for campaign in campaigns) < 2:
+        return Chosen(tuple(charts), notes=tuple(notes), problems=tuple(problems))
+    try:
+        document = compare(campaigns)
+    except MergeBenchError as reason:
+        notes.append(f"Not compared: {reason}.")
+        return Chosen(tuple(charts), notes=tuple(notes), problems=tuple(problems))
+    return _compared(
+        charts, document, {source.name: source.look for source in sources}, metric.lower(), notes, problems
+    )
+
+
+def _charts(sources: Sequence[Source], metric: str, axis: str, cells: Sequence[published.MergeResult]) -> list[Chart]:
+    problems = by_problem(sources)
+    groups = [(name, [source.labelled for source in found]) for name, found in problems.items()]
+    if axis == OF_LINK:
+        return [merge.rates(merge.OF_LINK, groups, {})]
+    beside = published_bars(cells, METRICS[metric], sources)
+    charts: list[Chart] = [merge.rates(METRICS[metric], groups, beside)]
+    if metric == merge.THROUGHPUT.title:
+        charts += [merge.iterations(runs) for _, runs in groups[:_MOST_PROBLEMS]]
+    return [chart for chart in charts if not chart.empty]
+
+
+def _compared(
+    charts: Sequence[Chart],
+    document: comparison.Document,
+    looks: Mapping[str, int],
+    metric: str,
+    notes: Sequence[str],
+    problems: Sequence[str],
+) -> Chosen:
+    pairs = comparison.by_pair(document)
+    found = [comparison.about(each, metric) for each in pairs]
+    speedups = merge.speedups(document, metric, looks)
+    differences = [(one, comparison.of_pair(document, one)) for one in found]
+    return Chosen(
+        charts=(*charts, *([] if speedups.empty else [speedups])),
+        verdicts=tuple((comparison.title(one), comparison.sentence(one)) for one in found),
+        judged=(
+            Column("Compared", [comparison.title(one) for one in found], text=True),
+            *comparison.judged_columns(found),
+        ),
+        differences=tuple(
+            (comparison.title(one), tuple(comparison.difference_columns(each))) for one, each in differences if each
+        ),
+        notes=(*notes, *document["notes"]),
+        problems=tuple(problems),
+    )
+
+
+def _day(entry: Entry) -> str:
+    if entry.started is None:
+        return ""
+    try:
+        return datetime.fromtimestamp(entry.started, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    except (OverflowError, ValueError, OSError):
+        return ""
+
+
+def _listed(entry: Entry, option: str) -> str:
+    values = entry.of_plans(option)
+    return short(", ".join(f"{value:,}" if isinstance(value, int) else str(value) for value in values), 40)

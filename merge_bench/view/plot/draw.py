@@ -1,0 +1,77 @@
+"""Draws charts into files, in the way that the files' names ask for."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from merge_bench.errors import UsageError
+from merge_bench.records.outputs import check_writable, replacing
+from merge_bench.view.plot.marks import Chart
+
+_LIBRARIES = {".png": "matplotlib", ".svg": "matplotlib", ".html": "bokeh"}
+
+
+def drawable(path: Path) -> bool:
+    """Whether the library that draws `path` is installed."""
+    return importlib.util.find_spec(_LIBRARIES[path.suffix.lower()]) is not None
+
+
+def check_plots(names: Sequence[str], others: Sequence[tuple[str, Path]] = ()) -> tuple[Path, ...]:
+    """The files of ``--plot``; `others`: the options and paths of what else is written.
+
+    Raises
+    ------
+    UsageError
+        If a file cannot be written or drawn, or is named twice.
+    """
+    plots = tuple(map(Path, names))
+    for plot in plots:
+        library = _LIBRARIES.get(plot.suffix.lower())
+        if library is None:
+            raise UsageError(f"--plot {plot}: the name must end in .png, .svg or .html, which says what is drawn")
+        if not drawable(plot):
+            raise UsageError(
+                f"--plot {plot} needs {library}, which is not installed: pip install 'merge-bench[dashboard]'"
+            )
+    files = [*others, *(("--plot", plot) for plot in plots)]
+    for option, file in files:
+        check_writable(option, file)
+    paths = [file.resolve() for _, file in files]
+    twice = next((file for _, file in files if paths.count(file.resolve()) > 1), None)
+    if twice is not None:
+        raise UsageError(f"{twice} is to be written twice; name each file once")
+    return plots
+
+
+def draw(charts: Sequence[Chart], path: Path) -> None:
+    """Draw `charts` together into `path`, which is replaced whole or not at all.
+
+    Raises
+    ------
+    ValueError
+        If there is no chart.
+    """
+    if not charts:
+        raise ValueError("no row has a value to draw")
+    extension = path.suffix.lower()
+    with replacing(path) as draft:
+        if _LIBRARIES[extension] == "bokeh":
+            from merge_bench.view.plot import interactive
+
+            interactive.draw(charts, draft)
+        else:
+            from merge_bench.view.plot import static
+
+            static.draw(charts, draft, extension.removeprefix("."))
+
+
+def attempt(make: Callable[[Path], object], file: Path) -> str | None:
+    """Let `make` write `file`; gives what went wrong: no drawing library may hide what was measured."""
+    try:
+        make(file)
+    except Exception as problem:
+        why = problem.strerror if isinstance(problem, OSError) and problem.strerror else str(problem)
+        return f"{file} was not written: {why or type(problem).__name__}"
+    return None

@@ -1,0 +1,207 @@
+"""Charts as Bokeh figures, and as a page: one HTML file that holds all it needs and opens without a network.
+
+Labels are data. Bokeh writes text on a canvas and escapes hover fields, and nothing here makes markup of them. Colours
+of text, axes and grounds are Bokeh's defaults, which a page changes with CSS variables (``--bk-…``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from bokeh import models
+from bokeh.core.properties import value
+from bokeh.embed import file_html
+from bokeh.layouts import column
+from bokeh.models.annotations import ColorBar, Legend, LegendItem, Span, Title
+from bokeh.plotting import figure
+from bokeh.resources import INLINE
+
+from merge_bench.view.plot import marks
+from merge_bench.view.plot.style import GRID, HEAT, LEGEND, NEUTRAL, Look, legend_columns, look
+from merge_bench.view.text import for_canvas, short
+
+_LETTERS = 140
+_ELSEWHERE = re.compile(r"<script\b[^>]*\ssrc=[^>]*>\s*</script>")
+
+
+def self_contained(page: str) -> str:
+    """The page without scripts from elsewhere: all it needs is in it, but Panel, once loaded, adds some of its own."""
+    return _ELSEWHERE.sub("", page)
+
+
+def draw(charts: Sequence[marks.Chart], path: Path) -> None:
+    """Write `charts`, one below the other, into the HTML file `path`; a click on a legend hides a series in all."""
+    figures = [figure_of(chart) for chart in charts]
+    hide_together(figures)
+    page = column(*figures, sizing_mode="stretch_width")
+    path.write_text(self_contained(file_html(page, INLINE, for_canvas(charts[0].title))), encoding="utf-8")
+
+
+def figure_of(chart: marks.Chart, *, note: bool = True) -> Any:
+    """`chart` as a Bokeh figure, as wide as there is room; `note`: say below it what its marks mean."""
+    plot = Drawn(chart.picture(), for_canvas(chart.title)).figure
+    if note and chart.note:
+        said = for_canvas(chart.note) + (" A click on the legend hides a series." if plot.legend else "")
+        plot.add_layout(Title(text=said, text_font_size="9pt", text_font_style="normal"), "below")
+    return plot
+
+
+def hide_together(figures: Sequence[Any]) -> None:
+    """A series that is hidden in one of `figures` is hidden in all."""
+    items = [(plot, item) for plot in figures for legend in plot.legend for item in legend.items]
+    for plot, item in items:
+        for other, twin in items:
+            if other is not plot and twin.name == item.name:
+                for renderer in twin.renderers:
+                    item.renderers[0].js_link("visible", renderer, "visible")
+
+
+class Drawn:
+    """A picture as a Bokeh `figure`, in which another picture with the same groups of marks can be shown."""
+
+    def __init__(self, picture: marks.Picture, title: str = "") -> None:
+        tools = f"pan,box_zoom,{'xwheel_zoom' if picture.y.ticks else 'wheel_zoom'},reset,save"
+        wide: dict[str, Any] = {"frame_width": picture.height} if picture.square else {"sizing_mode": "stretch_width"}
+        self.figure: Any = figure(
+            title=title, frame_height=picture.height, tools=tools, active_drag="box_zoom", **wide,
+            x_axis_type="log" if picture.x.log else "linear", y_axis_type="log" if picture.y.log else "linear",
+            x_range=_range(picture.x), y_range=_range(picture.y),
+        )  # fmt: skip
+        self.figure.toolbar.update(logo=None, autohide=True)
+        self._picture = picture
+        self._renderers: list[Any] = []
+        self._axis(picture.x, "x")
+        self._axis(picture.y, "y")
+        if items := [item for item in map(self._group, picture.groups) if item.name]:
+            legend = Legend(
+                items=items, click_policy="hide", location="left", orientation="horizontal", border_line_color=None,
+                background_fill_color=None, label_text_color=LEGEND, label_text_font_size="9pt", spacing=12,
+                ncols=legend_columns([short(str(item.name), _LETTERS) for item in items], _LETTERS),
+            )  # fmt: skip
+            self.figure.add_layout(legend, "below")
+
+    def show(self, picture: marks.Picture) -> None:
+        """Show `picture` instead. Columns that are as before are not sent again."""
+        for renderer, (group, mark) in zip(self._renderers, picture.marks, strict=True):
+            source, columns = renderer.data_source, _columns(mark, look(group.index).colour)
+            changed = {name: each for name, each in columns.items() if not _same(each, source.data[name])}
+            if any(len(each) != len(source.data[name]) for name, each in changed.items()):
+                source.data = columns
+            elif changed:
+                source.patch({name: [(slice(len(each)), each)] for name, each in changed.items()})
+            if isinstance(mark, marks.Cells):
+                low, high = mark.limits
+                self.figure.right[0].color_mapper.update(low=low, high=high)
+        for which in ("x", "y"):
+            axis: marks.Axis = getattr(picture, which)
+            self._limits(axis, which)
+            if axis.ticks is not None and axis.ticks != getattr(self._picture, which).ticks:
+                _label(getattr(self.figure, f"{which}axis")[0], axis.ticks)
+        self._picture = picture
+
+    def _axis(self, axis: marks.Axis, which: str) -> None:
+        drawn = getattr(self.figure, f"{which}axis")[0]
+        drawn.axis_label = for_canvas(axis.title)
+        getattr(self.figure, f"{which}grid").grid_line_color = GRID if axis.grid else None
+        self._limits(axis, which)
+        if axis.ticks is None:
+            drawn.formatter = models.NumeralTickFormatter(format="0,0.[000000]")
+        else:
+            _label(drawn, axis.ticks)
+            drawn.major_label_policy = models.NoOverlap(min_distance=2 if which == "x" else 0)
+        if axis.rule is not None:
+            line = Span(location=axis.rule, dimension="height" if which == "x" else "width")
+            line.update(line_color=NEUTRAL, line_dash="dashed")
+            self.figure.add_layout(line)
+        if axis.beside:
+            beside = models.LinearAxis(axis_line_color=None, major_tick_line_color=None)
+            _label(beside, axis.beside)
+            self.figure.add_layout(beside, "right")
+
+    def _limits(self, axis: marks.Axis, which: str) -> None:
+        limits = getattr(self.figure, f"{which}_range")
+        if axis.high is not None:
+            limits.update(start=axis.low, end=axis.high, reset_start=axis.low, reset_end=axis.high)
+        elif axis.low is not None:
+            limits.start = axis.low
+
+    def _group(self, group: marks.Group) -> LegendItem:
+        drawn = []
+        for mark in group.marks:
+            source = models.ColumnDataSource(_columns(mark, look(group.index).colour))
+            drawn.append(_draw(self.figure, mark, look(group.index), source))
+            if details := getattr(mark, "details", None):
+                self.figure.add_tools(hover(drawn[-1], details))
+        self._renderers += drawn
+        return LegendItem(label=value(short(for_canvas(group.label), _LETTERS)), name=group.label, renderers=drawn)
+
+
+def hover(renderer: Any, fields: Iterable[str]) -> models.HoverTool:
+    """Shows these columns of what a pointer rests on."""
+    return models.HoverTool(renderers=[renderer], tooltips=[(name, f"@{{{name}}}") for name in fields], visible=False)
+
+
+def _range(axis: marks.Axis) -> models.Range1d | models.DataRange1d:
+    """Fixed where both ends are known: a browser complains if it is to find them in no data."""
+    return models.DataRange1d() if axis.high is None else models.Range1d(start=axis.low or 0.0, end=axis.high)
+
+
+def _label(drawn: Any, ticks: marks.Ticks) -> None:
+    drawn.ticker = models.FixedTicker(ticks=list(ticks))
+    drawn.major_label_overrides = {at: for_canvas(short(label)) for at, label in ticks.items()}
+    drawn.minor_tick_line_color = None
+
+
+_NUMBERS = ("x", "y", "low", "high", "at", "start", "end", "values")
+
+
+def _columns(mark: marks.Mark, colour: str) -> dict[str, Any]:
+    """Numbers as arrays, which reach a page as bytes, and texts as lists."""
+    numbers = [name for name in _NUMBERS if hasattr(mark, name)]
+    columns: dict[str, Any] = {name: np.array(getattr(mark, name), dtype=np.float32) for name in numbers}
+    if isinstance(mark, marks.Points) and mark.hollow:
+        columns["fill"] = ["white" if hollow else colour for hollow in mark.hollow]
+    return columns | {name: list(texts) for name, texts in getattr(mark, "details", {}).items()}
+
+
+def _same(new: Any, old: Any) -> bool:
+    return np.array_equal(new, old, equal_nan=True) if isinstance(new, np.ndarray) else bool(new == old)
+
+
+def _draw(plot: Any, mark: marks.Mark, seen: Look, source: models.ColumnDataSource) -> Any:
+    given: dict[str, Any] = {"source": source, "color": seen.colour}
+    match mark:
+        case marks.Points():
+            fill = "fill" if mark.hollow else seen.colour
+            return plot.scatter("x", "y", **given, marker=seen.shape, size=mark.size, fill_color=fill, alpha=0.85)
+        case marks.Line():
+            return plot.line("x", "y", **given, line_width=2, line_dash="dashed" if mark.dashed else "solid")
+        case marks.Band():
+            return plot.varea("x", "low", "high", **given, alpha=0.2)
+        case marks.Whiskers():
+            ends = ("at", "start", "at", "end") if mark.upright else ("start", "at", "end", "at")
+            dash = "dotted" if mark.dotted else "solid"
+            return plot.segment(*ends, **given, line_width=mark.width, alpha=mark.alpha, line_dash=dash)
+        case marks.Boxes():
+            if mark.hatched:
+                given |= {"hatch_pattern": value("right_diagonal_line"), "hatch_color": seen.colour}
+            given |= {"fill_alpha": mark.fill}
+            if mark.upright:
+                return plot.vbar(x="at", bottom="start", top="end", width=mark.width, **given)
+            return plot.hbar(y="at", left="start", right="end", height=mark.width, **given)
+        case marks.Cells():
+            low, high = mark.limits
+            scale = models.LinearColorMapper(palette=HEAT, low=low, high=high, nan_color=f"{NEUTRAL}44")
+            bar = ColorBar(
+                color_mapper=scale, ticker=models.BasicTicker(desired_num_ticks=6), title=mark.unit, width=14,
+                title_text_color=LEGEND, major_label_text_color=LEGEND, background_fill_color=None,
+            )  # fmt: skip
+            plot.add_layout(bar, "right")
+            return plot.rect(
+                "x", "y", 1, 1, source=source, line_width=0.5, line_color=NEUTRAL if 0 < len(mark.x) <= 256 else None,
+                fill_color={"field": "values", "transform": scale},
+            )  # fmt: skip

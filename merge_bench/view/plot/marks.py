@@ -1,0 +1,169 @@
+"""What a picture is made of, as plain data: two axes and groups of marks. Drawing libraries translate nothing else.
+
+A kind of chart computes its picture once, so that a page and a printed figure show the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+Values = Sequence[float]
+Ticks = Mapping[Any, str]
+"""Labels by their places, which are whole numbers or not."""
+Details = Mapping[str, Sequence[str]]
+"""What a pointer that rests on a mark is shown: by name, a text for each mark."""
+
+
+@dataclass(frozen=True)
+class Points:
+    """Markers; `size` in pixels; `hollow`: which of them are not filled."""
+
+    x: Values
+    y: Values
+    hollow: Sequence[bool] = ()
+    size: int = 9
+    details: Details = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line through points."""
+
+    x: Values
+    y: Values
+    dashed: bool = False
+
+
+@dataclass(frozen=True)
+class Band:
+    """The area between two lines."""
+
+    x: Values
+    low: Values
+    high: Values
+
+
+@dataclass(frozen=True)
+class Whiskers:
+    """Lines from `start` to `end` at the places `at`: intervals, medians. `upright`: along y; `width` in pixels."""
+
+    at: Values
+    start: Values
+    end: Values
+    upright: bool = False
+    width: int = 4
+    alpha: float = 1.0
+    dotted: bool = False
+
+
+@dataclass(frozen=True)
+class Boxes:
+    """Bars from `start` to `end` at the places `at`. `upright`: along y; `fill`: opacity of their areas."""
+
+    at: Values
+    start: Values
+    end: Values
+    upright: bool = False
+    width: float = 0.8
+    fill: float = 0.5
+    hatched: bool = False
+    details: Details = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Cells:
+    """Squares of side 1 about (`x`, `y`), coloured by `values`, which may be NaN; `unit` stands at the colour scale."""
+
+    x: Sequence[int]
+    y: Sequence[int]
+    values: Values
+    unit: str
+    details: Details = field(default_factory=dict)
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        """The values at the ends of the colour scale."""
+        known = [value for value in self.values if value == value]
+        low, high = min(known, default=0.0), max(known, default=1.0)
+        return (low, high) if low < high else (0.0, high or 1.0)
+
+
+Mark = Points | Line | Band | Whiskers | Boxes | Cells
+
+
+@dataclass(frozen=True)
+class Group:
+    """Marks with the same look, `style.look` of `index`; with a `label` they have an entry in the legend."""
+
+    index: int
+    marks: tuple[Mark, ...]
+    label: str = ""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One axis.
+
+    Attributes
+    ----------
+    title : str
+        With the unit.
+    ticks : mapping of numbers to str or None
+        Labels by their places; None: the library chooses.
+    low, high : float or None
+        The ends, the first one left or below; None: from the marks.
+    log : bool
+        Whether it is logarithmic.
+    grid : bool
+        Whether lines are drawn at its ticks.
+    rule : float or None
+        Where a dashed line marks a reference value.
+    beside : mapping of numbers to str
+        Labels on the opposite side.
+    """
+
+    title: str = ""
+    ticks: Ticks | None = None
+    low: float | None = None
+    high: float | None = None
+    log: bool = False
+    grid: bool = True
+    rule: float | None = None
+    beside: Ticks = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Picture:
+    """Marks on two axes; `height` of the area in pixels; `square`: its width, too."""
+
+    x: Axis
+    y: Axis
+    groups: tuple[Group, ...]
+    height: int
+    square: bool = False
+
+    @property
+    def marks(self) -> Iterator[tuple[Group, Mark]]:
+        """All marks, each with its group, in the order in which they are drawn."""
+        return ((group, mark) for group in self.groups for mark in group.marks)
+
+
+class Chart(Protocol):
+    """A kind of chart: data with a title, and the picture that is made of them."""
+
+    @property
+    def title(self) -> str:
+        """What it shows."""
+
+    @property
+    def note(self) -> str:
+        """What its marks mean, in sentences."""
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to draw."""
+
+    def picture(self) -> Picture:
+        """What is drawn. Labels are data, never markup."""

@@ -1,0 +1,141 @@
+"""The rows of network measurements as panels: latency, bandwidth and throughput over size, bus bandwidth over count."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from merge_bench.probe.shared.kinds import kind_of, measure_of, placed
+from merge_bench.probe.shared.measures import COLLECTIVE, LATENCY_TEST, PING_PONG, RATE_TEST, Measure, family
+from merge_bench.records.probe_rows import Range, Row
+from merge_bench.view.plot.series import Panel, Series
+from merge_bench.view.plot.style import evenly_spaced
+from merge_bench.view.text import visible
+
+_UNITS = {"µs": "µs", "MB/s": "MB/s, 1 MB = 10⁶ B", "GB/s": "GB/s, 1 GB = 10⁹ B"}
+Label = Callable[[Row], str]
+
+
+def panels_of(rows: Sequence[Row]) -> tuple[Panel, ...]:
+    """The panels that `rows` fill: latency, bandwidth, throughput of a ping-pong, bus bandwidth.
+
+    Axes are logarithmic, except those of a ping-pong whose sizes go up in equal steps: they are linear and there is a
+    panel for each placement, because one is many times the other. Rows without a value are left out.
+    """
+    stepped = [sizes for sizes in _sizes([row for row in rows if kind_of(row) == PING_PONG]) if sizes]
+    linear = bool(stepped) and all(map(evenly_spaced, stepped))
+    label = _labels(rows, apart=linear)
+    order = list(dict.fromkeys(label(row) for row in rows))
+    panels = []
+    for kind in (LATENCY_TEST, RATE_TEST, PING_PONG, COLLECTIVE):
+        found = [row for row in rows if kind_of(row) == kind]
+        apart = linear and kind == PING_PONG
+        for placement in dict.fromkeys(row.placement if apart else "" for row in found):
+            drawn = [row for row in found if placement in ("", row.placement)]
+            panel = _panel(drawn, label, order, placement, kind, log=not apart)
+            panels += [panel] if panel.series else []
+    return tuple(panels)
+
+
+def _sizes(rows: Sequence[Row]) -> list[list[int]]:
+    """The sizes of each line of a drawing, those below 1 KiB aside: they are for the latency."""
+    lines = dict.fromkeys((row.series, row.source) for row in rows)
+    return [sorted(row.size for row in rows if (row.series, row.source) == line and row.size >= 1024) for line in lines]
+
+
+def _labels(rows: Sequence[Row], *, apart: bool) -> Label:
+    """How lines are called: by their config, and by whatever else tells them apart; `apart`: ping-pongs' panels are."""
+
+    def several(of: Callable[[Row], object]) -> bool:
+        return len({of(row) for row in rows if of(row)}) > 1
+
+    tests, placements = several(lambda row: family(row.test)), several(lambda row: row.placement)
+    memories = several(lambda row: row.memory)
+    pairs = {(row.placement, row.ranks) for row in rows if row.ranks and kind_of(row) != COLLECTIVE}
+    ranks = len(pairs) > len({placement for placement, _ in pairs})
+
+    def label(row: Row) -> str:
+        parts = [
+            row.config,
+            family(row.test) if tests else "",
+            placed(row.placement) if placements and not (apart and kind_of(row) == PING_PONG) else "",
+            "→".join(map(str, row.ranks)) if ranks and len(row.ranks) == 2 else "",
+            f"{row.memory} memory" if memories else "",
+        ]
+        source = "" if row.source is None else f" ({row.source})" if row.from_file else f" (published: {row.source})"
+        return visible(", ".join(part for part in parts if part) + source)
+
+    return label
+
+
+def _panel(rows: Sequence[Row], label: Label, order: Sequence[str], placement: str, kind: str, *, log: bool) -> Panel:
+    measures = list(dict.fromkeys(measure_of(row) for row in rows))
+    tests = visible(", ".join(dict.fromkeys(row.test for row in rows)))
+    title = " / ".join(measure.title for measure in measures)
+    unit = measures[0].unit if measures else ""
+    lines = {name: [row for row in rows if label(row) == name] for name in dict.fromkeys(label(row) for row in rows)}
+    over_ranks = kind == COLLECTIVE
+    return Panel(
+        title=f"{title}{', ' * bool(placement)}{placed(placement)}: {tests}",
+        x_title="Elements of the whole vector" if over_ranks else "Message size (B)",
+        y_title=f"{title} ({_UNITS.get(unit, unit)})",
+        x_unit="" if over_ranks else "B",
+        y_unit=unit,
+        spread="over ranks and launches" if over_ranks else "over launches",
+        log=log,
+        series=tuple(
+            series for name, mine in lines.items() for series in _series(mine, name, order.index(name), log=log)
+        ),
+    )
+
+
+def _series(rows: Sequence[Row], label: str, index: int, *, log: bool) -> list[Series]:
+    points = []
+    for row in rows:
+        value = _spread(row, measure_of(row))
+        if value is not None and (value.low > 0 or not log):
+            points.append((row.size if row.count is None else row.count, value, row))
+    if not points:
+        return []
+    points.sort(key=lambda point: point[0])
+    told = [_details(row) for _, _, row in points]
+    return [
+        Series(
+            label=label,
+            index=index,
+            x=tuple(x for x, _, _ in points),
+            y=tuple(value.median for _, value, _ in points),
+            low=tuple(value.low for _, value, _ in points),
+            high=tuple(value.high for _, value, _ in points),
+            source=rows[0].source,
+            doubtful=tuple(row.as_requested is False or bool(row.wrong) for _, _, row in points),
+            details={name: tuple(each[name] for each in told) for name in told[0] if any(each[name] for each in told)},
+        )
+    ]
+
+
+def _spread(row: Row, measure: Measure) -> Range | None:
+    """The median, with the extremes over ranks where they are known: those over launches lie within them."""
+    value = measure.of(row)
+    least, most = row.bandwidth_ranks
+    if value is None or kind_of(row) != COLLECTIVE or least is None or most is None:
+        return value
+    return Range(value.median, least / measure.one, most / measure.one)
+
+
+def _details(row: Row) -> dict[str, str]:
+    known: dict[str, Any] = {
+        "test": row.test,
+        "method": row.method,
+        "lanes": ", ".join(row.selected) or "not known",
+        "protocol": row.protocol or "not known",
+        "launches": ("not told" if row.from_file else "published") if row.source else row.launches,
+        "remark": _remark(row),
+    }
+    return {name: visible(str(value)) for name, value in known.items()}
+
+
+def _remark(row: Row) -> str:
+    said = ["ran on other transports than were asked for"] if row.as_requested is False else []
+    said += [f"{row.wrong} wrong elements"] if row.wrong else []
+    return "; ".join([*said, *([row.note] if row.note else [])])

@@ -1,0 +1,90 @@
+"""How drawings look, in one place: colours, markers, and the ticks of an axis of sizes."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from merge_bench.view.numbers import binary
+
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#777777")
+"""Okabe and Ito's palette, which colour-blind people can tell apart (https://jfly.uni-koeln.de/color/, 2008), without
+its yellow, which is faint on white, and with grey for its black, which a dark page would hide."""
+_MARKERS = (
+    ("o", "circle"), ("s", "square"), ("^", "triangle"), ("D", "diamond"),
+    ("v", "inverted_triangle"), ("*", "star"), ("h", "hex"), ("P", "plus"),
+)  # fmt: skip
+GRID = "#DDDDDD"
+NEUTRAL = "#888888"
+"""Of lines that belong to no series, on white and on black."""
+LEGEND = "#6E7781"
+"""Of a legend's letters, which do not follow a page's style sheet: to be read on white and on black."""
+HEAT, HEAT_STATIC = "Cividis256", "cividis"
+"""From dark blue to yellow, made for colour-blind people (Nuñez, Anderton & Renslow 2018)."""
+GREY = -1
+"""The look of what belongs to no series."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """A series' colour, and its marker in Matplotlib's and in Bokeh's words."""
+
+    colour: str
+    marker: str
+    shape: str
+
+
+def look(index: int) -> Look:
+    """The look of series `index`; colour *and* marker differ, and 56 series go by before one comes back."""
+    marker, shape = _MARKERS[index % len(_MARKERS)]
+    return Look(_COLOURS[index % len(_COLOURS)], marker, shape)
+
+
+def tick_label(count: float, unit: str = "B") -> str:
+    """`binary`, without the unit where there is no prefix: ``1``, ``32``, ``1 KiB``."""
+    return f"{count:.4g}" if count < 1024 else binary(count, unit)
+
+
+def size_ticks(low: float, high: float, *, log: bool, most: int) -> list[int]:
+    """At most `most` ticks that are powers of two from `low` to `high`; not `log`: multiples of one, from 0."""
+    if log:
+        first, last = max(int(low), 1).bit_length() - 1, max(int(high) - 1, 1).bit_length()
+        return [1 << power for power in range(first, last + 1, step_of(last - first + 1, most))]
+    step = 1
+    while high / step > most - 1:
+        step *= 2
+    return list(range(0, int(high) + step, step))
+
+
+def value_ticks(low: float, high: float) -> list[float]:
+    """Ticks of a logarithmic axis that enclose `low` to `high`: decades, or 1, 2 and 5 of each if there are few."""
+    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    parts = (1, 2, 5) if high / low < 1000 else (1,)
+    ticks = [part * 10.0**power for power in range(first, last + 1) for part in parts]
+    below = max((tick for tick in ticks if tick <= low), default=ticks[0])
+    above = min((tick for tick in ticks if tick >= high), default=ticks[-1])
+    return [tick for tick in ticks if below <= tick <= above]
+
+
+def legend_columns(labels: Sequence[str], letters: int) -> int:
+    """How many entries of a legend stand side by side on a line of `letters` letters."""
+    longest = max((len(label) for label in labels), default=1)
+    return max(1, min(len(labels), letters // (longest + 8)))
+
+
+def step_of(count: int, most: int) -> int:
+    """Every how many of `count` are labelled, where there is room for `most`."""
+    return max(-(-count // most), 1)
+
+
+def bar_height(bars: int) -> int:
+    """Pixels of one of so many bars."""
+    return 22 if bars <= 16 else 14 if bars <= 48 else 9
+
+
+def evenly_spaced(values: Sequence[float]) -> bool:
+    """Whether `values`, ascending, go up in equal steps and are more than a few: an axis for them is linear."""
+    steps = {b - a for a, b in itertools.pairwise(values)}
+    return len(values) >= 8 and len(steps) == 1

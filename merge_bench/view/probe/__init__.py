@@ -1,0 +1,1 @@
+"""Network measurements for people: tables and CSV."""

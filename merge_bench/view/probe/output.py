@@ -1,0 +1,72 @@
+"""What is asked for beside the tables: CSV, drawings, published rows; seen to before anything is measured."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from merge_bench.analysis import published
+from merge_bench.errors import UsageError
+from merge_bench.records.probe_rows import Row
+from merge_bench.view.plot.draw import attempt, check_plots, draw
+from merge_bench.view.plot.network import panels_of
+from merge_bench.view.probe.table_csv import write_csv
+
+LIST = "list"
+"""The name that asks for the names of published results."""
+
+
+@dataclass(frozen=True)
+class Output:
+    """Files to write, and published rows to show beside the measured ones."""
+
+    csv_file: Path | None
+    plots: tuple[Path, ...]
+    references: tuple[Row, ...]
+
+
+def asked_for(values: Mapping[str, Any]) -> Output:
+    """The options `csv_file`, `plots` and `references`.
+
+    Raises
+    ------
+    UsageError
+        If a file cannot be written, cannot be drawn, or is named twice, or a published result is not known.
+    """
+    csv_file = Path(values["csv_file"]) if values["csv_file"] else None
+    plots = check_plots(values["plots"], [("--csv", csv_file)] if csv_file is not None else [])
+    try:
+        references = tuple(row for name in dict.fromkeys(values["references"]) for row in published.network_rows(name))
+    except UsageError as error:
+        raise UsageError(f"--reference: {error}") from None
+    return Output(csv_file, plots, references)
+
+
+def print_references(*, as_json: bool) -> None:
+    """The published network measurements that `--reference` can name, each with where it is from."""
+    datasets = sorted(published.datasets().items())
+    known = {name: found.cite for name, found in datasets if found.kind == published.NETWORK}
+    if as_json:
+        print(json.dumps({"references": known}))
+        return
+    width = max(map(len, known), default=0)
+    for name, cite in known.items():
+        print(f"{name:{width}}  {cite}")
+
+
+def write_files(output: Output, rows: Sequence[Row]) -> list[str]:
+    """Write the CSV and the drawings of `rows`, telling each file on standard error; gives what went wrong."""
+    files = {plot: lambda file: draw(panels_of(rows), file) for plot in output.plots}
+    if output.csv_file is not None:
+        files = {output.csv_file: lambda file: write_csv(rows, file)} | files
+    problems = []
+    for file, make in files.items():
+        if problem := attempt(make, file):
+            problems.append(f"{problem}; the records hold all that was measured")
+        else:
+            print(f"merge_bench: wrote {file}", file=sys.stderr)
+    return problems

@@ -1,0 +1,58 @@
+"""The rows of network measurements as CSV: a row a row, SI units in the names of columns, the same columns always."""
+
+from __future__ import annotations
+
+import csv
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from merge_bench.records.outputs import replacing
+from merge_bench.records.probe_rows import Row
+
+COLUMNS = (
+    "probe", "test", "method", "config", "placement", "ranks", "hosts", "memory", "size_bytes", "count_elements",
+    "launches", "seconds", "seconds_min_of_launches", "seconds_max_of_launches", "seconds_min_of_ranks",
+    "seconds_max_of_ranks", "bandwidth_bytes_per_second", "bandwidth_min_of_launches_bytes_per_second",
+    "bandwidth_max_of_launches_bytes_per_second", "bandwidth_min_of_ranks_bytes_per_second",
+    "bandwidth_max_of_ranks_bytes_per_second", "messages_per_second", "wrong_elements", "requested_transports",
+    "selected_transports", "protocol", "as_requested", "source", "note",
+)  # fmt: skip
+
+
+def write_csv(rows: Sequence[Row], path: Path) -> None:
+    """Write `rows` into the file `path`; what is unknown is an empty cell.
+
+    Raises
+    ------
+    OSError
+        If it cannot be written; what was there before stays.
+    """
+    with replacing(path) as draft, draft.open("w", newline="", encoding="utf-8") as stream:
+        writer = csv.writer(stream, lineterminator="\n")
+        writer.writerow(COLUMNS)
+        writer.writerows([_cell(value) for value in _flat(row)] for row in rows)
+
+
+def _flat(row: Row) -> tuple[Any, ...]:
+    """The values of `COLUMNS`; lists are words as a shell splits them."""
+    one = row.to_json()
+    return (
+        one["probe"], one["test"], one["method"], one["config"], one["placement"], _words(one["ranks"]),
+        _words(one["hosts"]), one["memory"], one["size"], one["count"], one["launches"], one["seconds"],
+        *(one["seconds_range"] or (None, None)), *one["seconds_over_ranks"], one["bandwidth_bytes_per_second"],
+        *(one["bandwidth_range"] or (None, None)), *one["bandwidth_over_ranks"], one["messages_per_second"],
+        one["wrong"], _words(f"{name}={value}" for name, value in one["requested_transports"].items()),
+        _words(one["selected_transports"]), one["protocol"], one["as_requested"], one["source"], one["note"],
+    )  # fmt: skip
+
+
+def _words(values: Any) -> str:
+    return shlex.join(str(value) for value in values)
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "" if value is None else value

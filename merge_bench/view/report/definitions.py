@@ -1,0 +1,41 @@
+"""How each number is defined, for reports that have room to say so; the words are in `definitions.toml`."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+
+_UNIT = re.compile(r"\s*\((?:%|×|[KMG]?i?B(?:/s)?|[nµm]?s)\)$")
+
+
+@dataclass(frozen=True)
+class Definition:
+    """A term, what it means, and the further headings of columns and rows that it explains."""
+
+    term: str
+    text: str
+    headings: tuple[str, ...]
+
+
+@cache
+def definitions() -> tuple[Definition, ...]:
+    """All of them, in the order in which they are read."""
+    text = (resources.files("merge_bench.view.report") / "definitions.toml").read_text(encoding="utf-8")
+    return tuple(
+        Definition(one["term"], one["text"], tuple(one.get("headings", ())))
+        for one in tomllib.loads(text)["definition"]
+    )
+
+
+def find(heading: str) -> int | None:
+    """Which of `definitions` explains the heading of a column or of a row, with its unit or without."""
+    whole = " ".join(heading.split())
+    return _by_heading().get(whole, _by_heading().get(_UNIT.sub("", whole)))
+
+
+@cache
+def _by_heading() -> dict[str, int]:
+    return {name: at for at, one in enumerate(definitions()) for name in (one.term, *one.headings)}

@@ -1,0 +1,35 @@
+"""What the doctor found, for people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TextIO
+
+from merge_bench.host.doctor.base import BAD, OK, WARN, Finding
+from merge_bench.view.report.layout import Column, page_on
+
+_STYLES = {WARN: "yellow", BAD: "bold red"}
+
+
+def print_findings(findings: Sequence[Finding], file: TextIO | None = None) -> None:
+    """A table of all findings, then each that is not ok with what it spoils and its remedy."""
+    with page_on(file) as page:
+        hosts = {finding.host for finding in findings if finding.host}
+        page.heading(f"merge_bench doctor · {', '.join(sorted(hosts))}")
+        page.table(
+            Column("Host", [finding.host for finding in findings] if len(hosts) > 1 else [], text=True),
+            Column("Check", [finding.check for finding in findings], text=True),
+            Column("State", [finding.state for finding in findings], text=True),
+            Column("Found", [finding.found for finding in findings], text=True),
+        )
+        wrong = [finding for state in (BAD, WARN) for finding in findings if finding.state == state]
+        if wrong:
+            page.heading("What that does, and what helps")
+        for finding in wrong:
+            where = f"{finding.host}: " if len(hosts) > 1 else ""
+            spoils = f": {finding.spoils}" if finding.spoils else ""
+            page.line(f"{finding.state}  {where}{finding.check} ({finding.found}){spoils}", _STYLES[finding.state])
+            if finding.remedy:
+                page.line(f"→ {finding.remedy}", indent=2)
+        counts = ", ".join(f"{sum(f.state == state for f in findings)} {state}" for state in (BAD, WARN, OK))
+        page.line(counts, "dim")

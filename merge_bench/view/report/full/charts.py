@@ -1,0 +1,61 @@
+"""The drawings of one campaign by their kinds, for those who want single ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from merge_bench.analysis.compare.document import compare
+from merge_bench.errors import UsageError
+from merge_bench.probe.shared.stored import in_order
+from merge_bench.records.campaign import Campaign
+from merge_bench.view.plot import merge
+from merge_bench.view.plot.marks import Chart
+from merge_bench.view.plot.network import panels_of
+from merge_bench.view.report.full.results import Source, by_problem, sources_of
+
+
+def charts(campaign: Campaign, kind: str) -> Sequence[Chart]:
+    """The drawings of `kind` that have anything to show.
+
+    Raises
+    ------
+    UsageError
+        If there is no such kind, or the campaign's configs cannot be compared.
+    """
+    if kind == "network":
+        return panels_of(in_order(campaign))
+    make = _KINDS.get(kind)
+    if make is None:
+        raise UsageError(f"there is no drawing {kind!r}; there are: {', '.join([*_KINDS, 'network'])}")
+    return [chart for chart in make(campaign, sources_of([campaign])) if not chart.empty]
+
+
+def _rates(metric: merge.Metric, sources: Sequence[Source]) -> list[Chart]:
+    groups = [(name, [source.labelled for source in found]) for name, found in by_problem(sources).items()]
+    return [merge.rates(metric, groups, {})]
+
+
+def _speedup(campaign: Campaign, sources: Sequence[Source]) -> list[Chart]:
+    looks = {source.name: source.look for source in sources}
+    return [merge.speedups(compare([campaign]), "throughput", looks)]
+
+
+def _iterations(campaign: Campaign, sources: Sequence[Source]) -> list[Chart]:
+    return [merge.iterations([source.labelled for source in found]) for found in by_problem(sources).values()]
+
+
+def _tuning(campaign: Campaign, sources: Sequence[Source]) -> list[Chart]:
+    keys = dict.fromkeys((step.phase, step.plan) for step in campaign.tuning)
+    return [merge.tuning(campaign.tuning, phase, plan, f"plan {plan}") for phase, plan in keys]
+
+
+_KINDS: Mapping[str, Callable[[Campaign, Sequence[Source]], Sequence[Chart]]] = {
+    "throughput": lambda campaign, sources: _rates(merge.THROUGHPUT, sources),
+    "bandwidth": lambda campaign, sources: _rates(merge.BANDWIDTH, sources),
+    "speed-up": _speedup,
+    "iterations": _iterations,
+    "workers": lambda campaign, sources: [merge.workers(source.run) for source in sources],
+    "phases": lambda campaign, sources: [merge.phases(source.run) for source in sources],
+    "pairs": lambda campaign, sources: [merge.pairs(source.run, source.document["lanes"]) for source in sources],
+    "tuning": _tuning,
+}

@@ -1,0 +1,161 @@
+"""What a campaign ran on and with: command, state of the program, hosts, packages, UCX and its settings, configs."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import PurePath
+from typing import Any
+
+from merge_bench.analysis.compare import facts
+from merge_bench.records.campaign import Campaign
+from merge_bench.records.schema import Worker
+from merge_bench.view.numbers import NULL, cell, gib
+from merge_bench.view.report.blocks import Recorder
+from merge_bench.view.report.layout import Column, by_row
+
+
+def command_of(argv: Sequence[str]) -> str:
+    """The command line that a shell runs again; the program by its module, wherever it lay."""
+    program, *words = argv or ("",)
+    if PurePath(program).name in ("__main__.py", "merge-bench"):
+        return shlex.join(["python", "-m", "merge_bench", *words])
+    return shlex.join([PurePath(program).name, *words])
+
+
+def write_command(page: Recorder, campaign: Campaign) -> None:
+    """What runs this campaign again, and with which state of the program."""
+    imported = campaign.head.imported_from
+    if imported is not None:
+        page.line(f"Imported from {imported.file}, which {imported.program} printed.")
+        page.code(imported.command or "the text does not tell the command line")
+        return
+    page.code(command_of(campaign.head.argv))
+    git = campaign.head.git or {}
+    commit = str(git.get("commit") or "not known")
+    changed = ", with local changes" if git.get("dirty") else ""
+    page.line(f"merge_bench {campaign.head.version}, commit {commit}{changed}.", "dim")
+
+
+def write_environment(page: Recorder, campaign: Campaign, defaults: Mapping[str, str] | None) -> None:
+    """Hosts, packages, UCX, configs; `defaults`: what UCX of the same version has where nothing is set, if known."""
+    workers = _workers(campaign)
+    if workers:
+        _hosts(page, workers)
+        _devices(page, workers)
+        _versions(page, workers)
+        _ucx(page, workers, defaults)
+    else:
+        page.line("Nothing is recorded of the machine: no launch came up, or the records are another program's.", "dim")
+    _configs(page, campaign)
+
+
+def _workers(campaign: Campaign) -> list[Worker]:
+    """Every worker of every launch; launches on the same hosts tell the same, so that sets of values stay small."""
+    return [worker for launch in campaign.launches if launch.line is not None for worker in launch.line.workers]
+
+
+def _hosts(page: Recorder, workers: Sequence[Worker]) -> None:
+    hosts: dict[str, list[Worker]] = {}
+    for worker in workers:
+        hosts.setdefault(worker.host, []).append(worker)
+    page.heading("Hosts")
+    first = [mine[0].hardware for mine in hosts.values()]
+    page.table(
+        Column("Host", list(hosts), text=True),
+        Column("Ranks", [_span(sorted({worker.rank for worker in mine})) for mine in hosts.values()], text=True),
+        Column("Processor", [_text(each.get("cpu_model")) for each in first], text=True),
+        Column("Cores", [_text(each.get("cores_online")) for each in first]),
+        Column("NUMA nodes", [_text(each.get("numa_nodes")) for each in first]),
+        Column("Memory\n(GiB)", [gib(_number(each.get("memory_bytes"))) for each in first]),
+        Column("Kernel", [_text(each.get("kernel")) for each in first], text=True),
+        Column("Huge pages", [_text(each.get("huge_pages")) for each in first], text=True),
+        Column("TCP", [_text(each.get("tcp_congestion_control")) for each in first], text=True),
+    )
+
+
+def _devices(page: Recorder, workers: Sequence[Worker]) -> None:
+    """GPUs and network devices by host."""
+    rows: dict[tuple[str, str, str], None] = {}
+    for worker in workers:
+        known = worker.hardware
+        for name, about in _mapping(known.get("interfaces")).items():
+            if _mapping(about).get("up"):
+                speed = _mapping(about).get("megabits_per_second")
+                mtu = _mapping(about).get("mtu")
+                told = f"{speed:,} Mbit/s" if isinstance(speed, int) else "speed not known"
+                rows[worker.host, f"network {name}", f"{told}, MTU {mtu}"] = None
+        for name in _sequence(known.get("infiniband")):
+            rows[worker.host, "InfiniBand", _text(name)] = None
+        for about in _sequence(known.get("gpus")):
+            rows[worker.host, "GPU", _text(about)] = None
+    if rows:
+        page.heading("Devices")
+        page.table(*by_row(("Host", "Device", "What it is"), list(rows), texts=3))
+
+
+def _versions(page: Recorder, workers: Sequence[Worker]) -> None:
+    page.heading("Packages")
+    found = facts.gathered(worker.versions for worker in workers)
+    page.pairs(*sorted(found.items()))
+
+
+def _ucx(page: Recorder, workers: Sequence[Worker], defaults: Mapping[str, str] | None) -> None:
+    about = facts.gathered({key: worker.ucx.get(key) for key in ("version", "origin", "path")} for worker in workers)
+    settings = facts.gathered(_mapping(worker.ucx.get("config")) for worker in workers)
+    if about:
+        page.heading("UCX")
+        page.pairs(*about.items())
+    if not settings:
+        return
+    environment = facts.gathered(worker.environment for worker in workers)
+    if defaults is not None:
+        named = {
+            name: value
+            for name, value in settings.items()
+            if name not in facts.OF_A_PROCESS and value != defaults.get(name)
+        }
+        page.heading("Settings that UCX held and that are not its defaults")
+    else:
+        named = {name: value for name, value in settings.items() if name in environment or " / " in value}
+        page.heading("Settings that UCX held: those that the environment sets, or that differ between workers")
+        page.line("Which of all settings are defaults is not known here: no UCX of that version can be asked.", "dim")
+    page.table(
+        Column("Setting", list(named), text=True),
+        Column("Held", list(named.values()), text=True),
+        Column("Default", [defaults.get(name, NULL) if defaults else "" for name in named], text=True),
+    )
+    if not named:
+        page.line("None.")
+    page.line(f"{len(settings)} settings are in the records; values that differ stand with / between.", "dim")
+
+
+def _configs(page: Recorder, campaign: Campaign) -> None:
+    page.heading("Configs")
+    for config in (*campaign.head.configs, *(line.config for line in campaign.added)):
+        page.line(f"{config.name}" + (f" ({config.path})" if config.path else ""))
+        if config.variables:
+            page.code("\n".join(f"{name}={shlex.quote(value)}" for name, value in config.variables.items()))
+
+
+def _span(ranks: Sequence[int]) -> str:
+    whole = len(ranks) > 2 and ranks[-1] - ranks[0] + 1 == len(ranks)
+    return f"{ranks[0]} to {ranks[-1]}" if whole else ", ".join(map(str, ranks))
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _sequence(value: object) -> Sequence[Any]:
+    return value if isinstance(value, list | tuple) else ()
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _text(value: object) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {_text(each)}" for name, each in value.items() if each is not None)
+    return cell(value)

@@ -1,0 +1,114 @@
+"""The report as one HTML file that opens from a disk and asks the network for nothing.
+
+Whatever comes from records is data: every value is escaped, characters that print nothing are made visible, and the
+page's own policy (CSP) lets no script run but the page's two, and nothing be loaded.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any
+
+from bokeh.embed import json_item
+from bokeh.resources import Resources
+from jinja2 import BaseLoader, Environment
+from markupsafe import Markup, escape
+
+from merge_bench.view.plot.interactive import figure_of
+from merge_bench.view.report.blocks import Drawing, Section
+from merge_bench.view.report.definitions import definitions, find
+from merge_bench.view.report.full.build import Report
+from merge_bench.view.report.full.tables import view
+from merge_bench.view.text import cut, short, visible
+
+_TEMPLATES = resources.files("merge_bench.view.report.full") / "templates"
+NOT_DRAWN = "This could not be drawn"
+_STYLES = {"bold red": "bad", "red": "bad", "bold yellow": "warn", "yellow": "warn", "green": "good"}
+_STYLES |= {"bold green": "good", "bold": "strong", "dim": "note", "": ""}
+
+
+@dataclass(frozen=True)
+class _Plot:
+    """Where a drawing stands (None: it could not be made), and what is said of it."""
+
+    name: str | None
+    title: str
+    note: str
+
+
+def render(report: Report) -> str:
+    """The page."""
+    items: dict[str, Any] = {}
+    environment = Environment(
+        loader=_Loader(), autoescape=True, finalize=_visible, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters |= {
+        "code": _code,
+        "style": lambda name: _STYLES.get(name, ""),
+        "cut": cut,
+        "short": short,
+        "defined": find,
+    }
+    environment.tests |= {"of_kind": lambda block, kind: type(block).__name__ == kind}
+    environment.globals |= {"view": view, "plot": lambda block: _plot(block, items)}
+    nonce = secrets.token_urlsafe(16)
+    body = environment.get_template("body.html.j2").render(
+        report=report, sections=list(_numbered(report.sections)), definitions=definitions()
+    )
+    return environment.get_template("page.html.j2").render(
+        title=f"{report.title}: merge_bench report",
+        nonce=nonce,
+        body=Markup(body),
+        css=Markup(_read("report.css")),
+        bokeh=Markup("\n".join(_bokeh())) if items else "",
+        plots=Markup(_for_script(items)),
+        script=Markup(_read("report.js")),
+    )
+
+
+class _Loader(BaseLoader):
+    """Templates among the package's data."""
+
+    def get_source(self, environment: Environment, template: str) -> tuple[str, str | None, None]:
+        return _read(template), template, None
+
+
+def _read(name: str) -> str:
+    return (_TEMPLATES / name).read_text(encoding="utf-8")
+
+
+def _numbered(sections: tuple[Section, ...]) -> Iterator[tuple[str, Section]]:
+    """Names of anchors are ours: nothing in the page is named by data."""
+    return ((f"section-{number}", section) for number, section in enumerate(sections, 1))
+
+
+def _plot(block: Drawing, items: dict[str, Any]) -> _Plot:
+    name = f"plot-{len(items) + 1}"
+    try:
+        items[name] = json_item(figure_of(block.chart, note=False))
+    except Exception as problem:  # a drawing must not cost the tables
+        return _Plot(None, block.chart.title, f"{NOT_DRAWN}: {problem}")
+    return _Plot(name, block.chart.title, block.chart.note)
+
+
+def _bokeh() -> list[str]:
+    """Bokeh's core alone: no widgets, tables, WebGL or mathematics."""
+    return list(Resources(mode="inline", components=["bokeh"], log_level="warn").js_raw)
+
+
+def _for_script(value: object) -> str:
+    """`value` as JSON that cannot end the element that it stands in."""
+    return json.dumps(value, separators=(",", ":")).replace("<", "\\u003c").replace("\u2028", "\\u2028")
+
+
+def _visible(value: object) -> object:
+    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def _code(text: str) -> Markup:
+    """`text` with its line ends."""
+    return Markup("\n").join(escape(visible(line)) for line in text.split("\n"))

@@ -1,0 +1,207 @@
+"""The tables of results: one metric a table, problems and configs, published results beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from merge_bench.analysis import aggregate
+from merge_bench.analysis.compare.facts import problem, same_problem
+from merge_bench.analysis.compare.select import letter
+from merge_bench.analysis.published import MergeResult
+from merge_bench.analysis.statistics import median, median_interval
+from merge_bench.analysis.summary import Document, summarize_run
+from merge_bench.analysis.verification_state import state_of
+from merge_bench.records.campaign import Campaign, Run
+from merge_bench.units import GIB
+from merge_bench.view.numbers import NULL, gib
+from merge_bench.view.plot import merge
+from merge_bench.view.plot.charts import Bar
+from merge_bench.view.plot.merge import BANDWIDTH, THROUGHPUT, Labelled, Metric
+from merge_bench.view.report.blocks import Recorder
+from merge_bench.view.report.layout import Column, by_row
+
+_WORDS = {"rows_per_chunk": "rows per chunk", "workers": "workers"}
+_LAUNCHES = "Launches"
+_BESIDE = ("95 %\ninterval", _LAUNCHES)
+_MOST_COLUMNS = 6
+"""Configs that stand side by side; more of them are rows."""
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """A run of one of the campaigns: its document, and what it is called in every table and drawing.
+
+    `name`: as `compare` calls it, its config with the campaign's letter where there are several; `label`: the same,
+    marked where it is not verified; `look`: which colour and marker it has; `part`: that letter.
+    """
+
+    campaign: Campaign
+    run: Run
+    document: Document
+    name: str
+    label: str
+    look: int
+    part: str
+
+    @property
+    def labelled(self) -> Labelled:
+        """For drawings."""
+        return Labelled(self.label, self.look, self.run, self.part)
+
+    def samples(self, metric: Metric) -> list[float]:
+        """One value a launch."""
+        found = (metric.of_launch(launch) for launch in aggregate.counted(self.run))
+        return [value for value in found if value is not None]
+
+
+def sources_of(campaigns: Sequence[Campaign]) -> list[Source]:
+    """Every run of `campaigns`; a config of a campaign has one look, whatever it merges."""
+    found: list[Source] = []
+    looks: dict[str, int] = {}
+    for number, campaign in enumerate(campaigns):
+        short = letter(number, len(campaigns))
+        for index, run in enumerate(campaign.runs):
+            run_id = campaign.head.campaign_id + ("" if len(campaign.runs) == 1 else f"/{index}")
+            name = f"{short}: {run.config.name}" if short else run.config.name
+            mark = state_of(run, aggregate.counted(run)).mark
+            look = looks.setdefault(name, len(looks))
+            label = f"{name} ({mark})" if mark else name
+            found.append(Source(campaign, run, summarize_run(campaign, run, run_id), name, label, look, short or ""))
+    return found
+
+
+def by_problem(sources: Sequence[Source]) -> dict[str, list[Source]]:
+    """The runs that merge the same, under what tells their problem from the others'."""
+    groups: list[list[Source]] = []
+    for source in sources:
+        mine = next((group for group in groups if same_problem(group[0].run, source.run)), None)
+        if mine is None:
+            groups.append([source])
+        else:
+            mine.append(source)
+    problems = [problem(group[0].run.plan) for group in groups]
+    names = dict.fromkeys(name for one in problems for name in one)
+    known = {name: {one[name] for one in problems if name in one} for name in names}
+    varying = [name for name in names if name == "rows_per_chunk" or len(known[name]) > 1]
+    found: dict[str, list[Source]] = {}
+    for group, one in zip(groups, problems, strict=True):
+        told = ", ".join(_told(name, one[name]) for name in varying if name in one)
+        found.setdefault(told or "the tables", []).extend(group)
+    return found
+
+
+def write_results(page: Recorder, sources: Sequence[Source], published: Sequence[MergeResult]) -> None:
+    """Throughput and bandwidth, each as a table and as bars; then every iteration."""
+    problems = by_problem(sources)
+    beside = _published_by_problem(published)
+    for metric in (THROUGHPUT, BANDWIDTH):
+        page.heading(f"{metric.title} by problem and config (GiB/s, medians over launches)")
+        _table(page, metric, problems, beside)
+        _say_intervals(page, sources)
+        _say_published(page, [each for each in published if each.metric == metric.title.lower()])
+        groups = [(name, [source.labelled for source in found]) for name, found in problems.items()]
+        page.drawing(partial(merge.rates, metric, groups, published_bars(published, metric, sources)))
+    for name, found in problems.items():
+        page.heading(f"Every iteration: {name}" if len(problems) > 1 else "Every iteration")
+        page.drawing(partial(merge.iterations, [source.labelled for source in found]))
+
+
+def _table(
+    page: Recorder,
+    metric: Metric,
+    problems: Mapping[str, Sequence[Source]],
+    beside: Mapping[str, Sequence[MergeResult]],
+) -> None:
+    """A row a problem and columns for each config; the other way round for many configs."""
+    names = list(dict.fromkeys([*problems, *beside]))
+    labels = list(dict.fromkeys(source.label for found in problems.values() for source in found))
+    configs = list(dict.fromkeys(e.config for found in beside.values() for e in found if e.metric == _key(metric)))
+
+    def measured(name: str, label: str) -> tuple[str, str, str]:
+        return _measured(next((each for each in problems.get(name, ()) if each.label == label), None), metric)
+
+    def printed(name: str, config: str) -> str:
+        found = (e for e in beside.get(name, ()) if (e.config, e.metric) == (config, _key(metric)))
+        return next((gib(each.value) for each in found), "")
+
+    if len(labels) <= _MOST_COLUMNS:
+        columns = [Column("Problem", names, text=True)]
+        for label in labels:
+            columns += by_row((label, *_BESIDE), [measured(name, label) for name in names], texts=0)
+        columns += [Column(f"{config}\n(published)", [printed(name, config) for name in names]) for config in configs]
+    else:
+        columns = [Column("Config", [*labels, *(f"{config} (published)" for config in configs)], text=True)]
+        for name in names:
+            rows = [measured(name, label) for label in labels]
+            columns += by_row((name, *_BESIDE), [*rows, *((printed(name, each), "", "") for each in configs)], texts=0)
+    counts = {count for column in columns if column.heading == _LAUNCHES for count in column.cells if count}
+    if len(counts) == 1:
+        columns = [column for column in columns if column.heading != _LAUNCHES]
+    page.table(*columns)
+    if len(counts) == 1:
+        page.line(f"Launches of each: {counts.pop()}.", "dim")
+
+
+def _measured(source: Source | None, metric: Metric) -> tuple[str, str, str]:
+    """Median, interval and launches."""
+    if source is None:
+        return "", "", ""
+    values = source.samples(metric)
+    interval = median_interval(values)
+    ends = f"{gib(interval.low)} to {gib(interval.high)}" if interval else ""
+    return gib(median(values)) if values else NULL, ends, str(len(values))
+
+
+def _key(metric: Metric) -> str:
+    return metric.title.lower()
+
+
+def _told(name: str, value: str) -> str:
+    count = f"{int(value):,}" if value.isdecimal() else value
+    return f"{count} {_WORDS[name]}" if name in _WORDS else f"{name.replace('_', ' ')} {count}"
+
+
+def _say_intervals(page: Recorder, sources: Sequence[Source]) -> None:
+    few = dict.fromkeys(source.name for source in sources if median_interval(source.samples(THROUGHPUT)) is None)
+    if few:
+        named = ", ".join(few) if len(few) <= _MOST_COLUMNS else f"{len(few)} configs"
+        page.line(f"No interval for {named}: it is over launches and needs at least 6 of them.", "dim")
+
+
+def _say_published(page: Recorder, shown: Sequence[MergeResult]) -> None:
+    for source in dict.fromkeys(f"Published: {each.source}; {each.hardware}." for each in shown):
+        page.line(source, "dim")
+    notes: dict[str, list[str]] = {}
+    for each in shown:
+        notes.setdefault(each.note or "", []).append(f"{each.config} {each.published}")
+    for note, cells in notes.items():
+        if note:
+            page.line(f"{', '.join(cells)}: {note}.", "dim", indent=2)
+
+
+def published_bars(published: Sequence[MergeResult], metric: Metric, sources: Sequence[Source]) -> dict[str, list[Bar]]:
+    """Published values of `metric`, under the names that `by_problem` gives to the same numbers of rows."""
+    looks = {source.name: source.look for source in sources}
+    return {name: _bars(found, metric, looks) for name, found in _published_by_problem(published).items()}
+
+
+def _published_by_problem(published: Sequence[MergeResult]) -> dict[str, list[MergeResult]]:
+    found: dict[str, list[MergeResult]] = {}
+    for each in published:
+        found.setdefault(_told("rows_per_chunk", str(each.rows_per_chunk)), []).append(each)
+    return found
+
+
+def _bars(found: Sequence[MergeResult], metric: Metric, looks: Mapping[str, int]) -> list[Bar]:
+    """Published bars, in the colour of the config of the same name."""
+    known = dict(looks)
+    return [
+        Bar(
+            f"{each.config} (published)", known.setdefault(each.config, len(known)), each.value / GIB,
+            remark=each.source, published=True,
+        )
+        for each in found
+        if each.metric == _key(metric) and each.value is not None
+    ]  # fmt: skip

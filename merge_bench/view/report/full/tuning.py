@@ -1,0 +1,69 @@
+"""How a config was found, and what single settings did for others."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from functools import partial
+
+from merge_bench.analysis.published import SettingEffect
+from merge_bench.records.campaign import Campaign
+from merge_bench.tune.result import result_of
+from merge_bench.view.numbers import gib, number
+from merge_bench.view.plot import merge
+from merge_bench.view.plot.charts import Bar, Bars, Row
+from merge_bench.view.report import tuning as outcome
+from merge_bench.view.report.blocks import Recorder
+from merge_bench.view.report.layout import Column
+
+
+def write_tuning(page: Recorder, campaign: Campaign) -> None:
+    """What was found, every step that led to it, drawn phase by phase, and what the config that was found sets."""
+    page.section("Tuning")
+    result = result_of(campaign)
+    sizes = [outcome.size_of(campaign, plan) for plan in range(len(campaign.head.plans))]
+    asked = campaign.head.plans[0].get("tune")
+    metric = asked.get("metric") if isinstance(asked, dict) else None
+    outcome.write_tuning(page, result, sizes=sizes, metric=str(metric or "throughput"))
+    page.heading("Speed-up step by step")
+    for phase, plan in dict.fromkeys((step.phase, step.plan) for step in campaign.tuning):
+        page.drawing(partial(merge.tuning, campaign.tuning, phase, plan, sizes[plan]))
+    if result.winner is not None:
+        page.heading(f"What {result.winner.config.name} sets")
+        page.code("\n".join(f"{name}={shlex.quote(value)}" for name, value in result.winner.config.variables.items()))
+
+
+def write_published(page: Recorder, effects: Sequence[SettingEffect]) -> None:
+    """What single settings did for others, as a table and as the bar graph of its report."""
+    rates = [each for each in effects if each.metric == "throughput"]
+    page.table(
+        Column("Setting", [each.label for each in effects], text=True),
+        Column("Variables", [" ".join(f"{n}={v}" for n, v in each.variables.items()) for each in effects], text=True),
+        Column("Beside", [each.beside for each in effects], text=True),
+        Column("Metric", [each.metric for each in effects], text=True),
+        Column("Baseline\n(GiB/s)", [gib(each.baseline) for each in effects]),
+        Column("With it\n(GiB/s)", [gib(each.value) for each in effects]),
+        Column("Ratio", [number(each.ratio) for each in effects]),
+        Column("Section", [each.section for each in effects], text=True),
+        Column("Note", [each.note or "" for each in effects], text=True),
+    )
+    page.drawing(partial(published_effects, rates))
+    for source in dict.fromkeys(each.source.rpartition(", ")[0] for each in effects):
+        page.line(f"Published: {source}; ratios are recomputed from the printed values.", "dim")
+
+
+def published_effects(effects: Sequence[SettingEffect]) -> Bars:
+    """What single settings made of others' throughput, as the bar graph of their report has it."""
+    return Bars(
+        title="Speed-up in throughput by setting, as published",
+        axis="Speed-up in throughput (1 = the baseline)",
+        unit="×",
+        rows=tuple(
+            Row(name, (Bar(name, 0, each.ratio, remark=each.note or "", published=True),))
+            for each in effects
+            for name in [each.label if each.beside == "default" else f"{each.label}, beside {each.beside}"]
+            if each.ratio is not None
+        ),
+        line=1.0,
+        note="One launch each; beside the default config unless it says otherwise.",
+    )

@@ -1,0 +1,127 @@
+"""Writes reports: the HTML page, Markdown and drawings."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from merge_bench.errors import RunFailed, UsageError
+from merge_bench.records.campaign import Campaign
+from merge_bench.records.outputs import check_writable, replacing
+from merge_bench.records.writer import RECORDS
+
+if TYPE_CHECKING:
+    from merge_bench.view.report.full.build import Report
+
+REPORT = "report.html"
+"""The report's name in the folder of its campaign."""
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """The files of a report; None where one was not asked for. `figures`: a folder."""
+
+    page: Path
+    markdown: Path | None
+    figures: Path | None
+
+
+def write_page(campaigns: Sequence[Campaign], path: Path | None) -> Path:
+    """The page alone, by default in the first campaign's folder; gives its path.
+
+    Raises
+    ------
+    UsageError
+        If it cannot be written there.
+    """
+    outputs = Outputs(path or campaigns[0].folder / REPORT, None, None)
+    check_outputs(outputs, campaigns)
+    from merge_bench.view.report.full import html
+    from merge_bench.view.report.full.build import References, build
+
+    page = html.render(build(campaigns, References(), ucx_defaults(campaigns)))
+    if problems := _put(outputs.page, page):
+        raise UsageError(f"not written: {problems[0]}")
+    return outputs.page
+
+
+def check_campaigns(campaigns: Sequence[Campaign]) -> None:
+    """Refuse a campaign that is named twice."""
+    for number, campaign in enumerate(campaigns):
+        if any(campaign.records.samefile(other.records) for other in campaigns[:number]):
+            raise UsageError(f"{campaign.folder} is named twice")
+
+
+def check_outputs(outputs: Outputs, campaigns: Sequence[Campaign]) -> None:
+    """See that all files can be written, and that none is a record of what was measured."""
+    needed = [("the report", "bokeh")] + ([("--figures", "matplotlib")] if outputs.figures else [])
+    for what, library in needed:
+        if importlib.util.find_spec(library) is None:
+            raise UsageError(f"{what} needs {library}, which is not installed: pip install 'merge-bench[dashboard]'")
+    files = [("--output", outputs.page)] + ([("--markdown", outputs.markdown)] if outputs.markdown else [])
+    for option, path in files:
+        check_writable(option, path)
+        taken = path.exists() and any(path.samefile(campaign.records) for campaign in campaigns)
+        if taken or path.resolve().name == RECORDS:
+            raise UsageError(f"{option} {path} is the records of a result, which are never overwritten")
+    if outputs.markdown is not None and outputs.markdown.resolve() == outputs.page.resolve():
+        raise UsageError(f"{outputs.page} is to be written twice; name each file once")
+    if outputs.figures is not None:
+        try:
+            outputs.figures.mkdir(exist_ok=True)
+        except OSError as error:
+            raise UsageError(f"--figures {outputs.figures} cannot be made: {error.strerror}") from error
+        check_writable("--figures", outputs.figures / "figure-01.png")
+
+
+def ucx_defaults(campaigns: Sequence[Campaign]) -> Mapping[str, str] | None:
+    """What every setting of UCX is where nothing is set, if the UCX of this machine is the one that all ran with."""
+    from merge_bench.config.ucx_info import effective, locate, read_installed
+
+    lines = [launch.line for campaign in campaigns for launch in campaign.launches if launch.line is not None]
+    versions = {worker.ucx.get("version") for line in lines for worker in line.workers if worker.ucx.get("config")}
+    if not versions:
+        return None
+    try:
+        installed = read_installed(locate("auto", os.environ))
+        return effective(installed, {}) if versions == {installed.version} else None
+    except UsageError:
+        return None
+
+
+def write(report: Report, outputs: Outputs) -> int:
+    """Whatever a drawing library or a disk does, what could be written is, and the rest is told."""
+    from merge_bench.view.report.full import html, text
+
+    problems: list[str] = []
+    pictures: Mapping[int, str] = {}
+    if outputs.figures is not None:
+        from merge_bench.view.report.full.figures import write_figures
+
+        pictures, problems = write_figures(report, outputs.figures)
+        print(f"merge_bench: {len(pictures)} drawings are in {outputs.figures}", file=sys.stderr)
+    if outputs.markdown is not None:
+        folder = outputs.markdown.resolve().parent
+        linked = {number: os.path.relpath(Path(path).resolve(), folder) for number, path in pictures.items()}
+        problems += _put(outputs.markdown, text.render(report, linked))
+    problems += _put(outputs.page, html.render(report))
+    for path in [outputs.page, *([outputs.markdown] if outputs.markdown else [])]:
+        if not any(problem.startswith(f"{path}: ") for problem in problems):
+            print(path)
+    for problem in problems:
+        print(f"merge_bench: not written: {problem}", file=sys.stderr)
+    return RunFailed.exit_status if problems else 0
+
+
+def _put(path: Path, content: str) -> list[str]:
+    try:
+        with replacing(path) as draft:
+            draft.write_text(content, encoding="utf-8", errors="replace")
+    except OSError as problem:
+        return [f"{path}: {problem.strerror or problem}"]
+    return []

@@ -1,0 +1,138 @@
+"""How a report is laid out: tables and headings, for a terminal and for a pipe.
+
+In a pipe there is no colour, no line drawing and no wrapping, so that a line is a row and tools can read it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TextIO
+
+from rich import box
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from merge_bench.view.numbers import NULL
+
+if TYPE_CHECKING:
+    from merge_bench.view.plot.marks import Chart
+
+_UNWRAPPED = 100_000
+_NARROW = 130
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column: its heading (with the unit on its second line), its cells, and whether it is text."""
+
+    heading: str
+    cells: Sequence[str]
+    text: bool = False
+
+
+def by_row(headings: Sequence[str], rows: Sequence[Sequence[str]], *, texts: int) -> list[Column]:
+    """The columns of a table that is made row by row; the first `texts` of them are text."""
+    cells = zip(*rows, strict=True) if rows else [()] * len(headings)
+    return [Column(name, each, at < texts) for at, (name, each) in enumerate(zip(headings, cells, strict=True))]
+
+
+def by_pair(cells: Mapping[tuple[int, int], str], *, text: bool = False) -> list[Column]:
+    """A square of what was found from one rank (row) to another (column)."""
+    ranks = sorted({rank for pair in cells for rank in pair})
+    senders = Column("from \\ to", [str(rank) for rank in ranks])
+    return [senders, *(Column(str(to), [cells.get((sender, to), "·") for sender in ranks], text) for to in ranks)]
+
+
+@dataclass
+class Page:
+    """What a report is written on. `notes` collects why a value is absent; `end` prints them.
+
+    `plain`: without colours and drawn lines; `whole`: it folds long tables itself, and gets them whole.
+    """
+
+    console: Console
+    plain: bool
+    whole: bool = False
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def narrow(self) -> bool:
+        """Whether a wide table had better be two."""
+        return self.console.width < _NARROW
+
+    def heading(self, text: str) -> None:
+        """Start a section."""
+        self.console.print()
+        self.console.print(Text(text, style="bold cyan"))
+
+    def line(self, text: str, style: str = "", *, indent: int = 0) -> None:
+        """A paragraph."""
+        words = Text(text, style=style)
+        self.console.print(Padding(words, (0, 0, 0, indent)) if indent else words)
+
+    def pairs(self, *rows: tuple[str, str], mark: str | None = None) -> None:
+        """Names and values, one a row; `mark` stands beside those whose name has a unit."""
+        table = Table.grid(padding=(0, 3, 0, 0))
+        table.add_column(style="dim", no_wrap=True)
+        table.add_column(overflow="fold")
+        for name, value in rows:
+            shown = f"{value}  {mark}" if mark and name.endswith(")") else value
+            table.add_row(Text(name), Text(shown))
+        self.console.print(table)
+
+    def table(self, *columns: Column, mark: str | None = None) -> None:
+        """A table; `mark` stands at the end of every row."""
+        drawing = None if self.plain else box.SIMPLE_HEAD
+        gap = (0, 2, 0, 0) if self.plain else (0, 1, 0, 0)
+        table = Table(box=drawing, show_edge=False, pad_edge=False, padding=gap, header_style="bold")
+        shown = [column for column in columns if any(column.cells)]
+        for column in shown:
+            heading = column.heading.replace("\n", " ") if self.plain else column.heading
+            table.add_column(
+                Text(heading), justify="left" if column.text else "right", overflow="fold", vertical="bottom"
+            )
+        if mark:
+            table.add_column(Text(""), style="bold yellow", no_wrap=True)
+        for row in zip(*(column.cells for column in shown), strict=True):
+            table.add_row(*(Text(cell) for cell in row), *([mark] if mark else []))
+        self.console.print(table)
+
+    def drawing(self, make: Callable[[], Chart]) -> None:
+        """A drawing, which text cannot show: `make` is not called."""
+
+    def note(self, text: str) -> None:
+        """Remember why something is absent."""
+        if text not in self.notes:
+            self.notes.append(text)
+
+    def end(self) -> None:
+        """Print the notes and forget them."""
+        for text in self.notes:
+            self.line(f"{NULL}  {text}", "dim")
+        self.notes.clear()
+
+
+@contextlib.contextmanager
+def page_on(file: TextIO | None, width: int | None = None) -> Iterator[Page]:
+    """A page on `file` (standard output), which has it when the block ends.
+
+    It is drawn if that is a terminal which knows Unicode, plain otherwise, without spaces at the ends of lines.
+    `width`: of a terminal, asked from it if not given.
+    """
+    stream = file or sys.stdout
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    terminal = Console(file=stream, width=width, markup=False, highlight=False, emoji=False)
+    if terminal.is_terminal and encoding.lower().startswith("utf"):
+        yield Page(terminal, plain=False)
+    else:
+        buffer = io.StringIO()
+        yield Page(Console(file=buffer, width=_UNWRAPPED, color_system=None, markup=False, highlight=False), plain=True)
+        text = "".join(f"{line.rstrip()}\n" for line in buffer.getvalue().splitlines())
+        stream.write(text.encode(encoding, "replace").decode(encoding))
+    stream.flush()

@@ -1,0 +1,140 @@
+"""The part of the report about transports: configured, selected, by message size, and what the devices counted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TextIO
+
+from merge_bench.view.numbers import mib
+from merge_bench.view.report.layout import Column, Page, by_pair, page_on
+from merge_bench.view.report.sections import warnings
+
+Document = Mapping[str, Any]
+_PAIRS_SHOWN = 6
+_LARGEST_MATRIX = 8
+_PERIODS = {"iterations": "Timed\niterations (MiB)", "link": "Link\nmeasurement (MiB)"}
+
+
+def print_survey(document: Document, *, show_available: bool, file: TextIO | None = None) -> None:
+    """The outcome of `transports` for people, on `file` (standard output)."""
+    with page_on(file) as page:
+        selected(page, document["pairs"], document["requested"])
+        matrix(page, document["pairs"])
+        protocols(page, by_protocols(document["pairs"]))
+        if show_available:
+            available(page, document["available"])
+        if document["warnings"]:
+            page.heading("Warnings")
+            warnings(page, ((each["code"], each["message"], each["remedy"]) for each in document["warnings"]))
+
+
+def by_protocols(pairs: Sequence[Document]) -> Sequence[Document]:
+    """Pairs with the same protocols together, as `protocols` shows them."""
+    found: list[dict[str, Any]] = []
+    for pair in pairs:
+        known = next((one for one in found if one["ranges"] == pair["protocols"]), None)
+        if known is None:
+            known = {"pairs": [], "ranges": pair["protocols"]}
+            found.append(known)
+        known["pairs"].append([pair["from"], pair["to"]])
+    return found
+
+
+def selected(page: Page, lanes: Sequence[Document], requested: Mapping[str, str]) -> None:
+    """Two lines, the transports configured and the transports selected; pairs with the same ones together."""
+    if not lanes:
+        return
+    page.heading("Lanes that UCX selected")
+    if requested:
+        page.line("configured: " + ", ".join(f"{name}={value}" for name, value in requested.items()))
+    groups: dict[tuple[str, str], list[str]] = {}
+    for lane in lanes:
+        key = ", ".join(lane["transports"]) or "none", lane["placement"] or ""
+        groups.setdefault(key, []).append(f"{lane['from']}→{lane['to']}")
+    if len(groups) == 1:
+        transports, placement = next(iter(groups))
+        where = f", {placement}" if placement else ""
+        page.line(f"selected: {transports} (all {len(lanes)} pairs{where})")
+        return
+    page.table(
+        Column("Pairs", [_some(pairs) for pairs in groups.values()], text=True),
+        Column("Placement", [placement for _, placement in groups], text=True),
+        Column("Transports selected", [transports for transports, _ in groups], text=True),
+    )
+
+
+def matrix(page: Page, lanes: Sequence[Document]) -> None:
+    """Every ordered pair, for a few workers."""
+    cells = {(lane["from"], lane["to"]): " ".join(lane["transports"]) or "none" for lane in lanes}
+    if len({rank for pair in cells for rank in pair}) <= _LARGEST_MATRIX:
+        page.heading("Transports from a worker (row) to another (column)")
+        page.table(*by_pair(cells, text=True))
+
+
+def protocols(page: Page, found: Sequence[Document]) -> None:
+    """How a message travels, by memory and size."""
+    rows = [(one["pairs"], each) for one in found for each in one["ranges"]]
+    if not rows:
+        return
+    several = len(found) > 1
+    page.heading("Protocols that UCX selected, by message size")
+    page.table(
+        Column("Pairs", [_some([f"{a}→{b}" for a, b in pairs]) for pairs, _ in rows] if several else [], text=True),
+        Column("Memory", [each["memory"] for _, each in rows], text=True),
+        Column("Bytes", [_span(each) for _, each in rows]),
+        Column("Protocol", [each["protocol"] + (" *" if each["estimated"] else "") for _, each in rows], text=True),
+        Column("Transports", [each["transports"] for _, each in rows], text=True),
+    )
+    if any(each["estimated"] for _, each in rows):
+        page.line("* as the sender expects it; in a rendezvous the receiver decides.", "dim")
+
+
+def traffic(page: Page, found: Sequence[Document]) -> None:
+    """What the ranks of each host sent, and what its devices counted meanwhile."""
+    if not found:
+        return
+    hosts = list(dict.fromkeys(one["host"] for one in found))
+    periods = [period for period in _PERIODS if any(one["during"] == period for one in found)]
+    by_key = {(one["host"], one["during"]): one for one in found}
+    rows: list[tuple[str, str, list[str]]] = []
+    for host in hosts:
+        here = [by_key.get((host, period), {"sent": None, "devices": {}}) for period in periods]
+        rows.append((host, "sent by its ranks", [mib(one["sent"]) for one in here]))
+        moved = [name for one in here for name, count in one["devices"].items() if any(count.values())]
+        for name in dict.fromkeys(moved):
+            cells = [mib(one["devices"].get(name, {}).get("sent")) for one in here]
+            rows.append((host, f"counted by {name}", cells))
+    page.heading("Bytes sent, as ranks and as devices counted them")
+    page.table(
+        Column("Host", [host for host, _, _ in rows], text=True),
+        Column("Bytes", [what for _, what, _ in rows], text=True),
+        *(Column(_PERIODS[period], [cells[at] for _, _, cells in rows]) for at, period in enumerate(periods)),
+    )
+    page.line("Devices count all programs of their host, and headers; shared memory has no counter.", "dim")
+
+
+def available(page: Page, hosts: Mapping[str, Mapping[str, Sequence[str]]]) -> None:
+    """What each host's UCX could use, configured or not; hosts with the same together."""
+    groups: dict[tuple[tuple[str, tuple[str, ...]], ...], list[str]] = {}
+    for host, transports in hosts.items():
+        key = tuple(sorted((name, tuple(devices)) for name, devices in transports.items()))
+        groups.setdefault(key, []).append(host)
+    page.heading("Transports that each host could use")
+    rows = [(", ".join(names), name, devices) for key, names in groups.items() for name, devices in key]
+    page.table(
+        Column("Hosts", [names for names, _, _ in rows], text=True),
+        Column("Transport", [name for _, name, _ in rows], text=True),
+        Column("Devices", [", ".join(devices) for _, _, devices in rows], text=True),
+    )
+
+
+def _some(pairs: Sequence[str]) -> str:
+    more = f", … ({len(pairs)} pairs)" if len(pairs) > _PAIRS_SHOWN else ""
+    return ", ".join(pairs[:_PAIRS_SHOWN]) + more
+
+
+def _span(each: Document) -> str:
+    first, last = each["first_bytes"], each.get("last_bytes")
+    if last is None:
+        return f"{first:,} and more"
+    return f"{first:,}" if first == last else f"{first:,} to {last:,}"

@@ -1,0 +1,74 @@
+"""The outcome of `tune` for people: single settings, combination, ablation, confirmation, what was left out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TextIO
+
+from merge_bench.records.campaign import Campaign
+from merge_bench.records.schema import TuneLine
+from merge_bench.tune.pruning import Pruned
+from merge_bench.tune.result import Result
+from merge_bench.view.numbers import ends, ratio
+from merge_bench.view.report.layout import Column, Page, page_on
+
+
+def print_tuning(
+    result: Result, *, sizes: Sequence[str], metric: str, pruned: Sequence[Pruned] = (), remarks: Sequence[str] = (),
+    file: TextIO | None = None,
+) -> None:  # fmt: skip
+    """Print it on `file` (standard output); `sizes`: what each plan is called; `remarks`: said at the end."""
+    with page_on(file) as page:
+        write_tuning(page, result, sizes=sizes, metric=metric)
+        if pruned:
+            page.heading("Not tried")
+            page.table(
+                Column("Value", [each.value.id for each in pruned], text=True),
+                Column("Why", [each.reason for each in pruned], text=True),
+            )
+        for remark in remarks:
+            page.line(remark)
+
+
+def write_tuning(page: Page, result: Result, *, sizes: Sequence[str], metric: str) -> None:
+    """The outcome and every step that led to it."""
+    _heading(page, result, sizes, metric)
+    _steps(page, f"Single settings against {result.baseline}", result.singles)
+    if result.twin is not None:
+        page.line(f"Noise: {result.twin.reason} ({ends(result.twin.low, result.twin.high)}).", "dim")
+    _steps(page, "Combined, the strongest first; each against the same without it", result.combined)
+    _steps(page, "Taken out again; each against the same without it", result.ablated)
+    _steps(page, "Confirmed on fresh launches", result.confirmed, sizes=sizes)
+    if result.interactions:
+        page.heading("Settings that gain alone and lose together")
+        for line in result.interactions:
+            page.line(f"{line.setting} with {line.against}: {ratio(line.ratio)} {ends(line.low, line.high)}")
+
+
+def _heading(page: Page, result: Result, sizes: Sequence[str], metric: str) -> None:
+    page.heading(result.outcome)
+    if result.winner is not None:
+        for line in result.confirmation:
+            found = f"{ratio(line.ratio)} × {result.baseline} {ends(line.low, line.high)}"
+            page.line(f"{metric} at {sizes[line.plan]}: {found}, {line.reason}")
+
+
+def _steps(page: Page, title: str, lines: Sequence[TuneLine], *, sizes: Sequence[str] | None = None) -> None:
+    if not lines:
+        return
+    page.heading(title)
+    page.table(
+        Column("Setting", [line.setting or line.config for line in lines], text=True),
+        Column("At", [sizes[line.plan] if sizes else "" for line in lines], text=True),
+        Column("Speed-up", [ratio(line.ratio) for line in lines]),
+        Column("Interval", [ends(line.low, line.high) for line in lines], text=True),
+        Column("Blocks", [str(line.launches) for line in lines]),
+        Column("Decision", [line.decision for line in lines], text=True),
+        Column("Why", [line.reason for line in lines], text=True),
+    )
+
+
+def size_of(campaign: Campaign, plan: int) -> str:
+    """What a plan of `campaign` is called."""
+    count = campaign.head.plans[plan].get("rows_per_chunk") if plan < len(campaign.head.plans) else None
+    return f"{count:,} rows per chunk" if isinstance(count, int) else f"plan {plan}"

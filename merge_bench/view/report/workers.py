@@ -1,0 +1,102 @@
+"""The part of the report about single workers and pairs of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from merge_bench.analysis.aggregate import WorkerFigures, pair_figures
+from merge_bench.analysis.diagnostics import overloaded, straggling
+from merge_bench.records.campaign import Launch, Run
+from merge_bench.view.numbers import gib, mib, ms, number, rows
+from merge_bench.view.report.layout import Column, Page, by_pair
+from merge_bench.view.report.sections import absent
+
+_LARGEST_MATRIX = 8
+_MOST_ROWS = 64
+
+
+def table(page: Page, run: Run, workers: Sequence[WorkerFigures], mark: str | None) -> None:
+    """One row a worker; the slowest, the overloaded and the straggler are named in the last column."""
+    shown = list(workers) if page.whole else _selection(workers)
+    who = [
+        Column("Rank", [str(w.rank) for w in shown]),
+        Column("Host", [w.host for w in shown], text=True),
+    ]
+    speed = [
+        Column("Left\n(GiB/s)", [gib(w.bandwidth.left) for w in shown]),
+        Column("Right\n(GiB/s)", [gib(w.bandwidth.right) for w in shown]),
+        Column("Mean\n(GiB/s)", [gib(w.bandwidth.mean) for w in shown]),
+        Column("Partition\n(ms)", [ms(w.partition) for w in shown]),
+        Column("Exchange\n(ms)", [ms(w.exchange) for w in shown]),
+        Column("Join\n(ms)", [ms(w.join) for w in shown]),
+    ]
+    load = [
+        Column("Received\n(rows)", [rows(w.received_rows) for w in shown]),
+        Column("Peak memory\n(GiB)", [gib(w.peak_bytes) for w in shown]),
+        Column("Peak above\nimports (GiB)", [gib(w.peak_above_imports_bytes) for w in shown]),
+        Column("of its\ninput (×)", [number(_of_input(w)) for w in shown]),
+        Column("Device peak\n(GiB)", [gib(w.device_peak_bytes) for w in shown] if _on_devices(shown) else []),
+    ]
+    remarks = Column("", _remarks(workers, shown), text=True)
+    page.heading("Workers (medians; bandwidth: bytes sent to other workers ÷ seconds in flight)")
+    if page.narrow:
+        page.table(*who, *speed, mark=mark)
+        page.console.print()
+        page.table(*who, *load, remarks, mark=mark)
+    else:
+        page.table(*who, *speed, *load, remarks, mark=mark)
+    if len(shown) < len(workers):
+        page.line(f"The {len(shown)} slowest of {len(workers)} workers; all are in the records.", "dim")
+    if any(w.bandwidth.mean is None or w.partition is None for w in shown):
+        page.note(f"bandwidth, phases, received rows: {absent(run, len(workers))}")
+    if any(w.peak_bytes is None for w in shown):
+        page.note("peak memory: not measured")
+
+
+def pairs(page: Page, workers: int, launches: Sequence[Launch], mark: str | None) -> None:
+    """Bytes and rate of every ordered pair, for a few workers."""
+    traffic = pair_figures(launches) if workers <= _LARGEST_MATRIX else {}
+    if not traffic:
+        return
+    page.heading("Pairs: sent in an iteration (MiB), a row is the sender")
+    page.table(*by_pair({pair: mib(figures.bytes) for pair, figures in traffic.items()}), mark=mark)
+    rates = {pair: figures.bytes / figures.seconds for pair, figures in traffic.items() if figures.seconds}
+    if rates:
+        page.heading("Pairs: bytes ÷ seconds in flight (GiB/s)")
+        page.table(*by_pair({pair: gib(rate) for pair, rate in rates.items()}), mark=mark)
+
+
+def _selection(workers: Sequence[WorkerFigures]) -> list[WorkerFigures]:
+    if len(workers) <= _MOST_ROWS:
+        return list(workers)
+    slowest = sorted(workers, key=lambda w: (w.bandwidth.mean is None, w.bandwidth.mean or 0.0, w.rank))
+    return slowest[: _MOST_ROWS // 2]
+
+
+def _remarks(workers: Sequence[WorkerFigures], shown: Sequence[WorkerFigures]) -> list[str]:
+    known = {w.rank: w.bandwidth.mean for w in workers if w.bandwidth.mean is not None}
+    slowest = min(known, key=lambda rank: known[rank]) if len(set(known.values())) > 1 else None
+    heavy = {overload.rank: f"overloaded {overload.factor:.2f} ×" for overload in overloaded(workers)}
+    slow = straggling(workers)
+    return [
+        ", ".join(
+            remark
+            for remark in (
+                "slowest" if w.rank == slowest else "",
+                heavy.get(w.rank, ""),
+                f"slow {slow.phase}" if slow is not None and slow.rank == w.rank else "",
+            )
+            if remark
+        )
+        for w in shown
+    ]
+
+
+def _of_input(worker: WorkerFigures) -> float | None:
+    if worker.peak_above_imports_bytes is None or not worker.input_bytes:
+        return None
+    return worker.peak_above_imports_bytes / worker.input_bytes
+
+
+def _on_devices(workers: Sequence[WorkerFigures]) -> bool:
+    return any(worker.device_peak_bytes is not None for worker in workers)

@@ -1,0 +1,57 @@
+"""The drawing of a tuning: the speed-up of every setting with its interval, what was combined, what was confirmed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from merge_bench.records.schema import TuneLine
+from merge_bench.tune.result import Result
+from merge_bench.view.plot.draw import attempt, draw, drawable
+from merge_bench.view.plot.forest import Estimate, Forest, Section
+
+OWN = ("figure.png", "figure.svg", "figure.html")
+"""Drawn into the campaign's folder, as far as the libraries are installed."""
+_KINDS = {"kept": "kept", "accepted": "kept", "failed": "failed"}
+
+
+def draw_figures(result: Result, folder: Path, plots: Sequence[Path], sizes: Sequence[str], metric: str) -> list[str]:
+    """Draw into the campaign's folder and into `plots`; gives where the pictures are. Problems go to standard error."""
+    found = forest_of(result, sizes, metric)
+    if found.empty:
+        return []
+    own = [path for path in (folder / name for name in OWN) if drawable(path)]
+    told = []
+    for path in dict.fromkeys([*own, *plots]):
+        if problem := attempt(partial(draw, [found]), path):
+            print(f"merge_bench: {problem}", file=sys.stderr)
+        elif path not in own or path.suffix == ".png":
+            told.append(f"Figure: {path}")
+    return told
+
+
+def forest_of(result: Result, sizes: Sequence[str], metric: str) -> Forest:
+    """Singles, the largest effect first; each setting out of the combination; the confirmation at every size."""
+    singles = sorted(result.singles, key=lambda line: -(line.ratio or 0.0))
+    ablated = {line.setting: line for line in (*result.combined, *result.ablated)}
+    sections = (
+        Section("Each alone", tuple(_estimate(line, str(line.setting)) for line in singles)),
+        Section("In the combination", tuple(_estimate(line, str(name)) for name, line in ablated.items())),
+        Section("Confirmed", tuple(_estimate(line, f"all, {sizes[line.plan]}") for line in result.confirmation)),
+    )
+    won = " ".join(result.winner.settings) if result.winner else f"n{result.outcome[1:]}"  # Nothing …
+    noise = result.twin
+    return Forest(
+        title=f"Speed-up by setting over {result.baseline}: {won}",
+        axis=f"{metric}, as a ratio to the same without the setting (1: no difference), with its interval",
+        sections=tuple(section for section in sections if section.estimates),
+        kinds=("kept", "dropped", "failed"),
+        noise=(noise.low, noise.high) if noise and noise.low is not None and noise.high is not None else None,
+    )
+
+
+def _estimate(line: TuneLine, label: str) -> Estimate:
+    detail = f"{line.decision}: {line.reason}; {line.launches} blocks"
+    return Estimate(label, _KINDS.get(line.decision, "dropped"), line.ratio, line.low, line.high, detail)

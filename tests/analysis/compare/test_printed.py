@@ -1,0 +1,192 @@
+"""What people see: text and Markdown."""
+
+from __future__ import annotations
+
+import io
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from merge_bench.analysis.compare.document import compare
+from merge_bench.records.reader import read_campaign
+from merge_bench.view.report.comparison import percent, print_comparison, strip
+from merge_bench.view.report.comparison_markdown import markdown
+from tests.analysis.compare.test_document import NOISE, SIX, failing, faster
+from tests.helpers.synthetic_campaigns import Script, interleaved, write_campaign
+
+
+class Terminal(io.StringIO):
+    """Says that it is one."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def text(*folders: Path, metric: str = "throughput", **options: Any) -> str:
+    file = io.StringIO()
+    print_comparison(compare([read_campaign(each) for each in folders], **options), metric=metric, file=file)
+    return file.getvalue()
+
+
+def written(tmp_path: Path, scripts: list[Script]) -> Path:
+    return write_campaign(tmp_path, *scripts)
+
+
+@pytest.fixture
+def tuned(tmp_path: Path) -> Path:
+    return write_campaign(tmp_path, *interleaved({"base": SIX, "tuned": faster(1.25)}))
+
+
+def test_the_verdict_comes_first_with_what_it_rests_on(tuned: Path) -> None:
+    lines = text(tuned).splitlines()
+    assert lines[4] == "tuned against base · 1,000,000 rows a chunk, 2 workers"
+    assert lines[5] == (
+        "FASTER: speed-up 1.250 in throughput (95 % interval 1.248 to 1.253, threshold 2 %), 6 blocks, p = 0.031"
+    )
+
+
+def test_every_metric_has_its_row_with_absolute_values_and_its_points(tuned: Path) -> None:
+    lines = text(tuned).splitlines()
+    heading, throughput, bandwidth, wall = (re.split(r"\s{2,}", line) for line in lines[6:10])
+    assert heading == ["Metric", "Verdict", "Speed-up", "95 % interval", "base", "tuned", "Launches", "p", "By block"]
+    # 64 MB in 0.125 s and in 0.1 s, in GiB/s.
+    assert throughput[:8] == [
+        "throughput (GiB/s)", "FASTER", "1.250", "1.248 to 1.253", "0.478", "0.597", "6 / 6", "0.031",
+    ]  # fmt: skip
+    assert throughput[8].startswith("1.000 [|....")
+    assert throughput[8].endswith("] 1.253")
+    assert bandwidth[:3] == ["bandwidth (GiB/s)", "EQUIVALENT", "1.000"]
+    assert bandwidth[-1] == "1.000 [|6] 1.000"
+    assert wall[4:6] == ["125.00", "100.06"]  # milliseconds
+    assert lines[13] == "throughput by block: " + "  ".join(f"{1.25 / noise:.3f}" for noise in NOISE)
+
+
+def test_differences_stand_below(tuned: Path) -> None:
+    assert re.search(r"^Differs +base +tuned\nconfig +UCX_TLS +base +tuned$", text(tuned), re.MULTILINE)
+
+
+def test_the_sentence_is_about_the_metric_asked_for(tuned: Path) -> None:
+    assert "EQUIVALENT: speed-up 1.000 in join (" in text(tuned, metric="join")
+
+
+def test_campaigns_have_letters(tmp_path: Path) -> None:
+    folders = [write_campaign(tmp_path, *interleaved({"base": SIX})) for _ in range(2)]
+    found = text(*folders)
+    for letter, folder in zip("AB", folders, strict=True):
+        assert re.search(rf"^{letter}: +{re.escape(str(folder))}$", found, re.MULTILINE)
+    assert "\nB: base against A: base · " in found
+    assert "6 launches each, not interleaved" in found
+    assert "By launch" in found
+
+
+def test_an_inconclusive_verdict_tells_what_would_help(tmp_path: Path) -> None:
+    few = text(written(tmp_path, interleaved({"base": SIX[:3], "tuned": SIX[1:4]})))
+    assert re.search(
+        r"^INCONCLUSIVE: underpowered, so few launches prove nothing; speed-up 0\.\d+ in throughput, 3 blocks, "
+        r"p = 0\.25; about \d+ more launches of each would settle it$",
+        few,
+        re.MULTILINE,
+    )
+    close = text(written(tmp_path, interleaved({"base": SIX, "tuned": faster(1.0199)})))
+    assert "INCONCLUSIVE: neither within 2 % nor beyond for sure; " in close
+    assert close.count("; it would take more than 1000 launches of each to settle it\n") == 1
+
+
+def test_failures_are_counted_in_sight(tmp_path: Path) -> None:
+    walls = [0.1 + 0.01 * block for block in range(9)]
+    scripts = failing(interleaved({"base": walls, "tuned": [wall / 2 for wall in walls]}), "tuned", 1)
+    found = text(written(tmp_path, scripts))
+    assert "\nFAILED: 1 of 9 launches failed; speed-up 2.000 in throughput" in found
+    assert "9 / 8 (1 failed)" in found
+
+
+def test_a_config_without_numbers_shows_none(tmp_path: Path) -> None:
+    scripts = failing(interleaved({"base": SIX, "tuned": SIX}), "tuned", *range(6))
+    found = text(written(tmp_path, scripts))
+    assert "\nFAILED: 6 of 6 launches failed\n" in found
+    assert "Speed-up" not in found
+
+
+def test_every_line_with_numbers_is_marked_where_nothing_was_verified(tmp_path: Path) -> None:
+    folder = written(tmp_path, interleaved({"base": SIX, "tuned": faster(1.25)}, verify="off"))
+    numbers = [line for line in text(folder).splitlines() if re.search(r"\d\.\d{3} ", line) and "by block:" not in line]
+    assert len(numbers) == 7
+    assert all("UNVERIFIED" in line for line in numbers)
+    rows = [line for line in markdown(document(folder), metric="wall").splitlines() if " to " in line]
+    assert len(rows) == 7
+    assert all("UNVERIFIED" in row for row in rows)
+
+
+def document(*folders: Path) -> dict[str, Any]:
+    return compare([read_campaign(each) for each in folders])
+
+
+def test_corrected_p_values_stand_beside_the_plain_ones(tmp_path: Path) -> None:
+    walls = [0.1 + 0.01 * block for block in range(9)]
+    found = text(written(tmp_path, interleaved({"base": walls, "one": walls, "two": [w / 2 for w in walls]})))
+    assert "p = 0.0078 by Holm" in found  # 2 · 2 ÷ 2⁹
+    assert "p (Holm)" in found
+    assert "(97.5 % interval " in found
+
+
+def test_an_aa_comparison_shows_the_noise(tmp_path: Path) -> None:
+    noise = [1, 1.1, 1, 1, 1, 1]
+    walls = {"base": SIX, "again": faster(1.0, noise), "tuned": faster(1.25), "near": faster(1.06)}
+    scripts = [
+        replace(each, variables={}) if each.config in ("base", "again") else each
+        for each in interleaved({name: [*each, *each] for name, each in walls.items()})
+    ]
+    found = text(written(tmp_path, scripts))
+    assert "again against base, the same config (A/A) · " in found
+    assert len(re.findall(r"threshold 2 %, noise floor [\d.]+ %", found)) == 3
+    assert "\nFASTER: speed-up 1.250" in found
+
+
+def test_a_narrow_terminal_gets_the_points_in_a_table_of_their_own(tuned: Path) -> None:
+    file = Terminal()
+    print_comparison(document(tuned), metric="throughput", file=file, width=100)
+    lines = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in file.getvalue().splitlines()]
+    assert max(map(len, lines)) <= 100
+    assert sum("throughput (GiB/s)" in line for line in lines) == 2
+
+
+@pytest.mark.parametrize(
+    ("ratios", "drawn"),
+    [
+        ([0.99, 1.01, 1.01], "0.990 [o..|.2] 1.010"),
+        ([1.0, 1.0], "1.000 [|2] 1.000"),
+        ([1.15, 1.25, 1.4, 1.5], "1.000 [|.oo2] 1.500"),
+        ([0.5] * 12, "0.500 [#...|] 1.000"),
+        ([0.001], "0.001 [o...|] 1.000"),
+    ],
+)
+def test_points_are_drawn_to_scale_on_either_side_of_1(ratios: list[float], drawn: str) -> None:
+    assert strip(ratios, 4) == drawn
+
+
+@pytest.mark.parametrize(("share", "shown"), [(0.95, "95 %"), (0.02, "2 %"), (0.9833333, "98.33 %")])
+def test_shares_are_shown_in_percent(share: float, shown: str) -> None:
+    assert percent(share) == shown
+
+
+def test_markdown_says_the_same(tuned: Path) -> None:
+    lines = markdown(document(tuned), metric="throughput").splitlines()
+    assert lines[0] == f"* Result `{tuned}`"
+    assert lines[2] == "### tuned against base · 1,000,000 rows a chunk, 2 workers"
+    assert lines[4].startswith("**FASTER: speed-up 1.250 in throughput (")
+    table = [line for line in lines if line.startswith("| ")]
+    cells = [re.split(r"(?<!\\)\|", line) for line in table[:8]]
+    assert {len(row) for row in cells} == {len(cells[0])}
+    assert cells[0][1:4] == [" Metric ", " Verdict ", " Speed-up "]
+    assert table[-2:] == ["| --- | --- | --- | --- |", "| config | UCX\\_TLS | base | tuned |"]
+
+
+def test_markdown_takes_nothing_in_the_records_for_markup(tmp_path: Path) -> None:
+    scripts = interleaved({"base": SIX, "a|b*<script>": SIX})
+    found = markdown(document(written(tmp_path, scripts)), metric="throughput")
+    assert "a\\|b\\*\\<script\\>" in found
+    assert "a|b" not in found
+    assert "<script>" not in found.replace("\\<script\\>", "")

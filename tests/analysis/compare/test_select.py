@@ -1,0 +1,198 @@
+"""Which runs are compared, and which comparisons are refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from merge_bench.analysis.compare.select import Selection, select
+from merge_bench.errors import UsageError, WrongResult
+from merge_bench.records import schema as s
+from merge_bench.records.reader import read_campaign
+from merge_bench.records.writer import CampaignWriter
+from tests.helpers.synthetic_campaigns import Script, interleaved, launches, write_campaign, write_head
+
+SIX = [0.10, 0.11, 0.12, 0.10, 0.11, 0.12]
+
+
+def selected(*folders: Path, anyway: bool = False) -> Selection:
+    return select([read_campaign(folder) for folder in folders], anyway=anyway)
+
+
+def labels(found: Selection) -> list[tuple[str, str]]:
+    return [(pair.baseline.label, pair.candidate.label) for pair in found.pairs]
+
+
+def on(scripts: list[Script], **changes: Any) -> list[Script]:
+    """The same launches by workers of which something else is recorded."""
+
+    def machine(worker: s.Worker) -> s.Worker:
+        return msgspec.structs.replace(worker, **changes)
+
+    return [replace(script, machine=machine) for script in scripts]
+
+
+def test_the_configs_of_a_campaign_are_held_against_its_first(tmp_path: Path) -> None:
+    found = selected(write_campaign(tmp_path, *interleaved({"base": SIX, "one": SIX, "two": SIX})))
+    assert labels(found) == [("base", "one"), ("base", "two")]
+    assert all(pair.one_campaign for pair in found.pairs)
+    assert not any(pair.same_config for pair in found.pairs)
+
+
+def test_each_size_is_compared_by_itself(tmp_path: Path) -> None:
+    small = interleaved({"base": SIX, "one": SIX})
+    large = interleaved({"base": SIX, "one": SIX}, plan_index=1, first=12, rows_per_chunk=25_000_000)
+    found = selected(write_campaign(tmp_path, *small, *large))
+    assert [
+        (pair.baseline.run.plan["rows_per_chunk"], pair.candidate.run.plan["rows_per_chunk"], pair.candidate.label)
+        for pair in found.pairs
+    ] == [(1_000_000, 1_000_000, "one"), (25_000_000, 25_000_000, "one")]
+
+
+def test_a_size_that_only_one_config_ran_is_left_out(tmp_path: Path) -> None:
+    small = interleaved({"base": SIX, "one": SIX})
+    alone = interleaved({"one": SIX}, plan_index=1, first=12, rows_per_chunk=25_000_000)
+    found = selected(write_campaign(tmp_path, *small, *alone))
+    assert labels(found) == [("base", "one")]
+    assert found.notes == ("one is left out: no other run has its problem",)
+
+
+def test_a_config_under_two_names_is_an_aa_comparison(tmp_path: Path) -> None:
+    scripts = [replace(script, variables={"UCX_TLS": "sm"}) for script in interleaved({"base": SIX, "again": SIX})]
+    assert selected(write_campaign(tmp_path, *scripts)).pairs[0].same_config
+
+
+def test_the_same_config_in_two_campaigns_is_none(tmp_path: Path) -> None:
+    found = selected(*(write_campaign(tmp_path, *launches(6)) for _ in range(2)))
+    assert labels(found) == [("A: optimized", "B: optimized")]
+    assert not found.pairs[0].same_config
+    assert not found.pairs[0].one_campaign
+
+
+def test_runs_of_one_config_are_told_apart_by_their_options(tmp_path: Path) -> None:
+    one = interleaved({"base": SIX})
+    two = interleaved({"base": SIX}, plan_index=1, first=6, protocol="tls")
+    found = selected(write_campaign(tmp_path, *one, *two))
+    assert labels(found) == [("base (protocol tcp)", "base (protocol tls)")]
+
+
+def test_between_campaigns_configs_meet_their_like_and_else_the_first(tmp_path: Path) -> None:
+    first = write_campaign(tmp_path, *interleaved({"base": SIX, "tuned": SIX}))
+    second = write_campaign(tmp_path, *interleaved({"tuned": SIX, "other": SIX}))
+    third = write_campaign(tmp_path, *interleaved({"base": SIX}))
+    assert labels(selected(first, second, third)) == [
+        ("A: tuned", "B: tuned"),
+        ("A: base", "B: other"),
+        ("A: base", "C: base"),
+    ]
+
+
+def test_a_size_that_the_baseline_did_not_run_is_left_out(tmp_path: Path) -> None:
+    first = write_campaign(tmp_path, *interleaved({"base": SIX}))
+    large = interleaved({"big": SIX}, plan_index=1, first=6, workers=4)
+    found = selected(first, write_campaign(tmp_path, *interleaved({"base": SIX}), *large))
+    assert labels(found) == [("A: base", "B: base")]
+    assert "B: big is left out: no run of the baseline has its problem" in found.notes
+
+
+@pytest.mark.parametrize(
+    ("other", "sentence"),
+    [
+        (lambda: interleaved({"base": SIX}, rows_per_chunk=25_000_000), "rows per chunk (1,000,000 and 25,000,000)"),
+        (lambda: interleaved({"base": SIX}, workers=4), "workers (2 and 4)"),
+        (lambda: interleaved({"base": SIX}, engine="pandas"), "engine (polars and pandas)"),
+        (lambda: interleaved({"base": SIX}, workload={"name": "synthetic", "fraction": 0.5}), "workload fraction"),
+        (lambda: on(interleaved({"base": SIX}), host="far"), "hosts (node0 and far)"),
+        (
+            lambda: on(interleaved({"base": SIX}), hardware={"cpu_model": "AMD"}, ucx={"version": "1.20.0"}),
+            "UCX version (1.21.0 and 1.20.0), cpu model (Intel and AMD)",
+        ),
+    ],
+)
+def test_what_is_not_comparable_is_refused_by_name_and_compared_anyway(
+    tmp_path: Path, other: Callable[[], list[Script]], sentence: str
+) -> None:
+    known = {"hardware": {"cpu_model": "Intel"}, "ucx": {"version": "1.21.0"}}
+    mine = on(interleaved({"base": SIX}, workload={"name": "synthetic", "fraction": 0.3}), **known)
+    folders = [write_campaign(tmp_path, *mine), write_campaign(tmp_path, *other())]
+    with pytest.raises(UsageError) as refused:
+        selected(*folders)
+    assert str(refused.value).startswith("not comparable: A: base and B: base differ in ")
+    assert sentence in str(refused.value)
+    assert str(refused.value).endswith("; use --anyway to compare them despite this")
+    found = selected(*folders, anyway=True)
+    assert labels(found) == [("A: base", "B: base")]
+    assert any(note.startswith("compared although they differ: ") and sentence in note for note in found.notes)
+
+
+def test_another_seed_kernel_or_config_is_comparable(tmp_path: Path) -> None:
+    mine = on(interleaved({"base": SIX}, workload={"name": "synthetic", "seed": 1}), hardware={"kernel": "6.1"})
+    other = on(interleaved({"base": SIX}, workload={"name": "synthetic", "seed": 2}), hardware={"kernel": "6.2"})
+    other = [replace(script, variables={"UCX_TLS": "tcp"}) for script in other]
+    assert len(selected(write_campaign(tmp_path, *mine), write_campaign(tmp_path, *other)).pairs) == 1
+
+
+def test_within_a_campaign_engines_and_exchanges_may_differ(tmp_path: Path) -> None:
+    one = interleaved({"base": SIX})
+    two = interleaved({"dask": SIX}, plan_index=1, first=6, exchange="dask", engine="pandas")
+    assert labels(selected(write_campaign(tmp_path, *one, *two))) == [("base", "dask")]
+
+
+def test_what_is_not_recorded_is_no_difference_and_is_told(tmp_path: Path) -> None:
+    silent = write_campaign(tmp_path, *interleaved({"base": SIX}))
+    telling = write_campaign(tmp_path, *on(interleaved({"base": SIX}), ucx={"version": "1.21.0"}))
+    found = selected(silent, telling)
+    assert "A: base: nothing is recorded of its UCX, UCX settings, packages, which may differ" in found.notes
+
+
+def test_one_run_is_compared_with_nothing(tmp_path: Path) -> None:
+    folder = write_campaign(tmp_path, *launches(6))
+    with pytest.raises(UsageError, match="holds one run: name a second result"):
+        selected(folder)
+    with pytest.raises(UsageError, match="is named twice"):
+        selected(folder, folder / "records.jsonl")
+
+
+def test_a_network_measurement_holds_no_merges(tmp_path: Path) -> None:
+    with CampaignWriter.create(tmp_path, "probe") as writer:
+        write_head(writer, [("base", 0)], [{"probe": "p2p"}])
+    with pytest.raises(UsageError, match="holds the network measurement p2p, and no merges"):
+        selected(writer.folder, write_campaign(tmp_path, *launches(6)))
+
+
+def test_a_wrong_baseline_is_refused_even_anyway(tmp_path: Path) -> None:
+    def wrong(check: s.VerificationLine) -> s.VerificationLine:
+        return msgspec.structs.replace(check, ok=False)
+
+    scripts = interleaved({"base": SIX, "one": SIX})
+    scripts[2] = replace(scripts[2], check=wrong)
+    folder = write_campaign(tmp_path, *scripts)
+    with pytest.raises(WrongResult, match="the merge result of base was wrong"):
+        selected(folder, anyway=True)
+
+
+def test_a_baseline_that_never_ran_through_is_refused(tmp_path: Path) -> None:
+    scripts = [
+        replace(script, failure="rank 0 died") if script.config == "base" else script
+        for script in interleaved({"base": SIX, "one": SIX})
+    ]
+    with pytest.raises(UsageError, match="base has no complete launch"):
+        selected(write_campaign(tmp_path, *scripts))
+
+
+def test_a_campaign_that_still_runs_is_compared_as_far_as_it_is(tmp_path: Path) -> None:
+    scripts = interleaved({"base": SIX, "one": SIX})
+    found = selected(write_campaign(tmp_path, *scripts[:7], end=None))
+    assert found.notes == (
+        "base: the records stop after 4 of 6 launches",
+        "one: the records stop after 3 of 6 launches",
+    )
+    with CampaignWriter.create(tmp_path, "base") as writer:
+        write_head(writer, [("base", 0), ("one", 0)], [scripts[0].plan])
+    with pytest.raises(UsageError, match="base has no complete launch"):
+        selected(writer.folder)

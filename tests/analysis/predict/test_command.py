@@ -1,0 +1,228 @@
+"""The command: what it prints, what it refuses, what its document holds."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import merge_bench
+from merge_bench import cli
+from merge_bench.analysis.predict.gpus import GPUS, recognised
+from merge_bench.errors import UsageError
+from tests.analysis.predict.made_up import Cluster, Setup, write, write_probe
+
+EXACT = Cluster()
+
+
+def ended(monkeypatch: pytest.MonkeyPatch, *words: str | Path) -> int:
+    """The exit status of the command."""
+    monkeypatch.setattr(sys, "argv", ["merge-bench", "predict", *map(str, words)])
+    with pytest.raises(SystemExit) as leaving:
+        cli.main()
+    return int(leaving.value.code or 0)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return write(tmp_path, EXACT, Setup((1, 1)))
+
+
+def keys(value: Any, name: str = "") -> set[str]:
+    """Every key of a document with those above it; list members share one name."""
+    if isinstance(value, dict):
+        return set().union(*({f"{name}{key}"} | keys(each, f"{name}{key}.") for key, each in value.items()))
+    if isinstance(value, list):
+        return set().union(*(keys(each, name) for each in value)) if value else set()
+    return set()
+
+
+ROW = {
+    "workers", "hosts", "workers_per_host", "wall_seconds", "throughput_bytes_per_second", "bandwidth_bytes_per_second",
+    "data_bytes", "crossing_bytes", "between_hosts_bytes", "message_bytes", "phases_seconds", "parts_seconds", "limit",
+    "measured_wall_seconds", "unknown",
+}  # fmt: skip
+
+
+def test_the_document_keeps_its_keys(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ended(monkeypatch, folder, "--workers", "4", "--hosts", "4", "--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["schema"] == 1
+    assert set(document) == {
+        "schema", "results", "engine", "config", "rows_per_chunk", "row_bytes", "what_if", "forecast", "scaling",
+        "parameters", "checked", "notes", "error",
+    }  # fmt: skip
+    assert set(document["forecast"]) == ROW
+    assert all(set(row) == ROW for row in document["scaling"])
+    assert keys(document["forecast"]["wall_seconds"]) == {"value", "interval"}
+    assert keys(document["forecast"]["phases_seconds"]) == {"partition", "exchange", "join", "hidden"}
+    assert keys(document["parameters"]) == {"name", "what", "unit", "value", "interval", "source", "origin"}
+    assert keys(document["checked"]) == {
+        "result", "workers", "hosts", "rows_per_chunk", "measured_wall_seconds", "model_wall_seconds", "error",
+        "measured_bandwidth_bytes_per_second", "model_bandwidth_bytes_per_second",
+    }  # fmt: skip
+    assert document["error"] is None
+
+
+def test_people_see_the_forecast_the_scaling_the_parameters_and_what_is_not_known(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ended(monkeypatch, folder, "--workers", "64", "--hosts", "64", "--what-if", "nic=2x") == 0
+    printed = capsys.readouterr().out
+    assert "64 workers on 64 hosts" in printed
+    assert "× 2 (--what-if)" in printed
+    assert "64 workers are 32 times the 2 that were measured" in printed
+    assert "The latency between hosts is not known" in printed
+    assert "Limited by" in printed
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--workers", "4", "--hosts", "2"], "--link local="),
+        (["--workers", "2", "--hosts", "3"], "--hosts 3 is not from 1 to the 2 workers"),
+        (["--workers", "2000", "--hosts", "3"], "--workers 2000 is not from 1 to 1024"),
+        (["--workers", "4", "--hosts", "4", "--what-if", "nic=fast"], "'fast' is no factor above 0"),
+        (["--workers", "4", "--hosts", "4", "--what-if", "nic=0x"], "no factor above 0"),
+        (["--workers", "4", "--hosts", "4", "--what-if", "disk=2x"], "overlap=0.9 or gpu=h200"),
+        (["--workers", "4", "--hosts", "4", "--what-if", "nic=2x,nic=3x"], "names nic twice"),
+        (["--workers", "4", "--hosts", "4", "--what-if", "overlap=2"], "no share from 0 to 1"),
+        (["--workers", "4", "--hosts", "4", "--what-if", "gpu=gtx"], "memory bandwidth is not known"),
+        (["--workers", "4", "--hosts", "4", "--what-if", "gpu=h200"], "measure on a h200"),
+        (["--workers", "4", "--hosts", "4", "--link", "nic=fast"], "'fast' is no rate"),
+        (["--workers", "4", "--hosts", "4", "--link", "nic=100Gb/s"], None),
+        (["--workers", "4", "--hosts", "4", "--link", "nic=1GB/s,soon"], "'soon' is no latency"),
+        (["--workers", "4", "--hosts", "4", "--link", "bus=1GB/s"], "write nic=12.5GB/s,2us"),
+        (["--workers", "4", "--hosts", "4", "--config", "other"], "only for tuned"),
+        (["--workers", "4", "--hosts", "4", "--chunk", "many"], "--chunk"),
+        (["--workers", "4", "--hosts", "4", "--chunk", "0"], "less than 1"),
+        (["--workers", "4", "--hosts", "4", "--plot", "scaling.doc"], ".png, .svg or .html"),
+    ],
+)
+def test_what_cannot_be_forecast_is_refused_in_a_sentence(
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    says: str | None,
+) -> None:
+    if says is None:
+        says = "is no rate"
+        words = [word.replace("100Gb/s", "100Gbit/s") for word in words]
+    assert ended(monkeypatch, folder, *words) == 2
+    message = capsys.readouterr().err
+    assert says in message
+    assert "Traceback" not in message
+
+
+@pytest.mark.parametrize(
+    ("setups", "says"),
+    [
+        ([Setup((1, 1)), Setup((1, 1), config="other")], "say which with --config: tuned, other"),
+        ([Setup((1, 1)), Setup((1, 1), engine="pandas")], "differ in engine"),
+        ([Setup((1, 1), plan=(("exchange", "dask"),))], "Dask's own shuffle"),
+        ([Setup((1, 1), plan=(("workload", {"name": "synthetic", "zipf": 1.2}),))], "skewed keys (zipf:1.2)"),
+        ([Setup((1, 1), gpu="Tesla V100"), Setup((1, 1), gpu="NVIDIA H200")], "--what-if gpu=NAME"),
+        ([Setup((1, 1), rows=0)], "merged no rows"),
+        ([Setup((1,))], "probe p2p --placement two-hosts"),
+    ],
+)
+def test_results_that_tell_too_little_or_disagree_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], setups: list[Setup], says: str
+) -> None:
+    assert ended(monkeypatch, write(tmp_path, EXACT, *setups), "--workers", "4", "--hosts", "4") == 2
+    assert says in capsys.readouterr().err
+
+
+def test_uneven_keys_of_real_tables_are_told(tmp_path: Path) -> None:
+    notes = merge_bench.predict(write(tmp_path, EXACT, Setup((1, 1), uneven=3.0)), workers=4, hosts=4)["notes"]
+    assert any("a worker received 1.3 times the mean of rows" in note for note in notes)
+
+
+def test_a_network_measurement_alone_and_an_imported_result_are_refused(tmp_path: Path) -> None:
+    probe = write_probe(tmp_path, [("tag_bw", "two-hosts", 1 << 22, 1e9)])
+    with pytest.raises(UsageError, match="tells nothing of partition and join"):
+        merge_bench.predict(probe, workers=2, hosts=2)
+    imported = Path(__file__).parents[3] / "results" / "published" / "gadi-v100-optimized-small"
+    with pytest.raises(UsageError, match="is imported"):
+        merge_bench.predict(imported, workers=2, hosts=2)
+
+
+def test_a_row_that_is_not_known_has_no_numbers_and_says_why(tmp_path: Path) -> None:
+    folder = write(tmp_path, EXACT, Setup((1, 1)))
+    document = merge_bench.predict(folder, workers=4, hosts=2, link="local=8GB/s")
+    assert document["forecast"]["unknown"] is None
+    within = write(tmp_path, EXACT, Setup((2,)))
+    document = merge_bench.predict(within, workers=8, hosts=4, link="nic=1GB/s,1us")
+    assert [row["unknown"] for row in document["scaling"]] == [None] * 4
+
+
+def test_given_links_take_the_place_of_measured_ones(folder: Path) -> None:
+    document = merge_bench.predict(folder, workers=4, hosts=4, link="nic=2GB/s,5us")
+    found = {each["name"]: each for each in document["parameters"]}
+    assert found["nic_rate"]["value"] == 2e9
+    assert found["nic_latency"]["value"] == pytest.approx(5e-6)
+    assert found["nic_rate"]["source"] == "given"
+
+
+@pytest.mark.parametrize("gpu", ["NVIDIA H200", None])
+def test_another_gpu_is_scaled_by_memory_bandwidth_unless_it_was_measured(tmp_path: Path, gpu: str | None) -> None:
+    v100 = write(tmp_path, EXACT, Setup((1, 1), gpu="Tesla V100-SXM2-32GB"))
+    if gpu is None:
+        document = merge_bench.predict(v100, workers=4, hosts=4, what_if="gpu=h200")
+        expected, source = 20e6 * 4800 / 900, "assumed"
+        assert any("Nothing of that is measured" in note for note in document["notes"])
+    else:
+        h200 = write(tmp_path, replace(EXACT, join_rate=300e6), Setup((1, 1), gpu=gpu))
+        document = merge_bench.predict(v100, h200, workers=4, hosts=4, what_if="gpu=h200")
+        expected, source = 300e6, "measured"
+    (found,) = [each for each in document["parameters"] if each["name"] == "join_rate"]
+    assert found["value"] == pytest.approx(expected, rel=1e-3)
+    assert found["source"] == source
+
+
+@pytest.mark.parametrize(
+    ("driver", "name"),
+    [
+        ("Tesla V100-SXM2-32GB", "v100"),
+        ("Tesla V100S-PCIE-32GB", None),
+        ("NVIDIA A100-SXM4-40GB", "a100-40gb"),
+        ("NVIDIA A100 80GB PCIe", "a100-80gb-pcie"),
+        ("NVIDIA H100 80GB HBM3", "h100"),
+        ("NVIDIA H200", "h200"),
+        ("NVIDIA GH200 480GB", None),
+    ],
+)
+def test_gpus_are_recognised_by_their_drivers_names(driver: str, name: str | None) -> None:
+    assert recognised(driver) == (GPUS[name] if name else None)
+
+
+def test_the_page_lists_the_memory_bandwidths_that_are_used() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "predict.md").read_text(encoding="utf-8")
+    for name, gpu in GPUS.items():
+        assert f"| `{name}` | {gpu.bandwidth / 1e9:,.0f} | {gpu.source} |" in page
+
+
+@pytest.mark.parametrize("form", ["png", "svg", "html"])
+def test_the_scaling_is_drawn(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], form: str
+) -> None:
+    file = tmp_path / f"scaling.{form}"
+    assert ended(monkeypatch, folder, "--workers", "16", "--hosts", "16", "--plot", file) == 0
+    drawn = file.read_bytes()
+    assert len(drawn) > 10_000
+    if form != "png":
+        for word in (b"forecast", b"measured", b"Workers"):
+            assert word in drawn
+    assert f"wrote {file}" in capsys.readouterr().err
+
+
+def test_the_forecast_is_the_same_every_time(folder: Path) -> None:
+    once, again = (merge_bench.predict(folder, workers=16, hosts=16) for _ in range(2))
+    assert once == again

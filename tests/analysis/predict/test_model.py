@@ -1,0 +1,109 @@
+"""The model alone: what must hold whatever the parameters are."""
+
+from __future__ import annotations
+
+import random
+from statistics import median
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from merge_bench.analysis.predict.model import NIC, PARTITION, Problem, Unknown, forecast, largest
+
+VALUES = {
+    "partition_rate": 40e6, "partition_spread": 0.1, "join_rate": 20e6, "join_spread": 0.05, "local_rate": 8e9,
+    "local_latency": 1e-6, "nic_rate": 1e9, "nic_latency": 1e-5, "nic_overhead": 1e-6, "meeting": 1e-3,
+}  # fmt: skip
+
+problems = st.builds(
+    lambda hosts, more, rows: Problem(hosts * more, hosts, rows, 16.0),
+    st.integers(1, 32), st.integers(1, 16), st.floats(1e3, 1e9),
+)  # fmt: skip
+values = st.fixed_dictionaries(
+    {
+        "partition_rate": st.floats(1e6, 1e10), "join_rate": st.floats(1e6, 1e10), "local_rate": st.floats(1e8, 1e12),
+        "nic_rate": st.floats(1e7, 1e12), "nic_latency": st.floats(0, 1e-3), "nic_overhead": st.floats(0, 1e-4),
+        "local_latency": st.floats(0, 1e-3), "local_overhead": st.floats(0, 1e-4), "meeting": st.floats(0, 1e-2),
+        "partition_spread": st.floats(0, 0.5), "join_spread": st.floats(0, 0.5), "overlap": st.floats(0, 1),
+    }
+)  # fmt: skip
+
+
+@given(problems, values, st.floats(1, 100), st.sampled_from(["nic_rate", "local_rate", "join_rate", "partition_rate"]))
+def test_more_of_any_rate_is_never_slower(
+    problem: Problem, known: dict[str, float], times: float, name: str
+) -> None:  # fmt: skip
+    faster = forecast(problem, {**known, name: known[name] * times})
+    assert faster.wall <= forecast(problem, known).wall * (1 + 1e-12)
+
+
+@given(problems, values)
+def test_more_workers_never_process_or_exchange_fewer_bytes(problem: Problem, known: dict[str, float]) -> None:
+    more = Problem(problem.workers * 2, problem.hosts, problem.rows_per_chunk, problem.row_bytes)
+    one, other = forecast(problem, known), forecast(more, known)
+    assert more.data_bytes == pytest.approx(2 * problem.data_bytes)
+    assert other.crossing >= one.crossing
+    assert other.between_hosts >= one.between_hosts * (1 - 1e-12)
+    assert one.between_hosts <= one.crossing * (1 + 1e-12) <= problem.data_bytes * (1 + 1e-12)
+
+
+@given(st.floats(1e3, 1e9), values)
+def test_one_worker_exchanges_nothing_and_has_no_bandwidth(rows: float, known: dict[str, float]) -> None:
+    alone = forecast(Problem(1, 1, rows, 16.0), known)
+    assert alone.exchange == alone.crossing == alone.between_hosts == 0
+    assert alone.bandwidth is None
+    assert alone.wall == pytest.approx(2 * rows / known["partition_rate"] + 2 * rows / known["join_rate"])
+
+
+@given(problems, values)
+def test_overlap_hides_at_most_the_shorter_side(problem: Problem, known: dict[str, float]) -> None:
+    apart = forecast(problem, {**known, "overlap": 0.0})
+    hidden = forecast(problem, {**known, "overlap": 1.0})
+    computing = apart.wall - apart.exchange
+    assert hidden.wall == pytest.approx(max(computing, apart.exchange), rel=1e-9)
+
+
+@settings(max_examples=30)
+@given(problems, values)
+def test_parts_add_up_to_the_wall_where_nothing_overlaps(problem: Problem, known: dict[str, float]) -> None:
+    found = forecast(problem, {**known, "overlap": 0.0})
+    assert sum(found.parts.values()) == pytest.approx(found.wall, rel=1e-9)
+    assert found.parts[found.limit] == max(found.parts.values())
+
+
+def test_workers_of_a_host_share_its_link() -> None:
+    # 4 workers on each of 2 hosts: 4 · 4 messages of 2 MB cross each link, each way, for each frame.
+    found = forecast(
+        Problem(8, 2, 1e6, 16.0), {**VALUES, "local_latency": 0, "nic_latency": 0, "nic_overhead": 0, "meeting": 0}
+    )
+    assert found.exchange == pytest.approx(2 * 16 * 2e6 / 1e9)
+    assert found.bandwidth == pytest.approx(7 * 2e6 / (16 * 2e6 / 1e9))
+    assert found.parts[NIC] == pytest.approx(found.exchange)
+    assert found.between_hosts == pytest.approx(2 * 2 * 16 * 2e6)
+
+
+def test_the_fullest_host_decides_where_workers_are_uneven() -> None:
+    found = forecast(
+        Problem(5, 2, 1e6, 16.0), {**VALUES, "local_latency": 0, "nic_latency": 0, "nic_overhead": 0, "meeting": 0}
+    )
+    assert found.exchange == pytest.approx(2 * 3 * 2 * 3.2e6 / 1e9)
+
+
+def test_a_link_that_is_not_known_is_named_and_one_that_is_not_needed_is_not_asked_for() -> None:
+    without = {name: value for name, value in VALUES.items() if not name.startswith("nic")}
+    assert forecast(Problem(4, 1, 1e6, 16.0), without).limit != PARTITION
+    with pytest.raises(Unknown, match="nic_rate"):
+        forecast(Problem(4, 2, 1e6, 16.0), without)
+
+
+@pytest.mark.parametrize(("spread", "workers"), [(0.1, 2), (0.6, 2), (0.3, 16), (0.2, 256)])
+def test_the_slowest_worker_is_as_slow_as_the_slowest_of_drawn_ones(spread: float, workers: int) -> None:
+    chance = random.Random(3)
+    drawn = [max(chance.lognormvariate(0, spread) for _ in range(workers)) for _ in range(2000)]
+    assert largest(spread, workers) == pytest.approx(median(drawn), rel=0.03)
+
+
+def test_the_slowest_of_equal_workers_and_the_only_one_take_what_a_worker_takes() -> None:
+    assert largest(0.0, 1024) == 1.0
+    assert largest(0.5, 1) == 1.0

@@ -1,0 +1,135 @@
+"""Estimate, interval and p value of one comparison."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from merge_bench.analysis.statistics.effect import paired, unpaired
+
+LOGS = st.lists(st.integers(-2000, 2000).map(lambda i: i / 1000), min_size=1, max_size=14)
+ALPHAS = st.sampled_from([0.3, 0.1, 0.05, 0.01])
+
+
+def test_a_pair_of_hand_worked_examples() -> None:
+    found = paired([0.1, 0.3, 0.2])
+    # Walsh averages: 0.1, 0.15, 0.2, 0.2, 0.25, 0.3. None is 0 or less: p = 2 · P(T ≤ 0) = 2 ÷ 8.
+    assert found.estimate == pytest.approx(0.2)
+    assert found.p == 0.25
+    assert found.interval(0.25) == pytest.approx((0.1, 0.3))
+    assert found.interval(0.05) is None
+    assert found.launches == (3, 3)
+    two = unpaired([0.0, 0.1], [0.3, 0.5, 0.4])
+    # Differences: 0.3, 0.5, 0.4 and 0.2, 0.4, 0.3; of 10 arrangements one has U = 0.
+    assert two.estimate == pytest.approx(0.35)
+    assert two.p == pytest.approx(0.2)
+    assert two.interval(0.2) == pytest.approx((0.2, 0.5))
+    assert two.points == pytest.approx((0.25, 0.45, 0.35))
+    assert two.launches == (2, 3)
+    assert two.least == 2
+
+
+@pytest.mark.parametrize(("n", "there"), [(1, False), (5, False), (6, True), (9, True)])
+def test_six_pairs_give_an_interval(n: int, there: bool) -> None:
+    assert (paired([0.01 * i for i in range(n)]).interval(0.05) is not None) == there
+
+
+@given(LOGS.filter(lambda values: len({abs(v) for v in values}) == len(values) and 0.0 not in values))
+def test_p_is_that_of_wilcoxon_where_there_are_no_ties(values: list[float]) -> None:
+    assert paired(values).p == pytest.approx(stats.wilcoxon(values, mode="exact").pvalue, rel=1e-9)
+
+
+@given(LOGS, LOGS)
+def test_p_of_two_samples_is_that_of_mann_and_whitney_where_there_are_no_ties(
+    first: list[float], second: list[float]
+) -> None:
+    if len({*first, *second}) < len(first) + len(second) or 0.0 in {b - a for a in first for b in second}:
+        return
+    found = stats.mannwhitneyu(second, first, method="exact")
+    assert unpaired(first, second).p == pytest.approx(found.pvalue, rel=1e-9)
+
+
+@given(LOGS, ALPHAS)
+def test_p_and_interval_say_the_same(values: list[float], alpha: float) -> None:
+    found = paired(values)
+    interval = found.interval(alpha)
+    excludes = interval is not None and not interval[0] <= 0.0 <= interval[1]
+    assert excludes == (found.p <= alpha)
+
+
+@given(LOGS, LOGS, ALPHAS)
+def test_p_and_interval_of_two_samples_say_the_same(first: list[float], second: list[float], alpha: float) -> None:
+    found = unpaired(first, second)
+    interval = found.interval(alpha)
+    excludes = interval is not None and not interval[0] <= 0.0 <= interval[1]
+    assert excludes == (found.p <= alpha)
+
+
+@given(LOGS, LOGS, ALPHAS)
+def test_changing_places_changes_signs_and_nothing_else(first: list[float], second: list[float], alpha: float) -> None:
+    pairs = list(zip(first, second, strict=False))
+    for one, other in (
+        (paired([b - a for a, b in pairs]), paired([a - b for a, b in pairs])),
+        (unpaired(first, second), unpaired(second, first)),
+    ):
+        assert other.estimate == pytest.approx(-one.estimate, abs=1e-12)
+        assert other.p == one.p
+        assert other.spread == (None if one.spread is None else pytest.approx(one.spread))
+        interval, mirror = one.interval(alpha), other.interval(alpha)
+        assert mirror == (None if interval is None else pytest.approx((-interval[1], -interval[0]), abs=1e-12))
+
+
+@given(LOGS, ALPHAS)
+def test_the_interval_holds_the_estimate(values: list[float], alpha: float) -> None:
+    found = paired(values)
+    interval = found.interval(alpha)
+    assert interval is None or interval[0] <= found.estimate <= interval[1]
+
+
+@pytest.mark.parametrize(
+    "sizes", [(0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0), (1.0,) * 7, (0.0, 0.0, 1.0, 1.0, 2.0, 2.0, 3.0), (0.0,) * 7]
+)
+def test_ties_and_zeros_never_make_a_difference_too_likely(sizes: tuple[float, ...]) -> None:
+    """Without a difference every pattern of signs is equally likely: of all, at most α may have p ≤ α."""
+    patterns = list(itertools.product((-1.0, 1.0), repeat=len(sizes)))
+    found = [paired([sign * size for sign, size in zip(signs, sizes, strict=True)]).p for signs in patterns]
+    for alpha in sorted(set(found)):
+        if alpha < 1.0:
+            assert sum(p <= alpha for p in found) / len(found) <= alpha
+
+
+def test_ties_in_two_samples_never_make_a_difference_too_likely() -> None:
+    pool = (0.0, 0.0, 0.0, 1.0, 1.0, 2.0, 2.0, 2.0)
+    found = []
+    for chosen in itertools.combinations(range(8), 4):
+        rest = [pool[i] for i in range(8) if i not in chosen]
+        found.append(unpaired([pool[i] for i in chosen], rest).p)
+    for alpha in sorted(set(found)):
+        if alpha < 1.0:
+            assert sum(p <= alpha for p in found) / len(found) <= alpha
+
+
+def test_identical_measurements_are_no_evidence() -> None:
+    found = paired([0.0] * 10)
+    assert (found.estimate, found.p, found.interval(0.05)) == (0.0, 1.0, (0.0, 0.0))
+
+
+def test_the_spread_is_of_one_launch_against_another() -> None:
+    assert paired([0.0, 0.2]).spread == pytest.approx(math.sqrt(0.02))
+    assert paired([0.1]).spread is None
+    assert unpaired([0.0], [0.1]).spread is None
+    # Variances 0.02 and 0.02 with 1 degree of freedom each: √(2 · 0.02).
+    assert unpaired([0.0, 0.2], [0.5, 0.7]).spread == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize("bad", [[math.nan], [0.1, math.inf], []])
+def test_what_is_no_number_is_refused(bad: list[float]) -> None:
+    with pytest.raises(ValueError, match=r"not finite|no values"):
+        paired(bad)
+    with pytest.raises(ValueError, match=r"not finite|no values"):
+        unpaired([0.1], bad)

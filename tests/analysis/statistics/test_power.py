@@ -1,0 +1,102 @@
+"""How many launches, and when to stop."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from merge_bench.analysis.statistics.effect import paired, unpaired
+from merge_bench.analysis.statistics.power import MOST, Stop, half_width, launches_needed, least_launches, stop
+from merge_bench.analysis.statistics.verdict import Reason, Verdict, judge
+
+
+@pytest.mark.parametrize(("comparisons", "pairs", "apart"), [(1, 6, 4), (2, 7, 5), (3, 7, 5), (10, 9, 6)])
+def test_the_fewest_launches_for_a_significant_outcome(comparisons: int, pairs: int, apart: int) -> None:
+    assert least_launches(comparisons=comparisons) == pairs
+    assert least_launches(comparisons=comparisons, paired=False) == apart
+
+
+@pytest.mark.parametrize("comparisons", [1, 2, 5, 10])
+def test_with_the_fewest_launches_a_clear_difference_is_found_and_with_one_less_it_is_not(comparisons: int) -> None:
+    n, m = least_launches(comparisons=comparisons), least_launches(comparisons=comparisons, paired=False)
+    for count, apart, clear in ((n, m, Verdict.FASTER), (n - 1, m - 1, Verdict.INCONCLUSIVE)):
+        clearly = [0.2 + 0.001 * i for i in range(count)]
+        effects = (paired(clearly), unpaired([0.001 * i for i in range(apart)], clearly[:apart]))
+        for effect in effects:
+            found = judge([effect], threshold=0.02, family=comparisons)[0]
+            assert found.verdict is clear
+            assert found.reason is (None if clear is Verdict.FASTER else Reason.UNDERPOWERED)
+
+
+@pytest.mark.parametrize("bad", [{"alpha": 0.0}, {"alpha": 1.0}, {"comparisons": 0}])
+def test_a_test_has_a_level_and_a_comparison(bad: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match="no test at"):
+        least_launches(**bad)  # type: ignore[arg-type]
+
+
+def needed(effect: float, spread: float, *, comparisons: int = 1) -> int | None:
+    return launches_needed(
+        effect=math.log1p(effect), spread=spread, threshold=math.log1p(0.02), comparisons=comparisons
+    )
+
+
+def test_what_is_harder_to_see_needs_more_launches() -> None:
+    sizes = [needed(effect, 0.05) for effect in (0.30, 0.07, 0.05, 0.03)]
+    assert sizes == sorted(sizes, key=lambda n: n or MOST)
+    assert len(set(sizes)) == 4
+    spreads = [needed(0.05, spread) for spread in (0.03, 0.05, 0.1)]
+    assert spreads == sorted(spreads, key=lambda n: n or MOST)
+    families = [needed(0.05, 0.05, comparisons=k) or MOST for k in (1, 3, 10)]
+    assert families == sorted(families)
+    assert families[0] < families[2] < 2 * families[0]
+
+
+def test_no_number_of_launches_tells_what_lies_at_the_threshold() -> None:
+    assert needed(0.02, 0.03) is None
+    assert needed(0.0, 0.0) == 7  # all alike: the first number with an interval, and one for the steps of the test
+    assert needed(1 / 1.05 - 1, 0.05) == needed(0.05, 0.05)
+
+
+def test_a_spread_is_not_negative() -> None:
+    with pytest.raises(ValueError, match="not negative"):
+        launches_needed(effect=0.0, spread=-1.0, threshold=0.02)
+
+
+def test_an_inconclusive_verdict_says_how_many_more() -> None:
+    points = [0.05 + 0.05 * (-1) ** i * (1 + i / 10) for i in range(8)]
+    found = judge([paired(points)], threshold=0.02)[0]
+    assert found.verdict is Verdict.INCONCLUSIVE
+    whole = launches_needed(
+        effect=paired(points).estimate, spread=paired(points).spread or 0.0, threshold=math.log1p(0.02)
+    )
+    assert whole is not None
+    assert found.more == whole - 8
+
+
+def test_the_width_of_an_interval_is_a_share() -> None:
+    assert half_width((math.log(0.99), math.log(1.01))) == pytest.approx(0.01, rel=0.01)
+    assert half_width(None) is None
+
+
+@pytest.mark.parametrize(
+    ("widths", "spent", "rule"),
+    [
+        ([0.008, 0.010], {}, Stop.PRECISION),
+        ([0.008, 0.011], {}, None),
+        ([0.008, None], {}, None),
+        ([], {}, None),
+        ([0.011], {"launches": 20}, Stop.LAUNCHES),
+        ([0.011], {"launches": 19, "seconds": 59.0}, None),
+        ([None], {"seconds": 60.0}, Stop.SECONDS),
+        ([0.001], {"launches": 20, "seconds": 60.0}, Stop.PRECISION),
+    ],
+)
+def test_measuring_stops_on_precision_or_on_a_budget_and_says_which(
+    widths: list[float | None], spent: dict[str, float], rule: Stop | None
+) -> None:
+    assert stop(widths, precision=0.01, most_launches=20, most_seconds=60.0, **spent) is rule  # type: ignore[arg-type]
+
+
+def test_without_a_rule_nothing_stops() -> None:
+    assert stop([0.0], launches=1000, seconds=1e9) is None

@@ -1,0 +1,436 @@
+"""The document, against numbers worked out from what `synthetic_campaigns` writes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from merge_bench.analysis.summary import summarize
+from merge_bench.records import schema as s
+from merge_bench.records.reader import read_campaign
+from merge_bench.records.writer import CampaignWriter
+from tests.helpers.synthetic_campaigns import Script, iteration, launches, plan, write_campaign, write_head, write_start
+
+
+def document(folder: Path) -> dict[str, Any]:
+    """The document as it is printed."""
+    found: dict[str, Any] = json.loads(json.dumps(summarize(read_campaign(folder)), allow_nan=False))
+    return found
+
+
+def codes(found: dict[str, Any]) -> list[str]:
+    return [warning["code"] for warning in found["warnings"]]
+
+
+def test_the_document_of_one_run(tmp_path: Path) -> None:
+    folder = write_campaign(tmp_path)
+    found = document(folder)
+    assert list(found) == [
+        "schema", "run_id", "records", "config", "plan", "verified", "result_rows", "wall_seconds",
+        "throughput_bytes_per_second", "bandwidth_bytes_per_second", "phases_seconds", "link", "lanes",
+        "requested_transports", "protocols", "traffic", "peak_memory_bytes", "imported", "warnings",
+            "error",
+    ]  # fmt: skip
+    assert found["schema"] == 1
+    assert found["run_id"] == folder.name
+    assert found["records"] == str(folder / "records.jsonl")
+    assert found["config"] == {
+        "name": "optimized",
+        "path": "configs/optimized.cfg",
+        "variables": {"UCX_TLS": "sm,tcp"},
+    }
+    assert found["plan"] == plan()
+    assert found["verified"] is True
+    assert found["result_rows"] == 600_000
+    assert found["warnings"] == []
+    assert found["error"] is None
+
+
+def test_wall_and_throughput(tmp_path: Path) -> None:
+    found = document(write_campaign(tmp_path))
+    # Walls 0.10, 0.11, 0.12 s; the warm-up's 0.5 s does not count. Data: 2 workers × 2 frames × 16 MB = 64 MB.
+    assert found["wall_seconds"] == {
+        "median": 0.11,
+        "ci95": None,
+        "quartiles": pytest.approx([0.105, 0.115]),
+        "min": 0.10,
+        "max": 0.12,
+    }
+    # 640, 581.8 and 533.3 MB/s; quartiles half-way between neighbours.
+    assert found["throughput_bytes_per_second"] == {
+        "median": pytest.approx(64e6 / 0.11),
+        "ci95": None,
+        "quartiles": pytest.approx([(64e6 / 0.12 + 64e6 / 0.11) / 2, (64e6 / 0.11 + 64e6 / 0.10) / 2]),
+    }
+
+
+def test_bandwidth_per_worker(tmp_path: Path) -> None:
+    def slow_second(worker: s.WorkerIteration) -> s.WorkerIteration:
+        flight = s.Flight(left=0.04, right=0.04, union=0.06)
+        return msgspec.structs.replace(worker, flight_seconds=flight) if worker.rank == 1 else worker
+
+    found = document(write_campaign(tmp_path, Script(worker=slow_second)))["bandwidth_bytes_per_second"]
+    # 8 MB / 20 ms = 400 MB/s left, 4 MB / 20 ms = 200 MB/s right, mean 300; rank 1 takes twice as long: 150 MB/s.
+    assert found["per_worker"] == [
+        {"rank": 0, "host": "node0", "left": 4e8, "right": 2e8, "mean": 3e8},
+        {"rank": 1, "host": "node0", "left": 2e8, "right": 1e8, "mean": 1.5e8},
+    ]
+    assert (found["min"], found["max"]) == (1.5e8, 3e8)
+    assert found["harmonic_mean"] == pytest.approx(2e8)  # 2 / (1/300 + 1/150) MB/s
+
+
+def test_phases_are_those_of_the_slowest_worker(tmp_path: Path) -> None:
+    def slow_join(worker: s.WorkerIteration) -> s.WorkerIteration:
+        phases = s.Phases(partition=0.02, exchange=0.03, join=0.07)
+        return msgspec.structs.replace(worker, phases_seconds=phases) if worker.rank == 1 else worker
+
+    found = document(write_campaign(tmp_path, Script(worker=slow_join)))
+    assert found["phases_seconds"] == {"partition": 0.02, "exchange": 0.03, "join": 0.07}
+    (warning,) = found["warnings"]
+    assert warning["code"] == "straggler"
+    assert "rank 1 (node0) is slow in join: 70.00 ms against 40.00 ms for the others (1.75 ×)" in warning["message"]
+    assert warning["remedy"]
+
+
+def test_link_lanes_and_memory(tmp_path: Path) -> None:
+    found = document(write_campaign(tmp_path))
+    # A worker sends 12 MB: in 25 ms over the bare link (480 MB/s), in 30 ms in the merge (400 MB/s).
+    assert found["link"] == {
+        "limit_bytes_per_second": pytest.approx(480e6),
+        "fraction": pytest.approx(400 / 480),
+        "check_bytes_per_second": None,
+        "not_checked": "not checked against ucx_perftest (--check-link)",
+        "wall_ratio": pytest.approx(0.110 / 0.025),
+        "bottleneck": None,
+        "transports": ["sysv/memory", "tcp/lo"],
+    }
+    assert found["lanes"] == [
+        {"from": 0, "to": 1, "placement": "same host", "transports": ["sysv/memory", "tcp/lo"]},
+        {"from": 1, "to": 0, "placement": "same host", "transports": ["sysv/memory", "tcp/lo"]},
+    ]
+    assert found["requested_transports"] == {"UCX_TLS": "sm,tcp"}
+    (way,) = found["protocols"]
+    assert way["pairs"] == [[0, 1], [1, 0]]
+    assert way["ranges"][1] == {
+        "memory": "host", "first_bytes": 8192, "last_bytes": None, "protocol": "rendezvous", "transports": "tcp/lo",
+        "estimated": True,
+    }  # fmt: skip
+    assert found["traffic"] == [
+        {
+            "host": "node0",
+            "during": "iterations",
+            "sent": 72_000_000,
+            "devices": {"lo": {"sent": 73 << 20, "received": 73 << 20}},
+        }
+    ]
+    memory = found["peak_memory_bytes"]
+    assert memory["max"] == 200_000_001
+    assert memory["per_worker"][1] == {
+        "rank": 1, "host": "node0", "peak": 200_000_001, "above_imports": 96_000_000,
+        "device_peak": None, "device_above_imports": None, "input": 32_000_000,
+    }  # fmt: skip
+
+
+def test_the_median_is_over_launches_and_six_give_an_interval(tmp_path: Path) -> None:
+    found = document(write_campaign(tmp_path, *launches(6)))
+    # Launch k has walls 0.10 + 0.01 k, 0.11 + 0.01 k, 0.12 + 0.01 k: medians 0.11, 0.12, ... 0.16.
+    wall = found["wall_seconds"]
+    assert wall["median"] == pytest.approx(0.135)
+    assert wall["ci95"] == pytest.approx([0.11, 0.16])
+    assert (wall["min"], wall["max"]) == pytest.approx((0.10, 0.17))
+    assert found["throughput_bytes_per_second"]["ci95"] == pytest.approx([64e6 / 0.16, 64e6 / 0.11])
+    assert found["verified"] is True
+
+
+def test_five_launches_give_none(tmp_path: Path) -> None:
+    found = document(write_campaign(tmp_path, *launches(5)))
+    assert found["wall_seconds"]["median"] == pytest.approx(0.13)
+    assert found["wall_seconds"]["ci95"] is None
+
+
+def test_a_launch_is_one_sample_however_many_iterations_it_has(tmp_path: Path) -> None:
+    long = Script(plan=plan(launches=3, iterations=9), walls=(0.9,) * 9)
+    short = [Script(index=k, plan=plan(launches=3, iterations=9), walls=(0.1,) * 8 + (0.1,)) for k in (1, 2)]
+    assert document(write_campaign(tmp_path, long, *short))["wall_seconds"]["median"] == pytest.approx(0.1)
+
+
+def test_what_dask_does_not_tell_is_null(tmp_path: Path) -> None:
+    found = document(write_campaign(tmp_path, Script(plan=plan(exchange="dask"))))
+    assert found["wall_seconds"]["median"] == 0.11
+    assert found["bandwidth_bytes_per_second"]["harmonic_mean"] is None
+    assert found["bandwidth_bytes_per_second"]["per_worker"] == [
+        {"rank": rank, "host": "node0", "left": None, "right": None, "mean": None} for rank in (0, 1)
+    ]
+    assert found["phases_seconds"] == {"partition": None, "exchange": None, "join": None}
+    assert found["link"] is None
+    assert found["lanes"] == []
+    assert found["result_rows"] == 600_000  # as the verification counted
+    assert found["verified"] is True
+
+
+def test_one_worker_has_no_bandwidth_and_no_link(tmp_path: Path) -> None:
+    found = document(write_campaign(tmp_path, Script(plan=plan(1))))
+    assert found["bandwidth_bytes_per_second"]["harmonic_mean"] is None
+    assert found["link"] is None
+    assert found["phases_seconds"]["join"] == 0.04
+    assert found["throughput_bytes_per_second"]["median"] == pytest.approx(32e6 / 0.11)
+
+
+@pytest.mark.parametrize(
+    ("walls", "join", "bottleneck"),
+    [((0.027,) * 3, 0.004, "link"), ((0.1,) * 3, 0.075, "cores"), ((0.1,) * 3, 0.04, None)],
+)
+def test_what_limits_a_merge_whose_phases_overlap(
+    tmp_path: Path, walls: tuple[float, ...], join: float, bottleneck: str | None
+) -> None:
+    """The bytes of a worker need 25 ms on the link, and its partition takes 20 ms."""
+
+    def pipelined(worker: s.WorkerIteration) -> s.WorkerIteration:
+        phases = s.Phases(partition=0.02, exchange=walls[0], join=join)
+        return msgspec.structs.replace(worker, phases_seconds=phases, join_overlap_seconds=0.003)
+
+    script = Script(plan={**plan(), "pipeline": True}, walls=walls, worker=pipelined)
+    link = document(write_campaign(tmp_path, script))["link"]
+    assert (link["wall_ratio"], link["bottleneck"]) == (pytest.approx(walls[0] / 0.025), bottleneck)
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "cpu", "bottleneck"), [(True, 0.046, "cores"), (True, 0.04, None), (False, 0.05, None)]
+)
+def test_cores_that_move_bytes_all_the_time_limit_a_merge_whose_phases_overlap(
+    tmp_path: Path, pipeline: bool, cpu: float, bottleneck: str | None
+) -> None:
+    """Both workers share two cores for 50 ms; with phases apart UCX polls, and the same share says nothing."""
+    script = Script(
+        plan={**plan(), "pipeline": pipeline},
+        walls=(0.05,) * 3,
+        worker=lambda worker: msgspec.structs.replace(
+            worker, phases_seconds=s.Phases(partition=0.01, exchange=0.05, join=0.02), cpu_seconds=cpu
+        ),
+        machine=lambda worker: msgspec.structs.replace(worker, hardware={**worker.hardware, "affinity": "0-1"}),
+    )
+    assert document(write_campaign(tmp_path, script))["link"]["bottleneck"] == bottleneck
+
+
+def test_64_workers(tmp_path: Path) -> None:
+    found = document(write_campaign(tmp_path, Script(plan=plan(64))))
+    # 63 peers: 63 · 8 MB / 20 ms = 25.2 GB/s left, 12.6 right, mean 18.9 GB/s.
+    assert found["bandwidth_bytes_per_second"]["harmonic_mean"] == pytest.approx(18.9e9)
+    assert len(found["bandwidth_bytes_per_second"]["per_worker"]) == 64
+    assert found["bandwidth_bytes_per_second"]["per_worker"][63]["host"] == "node15"
+    assert len(found["lanes"]) == 64 * 63
+    assert found["link"]["fraction"] == pytest.approx(25 / 30)
+    assert found["result_rows"] == 64 * 300_000
+
+
+def test_a_sweep_has_a_document_for_every_run(tmp_path: Path) -> None:
+    folder = write_campaign(tmp_path, Script(), Script(index=1, config="tuned", walls=(0.05, 0.06, 0.07)))
+    found = document(folder)
+    assert list(found) == ["schema", "records", "runs"]
+    assert [run["config"]["name"] for run in found["runs"]] == ["optimized", "tuned"]
+    assert [run["wall_seconds"]["median"] for run in found["runs"]] == [0.11, 0.06]
+    assert [run["run_id"] for run in found["runs"]] == [f"{folder.name}/0", f"{folder.name}/1"]
+
+
+# Verification
+
+
+def test_verify_off_marks_everything_unverified(tmp_path: Path) -> None:
+    found = document(write_campaign(tmp_path, Script(plan=plan(verify="off"))))
+    assert found["verified"] is False
+    assert codes(found) == ["unverified"]
+    assert "every number here is unverified" in found["warnings"][0]["message"]
+    assert found["error"] is None
+
+
+@pytest.mark.parametrize("verify", ["ends", "every", "full"])
+@pytest.mark.parametrize("warmup", [0, 1, 2])
+def test_a_run_is_verified_when_every_check_was_made(tmp_path: Path, verify: str, warmup: int) -> None:
+    base = write_campaign(tmp_path, Script(plan=plan(verify="ends" if verify == "full" else verify, warmup=warmup)))
+    path = base / "records.jsonl"
+    path.write_text(path.read_text().replace('"verify":"ends"', f'"verify":"{verify}"'))
+    assert document(base)["verified"] is True
+
+
+@pytest.mark.parametrize(("verify", "after"), [("ends", None), ("ends", 2), ("every", 0), ("every", 1), ("every", 2)])
+def test_a_missing_check_leaves_a_run_unverified(tmp_path: Path, verify: str, after: int | None) -> None:
+    folder = write_campaign(tmp_path, Script(plan=plan(verify=verify)))
+    path = folder / "records.jsonl"
+    lines = path.read_text().splitlines(keepends=True)
+    kept = [line for line in lines if not ('"verification"' in line and json.loads(line)["after"] == after)]
+    assert len(kept) == len(lines) - 1
+    path.write_text("".join(kept))
+    found = document(folder)
+    assert found["verified"] is False
+    assert codes(found) == ["not-verified"]
+
+
+def test_a_wrong_result_is_the_error_even_without_a_failure_line(tmp_path: Path) -> None:
+    def bad(check: s.VerificationLine) -> s.VerificationLine:
+        return msgspec.structs.replace(check, ok=check.after is None, message="2 rows are missing")
+
+    found = document(write_campaign(tmp_path, Script(check=bad)))
+    assert found["verified"] is False
+    assert found["error"] == {"code": "wrong-result", "message": "2 rows are missing", "host": None, "rank": None}
+    assert codes(found) == ["wrong-result"]
+
+
+def test_one_wrong_launch_makes_a_run_wrong(tmp_path: Path) -> None:
+    def bad(check: s.VerificationLine) -> s.VerificationLine:
+        return msgspec.structs.replace(check, ok=False)
+
+    scripts = [Script(plan=plan(launches=2)), Script(index=1, plan=plan(launches=2), check=bad, end_status=4)]
+    found = document(write_campaign(tmp_path, *scripts, end=4))
+    assert found["verified"] is False
+    assert found["error"]["code"] == "wrong-result"
+
+
+# Failures
+
+
+def failing(folder: Path, *lines: s.Record) -> None:
+    with (folder / "records.jsonl").open("ab") as stream:
+        for line in lines:
+            stream.write(msgspec.json.encode(line) + b"\n")
+
+
+def test_a_worker_that_died_leaves_what_was_measured(tmp_path: Path) -> None:
+    script = Script(walls=(0.10, 0.12), end_status=None)
+    folder = write_campaign(tmp_path, script, end=None)
+    failing(
+        folder,
+        s.FailureLine(launch=0, code="run-failed", message="rank 1 went silent", host="node0", rank=1),
+        s.LaunchEndLine(launch=0, status=3, seconds=9.0),
+        s.EndLine(status=3),
+    )
+    found = document(folder)
+    assert found["error"] == {"code": "run-failed", "message": "rank 1 went silent", "host": "node0", "rank": 1}
+    assert found["wall_seconds"]["median"] == pytest.approx(0.11)
+    assert found["verified"] is False
+    assert codes(found) == ["not-verified", "failed-launches"]
+
+
+def test_whole_launches_make_the_numbers_and_failed_ones_are_counted(tmp_path: Path) -> None:
+    scripts = launches(3)
+    scripts[0] = replace(scripts[0], walls=(9.0, 9.0), end_status=3)
+    found = document(write_campaign(tmp_path, *scripts, end=3))
+    # Launches 1 and 2 have medians 0.12 and 0.13.
+    assert found["wall_seconds"]["median"] == pytest.approx(0.125)
+    assert found["wall_seconds"]["max"] == pytest.approx(0.14)
+    assert found["verified"] is True
+    assert found["error"]["code"] == "run-failed"
+    assert "1 of 3 launches failed; the numbers are of the 2 that ended well" in found["warnings"][0]["message"]
+
+
+def test_a_launch_that_never_came_up(tmp_path: Path) -> None:
+    with CampaignWriter.create(tmp_path, "optimized") as writer:
+        write_head(writer, [("optimized", 0)], [plan()])
+        writer.write(s.FailureLine(launch=0, code="run-failed", message="no worker came within 30 s"))
+        writer.write(s.LaunchEndLine(launch=0, status=3, seconds=30.0))
+        writer.write(s.EndLine(status=3))
+    found = document(writer.folder)
+    assert found["error"]["message"] == "no worker came within 30 s"
+    assert found["wall_seconds"] == {"median": None, "ci95": None, "quartiles": None, "min": None, "max": None}
+    assert found["bandwidth_bytes_per_second"] == {"harmonic_mean": None, "min": None, "max": None, "per_worker": []}
+    assert found["result_rows"] is None
+    assert found["verified"] is False
+
+
+def test_a_killed_run_says_so(tmp_path: Path) -> None:
+    with CampaignWriter.create(tmp_path, "optimized") as writer:
+        script = Script()
+        write_head(writer, [("optimized", 0)], [script.plan])
+        write_start(writer, script)
+        writer.write(iteration(script, 0, 0.1))
+    with writer.records.open("ab") as stream:
+        stream.write(b'{"kind":"iteration","sch')
+    found = document(writer.folder)
+    assert found["error"]["code"] == "unfinished"
+    assert "after 0 of 1 launches" in found["error"]["message"]
+    assert found["wall_seconds"]["median"] == 0.1
+    assert found["verified"] is False
+    assert codes(found) == ["not-verified", "half-written-line"]
+
+
+def test_a_wrong_result_comes_before_any_other_failure(tmp_path: Path) -> None:
+    folder = write_campaign(tmp_path, *launches(2), end=4)
+    failing(
+        folder,
+        s.FailureLine(launch=0, code="run-failed", message="rank 1 died"),
+        s.FailureLine(launch=1, code="wrong-result", message="1 row is missing"),
+    )
+    assert document(folder)["error"]["message"] == "1 row is missing"
+
+
+def test_in_a_killed_sweep_only_the_open_runs_are_in_error(tmp_path: Path) -> None:
+    folder = write_campaign(tmp_path, Script(), Script(index=1, config="tuned", end_status=None), end=None)
+    assert [run["error"] and run["error"]["code"] for run in document(folder)["runs"]] == [None, "unfinished"]
+
+
+def test_a_failure_of_the_whole_campaign_is_that_of_every_open_run(tmp_path: Path) -> None:
+    folder = write_campaign(tmp_path, Script(), Script(index=1, config="tuned", end_status=None), end=None)
+    failing(folder, s.FailureLine(launch=None, code="run-failed", message="interrupted"), s.EndLine(status=3))
+    assert [run["error"] and run["error"]["message"] for run in document(folder)["runs"]] == [None, "interrupted"]
+
+
+# Warnings
+
+
+def test_an_overloaded_rank_is_named(tmp_path: Path) -> None:
+    def skewed(worker: s.WorkerIteration) -> s.WorkerIteration:
+        heavy = s.FrameCounts(left=3_500_000, right=1_500_000)
+        return msgspec.structs.replace(worker, received_rows=heavy) if worker.rank == 2 else worker
+
+    found = document(write_campaign(tmp_path, Script(plan=plan(4), worker=skewed)))
+    assert codes(found) == ["overloaded-rank"]
+    message = found["warnings"][0]["message"]
+    assert message == "rank 2 (node0) received 5,000,000 rows, 2.50 × the mean of the other ranks"
+
+
+def test_outliers_are_flagged_and_kept(tmp_path: Path) -> None:
+    walls = (0.10, 0.11, 0.12, 0.11, 5.0)
+    found = document(write_campaign(tmp_path, Script(plan=plan(iterations=5), walls=walls)))
+    assert codes(found) == ["outliers"]
+    assert found["warnings"][0]["message"].endswith("iteration 4 of launch 0")
+    assert found["wall_seconds"]["max"] == 5.0
+
+
+def recorded(launch: int | None) -> s.WarningLine:
+    return s.WarningLine(
+        launch=launch, code="no-infiniband", message="the UCX wheel has no InfiniBand", remedy="--ucx system"
+    )
+
+
+@pytest.mark.parametrize("places", [(None,), (0,), (0, 1), (None, 0, 1)])
+def test_recorded_warnings_come_once(tmp_path: Path, places: tuple[int | None, ...]) -> None:
+    folder = write_campaign(tmp_path, *launches(2))
+    failing(folder, *map(recorded, places))
+    assert document(folder)["warnings"] == [
+        {"code": "no-infiniband", "message": "the UCX wheel has no InfiniBand", "remedy": "--ucx system"}
+    ]
+
+
+def test_lines_of_a_later_version_are_mentioned(tmp_path: Path) -> None:
+    folder = write_campaign(tmp_path)
+    with (folder / "records.jsonl").open("a") as stream:
+        stream.write('{"schema":1,"kind":"verdict"}\n')
+    assert codes(document(folder)) == ["unknown-records"]
+
+
+@pytest.mark.parametrize("breaks", [lambda p: p.pop("launches"), lambda p: p.update(launches=None, verify=None)])
+def test_a_plan_that_lacks_a_field_is_still_summed_up(
+    tmp_path: Path, breaks: Callable[[dict[str, Any]], object]
+) -> None:
+    folder = write_campaign(tmp_path)
+    path = folder / "records.jsonl"
+    lines = path.read_text().splitlines()
+    head = json.loads(lines[0])
+    breaks(head["plans"][0])
+    path.write_text("\n".join([json.dumps(head), *lines[1:]]) + "\n")
+    assert document(folder)["wall_seconds"]["median"] == 0.11

@@ -1,0 +1,75 @@
+"""The check of the link limit: when nothing is measured, what the report says then, and a warning's reasons."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+
+from merge_bench.analysis import aggregate
+from merge_bench.analysis.summary import summarize_run
+from merge_bench.campaign.link_check import check_link, reasons
+from merge_bench.records import schema as s
+from merge_bench.records.reader import read_campaign
+from tests.helpers.synthetic_campaigns import Script, plan, write_campaign
+
+SM, TCP = ("cma/memory", "sysv/memory"), ("tcp/lo",)
+MIB = 1 << 20
+
+
+def test_a_reason_is_given_only_where_it_holds() -> None:
+    assert reasons({SM}, {SM}, workers=2, size=MIB, cache=None) == []
+    assert reasons({SM}, None, workers=2, size=64 * MIB, cache=32 * MIB) == []
+    (lanes,) = reasons({TCP}, {SM}, workers=2, size=64 * MIB, cache=32 * MIB)
+    assert "other lanes" in lanes
+    (peers,) = reasons({SM}, {SM}, workers=3, size=64 * MIB, cache=32 * MIB)
+    assert "one peer" in peers
+    (buffer,) = reasons({SM}, {SM}, workers=2, size=MIB, cache=32 * MIB)
+    assert buffer.startswith("it sends one buffer of 1.00 MiB again and again, which the processor's cache of 32.0")
+
+
+def test_nothing_is_started_or_written_where_more_processes_would_poll_than_there_are_cores() -> None:
+    hardware = {"affinity": "0-1", "cores": 2}
+    members = [SimpleNamespace(host="a"), SimpleNamespace(host="a")]
+    run: Any = SimpleNamespace(members=members, facts=[{"hardware": hardware}] * 2)  # neither workers nor a writer
+    link = s.LinkLine(launch=0, bytes=[1, 1], rounds=[[1.0, 1.0]], limit_bytes_per_second=1e9)
+    assert check_link(run, link) is None
+
+
+def link_of(tmp_path: Path, affinity: str, cores: int, **planned: Any) -> dict[str, Any]:
+    def machine(worker: s.Worker) -> s.Worker:
+        return msgspec.structs.replace(worker, hardware={"affinity": affinity, "cores": cores})
+
+    campaign = read_campaign(write_campaign(tmp_path, Script(machine=machine, plan=plan(**planned))))
+    link: dict[str, Any] = summarize_run(campaign, campaign.runs[0], "run")["link"]
+    return link
+
+
+@pytest.mark.parametrize(
+    ("planned", "affinity", "cores", "said"),
+    [
+        ({}, "0-1", 2, "not checked against ucx_perftest (--check-link)"),
+        (
+            {"check_link": True}, "0-1", 2,
+            "cannot be checked here against ucx_perftest: 4 polling processes on 2 cores of node0",
+        ),
+        ({"check_link": True}, "0-3", 4, "the check against ucx_perftest gave nothing"),
+    ],
+)  # fmt: skip
+def test_the_summary_says_why_there_is_no_ratio(
+    tmp_path: Path, planned: dict[str, Any], affinity: str, cores: int, said: str
+) -> None:
+    link = link_of(tmp_path, affinity, cores, **planned)
+    assert link["check_bytes_per_second"] is None
+    assert link["not_checked"] == said
+
+
+@pytest.mark.parametrize(("affinity", "counted"), [("0-3", 2e9), ("0-1", None)])
+def test_rates_of_processes_that_took_turns_are_shown_nowhere(affinity: str, counted: float | None) -> None:
+    workers = [SimpleNamespace(host="a", hardware={"affinity": affinity})] * 2
+    rows = [SimpleNamespace(probe="link", bandwidth_bytes_per_second=2e9)] * 2
+    launch: Any = SimpleNamespace(line=SimpleNamespace(workers=workers), probes=rows)
+    assert aggregate.link_check([launch]) == counted

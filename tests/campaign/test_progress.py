@@ -1,0 +1,73 @@
+"""Progress: on a terminal only."""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+
+import pytest
+from rich.console import Console
+
+from merge_bench.campaign.progress import Labelled, Progress, SilentProgress
+from merge_bench.view.progress import TerminalProgress, progress_for, remaining_seconds
+from tests.view.report.test_text import Terminal
+
+
+def drive(progress: Progress) -> None:
+    progress.phase("launching")
+    progress.phase("iterations")
+    progress.iteration(0, 4, 0.123, 5 * 2**30)
+    progress.close()
+    progress.close()
+
+
+def test_a_pipe_stays_silent() -> None:
+    file = io.StringIO()
+    progress = progress_for(file)
+    assert isinstance(progress, SilentProgress)
+    drive(progress)
+    assert file.getvalue() == ""
+
+
+def test_quiet_is_silent_on_a_terminal_too() -> None:
+    file = Terminal()
+    drive(progress_for(file, quiet=True))
+    assert file.getvalue() == ""
+
+
+def test_a_terminal_shows_phase_speed_and_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    file = Terminal()
+    assert isinstance(progress_for(file), TerminalProgress)
+    moments = iter([0.0, 0.0, 10.0, 12.0])  # made, launching, iterations begin, the first of 4 is done
+    drive(TerminalProgress(Console(file=file, width=100), clock=lambda: next(moments)))
+    shown = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", file.getvalue())
+    assert "iterations" in shown
+    assert "1/4  123.00 ms  5.00 GiB/s  6.00 s left" in shown  # 2 s for one, three are left
+
+
+def test_an_unknown_throughput_is_a_dash(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    file = Terminal()
+    progress = TerminalProgress(Console(file=file, width=100))
+    progress.iteration(3, 4, 0.1, None)
+    progress.close()
+    assert "4/4  100.00 ms  -  " in file.getvalue()
+
+
+def test_remaining_time_goes_on_as_before() -> None:
+    assert remaining_seconds(10.0, 4, 10) == 15.0
+    assert remaining_seconds(10.0, 10, 10) == 0.0
+    assert math.isnan(remaining_seconds(1.0, 0, 10))
+
+
+def test_a_label_says_which_launch_of_a_campaign_it_is() -> None:
+    said: list[str] = []
+
+    class Said(SilentProgress):
+        def phase(self, text: str) -> None:
+            said.append(text)
+
+    Labelled(Said(), "3/8 tcp").phase("merging")
+    assert said == ["3/8 tcp: merging"]

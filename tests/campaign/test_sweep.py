@@ -1,0 +1,191 @@
+"""Which launches a sweep makes, and in which order; option combinations that make none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from merge_bench.campaign import prepare
+from merge_bench.campaign.prepare import Prepared
+from merge_bench.campaign.run import dry_run
+from merge_bench.campaign.sweep import Sweep, add_config, in_blocks
+from merge_bench.config.reader import read_config
+from merge_bench.config.resolve import expand, resolve
+from merge_bench.errors import UsageError
+from merge_bench.probe.p2p import P2P
+from merge_bench.probe.shared import campaign as probes
+from merge_bench.records.schema import Config
+
+
+def prepared(**options: Any) -> list[Prepared]:
+    """A plan for every combination of these options, by their keys, on the command line."""
+    return [prepare.prepare(each, None) for each in expand(resolve({"workers": 1, **options}, None, {}))]
+
+
+def sweep(*configs: str, **options: Any) -> Sweep:
+    made = Sweep([], [], {}, {})
+    for name in configs:
+        made.add(prepared(**options), Config(name=name, path=f"{name}.cfg"))
+    return made
+
+
+def places(made: Sweep) -> list[tuple[int, str, int]]:
+    return [(job.block, job.config, job.plan) for job in made.jobs()]
+
+
+def test_each_block_holds_every_config_with_every_size_once() -> None:
+    made = sweep("a", "b", "c", chunk=(1000, 2000), workers=(1, 2), blocks=4)
+    everything = {(config, plan) for config in "abc" for plan in range(4)}
+    found = places(made)
+    assert [block for block, _, _ in found] == sorted(block for block, _, _ in found)
+    for block in range(4):
+        members = [(config, plan) for at, config, plan in found if at == block]
+        assert len(members) == 12
+        assert set(members) == everything
+    assert [(run.config, run.plan) for run in made.head().runs] == [(c, p) for c in "abc" for p in range(4)]
+    assert [(plan["rows_per_chunk"], plan["workers"]) for plan in made.head().plans] == [
+        (1000, 1), (1000, 2), (2000, 1), (2000, 2)
+    ]  # fmt: skip
+
+
+def test_the_order_is_random_from_block_to_block_and_the_same_for_a_seed() -> None:
+    one, same, other = (sweep("a", "b", "c", "d", blocks=6, seed=seed) for seed in (3, 3, 4))
+    assert places(one) == places(same)
+    assert places(one) != places(other)
+    orders = {tuple(config for block, config, _ in places(one) if block == at) for at in range(6)}
+    assert len(orders) > 1
+    assert one.head().seed == 3
+
+
+def test_the_order_never_changes_between_versions() -> None:
+    """A campaign that another version of Python began has to be gone on with in its own order."""
+    assert "".join(one for _, one in in_blocks("abcd", blocks=3, seed=7)) == "badcbdcaadbc"
+
+
+def test_a_later_block_has_the_same_order_however_many_blocks_there_are() -> None:
+    assert in_blocks("abcd", blocks=9, seed=1)[:8] == in_blocks("abcd", blocks=2, seed=1)
+
+
+def test_every_first_place_is_taken_about_equally_often() -> None:
+    firsts = [order for at, (_, order) in enumerate(in_blocks("ab", blocks=400, seed=0)) if at % 2 == 0]
+    assert 150 < firsts.count("a") < 250
+
+
+@pytest.mark.parametrize(("chunk", "iterations"), [((1000, 4_000_000), [100, 10]), ((1000, 2000), [100, 100])])
+def test_each_size_has_the_iterations_of_its_own(chunk: tuple[int, int], iterations: list[int]) -> None:
+    options = resolve({"chunk": chunk, "workers": 1}, None, {})
+    assert [each.values["iterations"] for each in expand(options)] == iterations
+    asked = resolve({"chunk": chunk, "iterations": 7}, None, {})
+    assert [each.values["iterations"] for each in expand(asked)] == [7, 7]
+
+
+def test_a_config_may_name_several_sizes(tmp_path: Path) -> None:
+    path = tmp_path / "a.cfg"
+    path.write_text("MERGE_BENCH_CHUNK=1e3,2e3\nMERGE_BENCH_WORKERS=1,2\n")
+    config = read_config(path, {})
+    found = [(each.values["chunk"], each.values["workers"]) for each in expand(resolve({}, config, {}))]
+    assert found == [(1000, 1), (1000, 2), (2000, 1), (2000, 2)]
+    (one,) = expand(resolve({"chunk": 5, "workers": 3}, config, {}))
+    assert (one.values["chunk"], one.values["workers"]) == (5, 3)
+
+
+@pytest.mark.parametrize(
+    ("given", "text", "environ", "launches"),
+    [
+        ({"blocks": 4}, "", {}, 4),
+        ({"launches": 3}, "", {}, 3),
+        ({"launches": 2}, "MERGE_BENCH_BLOCKS=10\n", {}, 2),
+        ({"blocks": 2}, "MERGE_BENCH_LAUNCHES=10\n", {}, 2),
+        ({}, "MERGE_BENCH_BLOCKS=5\n", {"MERGE_BENCH_LAUNCHES": "9"}, 5),
+        ({}, "MERGE_BENCH_LAUNCHES=5\n", {"MERGE_BENCH_BLOCKS": "9"}, 5),
+    ],
+)
+def test_blocks_and_launches_are_one_option(
+    tmp_path: Path, given: dict[str, Any], text: str, environ: dict[str, str], launches: int
+) -> None:
+    path = tmp_path / "a.cfg"
+    path.write_text(text)
+    assert resolve(given, read_config(path, {}), environ).values["launches"] == launches
+
+
+def test_blocks_and_launches_from_one_place_exclude_each_other() -> None:
+    with pytest.raises(UsageError, match="--launches and --blocks exclude each other"):
+        resolve({"launches": 2, "blocks": 3}, None, {})
+
+
+def test_the_environment_does_not_name_configs() -> None:
+    found = resolve({"configs": ("a", "b")}, None, {"MERGE_BENCH_CONFIG": "c", "MERGE_BENCH_FRESH": "1"})
+    assert (found.values["config"], found.values["fresh"]) == (None, False)
+
+
+@pytest.mark.parametrize(
+    ("paths", "said"),
+    [(("x/a.cfg", "y/a.cfg"), "x/a.cfg and y/a.cfg"), (("x/a.cfg", "x/a.cfg"), "x/a.cfg, twice")],
+)
+def test_configs_of_one_name_are_refused_with_their_paths(paths: tuple[str, str], said: str) -> None:
+    configs: list[Config] = []
+    add_config(configs, Config(name="a", path=paths[0]))
+    with pytest.raises(UsageError, match=said):
+        add_config(configs, Config(name="a", path=paths[1]))
+
+
+def test_configs_that_disagree_about_the_whole_are_refused() -> None:
+    made = sweep("a", launches=2)
+    with pytest.raises(UsageError, match="--blocks"):
+        made.add(prepared(launches=3), Config(name="b"))
+    made = sweep("a", results="one")
+    with pytest.raises(UsageError, match="--results"):
+        made.add(prepared(results="two"), Config(name="b"))
+
+
+def test_several_sizes_of_real_tables_are_refused() -> None:
+    (one,) = prepared()
+    with pytest.raises(UsageError, match="--chunk names several sizes"):
+        Sweep([], [], {}, {}).add([one, one], Config(name="a"))
+
+
+def running(**options: Any) -> list[Prepared]:
+    return prepared(scheduler_address="tcp://127.0.0.1:1", workers=options.pop("workers", 2), **options)
+
+
+@pytest.mark.parametrize("options", [{"chunk": (1000, 2000)}, {"workers": (1, 2)}, {"blocks": 2}, {"launches": 2}])
+def test_a_running_cluster_makes_one_launch(options: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="needs a cluster of its own"):
+        Sweep([], [], {}, {}).add(running(**options), Config(name="a"))
+
+
+def test_a_running_cluster_takes_one_config() -> None:
+    made = Sweep([], [], {}, {})
+    made.add(running(), Config(name="a"))
+    with pytest.raises(UsageError, match="several configs"):
+        made.add(running(), Config(name="b"))
+
+
+def test_probes_of_a_running_cluster_make_one_launch_unless_more_are_asked_for() -> None:
+    values = {"scheduler_address": "tcp://127.0.0.1:1", "workers": 2}
+    probe = P2P((), (8,), None)
+    _, jobs = probes.prepare(probe, [None], values, blocks=None)
+    assert len(jobs) == 1
+    with pytest.raises(UsageError, match="--repetitions"):
+        probes.prepare(probe, [None], values, blocks=2)
+    _, jobs = probes.prepare(probe, [None], {"workers": 2}, blocks=None)
+    assert [job.block for job in jobs] == [0, 1, 2]
+
+
+def test_several_values_are_for_run_alone() -> None:
+    with pytest.raises(UsageError, match="only `run` does"):
+        probes.prepare(P2P((), (8,), None), [None], {"workers": (1, 2)}, blocks=1)
+
+
+def test_a_dry_run_names_each_run_and_the_order_of_launches() -> None:
+    lines = dry_run(sweep("a", "b", chunk=(1000, 2000), blocks=2)).splitlines()
+    titles = [line for line in lines if line.startswith("## ")]
+    assert titles[:4] == [
+        "## a/0: 1 worker, 1,000 rows a chunk, 2 launches", "## a/1: 1 worker, 2,000 rows a chunk, 2 launches",
+        "## b/0: 1 worker, 1,000 rows a chunk, 2 launches", "## b/1: 1 worker, 2,000 rows a chunk, 2 launches",
+    ]  # fmt: skip
+    assert [title.partition(":")[0] for title in titles[4:]] == ["## block 0", "## block 1"]
+    assert all(sorted(title.partition(": ")[2].split()) == ["a/0", "a/1", "b/0", "b/1"] for title in titles[4:])
+    assert sum(line.startswith("# scheduler on ") for line in lines) == 4

@@ -1,0 +1,131 @@
+"""Every wait for the scheduler has a limit, and looks at the processes meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from merge_bench.cluster import scheduler_client
+from merge_bench.cluster.ask import on_each_host
+from merge_bench.cluster.base import Exited
+from merge_bench.cluster.first_cause import Member
+from merge_bench.cluster.running import count_running
+from merge_bench.cluster.worker_calls import WorkerCalls
+from merge_bench.errors import LaunchFailed, UsageError
+
+
+@pytest.fixture
+def mute() -> Iterator[str]:
+    """The address of a server that accepts connections and never says a word, as a stopped scheduler's kernel does."""
+    with socket.create_server(("127.0.0.1", 0), backlog=16) as server:
+        yield f"tcp://127.0.0.1:{server.getsockname()[1]}"
+
+
+def test_a_scheduler_that_never_answers_is_given_up(mute: str) -> None:
+    with pytest.raises((OSError, TimeoutError)):
+        scheduler_client.open_client(mute, None, seconds=1.0)
+
+
+def test_a_process_that_ends_meanwhile_ends_the_wait(mute: str) -> None:
+    looked = 0
+
+    def look() -> None:
+        nonlocal looked
+        looked += 1
+        if looked > 3:
+            raise LaunchFailed("the scheduler was killed")
+
+    began = time.monotonic()
+    with pytest.raises(LaunchFailed, match="was killed"):
+        scheduler_client.open_client(mute, None, seconds=3600.0, look=look)
+    assert time.monotonic() - began < 600
+
+
+def test_a_running_cluster_that_never_answers_is_refused(mute: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UsageError, match="no scheduler answers at"):
+        count_running(mute, None, seconds=1.0)
+    monkeypatch.setattr("merge_bench.cluster.ask.CONNECT_SECONDS", 1.0)
+    with pytest.raises(UsageError, match="no scheduler answers at"):
+        on_each_host(mute, None, lambda: None)
+
+
+def test_a_client_that_cannot_be_closed_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scheduler_client, "CLOSE_SECONDS", 0.1)
+    never = threading.Event()
+    stuck = SimpleNamespace(close=lambda timeout: never.wait())
+    scheduler_client.close(stuck)  # type: ignore[arg-type]
+    never.set()
+
+
+class Finished:
+    """A future that is done, whose value has to be fetched from a worker that is gone."""
+
+    status = "finished"
+    released = False
+
+    def done(self) -> bool:
+        return True
+
+    def add_done_callback(self, call: Any) -> None:
+        call(self)
+
+    def release(self) -> None:
+        self.released = True
+
+
+def test_fetching_results_from_a_worker_that_was_killed_ends() -> None:
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, daemon=True).start()
+
+    async def for_ever() -> None:
+        await asyncio.Event().wait()
+
+    client = SimpleNamespace(
+        loop=SimpleNamespace(asyncio_loop=loop, add_callback=lambda *_: None),
+        gather=lambda futures, asynchronous: for_ever(),
+        run_on_scheduler=lambda *_: {"tcp://a": 0.0},
+    )
+    launcher = SimpleNamespace(
+        exited=lambda: [Exited("worker-0", "here", 7, -9, "")], tail=lambda role: "", placed=dict
+    )
+    calls = WorkerCalls(client, launcher, 15.0)  # type: ignore[arg-type]
+    calls.members = [Member(0, "tcp://a", "worker-0", "here", 7)]
+    calls.watch.start(calls.members)
+    future = Finished()
+    try:
+        with pytest.raises(LaunchFailed, match=r"rank 0 .*signal 9"):
+            calls.results([future])  # type: ignore[list-item]
+        assert future.released
+    finally:
+        calls.watch.stop()
+        loop.call_soon_threadsafe(loop.stop)
+
+
+@pytest.mark.parametrize("text", ["", '{"type": "Sched', "[]", '{"address": null'])
+def test_a_scheduler_file_that_names_none_is_refused(
+    tmp_path: Path, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "scheduler.json"
+    file.write_text(text)
+    with pytest.raises(UsageError, match=r"scheduler\.json names no scheduler"):
+        count_running(None, str(file), seconds=0.5)
+    monkeypatch.setattr("merge_bench.cluster.ask.CONNECT_SECONDS", 0.5)
+    with pytest.raises(UsageError, match=r"scheduler\.json names no scheduler"):
+        on_each_host(None, str(file), lambda: None)
+
+
+def test_a_scheduler_file_that_is_being_written_is_waited_for(tmp_path: Path, mute: str) -> None:
+    file = tmp_path / "scheduler.json"
+    file.write_text('{"addr')
+    threading.Timer(0.3, lambda: file.write_text(json.dumps({"address": mute}))).start()
+    with pytest.raises((OSError, TimeoutError)):
+        scheduler_client.open_client(None, file, seconds=2.0)

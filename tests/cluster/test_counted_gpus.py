@@ -1,0 +1,100 @@
+"""Hosts are asked for their GPUs before a worker starts: none of several gets one worker as nobody counted them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from merge_bench.cluster.base import ClusterSettings
+from merge_bench.cluster.hosts import HostSpec, check_gpus, place
+from merge_bench.cluster.remote import RemoteLauncher
+from merge_bench.config.resolve import COMMAND_LINE, DEFAULT
+from merge_bench.errors import UsageError
+from merge_bench.merge.plan import Plan
+from merge_bench.merge.workload.synthetic import SyntheticSpec
+from tests.helpers.runs import ROOT
+
+UNSAID = (HostSpec("a"), HostSpec("b"))
+
+
+def check(hosts: Sequence[HostSpec], workers: int, *gpus: int, per_gpu: int = 1, chosen: bool = False) -> None:
+    found = dict(zip((host.name for host in hosts), gpus, strict=True))
+    check_gpus(place(hosts, workers, per_gpu), found, per_gpu, chosen=chosen)
+
+
+def test_one_worker_on_a_host_of_several_gpus_is_refused_with_what_to_write() -> None:
+    with pytest.raises(UsageError) as caught:
+        check(UNSAID, 2, 4, 1)
+    assert str(caught.value) == (
+        "nobody said how many GPUs these hosts have, and there is room for more workers than were planned: give"
+        " --workers, or with --hosts write the numbers into its file (a gpus=4, b gpus=1)"
+    )
+    with pytest.raises(UsageError, match=r"\(a gpus=1, b gpus=1\)"):
+        check(UNSAID, 2, 1, 1, per_gpu=2)
+
+
+def test_a_number_taken_from_another_host_is_one_that_nobody_said() -> None:
+    hosts = (HostSpec("a", gpus=1), HostSpec("b", gpus=1, assumed=True))
+    with pytest.raises(UsageError, match=r"\(b gpus=4\)"):
+        check(hosts, 2, 4, 4)
+    check(hosts, 2, 4, 1)
+
+
+@pytest.mark.parametrize(
+    ("hosts", "workers", "gpus", "chosen"),
+    [
+        (UNSAID, 2, (1, 1), False),
+        (UNSAID, 2, (4, 4), True),
+        (UNSAID, 6, (4, 4), True),
+        ((HostSpec("a", slots=1), HostSpec("b", gpus=2)), 3, (4, 4), False),
+    ],
+)
+def test_what_fits_or_was_asked_for_goes_on(
+    hosts: Sequence[HostSpec], workers: int, gpus: tuple[int, ...], chosen: bool
+) -> None:
+    check(hosts, workers, *gpus, chosen=chosen)
+
+
+def test_more_workers_than_gpus_are_refused_even_where_they_were_asked_for() -> None:
+    with pytest.raises(UsageError, match="b has 1 GPU, and 2 workers were to run on 2 there"):
+        check(UNSAID, 4, 2, 1, chosen=True)
+
+
+def here(host: HostSpec, command: Sequence[str], settings: ClusterSettings) -> tuple[str, ...]:
+    """Hosts that are this machine, made to believe that it has two GPUs."""
+    return ("env", f"PYTHONPATH={ROOT / 'tests' / 'helpers' / 'fake_gpu_site'}{os.pathsep}{ROOT}", *command)
+
+
+@pytest.fixture
+def launcher(monkeypatch: pytest.MonkeyPatch) -> Iterator[RemoteLauncher]:
+    """One that only reaches and asks its hosts."""
+    made = RemoteLauncher("here", here)
+    monkeypatch.setattr(made, "_start_processes", lambda *_: None)
+    yield made
+    made.stop()
+
+
+def started(launcher: RemoteLauncher, logs: Path, source: str) -> None:
+    plan = Plan(
+        SyntheticSpec(1000, 0.3, 0), 2, iterations=1, warmup=0, launches=1, engine="cudf", exchange="ucx",
+        protocol="tcp", verify="ends", timeout=15.0, seed=0,
+    )  # fmt: skip
+    settings = ClusterSettings(
+        {}, Path("results"), interface="lo", hosts=UNSAID, start_timeout=120.0, sources={"workers": source}
+    )
+    launcher.start(plan, settings, logs, "")
+
+
+@pytest.mark.cluster
+def test_hosts_tell_their_gpus_before_a_worker_starts(launcher: RemoteLauncher, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"\(a gpus=2, b gpus=2\)"):
+        started(launcher, tmp_path, DEFAULT)
+
+
+@pytest.mark.cluster
+def test_a_number_of_workers_that_was_given_stands(launcher: RemoteLauncher, tmp_path: Path) -> None:
+    started(launcher, tmp_path, COMMAND_LINE)
+    assert set(launcher._hosts) == {"a", "b"}

@@ -1,0 +1,215 @@
+"""Workers on GPUs: what `dask cuda worker` is told, and a whole run of it with the GPU's libraries played by others."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from merge_bench.campaign import prepare
+from merge_bench.cluster import commands
+from merge_bench.cluster.base import ClusterSettings
+from merge_bench.cluster.commands import Place
+from merge_bench.cluster.launchers.local import LocalLauncher
+from merge_bench.errors import UsageError
+from merge_bench.host import gpu, machine, pinning
+from merge_bench.merge.plan import Plan
+from merge_bench.merge.workload.synthetic import SyntheticSpec
+from merge_bench.records.schema import LaunchLine
+from tests.helpers.fake_nvml import library, not_supported
+from tests.helpers.runs import LIMIT, ROOT, Running, environment, run, start
+
+PLACE = Place("here", "/scratch", "lo", "127.0.0.1")
+PRETENCE = os.pathsep.join([str(ROOT / "tests" / "helpers" / "fake_gpu_site"), str(ROOT)])
+# dask-cuda goes on where it finds no GPU to make a context on, and Dask does not watch GPUs.
+WITHOUT_DRIVER = {"DASK_CUDA_TEST_SINGLE_GPU": "1", "DASK_DISTRIBUTED__DIAGNOSTICS__NVML": "False"}
+
+
+def plan(workers: int = 2, protocol: str = "tcp") -> Plan:
+    return Plan(
+        SyntheticSpec(1000, 0.3, 0), workers, iterations=1, warmup=0, launches=1, engine="cudf", exchange="ucx",
+        protocol=protocol, verify="ends", timeout=15.0, seed=0,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("protocol", ["tcp", "ucx"])
+def test_dask_cuda_takes_the_command_line(protocol: str) -> None:
+    worker = pytest.importorskip("dask_cuda.cli").worker
+    settings = ClusterSettings({}, Path("results"), gpus=1)
+    command = commands.worker(plan(protocol=protocol), settings, PLACE, 3, {}, "2")
+    words = command.argv[command.argv.index("worker") + 1 :]
+    found = worker.make_context("worker", list(words)).params
+    assert found["scheduler"] is None
+    assert found["preload_argv"] == ()  # what it does not know would end up here
+    assert found["preload"] == (commands.PRELOAD,)
+    assert (found["name"], found["protocol"], found["nthreads"]) == ("worker-3", protocol, 1)
+    assert command.environment["CUDA_VISIBLE_DEVICES"] == "2"
+    assert command.environment["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
+
+
+@pytest.mark.parametrize("own_memory", [True, False])
+def test_dask_cuda_moves_no_data_to_the_host(monkeypatch: pytest.MonkeyPatch, own_memory: bool) -> None:
+    worker = pytest.importorskip("dask_cuda.cli").worker
+    from dask_cuda import utils
+    from dask_cuda.worker_common import worker_data_function
+
+    monkeypatch.setattr(utils, "pynvml", library() if own_memory else library(nvmlDeviceGetMemoryInfo=not_supported))
+    command = commands.worker(plan(), ClusterSettings({}, Path("results")), PLACE, 0, {}, "0", own_memory=own_memory)
+    words = list(command.argv[command.argv.index("worker") + 1 :])
+    limit = worker.make_context("worker", words).params["device_memory_limit"]
+    # Of `--memory-limit 0` Dask makes None.
+    data = worker_data_function(device_memory_limit=limit, memory_limit=None)(0)
+    assert data[1]["device_memory_limit"] is None if own_memory else data == {}
+
+
+def test_what_a_gpu_has_of_its_own_decides_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu, "visible_gpus", lambda: ("1", "GPU-7"))
+    monkeypatch.setattr(gpu, "has_own_memory", lambda name: name == "1")
+    limits = [command.argv[-1] for command in LocalLauncher().commands(plan(), ClusterSettings({}, Path(), gpus=2))[1:]]
+    assert limits == ["0", "default"]
+    host = {"cores": [0, 1], "gpu_nodes": [None, None], "rdma": [], "node_cores": {}, "rdma_nodes": {},
+            "gpu_names": ["1", "GPU-7"], "gpus_without_memory": ["GPU-7"]}  # fmt: skip
+    assert [pin.own_memory for pin in pinning.pins(host, 2, gpus=True)] == [True, False]
+
+
+def test_another_order_of_gpus_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    for fine in ({}, {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}):
+        prepare._check_order(fine)
+    with pytest.raises(UsageError, match=r"CUDA_DEVICE_ORDER=FASTEST_FIRST numbers GPUs differently .*; unset it"):
+        prepare._check_order({"CUDA_DEVICE_ORDER": "FASTEST_FIRST"})
+
+
+def test_workers_share_the_gpus_that_this_process_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu, "visible_gpus", lambda: ("5", "GPU-7"))
+    settings = ClusterSettings({}, Path("results"), gpus=2, workers_per_gpu=2)
+    made = LocalLauncher().commands(plan(workers=4), settings)[1:]
+    assert [command.environment["CUDA_VISIBLE_DEVICES"] for command in made] == ["5", "5", "GPU-7", "GPU-7"]
+
+
+def test_more_workers_than_gpus_are_refused_with_what_would_help() -> None:
+    with pytest.raises(UsageError, match="--workers 5 needs 5 GPUs at --workers-per-gpu 1, and 2 can be seen here;"
+                                         " --workers-per-gpu 3 lets workers share"):  # fmt: skip
+        prepare._check_gpus(5, 2, 1)
+    prepare._check_gpus(4, 2, 2)
+    prepare._check_gpus(4, 0, 1)
+
+
+def test_only_workers_on_this_machine_need_its_gpu() -> None:
+    values = {"engine": "cudf", "exchange": "ucx"}
+    assert prepare._engine(values, 0, here=False) == "cudf"
+    with pytest.raises(UsageError, match="need an NVIDIA GPU, and none is visible here"):
+        prepare._engine(values, 0, here=True)
+
+
+@pytest.fixture
+def pretended() -> dict[str, str]:
+    pytest.importorskip("dask_cuda")
+    return {"PYTHONPATH": PRETENCE, **WITHOUT_DRIVER}
+
+
+@pytest.mark.cluster
+def test_a_run_on_workers_that_share_a_gpu(tmp_path: Path, pretended: dict[str, str]) -> None:
+    asked = ("--engine", "cudf", "--workers", "2", "--workers-per-gpu", "2", "--chunk", "3000", "--iterations", "2")
+    finished = run(tmp_path, *asked, environ=pretended).check_ended(0)  # no semaphore of a nanny is left either
+    assert finished.document["verified"]
+    assert finished.document["plan"]["engine"] == "cudf"
+    (launch,) = finished.of(LaunchLine)
+    assert {worker.environment["CUDA_VISIBLE_DEVICES"] for worker in launch.workers} == {"0"}
+    assert {worker.environment["CUDA_DEVICE_ORDER"] for worker in launch.workers} == {"PCI_BUS_ID"}
+    assert [[each["name"] for each in worker.hardware["gpus"]] for worker in launch.workers] == [["GPU 0", "GPU 1"]] * 2
+
+
+@pytest.mark.cluster
+def test_workers_keep_to_the_cores_that_they_were_started_with(tmp_path: Path, pretended: dict[str, str]) -> None:
+    before = os.sched_getaffinity(0)
+    if len(before) < 2:
+        pytest.skip("there is only one core")
+    given = max(before)
+    os.sched_setaffinity(0, {given})  # dask-cuda's plugin takes all cores, which are all near to the GPU here
+    try:
+        asked = ("--engine", "cudf", "--workers", "2", "--chunk", "3000", "--iterations", "1")
+        finished = run(tmp_path, *asked, environ=pretended)
+    finally:
+        os.sched_setaffinity(0, before)
+    assert finished.status == 0, finished.errors
+    (launch,) = finished.of(LaunchLine)
+    assert [worker.hardware["affinity"] for worker in launch.workers] == [str(given)] * 2
+
+
+@pytest.mark.cluster
+def test_a_pool_that_does_not_fit_ends_the_run_with_its_sentence(tmp_path: Path, pretended: dict[str, str]) -> None:
+    asked = ("--engine", "cudf", "--workers", "2", "--chunk", "3000", "--iterations", "2", "--rmm-pool-size", "95GB")
+    finished = run(tmp_path, *asked, environ=pretended)
+    assert finished.status == 2
+    assert "an RMM pool of " in finished.errors
+    assert "does not fit" in finished.errors
+
+
+@pytest.mark.cluster
+def test_transports_are_asked_with_device_memory(tmp_path: Path, pretended: dict[str, str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "merge_bench", "transports", "--engine", "cudf", "--workers", "2",
+         "--workers-per-gpu", "2", "--json"],
+        env=environment(tmp_path, pretended), cwd=tmp_path, capture_output=True, text=True, timeout=LIMIT, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert len(json.loads(done.stdout)["pairs"]) == 2
+
+
+ENDLESS = ("--engine", "cudf", "--workers", "2", "--chunk", "2000", "--iterations", "1_000_000", "--verify", "off")
+
+
+@pytest.fixture
+def merging(tmp_path: Path, pretended: dict[str, str]) -> Iterator[Running]:
+    running = start(tmp_path, *ENDLESS, environ=pretended)
+    try:
+        running.until_merging(1)
+        yield running
+    finally:
+        running.end()
+
+
+def processes_of(running: Running) -> list[psutil.Process]:
+    """All that it started: on GPUs each worker is the child of a nanny."""
+    found = psutil.Process(running.process.pid).children(recursive=True)
+    assert len(found) >= 5
+    return found
+
+
+@pytest.mark.cluster
+def test_a_driver_that_is_killed_leaves_no_worker_and_no_nanny(merging: Running) -> None:
+    started = processes_of(merging)
+    merging.process.kill()
+    merging.process.wait()
+    assert psutil.wait_procs(started, timeout=20)[1] == []
+
+
+@pytest.mark.cluster
+def test_a_worker_that_dies_ends_the_run_though_its_nanny_lives(merging: Running) -> None:
+    started = processes_of(merging)
+    (launch,) = [line for line in merging.lines() if isinstance(line, LaunchLine)]
+    psutil.Process(launch.workers[1].pid).kill()
+    finished = merging.finish(60).check_ended(3)
+    assert finished.failure.rank == 1
+    assert psutil.wait_procs(started, timeout=20)[1] == []
+
+
+@pytest.mark.parametrize(
+    ("path", "origin"),
+    [
+        ("/venv/lib/python3.12/site-packages/libucx/lib/libucp.so.0", "wheel"),
+        ("/elsewhere/packages/libucx_cu13.libs/libucp-1a2b3c4d.so.0", "wheel"),
+        ("/usr/lib/x86_64-linux-gnu/libucp.so.0", "system"),
+    ],
+)
+def test_whose_ucx_is_loaded_is_told_wherever_packages_lie(
+    monkeypatch: pytest.MonkeyPatch, path: str, origin: str
+) -> None:
+    monkeypatch.setattr("merge_bench.host.machine.library_path", lambda name: Path(path))
+    assert machine.ucx_library()["origin"] == origin

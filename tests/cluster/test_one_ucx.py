@@ -1,0 +1,50 @@
+"""All ranks of a run load one release of UCX."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from merge_bench.cluster.agreement import check_ucx
+from merge_bench.errors import UsageError
+from tests.helpers.runs import ROOT, SMALL, run
+
+# Read by every Python that finds it on its path; worker-1 alone then believes that its UCX is another.
+ANOTHER = """
+import sys
+
+if "worker-1" in sys.orig_argv:
+    import ucxx
+
+    ucxx.get_ucx_version = lambda: (1, 99, 7)
+"""
+
+
+def facts(*versions: str | None) -> list[dict[str, object]]:
+    return [{"host": f"node{rank}", "ucx": {"version": version}} for rank, version in enumerate(versions)]
+
+
+def test_releases_are_told_with_their_ranks_and_hosts() -> None:
+    with pytest.raises(UsageError) as caught:
+        check_ucx(facts("1.21.0", "1.20.1", "1.21.0"))
+    assert "1.20.1 by rank 1 on node1; 1.21.0 by rank 0 on node0, rank 2 on node2." in str(caught.value)
+
+
+def test_one_release_or_none_is_fine() -> None:
+    check_ucx(facts("1.21.0", "1.21.0"))
+    check_ucx(facts(None, None))
+
+
+@pytest.mark.cluster
+def test_a_run_with_two_releases_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    site.mkdir()
+    (site / "sitecustomize.py").write_text(ANOTHER)
+    finished = run(tmp_path, *SMALL, "--workers", "2", environ={"PYTHONPATH": os.pathsep.join([str(site), str(ROOT)])})
+    assert finished.status == 2, finished.errors
+    assert "the ranks loaded different releases of UCX: " in finished.errors
+    assert "1.99.7 by rank 1 on " in finished.errors
+    assert "Traceback" not in finished.errors
+    assert finished.failure.code == "usage"

@@ -1,0 +1,223 @@
+"""Which hosts, how many workers on each, and what a host tells of its network."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from merge_bench.cluster import agreement, node
+from merge_bench.cluster.choose import choose
+from merge_bench.cluster.hosts import HostSpec, count_workers, place, read_hosts
+from merge_bench.cluster.launchers import pbs, slurm
+from merge_bench.errors import UsageError
+from merge_bench.host import network
+from merge_bench.host.memory import parse_cores, show_cores
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "hosts.txt"
+    path.write_text(text)
+    return path
+
+
+def test_hosts_file(tmp_path: Path) -> None:
+    file = write(tmp_path, "# ours\nnode1 gpus=4\nme@node2 slots=2  # half\n\n10.0.0.3\n[fe80::1]\n")
+    assert read_hosts(file) == (
+        HostSpec("node1", gpus=4), HostSpec("me@node2", slots=2), HostSpec("10.0.0.3"), HostSpec("[fe80::1]"),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("-oProxyCommand=true\n", "hosts.txt:1: '-oProxyCommand=true' is not the name"),
+        ("a\n$(reboot)\n", "hosts.txt:2: '$(reboot)' is not the name"),
+        ("a;b\n", "is not the name"),
+        ("me@-oProxyCommand=x\n", "is not the name"),
+        ("a slots=0\n", "'slots=0' is neither"),
+        ("a cores=3\n", "'cores=3' is neither"),
+        ("a\na\n", "hosts.txt:2: a stands here a second time"),
+        ("# nothing\n", "it names no host"),
+    ],
+)
+def test_mistakes_in_a_hosts_file(tmp_path: Path, text: str, words: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        read_hosts(write(tmp_path, text))
+    assert words in str(caught.value)
+
+
+def test_workers_by_slots_then_gpus_then_one() -> None:
+    hosts = (HostSpec("a", slots=3, gpus=8), HostSpec("b", gpus=4), HostSpec("c"))
+    assert count_workers(hosts) == 8
+    assert count_workers(hosts, workers_per_gpu=2) == 12
+    assert [p.workers for p in place(hosts, 8)] == [(0, 1, 2), (3, 4, 5, 6), (7,)]
+
+
+def test_another_number_is_spread_evenly() -> None:
+    hosts = (HostSpec("a"), HostSpec("b"), HostSpec("c"))
+    assert [p.workers for p in place(hosts, 5)] == [(0, 1), (2, 3), (4,)]
+    assert [(p.host.name, p.workers) for p in place(hosts, 2)] == [("a", (0,)), ("b", (1,))]
+
+
+def test_core_lists() -> None:
+    assert parse_cores("0-3,8\n") == {0, 1, 2, 3, 8}
+    assert show_cores({0, 1, 2, 3, 8}) == "0-3,8"
+    assert parse_cores(show_cores(range(5))) == set(range(5))
+
+
+def fake_sys(root: Path) -> Path:
+    def put(path: str, text: str = "") -> None:
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(text)
+
+    put("class/net/ib0/device/infiniband/mlx5_0/node_desc")
+    put("class/net/ib1/device/infiniband/mlx5_0/node_desc")
+    put("class/net/ib1/dev_port", "1\n")
+    put("class/net/eth0/address")
+    put("class/net/bond0/lower_ib0/address")
+    put("class/net/bond0/lower_eth0/address")
+    put("class/infiniband/mlx5_0/device/numa_node", "1\n")
+    put("class/infiniband/mlx5_0/ports/1/state", "4: ACTIVE\n")
+    put("class/infiniband/mlx5_0/ports/2/state", "1: DOWN\n")
+    put("class/infiniband/mlx5_1/ports/1/state", "4: ACTIVE\n")
+    put("bus/pci/devices/0000:17:00.0/numa_node", "0\n")
+    put("bus/pci/devices/0000:18:00.0/numa_node", "-1\n")
+    put("devices/system/node/node1/cpulist", "4-7\n")
+    return root
+
+
+def test_rdma_devices_of_an_interface(tmp_path: Path) -> None:
+    root = fake_sys(tmp_path)
+    assert network.rdma_devices("ib0", root) == ["mlx5_0:1"]
+    assert network.rdma_devices("ib1", root) == ["mlx5_0:2"]
+    assert network.rdma_devices("bond0", root) == ["mlx5_0:1"]
+    assert network.rdma_devices("eth0", root) == []
+
+
+def test_rdma_ports_that_are_up_and_their_interfaces(tmp_path: Path) -> None:
+    assert network.rdma_ports(fake_sys(tmp_path)) == {"mlx5_0:1": ["ib0"], "mlx5_1:1": []}
+    assert network.rdma_ports(tmp_path / "none") == {}
+
+
+def test_numa_nodes(tmp_path: Path) -> None:
+    root = fake_sys(tmp_path)
+    assert network.rdma_node("mlx5_0:1", root) == 1
+    assert network.pci_node("00000000:17:00.0", root) == 0
+    assert network.pci_node("00000000:18:00.0", root) is None
+    assert network.node_cores(1, root) == {4, 5, 6, 7}
+    assert network.node_cores(9, root) == frozenset()
+
+
+OPTIONS = {"launcher": "auto", "hosts": None, "scheduler_address": None, "scheduler_file": None}
+
+
+def chosen(values: dict[str, Any], environ: dict[str, str]) -> tuple[str, tuple[HostSpec, ...]]:
+    kind, hosts = choose(values, environ)
+    return kind.name, hosts
+
+
+def test_slurm_allocation(monkeypatch: pytest.MonkeyPatch) -> None:
+    def scontrol(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+        assert command == ["scontrol", "show", "hostnames", "n[1-3]"]
+        return subprocess.CompletedProcess(command, 0, "n1\nn2\nn3\n", "")
+
+    monkeypatch.setattr(subprocess, "run", scontrol)
+    job = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n[1-3]", "SLURM_JOB_NUM_NODES": "3"}
+    tasks = {**job, "SLURM_TASKS_PER_NODE": "4(x2),1"}
+    assert [host.slots for host in slurm.allocated_hosts(tasks)] == [4, 4, 1]
+    assert [host.gpus for host in slurm.allocated_hosts({**tasks, "SLURM_GPUS_PER_NODE": "a100:4"})] == [4, 4, 4]
+    assert [host.slots for host in slurm.allocated_hosts(job)] == [None, None, None]
+    assert chosen(OPTIONS, job)[0] == "slurm"
+    with pytest.raises(UsageError, match="inside an allocation"):
+        slurm.allocated_hosts({})
+
+
+def test_pbs_allocation(tmp_path: Path) -> None:
+    file = tmp_path / "nodes"
+    file.write_text("p1\np1\np2\np2\n")
+    job = {"PBS_NODEFILE": str(file)}
+    assert pbs.allocated_hosts(job) == (HostSpec("p1", slots=2), HostSpec("p2", slots=2))
+    assert chosen(OPTIONS, job) == ("pbs", pbs.allocated_hosts(job))
+    with pytest.raises(UsageError, match="inside a job"):
+        pbs.allocated_hosts({})
+    with pytest.raises(UsageError, match="No such file"):
+        pbs.allocated_hosts({"PBS_NODEFILE": str(tmp_path / "gone")})
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"launcher": "ssh"}, "needs --hosts"),
+        ({"launcher": "existing"}, "needs --scheduler-address"),
+        ({"launcher": "local", "hosts": "x"}, "--hosts cannot go with --launcher local"),
+        ({"launcher": "ssh", "scheduler_file": "x"}, "a running cluster was named"),
+    ],
+)
+def test_contradictions(changed: dict[str, str], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        choose({**OPTIONS, **changed}, {})
+
+
+def test_local_is_the_default() -> None:
+    assert chosen(OPTIONS, {}) == ("local", ())
+    assert chosen(OPTIONS, {"SLURM_JOB_ID": "1", "SLURM_JOB_NUM_NODES": "1"}) == ("local", ())
+
+
+def test_hosts_that_differ_are_refused_by_name() -> None:
+    from merge_bench import __version__
+    from merge_bench.host import machine
+
+    project = {"version": __version__, "sources": node.fingerprint(node.ROOT / "merge_bench")}
+    same = {"versions": machine.versions(), "project": project}
+    agreement.check_alike({"a": same, "b": same})
+    older = {"versions": {**machine.versions(), "polars": "0.1"}, "project": project}
+    with pytest.raises(UsageError, match=r"b differs .*polars 0\.1 instead of"):
+        agreement.check_alike({"a": same, "b": older})
+    other = {"versions": machine.versions(), "project": {**project, "sources": "0"}}
+    with pytest.raises(UsageError, match=r"b differs .*merge_bench .* with sources 0 instead of"):
+        agreement.check_alike({"a": same, "b": other})
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
+def test_loopback_is_for_hosts_that_share_the_driver_s_network(address: str) -> None:
+    here, there = ({"interface": "lo", "address": address, "stack": stack} for stack in ("here", "there"))
+    far = {"interface": "eth0", "address": "fe80::1%eth0", "stack": "there"}
+    agreement.check_reachable({"a": here, "b": far}, "here")
+    agreement.check_reachable({"a": there}, None)  # where nobody can tell
+    with pytest.raises(UsageError, match=r"b would listen on lo \(.*1\) alone"):
+        agreement.check_reachable({"a": here, "b": there}, "here")
+
+
+@pytest.mark.parametrize(
+    ("environ", "address"),
+    [
+        ({"SSH_CONNECTION": "fe80::9%eth0 51234 fe80::1%eth0 22"}, "fe80::9%eth0"),
+        ({"SLURM_LAUNCH_NODE_IPADDR": "10.0.0.9"}, "10.0.0.9"),
+        ({"SSH_CONNECTION": ""}, None),
+        ({}, None),
+    ],
+)
+def test_where_a_guard_was_started_from(environ: dict[str, str], address: str | None) -> None:
+    assert network.started_from(environ) == address
+
+
+def test_an_interface_is_found_by_any_of_its_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = {"eth0": ["10.0.0.1"], "eth1": ["10.0.0.2", "127.0.0.1"]}  # what comes from 127.0.0.1 leaves by eth1 here
+    entries = {
+        name: [SimpleNamespace(address=address, family=socket.AF_INET) for address in addresses]
+        for name, addresses in known.items()
+    }
+    monkeypatch.setattr(network.psutil, "net_if_addrs", lambda: entries)
+    assert network.towards("127.0.0.1") == "eth1"
+
+
+def test_fingerprint_sees_every_source(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("1")
+    first = node.fingerprint(tmp_path)
+    (tmp_path / "a.py").write_text("2")
+    assert node.fingerprint(tmp_path) != first

@@ -1,0 +1,115 @@
+"""Where hosts have RDMA that the chosen interface leaves out, the records say so, and what to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from merge_bench.campaign.session import cautions
+from merge_bench.cluster.base import ClusterSettings
+from merge_bench.cluster.openssh import ssh
+from merge_bench.cluster.remote import RemoteLauncher
+from merge_bench.cluster.unused_rdma import unused_rdma
+from merge_bench.host import network
+from merge_bench.probe.ranks import launch as ranks
+from tests.cluster.test_placing import fake_sys
+
+
+def host(sys: Path, interface: str, *, addressed: tuple[str, ...] = ("lo", "eth0", "ib0")) -> dict[str, Any]:
+    """What a guard tells of a machine with this /sys."""
+    return {
+        "interface": interface, "rdma": network.rdma_devices(interface, sys), "rdma_ports": network.rdma_ports(sys),
+        "addressed": list(addressed),
+    }  # fmt: skip
+
+
+@pytest.fixture
+def sys(tmp_path: Path) -> Path:
+    return fake_sys(tmp_path)
+
+
+def test_hosts_interface_devices_and_the_interface_to_name_instead(sys: Path) -> None:
+    (caution,) = unused_rdma({"n1": host(sys, "eth0"), "n2": host(sys, "ib0"), "n3": host(sys, "eth0")}, {})
+    assert caution.message == (
+        "on n1, n3 UCX is given interface eth0, which has no RDMA device, so that mlx5_0:1 (ib0), mlx5_1:1 (no"
+        " interface) cannot be used"
+    )
+    assert caution.remedy == "--interface ib0"
+
+
+def test_an_interface_without_an_address_cannot_be_named(sys: Path) -> None:
+    plain = host(sys, "eth0", addressed=("lo", "eth0"))
+    (caution,) = unused_rdma({"n1": plain, "n2": plain}, {})
+    assert caution.remedy == (
+        "give ib0 an address for --interface, or set UCX_NET_DEVICES=mlx5_0:1,mlx5_1:1,eth0 in the config"
+    )
+
+
+@pytest.mark.parametrize(
+    ("interface", "config"),
+    [
+        ("ib0", {}),
+        ("bond0", {}),
+        ("eth0", {"UCX_NET_DEVICES": "eth0"}),  # `check` speaks of this one
+        ("eth0", {"UCX_TLS": "tcp,sm,self"}),
+    ],
+)
+def test_nothing_is_said_where_rdma_is_used_or_not_wanted(sys: Path, interface: str, config: dict[str, str]) -> None:
+    assert unused_rdma(dict.fromkeys(("n1", "n2"), host(sys, interface)), config) == []
+
+
+def test_nothing_is_said_without_rdma_or_of_a_single_host(sys: Path, tmp_path: Path) -> None:
+    assert unused_rdma(dict.fromkeys(("n1", "n2"), host(tmp_path / "none", "eth0")), {}) == []
+    assert unused_rdma({"n1": host(sys, "eth0")}, {}) == []
+
+
+def test_ucx_tls_that_names_rdma_does_not_silence_it(sys: Path) -> None:
+    assert unused_rdma(dict.fromkeys(("n1", "n2"), host(sys, "eth0")), {"UCX_TLS": "rc,tcp,sm,self"})
+
+
+@pytest.mark.parametrize(
+    ("exchange", "protocol", "told"), [("ucx", "tls", 1), ("dask", "ucx", 1), ("dask", "tls", 0), ("dask", "tcp", 0)]
+)
+def test_it_becomes_a_warning_in_the_records_where_something_goes_over_ucx(
+    sys: Path, monkeypatch: pytest.MonkeyPatch, exchange: str, protocol: str, told: int
+) -> None:
+    monkeypatch.delenv("UCX_NET_DEVICES", raising=False)
+    monkeypatch.delenv("UCX_TLS", raising=False)
+    launcher = RemoteLauncher("ssh", ssh)
+    launcher._hosts = dict.fromkeys(("n1", "n2"), host(sys, "eth0"))
+    plan: Any = SimpleNamespace(exchange=exchange, protocol=protocol)
+    lines = cautions(launcher, plan, ClusterSettings({}, Path("results")), 3)
+    assert [(line.launch, line.code, line.remedy) for line in lines] == told * [(3, "rdma-unused", "--interface ib0")]
+    assert all(line.message.startswith("on n1, n2 UCX is given interface eth0") for line in lines)
+
+
+def told_by_ranks(sys: Path, *interfaces: str | None) -> list[dict[str, Any]]:
+    """What MPI ranks tell that were given these interfaces of machines with this /sys; None: they chose devices."""
+    return [{"network": {**network.describe(name, sys), "addressed": ["ib0"]} if name else None} for name in interfaces]
+
+
+def test_ranks_over_mpi_have_the_same_warning_once_a_host(sys: Path) -> None:
+    told = told_by_ranks(sys, "eth0", "eth0", "eth0")
+    (line,) = ranks.cautions(told, [("n1", 2), ("n2", 1)], {}, 5)
+    (expected,) = unused_rdma(dict.fromkeys(("n1", "n2"), host(sys, "eth0")), {})
+    assert (line.launch, line.code, line.message, line.remedy) == (
+        5, expected.code, expected.message, expected.remedy,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("interfaces", "hosts", "config"),
+    [
+        (("ib0", "ib0"), [("n1", 1), ("n2", 1)], {}),
+        (("eth0", "eth0"), [("n1", 2)], {}),
+        ((None, None), [("n1", 1), ("n2", 1)], {}),
+        (("eth0", "eth0"), [("n1", 1), ("n2", 1)], {"UCX_TLS": "tcp,sm,self"}),
+    ],
+)
+def test_ranks_over_mpi_say_nothing_where_rdma_is_used_or_not_wanted(
+    sys: Path, interfaces: tuple[str | None, ...], hosts: list[tuple[str, int]], config: dict[str, str]
+) -> None:
+    assert ranks.cautions(told_by_ranks(sys, *interfaces), hosts, config, 0) == []

@@ -1,0 +1,60 @@
+"""Waiting for the workers of a cluster that already runs: who is there is told at once, and nobody waits in vain."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from merge_bench.campaign import prepare
+from merge_bench.cluster.base import ClusterSettings
+from merge_bench.cluster.launchers.existing import ExistingCluster
+from merge_bench.cluster.scheduler_client import Workers, wait_for_workers
+from merge_bench.config.resolve import resolve
+from merge_bench.errors import UsageError
+
+SETTINGS = ClusterSettings({}, Path("results"), launcher="existing", scheduler_file="s.json", start_timeout=60.0)
+LATER = float("inf")
+
+
+def workers(count: int) -> Workers:
+    return {f"tcp://10.0.0.1:{number}": ("10.0.0.1", f"own-{number}") for number in range(count)}
+
+
+def test_who_is_there_is_told_once_and_before_anybody_waits(capsys: pytest.CaptureFixture[str]) -> None:
+    told: list[str] = []
+    counts = iter([2, 3, 4])
+
+    def ask() -> Workers:
+        told.append(capsys.readouterr().err)
+        return workers(next(counts))
+
+    assert wait_for_workers(ask, ExistingCluster(), SETTINGS, 4, LATER) == workers(4)
+    assert told == ["", "merge_bench: waiting up to 60 s for 4 workers: the cluster at s.json has 2\n", ""]
+
+
+def test_nothing_is_told_where_all_are_there(capsys: pytest.CaptureFixture[str]) -> None:
+    assert wait_for_workers(lambda: workers(3), ExistingCluster(), SETTINGS, 2, LATER) == workers(3)
+    assert capsys.readouterr().err == ""
+
+
+def test_the_end_of_the_wait_gives_both_numbers() -> None:
+    with pytest.raises(UsageError, match="only 2 of 4 workers came within 0 s"):
+        wait_for_workers(lambda: workers(2), ExistingCluster(), replace(SETTINGS, start_timeout=0.0), 4, 0.0)
+
+
+def test_workers_that_were_counted_and_left_are_not_waited_for() -> None:
+    counts = iter([2])
+    with pytest.raises(UsageError, match=r"s\.json had 3 workers when they were counted, and has 2 now"):
+        wait_for_workers(lambda: workers(next(counts)), ExistingCluster(), replace(SETTINGS, counted=3), 3, LATER)
+
+
+@pytest.mark.parametrize(("asked", "counted"), [({}, 3), ({"workers": 3}, None)])
+def test_the_number_is_counted_where_nobody_gives_it(
+    monkeypatch: pytest.MonkeyPatch, asked: dict[str, int], counted: int | None
+) -> None:
+    monkeypatch.setattr(prepare, "count_running", lambda *_: 3)
+    options = resolve({"scheduler_file": "s.json", "chunk": 1000, **asked}, None, {})
+    prepared = prepare.prepare(options, None)
+    assert (prepared.plan.workers, prepared.settings.counted) == (3, counted)

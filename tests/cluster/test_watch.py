@@ -1,0 +1,197 @@
+"""Whom a run names when processes of its cluster have died."""
+
+from __future__ import annotations
+
+import signal
+import time
+from typing import Any
+
+import pytest
+
+from merge_bench.cluster.base import Exited
+from merge_bench.cluster.first_cause import Member
+from merge_bench.cluster.watch import SETTLE_SECONDS, Watch
+from merge_bench.errors import LaunchFailed
+
+
+class Dead:
+    """A launcher some of whose processes have ended."""
+
+    owns_processes = True
+
+    def __init__(self, *ended: Exited) -> None:
+        self._ended = ended
+
+    def exited(self) -> list[Exited]:
+        return list(self._ended)
+
+    def tail(self, role: str) -> str:
+        return ""
+
+    def placed(self) -> dict[str, str]:
+        return {}
+
+
+class Quiet:
+    """A client whose scheduler does not answer."""
+
+    def run_on_scheduler(self, *_: Any) -> None:
+        raise OSError
+
+
+def named(*statuses: int) -> str:
+    ended = [Exited(f"w{rank}", "here", 100 + rank, status, "") for rank, status in enumerate(statuses)]
+    members = [Member(rank, f"tcp://here:{rank}", f"w{rank}", "here", 100 + rank) for rank in range(len(statuses))]
+    watch = Watch(Quiet(), Dead(*ended), 15.0)  # type: ignore[arg-type]
+    watch.start(members)
+    try:
+        return first_complaint(watch)
+    finally:
+        watch.stop()
+
+
+def test_the_one_that_was_killed_is_named_and_not_the_one_that_ucx_then_aborted() -> None:
+    assert "rank 1" in named(-signal.SIGABRT, -signal.SIGKILL)
+    assert "rank 0" in named(-signal.SIGKILL, -signal.SIGABRT)
+
+
+def test_an_abort_alone_is_named_and_of_equals_the_first() -> None:
+    assert "killed by signal 6" in named(-signal.SIGABRT)
+    assert "rank 0" in named(-signal.SIGSEGV, -signal.SIGKILL)
+
+
+def test_a_signal_comes_before_an_exit_status() -> None:
+    assert "rank 1" in named(3, -signal.SIGKILL)
+
+
+class Answering:
+    """A client whose scheduler tells how long ago it heard of each worker."""
+
+    def __init__(self, **silences: float) -> None:
+        self.silences = {f"tcp://{name}": silence for name, silence in silences.items()}
+
+    def run_on_scheduler(self, *_: Any) -> dict[str, float]:
+        return self.silences
+
+
+def test_of_two_silent_workers_the_one_that_is_silent_for_longer_is_named() -> None:
+    members = [Member(rank, f"tcp://w{rank}", f"w{rank}", "here", 100 + rank) for rank in range(2)]
+    watch = Watch(Answering(w0=11.0, w1=12.0), Dead(), 15.0)  # type: ignore[arg-type]
+    watch.start(members)
+    try:
+        assert "rank 1 " in first_complaint(watch)
+    finally:
+        watch.stop()
+
+
+def test_a_driver_that_was_stopped_for_a_while_does_not_take_the_scheduler_for_silent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr("merge_bench.cluster.watch.time.monotonic", lambda: now)
+    watch = Watch(Quiet(), Dead(), 10.0)  # type: ignore[arg-type]
+    watch._answered = watch._checked = now
+    for _ in range(100):  # looked at all the time, and never an answer: silent after 7 s
+        now += 0.1
+        if now > 1007.0:
+            break
+        watch.check()
+    with pytest.raises(LaunchFailed, match="no answer"):
+        watch.check()
+    watch._answered = watch._checked = now
+    now += 60.0  # stopped
+    watch.check()
+    for _ in range(60):  # and looked at again: the scheduler has all of its time to answer
+        now += 0.1
+        watch.check()
+    now += 1.2
+    with pytest.raises(LaunchFailed, match="no answer"):
+        watch.check()
+
+
+def test_one_that_was_killed_may_still_be_ending_when_another_has_aborted() -> None:
+    members = [Member(rank, f"tcp://here:{rank}", f"w{rank}", "here", 100 + rank) for rank in range(2)]
+    dead = Dead(Exited("w1", "here", 101, -signal.SIGABRT, ""))
+    watch = Watch(Quiet(), dead, 15.0)  # type: ignore[arg-type]
+    watch.start(members)
+    try:
+        watch.check()
+        dead._ended += (Exited("w0", "here", 100, -signal.SIGKILL, ""),)
+        with pytest.raises(LaunchFailed, match=r"rank 0 .*signal 9"):
+            watch.check()
+    finally:
+        watch.stop()
+
+
+def test_of_two_that_left_the_one_whose_peer_was_gone_is_not_named() -> None:
+    """Where a nanny stands between, nobody knows how a worker ended; its log tells."""
+    members = [Member(rank, f"tcp://here:{rank}", f"w{rank}", "here", 0) for rank in range(3)]
+    tails = {"w0": "process_vm_readv(pid=9) returned -1: No such process", "w1": "merging"}
+
+    class Silent(Dead):
+        def tail(self, name: str) -> str:
+            return tails[name]
+
+    class Telling:
+        def run_on_scheduler(self, *_: Any) -> dict[str, float]:
+            return {"tcp://here:2": 0.0}
+
+    watch = Watch(Telling(), Silent(), 15.0)  # type: ignore[arg-type]
+    watch.start(members)
+    try:
+        assert "rank 1 " in first_complaint(watch)
+    finally:
+        watch.stop()
+
+
+def first_complaint(watch: Watch) -> str:
+    end = time.monotonic() + 30
+    while time.monotonic() < end:
+        try:
+            watch.check()
+        except LaunchFailed as failed:
+            return str(failed)
+        time.sleep(0.02)
+    raise AssertionError("it found nothing wrong")
+
+
+def test_workers_that_have_all_left_a_running_cluster_are_missed() -> None:
+    watch = Watch(Answering(), Dead(), 15.0)  # type: ignore[arg-type]
+    watch.start([Member(0, "tcp://w0", "w0", "here", 100)])
+    try:
+        assert "rank 0 (worker w0, process 100 on here) left the cluster" in first_complaint(watch)
+    finally:
+        watch.stop()
+
+
+class LateNews(Dead):
+    """A launcher that hears of its dead scheduler after a while, as from a busy host over ssh."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(Exited("scheduler", "node1", 99, -signal.SIGKILL, ""))
+        self._from = time.monotonic() + seconds
+
+    def exited(self) -> list[Exited]:
+        return super().exited() if time.monotonic() > self._from else []
+
+
+def test_a_lost_scheduler_is_named_however_late_the_news_of_it_comes() -> None:
+    watch = Watch(Quiet(), LateNews(SETTLE_SECONDS + 0.5), 15.0)  # type: ignore[arg-type]
+    watch.start([Member(0, "tcp://w0", "w0", "node2", 100)])
+    try:
+        watch.settle()  # another error is not waited for so long
+        with pytest.raises(LaunchFailed, match=r"^scheduler \(process 99 on node1\) was killed by signal 9") as raised:
+            watch.settle(lost_scheduler=True)
+    finally:
+        watch.stop()
+    assert raised.value.host == "node1"
+
+
+def test_without_news_a_lost_scheduler_is_silent_within_the_limit() -> None:
+    watch = Watch(Quiet(), Dead(), 2.0)  # type: ignore[arg-type]
+    watch.start([])
+    try:
+        with pytest.raises(LaunchFailed, match="gave no answer for 1 s"):
+            watch.settle(lost_scheduler=True)
+    finally:
+        watch.stop()

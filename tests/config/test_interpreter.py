@@ -1,0 +1,110 @@
+"""`python -m merge_bench` with a Python that cannot run it: one sentence that says what to type, and status 2."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from merge_bench.config import interpreter
+
+ROOT = Path(__file__).resolve().parents[2]
+READABLE = ("__init__.py", "__main__.py", "config/__init__.py", "config/interpreter.py", "config/version.py")
+BARE = Path(sys.base_prefix) / "bin" / f"python{sys.version_info[0]}.{sys.version_info[1]}"
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    """A checkout as far as these files go, in a path with a space."""
+    root = tmp_path / "a clone"
+    (root / "merge_bench" / "config").mkdir(parents=True)
+    for name in READABLE:
+        shutil.copy(ROOT / "merge_bench" / name, root / "merge_bench" / name)
+    shutil.copy(ROOT / "run-cluster.sh", root)
+    return root
+
+
+def typed(*words: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """With a Python that has no packages at all: not even those of the user or of its installation."""
+    return subprocess.run(
+        [str(BARE), "-S", "-m", "merge_bench", *words], cwd=cwd, env=environment, capture_output=True, text=True,
+        timeout=60, check=False,
+    )  # fmt: skip
+
+
+def sentence(done: subprocess.CompletedProcess[str]) -> str:
+    assert done.returncode == 2, done.stderr
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("merge_bench: ")
+    return line
+
+
+@pytest.mark.cluster
+def test_without_packages_it_says_to_take_the_checkouts_own_python(clone: Path, tmp_path: Path) -> None:
+    (clone / ".venv/bin").mkdir(parents=True)
+    (clone / ".venv/bin/python").touch()
+    line = sentence(typed("--chunk", "25e6", "--on", "a b", cwd=clone))
+    assert "lacks click and" in line
+    assert line.endswith("type: .venv/bin/python -m merge_bench --chunk 25e6 --on 'a b'")
+    (tmp_path / "elsewhere").mkdir()
+    line = sentence(typed(cwd=tmp_path / "elsewhere", PYTHONPATH=str(clone)))
+    assert line.endswith(f"type: '{clone}/.venv/bin/python' -m merge_bench")
+
+
+def test_without_an_environment_it_says_how_to_set_one_up(clone: Path) -> None:
+    done = typed("doctor", "--json", cwd=clone)
+    assert sentence(done).endswith("set .venv up first: ./run-cluster.sh --setup-only")
+    assert json.loads(done.stdout)["error"]["code"] == "usage"
+
+
+def test_where_it_was_installed_it_names_what_to_install(clone: Path) -> None:
+    (clone / "run-cluster.sh").unlink()
+    assert "pip install 'merge-bench[cpu]'" in sentence(typed(cwd=clone))
+
+
+def test_a_spoilt_environment_is_made_anew(clone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interpreter, "_ROOT", str(clone))
+    monkeypatch.setattr(interpreter, "REQUIRED", ("click", "no_such_package"))
+    monkeypatch.setattr(sys, "prefix", str(clone / ".venv"))
+    monkeypatch.chdir(clone)
+    said = str(interpreter.refusal([]))
+    assert "lacks no_such_package that" in said
+    assert said.endswith("rm -r ./.venv; ./run-cluster.sh --setup-only")
+
+
+def test_an_old_python_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "version_info", (3, 9, 18, "final", 0))
+    assert "is Python 3.9, and merge_bench needs 3.11 or newer; " in str(interpreter.refusal(["doctor"]))
+
+
+@pytest.mark.parametrize("name", READABLE)
+def test_what_runs_first_can_be_read_by_old_pythons(name: str) -> None:
+    text = (ROOT / "merge_bench" / name).read_text()
+    ast.parse(text, feature_version=(3, 6))
+    assert not re.search("^from __future__", text, re.MULTILINE)
+
+
+def test_here_nothing_is_refused_and_a_broken_package_is_not_hidden(tmp_path: Path) -> None:
+    assert interpreter.refusal(["run"]) is None
+    (tmp_path / "rich.py").write_text("import a_module_that_is_not_there\n")
+    done = subprocess.run(
+        [sys.executable, "-c", "import sys; sys.argv[1:] = ['doctor']; from merge_bench.__main__ import main; main()"],
+        env={"PYTHONPATH": str(tmp_path), "HOME": str(tmp_path)}, capture_output=True, text=True, timeout=60,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "ModuleNotFoundError: No module named 'a_module_that_is_not_there'" in done.stderr
+
+
+def test_every_dependency_is_looked_for() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    named = {re.match(r"[\w-]+", line)[0] for line in project["dependencies"]}  # type: ignore[index]
+    assert {*interpreter.REQUIRED, "tpchgen-cli"} == named  # which is a program, and missed when it is asked for
+    assert project["requires-python"] == ">=" + ".".join(map(str, interpreter.LEAST))

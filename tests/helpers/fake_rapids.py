@@ -1,0 +1,272 @@
+"""As much of pylibcudf and RMM as the cudf engine uses, in host memory.
+
+Arguments have the names and the order that they have in release 26.10, so that a call which the real libraries would
+not take fails here too. It shows that the engine's own steps are right, in a thread that has a context, on memory that
+is freed and streams that are late (`fake_cuda`, `fake_device`, `fake_columns`); what the real libraries do with them,
+only the tests in tests/gpu show.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import enum
+import math
+import sys
+import types
+import zlib
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tests.helpers import fake_cuda
+from tests.helpers.fake_columns import (
+    Column,
+    DeviceBuffer,
+    PackedColumns,
+    Table,
+    arrow,
+    gpumemoryview,
+    new_column,
+    pack,
+    stored,
+    unpack_from_memoryviews,
+    view,
+)  # fmt: skip
+from tests.helpers.fake_cuda import Driver
+from tests.helpers.fake_device import DEFAULT_STREAM, Memory, Process, use
+
+
+def _values(table: Table, keys: list[int]) -> list[tuple[Any, ...]]:
+    return list(zip(*(table.columns()[key]._array().to_pylist() for key in keys), strict=True))
+
+
+def _keep(table: Table, good: list[bool]) -> Table:
+    return stored(arrow(table).filter(pa.array(good, pa.bool_())))
+
+
+def drop_nulls(source_table: Table, keys: list[int], keep_threshold: int, stream: Any = None, mr: Any = None) -> Table:
+    use(stream)
+    rows = _values(source_table, keys)
+    return _keep(source_table, [sum(v is not None for v in row) >= keep_threshold for row in rows])
+
+
+def drop_nans(source_table: Table, keys: list[int], keep_threshold: int, stream: Any = None, mr: Any = None) -> Table:
+    use(stream)
+    assert all(pa.types.is_floating(source_table.columns()[key]._kind) for key in keys)
+    rows = _values(source_table, keys)
+    return _keep(source_table, [sum(v is None or not math.isnan(v) for v in row) >= keep_threshold for row in rows])
+
+
+def hash_partition(
+    input: Table, keys: list[int], num_partitions: int, hash_function: int = 1, seed: int = 0, stream: Any = None,
+    mr: Any = None,
+) -> tuple[Table, list[int]]:  # fmt: skip
+    use(stream)
+    assert 0 < seed < 2**32
+    homes = np.array([_hash(row, seed) % num_partitions for row in _values(input, keys)], np.int64)
+    counts = np.bincount(homes, minlength=num_partitions)
+    order = np.argsort(homes, kind="stable")
+    return stored(arrow(input).take(pa.array(order))), [0, *np.cumsum(counts).tolist()]
+
+
+def _hash(row: tuple[Any, ...], seed: int) -> int:
+    """The same in every process; both zeros have one hash."""
+    return zlib.crc32(repr([value + 0.0 if isinstance(value, float) else value for value in row]).encode(), seed)
+
+
+def slice_(input: Table, indices: list[int], stream: Any = None) -> list[Table]:
+    use(stream)
+    pairs = list(zip(indices[::2], indices[1::2], strict=True))
+    if not all(0 <= start <= stop <= input.num_rows() for start, stop in pairs):
+        raise IndexError("Slice range out of bounds")
+    return [Table([view(column, start, stop) for column in input.columns()]) for start, stop in pairs]
+
+
+class OutOfBoundsPolicy(enum.IntEnum):
+    NULLIFY = 0
+    DONT_CHECK = 1
+
+
+class NullEquality(enum.IntEnum):
+    EQUAL = 0
+    UNEQUAL = 1
+
+
+def gather(
+    source_table: Table, gather_map: Column, bounds_policy: OutOfBoundsPolicy, stream: Any = None, mr: Any = None
+) -> Table:
+    use(stream)
+    assert isinstance(bounds_policy, OutOfBoundsPolicy)
+    return stored(arrow(source_table).take(gather_map._array()))
+
+
+def inner_join(
+    left_keys: Table, right_keys: Table, nulls_equal: NullEquality, stream: Any = None, mr: Any = None
+) -> tuple[Column, Column]:
+    use(stream)
+    assert nulls_equal is NullEquality.UNEQUAL
+    assert [c._kind for c in left_keys.columns()] == [c._kind for c in right_keys.columns()]
+    every = list(range(len(left_keys.columns())))
+    places = defaultdict(list)
+    for place, row in enumerate(_values(right_keys, every)):
+        places[_with_equal_nans(row)].append(place)
+    rows = enumerate(_values(left_keys, every))
+    pairs = [(place, other) for place, row in rows if None not in row for other in places[_with_equal_nans(row)]]
+    left, right = (pa.array([pair[n] for pair in pairs], pa.int32()) for n in (0, 1))
+    return new_column(pa.int32(), [left]), new_column(pa.int32(), [right])
+
+
+def _with_equal_nans(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    """As libcudf compares: a NaN equals a NaN."""
+    return tuple("NaN" if isinstance(value, float) and math.isnan(value) else value for value in row)
+
+
+def concatenate(objects: list[Table], stream: Any = None, mr: Any = None) -> Table:
+    use(stream)
+    if not objects:
+        raise ValueError("input list may not be empty")
+    return stored(pa.concat_tables([arrow(table) for table in objects]))
+
+
+class DeviceMemoryResource: ...
+
+
+class CudaMemoryResource(DeviceMemoryResource): ...
+
+
+class CudaAsyncMemoryResource(DeviceMemoryResource): ...
+
+
+class CudaAsyncViewMemoryResource(DeviceMemoryResource): ...
+
+
+class ManagedMemoryResource(DeviceMemoryResource): ...
+
+
+class UpstreamResourceAdaptor(DeviceMemoryResource):
+    def __init__(self, upstream_mr: DeviceMemoryResource) -> None:
+        self._upstream = upstream_mr
+
+    def get_upstream(self) -> DeviceMemoryResource:
+        return self._upstream
+
+
+class StatisticsResourceAdaptor(UpstreamResourceAdaptor): ...
+
+
+class PoolMemoryResource(UpstreamResourceAdaptor):
+    def __init__(
+        self, upstream_mr: DeviceMemoryResource, initial_pool_size: int | None = None, maximum_pool_size: Any = None
+    ) -> None:
+        super().__init__(upstream_mr)
+        assert isinstance(initial_pool_size, int)
+        assert initial_pool_size % 256 == 0
+        self._initial = initial_pool_size
+
+    def pool_size(self) -> int:
+        return self._initial
+
+
+@dataclass
+class Statistics:
+    peak_bytes: int
+
+
+class Device:
+    """The one fake GPU: what RMM allocates from, and how much of it is free."""
+
+    resource: DeviceMemoryResource = CudaMemoryResource()
+    free, total = 80 * 10**9, 100 * 10**9
+    base = 0  # what was in use when the counters were last set to zero
+
+    @classmethod
+    def set(cls, mr: DeviceMemoryResource) -> None:
+        cls.resource = mr
+
+
+def enable_statistics() -> None:
+    if not isinstance(Device.resource, StatisticsResourceAdaptor):
+        Device.resource = StatisticsResourceAdaptor(Device.resource)
+
+
+def push_statistics() -> Statistics | None:
+    before = get_statistics()
+    Memory.peak = Memory.used
+    Device.base = Memory.used
+    return before
+
+
+def get_statistics() -> Statistics | None:
+    return Statistics(Memory.peak - Device.base) if isinstance(Device.resource, StatisticsResourceAdaptor) else None
+
+
+def _module(name: str, **members: Any) -> types.ModuleType:
+    module = types.ModuleType(name)
+    vars(module).update(members)
+    return module
+
+
+def modules(driver: Driver | None = None) -> dict[str, types.ModuleType]:
+    """What to put into `sys.modules`, in a process whose driver is `driver`; no thread has a context yet."""
+    Process.driver = driver or Driver()
+    statistics = _module(
+        "rmm.statistics",
+        enable_statistics=enable_statistics,
+        get_statistics=get_statistics,
+        push_statistics=push_statistics,
+    )
+    stream = _module("rmm.pylibrmm.stream", DEFAULT_STREAM=DEFAULT_STREAM)
+    pylibrmm = _module("rmm.pylibrmm", stream=stream)
+    mr = _module(
+        "rmm.mr",
+        get_current_device_resource=lambda: Device.resource,
+        set_current_device_resource=Device.set,
+        available_device_memory=lambda: (Device.free, Device.total),
+        **{
+            kind.__name__: kind
+            for kind in (
+                CudaMemoryResource, CudaAsyncMemoryResource, CudaAsyncViewMemoryResource, ManagedMemoryResource,
+                UpstreamResourceAdaptor, PoolMemoryResource, StatisticsResourceAdaptor,
+            )
+        },
+    )  # fmt: skip
+    rmm = _module("rmm", DeviceBuffer=DeviceBuffer, mr=mr, statistics=statistics, pylibrmm=pylibrmm)
+    pylibcudf = _module(
+        "pylibcudf",
+        Table=Table,
+        Column=Column,
+        gpumemoryview=_module("pylibcudf.gpumemoryview", gpumemoryview=gpumemoryview),
+        stream_compaction=_module("stream_compaction", drop_nulls=drop_nulls, drop_nans=drop_nans),
+        partitioning=_module("partitioning", hash_partition=hash_partition),
+        copying=_module("copying", slice=slice_, gather=gather, OutOfBoundsPolicy=OutOfBoundsPolicy),
+        contiguous_split=_module(
+            "contiguous_split", PackedColumns=PackedColumns, pack=pack, unpack_from_memoryviews=unpack_from_memoryviews
+        ),
+        concatenate=_module("concatenate", concatenate=concatenate),
+        join=_module("join", inner_join=inner_join),
+        types=_module("types", NullEquality=NullEquality),
+    )
+    # `importlib.util.find_spec` wants one of every loaded module.
+    pylibcudf.__spec__ = types.SimpleNamespace(name="pylibcudf")  # type: ignore[assignment]
+    return {
+        **fake_cuda.modules(Process.driver),
+        "rmm": rmm, "rmm.mr": mr, "rmm.statistics": statistics, "rmm.pylibrmm": pylibrmm,
+        "rmm.pylibrmm.stream": stream, "pylibcudf": pylibcudf,
+    }  # fmt: skip
+
+
+def install() -> None:
+    """For a process of its own."""
+    sys.modules.update(modules())
+
+
+def copy(source: Any, target: Any, piece: int = 100) -> None:
+    """Hand one run of device bytes over in pieces, as UCX does: not on the engine's stream, and waiting for nothing."""
+    for start in range(0, source.nbytes, piece):
+        one, other = source[start : start + piece], target[start : start + piece]
+        (ours, _), (theirs, _) = one.__cuda_array_interface__["data"], other.__cuda_array_interface__["data"]
+        assert one.__cuda_array_interface__["shape"] == other.__cuda_array_interface__["shape"] == (one.nbytes,)
+        ctypes.memmove(theirs, ours, one.nbytes)

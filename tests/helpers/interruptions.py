@@ -1,0 +1,181 @@
+"""Launches that go well, fail, or are cut short at some moment: all of a launch but the cluster."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from merge_bench.campaign import prepare
+from merge_bench.campaign.campaign import make_campaign
+from merge_bench.campaign.jobs import Job
+from merge_bench.campaign.launch import recorded
+from merge_bench.campaign.program import Program
+from merge_bench.campaign.sweep import Sweep
+from merge_bench.cluster import signals
+from merge_bench.config.resolve import expand, resolve
+from merge_bench.errors import LaunchFailed, MergeBenchError
+from merge_bench.records import schema as s
+from merge_bench.records.campaign import Campaign
+from merge_bench.records.codec import encode
+from merge_bench.records.reader import read_campaign
+from merge_bench.records.writer import CampaignWriter
+from tests.helpers import synthetic_campaigns as synthetic
+
+
+class Killed(BaseException):
+    """Ends the driver in the middle of whatever it does, as kill -9 would; only the lock is let go as by the kernel."""
+
+
+def sweep(*, blocks: int = 2, configs: Sequence[str] = "ab", **options: Any) -> Sweep:
+    made = Sweep([], [], {}, {})
+    values = {"chunk": 1000, "workers": 2, "iterations": 1, "warmup": 0, "verify": "off", "blocks": blocks, **options}
+    for name in configs:
+        found = [prepare.prepare(each, None) for each in expand(resolve(values, None, {}))]
+        made.add(found, s.Config(name=name, path=f"{name}.cfg"))
+    return made
+
+
+def script(job: Job, index: int) -> synthetic.Script:
+    plan = job.prepared.plan.to_json()
+    return synthetic.Script(index=index, config=job.config, plan_index=job.plan, plan=plan, walls=(0.1,))
+
+
+def begin(writer: CampaignWriter, job: Job, index: int) -> None:
+    """The launch line and one iteration."""
+    line = s.LaunchLine(
+        launch=index, config=job.config, plan=job.plan, block=job.block, workers=[],
+        cluster=s.Cluster(launcher="local", protocol="tcp"), data_bytes=1000, rows=1000, startup_seconds=1.0,
+    )  # fmt: skip
+    writer.write(line)
+    writer.write(synthetic.iteration(script(job, index), 0, 0.1))
+
+
+def half_a_line(writer: CampaignWriter, index: int) -> None:
+    line = encode(s.MemoryLine(launch=index, workers=[]))
+    with writer.records.open("ab") as file:
+        file.write(line[: len(line) // 2])
+
+
+Event = Callable[[Job, CampaignWriter, int], int]
+HEARS_SIGNALS = Program(surround=lambda log: signals.raising())
+"""As the command line does, without its redirected output."""
+
+
+class Nothing:
+    """A launch that starts no processes; `cause` and `end` are called where others look for causes and end them."""
+
+    def __init__(
+        self, *, cause: Callable[[], MergeBenchError | None] | None = None, end: Callable[[], object] = lambda: None
+    ) -> None:
+        self._cause, self._end = cause, end
+
+    def cause(self, problem: Exception) -> MergeBenchError | None:
+        if self._cause is None:
+            raise problem  # a mistake of the test
+        return self._cause()
+
+    def end(self, *, well: bool) -> None:
+        self._end()
+
+
+def launched(work: Callable[[Job, CampaignWriter, int], None], started: Nothing | None = None) -> Event:
+    def event(job: Job, writer: CampaignWriter, index: int) -> int:
+        with recorded(job, writer, index, started or Nothing()) as outcome:
+            work(job, writer, index)
+        return outcome.status
+
+    return event
+
+
+def _well(job: Job, writer: CampaignWriter, index: int) -> None:
+    begin(writer, job, index)
+
+
+def _fails(job: Job, writer: CampaignWriter, index: int) -> None:
+    begin(writer, job, index)
+    raise LaunchFailed("a worker died", rank=1)
+
+
+def _fails_early(job: Job, writer: CampaignWriter, index: int) -> None:
+    raise LaunchFailed("the scheduler did not come up")
+
+
+def _interrupted(job: Job, writer: CampaignWriter, index: int) -> None:
+    begin(writer, job, index)
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def _interrupted_early(job: Job, writer: CampaignWriter, index: int) -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _between(job: Job, writer: CampaignWriter, index: int) -> int:
+    os.kill(os.getpid(), signal.SIGHUP)
+    raise AssertionError("the signal did not end the campaign")
+
+
+def _killed_early(job: Job, writer: CampaignWriter, index: int) -> int:
+    raise Killed
+
+
+def killed(job: Job, writer: CampaignWriter, index: int) -> int:
+    begin(writer, job, index)
+    raise Killed
+
+
+def killed_writing(job: Job, writer: CampaignWriter, index: int) -> int:
+    begin(writer, job, index)
+    half_a_line(writer, index)
+    raise Killed
+
+
+def _killed_after_a_failure(job: Job, writer: CampaignWriter, index: int) -> int:
+    begin(writer, job, index)
+    failure = s.FailureLine(
+        launch=index, config=job.config, plan=job.plan, block=job.block, code="worker-died", message="it died"
+    )
+    writer.write(failure)
+    raise Killed
+
+
+WELL, FAILS = launched(_well), launched(_fails)
+interrupted_at_the_end = launched(_well, Nothing(end=lambda: os.kill(os.getpid(), signal.SIGINT)))
+MADE: dict[str, Event] = {
+    "well": WELL, "fails": FAILS, "fails early": launched(_fails_early),
+    "interrupted at the end": interrupted_at_the_end, "killed after a failure": _killed_after_a_failure,
+}  # fmt: skip
+CUT: dict[str, Event] = {
+    "interrupted": launched(_interrupted), "interrupted early": launched(_interrupted_early), "between": _between,
+    "killed": killed, "killed early": _killed_early, "killed writing": killed_writing,
+}  # fmt: skip
+EVENTS = MADE | CUT
+
+
+def make(results: Path, made: Sweep, events: list[Event], *, resume: bool = True) -> tuple[int | None, list[Job]]:
+    """Run the sweep; each launch is the next of `events`, then all go well. Exit status (None: killed), and the jobs
+    in the order in which they were begun.
+    """
+    begun = []
+
+    def launch(job: Job, writer: CampaignWriter, index: int) -> int:
+        begun.append(job)
+        return (events.pop(0) if events else WELL)(job, writer, index)
+
+    try:
+        return make_campaign(results, "x", made.head(), made.jobs(), launch, resume=resume, program=HEARS_SIGNALS)[
+            1
+        ], begun
+    except Killed:
+        return None, begun
+
+
+def the(results: Path) -> Campaign:
+    (folder,) = results.iterdir()
+    return read_campaign(folder)
+
+
+def standing(campaign: Campaign) -> list[tuple[str, int, int | None]]:
+    return [(*launch.key, launch.block) for launch in campaign.standing if launch.key is not None]

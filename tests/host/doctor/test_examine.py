@@ -1,0 +1,129 @@
+"""All checks together, on made-up machines, on this one, and on a running cluster."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from merge_bench.host.doctor.base import BAD, OK, STATES, WARN, Finding, worst
+from merge_bench.host.doctor.examine import CHECKS, Examination, agreement, examine
+from merge_bench.view.report.doctor import print_findings
+from tests.helpers.clusters import dask_cluster
+from tests.helpers.runs import environment
+from tests.host.doctor.conftest import Make
+
+
+def test_every_check_answers_on_a_machine_that_tells_nothing(machine: Make) -> None:
+    found = examine(machine(ucx=None, shared_memory=None, limits={}, packages={}), "a").findings
+    assert len(found) == len(CHECKS)
+    assert {finding.host for finding in found} == {"a"}
+    assert len({finding.check for finding in found}) == len(CHECKS)
+    assert all(finding.remedy for finding in found if finding.state == BAD)
+
+
+def test_worst() -> None:
+    states = [Finding("c", state, "") for state in (OK, BAD, WARN)]
+    assert worst(states) == BAD
+    assert worst(states[::2]) == WARN
+    assert worst([]) == OK
+
+
+def host(name: str, **versions: str) -> Examination:
+    return Examination(name, (), {"dask": "2026.7.1", "kernel": "6.1", **versions})
+
+
+def test_one_host_agrees_with_itself() -> None:
+    assert agreement([host("a")]) == []
+
+
+def test_hosts_that_agree() -> None:
+    (found,) = agreement([host("a"), host("b")])
+    assert (found.state, found.found) == (OK, "the same on 2 hosts")
+
+
+def test_a_difference_is_told_by_host_and_weighed_by_what_differs() -> None:
+    found = agreement([host("a"), host("b", kernel="5.4"), host("c", UCX="1.19.0 (system)"), host("d")])
+    assert [(finding.host, finding.state) for finding in found] == [("b", WARN), ("c", BAD)]
+    assert found[0].found == "kernel 5.4 here, 6.1 on a"
+    assert found[1].found == "UCX 1.19.0 (system) here, None on a"
+
+
+def test_people_see_what_is_bad_before_what_is_doubtful() -> None:
+    page = io.StringIO()
+    print_findings(
+        [
+            Finding("one", OK, "fine", host="a"),
+            Finding("two", WARN, "so so", "times scatter", "mend it", "a"),
+            Finding("three", BAD, "broken", "nothing runs", "replace it", "b"),
+        ],
+        page,
+    )
+    lines = page.getvalue().splitlines()
+    assert "three (broken)" in next(line for line in lines if line.startswith("bad "))
+    assert lines.index("  → replace it") < lines.index("  → mend it")
+    assert lines[-1] == "1 bad, 1 warn, 1 ok"
+
+
+def doctor(folder: Path, *options: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-P", "-m", "merge_bench", "doctor", *map(str, options)],
+        cwd=folder, env=environment(folder), capture_output=True, text=True, timeout=240, check=False,
+    )  # fmt: skip
+
+
+def test_this_host(tmp_path: Path) -> None:
+    done = doctor(tmp_path, "--json")
+    assert done.returncode == 0, done.stderr
+    document: dict[str, Any] = json.loads(done.stdout)
+    assert document["worst"] in STATES
+    assert [finding["check"] for finding in document["findings"]] == [
+        finding.check for finding in examine_nothing().findings
+    ]
+    by_check = {finding["check"]: finding for finding in document["findings"]}
+    assert by_check["UCX"]["state"] == OK
+    assert by_check["Python packages"]["state"] == OK
+    assert all(set(finding) == {"check", "state", "found", "spoils", "remedy", "host"} for finding in by_check.values())
+
+
+def examine_nothing() -> Examination:
+    from merge_bench.host.doctor.base import Machine
+
+    return examine(Machine(root=Path("/nowhere")), "x")
+
+
+@pytest.mark.cluster
+def test_each_host_of_a_running_cluster_is_asked_once(tmp_path: Path) -> None:
+    with dask_cluster(tmp_path / "cluster", 2, {"RAPIDS_LIBUCX_PREFER_SYSTEM_LIBRARY": "false"}) as file:
+        done = doctor(tmp_path, "--scheduler-file", file, "--json")
+    assert done.returncode == 0, done.stderr
+    findings = json.loads(done.stdout)["findings"]
+    assert len(findings) == len(CHECKS)
+
+
+def test_a_scheduler_that_is_not_there_is_wrong_usage(tmp_path: Path) -> None:
+    done = doctor(tmp_path, "--scheduler-file", tmp_path / "none.json")
+    assert done.returncode == 2
+    assert done.stderr.startswith("merge_bench: --scheduler-file")
+    assert "Traceback" not in done.stderr
+
+
+def test_strict_makes_a_bad_finding_a_gate(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    from merge_bench.cli import run_command
+    from merge_bench.host.doctor import examine as module
+
+    def made(state: str) -> Examination:
+        return Examination("a", (Finding("one", state, "x", host="a"),), {})
+
+    for state, strict, status in ((BAD, True, 5), (BAD, False, 0), (WARN, True, 0), (OK, True, 0)):
+        monkeypatch.setattr(module, "examine_here", lambda state=state: made(state))
+        answer = run_command.doctor_command(
+            json_output=True, strict=strict, scheduler_address=None, scheduler_file=None
+        )
+        assert answer == status
+        assert json.loads(capsys.readouterr().out)["worst"] == state

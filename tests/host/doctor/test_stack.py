@@ -1,0 +1,105 @@
+"""Checks of adapters, GPUs and software."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from merge_bench.host.doctor import stack
+from merge_bench.host.doctor.base import BAD, OK, WARN, Ucx
+from tests.host.doctor.conftest import Make
+
+PORT = "sys/class/infiniband/mlx5_0/ports/1/state"
+ACTIVE, DOWN = {PORT: "4: ACTIVE"}, {PORT: "1: DOWN"}
+RDMA = Ucx("1.20.0", "system", frozenset({"tcp", "rc_mlx5", "ud_mlx5"}))
+GPU: dict[str, Any] = {"index": 0, "driver_version": "580.65.06", "processes": []}
+
+
+@pytest.mark.parametrize(
+    ("ucx", "state"),
+    [(Ucx("1.21.0", "wheel"), OK), (Ucx("1.19.0", "system"), OK), (Ucx("1.18.1", "system"), BAD), (None, BAD)],
+)
+def test_ucx(machine: Make, ucx: Ucx | None, state: str) -> None:
+    assert stack.ucx(machine(ucx=ucx, ucx_error="ImportError: no ucxx")).state == state
+
+
+def test_why_no_ucx_loads_is_told(machine: Make) -> None:
+    assert stack.ucx(machine(ucx=None, ucx_error="ImportError: no ucxx")).found == "ImportError: no ucxx"
+
+
+def test_no_adapter_is_fine(machine: Make) -> None:
+    assert stack.infiniband(machine()).state == OK
+
+
+def test_an_adapter_that_the_loaded_ucx_cannot_use(machine: Make) -> None:
+    found = stack.infiniband(machine(ACTIVE))
+    assert found.state == BAD
+    assert "UCX 1.21.0 (wheel) has no RDMA transport here" in found.found
+    assert "--ucx system" in found.remedy
+
+
+def test_an_adapter_that_it_can_use(machine: Make) -> None:
+    found = stack.infiniband(machine(ACTIVE, ucx=RDMA))
+    assert (found.state, found.found) == (OK, "mlx5_0: port 1 ACTIVE; rc_mlx5, ud_mlx5")
+
+
+def test_an_adapter_whose_port_is_down(machine: Make) -> None:
+    assert stack.infiniband(machine(DOWN, ucx=RDMA)).state == BAD
+
+
+@pytest.mark.parametrize(
+    ("modules", "state"),
+    [("", WARN), ("nvidia_peermem 16384 0 - Live 0x0", OK), ("nv_peer_mem 1 0", OK), ("nvidia_peermem_x 1 0", WARN)],
+)
+def test_peer_memory(machine: Make, modules: str, state: str) -> None:
+    made = machine({**ACTIVE, "proc/modules": f"ib_core 1 0\n{modules}"}, gpus=[GPU], ucx=RDMA)
+    assert stack.peer_memory(made).state == state
+
+
+def test_peer_memory_needs_both_a_gpu_and_an_adapter(machine: Make) -> None:
+    assert stack.peer_memory(machine(gpus=[GPU])).state == OK
+    assert stack.peer_memory(machine(ACTIVE)).state == OK
+
+
+def test_other_gpu_users(machine: Make) -> None:
+    assert stack.gpu_users(machine()).state == OK
+    assert stack.gpu_users(machine(gpus=[GPU])).state == OK
+    busy = {**GPU, "processes": [{"pid": 7, "memory_bytes": 1 << 30}, {"pid": 8, "memory_bytes": None}]}
+    found = stack.gpu_users(machine(gpus=[GPU, busy]))
+    assert found.state == WARN
+    assert found.found == "process 7 on GPU 0 (1.00 GiB), process 8 on GPU 0"
+
+
+@pytest.mark.parametrize(
+    ("driver", "packages", "state"),
+    [
+        ("580.65.06", {"cudf-cu13": "26.10.0"}, OK),
+        ("550.54.15", {"cudf-cu13": "26.10.0"}, BAD),
+        ("550.54.15", {"cudf-cu12": "26.10.0"}, OK),
+        ("525.60.13", {"cudf-cu12": "26.10.0"}, BAD),
+        ("525.60.13", {"ucxx-cu13": "0.52.0"}, OK),  # the cpu stack has this build of UCXX
+        (None, {"cudf-cu13": "26.10.0"}, OK),
+    ],
+)
+def test_gpu_driver(machine: Make, driver: str | None, packages: dict[str, str], state: str) -> None:
+    made = machine(gpus=[{**GPU, "driver_version": driver}], packages=packages)
+    assert stack.gpu_driver(made).state == state
+
+
+@pytest.mark.parametrize(
+    ("changed", "state", "told"),
+    [
+        ({}, OK, "ucxx 0.52.0 (cu13)"),
+        ({"distributed": "2026.6.0"}, BAD, "dask 2026.7.1 with distributed 2026.6.0"),
+        ({"distributed": None}, BAD, "no distributed"),
+        ({"ucxx-cu12": "0.52.0"}, BAD, "cu12 and cu13 together"),
+        ({"distributed-ucxx-cu13": "0.51.0"}, BAD, "ucxx 0.52.0 with distributed-ucxx 0.51.0"),
+        ({"distributed-ucxx-cu13": "0.52.1"}, OK, ""),
+        ({"ucxx-cu13": None, "distributed-ucxx-cu13": None}, WARN, "no ucxx"),
+    ],
+)
+def test_packages(machine: Make, changed: dict[str, str | None], state: str, told: str) -> None:
+    found = stack.packages(machine(packages={**machine().packages, **changed}))
+    assert found.state == state
+    assert told in found.found

@@ -1,0 +1,108 @@
+"""What is told of GPUs, by a management library that is a fake one, broken, or not there."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType, SimpleNamespace
+
+import pytest
+
+from merge_bench.host.gpu import fixed_facts, free_bytes, gpu_count, gpu_facts, has_own_memory, index_of, visible_gpus
+from merge_bench.host.machine import hardware
+from tests.helpers.fake_nvml import NVMLError_NotSupported, library, unsupported
+
+
+def test_facts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", library())
+    facts = gpu_facts()
+    assert len(facts) == 2
+    assert facts[1] == {
+        "index": 1,
+        "name": "GPU 1",
+        "memory_bytes": 80 * 2**30,
+        "memory_bandwidth": 4_916_736_000_000,  # of an H200, whose data sheet says 4.8 TB/s
+        "driver_version": "580.65.06",
+        "compute_capability": "9.0",
+        "pci_bus_id": "00000000:1B:00.0",
+        "nvlink": {"bus 0": 2},
+        "processes": [{"pid": 1, "memory_bytes": None}],
+    }
+
+
+def test_what_the_driver_does_not_tell_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = {name: unsupported for name in vars(library()) if name.startswith("nvmlDeviceGet")}
+    told["nvmlDeviceGetHandleByIndex"] = told["nvmlDeviceGetCount"] = lambda *_: 1
+    monkeypatch.setitem(sys.modules, "pynvml", library(**told, nvmlShutdown=unsupported))
+    (facts,) = gpu_facts()
+    assert facts.pop("index") == 0
+    assert facts.pop("driver_version") == "580.65.06"
+    assert facts.pop("nvlink") == {}
+    assert facts.pop("processes") == []
+    assert set(facts.values()) == {None}
+
+
+@pytest.mark.parametrize("module", [None, library(nvmlInit=unsupported), library(nvmlDeviceGetCount=unsupported)])
+def test_without_library_driver_or_answer_there_is_nothing(
+    monkeypatch: pytest.MonkeyPatch, module: ModuleType | None
+) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", module)
+    assert gpu_facts() == []
+    assert free_bytes() == []
+    assert gpu_count() == 0
+
+
+@pytest.mark.parametrize(
+    ("visible", "names"),
+    [
+        (None, ("0", "1", "2", "3")), ("", ()), ("0", ("0",)), ("3,1", ("3", "1")), ("-1", ()), ("0,9,1", ("0",)),
+        ("GPU-1234,MIG-56", ("GPU-1234", "MIG-56")), ("1, 2", ("1", "2")),
+    ],
+)  # fmt: skip
+def test_gpus_are_named_as_cuda_would_be_told(
+    monkeypatch: pytest.MonkeyPatch, visible: str | None, names: tuple[str, ...]
+) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", library(count=4))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert visible_gpus() == names
+    assert gpu_count() == len(names)
+
+
+def test_free_memory_is_that_of_each_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", library(count=2))
+    assert free_bytes() == [70 * 2**30, 71 * 2**30]
+    monkeypatch.setitem(sys.modules, "pynvml", library(count=1, nvmlDeviceGetMemoryInfo=unsupported))
+    assert free_bytes() == [0]
+
+
+def test_what_is_recorded_of_gpus_does_not_change_with_who_uses_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", library(count=1))
+    recorded = hardware()["gpus"]
+    assert recorded == fixed_facts()
+    assert recorded[0]["name"] == "GPU 0"
+    assert "processes" not in recorded[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "index"),
+    [("1", 1), ("2", None), ("GPU-0000000b", 1), ("GPU-", 0), ("GPU-77", None), ("MIG-0000000b", None), ("", None)],
+)
+def test_the_index_of_a_gpu_by_any_of_its_names(monkeypatch: pytest.MonkeyPatch, name: str, index: int | None) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", library(count=2))
+    assert index_of(name) == index
+
+
+def test_only_a_gpu_whose_driver_says_so_has_no_memory_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    def memory(handle: int) -> SimpleNamespace:
+        if handle == 1:
+            raise NVMLError_NotSupported
+        return SimpleNamespace(total=1, free=1)
+
+    monkeypatch.setitem(sys.modules, "pynvml", library(count=2, nvmlDeviceGetMemoryInfo=memory))
+    names = ("0", "1", "GPU-0000000b", "MIG-7", "9")
+    assert [has_own_memory(name) for name in names] == [True, False, False, True, True]
+    monkeypatch.setitem(sys.modules, "pynvml", library(count=2, nvmlDeviceGetMemoryInfo=unsupported))
+    assert has_own_memory("0")
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert has_own_memory("0")

@@ -1,0 +1,38 @@
+"""Into how many buckets all workers agree to split their chunks."""
+
+from __future__ import annotations
+
+import math
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from merge_bench.merge.engines.host import FEWEST_ROWS, MOST_STREAMS, bucket_count
+
+JOIN_ROWS = 1 << 17
+
+
+def distance_from_even(rows: int, streams: int) -> float:
+    """How far the rows of a stream are from 2**k or 1.5 * 2**k, relatively."""
+    mean = rows / streams
+    power = 2.0 ** math.floor(math.log2(mean))
+    return min(abs(mean / even - 1) for even in (power, 1.5 * power, 2 * power))
+
+
+@given(chunk=st.integers(0, 10**9), workers=st.integers(1, 1024))
+@example(chunk=64_000_000, workers=2)
+@example(chunk=2**25, workers=2)
+def test_bounds(chunk: int, workers: int) -> None:
+    count = bucket_count(2 * chunk * workers, workers, JOIN_ROWS)
+    assert count >= 1
+    if count > 1:
+        assert count * workers <= MOST_STREAMS
+        assert 2 * chunk / count >= FEWEST_ROWS / 2
+    if count >= 64:  # with fewer there may be none that are better
+        assert distance_from_even(2 * chunk, count * workers) > 0.004
+
+
+def test_streams_never_lie_at_a_power_of_two() -> None:
+    """512 streams of 2**25 rows would be 2**16 rows apart, each of them."""
+    assert bucket_count(4 * 2**25, 2, JOIN_ROWS) == 254
+    assert bucket_count(4 * 35_000_000, 2, JOIN_ROWS) in range(255, 268)

@@ -1,0 +1,229 @@
+"""The cudf engine's own steps, with pylibcudf and RMM played by host memory; and what is said without a GPU."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from merge_bench.errors import RunFailed, UsageError
+from merge_bench.merge.engines import cudf as engine_module
+from merge_bench.merge.engines import make_engine
+from merge_bench.merge.engines.base import Side
+from merge_bench.merge.engines.cudf import CudfEngine
+from merge_bench.merge.engines.gpu_memory import DeviceBytes, GpuMemory, inspect, pool_size, set_up_pool
+from merge_bench.merge.frame import Frame
+from tests.helpers import fake_columns, fake_rapids, merge_cases
+from tests.helpers.fake_cuda import Driver
+from tests.helpers.fake_device import Memory
+from tests.helpers.process_pair import big_tables, check_pair, run_pair
+
+
+def pretend(monkeypatch: pytest.MonkeyPatch, driver: Driver | None = None) -> None:
+    for name, module in fake_rapids.modules(driver).items():
+        monkeypatch.setitem(sys.modules, name, module)
+
+
+@pytest.fixture
+def rapids(monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend(monkeypatch)
+    monkeypatch.setattr(fake_rapids.Device, "resource", fake_rapids.CudaMemoryResource())
+
+
+@pytest.mark.usefixtures("rapids")
+@pytest.mark.parametrize("workers", [1, 2, 3, 4])
+@pytest.mark.parametrize("case", merge_cases.CASES)
+def test_same_rows_as_polars(case: str, workers: int) -> None:
+    ours = merge_cases.merge("cudf", case, workers, fake_rapids.copy, iterations=2)
+    theirs = merge_cases.merge("polars", case, workers, merge_cases.copy_host)
+    assert ours.schema.names == theirs.schema.names
+    assert merge_cases.rows_of(ours) == merge_cases.rows_of(theirs.cast(ours.schema))
+
+
+@pytest.mark.parametrize("message_bytes", [0, 5000])
+def test_two_processes_exchange_over_ucx(message_bytes: int) -> None:
+    left, right, keys = big_tables(4000)
+    check_pair(left, right, keys, run_pair(left, right, keys, message_bytes, prepare=fake_rapids.install))
+
+
+@pytest.mark.usefixtures("rapids")
+def test_result_types_are_those_of_the_fields() -> None:
+    left, _ = merge_cases.CASES["every type"][0]()
+    result = merge_cases.merge("cudf", "every type", 2, fake_rapids.copy)
+    assert [result.schema.field(name).type for name in left.column_names] == [
+        merge_cases.canonical(left).schema.field(name).type for name in left.column_names
+    ]
+
+
+@pytest.mark.usefixtures("rapids")
+def test_results_come_in_bounded_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_module, "RESULT_PIECE_ROWS", 7)
+    engine = loaded()
+    engine.begin()
+    for side in Side:
+        engine.partition(side)
+    assert engine.join() == 20
+    assert [piece.num_rows for piece in engine.results()] == [7, 7, 6]
+    assert engine.peak_device_bytes() >= 20 * 8 * 7  # chunks and result, of which each column has 20 rows
+
+
+def loaded(workers: int = 1) -> CudfEngine:
+    left = Frame.from_arrow(pa.table({"key": np.arange(20), "a": np.arange(20)}))
+    right = Frame.from_arrow(pa.table({"key": np.arange(20), "c": np.arange(20)}))
+    engine = CudfEngine(merge_cases.shapes(left, right, ("key",), workers)[0])
+    engine.load(left, right)
+    return engine
+
+
+@pytest.mark.usefixtures("rapids")
+def test_what_an_iteration_held_is_given_back() -> None:
+    engine = loaded(workers=2)
+    before = Memory.used
+    for _ in range(3):
+        engine.begin()
+        assert Memory.used == before
+        outgoing = engine.partition(Side.LEFT)
+        engine.inbox(Side.LEFT, 1, outgoing[1].header)
+        assert Memory.used > before
+        del outgoing
+
+
+@pytest.mark.usefixtures("rapids")
+@pytest.mark.parametrize("missing", [None, float("nan")])
+def test_rows_that_match_nothing_do_not_travel(missing: float | None) -> None:
+    frame = Frame.from_arrow(pa.table({"key": pa.array([missing] * 9, pa.float64())}))
+    engine = CudfEngine(merge_cases.shapes(frame, frame, ("key",), 3)[1])
+    engine.load(frame, frame)
+    engine.begin()
+    for side in Side:
+        assert [part.data.nbytes for part in engine.partition(side)] == [0, 0, 0]
+    assert engine.join() == 0
+    assert [piece.num_rows for piece in engine.results()] == [0]
+
+
+@pytest.mark.usefixtures("rapids")
+def test_a_full_gpu_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = loaded(workers=2)
+    monkeypatch.setattr(Memory, "limit", 0)
+    engine.begin()
+    with pytest.raises(RunFailed, match="rank 0 ran out of GPU memory while partitioning the left frame; take"):
+        engine.partition(Side.LEFT)
+
+
+@pytest.mark.usefixtures("rapids")
+def test_a_description_longer_than_its_room_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fake_columns, "DESCRIPTION_BYTES", [1000])
+    engine = loaded(workers=2)
+    engine.begin()
+    with pytest.raises(RunFailed, match="libcudf describes the left frame's columns in 2016 bytes"):
+        engine.partition(Side.LEFT)
+
+
+@pytest.mark.usefixtures("rapids")
+@pytest.mark.parametrize("lengths", [(-1, 5), (10**6, 5), (10, -5)])
+def test_a_header_of_something_else_is_refused(lengths: tuple[int, int]) -> None:
+    engine = loaded(workers=2)
+    header = np.zeros(engine.header_bytes(Side.LEFT), np.uint8)
+    header[:16].view(np.int64)[:] = lengths
+    with pytest.raises(RunFailed, match="rank 0 got a header from rank 1 that is not one of engine cudf"):
+        engine.inbox(Side.LEFT, 1, header)
+
+
+@pytest.mark.usefixtures("rapids")
+def test_too_many_rows_for_one_table_are_refused() -> None:
+    engine = loaded()
+    frame = Frame(engine.shape.left, (), 2**31)
+    with pytest.raises(UsageError, match="the left chunk has 2,147,483,648 rows and engine cudf holds at most"):
+        engine.load(frame, frame)
+
+
+def test_slices_of_device_bytes() -> None:
+    whole = DeviceBytes(1000, 100, "owner")
+    part = whole[30:40][2:]
+    assert (part.ptr, part.nbytes, part.owner) == (1032, 8, "owner")
+    assert whole[90:200].size == 10
+    assert whole[100:].size == 0
+    with pytest.raises(ValueError, match="no steps"):
+        whole[::2]
+
+
+def test_without_a_gpu_there_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend(monkeypatch, Driver(installed=False))
+    shape = merge_cases.shapes(*[Frame.from_arrow(pa.table({"key": [1]}))] * 2, ("key",), 1)[0]
+    for start in (lambda: make_engine("cudf", shape), lambda: set_up_pool(None)):
+        with pytest.raises(UsageError, match="engine cudf needs an NVIDIA GPU, and CUDA finds none here"):
+            start()
+
+
+def test_without_the_packages_there_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend(monkeypatch)
+    monkeypatch.setitem(sys.modules, "pylibcudf", None)
+    with pytest.raises(UsageError, match="engine cudf cannot be loaded here: "):
+        set_up_pool(None)
+
+
+def test_importing_the_module_needs_none_of_it() -> None:
+    code = (
+        "import sys, merge_bench.merge.engines.cudf; print({'pylibcudf', 'rmm', 'cuda', 'pynvml'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout == "set()\n"
+
+
+@pytest.mark.parametrize(
+    ("asked", "workers", "free", "size"),
+    [
+        (None, 1, 95, 90_000_000_000),  # of the whole
+        (None, 4, 95, 22_500_000_000),
+        (None, 1, 80, 72_000_000_000),  # of what is free, where others have more than the rest
+        (None, 4, 20, 4_500_000_000),
+        (30 * 10**9 + 7, 1, 80, 30 * 10**9),  # rounded down to RMM's alignment
+        (20 * 10**9, 4, 80, 20 * 10**9),
+    ],
+)
+def test_size_of_the_pools_on_one_gpu(asked: int | None, workers: int, free: int, size: int) -> None:
+    found = [GpuMemory((free + other) * 10**9, 100 * 10**9) for other in range(workers)]
+    each = pool_size(asked, found)
+    assert size - 256 < each <= size
+    assert each % 256 == 0
+    assert each * workers <= free * 10**9
+
+
+def test_pools_that_do_not_fit_together_are_refused() -> None:
+    with pytest.raises(UsageError, match=r"3 RMM pools of 27\.94 GiB do not fit: of the GPU's 93\.1. GiB, 74\.5. GiB"):
+        pool_size(30 * 10**9, [GpuMemory(80 * 10**9, 100 * 10**9)] * 3)
+
+
+@pytest.mark.usefixtures("rapids")
+@pytest.mark.parametrize(("asked", "size"), [(None, 72_000_000_000), (30 * 10**9 + 7, 30 * 10**9)])
+def test_the_pool_that_is_made(asked: int | None, size: int) -> None:
+    assert inspect() == GpuMemory(80 * 10**9, 100 * 10**9)
+    made = set_up_pool(asked)
+    assert size - 256 < made <= size
+    pool = fake_rapids.Device.resource
+    assert isinstance(pool, fake_rapids.PoolMemoryResource)
+    assert isinstance(pool.get_upstream(), fake_rapids.CudaMemoryResource)
+    assert inspect() is None
+    assert set_up_pool(None) == made
+    assert fake_rapids.Device.resource is pool
+
+
+@pytest.mark.usefixtures("rapids")
+def test_a_pool_that_does_not_fit() -> None:
+    with pytest.raises(
+        UsageError, match=r"an RMM pool of 83\.8. GiB does not fit: of the GPU's 93\.1. GiB, 74\.5. GiB"
+    ):
+        set_up_pool(90 * 10**9)
+
+
+@pytest.mark.usefixtures("rapids")
+@pytest.mark.parametrize("base", [fake_rapids.CudaAsyncMemoryResource, fake_rapids.ManagedMemoryResource])
+def test_memory_that_no_other_process_can_open_is_refused(
+    monkeypatch: pytest.MonkeyPatch, base: type[fake_rapids.DeviceMemoryResource]
+) -> None:
+    monkeypatch.setattr(fake_rapids.Device, "resource", fake_rapids.UpstreamResourceAdaptor(base()))
+    with pytest.raises(UsageError, match=f"comes from RMM's {base.__name__}, which other processes cannot open"):
+        set_up_pool(None)

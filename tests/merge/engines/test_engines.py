@@ -1,0 +1,223 @@
+"""Merges of W ranks in one process, against DuckDB and Arrow, on every engine for CPUs.
+
+Each engine partitions on every rank; headers and bytes are handed over as the exchange does; each joins what it owns.
+The cases are those of `tests.helpers.merge_cases`, and random ones.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from merge_bench.errors import UsageError
+from merge_bench.merge.engines import describe, descriptions, make_engine
+from merge_bench.merge.engines.base import Engine, JoinShape, Side
+from merge_bench.merge.engines.host import HostEngine
+from merge_bench.merge.frame import Frame
+from tests.helpers import merge_cases
+from tests.helpers.frames import as_value, multiset, random_table, seeds
+from tests.helpers.merge_cases import CASES, canonical, chunks, copy_host, merge, rows_of
+
+ENGINES = [engine.name for engine in descriptions() if not engine.device_memory]
+
+
+def by_duckdb(left: pa.Table, right: pa.Table, keys: tuple[str, ...], names: list[str]) -> Counter[tuple[Any, ...]]:
+    """The rows as DuckDB finds them. Row numbers go in and come out, so DuckDB changes no value."""
+    sides = []
+    for table in (left, right):
+        columns: dict[str, Any] = {"row": np.arange(table.num_rows)}
+        for number, name in enumerate(keys):
+            column = table[name]
+            if pa.types.is_temporal(column.type):
+                column = column.cast(pa.int32() if column.type.bit_width == 32 else pa.int64())
+            columns[f"k{number}"] = column
+        sides.append(pa.table(columns))
+    names_of_keys = [f"k{number}" for number in range(len(keys))]
+    condition = " AND ".join(f"l.{name} = r.{name}" for name in names_of_keys)
+    # DuckDB takes NaN to equal itself; SQL's null is what the merge means by it.
+    for name, key in zip(names_of_keys, keys, strict=True):
+        if pa.types.is_floating(left[key].type):
+            condition += f" AND NOT isnan(l.{name})"
+    with duckdb.connect() as connection:
+        connection.register("l", sides[0])
+        connection.register("r", sides[1])
+        found = connection.execute(f"SELECT l.row, r.row FROM l JOIN r ON {condition}").fetchall()
+    ours, theirs = ([row[side] for row in found] for side in (0, 1))
+    both = left.take(pa.array(ours, pa.int64()))
+    others = right.take(pa.array(theirs, pa.int64()))
+    for name in names:
+        if name not in left.column_names:
+            both = both.append_column(name, others[name])
+    return rows_of(both.select(names))
+
+
+@functools.cache
+def expected(case: str) -> tuple[list[str], Counter[tuple[Any, ...]]]:
+    make, keys = CASES[case]
+    left, right = (canonical(table) for table in make())
+    names = [*left.column_names, *(name for name in right.column_names if name not in keys)]
+    return names, by_duckdb(left, right, keys, names)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 4])
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_rows_are_those_of_duckdb(engine: str, case: str, workers: int) -> None:
+    result = merge(engine, case, workers, copy_host, iterations=2)
+    names, rows = expected(case)
+    assert set(result.column_names) == set(names)
+    left, right = (canonical(table) for table in CASES[case][0]())
+    both = {field.name: field.type for field in (*right.schema, *left.schema)}
+    result = result.select(names).cast(pa.schema([(name, both[name]) for name in names]))
+    assert rows_of(result) == rows
+
+
+def test_the_cases_have_answers() -> None:
+    """So that the test above compares something: every case but two has rows."""
+    empty = {case for case in CASES if not expected(case)[1]}
+    assert empty == {"no match", "no rows"}
+
+
+def simulate(
+    engine: str, lefts: list[Frame], rights: list[Frame], keys: tuple[str, ...], iterations: int = 1, threads: int = 1
+) -> pa.Table:
+    """One merge of given chunks."""
+    workers = len(lefts)
+    rows = sum(frame.rows for frame in (*lefts, *rights))
+    engines: list[Engine] = []
+    for rank, chunk in enumerate(zip(lefts, rights, strict=True)):
+        shape = JoinShape(lefts[0].fields, rights[0].fields, keys, workers, rank, rows, threads)
+        engines.append(make_engine(engine, shape))
+        engines[rank].load(*chunk)
+    for _ in range(iterations):
+        run_once(engines)
+    return pa.concat_tables([piece for one in engines for piece in one.results()])
+
+
+def run_once(engines: list[Engine]) -> int:
+    """Partition, hand over in the order in which ranks meet, join; gives the rows."""
+    for one in engines:
+        one.begin()
+    outgoing = [{side: one.partition(side) for side in Side} for one in engines]
+    for rank, one in enumerate(engines):
+        for side in Side:
+            for step in range(1, len(engines)):
+                source = (rank - step) % len(engines)
+                sent = outgoing[source][side][rank]
+                one.inbox(side, source, sent.header.copy())[:] = sent.data
+    return sum(one.join() for one in engines)
+
+
+KEY_KINDS = ("int64", "uint8", "double", "float", "large_string", "decimal128(38, 6)", "timestamp[us]", "bool")
+
+
+@given(
+    seed=seeds, rows=st.tuples(st.integers(0, 60), st.integers(0, 60)), workers=st.integers(1, 4),
+    key=st.lists(st.sampled_from(KEY_KINDS), min_size=1, max_size=2), engine=st.sampled_from(ENGINES),
+)  # fmt: skip
+@settings(deadline=None, max_examples=60)
+def test_random_tables(seed: int, rows: tuple[int, int], workers: int, key: list[str], engine: str) -> None:
+    """Against a join in plain Python; payload of several types with nulls, duplicates on both sides."""
+    keys = tuple(f"c{number}" for number in range(len(key)))
+    left = random_table(rows[0], [*key, "int32", "large_binary"], seed, distinct=8)
+    # The right table's keys are drawn from the left one's, so that some meet.
+    rng = np.random.default_rng(seed + 1)
+    source = random_table(40, [*key, "int32"], seed, distinct=8).select(list(keys))
+    right = source.take(rng.integers(0, 40, rows[1]))
+    right = right.append_column("payload", pa.array(np.arange(rows[1]), mask=rng.random(rows[1]) < 0.1))
+    result = simulate(engine, chunks(left, workers), chunks(right, workers), keys)
+    names = [*left.column_names, "payload"]
+    result = result.select(names).cast(pa.schema([*left.schema, right.schema.field("payload")]))
+    ours, theirs = as_value(left, list(keys)), as_value(right, list(keys))
+    pairs = [(i, j) for i, one in enumerate(ours) for j, other in enumerate(theirs) if one is not None and one == other]
+    both = left.take(pa.array([i for i, _ in pairs], pa.int64()))
+    both = both.append_column("payload", right["payload"].take(pa.array([j for _, j in pairs], pa.int64())))
+    assert rows_of(result) == rows_of(both)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_buffers_used_again(engine: str) -> None:
+    """Other tables of other sizes through the same engines: nothing of an earlier iteration comes back."""
+    tables = []
+    for seed, rows in ((1, 300), (2, 40), (3, 500), (4, 7)):
+        left = random_table(rows, ["int64", "large_string", "bool"], seed, distinct=30)
+        numbers = left["c0"].take(np.arange(rows) // 2)
+        tables.append((left, pa.table({"c0": numbers, "n": np.arange(rows)})))
+    nullable = {"c0": True, "c1": True, "c2": True, "n": False}
+    frames = [[[chunk.with_nullable(nullable) for chunk in chunks(table, 3)] for table in pair] for pair in tables]
+    engines: list[Engine] = []
+    for rank in range(3):
+        shape = JoinShape(frames[0][0][0].fields, frames[0][1][0].fields, ("c0",), 3, rank, 600)
+        engines.append(make_engine(engine, shape))
+    for turn in (0, 1, 2, 3, 0, 2):
+        for rank, one in enumerate(engines):
+            one.load(frames[turn][0][rank], frames[turn][1][rank])
+        count = run_once(engines)
+        result = pa.concat_tables([piece for one in engines for piece in one.results()])
+        left, right = tables[turn]
+        answer = left.filter(left["c0"].is_valid()).join(right, "c0", join_type="inner")
+        assert count == result.num_rows == answer.num_rows > 0
+        result = result.select(answer.column_names).cast(answer.schema)
+        assert multiset(result) == multiset(answer)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_many_buckets_and_threads(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Joining 100 rows at a time gives what joining all at once gives."""
+    rows = 70_000
+    rng = np.random.default_rng(0)
+    left = pa.table({"key": rng.permutation(rows), "a": np.arange(rows)})
+    right = pa.table({"key": rng.integers(0, 2 * rows, rows), "c": np.arange(rows)})
+    answer = left.join(right, "key", join_type="inner").select(["key", "a", "c"])
+    one_bucket = simulate(engine, chunks(left, 2), chunks(right, 2), ("key",))
+    described = describe(engine)
+    monkeypatch.setattr(f"{described.module}.{described.attribute}.join_rows", 500)
+    shape = JoinShape(chunks(left, 2)[0].fields, chunks(right, 2)[0].fields, ("key",), 2, 0, 2 * rows)
+    made = make_engine(engine, shape)
+    assert isinstance(made, HostEngine)
+    assert made.buckets == 140
+    many = simulate(engine, chunks(left, 2), chunks(right, 2), ("key",), iterations=2, threads=3)
+    order = [(name, "ascending") for name in answer.column_names]
+    for result in (one_bucket, many):
+        assert result.select(answer.column_names).sort_by(order).equals(answer.sort_by(order))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_rank_without_rows(engine: str) -> None:
+    """All rows start on one of three workers, and all have one key."""
+    left = pa.table({"key": [5] * 30, "a": range(30)})
+    right = pa.table({"key": [5] * 20, "c": range(20)})
+    empty = [Frame.from_arrow(table.slice(0, 0)) for table in (left, right)]
+    full = [Frame.from_arrow(table) for table in (left, right)]
+    result = simulate(engine, [full[0], empty[0], empty[0]], [empty[1], empty[1], full[1]], ("key",))
+    assert result.num_rows == 600
+    assert multiset(result.select(["a", "c"])) == Counter(
+        {(a.to_bytes(8, "little"), c.to_bytes(8, "little")): 1 for a in range(30) for c in range(20)}
+    )
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_results_are_let_go_at_the_next_begin(engine: str) -> None:
+    left, right = (chunks(table, 1)[0] for table in merge_cases.CASES["integers"][0]())
+    made = make_engine(engine, merge_cases.shapes(left, right, ("key",), 1)[0])
+    made.load(left, right)
+    assert run_once([made]) > 0
+    assert made.received_rows() == {"left": left.rows, "right": right.rows}
+    made.begin()
+    assert list(made.results()) == []
+    assert made.received_rows() == {"left": 0, "right": 0}
+    assert made.peak_device_bytes() is None
+
+
+def test_an_engine_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(UsageError, match="engine polars needs the package polars"):
+        make_engine("polars", None)  # type: ignore[arg-type]

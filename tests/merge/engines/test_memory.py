@@ -1,0 +1,123 @@
+"""What a worker's memory is used for twice within an iteration."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from merge_bench.merge import arena as arenas
+from merge_bench.merge.arena import ALIGN, Arena
+from merge_bench.merge.engines import make_engine
+from merge_bench.merge.engines.base import JoinShape, Side
+from merge_bench.merge.engines.native import NativeEngine
+from merge_bench.merge.frame import Frame
+
+ROWS = 20_000
+
+
+def engines(threads: int = 1) -> list[NativeEngine]:
+    keys = np.random.default_rng(0).permutation(2 * ROWS)
+    made = []
+    for rank in range(2):
+        mine = keys[rank * ROWS :][:ROWS]
+        left, right = (
+            Frame.from_arrow(pa.table({"k": mine[::step], name: mine})) for step, name in ((1, "a"), (-1, "b"))
+        )
+        shape = JoinShape(left.fields, right.fields, ("k",), 2, rank, 4 * ROWS, threads)
+        engine = make_engine("native", shape)
+        assert isinstance(engine, NativeEngine)
+        engine.load(left, right)
+        made.append(engine)
+    return made
+
+
+def exchanged(pair: list[NativeEngine]) -> tuple[dict[Side, list[Any]], dict[Side, list[Any]]]:
+    """One iteration up to the join: of each side what each worker sent, and where each received."""
+    for engine in pair:
+        engine.begin()
+    outgoing = {side: [engine.partition(side) for engine in pair] for side in Side}
+    sent: dict[Side, list[Any]] = {side: [outgoing[side][rank][1 - rank] for rank in range(2)] for side in Side}
+    received: dict[Side, list[Any]] = {}
+    for side in Side:
+        received[side] = [engine.inbox(side, 1 - rank, sent[side][1 - rank].header) for rank, engine in enumerate(pair)]
+        for rank in range(2):
+            received[side][rank][:] = sent[side][1 - rank].data
+        for engine in pair:
+            engine.sent(side)
+    return {side: [each.data for each in sent[side]] for side in Side}, received
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_the_result_is_whole_where_memory_was_used_again(threads: int) -> None:
+    pair = engines(threads)
+    for _ in range(3):
+        exchanged(pair)
+        rows = sum(engine.join() for engine in pair)
+        result = pa.concat_tables([piece for engine in pair for piece in engine.results()]).sort_by("k")
+        assert rows == result.num_rows == 2 * ROWS
+        assert result["k"].to_pylist() == result["a"].to_pylist() == list(range(2 * ROWS))
+        assert sorted(result["b"].to_pylist()) == list(range(2 * ROWS))
+
+
+def test_the_right_side_is_received_where_the_left_was_sent_from() -> None:
+    sent, received = exchanged(engines())
+    for rank in range(2):
+        assert np.shares_memory(sent[Side.LEFT][rank], received[Side.RIGHT][rank])
+        assert not np.shares_memory(sent[Side.LEFT][rank], received[Side.LEFT][rank])
+        assert not np.shares_memory(sent[Side.RIGHT][rank], received[Side.RIGHT][rank])
+
+
+def test_the_result_begins_where_the_right_was_sent_from() -> None:
+    pair = engines()
+    sent, _ = exchanged(pair)
+    for rank, engine in enumerate(pair):
+        engine.join()
+        assert np.shares_memory(engine._results[0].columns[0].values, sent[Side.RIGHT][rank])
+
+
+def test_no_buffer_is_made_before_the_last_iteration_s_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    pair = engines()
+    sent, received = exchanged(pair)
+    for engine in pair:
+        engine.join()
+    old = [weakref.ref(data.base) for data in sent[Side.LEFT]]
+    assert all(ref() is not None for ref in old)
+    del sent, received
+    made, touched = [], arenas._touched
+
+    def note(size: int) -> Any:
+        made.append(size)
+        assert all(ref() is None for ref in old)
+        return touched(size)
+
+    monkeypatch.setattr(arenas, "_touched", note)
+    del old[1:]
+    pair[0].begin()
+    assert made
+
+
+def test_an_arena_takes_what_was_lent_first_and_gives_it_back_at_reset() -> None:
+    arena, lent = Arena(), np.zeros(4 * ALIGN, np.uint8)
+    arena.lend([lent[:ALIGN], lent[ALIGN:]])
+    large, small, more = arena.take(2 * ALIGN), arena.take(5), arena.take(2 * ALIGN)
+    assert np.shares_memory(large, lent[ALIGN : 3 * ALIGN])
+    assert np.shares_memory(small, lent[:ALIGN])
+    assert not np.shares_memory(more, lent)
+    arena.reset()
+    assert not np.shares_memory(arena.take(ALIGN), lent)
+
+
+def test_small_pieces_of_an_arena_lie_in_one_block_and_after_a_reset_in_one_buffer() -> None:
+    arena = Arena()
+    pieces = [arena.take(size) for size in (100, 1, 1000)]
+    assert len({id(piece.base) for piece in pieces}) == 1
+    arena.reset()
+    again = [arena.take(size) for size in (100, 1, 1000)]
+    starts = [piece.ctypes.data for piece in again]
+    assert [start - starts[0] for start in starts] == [0, 128, 192]
+    assert starts[0] % ALIGN == 0
+    assert np.shares_memory(arena._buffer, again[2])

@@ -1,0 +1,199 @@
+"""The compiled join of one bucket, against DuckDB; what it must not do is shown where a table's shape invites it."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Sequence
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from merge_bench.merge.arena import Arena
+from merge_bench.merge.engines import buckets, make_engine
+from merge_bench.merge.engines.base import JoinShape, Side
+from merge_bench.merge.engines.buckets import BucketJoin
+from merge_bench.merge.engines.native import NativeEngine, joins_itself
+from merge_bench.merge.engines.pairs import follow_chains
+from merge_bench.merge.engines.polars import PolarsEngine
+from merge_bench.merge.frame import Frame
+from tests.helpers.merge_cases import chunks
+from tests.merge.engines.test_engines import run_once, simulate
+
+
+def answer(left: pa.Table, right: pa.Table) -> pa.Table:
+    with duckdb.connect() as connection:
+        connection.register("l", left)
+        connection.register("r", right)
+        return connection.sql("SELECT l.k, a, b FROM l JOIN r ON l.k = r.k ORDER BY ALL").to_arrow_table()
+
+
+def in_chunks(table: pa.Table, parts: int) -> list[Frame]:
+    """A table's rows in frames of one set of fields; those without rows are left out."""
+    nullable = {field.name: field.nullable for field in Frame.from_arrow(table).fields}
+    edges = itertools.pairwise(table.num_rows * part // parts for part in range(parts + 1))
+    frames = (Frame.from_arrow(table.slice(first, last - first)).with_nullable(nullable) for first, last in edges)
+    return [frame for frame in frames if frame.rows]
+
+
+def joined(left: pa.Table, right: pa.Table, *, parts: int = 1, join: BucketJoin | None = None) -> pa.Table:
+    ours, theirs = Frame.from_arrow(left), Frame.from_arrow(right)
+    join = join or BucketJoin(ours.fields, theirs.fields, ("k",))
+    pieces = [piece.to_arrow() for piece in join.join(in_chunks(left, parts), in_chunks(right, parts), Arena())]
+    result = (
+        pa.concat_tables(pieces) if pieces else pa.table({"k": left["k"][:0], "a": left["a"][:0], "b": right["b"][:0]})
+    )
+    return result.sort_by([("k", "ascending"), ("a", "ascending"), ("b", "ascending")])
+
+
+def tables(left: Sequence[int], right: Sequence[int], kind: pa.DataType | None = None) -> tuple[pa.Table, pa.Table]:
+    kind = kind or pa.int64()
+    return (
+        pa.table({"k": pa.array(left, kind), "a": np.arange(len(left))}),
+        pa.table({"k": pa.array(right, kind), "b": np.arange(len(right))}),
+    )
+
+
+KINDS = (pa.int8(), pa.uint8(), pa.int16(), pa.int32(), pa.uint32(), pa.int64(), pa.uint64())
+
+
+@given(
+    kind=st.sampled_from(KINDS), parts=st.integers(1, 3), data=st.data(),
+    step=st.sampled_from([1, 1 << 20, 1 << 40]), size=st.tuples(st.integers(0, 40), st.integers(0, 40)),
+)  # fmt: skip
+@settings(deadline=None, max_examples=75)
+def test_a_bucket_is_joined_as_duckdb_joins_it(
+    kind: pa.DataType, parts: int, data: st.DataObject, step: int, size: tuple[int, int]
+) -> None:
+    info = np.iinfo(kind.to_pandas_dtype())
+    key = st.integers(-3, 8).map(lambda number: int(min(max(number * step, info.min), info.max)))
+    left, right = tables(*(data.draw(st.lists(key, min_size=n, max_size=n)) for n in size), kind)
+    expected = answer(left, right).cast(pa.schema([("k", kind), ("a", pa.int64()), ("b", pa.int64())]))
+    assert joined(left, right, parts=parts).equals(expected)
+
+
+def test_extremes_are_keys_like_any_other() -> None:
+    ends = [-(2**63), 2**63 - 1, 0, -1, 1 << 32, -(1 << 32)]
+    result = joined(*tables(ends, ends[::-1]))
+    assert sorted(result["k"].to_pylist()) == sorted(ends)
+
+
+def test_one_key_a_thousand_times_on_both_sides_overflows_no_room() -> None:
+    """A million pairs, where there is room for a thousand at a time."""
+    left, right = tables([7] * 1000 + [8], [9] + [7] * 1000)
+    result = joined(left, right, parts=3)
+    assert result.num_rows == 1_000_000
+    assert result["a"].to_numpy().sum() == 1000 * np.arange(1000).sum()
+    assert len(set(zip(result["a"].to_pylist(), result["b"].to_pylist(), strict=True))) == 1_000_000
+
+
+def test_a_smaller_bucket_after_a_larger_one_sees_nothing_of_it() -> None:
+    large, small = tables(range(5000), range(5000)), tables([1, 2], range(5000))
+    fields = [Frame.from_arrow(table).fields for table in large]
+    join = BucketJoin(*fields, ("k",))
+    assert joined(*large, join=join).num_rows == 5000
+    assert joined(*small, join=join)["k"].to_pylist() == [1, 2]
+    assert joined(*large, parts=2, join=join).equals(answer(*large))
+
+
+def test_payload_of_every_width_and_with_nulls_arrives() -> None:
+    rows, rng = 300, np.random.default_rng(0)
+    hidden = rng.random(rows) < 0.3
+    columns = {
+        "i8": pa.array(rng.integers(-9, 9, rows), pa.int8()),
+        "u16": pa.array(rng.integers(0, 9, rows), pa.uint16(), mask=hidden),
+        "f32": pa.array(rng.random(rows), pa.float32()),
+        "flag": pa.array(rng.random(rows) < 0.5, mask=~hidden),
+        "money": pa.array([None if n % 7 == 0 else n for n in range(rows)], pa.decimal128(30, 2)),
+        "when": pa.array(rng.integers(0, 10**9, rows), pa.timestamp("us")),
+    }
+    left = pa.table({"k": rng.permutation(rows), **columns})
+    right = pa.table(
+        {**{f"r_{name}": column for name, column in columns.items()}, "k": rng.integers(0, 2 * rows, rows)}
+    )
+    ours, theirs = chunks(left, 3), chunks(right, 3)
+    native, polars = (simulate(engine, ours, theirs, ("k",), iterations=2) for engine in ("native", "polars"))
+    order = [("k", "ascending"), ("r_when", "ascending")]
+    assert native.num_rows > 50
+    assert native.sort_by(order).equals(polars.select(native.column_names).cast(native.schema).sort_by(order))
+
+
+def test_what_it_joins_itself_and_what_polars_joins() -> None:
+    columns = {"f": [1.0], "s": pa.array(["x"], pa.large_string()), "d": pa.array([1], pa.date32())}
+    frame = Frame.from_arrow(pa.table({"k": [1], **columns}))
+    fields = {field.name: field for field in frame.fields}
+
+    def shape(left: str, right: str, keys: str) -> JoinShape:
+        return JoinShape(*(tuple(fields[name] for name in side) for side in (left, right)), tuple(keys), 2, 0, 10)
+
+    assert joins_itself(shape("kf", "kd", "k"))
+    assert joins_itself(shape("dk", "d", "d"))
+    assert not joins_itself(shape("fk", "fd", "f"))  # both zeros are one value, and NaN is none
+    assert not joins_itself(shape("kf", "kf", "kf"))
+    assert joins_itself(shape("kd", "dk", "kd"))
+    assert joins_itself(shape("ks", "kd", "k"))
+    assert joins_itself(shape("ks", "s", "s"))
+    other = dataclasses.replace(fields["k"], type=pa.int32(), width=4)
+    assert not joins_itself(JoinShape((fields["k"],), (other,), ("k",), 2, 0, 10))
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_its_own_join_is_what_ran(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("Polars was asked")
+
+    monkeypatch.setattr(PolarsEngine, "join_tables", refuse)
+    monkeypatch.setattr(NativeEngine, "join_rows", 1000)
+    left, right = tables(range(70_000), range(35_000, 105_000))
+    made = []
+    for rank, pair in enumerate(zip(chunks(left, 2), chunks(right, 2), strict=True)):
+        shape = JoinShape(pair[0].fields, pair[1].fields, ("k",), 2, rank, 140_000, threads)
+        made.append(make_engine("native", shape))
+        made[rank].load(*pair)
+    for _ in range(3):
+        assert run_once(made) == 35_000
+    result = pa.concat_tables([piece for one in made for piece in one.results()])
+    assert result.sort_by("k").equals(answer(left, right))
+
+
+def test_a_bucket_too_long_for_its_table_goes_to_polars(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("merge_bench.merge.engines.native.MOST_ROWS", 400)
+    left, right = tables([1] * 500 + [2, 3], [1, 2, 2, 3])
+    result = simulate("native", chunks(left, 1), chunks(right, 1), ("k",))
+    assert (
+        result.select(["k", "a", "b"])
+        .sort_by([("k", "ascending"), ("a", "ascending"), ("b", "ascending")])
+        .equals(answer(left, right))
+    )
+    assert buckets.MOST_ROWS < 2**24  # what a head's lower bits can number
+
+
+def test_the_result_lies_in_memory_that_is_used_again() -> None:
+    left, right = (chunks(table, 1)[0] for table in tables(range(3000), range(3000)))
+    engine = make_engine("native", JoinShape(left.fields, right.fields, ("k",), 1, 0, 6000))
+    engine.load(left, right)
+    places = []
+    for _ in range(4):
+        run_once([engine])
+        places.append({piece["a"].chunk(0).buffers()[1].address for piece in engine.results()})
+    assert places[-1] == places[-2]
+    assert engine.received_rows() == {side.value: 3000 for side in Side}
+
+
+def test_chains_longer_than_there_is_room_are_followed_in_several_calls_of_one_kind() -> None:
+    """Three right rows with five matches each, and room for four pairs: signed counts, or a call compiles again."""
+    keys = np.zeros(3, np.int64)
+    links, copies = np.arange(5, dtype=np.uint32), np.zeros(5, np.uint64)  # row 5 leads to 4, … to 1
+    candidates, entries = np.arange(3, dtype=np.int32), np.full(3, 5, np.int32)
+    lefts, rights = np.empty(4, np.int32), np.empty(4, np.int32)
+    pairs, count = [], 3
+    while count:
+        rows, count = follow_chains(keys, candidates, entries, count, links, copies, lefts, rights)
+        assert isinstance(rows, int)
+        assert isinstance(count, int)
+        pairs += list(zip(lefts[:rows].tolist(), rights[:rows].tolist(), strict=True))
+    assert sorted(pairs) == [(left, right) for left in range(5) for right in range(3)]

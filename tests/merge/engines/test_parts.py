@@ -1,0 +1,129 @@
+"""Engines that join some rows while others are on their way: the same rows, from pieces in any order."""
+
+from __future__ import annotations
+
+import random
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from merge_bench.merge.engines import describe, descriptions, host, make_engine
+from merge_bench.merge.engines.base import WHOLE, JoinShape, PipelinedEngine, Side
+from merge_bench.merge.engines.host import HostEngine
+from merge_bench.merge.frame import Frame
+from tests.helpers.frames import random_table, seeds
+from tests.helpers.merge_cases import CASES, canonical, chunks, rows_of
+
+ENGINES = [engine.name for engine in descriptions() if engine.in_parts]
+
+
+def made(name: str, left: list[Frame], right: list[Frame], keys: tuple[str, ...]) -> list[HostEngine]:
+    rows = sum(frame.rows for frame in (*left, *right))
+    found = []
+    for rank, pair in enumerate(zip(left, right, strict=True)):
+        engine = make_engine(name, JoinShape(left[0].fields, right[0].fields, keys, len(left), rank, rows))
+        assert isinstance(engine, HostEngine)
+        engine.load(*pair)
+        found.append(engine)
+    return found
+
+
+def result(engines: list[HostEngine]) -> pa.Table:
+    return pa.concat_tables([piece for engine in engines for piece in engine.results()])
+
+
+def at_once(engines: list[HostEngine]) -> pa.Table:
+    """All phases apart."""
+    for engine in engines:
+        engine.begin()
+    outgoing = [{side: engine.partition(side) for side in Side} for engine in engines]
+    for rank, engine in enumerate(engines):
+        for source in range(len(engines)):
+            for side in Side:
+                if source != rank:
+                    sent = outgoing[source][side][rank]
+                    engine.inbox(side, source, sent.header.copy())[:] = sent.data
+    assert sum(engine.join() for engine in engines) == result(engines).num_rows
+    return result(engines)
+
+
+def in_parts(engines: list[HostEngine], seed: int = 0) -> pa.Table:
+    """Pieces arrive in random order; each part is joined when it is there, while later ones are room without data."""
+    for engine in engines:
+        engine.begin()
+    outgoing = [list(engine.split()) for engine in engines]
+    for rank, engine in enumerate(engines):
+        pieces = engine.pieces
+        assert len(outgoing[rank]) == len(pieces)
+        order = [(source, number) for source in range(len(engines)) for number in range(len(pieces)) if source != rank]
+        random.Random(seed).shuffle(order)
+        rooms = {}
+        for source, number in order:
+            header = outgoing[source][number][rank].header.copy()
+            rooms[source, number] = engine.inbox_of(pieces[number], source, header)
+            rooms[source, number][:] = 0xEE
+        for part in range(engine.parts):
+            for source, number in order:
+                if pieces[number].part in (WHOLE, part):
+                    rooms[source, number][:] = outgoing[source][number][rank].data
+            engine.join_part(part)
+        assert engine.result_rows() == sum(piece.num_rows for piece in engine.results())
+    return result(engines)
+
+
+@pytest.fixture
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several buckets and parts even of small tables."""
+    monkeypatch.setattr(host, "PIECE_BYTES", 64)
+    for engine in map(describe, ENGINES):
+        monkeypatch.setattr(f"{engine.module}.{engine.attribute}.join_rows", 40)
+
+
+@pytest.mark.usefixtures("small_parts")
+@pytest.mark.parametrize("workers", [2, 3])
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_rows_are_those_of_all_phases_apart(engine: str, case: str, workers: int) -> None:
+    make, keys = CASES[case]
+    tables = (chunks(canonical(table), workers) for table in make())
+    engines = made(engine, *tables, keys)
+    expected = rows_of(at_once(engines))
+    received = [engine.received_rows() for engine in engines]
+    for seed in range(2):  # buffers are used again
+        assert rows_of(in_parts(engines, seed)) == expected
+        assert [engine.received_rows() for engine in engines] == received
+    if case == "integers":
+        assert engines[0].parts > 4
+
+
+@pytest.mark.usefixtures("small_parts")
+@given(seed=seeds, rows=st.tuples(st.integers(0, 90), st.integers(0, 90)), workers=st.integers(1, 4))
+@settings(deadline=None, max_examples=40)
+def test_random_tables(seed: int, rows: tuple[int, int], workers: int) -> None:
+    left = random_table(rows[0], ["int64", "large_string", "bool"], seed, distinct=20)
+    right = random_table(rows[1], ["int64", "large_binary"], seed + 1, distinct=20).rename_columns(["c0", "other"])
+    engines = made("polars", chunks(left, workers), chunks(right, workers), ("c0",))
+    assert rows_of(in_parts(engines, seed)) == rows_of(at_once(engines))
+
+
+def test_pieces_are_the_same_on_all_ranks_whatever_rows_they_hold() -> None:
+    table = pa.table({"key": range(3000), "a": range(3000)})
+    full, empty = Frame.from_arrow(table), Frame.from_arrow(table.slice(0, 0))
+    engines = made("polars", [full, empty], [empty, full], ("key",))
+    assert isinstance(engines[0], PipelinedEngine)
+    assert engines[0].pieces == engines[1].pieces
+    assert in_parts(engines).num_rows == 3000
+
+
+@pytest.mark.parametrize(
+    ("rows", "workers", "parts"), [(4e6, 2, 30), (25e6, 2, 32), (1e6, 2, 7), (1e4, 2, 1), (25e6, 16, 23), (25e6, 64, 5)]
+)
+def test_a_piece_to_one_worker_has_a_mebibyte_or_more(rows: float, workers: int, parts: int) -> None:
+    fields = Frame.from_arrow(pa.table({"key": [1], "a": [1]})).fields
+    other = Frame.from_arrow(pa.table({"key": [1], "c": [1]})).fields
+    engine = make_engine("polars", JoinShape(fields, other, ("key",), workers, 0, int(2 * rows * workers)))
+    assert isinstance(engine, HostEngine)
+    assert engine.parts == parts
+    assert parts == 1 or 16 * rows / workers / parts >= 1 << 20

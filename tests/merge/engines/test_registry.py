@@ -1,0 +1,210 @@
+"""The registry: what the engines' files say of them, read without loading them, and what is made from it."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from merge_bench.campaign.choices import complete
+from merge_bench.campaign.prepare import _engine
+from merge_bench.config.options import BY_KEY
+from merge_bench.errors import UsageError
+from merge_bench.merge import engines
+from merge_bench.merge.engines import Description, automatic, describe, descriptions, first, help_text, names
+from merge_bench.merge.engines.host import HostEngine
+from merge_bench.merge.workload.schema import refuse_for_engine
+from tests.helpers import merge_cases
+from tests.helpers.runs import ROOT, environment, run
+
+TOY = '''"""An engine that nothing else in the package knows of."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from merge_bench.merge.engines import Description
+from merge_bench.merge.engines.host import HostEngine
+
+ENGINE = Description(
+    name="toy", help="joins with Arrow", attribute="ToyEngine", packages=("pyarrow",), place=99, in_parts=True,
+    refuses=(("boolean", "it is a toy"),), kept_bytes=100,
+)
+
+
+class ToyEngine(HostEngine):
+    """Joins with Arrow."""
+
+    name = ENGINE.name
+
+    def join_tables(self, left, right, keys):
+        return left.join(right, list(keys), join_type="inner")
+
+    def to_arrow(self, piece):
+        return piece
+'''
+
+
+@pytest.fixture
+def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Description:
+    """An engine in a folder of its own, which the registry has beside that of the package."""
+    (tmp_path / "toy.py").write_text(TOY)
+    monkeypatch.setattr(engines, "__path__", [*engines.__path__, str(tmp_path)])
+    monkeypatch.delitem(sys.modules, f"{engines.__name__}.toy", raising=False)
+    return describe("toy")
+
+
+@pytest.mark.parametrize("engine", descriptions(), ids=names())
+def test_what_is_read_is_what_the_module_has(engine: Description) -> None:
+    module = importlib.import_module(engine.module)
+    made = getattr(module, engine.attribute)
+    assert engine == module.ENGINE
+    assert made.name == engine.name
+    assert engine.in_parts == hasattr(made, "join_part")
+    assert engine.device_memory != issubclass(made, HostEngine)
+    assert engine.help
+    assert "\n" not in engine.help
+    for kind, _ in engine.refuses:
+        assert callable(getattr(pa.types, f"is_{kind}"))
+
+
+def test_files_that_engines_share_are_no_engines() -> None:
+    files = {path.stem for path in Path(engines.__path__[0]).glob("*.py")}
+    assert {"__init__", "base", "host", "buckets", "pairs", "gpu_memory"} <= files - set(names())
+    assert len(set(names())) == len(names()) >= 4
+
+
+def test_host_memory_comes_first_in_lists() -> None:
+    on_gpus = [engine.device_memory for engine in descriptions()]
+    assert on_gpus == sorted(on_gpus)
+    assert names()[:3] == ("native", "polars", "pandas")
+    assert names()[-1] == "cudf"
+
+
+def test_an_unknown_engine() -> None:
+    for ask in (describe, functools.partial(refuse_for_engine, columns=[])):
+        with pytest.raises(UsageError) as caught:
+            ask("spark")
+        assert str(caught.value) == f"there is no engine 'spark'; the engines are {', '.join(names())}"
+
+
+def test_auto_takes_the_first_that_can_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Description, "missing", None)
+    assert {(gpus, dask): automatic(gpus=gpus, dask=dask).name for gpus in (0, 1) for dask in (0, 1)} == {
+        (0, 0): "native", (0, 1): "pandas", (1, 0): "cudf", (1, 1): "cudf",
+    }  # fmt: skip
+    monkeypatch.setattr(Description, "missing", "pylibcudf")
+    assert automatic(gpus=True).name == "native"
+    assert automatic(gpus=True, dask=True).name == "pandas"
+    assert first(device_memory=True).device_memory
+
+
+def test_an_engine_without_its_package_or_without_a_gpu_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = {"engine": "cudf", "exchange": "ucx"}
+    monkeypatch.setattr(Description, "missing", "pylibcudf")
+    with pytest.raises(UsageError) as caught:
+        _engine(values, 1, here=True)
+    assert str(caught.value) == "--engine cudf and --memory cuda need the package cudf: set up the cu12 or cu13 stack"
+    with pytest.raises(UsageError) as caught:
+        _engine(values, 0, here=True)
+    assert str(caught.value) == "--engine cudf and --memory cuda need an NVIDIA GPU, and none is visible here"
+    assert _engine(values, 0, here=False) == "cudf"
+
+
+def test_engines_that_dask_has_not_are_refused() -> None:
+    for engine in descriptions():
+        values = {"engine": engine.name, "exchange": "dask"}
+        if engine.dask_backend is None:
+            with pytest.raises(UsageError) as caught:
+                _engine(values, 0, here=False)
+            assert str(caught.value) == (
+                f"--exchange dask has no engine {engine.name}: Dask merges with pandas or cudf"
+            )
+        else:
+            assert _engine(values, 0, here=False) == engine.name
+
+
+def test_the_help_and_the_choices_list_all() -> None:
+    option = complete(BY_KEY["engine"])
+    assert option.placeholder.split("|") == ["auto", *names()]
+    assert "auto: cudf on GPUs, else native; " in option.help
+    for engine in descriptions():
+        assert f"{engine.name}: {engine.help}" in option.help
+
+
+def test_every_engine_is_documented() -> None:
+    text = (ROOT / "docs" / "engines.md").read_text(encoding="utf-8")
+    for name in names():
+        assert f"\n| `{name}` |" in text
+    options = (ROOT / "docs" / "configs.md").read_text(encoding="utf-8").replace("\\|", "|")
+    assert f"| `--engine {complete(BY_KEY['engine']).placeholder}` |" in options
+
+
+def test_listing_engines_loads_no_library() -> None:
+    heavy = "numpy|pyarrow|numba|polars|pandas|duckdb|pylibcudf"
+    code = (
+        "import re, sys\nfrom merge_bench.merge.engines import names\nassert 'native' in names()\n"
+        f"print([m for m in sys.modules if re.fullmatch({heavy!r}, m)])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout == "[]\n"
+
+
+@pytest.mark.parametrize("case", ["integers", "strings", "several keys"])
+def test_a_file_in_the_folder_is_an_engine(toy: Description, case: str) -> None:
+    assert toy.help == "joins with Arrow"
+    assert names()[-2:] == ("toy", "cudf")
+    assert "toy: joins with Arrow; cudf:" in help_text()
+    ours = merge_cases.merge("toy", case, 2, merge_cases.copy_host)
+    theirs = merge_cases.merge("polars", case, 2, merge_cases.copy_host)
+    assert merge_cases.rows_of(ours.select(theirs.column_names).cast(theirs.schema)) == merge_cases.rows_of(theirs)
+
+
+def test_what_such_an_engine_refuses_is_refused(toy: Description) -> None:
+    refuse_for_engine(toy.name, [("c", pa.int64())])
+    with pytest.raises(UsageError, match=r"column 'c' has type bool, which engine toy cannot carry \(it is a toy\)"):
+        refuse_for_engine(toy.name, [("c", pa.bool_())])
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a copy of the package, to which one file was added."""
+    folder = tmp_path_factory.mktemp("copy")
+    shutil.copytree(ROOT / "merge_bench", folder / "merge_bench")  # with what is compiled
+    (folder / "merge_bench" / "merge" / "engines" / "toy.py").write_text(TOY)
+    return folder
+
+
+def command(package: Path, folder: Path, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-P", "-m", "merge_bench", *words], cwd=folder, capture_output=True, text=True, check=False,
+        env=environment(folder, {"PYTHONPATH": str(package), "COLUMNS": "200", **more}),
+    )  # fmt: skip
+
+
+def test_one_file_more_is_all_that_the_command_needs(package: Path, tmp_path: Path) -> None:
+    shown = command(package, tmp_path, "run", "--help").stdout
+    assert f"--engine auto|{'|'.join(names()[:-1])}|toy|cudf" in shown
+    assert "toy: joins with Arrow" in re.sub(r"\s+", " ", shown)
+    refused = command(package, tmp_path, "--dry-run", "--engine", "spark")
+    assert refused.returncode == 2
+    assert f"'spark' is not one of auto, {', '.join(names()[:-1])}, toy, cudf" in refused.stderr
+    taken = command(package, tmp_path, "--dry-run", "--chunk", "1000", MERGE_BENCH_ENGINE="toy")
+    assert taken.returncode == 0, taken.stderr
+
+
+@pytest.mark.cluster
+def test_one_file_more_is_all_that_a_run_needs(package: Path, tmp_path: Path) -> None:
+    path = os.pathsep.join([str(package), str(ROOT)])
+    asked = ("--engine", "toy", "--workers", "2", "--chunk", "2000", "--iterations", "2", "--pipeline", "on")
+    finished = run(tmp_path, *asked, environ={"PYTHONPATH": path}).check_ended(0)
+    assert finished.document["verified"]
+    assert finished.document["plan"]["engine"] == "toy"

@@ -1,0 +1,63 @@
+"""In which order a worker turns to its peers: in each step one other sends to it, and it expects that one."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from merge_bench.merge.engines.base import Outgoing, Piece, Side
+from merge_bench.merge.exchange.flight import Pending
+from merge_bench.merge.exchange.stream import Stream
+from merge_bench.merge.exchange.ucx import UcxExchange
+
+
+class Noted(UcxExchange):
+    """An end of the data plane without UCX: notes whom it would send to and receive from, in order."""
+
+    def __init__(self, rank: int, workers: int) -> None:
+        self.rank, self.workers, self.message_bytes = rank, workers, 0
+        self._stage = 0
+        self._worker = SimpleNamespace(progress_once=lambda: False)
+        self.noted: dict[bool, list[int]] = {True: [], False: []}
+
+    def post(self, buffer: Any, peer: int, stage: int, number: int, *, receive: bool) -> Pending:
+        self.noted[receive].append(peer)
+        return Pending(SimpleNamespace(completed=True, check_error=lambda: None), peer, receive, buffer.nbytes)
+
+
+def schedule(workers: int) -> list[Noted]:
+    """Every rank's end after one transfer with all others."""
+    ends = [Noted(rank, workers) for rank in range(workers)]
+    for end in ends:
+        peers = [peer for peer in range(workers) if peer != end.rank]
+        end.transfer({p: np.ones(1, np.uint8) for p in peers}, {p: np.ones(1, np.uint8) for p in peers})
+    return ends
+
+
+@pytest.mark.parametrize("workers", [2, 3, 8, 32])
+def test_no_worker_is_sent_to_by_two_in_one_step(workers: int) -> None:
+    ends = schedule(workers)
+    for step in range(workers - 1):
+        assert {end.noted[False][step] for end in ends} == set(range(workers))
+
+
+@pytest.mark.parametrize("workers", [2, 3, 8, 32])
+def test_a_worker_expects_in_each_step_the_one_that_sends_to_it_then(workers: int) -> None:
+    ends = schedule(workers)
+    for step in range(workers - 1):
+        for end in ends:
+            assert ends[end.noted[True][step]].noted[False][step] == end.rank
+
+
+@pytest.mark.parametrize("workers", [3, 8])
+def test_the_pipelined_exchange_serves_its_peers_in_the_same_order(workers: int) -> None:
+    for end in schedule(workers):
+        stream = Stream(end, [Piece(Side.LEFT, 0)], 8, lambda number, source, header: np.empty(0, np.uint8))
+        stream.send(0, [Outgoing(np.zeros(8, np.uint8), np.ones(1, np.uint8))] * workers)
+        sent = list(end.noted[False])
+        stream._feed()
+        order = list(dict.fromkeys(end.noted[False][len(sent) :]))
+        assert order == sent

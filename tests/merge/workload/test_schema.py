@@ -1,0 +1,144 @@
+"""Rules over types and names."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from merge_bench.errors import UsageError
+from merge_bench.merge.engines import descriptions
+from merge_bench.merge.frame import canonical_type
+from merge_bench.merge.workload.schema import common_type, output_names, refuse_for_engine
+
+INTEGERS = [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()]
+
+
+def limits(arrow_type: pa.DataType) -> tuple[int, int]:
+    bits = arrow_type.bit_width
+    return (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if pa.types.is_signed_integer(arrow_type) else (0, 2**bits - 1)
+
+
+@pytest.mark.parametrize("left", INTEGERS, ids=str)
+@pytest.mark.parametrize("right", INTEGERS, ids=str)
+def test_integers_meet_in_the_narrowest_type_that_holds_both(left: pa.DataType, right: pa.DataType) -> None:
+    common = common_type(left, right)
+    low = min(limits(left)[0], limits(right)[0])
+    high = max(limits(left)[1], limits(right)[1])
+    holding = [t for t in INTEGERS if limits(t)[0] <= low and limits(t)[1] >= high]
+    # uint64 beside a signed type: nothing holds both, and the statistics decide whether int64 will do.
+    assert common == (min(holding, key=lambda t: t.bit_width) if holding else pa.int64())
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "common"),
+    [
+        (pa.float32(), pa.float64(), pa.float64()),
+        (pa.decimal128(10, 2), pa.decimal128(12, 4), pa.decimal128(12, 4)),
+        (pa.decimal128(10, 0), pa.decimal128(10, 6), pa.decimal128(16, 6)),
+        (pa.decimal128(38, 0), pa.decimal128(5, 1), None),
+        (pa.decimal128(38, 0), pa.int64(), pa.decimal128(38, 0)),
+        (pa.int32(), pa.decimal128(5, 2), pa.decimal128(12, 2)),
+        (pa.uint64(), pa.decimal128(38, 20), None),
+        (pa.time32("ms"), pa.time64("ns"), pa.time64("ns")),
+        (pa.time32("s"), pa.time32("ms"), pa.time32("ms")),
+        (pa.timestamp("ms"), pa.timestamp("us"), pa.timestamp("us")),
+        (pa.timestamp("ns", "UTC"), pa.timestamp("us", "UTC"), pa.timestamp("ns", "UTC")),
+        (pa.timestamp("us", "UTC"), pa.timestamp("us"), None),
+        (pa.duration("s"), pa.duration("us"), pa.duration("us")),
+        (pa.date32(), pa.date32(), pa.date32()),
+        (pa.date32(), pa.timestamp("us"), None),
+        (pa.large_string(), pa.int64(), None),
+        (pa.large_string(), pa.large_binary(), None),
+        (pa.int64(), pa.float64(), None),
+        (pa.float64(), pa.decimal128(10, 2), None),
+        (pa.bool_(), pa.int8(), None),
+        (pa.duration("us"), pa.timestamp("us"), None),
+        (pa.date32(), pa.int32(), None),
+    ],
+    ids=str,
+)
+def test_common_type_of_keys(left: pa.DataType, right: pa.DataType, common: pa.DataType | None) -> None:
+    assert common_type(left, right) == common
+    assert common_type(right, left) == common
+
+
+def test_dates_and_zones_travel_in_one_form() -> None:
+    assert canonical_type(pa.date64(), "d") == pa.date32()
+    assert canonical_type(pa.timestamp("ms", "Asia/Tokyo"), "t") == pa.timestamp("ms", "UTC")
+    assert canonical_type(pa.timestamp("ms"), "t") == pa.timestamp("ms")
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        pa.list_(pa.int8()),
+        pa.struct([("a", pa.int8())]),
+        pa.map_(pa.string(), pa.int8()),
+        pa.float16(),
+        pa.decimal256(50, 2),
+        pa.month_day_nano_interval(),
+        pa.null(),
+        pa.binary(16),
+    ],
+    ids=str,
+)
+def test_types_that_no_engine_carries(refused: pa.DataType) -> None:
+    with pytest.raises(UsageError, match=r"column 'odd' has type .* no engine here can carry"):
+        canonical_type(refused, "odd")
+
+
+@pytest.mark.parametrize("refused", [pa.time32("ms"), pa.time64("us"), pa.large_binary()], ids=str)
+def test_cudf_refuses_what_libcudf_has_no_type_for(refused: pa.DataType) -> None:
+    others = [engine.name for engine in descriptions() if not engine.device_memory]
+    for engine in others:
+        refuse_for_engine(engine, [("c", refused)])
+    with pytest.raises(UsageError) as caught:
+        refuse_for_engine("cudf", [("fine", pa.int64()), ("c", refused)])
+    message = str(caught.value)
+    assert message.startswith(f"column 'c' has type {refused}, which engine cudf cannot carry (cuDF has no type for")
+    assert message.endswith(f"take --engine {', '.join(others[:-1])} or {others[-1]}")
+
+
+def test_cudf_takes_the_rest() -> None:
+    rest = [
+        pa.date32(),
+        pa.timestamp("ns", "UTC"),
+        pa.duration("s"),
+        pa.decimal128(38, 2),
+        pa.large_string(),
+        pa.bool_(),
+    ]
+    refuse_for_engine("cudf", [(str(t), t) for t in [*rest, *INTEGERS, pa.float32(), pa.float64()]])
+
+
+def test_names_of_the_result() -> None:
+    left, right = output_names(["id", "x", "a"], ["rid", "x", "id", "b"], ["id"], ["rid"])
+    assert left == ["id", "x_left", "a"]
+    assert right == ["id", "x_right", "id_right", "b"]
+
+
+def test_a_suffix_is_repeated_until_the_name_is_free() -> None:
+    left, right = output_names(["id", "x", "x_left"], ["id", "x", "x_right", "x_right_right"], ["id"], ["id"])
+    assert left == ["id", "x_left_left", "x_left"]
+    assert right == ["id", "x_right_right_right", "x_right", "x_right_right"]
+
+
+NAMES = st.lists(
+    st.sampled_from(["k", "x", "y", "x_left", "x_right", "k_right", "x_left_left", "z"]), min_size=1, unique=True
+)
+
+
+@given(left=NAMES, right=NAMES, data=st.data())
+def test_names_never_collide(left: list[str], right: list[str], data: st.DataObject) -> None:
+    count = data.draw(st.integers(1, min(len(left), len(right))))
+    left_on = data.draw(st.permutations(left))[:count]
+    right_on = data.draw(st.permutations(right))[:count]
+    new_left, new_right = output_names(left, right, left_on, right_on)
+    payload = [new for old, new in zip(right, new_right, strict=True) if old not in right_on]
+    assert len(set(new_left + payload)) == len(left) + len(right) - count
+    for left_key, right_key in zip(left_on, right_on, strict=True):
+        assert new_left[left.index(left_key)] == new_right[right.index(right_key)] == left_key
+    for old, new in zip(left, new_left, strict=True):
+        assert new == old or (old in right and new.startswith(old + "_left"))

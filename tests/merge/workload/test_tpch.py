@@ -1,0 +1,149 @@
+"""TPC-H tables: made once, whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+from pathlib import Path
+
+import pytest
+
+from merge_bench.errors import RunFailed, UsageError
+from merge_bench.merge.verification import reference
+from merge_bench.merge.workload import tpch
+from tests.merge.workload.parquet_samples import plan, run_engine
+
+ORDERS, LINEITEM = 15_000, 60_175  # rows at scale 0.01
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache that the tests of this file share."""
+    return tmp_path_factory.mktemp("tpch")
+
+
+def test_counts_at_scale_001(folder: Path) -> None:
+    orders, lineitem = tpch.ensure_tables(0.01, folder)
+    assert orders.parent == lineitem.parent
+    assert orders.parent.name.startswith("sf0.01-")
+    spec = plan(orders, lineitem, tpch.LEFT_KEY, tpch.RIGHT_KEY, workers=16)
+    assert (spec.left.rows, spec.right.rows) == (ORDERS, LINEITEM)
+    assert spec.warnings == ()
+    assert min(spec.left.chunk_rows) > 0.8 * ORDERS / 16
+    assert min(spec.right.chunk_rows) > 0.8 * LINEITEM / 16
+    assert reference.count_rows(spec) == LINEITEM
+
+
+@pytest.mark.parametrize("engine", ["native", "polars", "pandas"])
+def test_every_engine_gives_the_same_checksum(folder: Path, engine: str) -> None:
+    orders, lineitem = tpch.ensure_tables(0.01, folder)
+    spec = plan(orders, lineitem, tpch.LEFT_KEY, tpch.RIGHT_KEY, workers=3, engine=engine)
+    results = run_engine(engine, spec)
+    found = sum(t.num_rows for t in results), sum(reference.result_checksum(spec, t) for t in results) % 2**64
+    assert found == reference.expected(spec)
+    assert found[0] == LINEITEM
+
+
+def test_made_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = tpch.ensure_tables(0.01, folder)
+    monkeypatch.setattr(tpch, "_generate", lambda *_: pytest.fail("made again"))
+    assert tpch.ensure_tables(0.01, folder) == first
+
+
+def test_a_table_that_was_taken_away_is_made_again(tmp_path: Path) -> None:
+    orders, _ = tpch.ensure_tables(0.001, tmp_path)
+    orders.unlink()
+    assert tpch.ensure_tables(0.001, tmp_path)[0] == orders
+    assert orders.is_file()
+
+
+def test_default_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
+    assert tpch.cache_folder() == Path("/somewhere/merge_bench/tpch")
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", "/home/someone")
+    assert tpch.cache_folder() == Path("/home/someone/.cache/merge_bench/tpch")
+
+
+def test_an_interrupted_generation_is_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = f"sf0.001-{tpch._version(tpch.find_generator())}"
+    stale = tmp_path / f".{name}.tmp-99999"
+    stale.mkdir()
+    (stale / "orders.parquet").write_bytes(b"half")
+
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tpch, "_version", lambda _: name.removeprefix("sf0.001-"))
+        patch.setattr(tpch.subprocess, "run", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            tpch.ensure_tables(0.001, tmp_path)
+    assert not (tmp_path / name).exists()
+    said: list[str] = []
+    orders, lineitem = tpch.ensure_tables(0.001, tmp_path, said.append)
+    assert said == [f"making the TPC-H tables at scale 0.001 in {tmp_path / name}"]
+    assert plan(orders, lineitem, tpch.LEFT_KEY, tpch.RIGHT_KEY).right.rows == 6005
+    assert {p.name for p in tmp_path.iterdir()} == {name, f".{name}.lock"}
+
+
+def test_two_at_once(tmp_path: Path) -> None:
+    said: list[str] = []
+    found: list[tuple[Path, Path]] = []
+    barrier = threading.Barrier(3)
+
+    def ask() -> None:
+        barrier.wait()
+        found.append(tpch.ensure_tables(0.001, tmp_path, said.append))
+
+    threads = [threading.Thread(target=ask) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(said) == 1
+    assert len(found) == 3
+    assert len(set(found)) == 1
+    assert found[0][1].is_file()
+
+
+def test_a_disk_too_small(tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as caught:
+        tpch.ensure_tables(1e9, tmp_path)
+    message = str(caught.value)
+    assert message.startswith("TPC-H at scale 1e+09 takes about 301")
+    assert message.endswith("free; take a smaller --scale, or set XDG_CACHE_HOME to a larger disk")
+
+
+@pytest.mark.parametrize("scale", [0.0, -1.0, float("nan"), float("inf"), 0.0001])
+def test_scales_that_are_none(tmp_path: Path, scale: float) -> None:
+    with pytest.raises(UsageError, match=r"^--scale \S+ is not a TPC-H scale; the smallest is 0.001$"):
+        tpch.ensure_tables(scale, tmp_path)
+
+
+def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match=r"^cannot write TPC-H tables to .*: Not a directory$"):
+        tpch.ensure_tables(0.001, tmp_path / "file" / "below")
+
+
+def test_a_generator_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "tpchgen-cli"
+    program.write_text(
+        '#!/bin/sh\n[ "$1" = --version ] && echo "tpchgen-cli 0" && exit\necho "no more ink" >&2\nexit 7\n'
+    )
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setattr(tpch, "find_generator", lambda: str(program))
+    cache = tmp_path / "cache"
+    with pytest.raises(RunFailed, match=r"^tpchgen-cli failed with status 7: no more ink$"):
+        tpch.ensure_tables(1, cache)
+    assert [p.name for p in cache.iterdir()] == [".sf1-0.lock"]
+
+
+def test_no_generator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tpch.sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setattr(tpch.sysconfig, "get_path", lambda _: str(tmp_path))
+    monkeypatch.setenv("PATH", os.fspath(tmp_path))
+    with pytest.raises(UsageError, match="needs the package tpchgen-cli, which is not installed in this environment"):
+        tpch.find_generator()

@@ -1,0 +1,93 @@
+"""The folder of probes: what its files declare is what `probe` offers, measures and shows."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from merge_bench.probe import probes
+from merge_bench.probe.shared.base import ProbeKind
+from tests.helpers.members import run_with
+
+DOCS = Path(__file__).parents[2] / "docs"
+CLOCK = """
+from merge_bench.probe.shared.base import ProbeKind
+from merge_bench.probe.shared.measures import TIME
+from merge_bench.probe.shared.options import Option
+
+
+class Clock:
+    name, device_memory = "clock", False
+
+    def __init__(self, times):
+        self.times = times
+
+    def describe(self):
+        return {"times": self.times}
+
+    def prepare(self, prepared):
+        return prepared
+
+    def launch(self, job, writer, progress, index):
+        from merge_bench.campaign.launch import recorded
+        from merge_bench.records.schema import Cluster, LaunchLine, ProbeLine, Worker
+
+        with recorded(job, writer, index, self) as outcome:
+            workers = [Worker(rank=rank, host="h", pid=1, name=f"w-{rank}") for rank in range(2)]
+            writer.write(
+                LaunchLine(
+                    launch=index, config=job.config, plan=job.plan, block=job.block, workers=workers, data_bytes=0,
+                    rows=0, cluster=Cluster(launcher="none", protocol=None),
+                )
+            )
+            writer.write(
+                ProbeLine(
+                    launch=index, probe=self.name, test="clock_lat", method="made up", placement="one-host",
+                    ranks=[0, 1], size=8, iterations=self.times, seconds=2e-6,
+                )
+            )
+
+        return outcome.status
+
+    def cause(self, problem):
+        return None
+
+    def end(self, *, well):
+        pass
+
+
+PROBE = ProbeKind(
+    name="clock",
+    help="Mean time of reading a clock.",
+    options=(Option("times", "How often.", "N", least=1),),
+    make=lambda values: Clock(values["times"]),
+    latency=TIME,
+)
+"""
+
+
+def merge_bench(folder: Path, *words: str) -> str:
+    return run_with("merge_bench.probe", folder, *words).stdout
+
+
+def test_one_file_more_is_one_probe_more(tmp_path: Path) -> None:
+    folder = tmp_path / "more"
+    folder.mkdir()
+    (folder / "clock.py").write_text(CLOCK)
+    assert "Mean time of reading a clock." in merge_bench(folder, "probe", "--help")
+    shown = merge_bench(folder, "probe", "clock", "--help")
+    assert "--times N" in shown
+    assert "--baseline CFG" in shown
+    measure = ("probe", "clock", "--times", "5", "--repetitions", "1", "--results", str(tmp_path), "--json")
+    document = json.loads(merge_bench(folder, *measure))
+    assert [(row["probe"], row["seconds"], row["size"]) for row in document["rows"]] == [("clock", 2e-6, 8)]
+    assert "Mean time of an operation" in merge_bench(folder, "probe", "show", document["records"])
+
+
+@pytest.mark.parametrize("probe", probes().values(), ids=lambda probe: probe.name)
+def test_every_probe_and_option_is_described(probe: ProbeKind) -> None:
+    text = "".join((DOCS / name).read_text(encoding="utf-8") for name in ("probe.md", "probe-mpi.md"))
+    assert f"| `probe {probe.name}` | " in text
+    assert [option.name for option in probe.options if f"`--{option.name}" not in text] == []

@@ -1,0 +1,120 @@
+"""One line: tolerant when read, strict when validated."""
+
+from __future__ import annotations
+
+import json
+import re
+import typing
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from merge_bench.records import schema as s
+from merge_bench.records.codec import KINDS, decode, encode, validate
+from tests.helpers.synthetic_campaigns import Script, iteration, plan, write_campaign
+
+DOCS = Path(__file__).parents[2] / "docs" / "records.md"
+LINES = list(typing.get_args(s.Record))
+
+
+def as_dict(record: s.Record) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(encode(record))
+    return found
+
+
+@pytest.fixture
+def line() -> dict[str, Any]:
+    return as_dict(iteration(Script(), 0, 0.1))
+
+
+def test_every_written_line_is_strictly_valid(tmp_path: Path) -> None:
+    folder = write_campaign(tmp_path, Script(), Script(index=1, plan_index=1, plan=plan(exchange="dask")))
+    lines = (folder / "records.jsonl").read_bytes().splitlines()
+    kinds = {validate(line).__struct_config__.tag for line in lines}
+    assert kinds == set(KINDS) - {"warning", "failure", "probe", "config", "tune"}
+
+
+def test_every_line_has_schema_kind_and_time(line: dict[str, Any]) -> None:
+    assert line["schema"] == 1
+    assert line["kind"] == "iteration"
+    assert 1.7e9 < line["time"] < 1e10
+
+
+def test_pairs_are_written_with_the_names_from_and_to(line: dict[str, Any]) -> None:
+    assert line["pairs"][0] == {"from": 0, "to": 1, "bytes": 12_000_000, "seconds": 0.03}
+
+
+def test_unknown_fields_are_read_over_and_found_by_validate(line: dict[str, Any]) -> None:
+    line["colour"] = 1
+    line["workers"][1]["phases_seconds"]["jion"] = 2
+    text = json.dumps(line)
+    record = decode(text)
+    assert isinstance(record, s.IterationLine)
+    assert record.workers[1].rank == 1
+    with pytest.raises(ValueError, match=r"unknown fields: colour, workers\.1\.phases_seconds\.jion"):
+        validate(text)
+
+
+def test_free_form_fields_may_hold_anything() -> None:
+    written = s.Worker(rank=0, host="a", pid=1, name="w", ucx={"version": "1.21", "extra": [1, {"x": None}]})
+    text = msgspec.json.encode(
+        s.LaunchLine(
+            launch=0, config="c", plan=0, cluster=s.Cluster(launcher="local", protocol="tcp"),
+            workers=[written], data_bytes=1, rows=1,
+        )
+    )  # fmt: skip
+    record = validate(text)
+    assert isinstance(record, s.LaunchLine)
+    assert record.workers[0].ucx["extra"] == [1, {"x": None}]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("wall_seconds", -1.0), ("wall_seconds", None), ("wall_seconds", "0.1"), ("index", 1.5), ("workers", {})],
+)
+def test_a_wrong_value_is_named(line: dict[str, Any], field: str, value: object) -> None:
+    with pytest.raises(ValueError, match=field):
+        validate(json.dumps(line | {field: value}))
+
+
+def test_validate_wants_this_schema(line: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="schema 2 is not 1"):
+        validate(json.dumps(line | {"schema": 2}))
+
+
+def test_a_nan_is_not_written_where_a_number_has_to_be() -> None:
+    with pytest.raises(ValueError, match="wall_seconds"):
+        encode(s.IterationLine(launch=0, index=0, wall_seconds=float("nan")))
+
+
+def test_what_was_not_measured_is_null() -> None:
+    alone = as_dict(
+        s.IterationLine(launch=0, index=0, wall_seconds=1.0, workers=[s.WorkerIteration(rank=0, seconds=1)])
+    )
+    measured = ("phases_seconds", "overlap_seconds", "sent_bytes", "flight_seconds", "received_rows", "result_rows")
+    assert [alone["workers"][0][name] for name in measured] == [None] * len(measured)
+
+
+def test_a_line_from_before_cpu_seconds_were_counted_reads_as_not_measured() -> None:
+    worker = '{"rank":0,"seconds":1.0}'
+    read = decode(
+        '{"kind":"iteration","schema":1,"time":1.0,"launch":0,"index":0,"wall_seconds":1.0,"workers":[' + worker + "]}"
+    )
+    assert isinstance(read, s.IterationLine)
+    assert read.workers[0].cpu_seconds is None
+
+
+def test_the_known_kinds_are_those_that_can_be_decoded() -> None:
+    assert frozenset(line.__struct_config__.tag for line in LINES) == KINDS
+
+
+def test_every_kind_and_field_is_documented() -> None:
+    text = DOCS.read_text()
+    named = set(re.findall(r"`([a-z0-9_]+)`", text))
+    wanted = set(KINDS)
+    for _, member in sorted(vars(s).items()):
+        if isinstance(member, type) and issubclass(member, msgspec.Struct):
+            wanted |= {field.encode_name for field in msgspec.structs.fields(member)}
+    assert wanted - named == set()

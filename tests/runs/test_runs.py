@@ -1,0 +1,226 @@
+"""Whole runs on clusters of their own: what they print, what they record, and that nothing stays."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from merge_bench.analysis.summary import summarize
+from merge_bench.records.reader import read_campaign
+from merge_bench.records.schema import (
+    CampaignLine,
+    IterationLine,
+    LanesLine,
+    LaunchEndLine,
+    LaunchLine,
+    LinkLine,
+    MemoryLine,
+    VerificationLine,
+)
+from tests.helpers.runs import SMALL, Finished, run
+
+pytestmark = pytest.mark.cluster
+
+DOCUMENT = {
+    "schema": (), "run_id": (), "records": (), "config": ("name", "path", "variables"),
+    "plan": ("rows_per_chunk", "workers", "hosts", "iterations", "warmup", "launches", "engine", "exchange", "seed"),
+    "verified": (), "result_rows": (), "wall_seconds": ("median", "ci95", "min", "max"),
+    "throughput_bytes_per_second": ("median", "ci95"),
+    "bandwidth_bytes_per_second": ("harmonic_mean", "min", "max", "per_worker"),
+    "phases_seconds": ("partition", "exchange", "join"), "link": ("limit_bytes_per_second", "fraction", "transports"),
+    "lanes": (), "requested_transports": (), "protocols": (), "traffic": (),
+    "peak_memory_bytes": ("max", "per_worker"), "warnings": (), "error": (),
+}  # fmt: skip
+
+
+def test_two_workers(two_workers: Finished) -> None:
+    two_workers.check_ended(0)
+    document = two_workers.document
+    assert document["verified"] is True
+    assert document["error"] is None
+    assert document["result_rows"] == 10_000  # round(0.25 × 40,000), the fraction from the config
+    assert two_workers.errors == ""
+    logs = [log.read_text() for log in (two_workers.folder / "logs").glob("launch-*.log")]
+    assert len(logs) == 3
+    assert not any("out-of-band" in log for log in logs)  # the watch's questions would fill them
+
+
+def test_document_has_every_key(two_workers: Finished) -> None:
+    document = two_workers.document
+    assert set(document) >= set(DOCUMENT)
+    for key, inner in DOCUMENT.items():
+        assert set(inner) <= set(document[key] if inner else ()), key
+    assert document["plan"]["hosts"]
+    for worker in document["bandwidth_bytes_per_second"]["per_worker"]:
+        assert set(worker) == {"rank", "host", "left", "right", "mean"}
+    assert [(lane["from"], lane["to"]) for lane in document["lanes"]] == [(0, 1), (1, 0)]
+    for warning in document["warnings"]:
+        assert set(warning) == {"code", "message", "remedy"}
+
+
+def test_document_follows_from_the_records(two_workers: Finished) -> None:
+    document = two_workers.document
+    assert Path(document["records"]) == two_workers.folder / "records.jsonl"
+    assert json.loads(json.dumps(summarize(read_campaign(two_workers.folder)))) == document
+    (launch,) = two_workers.of(LaunchLine)
+    timed = [line for line in two_workers.of(IterationLine) if not line.warmup]
+    walls = [max(worker.seconds for worker in line.workers) for line in timed]
+    assert [line.wall_seconds for line in timed] == walls
+    assert (document["wall_seconds"]["min"], document["wall_seconds"]["max"]) == (min(walls), max(walls))
+    assert launch.data_bytes == 2 * 40_000 * 16
+    rates = sorted(launch.data_bytes / wall for wall in walls)
+    assert document["throughput_bytes_per_second"]["median"] == pytest.approx(sum(rates) / 2)
+
+
+def test_workers_ran_under_the_config(two_workers: Finished) -> None:
+    (launch,) = two_workers.of(LaunchLine)
+    for worker in launch.workers:
+        assert worker.environment["UCX_RNDV_THRESH"] == "16384"
+        assert worker.environment["UCX_NET_DEVICES"] == "lo"
+        assert "16K" in worker.ucx["config"]["UCX_RNDV_THRESH"]
+    assert two_workers.document["config"]["variables"]["UCX_TLS"] == "sysv,cma,tcp"
+    transports = {t for lane in two_workers.document["lanes"] for t in lane["transports"]}
+    assert {t.split("/")[0] for t in transports} <= {"sysv", "cma", "tcp", "self"}
+    assert "sysv/memory" in transports
+    assert [worker.rank for worker in launch.workers] == [0, 1]
+    assert len({worker.pid for worker in launch.workers}) == 2
+
+
+def test_iterations_are_accounted_for(two_workers: Finished) -> None:
+    lines = two_workers.of(IterationLine)
+    assert [(line.warmup, line.index) for line in lines] == [(True, 0), (False, 0), (False, 1)]
+    for line in lines:
+        sent = {worker.rank: worker.sent_bytes.left + worker.sent_bytes.right for worker in line.workers}
+        assert {pair.from_rank: pair.bytes for pair in line.pairs} == sent
+        assert all((pair.from_rank, pair.to_rank) in ((0, 1), (1, 0)) for pair in line.pairs)
+        # About half of the 1,280,000 bytes cross, plus what alignment adds.
+        assert 560_000 < sum(sent.values()) < 720_000
+        assert sum(worker.received_rows.left for worker in line.workers) == 40_000
+        assert sum(worker.received_rows.right for worker in line.workers) == 40_000
+        assert sum(worker.result_rows for worker in line.workers) == 10_000
+        for worker in line.workers:
+            phases = worker.phases_seconds
+            assert worker.seconds == pytest.approx(phases.partition + phases.exchange + phases.join)
+            assert 0 < worker.flight_seconds.union <= phases.exchange
+    checks = two_workers.of(VerificationLine)
+    assert [(check.after, check.ok, check.rows) for check in checks] == [
+        (None, True, 10_000), (0, True, 10_000), (1, True, 10_000)
+    ]  # fmt: skip
+    assert len({check.checksum for check in checks}) == 1
+    (link,) = two_workers.of(LinkLine)
+    assert len(link.rounds) == 5
+    assert link.bytes == [worker.sent_bytes.left + worker.sent_bytes.right for worker in lines[-1].workers]
+    (memory,) = two_workers.of(MemoryLine)
+    for worker in memory.workers:
+        assert worker.input_bytes == 640_000
+        assert worker.peak_bytes > worker.peak_above_imports_bytes > worker.input_bytes
+
+
+def test_two_launches_with_tls_and_pandas(two_launches: Finished) -> None:
+    two_launches.check_ended(0)
+    document = two_launches.document
+    assert document["verified"] is True
+    assert document["result_rows"] == 12_000
+    launches = two_launches.of(LaunchLine)
+    assert [launch.launch for launch in launches] == [0, 1]
+    assert all(launch.cluster.scheduler.startswith("tls://127.0.0.1:") for launch in launches)
+    assert all(launch.data_bytes == 2 * 40_000 * 8 * 4 for launch in launches)
+    pids = [{worker.pid for worker in launch.workers} for launch in launches]
+    assert not pids[0] & pids[1]
+    assert len(two_launches.of(LaunchEndLine)) == 2
+    assert document["wall_seconds"]["ci95"] is None  # two launches are too few
+    assert len(document["wall_seconds"]["quartiles"]) == 2
+
+
+def test_one_worker(one_worker: Finished) -> None:
+    one_worker.check_ended(0)
+    document = summarize(read_campaign(one_worker.folder))
+    assert document["verified"] is True
+    assert document["result_rows"] == 6_000
+    assert document["link"] is None
+    assert document["lanes"] == []
+    assert document["bandwidth_bytes_per_second"]["harmonic_mean"] is None
+    assert one_worker.of(LinkLine, LanesLine) == []
+
+
+def test_report_for_people(one_worker: Finished) -> None:
+    report = one_worker.output
+    assert one_worker.errors == ""
+    assert "\x1b" not in report
+    for part in ("GiB/s", "Throughput", "Wall", str(one_worker.folder / "records.jsonl")):
+        assert part.lower() in report.lower(), report
+    assert "UNVERIFIED" not in report
+
+
+def test_skewed_keys_name_the_overloaded_rank(skewed: Finished) -> None:
+    skewed.check_ended(0)
+    document = skewed.document
+    assert document["verified"] is True
+    assert document["result_rows"] == 54_000
+    rows: dict[int, int] = {}
+    for line in skewed.of(IterationLine):
+        for worker in line.workers:
+            rows[worker.rank] = worker.result_rows
+    heaviest = max(rows, key=lambda rank: rows[rank])
+    warning = next(w for w in document["warnings"] if w["code"] == "overloaded-rank")  # the worst comes first
+    assert warning["message"].startswith(f"rank {heaviest} (")
+    assert f"makes {rows[heaviest]:,} rows of the result" in warning["message"]
+
+
+def test_three_workers_meet_in_every_pair(skewed: Finished) -> None:
+    pairs = {(one, other) for one in range(3) for other in range(3) if one != other}
+    assert {(lane["from"], lane["to"]) for lane in skewed.document["lanes"]} == pairs
+    assert all(lane["transports"] for lane in skewed.document["lanes"])
+    for line in skewed.of(IterationLine):
+        assert {(pair.from_rank, pair.to_rank) for pair in line.pairs} == pairs
+
+
+def test_campaign_line_says_what_was_asked(two_workers: Finished) -> None:
+    (campaign,) = two_workers.of(CampaignLine)
+    assert campaign.campaign_id == two_workers.folder.name
+    assert "--verify" in campaign.argv
+    assert campaign.seed == 3
+    assert campaign.plans[0]["workload"]["name"] == "synthetic"
+    assert "mine" in two_workers.folder.name
+
+
+def test_dask_exchange_on_a_cluster_of_its_own(tmp_path: Path) -> None:
+    finished = run(tmp_path, *SMALL, "--exchange", "dask", "--shuffle", "p2p", "--frac-match", "0.25", "--workers", "2")
+    finished.check_ended(0)
+    document = finished.document
+    assert (document["verified"], document["result_rows"]) == (True, 10_000)
+    assert document["plan"]["engine"] == "pandas"
+    assert document["link"] is None
+    assert document["wall_seconds"]["median"] > 0
+
+
+def test_dry_run_starts_nothing(tmp_path: Path) -> None:
+    finished = run(tmp_path, *SMALL, "--workers", "3", "--dry-run", json_output=False)
+    assert finished.status == 0
+    assert not finished.pids
+    finished.check_clean()
+    assert not finished.results.exists()
+    commands = [line for line in finished.output.splitlines() if not line.startswith("#")]
+    assert len(commands) == 4
+    assert all(f"{sys.executable} -P -m dask " in command for command in commands)
+    assert sum(" dask scheduler " in command for command in commands) == 1
+    for number in range(3):
+        assert sum(f"--name worker-{number}" in command for command in commands) == 1
+    assert all("UCX_NET_DEVICES=lo" in command and "--host 127.0.0.1" in command for command in commands)
+
+
+def every_run() -> list[Any]:
+    return ["two_workers", "two_launches", "one_worker", "skewed"]
+
+
+@pytest.mark.parametrize("name", every_run())
+def test_nothing_is_left(name: str, request: pytest.FixtureRequest) -> None:
+    finished = request.getfixturevalue(name)
+    workers = {worker.pid for launch in finished.of(LaunchLine) for worker in launch.workers}
+    assert workers
+    assert workers <= finished.pids  # they were seen, so the marker by which left-overs are sought works
+    finished.check_clean()

@@ -1,0 +1,120 @@
+"""The exchange broken on purpose, from outside the package: a whole run has to notice, and end with status 4."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from merge_bench.records.schema import FailureLine, VerificationLine
+from tests.helpers.clusters import dask_cluster
+from tests.helpers.runs import SMALL, Finished, run
+
+pytestmark = pytest.mark.cluster
+
+HOOK = Path(__file__).resolve().parents[1] / "helpers" / "sabotage"
+WAYS = ("drop", "double", "misroute", "flip", "swap", "replace")
+# What the verdict has to say for the synthetic tables, where each row can be checked by itself.
+SAYS = {
+    "drop": "1 of 12,000 rows missing",
+    "double": "1 of 12,000 rows too many",
+    "misroute": "1 of 12,000 rows missing",
+    "flip": "rows with wrong values: 1 on rank 1",
+    "swap": "rows with wrong values: 2 on rank 1",
+    "replace": "the checksum over all rows differs",
+}
+
+
+@pytest.fixture(scope="module")
+def word(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file that says what is broken."""
+    return tmp_path_factory.mktemp("word") / "word"
+
+
+@pytest.fixture(scope="module")
+def scheduler_file(tmp_path_factory: pytest.TempPathFactory, word: Path) -> Iterator[Path]:
+    with dask_cluster(tmp_path_factory.mktemp("cluster"), 2, hooked(word)) as file:
+        yield file
+
+
+def hooked(word: Path) -> dict[str, str]:
+    root = HOOK.parents[2]
+    return {"PYTHONPATH": f"{HOOK}:{root}", "SABOTAGE": str(word)}
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[str | Path, ...]:
+    """Real tables of which every right row has one partner."""
+    folder = tmp_path_factory.mktemp("pair")
+    rng = np.random.default_rng(1)
+    rows = 4000
+    keys = rng.permutation(rows)
+    left = pa.table({"id": keys, "text": [f"text {key}" for key in keys]})
+    right = pa.table({"id": rng.permutation(rows), "payload": rng.integers(0, 2**62, rows)})
+    for name, table in (("left", left), ("right", right)):
+        pq.write_table(table, folder / f"{name}.parquet", row_group_size=1000)
+    return ("--left", folder / "left.parquet", "--right", folder / "right.parquet", "--on", "id", "--iterations", "1")
+
+
+def check_caught(finished: Finished, says: str) -> None:
+    finished.check_ended(4)
+    document = finished.document
+    assert document["verified"] is False
+    assert document["error"]["code"] == "wrong-result"
+    assert says in document["error"]["message"]
+    assert "wrong-result" in {warning["code"] for warning in document["warnings"]}
+    (failure,) = finished.of(FailureLine)
+    assert failure.message == document["error"]["message"]
+    assert finished.of(VerificationLine)[-1].ok is False
+    assert len(finished.errors.strip().splitlines()) == 1
+
+
+def test_an_honest_exchange_passes(
+    tmp_path: Path, scheduler_file: Path, word: Path, pair: tuple[str | Path, ...]
+) -> None:
+    word.unlink(missing_ok=True)
+    finished = run(tmp_path, "--scheduler-file", scheduler_file, *pair)
+    assert (finished.check_ended(0).document["verified"], finished.document["result_rows"]) == (True, 4000)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_synthetic(tmp_path: Path, scheduler_file: Path, word: Path, way: str) -> None:
+    word.write_text(way)
+    warmup = "0" if way == "drop" else "1"
+    finished = run(tmp_path, "--scheduler-file", scheduler_file, *SMALL, "--warmup", warmup)
+    check_caught(finished, SAYS[way])
+
+
+@pytest.mark.parametrize(
+    "way",
+    [way if way in ("drop", "replace") else pytest.param(way, marks=pytest.mark.soak) for way in WAYS],
+)
+def test_phases_at_once(tmp_path: Path, scheduler_file: Path, word: Path, way: str) -> None:
+    """Frames that travel in seven parts: one row of one of them."""
+    word.write_text(way)
+    options = ("--chunk", "1e6", "--iterations", "1", "--link-rounds", "0", "--warmup", "0", "--pipeline", "on")
+    finished = run(tmp_path, "--scheduler-file", scheduler_file, *options)
+    check_caught(finished, SAYS[way].replace("12,000", "600,000"))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_real_tables(tmp_path: Path, scheduler_file: Path, word: Path, pair: tuple[str | Path, ...], way: str) -> None:
+    word.write_text(way)
+    full = way in ("flip", "replace")
+    engine = {"double": "pandas", "flip": "pandas", "drop": "polars", "swap": "polars"}.get(way, "native")
+    finished = run(
+        tmp_path, "--scheduler-file", scheduler_file, *pair, "--engine", engine, "--verify", "full" if full else "ends"
+    )
+    check_caught(finished, "1 of 4,000 rows" if way in ("drop", "double", "misroute") else "differ")
+
+
+def test_on_a_cluster_of_its_own(tmp_path: Path, word: Path) -> None:
+    """With a cluster that the run launched itself; the second launch is not made after a wrong result."""
+    word.write_text("flip")
+    finished = run(tmp_path, *SMALL, "--workers", "2", "--launches", "2", "--verify", "every", environ=hooked(word))
+    check_caught(finished, SAYS["flip"])
+    assert finished.document["wall_seconds"]["median"] is None or finished.document["verified"] is False

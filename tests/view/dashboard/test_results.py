@@ -1,0 +1,165 @@
+"""The Results tab: the table of campaigns, and what chosen ones come to."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from merge_bench.analysis.summary import summarize
+from merge_bench.records import schema as s
+from merge_bench.units import GIB
+from merge_bench.view.dashboard import library as library_module
+from merge_bench.view.dashboard.index import Index
+from merge_bench.view.dashboard.library import Library, Loaded
+from merge_bench.view.dashboard.results import ABSOLUTE, OF_LINK, Chosen, choose, frame
+from merge_bench.view.plot.charts import Bars
+from tests.helpers.synthetic_campaigns import Script, plan, write_campaign
+from tests.view.dashboard.samples import broken, hostile, interleaved, probing
+
+
+def load(results: Path, library: Library | None = None) -> list[Loaded]:
+    entries = [entry for entry in Index(results).scan() if entry.origin == "yours"]
+    return (library or Library()).load(sorted(entries, key=lambda entry: entry.started or 0))
+
+
+def chosen(results: Path, metric: str = "Throughput", axis: str = ABSOLUTE, datasets: tuple[str, ...] = ()) -> Chosen:
+    return choose(load(results), metric=metric, axis=axis, datasets=datasets)
+
+
+def bars_of(found: Chosen, title: str) -> Bars:
+    (chart,) = [chart for chart in found.charts if isinstance(chart, Bars) and chart.title.startswith(title)]
+    return chart
+
+
+def test_the_table_has_the_numbers_of_the_summary(tmp_path: Path) -> None:
+    write_campaign(tmp_path)
+    (one,) = load(tmp_path)
+    library = Library()
+    assert library.look([one.entry])
+    assert not library.look([one.entry])
+    row = frame([one.entry], library.figures).iloc[0]
+    assert one.campaign is not None
+    document = summarize(one.campaign)
+    assert row["Throughput (GiB/s)"] == pytest.approx(document["throughput_bytes_per_second"]["median"] / GIB)
+    assert row["Bandwidth (GiB/s)"] == pytest.approx(document["bandwidth_bytes_per_second"]["harmonic_mean"] / GIB)
+    assert (row["Rows per chunk"], row["Workers"], row["Verified"], row["Status"]) == ("1,000,000", "2", "yes", "done")
+
+
+def test_a_campaign_that_was_not_looked_at_has_gaps_and_not_zeros(tmp_path: Path) -> None:
+    write_campaign(tmp_path)
+    row = frame([load(tmp_path)[0].entry], lambda _: None).iloc[0]
+    assert math.isnan(row["Throughput (GiB/s)"])
+    assert row["Verified"] == ""
+
+
+def test_large_campaigns_are_not_read_for_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(library_module, "SMALL_BYTES", 100)
+    write_campaign(tmp_path)
+    entry = load(tmp_path)[0].entry
+    library = Library()
+    assert not library.look([entry])
+    assert library.figures(entry) is None
+    library.load([entry])  # but it is known once it was chosen
+    assert library.figures(entry) is not None
+
+
+def test_an_empty_table_has_columns_of_the_same_kinds(tmp_path: Path) -> None:
+    write_campaign(tmp_path)
+    full = frame([load(tmp_path)[0].entry], lambda _: None)
+    assert list(frame((), lambda _: None).dtypes) == list(full.dtypes)
+
+
+def test_one_campaign_of_two_configs_is_compared_by_block(tmp_path: Path) -> None:
+    interleaved(tmp_path, faster=1.3)
+    found = chosen(tmp_path)
+    ((title, sentence),) = found.verdicts
+    assert title.startswith("tuned against default")
+    assert sentence.startswith("FASTER")
+    assert "speed-up 1.300" in sentence
+    speedups = bars_of(found, "Speed-up")
+    assert [bar.value for bar in speedups.bars] == pytest.approx([1.0, 1.3])
+    assert len(list(speedups.bars)[1].points) == 8
+
+
+def test_several_campaigns_are_held_against_the_oldest_and_their_differences_are_told(tmp_path: Path) -> None:
+    write_campaign(tmp_path / "a", Script(config="one"))
+    write_campaign(tmp_path / "b", Script(config="two", plan=plan(engine="pandas")))
+    os.rename(next((tmp_path / "a").iterdir()), tmp_path / "1")
+    os.rename(next((tmp_path / "b").iterdir()), tmp_path / "2")
+    found = chosen(tmp_path)
+    assert any(note.startswith("Not compared") and "engine" in note for note in found.notes)
+    assert found.verdicts == ()
+    assert [bar.series for bar in bars_of(found, "Throughput").bars] == ["A: one", "B: two"]
+
+
+def test_the_axis_can_be_the_fraction_of_the_link(tmp_path: Path) -> None:
+    write_campaign(tmp_path)
+    (chart,) = chosen(tmp_path, axis=OF_LINK).charts
+    assert isinstance(chart, Bars)
+    ((bar,),) = [row.bars for row in chart.rows]
+    assert bar.value == pytest.approx(100 * (12_000_000 / 0.03) / (12_000_000 / 0.025))
+    assert chart.line == 100.0
+
+
+def test_published_results_stand_beside_but_never_in_a_comparison(tmp_path: Path) -> None:
+    interleaved(tmp_path)
+    found = chosen(tmp_path, datasets=("gadi-v100",))
+    published = [bar for bar in bars_of(found, "Throughput").bars if bar.published]
+    assert len(published) > 1
+    assert all(bar.remark for bar in published)
+    assert len(found.verdicts) == 1
+
+
+def test_network_measurements_are_not_merges(tmp_path: Path) -> None:
+    probing(tmp_path)
+    found = chosen(tmp_path)
+    assert found.charts == ()
+    assert "Network tab" in found.notes[0]
+
+
+def test_broken_results_are_sentences_beside_the_others(tmp_path: Path) -> None:
+    broken(tmp_path)
+    found = chosen(tmp_path)
+    text = "\n".join(found.problems)
+    for name in ("empty", "half", "foreign", "array", "newer", "deep", "damaged"):
+        assert f"{name}: " in text
+    assert "line 10" in text
+    assert bars_of(found, "Throughput").rows
+
+
+def test_a_campaign_larger_than_the_limit_is_read_up_to_it_with_a_sentence(tmp_path: Path) -> None:
+    with (write_campaign(tmp_path) / "records.jsonl").open("ab") as stream:
+        warning = s.WarningLine(code="x", message="y" * 1000)
+        stream.write((msgspec.json.encode(warning) + b"\n") * 100)
+    (one,) = load(tmp_path, Library(limit=50_000))
+    assert one.problem is not None
+    assert "only the first" in one.problem
+    assert one.campaign is not None
+    assert one.campaign.launches[0].timed
+
+
+def test_what_was_read_goes_on_where_it_ended_and_old_campaigns_are_forgotten(tmp_path: Path) -> None:
+    first, second = write_campaign(tmp_path, end=None), write_campaign(tmp_path)
+    library = Library(most=1)
+    entries = {one.entry.folder: one.entry for one in load(tmp_path)}
+    library.load([entries[first]])
+    follower = library._kept[first]
+    with (first / "records.jsonl").open("ab") as stream:
+        stream.write(msgspec.json.encode(s.EndLine(status=0)) + b"\n")
+    (grown,) = library.load([entries[first]])
+    assert library._kept[first] is follower
+    assert grown.campaign is not None
+    assert grown.campaign.end is not None
+    library.load([entries[second]])
+    assert set(library._kept) == {second}
+
+
+def test_hostile_names_stay_data(tmp_path: Path) -> None:
+    hostile(tmp_path)
+    found = chosen(tmp_path)
+    assert found.problems == ()
+    assert any("<script>" in note for note in found.notes)

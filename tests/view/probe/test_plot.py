@@ -1,0 +1,252 @@
+"""Drawings: rows become the right points, pictures hold them, pages hold all they need, and names are data."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import xml.etree.ElementTree as ElementTree
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from merge_bench.errors import UsageError
+from merge_bench.records.probe_rows import Row
+from merge_bench.view.plot import style
+from merge_bench.view.plot.draw import check_plots, draw
+from merge_bench.view.plot.network import panels_of
+from merge_bench.view.plot.series import Panel
+from tests.probe.samples import EVIL, collective, latency, ping_pong, published, rate
+
+
+def drawing(rows: list[Row], folder: Path, extension: str) -> bytes:
+    path = folder / f"drawing.{extension}"
+    check_plots([str(path)])
+    draw(panels_of(rows), path)
+    return path.read_bytes()
+
+
+class Page(HTMLParser):
+    """What a page loads, and how many scripts it has."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.loaded: list[str] = []
+        self.tags: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.loaded += [str(value) for name, value in attrs if name in ("src", "href", "data", "action")]
+
+
+def test_latency_and_bandwidth_are_two_panels_with_units() -> None:
+    first, second = panels_of([latency(size=8), rate(size=8), latency(size=16)])
+    assert (first.title, first.y_title, first.x_title) == (
+        "Latency, one way: tag_lat", "Latency, one way (µs)", "Message size (B)",
+    )  # fmt: skip
+    assert (second.title, second.y_title) == ("Bandwidth: tag_bw", "Bandwidth (MB/s, 1 MB = 10⁶ B)")
+    assert first.log
+    assert second.log
+
+
+def test_points_are_medians_in_the_units_of_the_axis_by_size() -> None:
+    first, second = panels_of([latency(size=16, micros=3.0), latency(size=8, micros=2.0), rate(size=8)])
+    (line,) = first.series
+    assert line.x == (8, 16)
+    assert line.y == pytest.approx((2.0, 3.0))
+    assert line.low == pytest.approx((1.8, 2.7))
+    assert line.high == pytest.approx((2.2, 3.3))
+    assert second.series[0].y == pytest.approx((500.0,))
+
+
+def test_the_same_config_looks_the_same_in_every_panel() -> None:
+    first, second = panels_of([latency("a"), latency("b"), rate("b"), rate("a")])
+    assert {line.label: line.index for line in first.series} == {line.label: line.index for line in second.series}
+
+
+def test_labels_hold_what_tells_series_apart_and_no_more() -> None:
+    def labels(*rows: Row) -> list[str]:
+        return [line.label for panel in panels_of(rows) for line in panel.series]
+
+    assert labels(latency("a"), latency("b")) == ["a", "b"]
+    assert labels(latency("a"), latency("a", placement="two-hosts")) == ["a, one host", "a, two hosts"]
+    assert labels(latency("a"), latency("a", ranks=(1, 2))) == ["a, 0→1", "a, 1→2"]
+    assert labels(latency("a"), latency("a", test="ucp_am_lat")) == ["a, tag", "a, ucp_am"]
+    assert labels(latency("a"), published("b")) == ["a", "b (published: a report)"]
+
+
+def test_a_point_on_other_transports_and_a_wrong_one_are_doubtful() -> None:
+    (panel,) = panels_of([latency(size=8), latency(size=16, as_requested=False), latency(size=32, wrong=2)])
+    assert panel.series[0].doubtful == (False, True, True)
+    assert panel.series[0].details["remark"][1:] == (
+        "ran on other transports than were asked for", "2 wrong elements",
+    )  # fmt: skip
+    assert "hollow" in panel.note.lower()
+
+
+def test_reduce_scatter_is_bus_bandwidth_over_count_with_the_extremes_of_ranks() -> None:
+    (panel,) = panels_of([collective("mpi", 1024, 2.0), collective("mpi", 2048, 3.0)])
+    assert panel.x_title == "Elements of the whole vector"
+    assert "GB/s" in panel.y_title
+    assert panel.series[0].x == (1024, 2048)
+    assert panel.series[0].y[0] == pytest.approx(1.536)
+    assert (panel.series[0].low[0], panel.series[0].high[0]) == pytest.approx((0.768, 3.072))
+
+
+def test_a_ping_pong_in_equal_steps_is_linear_with_a_panel_a_placement() -> None:
+    rows = [
+        ping_pong(test, 1024 * size, 4.0, placement)
+        for placement in ("one-host", "two-hosts") for test in ("std", "buff") for size in range(1, 20)
+    ]  # fmt: skip
+    panels = panels_of([*rows, ping_pong("std", 1, 0.5)])  # the delay does not count
+    assert [panel.log for panel in panels] == [False, False]
+    assert [panel.title for panel in panels] == ["Throughput, one host: std, buff", "Throughput, two hosts: std, buff"]
+    assert [line.label for line in panels[0].series] == ["default, std", "default, buff"]
+
+
+def test_a_ping_pong_in_doublings_is_logarithmic() -> None:
+    (panel,) = panels_of([ping_pong("std", 1 << power, 4.0) for power in range(10)])
+    assert panel.log
+
+
+def test_rows_without_a_value_are_left_out() -> None:
+    (panel,) = panels_of([latency(size=8), latency(size=16, seconds=None)])
+    assert panel.series[0].x == (8,)
+    assert panels_of([latency(seconds=None)]) == ()
+
+
+@pytest.mark.parametrize(
+    ("count", "label"), [(1, "1"), (32, "32"), (1024, "1 KiB"), (1536, "1.5 KiB"), (4 << 20, "4 MiB")]
+)
+def test_ticks_are_labelled_with_binary_sizes(count: int, label: str) -> None:
+    assert style.tick_label(count) == label
+
+
+def test_ticks_of_sizes_are_powers_of_two_and_few() -> None:
+    ticks = style.size_ticks(1, 4 << 20, log=True, most=12)
+    assert len(ticks) <= 12
+    assert (ticks[0], ticks[-1]) == (1, 4 << 20)
+    assert {b // a for a, b in itertools.pairwise(ticks)} == {4}
+    assert style.size_ticks(1024, 1000 << 10, log=False, most=12) == [step * (128 << 10) for step in range(9)]
+    assert style.size_ticks(8, 8, log=True, most=12) == [8]
+
+
+@pytest.mark.parametrize(("low", "high"), [(5.1, 5.9), (0.25, 1600), (1, 10), (3e-5, 3e-5)])
+def test_ticks_of_values_enclose_them(low: float, high: float) -> None:
+    ticks = style.value_ticks(low, high)
+    assert ticks[0] <= low
+    assert high <= ticks[-1]
+
+
+def test_looks_differ_in_colour_and_marker_and_repeat_late() -> None:
+    looks = [style.look(index) for index in range(56)]
+    assert len({(one.colour, one.marker) for one in looks}) == 56
+    assert all(a.colour != b.colour and a.marker != b.marker for a, b in itertools.pairwise(looks))
+
+
+def points(svg: bytes, name: str) -> int:
+    """How many corners the line called `name` has."""
+    root = ElementTree.fromstring(svg)
+    (group,) = [node for node in root.iter() if node.get("id") == name]
+    path = next(node for node in group.iter() if node.tag.endswith("path"))
+    return len(re.findall(r"[ML]", str(path.get("d"))))
+
+
+def test_an_svg_holds_the_points_of_every_series(tmp_path: Path) -> None:
+    rows = [latency("a", 1 << power, 2.0 + power) for power in range(9)] + [latency("b", 8), latency("b", 16, 3.0)]
+    svg = drawing([*rows, *(rate("b", 1 << power) for power in range(5))], tmp_path, "svg")
+    assert points(svg, "panel-0-series-0") == 9
+    assert points(svg, "panel-0-series-1") == 2
+    assert points(svg, "panel-1-series-1") == 5
+
+
+def test_an_svg_says_where_published_numbers_are_from_and_draws_them_dashed(tmp_path: Path) -> None:
+    svg = drawing([latency("a", 8), latency("a", 16), published(size=8), published(size=16)], tmp_path, "svg").decode()
+    dashed = svg[svg.index('id="panel-0-series-1"') :]
+    assert "stroke-dasharray" in dashed[: dashed.index("</g>")]
+    assert "stroke-dasharray" not in svg[svg.index('id="panel-0-series-0"') :].split("</g>")[0]
+    assert "their cluster (published: a report)" in svg
+
+
+def test_a_png_is_one(tmp_path: Path) -> None:
+    assert drawing([latency()], tmp_path, "png").startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("extension", ["png", "svg", "html"])
+@pytest.mark.parametrize("name", [EVIL, "_hidden", "a$b^c$", "x" * 300, "配置", "\x1b[1m"])
+def test_any_name_can_be_drawn(tmp_path: Path, extension: str, name: str) -> None:
+    assert drawing([latency(name, test=name + "_lat"), rate(name)], tmp_path, extension)
+
+
+def test_a_page_loads_nothing_from_anywhere(tmp_path: Path) -> None:
+    import panel  # noqa: F401  # which adds scripts of its own to every page that Bokeh writes after it
+
+    page = Page(drawing([latency(), rate()], tmp_path, "html").decode())
+    assert "script" in page.tags
+    assert page.loaded == []
+
+
+def test_names_on_a_page_are_never_markup(tmp_path: Path) -> None:
+    plain = Page(drawing([latency(), rate()], tmp_path, "html").decode())
+    evil = drawing([latency(EVIL, method=EVIL, protocol=EVIL), rate(EVIL)], tmp_path, "html").decode()
+    assert Page(evil).tags == plain.tags
+    assert "<script>alert" not in evil
+    assert "<img" not in Page(evil).tags
+
+
+def test_names_in_an_svg_are_never_markup(tmp_path: Path) -> None:
+    root = ElementTree.fromstring(drawing([latency(EVIL)], tmp_path, "svg"))
+    assert not [node for node in root.iter() if str(node.tag).endswith(("script", "img"))]
+
+
+def test_hovering_tells_size_value_range_lanes_protocol_and_method() -> None:
+    from merge_bench.view.plot import interactive
+
+    (panel,) = panels_of([latency(size=2048, micros=2.0), latency(size=4096, micros=3.0)])
+    plot = interactive.figure_of(panel)
+    ((item,),) = [legend.items for legend in plot.legend]
+    data = item.renderers[-1].data_source.data
+    assert data["size"][0] == "2,048 B (2 KiB)"
+    assert data["value"] == ["2 µs", "3 µs"]
+    assert data["range"][0] == "1.8 to 2.2 µs over launches"
+    assert (data["lanes"][0], data["protocol"][0], data["method"][0]) == ("sysv/memory", "eager", "ucx_perftest")
+    told = {name for tool in plot.toolbar.tools if tool.__class__.__name__ == "HoverTool" for name, _ in tool.tooltips}
+    assert {"series", "size", "value", "range", "lanes", "protocol", "method"} <= told
+
+
+def test_a_click_hides_a_series_in_every_panel() -> None:
+    from merge_bench.view.plot import interactive
+
+    figures = [interactive.figure_of(panel) for panel in panels_of([latency(), rate()])]
+    interactive.hide_together(figures)
+    first, second = (plot.legend[0].items[0].renderers for plot in figures)
+    (callbacks,) = first[0].js_property_callbacks.values()
+    assert {callback.args["other"] for callback in callbacks} == set(second)
+
+
+def test_the_caption_says_which_points_are_medians_and_which_are_published() -> None:
+    def said(*rows: Row) -> str:
+        (panel,) = panels_of(rows)
+        return panel.note
+
+    assert said(latency()).startswith("Points: medians over launches; bars: least to greatest over launches.")
+    assert said(published()) == "Points: as published."
+    assert said(latency(), published()).startswith("Points: medians over launches, or as published; bars")
+
+
+def test_many_points_get_a_band_and_few_get_bars() -> None:
+    def said(count: int) -> str:
+        (panel,) = panels_of([latency(size=size) for size in range(1, count + 1)])
+        assert isinstance(panel, Panel)
+        return panel.note
+
+    assert "bars" in said(10)
+    assert "bands" not in said(10)
+    assert "bands" in said(100)
+
+
+@pytest.mark.parametrize("name", ["a.pdf", "a", "a.html.gz"])
+def test_a_name_that_says_no_form_is_refused(name: str) -> None:
+    with pytest.raises(UsageError, match=r"must end in \.png, \.svg or \.html"):
+        check_plots([name])
