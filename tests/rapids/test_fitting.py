@@ -21,6 +21,7 @@ HOST_ENGINES = [engine.name for engine in descriptions() if not engine.device_me
 WORKERS, FRACTION, PAYLOADS = st.integers(1, 64), st.floats(0, 1), st.integers(1, 16)
 AT_ONCE, POLARS, PANDAS = {"pipeline": True}, {"engine": "polars"}, {"engine": "pandas"}
 DASK = {"engine": "pandas", "exchange": "dask"}
+DUCKDB = {"engine": "duckdb"}
 MEASURED = [  # rows of a chunk, workers, fraction, payload columns, engine and pipeline, `peak_memory_bytes`
     (8_000_000, 2, 0.3, 1, {}, 955_854_848), (25_000_000, 2, 0.3, 1, {}, 2_199_703_552),
     (8_000_000, 4, 0.3, 1, {}, 967_708_672), (8_000_000, 2, 1.0, 1, {}, 1_061_335_040),
@@ -35,6 +36,8 @@ MEASURED = [  # rows of a chunk, workers, fraction, payload columns, engine and 
     (25_000_000, 2, 0.3, 1, PANDAS, 2_379_395_072), (8_000_000, 2, 0.3, 1, PANDAS, 991_526_912),
     (8_000_000, 2, 0.3, 1, DASK | {"shuffle": "tasks"}, 1_718_734_848),
     (8_000_000, 2, 0.3, 1, DASK | {"shuffle": "p2p"}, 2_536_873_984),
+    (8_000_000, 2, 0.3, 1, DUCKDB, 1_061_822_464), (8_000_000, 2, 1.0, 1, DUCKDB, 1_187_758_080),
+    (8_000_000, 2, 0.3, 4, DUCKDB, 2_099_884_032), (8_000_000, 2, 0.3, 1, DUCKDB | AT_ONCE, 1_117_712_384),
 ]  # fmt: skip
 
 

@@ -308,7 +308,7 @@ def test_types_are_refused_by_column_name(tmp_path: Path, ids: Path) -> None:
     time = write(tmp_path / "time.parquet", pa.table({"id": [1], "at": pa.array([1], pa.time64("us"))}))
     assert refusal(ids, time, "id", engine="cudf") == (
         "column 'at' has type time64[us], which engine cudf cannot carry (cuDF has no type for a time of day);"
-        " take --engine native, polars or pandas"
+        " take --engine native, polars, pandas or duckdb"
     )
     assert plan(ids, time, "id", engine="pandas").right.rows == 1
 

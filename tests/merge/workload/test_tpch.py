@@ -35,7 +35,7 @@ def test_counts_at_scale_001(folder: Path) -> None:
     assert reference.count_rows(spec) == LINEITEM
 
 
-@pytest.mark.parametrize("engine", ["native", "polars", "pandas"])
+@pytest.mark.parametrize("engine", ["native", "polars", "pandas", "duckdb"])
 def test_every_engine_gives_the_same_checksum(folder: Path, engine: str) -> None:
     orders, lineitem = tpch.ensure_tables(0.01, folder)
     spec = plan(orders, lineitem, tpch.LEFT_KEY, tpch.RIGHT_KEY, workers=3, engine=engine)
