@@ -27,7 +27,7 @@ All other options go to the merge: `python -m merge_bench run`. One of them is -
 TEXT
 }
 
-# find_config NAME: prints the path, as merge_bench/config/reader.py finds it: what the user sees from where they stand
+# find_config NAME: prints the path, as merge_bench/config/shipped.py finds it: what the user sees from where they stand
 # comes before configs/. It is looked up here so that a misspelt name is told before anything is installed.
 find_config() {
     local path known=() candidates=("$1")

@@ -62,6 +62,8 @@ stack=$(choose_stack auto)
 ensure_venv "$stack" dev
 
 cd "$ROOT"
+# Tests start hundreds of interpreters: without stored bytecode each would compile the package anew.
+unset PYTHONDONTWRITEBYTECODE
 bin=$VENV/bin failed=()
 # check NAME COMMAND...: every check runs, so that one round shows everything there is to mend.
 check() {

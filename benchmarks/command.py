@@ -1,36 +1,66 @@
-"""What the commands in this folder share: counts as people write them, and one sentence for a user's mistake."""
+"""What the commands in this folder share: options, files, tables, and how they end."""
 
 from __future__ import annotations
 
+import io
+import itertools
+import json
+import os
 import signal
 import sys
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import click
+from msgspec import to_builtins
 
+from merge_bench.campaign.campaign import git_state
+from merge_bench.cli.parameters import CONTEXT as CONTEXT
+from merge_bench.cli.parameters import Parsed
 from merge_bench.errors import MergeBenchError, UsageError
+from merge_bench.host import machine
 from merge_bench.units import parse_count
+from merge_bench.view.report import markdown
+from merge_bench.view.report.layout import Column, page_on
 
+ROOT = Path(__file__).resolve().parents[1]
 INTERRUPTED = 3
+PARTIAL = "interrupted: the table shows what was measured so far"
+ROWS = Parsed("ROWS", parse_count)
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 120}
 
 
-class Rows(click.ParamType[int]):
-    """A count as people write it."""
+def listed(name: str, parse: Callable[[str], object]) -> Parsed:
+    """The type of an option that takes several values with commas between them."""
+    return Parsed(f"{name}[,{name}]", lambda text: [parse(word.strip()) for word in text.split(",") if word.strip()])
 
-    name = "ROWS"
 
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """``25e6`` → 25000000."""
-        try:
-            return value if isinstance(value, int) else parse_count(str(value))
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
+NAMES = listed("NAME", str)
+
+
+def _in_a_folder(context: click.Context, option: click.Parameter, path: Path | None) -> Path | None:
+    if path is not None and not path.resolve().parent.is_dir():
+        raise UsageError(f"--output: there is no folder {path.resolve().parent}")
+    return path
+
+
+OUTPUT = click.option(
+    "--output", type=click.Path(path_type=Path, dir_okay=False), callback=_in_a_folder, metavar="FILE.json",
+    help="Write the results to this file.",
+)  # fmt: skip
+SHOW = click.option(
+    "--show", type=click.Path(path_type=Path), metavar="FILE.json", help="Measure nothing: show these results again."
+)
 
 
 def run(command: click.Command, name: str) -> None:
-    """Run `command` and leave with its status: a signal is a KeyboardInterrupt, a mistake a sentence, no traceback."""
+    """Run `command` and exit with its status.
+
+    A signal raises KeyboardInterrupt. A user's mistake prints one sentence and no traceback.
+    """
     for number in SIGNALS:
         signal.signal(number, _interrupt)
     try:
@@ -49,3 +79,117 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
     for each in SIGNALS:
         signal.signal(each, signal.SIG_IGN)
     raise KeyboardInterrupt
+
+
+def say(line: str) -> None:
+    """Print a line of progress to standard error."""
+    click.echo(line, err=True)
+
+
+def sentence(error: Exception) -> str:
+    """What went wrong, for a table: the message of an expected error, with its type for any other."""
+    return str(error) if isinstance(error, MergeBenchError) else f"{type(error).__name__}: {error}"
+
+
+def chosen(names: Sequence[str], known: Collection[str]) -> set[str]:
+    """The names given to --only, or all.
+
+    Raises
+    ------
+    UsageError
+        If one of them is not known.
+    """
+    for name in names:
+        if name not in known:
+            raise UsageError(f"--only {name}: there is no such name; choose from {', '.join(known)}")
+    return set(names or known)
+
+
+def head(schema: int, **more: Any) -> dict[str, Any]:
+    """The first fields of a document: what was run, when, from which sources, and on which machine."""
+    return {
+        "schema": schema, "argv": sys.argv[1:], "time": time.time(), "git": to_builtins(git_state()),
+        "versions": machine.versions(), "hardware": to_builtins(machine.hardware()), "load_average": os.getloadavg(),
+        **more,
+    }  # fmt: skip
+
+
+def write(path: Path | None, document: Mapping[str, Any] | str) -> None:
+    """Replace the file at once, so that it is never half written. Does nothing without a path."""
+    if path is None:
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f"{path.name}.part")
+    draft.write_text((document if isinstance(document, str) else json.dumps(document, indent=1)) + "\n")
+    draft.replace(path)
+
+
+def read(path: Path) -> dict[str, Any]:
+    """The JSON object in a file.
+
+    Raises
+    ------
+    UsageError
+        If the file cannot be read or holds no JSON object.
+    """
+    try:
+        return dict(json.loads(path.read_text()))
+    except (OSError, ValueError, TypeError) as error:
+        raise damaged(path, error) from None
+
+
+def damaged(path: Path, error: Exception) -> UsageError:
+    """The error for a file that cannot be shown or resumed."""
+    return UsageError(f"{path} holds no results of this command: {type(error).__name__}: {error}")
+
+
+def new_folder(parent: Path, kind: str) -> Path:
+    """Make ``<kind>-<utc>`` in `parent`, with a number behind it if another process has just taken the name."""
+    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    for number in itertools.count(1):
+        folder = parent / f"{kind}-{stamp}{f'-{number}' if number > 1 else ''}"
+        try:
+            folder.mkdir(parents=True)
+            return folder
+        except FileExistsError:
+            continue
+    raise AssertionError
+
+
+def columns(headings: Sequence[str], rows: Sequence[Sequence[str]], text: Collection[int] = (0,)) -> list[Column]:
+    """The columns of a table; `text`: which of them are aligned to the left."""
+    return [Column(name, each, at in text) for at, (name, *each) in enumerate(zip(headings, *rows, strict=True))]
+
+
+def table(
+    headings: Sequence[str], rows: Sequence[Sequence[str]], text: Collection[int] = (0,), *, markup: bool = False
+) -> str:
+    """A table in Markdown; `markup`: the cells are Markdown already."""
+    return "\n".join(markdown.table(columns(headings, rows, text), markup=markup)) if rows else ""
+
+
+def aligned(headings: Sequence[str], rows: Sequence[Sequence[str]], text: Collection[int] = (0,)) -> str:
+    """A table as plain text."""
+    with page_on(written := io.StringIO()) as page:
+        page.table(*columns(headings, rows, text))
+    return written.getvalue().rstrip("\n")
+
+
+def put_between(text: str, table: str, marker: str) -> str:
+    """`text` with `table` between the two lines that mark its place.
+
+    Raises
+    ------
+    UsageError
+        If the markers are not there, each once and in this order.
+    """
+    begin, end = f"<!-- {marker} -->", f"<!-- /{marker} -->"
+    if text.count(begin) != 1 or text.count(end) != 1 or text.index(begin) > text.index(end):
+        raise UsageError(f"the page needs the lines {begin} and {end}, each once and in this order")
+    before, rest = text.split(begin)
+    return f"{before}{begin}\n{table}\n{end}{rest.split(end)[1]}"
+
+
+def update_page(path: Path, table: str, marker: str) -> None:
+    """Put `table` between the markers in a file."""
+    path.write_text(put_between(path.read_text(), table, marker))

@@ -1,4 +1,4 @@
-"""How quick the dashboard view is in a real browser: over 1,000 campaigns, and over 100 iterations of 64 workers.
+"""How fast the dashboard view is in a real browser: over 1,000 campaigns, and over 100 iterations of 64 workers.
 
     python -m benchmarks.dashboard_speed [--campaigns 1000] [--workers 64] [--iterations 100] [--repeat 5]
 
@@ -10,7 +10,6 @@ and Chromium. Prints a table in Markdown.
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
 import shutil
@@ -18,53 +17,24 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-import msgspec
+import click
 
+from benchmarks import command
+from merge_bench.view.dashboard.background import Session
 from merge_bench.view.dashboard.live_view import LiveView
-from merge_bench.view.dashboard.session import Session
-from tests.helpers.synthetic_campaigns import Script, iteration, launches, plan, write_campaign
+from tests.helpers.large_campaigns import append, make_large, make_many
 
 _WIDE = {"width": 1400, "height": 900}
 _POINTS = """(() => Math.max(0, ...window.Bokeh.documents.flatMap(one => [...one._all_models.values()])
     .filter(model => model.type === "ColumnDataSource" && model.data.number !== undefined)
     .map(model => model.data.number.length)))()"""
 _DRAWN = "() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(performance.now()))))"
-
-
-def make_many(results: Path, count: int) -> None:
-    """`count` campaigns of six launches each; copies of one, for what is in them costs the view nothing."""
-    first = write_campaign(results, *launches(6))
-    for number in range(count - 1):
-        shutil.copytree(first, results / f"{first.name}-{number}")
-
-
-def make_large(results: Path, workers: int, iterations: int) -> Path:
-    """A campaign that goes on: a launch of that many workers and iterations, whose pairs differ."""
-    script = Script(plan=plan(workers, iterations=2 * iterations), walls=(), measure_link=False, end_status=None)
-    folder = write_campaign(results, script, end=None)
-    append(folder, workers, range(iterations))
-    return folder
-
-
-def append(folder: Path, workers: int, numbers: Sequence[int]) -> None:
-    """Write iterations of these numbers, as a driver does."""
-    script = Script(plan=plan(workers))
-    with (folder / "records.jsonl").open("ab") as stream:
-        for number in numbers:
-            line = iteration(script, number, 0.1 + 0.001 * (number % 7))
-            pairs = [
-                msgspec.structs.replace(
-                    pair, seconds=0.02 + 0.0001 * ((pair.from_rank * 7 + pair.to_rank + number) % 50)
-                )
-                for pair in line.pairs
-            ]
-            stream.write(msgspec.json.encode(msgspec.structs.replace(line, pairs=pairs)) + b"\n")
 
 
 @contextmanager
@@ -82,7 +52,7 @@ def served(results: Path) -> Iterator[str]:
 
 
 def first_view(browser: Any, url: str, ready: str) -> tuple[float, Any]:
-    """Seconds from asking for the page until it shows `ready` and has drawn it, in a window that knows nothing yet."""
+    """Seconds from asking for the page until it shows `ready` and has drawn it, in a new window."""
     page = browser.new_context(viewport=_WIDE, bypass_csp=True).new_page()
     begun = time.perf_counter()
     page.goto(url)
@@ -139,55 +109,48 @@ def drawn_updates(page: Any, repeat: int) -> list[float]:
     return [page.evaluate(script) for _ in range(repeat)]
 
 
-def main() -> int:
-    """Measure, and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    for name, default in (("campaigns", 1000), ("workers", 64), ("iterations", 100), ("repeat", 5)):
-        parser.add_argument(f"--{name}", type=int, default=default)
-    asked = parser.parse_args()
+def close(views: Sequence[tuple[float, Any]]) -> None:
+    """Close the pages, so that they do not disturb what is measured next."""
+    for _, page in views:
+        page.context.close()
+
+
+@click.command(context_settings=command.CONTEXT)
+@click.option("--campaigns", type=click.IntRange(2), default=1000, show_default=True, help="Stored campaigns.")
+@click.option("--workers", type=click.IntRange(2), default=64, show_default=True, help="Workers of the large campaign.")
+@click.option("--iterations", type=click.IntRange(1), default=100, show_default=True, help="Its iterations.")
+@click.option("--repeat", type=click.IntRange(1), default=5, show_default=True, help="Measurements of each time.")
+def dashboard_speed(campaigns: int, workers: int, iterations: int, repeat: int) -> None:
+    """Measure how fast the dashboard opens and updates in a browser."""
     from playwright.sync_api import sync_playwright
 
     rows: list[tuple[str, Sequence[float]]] = []
     with tempfile.TemporaryDirectory(prefix="merge-bench-view-") as name, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         many, large = Path(name, "many"), Path(name, "large")
-        make_many(many, asked.campaigns)
-        folder = make_large(large, asked.workers, asked.iterations)
+        make_many(many, campaigns)
+        folder = make_large(large, workers, iterations)
+        what = f"{iterations} iterations × {workers} workers"
         with served(many) as url:
-            views = [first_view(browser, url, f"{_POINTS} > 0") for _ in range(asked.repeat)]
-            rows.append((f"First view, {asked.campaigns:,} campaigns", [seconds for seconds, _ in views]))
-            tabs = [results_view(page) for _, page in views]
-            rows.append((f"Results tab, {asked.campaigns:,} campaigns", tabs))
-            _close(views)
-        what = f"{asked.iterations} iterations × {asked.workers} workers"
+            views = [first_view(browser, url, f"{_POINTS} > 0") for _ in range(repeat)]
+            rows.append((f"First view, {campaigns:,} campaigns", [seconds for seconds, _ in views]))
+            rows.append((f"Results tab, {campaigns:,} campaigns", [results_view(page) for _, page in views]))
+            close(views)
         with served(large) as url:
-            views = [first_view(browser, url, f"{_POINTS} === {asked.iterations}") for _ in range(asked.repeat)]
+            views = [first_view(browser, url, f"{_POINTS} === {iterations}") for _ in range(repeat)]
             rows.append((f"First view, {what}", [seconds for seconds, _ in views]))
-            _close(views)
-        with served(large) as url:  # Anew, for a server goes on for some time with pages that were closed.
-            page = first_view(browser, url, f"{_POINTS} === {asked.iterations}")[1]
-            seen = seen_updates(page, folder, asked.workers, asked.iterations, asked.repeat)
+            close(views)
+        with served(large) as url:  # Anew, since a server keeps pages that were closed for some time.
+            page = first_view(browser, url, f"{_POINTS} === {iterations}")[1]
+            seen = seen_updates(page, folder, workers, iterations, repeat)
             rows.append(("Update, from the line in the file to the picture", seen))
-            rows.append((f"Update, drawing {asked.workers} × {asked.workers} pairs", drawn_updates(page, asked.repeat)))
-        worked = worked_updates(folder, asked.workers, asked.iterations + asked.repeat, asked.repeat)
-        rows.append(("Update, work of the server", worked))
+            rows.append((f"Update, drawing {workers} × {workers} pairs", drawn_updates(page, repeat)))
+        rows.append(("Update, work of the server", worked_updates(folder, workers, iterations + repeat, repeat)))
         browser.close()
-    _print(rows)
-    print(f"\nLoad of the machine at the end: {os.getloadavg()[0]:.1f}")
-    return 0
-
-
-def _close(views: Sequence[tuple[float, Any]]) -> None:
-    for _, page in views:
-        page.context.close()
-
-
-def _print(rows: Sequence[tuple[str, Sequence[float]]]) -> None:
-    print("| What | Median (ms) | Least (ms) | Most (ms) |\n| --- | ---: | ---: | ---: |")
-    reduce: tuple[Callable[[Sequence[float]], float], ...] = (median, min, max)
-    for name, seconds in rows:
-        print(f"| {name} | {' | '.join(f'{1e3 * each(seconds):,.0f}' for each in reduce)} |")
+    cells = [(name, *(f"{1e3 * each(times):,.0f}" for each in (median, min, max))) for name, times in rows]
+    click.echo(command.table(("What", "Median (ms)", "Least (ms)", "Most (ms)"), cells))
+    click.echo(f"\nLoad of the machine at the end: {os.getloadavg()[0]:.1f}")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    command.run(dashboard_speed, "dashboard_speed")

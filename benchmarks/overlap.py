@@ -10,34 +10,23 @@ about three minutes.
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
-import subprocess
 import sys
-import tempfile
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median
 
-from benchmarks.goal.bench import two_hosts
+import click
+
+from benchmarks import command
+from benchmarks.goal.bench import Bench, need_hosts, scratch, two_hosts
+from benchmarks.processes import adopt_orphans
+from benchmarks.wide.figures import PAYLOAD
 from merge_bench.analysis import aggregate, metrics
 from merge_bench.records.campaign import Launch
-from merge_bench.records.reader import read_campaign
-from tests.hosts.make_hosts import why_not
 
-ROOT = Path(__file__).resolve().parents[1]
-PAYLOAD = 1448 / 1514  # of what a link carries at an MTU of 1500
 HEADINGS = (
-    "Gbit/s",
-    "pipeline",
-    "wall (ms)",
-    "on the wire (ms)",
-    "wall ÷ wire (min to max)",
-    "computing",
-    "cores used",
+    "Gbit/s", "pipeline", "wall (ms)", "on the wire (ms)", "wall ÷ wire (min to max)", "computing", "cores used",
     "limit (MB/s)",
-)
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -53,12 +42,18 @@ class Seen:
     cores_used: float
     limit: float
 
+    @property
+    def ratio(self) -> float:
+        """Wall-clock ÷ time on the wire."""
+        return self.wall / self.wire
+
 
 def seen(launch: Launch) -> Seen:
     """What one launch showed."""
     assert launch.link is not None
     limit = launch.link.limit_bytes_per_second
-    computing, cores_used = aggregate.computing([launch]), aggregate.cores_used([launch])
+    computing = aggregate.of_launch(launch, aggregate.computing)
+    cores_used = aggregate.of_launch(launch, aggregate.cores_used)
     assert limit is not None
     assert computing is not None
     assert cores_used is not None
@@ -66,32 +61,20 @@ def seen(launch: Launch) -> Seen:
     return Seen(wall, max(launch.link.bytes) / limit, computing, cores_used, limit)
 
 
-def measure(rate: float, options: argparse.Namespace, folder: Path) -> dict[str, list[Seen]]:
-    """One campaign between two hosts with links of `rate` Gbit/s: launches by whether they were pipelined."""
-    base = (ROOT / "configs" / "ethernet.cfg").read_text()
-    for name in ("off", "on"):
-        (folder / f"{name}.cfg").write_text(f"{base}\nMERGE_BENCH_PIPELINE={name}\n")
+def measure(bench: Bench, rate: float, **chosen: object) -> dict[str, list[Seen]]:
+    """One campaign between two hosts with links of `rate` Gbit/s: its launches with pipeline off and on."""
+    base = (command.ROOT / "configs" / "ethernet.cfg").read_text()
+    configs = [bench.folder / f"{name}.cfg" for name in ("off", "on")]
+    for config in configs:
+        config.write_text(f"{base}\nMERGE_BENCH_PIPELINE={config.stem}\n")
     with two_hosts(f"{rate:g}gbit", one_core=True) as hosts:
-        command = hosts.command(
-            sys.executable, "-P", "-m", "merge_bench", "run", "--json", "--hosts", str(hosts.hosts_file),
-            "--ssh-config", str(hosts.ssh_config), "--results", str(folder / f"{rate:g}"), "--chunk", options.chunk,
-            "--configs", f"{folder}/off.cfg,{folder}/on.cfg", "--blocks", str(options.blocks), "--engine",
-            options.engine, "--iterations", str(options.iterations), "--start-timeout", "120",
-        )  # fmt: skip
-        done = subprocess.run(
-            command, env={**os.environ, "PYTHONPATH": str(ROOT)}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            text=True, check=False,
-        )  # fmt: skip
-    document = json.loads(done.stdout)
-    if done.returncode:
-        raise SystemExit(f"overlap: {document.get('error') or [run['error'] for run in document['runs']]}")
-    campaign = read_campaign(Path(document["records"]).parent)
-    return {run.config.name.removesuffix(".cfg"): [seen(launch) for launch in run.launches] for run in campaign.runs}
+        ran = bench.merge(configs=",".join(map(str, configs)), start_timeout=120, hosts=hosts, **chosen)
+    return {run.config.name.removesuffix(".cfg"): list(map(seen, run.launches)) for run in ran.campaign.runs}
 
 
 def row(rate: float, name: str, launches: list[Seen]) -> list[str]:
     """One row of the table."""
-    ratios = [launch.wall / launch.wire for launch in launches]
+    ratios = [launch.ratio for launch in launches]
     return [
         f"{rate:g}", name, f"{median(s.wall for s in launches) * 1e3:.0f}",
         f"{median(s.wire for s in launches) * 1e3:.0f}",
@@ -102,36 +85,40 @@ def row(rate: float, name: str, launches: list[Seen]) -> list[str]:
     ]  # fmt: skip
 
 
-def main() -> int:
-    """Measure every rate; status 1 where neither the link nor the cores limit the merge."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rates", default="2,8", help="Gbit/s of every link and direction, separated by commas")
-    parser.add_argument("--chunk", default="4e6", help="rows of a frame on each host")
-    parser.add_argument("--blocks", type=int, default=3)
-    parser.add_argument("--iterations", type=int, default=5)
-    parser.add_argument("--engine", default="native")
-    options = parser.parse_args()
-    reason = why_not()
-    if reason:
-        parser.error(reason)
-    table, missed = [list(HEADINGS)], []
-    with tempfile.TemporaryDirectory(prefix="merge-bench-overlap-") as folder:
-        for rate in map(float, options.rates.split(",")):
-            found = measure(rate, options, Path(folder))
-            table += [row(rate, name, found[name]) for name in ("off", "on")]
-            on = found["on"]
-            ratio, computing = median(s.wall / s.wire for s in on), median(s.computing for s in on)
-            if metrics.bottleneck(ratio, computing, median(s.cores_used for s in on)) is None:
+@click.command(context_settings=command.CONTEXT)
+@click.option(
+    "--rates", type=command.listed("GBIT", float), default="2,8", show_default=True, help="Of every link, each way."
+)
+@click.option("--chunk", type=command.ROWS, default="4e6", show_default=True, help="Rows of a frame on each host.")
+@click.option("--blocks", type=click.IntRange(1), default=3, show_default=True, help="Launches with each setting.")
+@click.option("--iterations", type=click.IntRange(1), default=5, show_default=True, help="Timed merges of a launch.")
+@click.option("--engine", default="native", show_default=True, help="Engine of the merge.")
+def overlap(rates: list[float], chunk: int, blocks: int, iterations: int, engine: str) -> None:
+    """Compare pipeline off and on at every rate; status 1 where neither the link nor the cores limit the merge."""
+    need_hosts()
+    adopt_orphans()
+    rows, missed = [], []
+    with scratch() as folder:
+        bench = Bench(folder)
+        for rate in rates:
+            found = measure(bench, rate, chunk=chunk, blocks=blocks, iterations=iterations, engine=engine)
+            rows += [row(rate, name, found[name]) for name in ("off", "on")]
+            ratio, computing, used = (
+                median(getattr(launch, name) for launch in found["on"]) for name in ("ratio", "computing", "cores_used")
+            )
+            if metrics.bottleneck(ratio, computing, used) is None:
                 missed.append(rate)
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    for cells in table:
-        print("  ".join(cell.rjust(width) for cell, width in zip(cells, widths, strict=True)))
-    print("computing: share of the wall-clock in which the slowest worker partitions or joins.")
-    print("cores used: share of the wall-clock in which a core is busy; with phases apart, polling is that, too.")
+    click.echo(command.aligned(HEADINGS, rows, text=()))
+    click.echo("computing: share of the wall-clock in which the slowest worker partitions or joins.")
+    click.echo(
+        "cores used: share of the wall-clock in which a core is busy; with pipeline off, UCX's polling counts, too."
+    )
     for rate in missed:
-        print(f"missed at {rate:g} Gbit/s: more than {metrics.NEAR_WIRE} × the time on the wire, with cores that idle")
-    return 1 if missed else 0
+        click.echo(
+            f"missed at {rate:g} Gbit/s: more than {metrics.NEAR_WIRE} × the time on the wire, but cores are idle"
+        )
+    sys.exit(1 if missed else 0)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    command.run(overlap, "overlap")

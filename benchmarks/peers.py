@@ -1,4 +1,4 @@
-"""merge_bench against what people use today: the same rows on the same cores, interleaved, as a table of ratios.
+"""Compares merge_bench with the programs people use today: same rows, same cores, interleaved, a table of ratios.
 
     python -m benchmarks.peers --chunk 25e6 --workers 2 --blocks 6 --iterations 5
 
@@ -16,22 +16,19 @@ from pathlib import Path
 import click
 
 from benchmarks import command
-from benchmarks.peer.children import adopt_orphans
 from benchmarks.peer.comparison import Comparison
 from benchmarks.peer.contenders import choose, refuse_unfit
 from benchmarks.peer.protocol import Job
-from benchmarks.peer.store import Store
-from merge_bench.campaign.campaign import git_state
+from benchmarks.peer.store import SCHEMA, Store
+from benchmarks.processes import adopt_orphans
 from merge_bench.errors import UsageError
 from merge_bench.host import machine
 from merge_bench.host.gpu import gpu_count, gpu_facts
 from merge_bench.host.memory import available_bytes, usable_cores
 
-ROOT = Path(__file__).resolve().parents[1]
-
 
 @click.command(context_settings=command.CONTEXT)
-@click.option("--chunk", type=command.Rows(), default="25e6", help="Rows of one frame that start on one worker. [25e6]")
+@click.option("--chunk", type=command.ROWS, default="25e6", help="Rows of one frame that start on one worker. [25e6]")
 @click.option("--workers", type=click.IntRange(1), default=2, show_default=True, help="Chunks of each frame.")
 @click.option("--blocks", type=click.IntRange(1), default=6, show_default=True, help="Launches of each contender.")
 @click.option("--iterations", type=click.IntRange(1), default=5, show_default=True, help="Timed merges in a launch.")
@@ -39,45 +36,43 @@ ROOT = Path(__file__).resolve().parents[1]
 @click.option(
     "--frac-match", type=click.FloatRange(0, 1), default=0.3, show_default=True, help="Right keys that match."
 )
-@click.option("--cores", type=click.IntRange(1), default=None, help="Keep everybody on so many cores. [all]")
-@click.option("--only", default="", metavar="NAME[,NAME]", help="Only these contenders; patterns as polars*. [all]")
+@click.option(
+    "--cores", type=click.IntRange(1), default=None, help="Number of cores that every contender may use. [all]"
+)
+@click.option("--only", type=command.NAMES, default="", help="Only these contenders; patterns as polars*. [all]")
 @click.option("--time-limit", type=click.FloatRange(1), default=1800, show_default=True, help="Seconds for a launch.")
 @click.option("--settle", type=click.FloatRange(0), default=2, show_default=True, help="Seconds between launches.")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the tables and of the order.")
-@click.option("--results", type=click.Path(path_type=Path), default=ROOT / "results", help="Folder for the results.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the tables and the order.")
+@click.option(
+    "--results", type=click.Path(path_type=Path), default=command.ROOT / "results", help="Folder for the results."
+)
 def peers(
     chunk: int, workers: int, blocks: int, iterations: int, warmup: int, frac_match: float, cores: int | None,
-    only: str, time_limit: float, settle: float, seed: int, results: Path,
+    only: list[str], time_limit: float, settle: float, seed: int, results: Path,
 ) -> None:  # fmt: skip
-    """Compare merge_bench with what people use today, in randomised blocks."""
+    """Compare merge_bench with the programs people use today, in randomised blocks."""
     _keep_to(cores)
     if usable_cores() < workers:
-        raise UsageError(f"--workers {workers} needs as many cores, and {usable_cores()} may be used here")
+        raise UsageError(f"--workers {workers} needs {workers} cores, but only {usable_cores()} may be used here")
     threads = usable_cores() // workers * workers
     job = Job(chunk, workers, threads, iterations, warmup, frac_match, seed)
-    contenders = choose([name.strip() for name in only.split(",") if name.strip()], gpus=gpu_count())
+    contenders = choose(only, gpus=gpu_count())
     refuse_unfit(contenders, job, available_bytes())
     adopt_orphans()
     store = Store(results)
-    names = [contender.name for contender in contenders]
-    store.write(
-        "comparison",
-        {
-            "argv": sys.argv[1:], "job": dataclasses.asdict(job), "data_bytes": job.data_bytes, "blocks": blocks,
-            "seed": seed, "contenders": names, "git": git_state(), "versions": machine.versions(),
-            "hardware": machine.hardware(), "gpus": gpu_facts(), "environment": machine.environment(),
-            "load_average": os.getloadavg(),
-        },
+    head = command.head(
+        SCHEMA, job=dataclasses.asdict(job), data_bytes=job.data_bytes, blocks=blocks, seed=seed, gpus=gpu_facts(),
+        contenders=[contender.name for contender in contenders], environment=machine.environment(),
     )  # fmt: skip
-    comparison = Comparison(job, contenders, store, time_limit, settle, lambda line: click.echo(line, err=True))
+    store.write("comparison", head)
+    comparison = Comparison(job, contenders, store, time_limit, settle, command.say)
     try:
         comparison.run(blocks, seed)
     except KeyboardInterrupt:
-        comparison.say("interrupted: the table is of what there is")
+        command.say(command.PARTIAL)
         comparison.status = max(comparison.status, command.INTERRUPTED)
     click.echo(comparison.finish())
     click.echo(f"\n{store.folder}")
-    store.close()
     sys.exit(comparison.status)
 
 

@@ -1,4 +1,4 @@
-"""Forecasts from some published merges of 2022 beside others of them: what the model makes of 16 V100 and 16 A100.
+"""Forecasts some published merges of 2022 from others: the model applied to 16 V100 and 16 A100.
 
     python -m benchmarks.predict_published
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from benchmarks import command
 from merge_bench.analysis.predict.fit import fit
 from merge_bench.analysis.predict.gpus import GPUS
 from merge_bench.analysis.predict.model import Problem, forecast
@@ -40,7 +41,7 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """For people."""
+        """The run's name in the tables."""
         return f"{'16 V100' if self.cluster == 'gadi-v100' else '16 A100'}, {self.config}"
 
 
@@ -69,7 +70,7 @@ def measured(cell: Cell) -> Measured:
 
 
 def other_sizes(found: Sequence[Cell]) -> Iterator[tuple[str, int, int, float, float]]:
-    """Of each run the wall that the same cluster's other size forecasts: name, fitted on, forecast for, said, true."""
+    """Of each run: name, rows fitted on, rows forecast for, wall forecast from the other size, wall measured."""
     for cell in found:
         for other in found:
             if (cell.cluster, cell.config) == (other.cluster, other.config) and cell.rows != other.rows:
@@ -107,32 +108,37 @@ def _forecast(fitted_on: Cell, rows: int) -> float:
 def tables() -> str:
     """All of it, in Markdown."""
     found = cells()
-    lines = [
-        "| run | fitted on (rows) | forecast for | forecast ms | published ms | error % |",
-        "| --- |" + " ---: |" * 5,
+    sizes = [
+        (name, f"{fitted:.3g}", f"{wanted:.3g}", _ms(forecast), _ms(true), _off(forecast, true))
+        for name, fitted, wanted, forecast, true in other_sizes(found)
     ]
-    for name, rows, wanted, said, true in other_sizes(found):
-        lines.append(
-            f"| {name} | {rows:.3g} | {wanted:.3g} | {said * 1e3:.1f} | {true * 1e3:.1f} | {_off(said, true)} |"
-        )
-    lines += ["", "| run | scaled: forecast ms | error % | with waiting: forecast ms | error % | published ms |"]
-    lines.append("| --- |" + " ---: |" * 5)
-    for name, naive, explained, true in other_gpus(found):
-        lines.append(
-            f"| {name} | {naive * 1e3:.1f} | {_off(naive, true)} | {explained * 1e3:.1f} | {_off(explained, true)} "
-            f"| {true * 1e3:.1f} |"
-        )
-    lines += ["", "| cluster | rows | k | computing ms |", "| --- |" + " ---: |" * 3]
-    for cluster, tuned in (("gadi-v100", "optimized"), ("gadi-dgx-a100", "optimized")):
+    gpus = [
+        (name, _ms(naive), _off(naive, true), _ms(explained), _off(explained, true), _ms(true))
+        for name, naive, explained, true in other_gpus(found)
+    ]
+    fits = []
+    for cluster in CLUSTERS:
         for rows in (SMALL, LARGE):
             of = {cell.config: cell for cell in found if cell.cluster == cluster and cell.rows == rows}
-            k, computing = waiting(of["default"], of[tuned])
-            lines.append(f"| {of['default'].name.split(',')[0]} | {rows:.3g} | {k:.2f} | {computing * 1e3:.1f} |")
-    return "\n".join(lines)
+            k, computing = waiting(of["default"], of["optimized"])
+            fits.append((of["default"].name.split(",")[0], f"{rows:.3g}", f"{k:.2f}", _ms(computing)))
+    return "\n\n".join(
+        (
+            command.table(("run", "fitted on (rows)", "forecast for", "forecast ms", "published ms", "error %"), sizes),
+            command.table(
+                ("run", "scaled: forecast ms", "error %", "with waiting: forecast ms", "error %", "published ms"), gpus
+            ),
+            command.table(("cluster", "rows", "k", "computing ms"), fits),
+        )
+    )
 
 
-def _off(said: float, true: float) -> str:
-    return f"{100 * (said / true - 1):+.1f}"
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:.1f}"
+
+
+def _off(forecast: float, true: float) -> str:
+    return f"{100 * (forecast / true - 1):+.1f}"
 
 
 if __name__ == "__main__":

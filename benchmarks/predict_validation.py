@@ -1,21 +1,19 @@
-"""Forecasts of `predict` beside merges on clusters that it was not fitted on: test hosts with links of known rates.
+"""Compares forecasts of `predict` with merges on clusters that it was not fitted on: test hosts with known link rates.
 
     python -m benchmarks.predict_validation --output results/curated/predict-cpu-2026-11/predict.json --docs
     python -m benchmarks.predict_validation --only 4x1,4x1@0.5           # some clusters
     python -m benchmarks.predict_validation --show FILE.json             # a stored result again
 
-The model is fitted on two hosts; what it says of 2, 4 and 8 hosts, of slower and faster links, of links that differ and
-of phases at once is held against measurements made afterwards. All hosts share this machine's processors, which the
-model does not know, so links have to be slow enough to decide: rows are long (64 B), and all of them together are far
-below half of what two cores move (0.2 GB/s each way at most). Needs root, and a machine with nothing else to do: about
-8 minutes there. `docs/predict.md` has the result. Exit status: 0 measured; 2 wrong usage; 3 something could not be
-measured, or it was interrupted; 5 a forecast of the wall is more than --goal off.
+The model is fitted on two hosts. Its forecasts for 2, 4 and 8 hosts, for slower and faster links, for links that differ
+and for phases at once are compared with measurements made afterwards. All hosts share this machine's processors, which
+the model does not know, so links have to be slow enough to decide: rows are long (64 B), and all of them together are
+far below half of what two cores move (0.2 GB/s each way at most). Needs root, and a machine with nothing else to do:
+about 8 minutes there. `docs/predict.md` has the result. Exit status: 0 measured; 2 wrong usage; 3 something could not
+be measured, or it was interrupted; 5 a forecast of the wall is more than --goal off.
 """
 
 from __future__ import annotations
 
-import json
-import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -24,22 +22,18 @@ from pathlib import Path
 from typing import Any
 
 import click
+from msgspec import to_builtins
 
 from benchmarks import command
-from benchmarks.goal.bench import Bench, pipeline, scratch
-from benchmarks.goal.running import put_between
-from benchmarks.peer.children import adopt_orphans
+from benchmarks.goal.bench import Bench, need_hosts, scratch
+from benchmarks.processes import adopt_orphans
 from merge_bench.analysis.predict.document import predict
 from merge_bench.analysis.summary import summarize
-from merge_bench.campaign.campaign import git_state
 from merge_bench.errors import MergeBenchError, RunFailed, UsageError
-from merge_bench.host import machine
 from merge_bench.records.campaign import Campaign
 
-ROOT = Path(__file__).resolve().parents[1]
 SCHEMA = 1
 OFF, UNMEASURED = 5, 3
-MARKER = "validation"
 HEADINGS = ("hosts", "workers a host", "Mbit/s", "phases", "what", "forecast", "interval", "measured", "error %")
 
 
@@ -63,7 +57,7 @@ class Target:
 
     @property
     def what_if(self) -> list[str]:
-        """What `predict` is told of its links: the slowest one, as each worker sends to all others."""
+        """`predict --what-if` for its links: the slowest one decides, as each worker sends to all others."""
         slowest = min(self.rates)
         return [] if slowest == 1 else [f"nic={slowest:g}x"]
 
@@ -86,47 +80,41 @@ class Asked:
 
 
 @click.command(context_settings=command.CONTEXT)
-@click.option("--rate", type=click.FloatRange(1), default=100.0, show_default=True, help="Of a link each way, Mbit/s.")
-@click.option("--chunk", type=command.Rows(), default="250e3", show_default=True, help="Rows of a chunk.")
-@click.option("--launches", type=click.IntRange(1), default=2, show_default=True, help="Of each cluster.")
-@click.option("--iterations", type=click.IntRange(1), default=4, show_default=True, help="Of each launch.")
-@click.option("--only", default="", metavar="NAME[,NAME]", help=f"Of {', '.join(each.name for each in TARGETS)}. [all]")
-@click.option("--goal", type=float, default=15.0, show_default=True, help="Percent that a wall may be off.")
-@click.option("--output", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE.json", help="Write it here.")
-@click.option("--show", type=click.Path(path_type=Path), metavar="FILE.json", help="Measure nothing: show this.")
+@click.option("--rate", type=click.FloatRange(1), default=100.0, show_default=True, help="Mbit/s of a link, each way.")
+@click.option("--chunk", type=command.ROWS, default="250e3", show_default=True, help="Rows of a chunk.")
+@click.option("--launches", type=click.IntRange(1), default=2, show_default=True, help="Launches of each cluster.")
+@click.option("--iterations", type=click.IntRange(1), default=4, show_default=True, help="Timed merges of each launch.")
+@click.option("--only", type=command.NAMES, default="", help=f"Of {', '.join(each.name for each in TARGETS)}. [all]")
+@click.option(
+    "--goal", type=float, default=15.0, show_default=True, help="Percent by which a forecast of the wall may be off."
+)
+@command.OUTPUT
+@command.SHOW
 @click.option("--docs", is_flag=True, help="Put the table between the markers in docs/predict.md.")
 @click.option("--time-limit", type=click.FloatRange(1), default=300, show_default=True, help="Seconds for one run.")
 def validate(
-    rate: float, chunk: int, launches: int, iterations: int, only: str, goal: float, output: Path | None,
+    rate: float, chunk: int, launches: int, iterations: int, only: list[str], goal: float, output: Path | None,
     show: Path | None, docs: bool, time_limit: float,
 ) -> None:  # fmt: skip
-    """Hold forecasts against clusters of test hosts that the model was not fitted on."""
-    from tests.hosts.make_hosts import why_not
-
+    """Compare forecasts with merges on test hosts that the model was not fitted on."""
     if show is not None:
-        sys.exit(_tell(_read(show), docs))
+        sys.exit(_show(command.read(show), docs))
     targets = chosen(only)
-    reason = why_not()
-    if reason:
-        raise UsageError(f"hosts with shaped links are needed: {reason}")
+    need_hosts()
     adopt_orphans()
     asked = Asked(rate, chunk, launches, iterations)
-    document: dict[str, Any] = {
-        "schema": SCHEMA, "argv": sys.argv[1:], "time": time.time(), "git": git_state(), "versions": machine.versions(),
-        "hardware": machine.hardware(), "load_average": os.getloadavg(), "asked": asdict(asked), "goal": goal / 100,
-        "fitted": [], "targets": [], "failures": [],
-    }  # fmt: skip
+    document = command.head(SCHEMA, asked=asdict(asked), goal=goal / 100, fitted=[], targets=[], failures=[])
     try:
         with scratch() as folder:
             _measure_all(Bench(folder, time_limit), asked, targets, document, output)
     except KeyboardInterrupt:
-        click.echo("interrupted: the table is of what there is", err=True)
+        command.say(command.PARTIAL)
         document["failures"].append({"target": None, "message": "interrupted"})
-        _write(output, document)
-    sys.exit(_tell(document, docs))
+        command.write(output, document)
+    sys.exit(_show(document, docs))
 
 
-def chosen(only: str) -> tuple[Target, ...]:
+def chosen(names: Sequence[str]) -> tuple[Target, ...]:
     """The clusters of these names, or all.
 
     Raises
@@ -134,12 +122,8 @@ def chosen(only: str) -> tuple[Target, ...]:
     UsageError
         If there is none of a name.
     """
-    names = [name.strip() for name in only.split(",") if name.strip()]
-    known = {target.name: target for target in TARGETS}
-    for name in names:
-        if name not in known:
-            raise UsageError(f"--only {name}: there are {', '.join(known)}")
-    return tuple(target for target in TARGETS if not names or target.name in names)
+    wanted = command.chosen(names, [target.name for target in TARGETS])
+    return tuple(target for target in TARGETS if target.name in wanted)
 
 
 def _measure_all(
@@ -153,19 +137,20 @@ def _measure_all(
                 used = FITTED[target.at_once]
                 fits[target.at_once] = [measure(bench, each, asked)[0] for each in used]
                 document["fitted"] += [_named(each) for each in used]
-            said = predict(
+            found = predict(
                 fits[target.at_once], workers=target.hosts * target.per_host, hosts=target.hosts,
                 config="ethernet", what_if=target.what_if,
             )  # fmt: skip
             _, summary = measure(bench, target, asked)
-            compared = compare(said["forecast"], summary, at_once=target.at_once)
-            document["targets"].append({**_named(target), "limit": said["forecast"]["limit"], "compared": compared})
+            forecast = to_builtins(found.forecast)
+            compared = compare(forecast, summary, at_once=target.at_once)
+            document["targets"].append({**_named(target), "limit": forecast["limit"], "compared": compared})
             for row in rows_of(document["targets"][-1], asked.rate):
-                click.echo(_line(row), err=True)
+                command.say(" | ".join(row))
         except MergeBenchError as error:
             document["failures"].append({"target": target.name, "message": str(error)})
-            click.echo(f"predict_validation: {target.name}: {error}", err=True)
-        _write(output, document)
+            command.say(f"predict_validation: {target.name}: {error}")
+        command.write(output, document)
 
 
 def measure(bench: Bench, target: Target, asked: Asked) -> tuple[Campaign, Mapping[str, Any]]:
@@ -177,16 +162,15 @@ def measure(bench: Bench, target: Target, asked: Asked) -> tuple[Campaign, Mappi
             hosts.shape(host, f"{round(asked.rate * target.rates[number % len(target.rates)] * 1e6)}bit")
         hosts.write_hosts([f"{host.name} slots={target.per_host}" for host in hosts.hosts])
         ran = bench.merge(
-            "--config", "ethernet.cfg", "--fresh", "--workers", str(target.hosts * target.per_host), "--chunk",
-            str(asked.chunk), "--payload-columns", "7", "--launches", str(asked.launches), "--iterations",
-            str(asked.iterations), "--timeout", "60", "--start-timeout", "180",
-            *pipeline("on" if target.at_once else "off"),
-            *(() if target.at_once else ("--link-rounds", "0")),  # with phases at once links are fitted on these rounds
+            config="ethernet.cfg", fresh=True, workers=target.hosts * target.per_host, chunk=asked.chunk,
+            payload_columns=7, launches=asked.launches, iterations=asked.iterations, timeout=60, start_timeout=180,
+            pipeline="on" if target.at_once else "off",
+            link_rounds=None if target.at_once else 0,  # with phases at once links are fitted on these rounds
             hosts=hosts,
         )  # fmt: skip
     if len(ran.campaign.standing) != asked.launches:
         raise RunFailed(f"{target.name}: {len(ran.campaign.standing)} of {asked.launches} launches ended well")
-    return ran.campaign, summarize(ran.campaign)
+    return ran.campaign, to_builtins(summarize(ran.campaign))
 
 
 def compare(forecast: Mapping[str, Any], measured: Mapping[str, Any], *, at_once: bool) -> list[dict[str, Any]]:
@@ -205,10 +189,10 @@ def compare(forecast: Mapping[str, Any], measured: Mapping[str, Any], *, at_once
         ]
     return [
         {
-            "what": what, "forecast": said["value"], "interval": said["interval"], "measured": true,
-            "error": said["value"] / true - 1,
+            "what": what, "forecast": one["value"], "interval": one["interval"], "measured": true,
+            "error": one["value"] / true - 1,
         }
-        for what, said, true in found
+        for what, one, true in found
     ]  # fmt: skip
 
 
@@ -240,9 +224,8 @@ def table(document: Mapping[str, Any]) -> str:
         f" {asked['launches']} × {asked['iterations']} timed merges (launches × iterations):"
     )
     rows = [row for found in document["targets"] for row in rows_of(found, asked["rate"])]
-    lines = [_line(HEADINGS), "|" + " ---: |" * len(HEADINGS), *map(_line, rows)]
     ending = f"The wall is off by at most {100 * worst(document):.1f} %; the goal is {100 * document['goal']:g} %."
-    return "\n".join([made, "", *lines, *(["", ending] if rows else [])])
+    return "\n\n".join([made, command.table(HEADINGS, rows, text=()), ending] if rows else [made])
 
 
 def worst(document: Mapping[str, Any]) -> float:
@@ -251,7 +234,7 @@ def worst(document: Mapping[str, Any]) -> float:
     return max((abs(each["error"]) for each in errors), default=0.0)
 
 
-def _tell(document: Mapping[str, Any], docs: bool) -> int:
+def _show(document: Mapping[str, Any], docs: bool) -> int:
     """Print the table; the exit status."""
     try:
         text = table(document)
@@ -260,33 +243,12 @@ def _tell(document: Mapping[str, Any], docs: bool) -> int:
         raise UsageError(f"this is no result of this command: {type(error).__name__}: {error}") from None
     click.echo(text)
     if docs:
-        path = ROOT / "docs" / "predict.md"
-        path.write_text(put_between(path.read_text(), text, MARKER))
+        command.update_page(command.ROOT / "docs" / "predict.md", text, "validation")
     return status
 
 
 def _named(target: Target) -> dict[str, Any]:
     return {"name": target.name, **asdict(target)}
-
-
-def _line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        return dict(json.loads(path.read_text()))
-    except (OSError, ValueError, TypeError) as error:
-        raise UsageError(f"{path} holds no result of this command: {type(error).__name__}: {error}") from None
-
-
-def _write(output: Path | None, document: Mapping[str, Any]) -> None:
-    if output is None:
-        return
-    output.parent.mkdir(parents=True, exist_ok=True)
-    draft = output.with_name(f"{output.name}.part")
-    draft.write_text(json.dumps(document, indent=1) + "\n")
-    draft.replace(output)
 
 
 if __name__ == "__main__":

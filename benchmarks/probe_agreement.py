@@ -3,14 +3,13 @@
     python -m benchmarks.probe_agreement [--blocks 5] [--sizes 1,64,4096,65536,1M,4M]
 
 By hand means what a person types: one server and one client a run, no batch file, no logging, overall figures; of three
-runs the middle one, as the probe has it. Both are measured right after each other, and it is the ratio within a block
-that counts: in a virtual machine the two cores are now siblings that share a cache and now are not, which changes the
-latency of shared memory tenfold and lasts for seconds to minutes. A block in which that happens in between is kept.
+runs the middle one, as the probe has it. Both are measured right after each other, and the ratio within a block counts:
+in a virtual machine the two cores are siblings that share a cache at some times and not at others. That changes the
+latency of shared memory tenfold and lasts for seconds to minutes. Blocks in which it happens are kept.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import random
@@ -23,29 +22,33 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from statistics import median
 
+import click
+
+from benchmarks import command
+from benchmarks.processes import options
 from merge_bench.cluster import perftest
 from merge_bench.config.names import UCXX_OVERRIDES
-from merge_bench.errors import MergeBenchError
+from merge_bench.errors import UsageError
 from merge_bench.probe.shared.sizes import parse_sizes
 from merge_bench.units import MIB
 
 TRANSPORTS = {"tcp": {"UCX_TLS": "tcp"}, "shared memory": {"UCX_TLS": "sysv,posix,cma"}}
 KINDS = (perftest.Kind("tag", perftest.LATENCY), perftest.Kind("tag", perftest.BANDWIDTH))
 GOAL = 0.10
+HEADINGS = ("transport", "test", "bytes", "by hand", "probe", "unit", "probe ÷ by hand: median (min to max of blocks)")
 Key = tuple[str, str, int]
 
 
-def by_hand(transport: str, kind: perftest.Kind, size: int) -> float:
-    """Bytes per second (bandwidth), or seconds (latency)."""
+def by_hand(transport: str, size: int) -> Iterator[tuple[Key, float]]:
+    """Seconds (latency) and bytes per second (bandwidth): of three runs the middle one."""
+    for kind in KINDS:
+        yield (transport, kind.name, size), median(_typed(transport, kind, size) for _ in range(perftest.RUNS))
+
+
+def _typed(transport: str, kind: perftest.Kind, size: int) -> float:
     program, library, _ = perftest.find()
     path = os.pathsep.join(filter(None, [str(library or ""), os.environ.get("LD_LIBRARY_PATH", "")]))
-    environment = {
-        **os.environ,
-        **UCXX_OVERRIDES,
-        **TRANSPORTS[transport],
-        "UCX_NET_DEVICES": "lo",
-        "LD_LIBRARY_PATH": path,
-    }
+    own = {**UCXX_OVERRIDES, **TRANSPORTS[transport], "UCX_NET_DEVICES": "lo", "LD_LIBRARY_PATH": path}
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
@@ -54,7 +57,7 @@ def by_hand(transport: str, kind: perftest.Kind, size: int) -> float:
     client_core, server_core = str(cores[0]), str(cores[-1])
     window = ["-O", "32"] if kind.measures == perftest.BANDWIDTH else []
     line = ["-t", kind.name, "-s", str(size), "-n", str(timed), "-w", str(warm), *window]
-    quiet = {"stdin": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "env": environment}
+    quiet = {"stdin": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "env": {**os.environ, **own}}
     server = subprocess.Popen([str(program), "-p", port, "-c", server_core], stdout=subprocess.DEVNULL, **quiet)  # type: ignore[call-overload]
     try:
         for _ in range(50):
@@ -73,14 +76,14 @@ def by_hand(transport: str, kind: perftest.Kind, size: int) -> float:
     return float(cells[5]) * MIB if kind.measures == perftest.BANDWIDTH else float(cells[3]) * 1e-6
 
 
-def by_probe(transport: str, sizes: list[int]) -> Iterator[tuple[Key, float]]:
+def by_probe(transport: str, size: int) -> Iterator[tuple[Key, float]]:
     """The same from one launch of `probe p2p`."""
     with tempfile.TemporaryDirectory(prefix="probe-agreement-") as folder:
         config = Path(folder) / "config.cfg"
         config.write_text("".join(f"{name}={value}\n" for name, value in TRANSPORTS[transport].items()))
-        line = ["--config", str(config), "--sizes", ",".join(map(str, sizes)), "--repetitions", "1", "--json"]
+        line = options(config=config, sizes=size, repetitions=1, json=True, results=folder)
         done = subprocess.run(
-            [sys.executable, "-m", "merge_bench", "probe", "p2p", *line, "--results", folder],
+            [sys.executable, "-m", "merge_bench", "probe", "p2p", *line],
             stdout=subprocess.PIPE, text=True, check=True, timeout=300,
         )  # fmt: skip
         for row in json.loads(done.stdout)["rows"]:
@@ -88,55 +91,44 @@ def by_probe(transport: str, sizes: list[int]) -> Iterator[tuple[Key, float]]:
             yield (transport, row["test"], row["size"]), row["seconds" if latency else "bandwidth_bytes_per_second"]
 
 
-def main() -> int:
-    """Print every median of the two, their ratio, and whether all are within a tenth."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--blocks", type=int, default=5)
-    parser.add_argument("--sizes", default="1,64,1K,4K,16K,64K,256K,1M,4M")
-    parser.add_argument("--transport", choices=list(TRANSPORTS), action="append", help="only this one")
-    parser.add_argument("--seed", type=int, default=0)
-    options = parser.parse_args()
+@click.command(context_settings=command.CONTEXT)
+@click.option("--blocks", type=click.IntRange(1), default=5, show_default=True, help="Measurements of each pair.")
+@click.option("--sizes", default="1,64,1K,4K,16K,64K,256K,1M,4M", show_default=True, help="Message sizes.")
+@click.option("--transport", type=click.Choice(list(TRANSPORTS)), multiple=True, help="Only this one. [both]")
+@click.option("--seed", default=0, show_default=True, help="Seed of the order.")
+def agreement(blocks: int, sizes: str, transport: tuple[str, ...], seed: int) -> None:
+    """Compare `probe p2p` with ucx_perftest run by hand; status 1 if a median differs by more than a tenth."""
     try:
-        sizes = list(parse_sizes(options.sizes))
-    except (ValueError, MergeBenchError) as error:
-        parser.error(str(error))
-    order, hand, probe = random.Random(options.seed), dict[Key, list[float]](), dict[Key, list[float]]()
-    for block in range(options.blocks):
-        transports = list(options.transport or TRANSPORTS)
-        places = [(transport, size) for transport in transports for size in sizes]
-        for transport, size in order.sample(places, len(places)):
-            for who in order.sample(("hand", "probe"), 2):
-                if who == "probe":
-                    for key, value in by_probe(transport, [size]):
-                        probe.setdefault(key, []).append(value)
-                    continue
-                for kind in KINDS:
-                    runs = sorted(by_hand(transport, kind, size) for _ in range(perftest.RUNS))
-                    hand.setdefault((transport, kind.name, size), []).append(runs[len(runs) // 2])
-        print(f"block {block + 1} of {options.blocks} done", file=sys.stderr)
-        if block + 1 < options.blocks:  # what was measured is there whenever it is ended
-            tell(hand, probe)
-    return 0 if tell(hand, probe) <= GOAL else 1
-
-
-def tell(hand: Mapping[Key, list[float]], probe: Mapping[Key, list[float]]) -> float:
-    """Print the table of all blocks so far; gives the largest difference of a median ratio from 1."""
-    print("transport      test    bytes    by hand     probe     probe ÷ by hand: median (min to max of blocks)")
+        places = [(name, size) for name in transport or TRANSPORTS for size in parse_sizes(sizes)]
+    except ValueError as error:
+        raise UsageError(f"--sizes {sizes}: {error}") from None
+    order, hand, probe = random.Random(seed), dict[Key, list[float]](), dict[Key, list[float]]()
     worst = 0.0
+    for block in range(blocks):
+        for name, size in order.sample(places, len(places)):
+            for who in order.sample((by_hand, by_probe), 2):
+                for key, value in who(name, size):
+                    (hand if who is by_hand else probe).setdefault(key, []).append(value)
+        command.say(f"block {block + 1} of {blocks} done")
+        worst = show(hand, probe)  # after every block, so that an interruption loses little
+    sys.exit(0 if worst <= GOAL else 1)
+
+
+def show(hand: Mapping[Key, list[float]], probe: Mapping[Key, list[float]]) -> float:
+    """Print the table of all blocks so far; gives the largest difference of a median ratio from 1."""
+    rows, worst = [], 0.0
     for key, values in sorted(hand.items()):
         transport, test, size = key
         unit, factor = ("µs", 1e6) if test.endswith("_lat") else ("MB/s", 1e-6)
-        a, b = median(values), median(probe[key])
-        each = sorted(y / x for x, y in zip(values, probe[key], strict=True))
-        ratio = median(each)
-        worst = max(worst, abs(ratio - 1))
-        print(
-            f"{transport:13} {test:7} {size:8} {a * factor:10.3f} {b * factor:10.3f} {unit:4} {ratio:6.3f}"
-            f" ({each[0]:.3f} to {each[-1]:.3f})"
-        )
-    print(f"largest difference of a median: {worst:.1%} (goal: {GOAL:.0%})", flush=True)
+        medians = [f"{median(each) * factor:.3f}" for each in (values, probe[key])]
+        ratios = [y / x for x, y in zip(values, probe[key], strict=True)]
+        spread = f"{median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f})"
+        rows.append((transport, test, str(size), *medians, unit, spread))
+        worst = max(worst, abs(median(ratios) - 1))
+    click.echo(command.aligned(HEADINGS, rows, text=(0, 1, 5)))
+    click.echo(f"largest difference of a median: {worst:.1%} (goal: {GOAL:.0%})")
     return worst
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    command.run(agreement, "probe_agreement")

@@ -1,4 +1,4 @@
-"""What this machine's memory allows a merge, and how near each phase comes to it: a roofline of the CPU path.
+"""The limits of this machine's memory, and how close each phase of a merge comes to them: a roofline of the CPU path.
 
     python -m benchmarks.roofline --output FILE.json
 
@@ -10,62 +10,51 @@ failed, or it was interrupted.
 
 from __future__ import annotations
 
-import json
 import os
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import click
 
 from benchmarks import command
-from benchmarks.goal.bench import Bench, Ran, pipeline, scratch
-from benchmarks.peer.children import adopt_orphans
+from benchmarks.goal.bench import Bench, Ran, scratch
+from benchmarks.processes import adopt_orphans
 from benchmarks.roof import limits
 from benchmarks.roof.moved import Shape, join_accesses
-from benchmarks.roof.phases import WHOLE, Phase, join_least, judge, limits_table, table
-from merge_bench.campaign.campaign import git_state
+from benchmarks.roof.phases import PHASES, join_least, judge, limits_table, table
 from merge_bench.errors import UsageError
-from merge_bench.host import machine
 
 SCHEMA = 1
 ENGINE = "native"
 
 
 @click.command(context_settings=command.CONTEXT)
-@click.option("--chunk", type=command.Rows(), default="25e6", help="Rows of one frame that start on one worker. [25e6]")
+@click.option("--chunk", type=command.ROWS, default="25e6", help="Rows of one frame that start on one worker. [25e6]")
 @click.option("--workers", type=click.IntRange(2), default=2, show_default=True, help="Workers on this machine.")
 @click.option("--iterations", type=click.IntRange(1), default=5, show_default=True, help="Timed merges.")
 @click.option("--payload-columns", type=click.IntRange(0), default=1, show_default=True, help="Beside the key.")
-@click.option("--output", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE.json", help="Write it here.")
+@command.OUTPUT
 @click.option("--time-limit", type=click.FloatRange(1), default=120, show_default=True, help="Seconds for the run.")
 def roofline(
     chunk: int, workers: int, iterations: int, payload_columns: int, output: Path | None, time_limit: float
 ) -> None:
     """Measure memory limits and a run, and say what share of the limit each phase reaches."""
-    if output is not None and not output.resolve().parent.is_dir():
-        raise UsageError(f"there is no folder {output.resolve().parent}")
     shape = Shape(chunk, workers, payload_columns)
     cores = cores_of(workers)
     adopt_orphans()
-    head = {
-        "schema": SCHEMA, "argv": sys.argv[1:], "time": time.time(), "git": git_state(), "versions": machine.versions(),
-        "hardware": machine.hardware(), "last_cache_bytes": limits.last_cache_bytes(), "load_average": os.getloadavg(),
-    }  # fmt: skip
+    head = command.head(SCHEMA)
+    head["last_cache_bytes"] = cache = head["hardware"]["cache_bytes"]
     try:
-        measured = limits.measure(cores, shape.bucket_bytes)
+        measured = limits.measure(cores, shape.bucket_bytes, cache)
         with scratch() as folder:
             ran = merge(Bench(folder, time_limit), shape, iterations)
-            measured = limits.together(measured, limits.measure(cores, shape.bucket_bytes))
+            measured = limits.together(measured, limits.measure(cores, shape.bucket_bytes, cache))
             document = judged(ran, shape, measured)  # reads the records
     except KeyboardInterrupt:
-        click.echo("interrupted: nothing was written", err=True)
+        command.say("interrupted: nothing was written")
         sys.exit(command.INTERRUPTED)
-    if output is not None:
-        draft = output.with_name(f"{output.name}.part")
-        draft.write_text(json.dumps({**head, **document}, indent=1) + "\n")
-        draft.replace(output)
+    command.write(output, {**head, **document})
 
 
 def cores_of(workers: int) -> list[int]:
@@ -78,25 +67,24 @@ def cores_of(workers: int) -> list[int]:
     """
     cores = sorted(os.sched_getaffinity(0))
     if workers > len(cores):
-        raise UsageError(f"{workers} workers need a core each, and this process may use {len(cores)}")
+        raise UsageError(f"{workers} workers need a core each, but this process may use only {len(cores)}")
     return cores[: len(cores) // workers * workers]
 
 
 def merge(bench: Bench, shape: Shape, iterations: int) -> Ran:
     """The run whose phases are judged."""
     return bench.merge(
-        "--chunk", str(shape.chunk), "--workers", str(shape.workers), "--payload-columns", str(shape.payloads),
-        "--engine", ENGINE, "--iterations", str(iterations), "--config", "optimized.cfg", *pipeline("off"),
+        chunk=shape.chunk, workers=shape.workers, payload_columns=shape.payloads, engine=ENGINE, iterations=iterations,
+        config="optimized.cfg", pipeline="off",
     )  # fmt: skip
 
 
 def judged(ran: Ran, shape: Shape, measured: list[limits.Limit]) -> dict[str, Any]:
-    """Print how near each phase comes to the limits; gives all figures as plain data."""
+    """Print how close each phase comes to the limits; gives all figures as plain data."""
     copy, _, far, bucket = measured
     launch = ran.campaign.launches[0]
     phases, dealt = judge(launch, shape, copy.rate)
-    by_name: dict[str, Phase] = {phase.name: phase for phase in phases}
-    join, whole = by_name["join"], by_name[WHOLE]
+    *_, join, whole = phases
     least = join_least(shape, dealt, join.least, bucket.rate)
     accesses = join_accesses(shape, dealt)
     lanes = sorted({transport for pair in ran.document["lanes"] for transport in pair["transports"]})
@@ -111,7 +99,9 @@ def judged(ran: Ran, shape: Shape, measured: list[limits.Limit]) -> dict[str, An
         f"accesses alone would take {accesses / far.rate * 1e3:.0f} ms."
     )
     copies = (
-        "one copy" if any(lane.startswith("cma/") for lane in lanes) else "NOT used here: more is moved than counted"
+        "one copy"
+        if any(lane.startswith("cma/") for lane in lanes)
+        else "which is NOT used here: more is moved than counted"
     )
     click.echo(f"Endpoints: {', '.join(lanes)}; the bytes of the exchange are those of cma, {copies}.")
     return {
@@ -124,16 +114,14 @@ def judged(ran: Ran, shape: Shape, measured: list[limits.Limit]) -> dict[str, An
         "join": {"accesses": accesses, "least_seconds": least, "without_buckets_seconds": accesses / far.rate},
         "least_seconds": whole.least - join.least + least,
         "iterations": [
-            [{"rank": each.rank, "seconds": each.seconds, **_phases(each)} for each in iteration.workers]
+            [
+                {"rank": w.rank, "seconds": w.seconds, **{name: getattr(w.phases_seconds, name) for name in PHASES}}
+                for w in iteration.workers
+            ]
             for iteration in launch.timed
         ],
         "transports": lanes,
     }  # fmt: skip
-
-
-def _phases(worker: Any) -> dict[str, float]:
-    times = worker.phases_seconds
-    return {"partition": times.partition, "exchange": times.exchange, "join": times.join}
 
 
 if __name__ == "__main__":

@@ -1,25 +1,34 @@
-"""Merges from Python: run one, load stored results, compare them, get data frames and drawings.
+"""The Python functions: run a merge, load stored results, compare them, get data frames and plots.
 
-These are the package's public functions: ``import merge_bench``. `docs/python.md` shows them at work.
+They are what ``import merge_bench`` offers; `docs/python.md` has examples.
 """
 
 from __future__ import annotations
 
+import contextlib
+import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from merge_bench.analysis import frames
+from msgspec import Struct
+
+from merge_bench.analysis import aggregate, frames
+from merge_bench.analysis.verification_state import state_of
 from merge_bench.errors import GateNotMet, RunFailed, UsageError, WrongResult
-from merge_bench.records.campaign import Campaign
+from merge_bench.records.campaign import Campaign, Run
 from merge_bench.records.reader import read_campaign
+from merge_bench.units import format_count, format_rate
 
 if TYPE_CHECKING:
-    from merge_bench.campaign.program import Program
+    from merge_bench.analysis.documents import run as documents
+    from merge_bench.analysis.documents.compare import CompareDocument
+    from merge_bench.campaign.caller import Caller
+    from merge_bench.campaign.sweep import Sweep
     from merge_bench.view.plot.marks import Chart
 
 Document = dict[str, Any]
@@ -29,37 +38,60 @@ Kind = Literal[
     "throughput", "bandwidth", "speed-up", "iterations", "workers", "phases", "pairs", "tuning", "network"
 ]  # fmt: skip
 _NOT_HERE = ("json", "dry_run")
+_SHOWN = 3  # runs of a sweep, in the text of a result
 _ERRORS = {GateNotMet.exit_status: GateNotMet, WrongResult.exit_status: WrongResult}
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Result:
-    """A stored campaign: of merges, of a network measurement, of tuning, or imported."""
+    """A stored campaign: merges, a network measurement, a tuning, or an import."""
 
     campaign: Campaign
 
+    def __repr__(self) -> str:
+        """What ran, whether it is verified, how fast it was, and its folder."""
+        campaign = self.campaign
+        if campaign.probe:
+            rows = sum(len(launch.probes) for launch in campaign.standing)
+            shown = [f"probe {campaign.probe}: {rows} rows in {len(campaign.standing)} launches"]
+        else:
+            shown = [_line(run) for run in campaign.runs[:_SHOWN]]
+            more = len(campaign.runs) - len(shown)
+            shown += [f"and {more} more runs"] if more else []
+        status = {None: "not ended", 0: "ended well"}.get(self.status, f"status {self.status}")
+        return "\n".join([f"Result {campaign.head.campaign_id} ({status})", *shown, str(self.folder)])
+
     @property
     def folder(self) -> Path:
-        """Where its records lie."""
+        """The folder of its records."""
         return self.campaign.folder
 
     @property
     def status(self) -> int | None:
-        """The exit status of the command that made it; None if that was killed, or still runs."""
+        """The exit status of its command; None if that was killed or is still running."""
         return self.campaign.end.status if self.campaign.end else None
 
     @cached_property
     def document(self) -> Document:
         """What ``run --json`` prints: one run's document, or ``runs`` with one for each; see `docs/records.md`."""
+        return _plain(self._summary)
+
+    @cached_property
+    def _summary(self) -> documents.Document:
         from merge_bench.analysis.summary import summarize
 
         return summarize(self.campaign)
 
     @property
+    def _runs(self) -> Sequence[documents.RunDocument]:
+        from merge_bench.analysis.documents.run import runs_of
+
+        return runs_of(self._summary)
+
+    @property
     def verified(self) -> bool:
-        """Whether every run's result was proven right; numbers of a result that is not prove nothing."""
-        documents: Sequence[Document] = self.document.get("runs", [self.document])
-        return all(one["verified"] for one in documents)
+        """Whether the result of every run was verified; the numbers of an unverified result prove nothing."""
+        return all(one.verified for one in self._runs)
 
     def iterations(self, frame: Frame = "pandas") -> Any:
         """A data frame with a row for every timed iteration: wall-clock (s), throughput and bandwidth (B/s)."""
@@ -74,7 +106,7 @@ class Result:
         return _frame(frames.pairs(self.campaign), frame)
 
     def launches(self, frame: Frame = "pandas") -> Any:
-        """A data frame with a row for every launch, which is what statistics are made of."""
+        """A data frame with a row for every launch, the unit of all statistics."""
         return _frame(frames.launches(self.campaign), frame)
 
     def probes(self, frame: Frame = "pandas") -> Any:
@@ -82,7 +114,7 @@ class Result:
         return _frame(frames.probes(self.campaign), frame)
 
     def plot(self, kind: Kind, which: int = 0, *, backend: Backend = "bokeh") -> Any:
-        """A drawing, as a figure of Bokeh or of Matplotlib.
+        """A plot, as a figure of Bokeh or of Matplotlib.
 
         Parameters
         ----------
@@ -95,23 +127,23 @@ class Result:
         Raises
         ------
         UsageError
-            If there is no such drawing, or nothing to draw.
+            If there is no such plot, or nothing to plot.
         """
         from merge_bench.view.report.full.charts import charts
 
         found = charts(self.campaign, kind)
         if not 0 <= which < len(found):
-            count = f"there are {len(found)}" if found else "there is nothing to draw"
-            raise UsageError(f"{self.folder} has no drawing {kind!r} number {which}: {count}")
+            count = f"there are {len(found)}" if found else "there is nothing to plot"
+            raise UsageError(f"{self.folder} has no plot {kind!r} number {which}: {count}")
         return _backend(backend)(found[which])
 
     def write_report(self, path: str | PathLike[str] | None = None) -> Path:
-        """Write the page of ``report`` and give its path; by default ``report.html`` in the campaign's folder.
+        """Write the page of ``report`` and return its path; by default ``report.html`` in the campaign's folder.
 
         Raises
         ------
         UsageError
-            If it cannot be written there.
+            If the page cannot be written there.
         """
         from merge_bench.view.report.full.write import write_page
 
@@ -124,58 +156,69 @@ def load(result: str | PathLike[str]) -> Result:
     Raises
     ------
     UsageError
-        If there is none, or it is damaged; the sentence names the file and the line.
+        If there is none, or it is damaged; the message names the file and the line.
     """
     return Result(read_campaign(result))
 
 
 def run(*, check: bool = True, **options: object) -> Result:
-    """Merge, as ``python -m merge_bench run`` does, and give the result.
+    """Merge, as ``python -m merge_bench run`` does, and return the result.
 
     Parameters
     ----------
     check
-        Raise if the run did not end well. What was measured is kept in any case, and `load` reads it.
+        Raise an error if the run did not end well. What was measured is kept in any case, and `load` reads it.
     options
-        Those of the command, with underscores: ``run(chunk=1e6, workers=2, config="tcp.cfg")``. Lists are sweeps, True
-        is a flag; text is read as on the command line (``rmm_pool_size="28GiB"``).
+        Those of the command, with underscores: ``run(chunk=1e6, workers=2, config="tcp.cfg")``. A list makes a sweep,
+        True sets a flag; text is read as on the command line (``rmm_pool_size="28GiB"``).
 
     Raises
     ------
     UsageError
         If an option is wrong; nothing was started.
     RunFailed, WrongResult, GateNotMet
-        If `check`, and a launch failed, the merge was wrong, or a gate asked for was not met.
+        If `check`, and a launch failed, the merge was wrong, or a gate was not met.
     """
-    from merge_bench.analysis.compare.gate import asked_for
-    from merge_bench.campaign import choices
-    from merge_bench.campaign import run as running
+    from merge_bench.campaign import member_options
+    from merge_bench.campaign.run import load_all
     from merge_bench.config import ucx_choice
     from merge_bench.config.options import parse_options
     from merge_bench.view.messages import say_warnings
-    from merge_bench.view.progress import progress_for
 
     refused = [key for key in _NOT_HERE if key in options]
     if refused:
         raise UsageError(f"run has no option {refused[0]!r}")
-    values = parse_options(options, choices.options())
+    values = parse_options(options, member_options.options())
     with ucx_choice.restored():
-        sweep = running.load_all(values)
-        say_warnings(list(dict.fromkeys(each for one in sweep.prepared.values() for each in one.warnings)))
-        gate = asked_for(sweep.options, configs=len(sweep.configs))
-        progress = progress_for(sys.stderr)
-        try:
-            folder, status = running.run(sweep, progress, fresh=bool(values["fresh"]), program=_program(options))
-        finally:
-            progress.close()
+        sweep = load_all(values)
+        say_warnings(warning for one in sweep.prepared.values() for warning in one.warnings)
+        result, verdict, status = launch(sweep, values, _caller(options))
+    if check and status:
+        error = (verdict.error if verdict else None) or next((one.error for one in result._runs if one.error), None)
+        message = error.message if error else "the run did not end well"
+        raise _ERRORS.get(status, RunFailed)(f"{message}; the records are in {result.folder}")
+    return result
+
+
+def launch(
+    sweep: Sweep, values: Mapping[str, object], caller: Caller, *, quiet: bool = False
+) -> tuple[Result, CompareDocument | None, int]:
+    """Make every launch of a sweep and apply its gate; for `run` here and for the command.
+
+    Returns the result, the comparison if there is a gate, and the exit status.
+    """
+    from merge_bench.analysis.compare.fail_on import asked_for
+    from merge_bench.campaign import run as running
+    from merge_bench.view.progress import progress_for
+
+    gate = asked_for(sweep.options, configs=len(sweep.configs))
+    with contextlib.closing(progress_for(sys.stderr, quiet=quiet)) as progress:
+        folder, status = running.run(sweep, progress, fresh=bool(values["fresh"]), caller=caller)
     result = load(folder)
-    message = _why(result)
+    verdict: CompareDocument | None = None
     if gate is not None and status == 0:
         verdict, status = gate.hold(result.campaign)
-        message = verdict["error"]["message"] if verdict["error"] else message
-    if check and status:
-        raise _ERRORS.get(status, RunFailed)(f"{message}; the records are in {folder}")
-    return result
+    return result, verdict, status
 
 
 def compare(*results: Result | str | PathLike[str], threshold: float = 0.02, anyway: bool = False) -> Document:
@@ -186,9 +229,9 @@ def compare(*results: Result | str | PathLike[str], threshold: float = 0.02, any
     results
         One, whose first config is the baseline of its others; or several, of which the first is the baseline.
     threshold
-        The least ratio that matters, minus 1: 0.02 for 2 %.
+        Smaller differences do not count: 0.02 for 2 %.
     anyway
-        Compare what is not comparable too.
+        Compare even if hosts, problems or UCX versions differ.
 
     Raises
     ------
@@ -199,32 +242,45 @@ def compare(*results: Result | str | PathLike[str], threshold: float = 0.02, any
     """
     from merge_bench.analysis.compare.document import compare as compare_campaigns
 
-    read = [result if isinstance(result, Result) else load(result) for result in results]
-    if not read:
-        raise UsageError("name a result to compare")
-    return compare_campaigns([result.campaign for result in read], threshold=threshold, anyway=anyway)
+    if not results:
+        raise UsageError("name at least one result to compare")
+    return _plain(compare_campaigns(_campaigns(results), threshold=threshold, anyway=anyway))
 
 
 def predict(
     *results: Result | str | PathLike[str], workers: int, hosts: int, chunk: float | None = None,
     what_if: str | Sequence[str] = (), link: str | Sequence[str] = (), config: str | None = None,
 ) -> Document:  # fmt: skip
-    """What ``predict --json`` prints: the merge on a cluster that is not there; see `docs/predict.md`.
+    """What ``predict --json`` prints: a forecast for another cluster; see `docs/predict.md`.
 
     Options are those of the command: ``what_if="nic=4x,overlap=0.9"``, ``link="nic=12.5GB/s,2us"``, or several of them.
 
     Raises
     ------
     UsageError
-        If it cannot be forecast from these results; the sentence says what is missing.
+        If these results do not suffice for a forecast; the message says what is missing.
     """
     from merge_bench.analysis.predict.document import predict as predict_from
 
-    return predict_from(
-        [(result if isinstance(result, Result) else load(result)).campaign for result in results],
-        workers=workers, hosts=hosts, config=config, chunk=None if chunk is None else _rows(chunk),
+    document = predict_from(
+        _campaigns(results), workers=workers, hosts=hosts, config=config, chunk=None if chunk is None else _rows(chunk),
         what_if=[what_if] if isinstance(what_if, str) else what_if, links=[link] if isinstance(link, str) else link,
     )  # fmt: skip
+    return _plain(document)
+
+
+def _line(run: Run) -> str:
+    """``tcp: 2 workers, 1,000,000 rows per chunk, verified, 3.21 GiB/s``."""
+    launches = aggregate.counted(run)
+    plan, rate = run.plan, aggregate.of_run(launches, aggregate.throughput)
+    parts = [f"{plan.workers} workers"] if plan.workers is not None else []
+    parts += [f"{format_count(plan.rows_per_chunk)} rows per chunk"] if plan.rows_per_chunk is not None else []
+    parts += [state_of(run, launches).mark or "verified", "nothing measured" if rate is None else format_rate(rate)]
+    return f"{run.config.name}: {', '.join(parts)}"
+
+
+def _campaigns(results: Sequence[Result | str | PathLike[str]]) -> list[Campaign]:
+    return [result.campaign if isinstance(result, Result) else read_campaign(result) for result in results]
 
 
 def _frame(rows: frames.Rows, frame: Frame) -> Any:
@@ -248,17 +304,20 @@ def _backend(backend: Backend) -> Callable[[Chart], Any]:
     raise UsageError(f"backend={backend!r} is neither 'bokeh' nor 'matplotlib'")
 
 
-def _why(result: Result) -> str:
-    documents: Sequence[Document] = result.document.get("runs", [result.document])
-    return next((one["error"]["message"] for one in documents if one["error"]), "the run did not end well")
+def _plain(document: Struct) -> Document:
+    """What ``--json`` prints, as Python's dicts and lists."""
+    from merge_bench.view.document import encoded
+
+    found: Document = json.loads(encoded(document))
+    return found
 
 
-def _program(options: dict[str, object]) -> Program:
-    """The records keep the command that runs the same merge."""
-    from merge_bench.campaign.program import Program
+def _caller(options: dict[str, object]) -> Caller:
+    """The caller in the records: the command that runs the same merge."""
+    from merge_bench.campaign.caller import Caller
     from merge_bench.config.options import as_words
 
-    return Program([str(Path(__file__).with_name("__main__.py")), "run", *as_words(options)])
+    return Caller([str(Path(__file__).with_name("__main__.py")), "run", *as_words(options)])
 
 
 def _rows(chunk: float) -> int:

@@ -1,14 +1,28 @@
-"""The ways a command can end other than well, each with its exit status.
+"""The errors that end a command, each with its exit status; and warnings.
 
-A message is one sentence for the person at the terminal: it names the thing that is wrong
-(option, file and line, host and rank) and, where there is one, the remedy.
+A message is one sentence for the person at the terminal: what is wrong (option, file and line, host and rank) and, if
+there is one, the remedy.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Caution:
+    """A warning about something that distorts or explains numbers; it is printed, recorded and shown in the report.
+
+    `code` is for programs, `message` is one sentence, `remedy` is what to do about it, if anything can be done.
+    """
+
+    code: str
+    message: str
+    remedy: str | None = None
+
 
 class MergeBenchError(Exception):
-    """Base of every error that is shown as a sentence instead of a traceback."""
+    """Base of every error that is shown as its message, without a traceback."""
 
     exit_status = 3
     code = "failed"
@@ -32,13 +46,13 @@ class RunFailed(MergeBenchError):
 
 
 class NotRecorded(RunFailed):
-    """The records could not be written: the disk is full or gone."""
+    """The records could not be written, because the disk is full or gone."""
 
     code = "not-recorded"
 
 
 class LaunchFailed(RunFailed):
-    """A run failed, with what is known of where."""
+    """A run failed; carries where, as far as that is known."""
 
     def __init__(
         self, message: str, *, host: str | None = None, rank: int | None = None, log_tail: str | None = None,
@@ -60,3 +74,8 @@ class GateNotMet(MergeBenchError):
 
     exit_status = 5
     code = "gate-not-met"
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an exception's message, without a full stop; the name of its class if it has no message."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")

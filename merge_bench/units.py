@@ -1,4 +1,4 @@
-"""Numbers as people write them, read and printed.
+"""Reads and prints numbers as people write them.
 
 Records hold SI seconds and bytes; people see GiB/s and ms, with the unit in every heading.
 """
@@ -80,7 +80,14 @@ def parse_duration(text: str) -> float:
 
 def format_bytes(count: float) -> str:
     """``1073741824`` → ``1.00 GiB``."""
-    return _scaled(count, 1024.0, ("B", "KiB", "MiB", "GiB", "TiB", "PiB"))
+    if math.isnan(count):
+        return "-"
+    *units, largest = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+    for unit in units:
+        if abs(count) < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.2f} {unit}"
+        count /= 1024
+    return f"{count:.2f} {largest}"
 
 
 def format_rate(bytes_per_second: float | None) -> str:
@@ -101,13 +108,3 @@ def format_seconds(seconds: float | None) -> str:
 def format_count(count: int) -> str:
     """``25000000`` → ``25,000,000``."""
     return f"{count:,}"
-
-
-def _scaled(value: float, step: float, units: tuple[str, ...]) -> str:
-    if math.isnan(value):
-        return "-"
-    for unit in units[:-1]:
-        if abs(value) < step:
-            return f"{value:.0f} {unit}" if unit == units[0] else f"{value:.2f} {unit}"
-        value /= step
-    return f"{value:.2f} {units[-1]}"

@@ -25,6 +25,7 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import hypothesis
 import pytest
 
 from merge_bench.config.ucx_choice import restored
@@ -40,6 +41,10 @@ os.environ["TERM"] = "xterm-256color"
 # Only processes that tests start get it.
 QUICK_HOOKS = ("UCX_MEM_BISTRO_GRACE_DURATION", "1ms")
 
+
+# How long one example takes depends on what else the machine does.
+hypothesis.settings.register_profile("any-machine", deadline=None)
+hypothesis.settings.load_profile("any-machine")
 
 # In the background a shell has SIGINT ignored, and nohup SIGHUP; what tests start shall not inherit that.
 for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
@@ -98,7 +103,7 @@ CLUSTER_FOLDERS = ("hosts", "runs", "browser", "soak")
 """Below tests/: every test there starts a cluster, or hosts, or a browser beside it."""
 _CLUSTER = re.compile(
     r"-m merge_bench (?!.*--(help|version|dry-run))(run|probe|transports|tune|-)"
-    r"|-m (dask (cuda )?(scheduler|worker)|merge_bench\.cluster\.node)"
+    r"|-m (dask (cuda )?(scheduler|worker)|merge_bench\.cluster\.host_agent)"
     r"|(^|[ /])(mpirun(\.\w+)?|srun|sshd|slurmctld|ucx_perftest|ucc_perftest|unshare|chromium) (?!--version)"
 )
 _running: pytest.Item | None = None  # the test without the mark `cluster` that is under way

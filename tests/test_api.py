@@ -17,7 +17,7 @@ from bokeh.plotting import figure as bokeh_figure
 
 import merge_bench
 from merge_bench import api
-from merge_bench.campaign.program import UNTOUCHED
+from merge_bench.campaign.caller import UNTOUCHED
 from merge_bench.config.options import OPTIONS, as_words, parse_options
 from merge_bench.errors import GateNotMet, RunFailed, UsageError, WrongResult
 from tests.helpers.synthetic_campaigns import Script, interleaved, plan, write_campaign
@@ -43,7 +43,7 @@ def test_importing_the_package_imports_nothing_heavy() -> None:
 
 def test_the_public_names_are_functions_whatever_modules_are_loaded() -> None:
     code = (
-        "import merge_bench.cli.run_command, merge_bench.campaign.run, merge_bench.analysis.compare.document\n"
+        "import merge_bench.cli.clusters, merge_bench.campaign.run, merge_bench.analysis.compare.document\n"
         "from merge_bench import Result, compare, load, run\n"
         "import types; print([type(each).__name__ for each in (compare, load, run, Result)])"
     )
@@ -58,6 +58,22 @@ def test_a_result_has_the_document_of_run_json(result: merge_bench.Result) -> No
     assert result.verified
     assert result.status == 0
     assert (result.folder / "records.jsonl").is_file()
+
+
+def test_a_result_is_shown_in_a_few_lines(tmp_path: Path, result: merge_bench.Result) -> None:
+    head, default, tcp, folder = repr(result).splitlines()
+    assert head == f"Result {result.folder.name} (ended well)"
+    assert default == "default: 2 workers, 1,000,000 rows per chunk, verified, 489.06 MiB/s"
+    assert tcp.startswith("tcp: ")
+    assert folder == str(result.folder)
+    cut = merge_bench.load(write_campaign(tmp_path, Script(plan=plan(verify="off")), end=None))
+    assert "not ended" in repr(cut)
+    assert "UNVERIFIED" in repr(cut)
+    sweep = interleaved({str(number): BASE[:1] for number in range(5)})
+    assert repr(merge_bench.load(write_campaign(tmp_path, *sweep))).splitlines()[4] == "and 2 more runs"
+    rows = repr(merge_bench.load(write_probe(tmp_path))).splitlines()
+    assert rows[1].startswith("probe ")
+    assert len(rows) == 3
 
 
 def test_an_unverified_result_says_so(tmp_path: Path) -> None:
@@ -136,9 +152,9 @@ def test_what_cannot_be_drawn_is_a_sentence(result: merge_bench.Result) -> None:
     wrong: Any = "pie"
     with pytest.raises(UsageError, match="there is no drawing 'pie'; there are: throughput, "):
         result.plot(wrong)
-    with pytest.raises(UsageError, match="has no drawing 'workers' number 2: there are 2"):
+    with pytest.raises(UsageError, match="has no plot 'workers' number 2: there are 2"):
         result.plot("workers", 2)
-    with pytest.raises(UsageError, match="has no drawing 'tuning' number 0: there is nothing to draw"):
+    with pytest.raises(UsageError, match="has no plot 'tuning' number 0: there is nothing to plot"):
         result.plot("tuning")
     with pytest.raises(UsageError, match="backend='ascii' is neither"):
         result.plot("workers", backend=wrong.replace("pie", "ascii"))
@@ -157,7 +173,7 @@ def test_results_are_compared_by_folder_or_as_they_are(result: merge_bench.Resul
     both = merge_bench.compare(result.folder, str(other), threshold=0.5)
     assert both["threshold"] == 0.5
     assert [each["path"] for each in both["results"]] == [str(result.folder), str(other)]
-    with pytest.raises(UsageError, match="name a result"):
+    with pytest.raises(UsageError, match="name at least one result"):
         merge_bench.compare()
 
 
@@ -192,9 +208,9 @@ def test_options_are_data_and_have_a_command_line() -> None:
         ({"chunks": 5}, "run has no option 'chunks'; did you mean chunk?"),
         ({"json": True}, "run has no option 'json'"),
         ({"chunk": "many"}, "'many' is not a count"),
-        ({"workers": 0}, "0 is less than 1"),
+        ({"workers": 0}, "must be at least 1, not 0"),
         ({"config": "no-such.cfg"}, "no-such.cfg"),
-        ({"on": "k", "left": "a"}, "--left needs --right too"),
+        ({"on": "k", "left": "a"}, "--left also needs --right"),
     ],
 )
 def test_a_wrong_option_is_a_sentence_and_starts_nothing(options: Any, sentence: str, tmp_path: Path) -> None:
@@ -217,9 +233,7 @@ def test_a_run_that_did_not_end_well_raises_unless_told_not_to(
 
 def test_the_records_hold_the_command_that_does_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, seen = write_campaign(tmp_path), []
-    monkeypatch.setattr(
-        "merge_bench.campaign.run.run", lambda *_, program, **__: (seen.append(program), (folder, 0))[1]
-    )
+    monkeypatch.setattr("merge_bench.campaign.run.run", lambda *_, caller, **__: (seen.append(caller), (folder, 0))[1])
     before = list(sys.argv)
     merge_bench.run(results=tmp_path, chunk=5e6)
     assert sys.argv == before

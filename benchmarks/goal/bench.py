@@ -1,38 +1,34 @@
-"""Runs of merge_bench for the goals: as a user runs them, here or between hosts made of namespaces."""
+"""Runs of merge_bench for the benchmarks: as a user runs them, here or between hosts made of namespaces."""
 
 from __future__ import annotations
 
-import json
 import os
-import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from benchmarks.peer.children import run_limited
-from merge_bench.cluster.supervisor import tail
-from merge_bench.config.options import BY_KEY
-from merge_bench.errors import RunFailed
+from benchmarks.processes import Document, options, run_merge_bench, surroundings
+from merge_bench.errors import RunFailed, UsageError
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.reader import read_campaign
 
-ROOT = Path(__file__).resolve().parents[2]
 RATE = "2gbit"
-Document = Mapping[str, Any]
+SETTINGS = ("UCX", "MERGE_BENCH_", "DASK_")
 
 
 @dataclass(frozen=True)
 class Ran:
-    """A run that ended well. `began`: the wall-clock time at which its process was started, in seconds."""
+    """A run that ended well. `began`: wall-clock time at which its process started; `seconds`: how long it ran."""
 
     document: Document
     began: float
     folder: Path
+    seconds: float
 
     @cached_property
     def campaign(self) -> Campaign:
@@ -44,7 +40,7 @@ class Ran:
 class Bench:
     """Where runs are made. `limit`: seconds for one of them; `seed`: of the tables and of random orders.
 
-    `details`: what a measure tells beside a goal's value, by the goal's name, as plain data.
+    `details`: what a measure found beside a goal's value, by the goal's name, as plain data.
     """
 
     folder: Path
@@ -53,47 +49,37 @@ class Bench:
     details: dict[str, dict[str, Any]] = field(default_factory=dict)
     _count: int = field(default=0, init=False)
 
-    def merge(self, *options: str, hosts: Any = None) -> Ran:
-        """One run with these options; `hosts`: those to run on, which are reached from their switch.
+    def merge(self, *, hosts: Any = None, **chosen: object) -> Ran:
+        """One run with these options of `run`; `hosts`: test hosts to run on.
 
         Raises
         ------
         RunFailed
-            If it did not end well, or its result is not proved right.
+            If it did not end well, or its result was not verified.
         """
         self._count += 1
         stem = self.folder / f"{self._count:03d}"
-        results, output, errors = stem.with_suffix(".results"), stem.with_suffix(".out"), stem.with_suffix(".err")
-        argv = [
-            sys.executable, "-P", "-m", "merge_bench", "run", "--json", "--results", str(results), "--seed",
-            str(self.seed), *options,
-        ]  # fmt: skip
-        if hosts is not None:
-            argv = hosts.command(*argv, "--hosts", str(hosts.hosts_file), "--ssh-config", str(hosts.ssh_config))
+        words = options(results=f"{stem}.results", seed=self.seed, **chosen)
         began = time.time()
-        ended = run_limited(argv, surroundings(), ROOT, output, errors, self.limit)
-        if ended.timed_out:
-            raise RunFailed(f"a run was not done after {self.limit:.0f} s")
-        try:
-            document = json.loads(output.read_text())
-        except ValueError:
-            raise RunFailed(f"status {ended.status}: {tail(errors, 1) or 'a run said nothing'}") from None
-        if document.get("error") or ended.status:
-            raise RunFailed((document.get("error") or {}).get("message") or f"a run ended with status {ended.status}")
-        if not document["verified"]:
-            raise RunFailed("a run's result was not verified")
-        return Ran(document, began, Path(document["records"]).parent)
+        document, ended = run_merge_bench(words, surroundings(*SETTINGS), stem, self.limit, hosts=hosts)
+        runs = document.get("runs", [document])
+        if not all(run["verified"] for run in runs):
+            raise RunFailed("the result of a run was not verified")
+        return Ran(document, began, Path(document["records"]).parent, ended.seconds)
 
 
-def pipeline(state: str) -> list[str]:
-    """The option that overlaps the phases or keeps them apart, where `run` has it; without it they are apart."""
-    return ["--pipeline", state] if "pipeline" in BY_KEY else []
+def need_hosts() -> None:
+    """Check that hosts with shaped links can be made here.
 
+    Raises
+    ------
+    UsageError
+        If not.
+    """
+    from tests.hosts.make_hosts import why_not
 
-def surroundings() -> dict[str, str]:
-    """This process's environment without settings of UCX and merge_bench, and with this checkout's packages first."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("UCX", "MERGE_BENCH_", "DASK_"))}
-    return {**kept, "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [kept.get("PYTHONPATH")])])}
+    if reason := why_not():
+        raise UsageError(f"hosts with shaped links cannot be made here: {reason}")
 
 
 @contextmanager
@@ -102,14 +88,12 @@ def two_hosts(rate: str = RATE, *, one_core: bool = False) -> Iterator[Any]:
 
     Raises
     ------
-    RunFailed
+    UsageError
         If they cannot be made here.
     """
-    from tests.hosts.make_hosts import Hosts, why_not
+    from tests.hosts.make_hosts import Hosts
 
-    reason = why_not()
-    if reason:
-        raise RunFailed(f"no hosts with a shaped link can be made here: {reason}")
+    need_hosts()
     with Hosts(2, rate) as hosts:
         cores = sorted(os.sched_getaffinity(0))
         for host in hosts.hosts if one_core else ():
@@ -120,6 +104,6 @@ def two_hosts(rate: str = RATE, *, one_core: bool = False) -> Iterator[Any]:
 
 @contextmanager
 def scratch() -> Iterator[Path]:
-    """A folder for one block's runs, gone afterwards."""
-    with tempfile.TemporaryDirectory(prefix="goals-") as folder:
+    """A folder for one block's runs, removed afterwards."""
+    with tempfile.TemporaryDirectory(prefix="benchmarks-") as folder:
         yield Path(folder)

@@ -8,14 +8,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from benchmarks.command import say
 from benchmarks.goal import targets
-from benchmarks.goal.bench import ROOT, Bench, Ran, pipeline, surroundings, two_hosts
+from benchmarks.goal.bench import SETTINGS, Bench, Ran, two_hosts
 from benchmarks.goal.targets import Target
 from benchmarks.peer.comparison import Comparison
-from benchmarks.peer.contenders import REFERENCE, choose
-from benchmarks.peer.protocol import Job, PeerError
-from benchmarks.peer.ratios import standings
-from benchmarks.peer.store import Store
+from benchmarks.peer.contenders import REFERENCE
+from benchmarks.peer.protocol import Job, PeerError, Tables
+from benchmarks.processes import ROOT, surroundings, without_lane
 from merge_bench.analysis import aggregate
 from merge_bench.analysis.statistics import median
 from merge_bench.errors import RunFailed
@@ -23,6 +23,7 @@ from merge_bench.host.memory import available_bytes, usable_cores
 from merge_bench.merge.plan import synthetic_worker_bytes
 
 LARGE, WORKERS = 25_000_000, 2
+ACROSS = {"workers": WORKERS, "config": "ethernet.cfg"}
 ENGINE = "native"  # what `run` takes on CPUs
 FAST_RATE = "8gbit"
 FIRST_SIZE, LINEAR_FROM, LAST_SIZE = 1_000_000, 4_000_000, 64_000_000
@@ -43,8 +44,9 @@ class Measure:
 
 def shared_memory(bench: Bench) -> Values:
     """The data plane on one host, its limit checked, and peak memory."""
-    options = ("--chunk", str(LARGE), "--workers", str(WORKERS), "--iterations", "5", "--check-link")
-    ran = bench.merge(*options, "--config", "optimized.cfg", *pipeline("off"))
+    ran = bench.merge(
+        chunk=LARGE, workers=WORKERS, iterations=5, check_link=True, config="optimized.cfg", pipeline="off"
+    )
     return {
         **link_values(bench, ran, targets.SHARED_MEMORY, targets.CHECK_SHARED_MEMORY, ("sysv", "posix", "cma")),
         targets.MEMORY.name: memory_ratio(ran),
@@ -54,8 +56,7 @@ def shared_memory(bench: Bench) -> Values:
 def shaped_tcp(bench: Bench) -> Values:
     """The data plane between two hosts, its limit checked."""
     with two_hosts() as hosts:
-        options = ("--chunk", "5e6", "--workers", "2", "--iterations", "5", "--config", "ethernet.cfg", "--check-link")
-        ran = bench.merge(*options, *pipeline("off"), hosts=hosts)
+        ran = bench.merge(chunk="5e6", **ACROSS, iterations=5, check_link=True, pipeline="off", hosts=hosts)
     return link_values(bench, ran, targets.TCP, targets.CHECK_TCP, ("tcp",))
 
 
@@ -70,9 +71,8 @@ def link_values(bench: Bench, ran: Ran, fraction: Target, check: Target, lanes: 
     link = ran.document["link"]
     if link is None or link["fraction"] is None:
         raise RunFailed("the link limit was not measured")
-    for pair in ran.document["lanes"]:
-        if not any(lane.partition("/")[0] in lanes for lane in pair["transports"]):
-            raise RunFailed(f"rank {pair['from']} to rank {pair['to']} uses {', '.join(pair['transports'])}")
+    if lacking := without_lane(ran.document["lanes"], lanes):
+        raise RunFailed(lacking)
     found = {fraction.name: float(link["fraction"])}
     if link["check_bytes_per_second"]:
         found[check.name] = link["limit_bytes_per_second"] / link["check_bytes_per_second"]
@@ -90,22 +90,20 @@ def memory_ratio(ran: Ran) -> float:
 def slow_link(bench: Bench) -> Values:
     """How much longer a merge takes than its bytes alone would, across a link that is the bottleneck."""
     with two_hosts() as hosts:
-        options = ("--chunk", "5e6", "--workers", "2", "--iterations", "5", "--config", "ethernet.cfg")
-        ran = bench.merge(*options, *pipeline("on"), hosts=hosts)
+        ran = bench.merge(chunk="5e6", **ACROSS, iterations=5, pipeline="on", hosts=hosts)
     return {targets.OVERLAP.name: wall_over_bytes(ran)}
 
 
 def fast_link(bench: Bench) -> Values:
-    """The same across a link so fast that cores may be what limits the merge, and what the report says of that."""
+    """The same across a link so fast that cores may limit the merge, with the report's bottleneck beside it."""
     with two_hosts(FAST_RATE, one_core=True) as hosts:
-        options = ("--chunk", "4e6", "--workers", "2", "--iterations", "20", "--config", "ethernet.cfg")
-        ran = bench.merge(*options, *pipeline("on"), hosts=hosts)
+        ran = bench.merge(chunk="4e6", **ACROSS, iterations=20, pipeline="on", hosts=hosts)
     bench.details[targets.FAST_LINK.name] = {
         "bottleneck": ran.document["link"]["bottleneck"],
         "link_limit_bytes_per_second": ran.document["link"]["limit_bytes_per_second"],
         "wall_seconds": ran.document["wall_seconds"]["median"],
-        "cores_used": aggregate.cores_used(ran.campaign.launches),
-        "computing": aggregate.computing(ran.campaign.launches),
+        "cores_used": aggregate.of_run(ran.campaign.launches, aggregate.cores_used),
+        "computing": aggregate.of_run(ran.campaign.launches, aggregate.computing),
     }
     return {targets.FAST_LINK.name: wall_over_bytes(ran)}
 
@@ -135,7 +133,7 @@ def dask(bench: Bench) -> Values:
     return against(bench, dict.fromkeys(names, targets.DASK), iterations=1)
 
 
-def against(bench: Bench, peers: Mapping[str, Target], iterations: int) -> Values:
+def against(bench: Bench, peers: Mapping[str, Target], iterations: int, tables: Tables | None = None) -> Values:
     """One block of `benchmarks/peers.py`; of several peers with one target the fastest counts.
 
     Raises
@@ -144,18 +142,15 @@ def against(bench: Bench, peers: Mapping[str, Target], iterations: int) -> Value
         If any of them failed.
     """
     threads = usable_cores() // WORKERS * WORKERS
-    job = Job(LARGE, WORKERS, threads, iterations, warmup=1, fraction=0.3, seed=bench.seed)
-    store = Store(bench.folder)
-    contenders = choose(list(peers), gpus=0)
-    comparison = Comparison(
-        job, contenders, store, bench.limit, 1.0, lambda line: print(f"    {line}", file=sys.stderr)
-    )
+    job = Job(LARGE, WORKERS, threads, iterations, warmup=1, fraction=0.3, seed=bench.seed, tables=tables)
+    comparison = Comparison.of(list(peers), job, bench.folder, bench.limit, lambda line: say(f"    {line}"))
+    comparison.without = SETTINGS
     try:
         comparison.run(1, bench.seed)
     finally:
-        store.close()
+        comparison.finish()
     found: dict[str, float] = {}
-    lines = standings(comparison.samples, [each.name for each in contenders], REFERENCE)
+    lines = comparison.standings()
     walls = {line.contender: line.wall for line in lines}
     for line in lines:
         if line.contender == REFERENCE:
@@ -173,10 +168,7 @@ def linear(bench: Bench) -> Values:
     """Time per row over sizes that double as long as they fit."""
     seconds: dict[int, float] = {}
     for rows in sizes(available_bytes()):
-        ran = bench.merge(
-            "--chunk", str(rows), "--workers", str(WORKERS), "--iterations", "5", "--link-rounds", "0", "--config",
-            "optimized.cfg",
-        )  # fmt: skip
+        ran = bench.merge(chunk=rows, workers=WORKERS, iterations=5, link_rounds=0, config="optimized.cfg")
         seconds[rows] = ran.document["wall_seconds"]["median"] / (rows * WORKERS)
     bench.details[targets.LINEAR.name] = {
         "sizes": [{"rows_per_chunk": rows, "nanoseconds_per_row": each * 1e9} for rows, each in seconds.items()]
@@ -190,11 +182,9 @@ def linear(bench: Bench) -> Values:
 def sizes(available: int) -> list[int]:
     """Rows a chunk, doubling, of which `available` bytes hold two workers' with a fifth to spare."""
     found, rows = [], FIRST_SIZE
-
-    def needed() -> int:
-        return WORKERS * synthetic_worker_bytes(rows, WORKERS, 0.3, 1, engine=ENGINE)
-
-    while rows <= LAST_SIZE and needed() <= 0.8 * available:
+    while (
+        rows <= LAST_SIZE and WORKERS * synthetic_worker_bytes(rows, WORKERS, 0.3, 1, engine=ENGINE) <= 0.8 * available
+    ):
         found.append(rows)
         rows *= 2
     return found
@@ -202,7 +192,7 @@ def sizes(available: int) -> list[int]:
 
 def launch(bench: Bench) -> Values:
     """From the start of the process to the beginning of the first timed iteration."""
-    ran = bench.merge("--chunk", "1e6", "--workers", str(WORKERS), "--iterations", "5", "--warmup", "1")
+    ran = bench.merge(chunk="1e6", workers=WORKERS, iterations=5, warmup=1)
     return {targets.LAUNCH.name: first_iteration(ran)}
 
 
@@ -218,7 +208,7 @@ def show_help(bench: Bench) -> Values:
     for _ in range(5):
         start = time.monotonic()
         subprocess.run(
-            [sys.executable, "-P", "-m", "merge_bench", "--help"], env=surroundings(), cwd=ROOT, check=True,
+            [sys.executable, "-P", "-m", "merge_bench", "--help"], env=surroundings(*SETTINGS), cwd=ROOT, check=True,
             stdout=subprocess.DEVNULL, timeout=60,
         )  # fmt: skip
         seconds.append(time.monotonic() - start)

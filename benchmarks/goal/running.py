@@ -1,4 +1,4 @@
-"""All measures in turn, in blocks, each failure its own; and what is written of them."""
+"""Runs all measures in turn, in blocks, and makes the table; a measure that fails does not stop the others."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from benchmarks import command
 from benchmarks.goal import measures, tables, targets
 from benchmarks.goal.bench import Bench, scratch
 from benchmarks.goal.measures import Measure
 from benchmarks.goal.targets import Result, Target, judge
-from merge_bench.errors import MergeBenchError, UsageError
 
-MARKER = "goals"
+HEADINGS = ("goal", "to be", "measured", "spread", "met", "how")
 
 MEASURES: tuple[Measure, ...] = (
     Measure(
@@ -48,15 +48,13 @@ def chosen(names: Sequence[str], known: Sequence[Measure] = MEASURES) -> list[Me
     UsageError
         If there is no such measure or goal.
     """
-    everything = {name for one in known for name in (one.name, *(target.name for target in one.targets))}
-    for name in names:
-        if name not in everything:
-            raise UsageError(f"--only {name}: there is no such goal; there are {', '.join(sorted(everything))}")
-    return [one for one in known if not names or {one.name, *(t.name for t in one.targets)} & set(names)]
+    of = {one.name: {one.name, *(target.name for target in one.targets)} for one in known}
+    wanted = command.chosen(names, sorted({name for known_as in of.values() for name in known_as}))
+    return [one for one in known if of[one.name] & wanted]
 
 
 class Running:
-    """What has been measured so far: values, what is told of each, and failures by target."""
+    """What has been measured so far: values, what was found beside each, and failures, by target."""
 
     def __init__(self, wanted: Sequence[Measure], say: Callable[[str], None]) -> None:
         self.wanted, self.say = wanted, say
@@ -83,10 +81,11 @@ class Running:
     def _measure(self, one: Measure, bench: Bench) -> None:
         try:
             found: Mapping[str, float] = one.do(bench)
-        except MergeBenchError as error:
-            return self._fail(one, str(error))
         except Exception as error:
-            return self._fail(one, f"{type(error).__name__}: {error}")
+            self.say(f"    failed: {command.sentence(error)}")
+            for target in one.targets:
+                self.failures[target.name].append(command.sentence(error))
+            return
         for target in one.targets:
             if target.name in found:
                 self.values[target.name].append(float(found[target.name]))
@@ -95,15 +94,9 @@ class Running:
             else:
                 reason = bench.details.get(target.name, {}).get(measures.NOT_MEASURED)
                 self.failures[target.name].append(reason or "it was not measured in this run")
-        return None
-
-    def _fail(self, one: Measure, sentence: str) -> None:
-        self.say(f"    failed: {sentence}")
-        for target in one.targets:
-            self.failures[target.name].append(sentence)
 
     def results(self) -> list[Result]:
-        """What the values say so far."""
+        """The results so far."""
         return [
             judge(target, self.values[target.name], self.failures[target.name], self.details[target.name])
             for target in self.targets
@@ -112,12 +105,13 @@ class Running:
 
 def to_json(result: Result) -> dict[str, Any]:
     """One goal as plain data."""
-    target = result.target
+    target, spread = result.target, result.spread
+    found = {name: getattr(spread, name, None) for name in ("low", "high", "coverage")}
     return {
         "goal": target.name, "what": target.what, "how": target.how, "least": target.least, "most": target.most,
-        "unit": target.unit, "or_limited_by": target.or_limited_by, "value": result.value, "low": result.low,
-        "high": result.high, "coverage": result.coverage, "values": list(result.values), "met": result.met,
-        "sure": result.sure, "failures": list(result.failures), "details": list(result.details),
+        "unit": target.unit, "or_limited_by": target.or_limited_by, "value": spread and spread.median, **found,
+        "values": list(result.values), "met": result.met, "sure": result.sure, "failures": list(result.failures),
+        "details": list(result.details),
     }  # fmt: skip
 
 
@@ -144,38 +138,18 @@ def from_json(data: Mapping[str, Any]) -> Result:
 
 def markdown(results: Sequence[Result]) -> str:
     """A table: goal, measured, spread, met."""
-    lines = ["| goal | to be | measured | spread | met | how |", "| --- | ---: | ---: | ---: | --- | --- |"]
+    rows = []
     for result in results:
-        target = result.target
-        if result.value is None:
-            told = "; ".join(result.failures) or "not measured"
-            lines.append(f"| {target.what} | {target.shown} | - | - | {_cell(told)} | {target.how} |")
-            continue
-        assert result.low is not None
-        assert result.high is not None
-        of = f"{100 * result.coverage:.0f} %" if result.coverage else f"of {len(result.values)}"
-        spread = f"{result.low:.3g}–{result.high:.3g} ({of})" if len(result.values) > 1 else "1 block"
-        met = ("yes" if result.met else "no") + ("" if result.sure else ", within the spread")
-        failed = f", {len(result.failures)} failed" if result.failures else ""
-        value = f"{result.value:.3g}{target.unit}" + (f", {target.or_limited_by} named" if result.instead else "")
-        lines.append(f"| {target.what} | {target.shown} | {value} | {spread} | {met}{failed} | {target.how} |")
-    return "\n".join(lines)
-
-
-def put_between(text: str, table: str, marker: str = MARKER) -> str:
-    """`text` with `table` between the two lines that mark its place.
-
-    Raises
-    ------
-    UsageError
-        If the markers are not there, each once and in order.
-    """
-    begin, end = f"<!-- {marker} -->", f"<!-- /{marker} -->"
-    if text.count(begin) != 1 or text.count(end) != 1 or text.index(begin) > text.index(end):
-        raise UsageError(f"there have to be the lines {begin} and {end}, each once")
-    before, rest = text.split(begin)
-    return f"{before}{begin}\n{table}\n{end}{rest.split(end)[1]}"
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "/").replace("\n", " ")
+        target, spread = result.target, result.spread
+        if spread is None:
+            cells = ("-", "-", " ".join("; ".join(result.failures).split()) or "not measured")
+        else:
+            of = f"{100 * spread.coverage:.0f} %" if spread.coverage else f"of {spread.blocks}"
+            met = ("yes" if result.met else "no") + ("" if result.sure else ", within the spread")
+            cells = (
+                f"{spread.median:.3g}{target.unit}" + (f", {target.or_limited_by} named" if result.instead else ""),
+                f"{spread.low:.3g}–{spread.high:.3g} ({of})" if spread.blocks > 1 else "1 block",
+                met + (f", {len(result.failures)} failed" if result.failures else ""),
+            )
+        rows.append((target.what, target.shown, *cells, target.how))
+    return command.table(HEADINGS, rows, text=(0, 4, 5), markup=True)

@@ -1,4 +1,4 @@
-"""What is to be reached, and what measured values say of it: pure functions."""
+"""The goals, and whether measured values meet them: pure functions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from merge_bench.analysis.statistics import median, median_interval
+from benchmarks.peer.ratios import Spread
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Target:
 
     @property
     def shown(self) -> str:
-        """The bounds as people write them."""
+        """The bounds as text."""
         instead = f", or {self.or_limited_by} named" if self.or_limited_by else ""
         if self.least is not None and self.most is not None:
             return f"{self.least:g} to {self.most:g}{self.unit}{instead}"
@@ -42,19 +42,14 @@ class Target:
 class Result:
     """A goal and what was measured, one value a block.
 
-    `value`: the median. `low`, `high`: the rank-based 95 % interval of the median, or, where blocks are too few, the
-    least and the greatest value, and then `coverage` is None. `met`: whether the median is within the bounds, None
-    if nothing was measured; `sure`: whether the whole spread says the same. `instead`: whether it is met because every
-    block out of bounds was limited by what the target lets limit it. `failures`: a sentence each. `details`: what was
-    told of each value, in the same order.
+    `met`: whether the median is within the bounds, None if nothing was measured; `sure`: whether that holds for the
+    whole spread. `instead`: whether it is met because every block out of bounds was limited by what the target allows
+    as a limit. `failures`: a sentence each. `details`: what was found beside each value, in the same order.
     """
 
     target: Target
     values: tuple[float, ...]
-    value: float | None
-    low: float | None
-    high: float | None
-    coverage: float | None
+    spread: Spread | None
     met: bool | None
     sure: bool
     failures: tuple[str, ...]
@@ -65,20 +60,17 @@ class Result:
 def judge(
     target: Target, values: Sequence[float], failures: Sequence[str], details: Sequence[Mapping[str, Any]] = ()
 ) -> Result:
-    """What the blocks' values say, and where they miss, what is told of them."""
-    told = tuple(dict.fromkeys(failures))
+    """Whether the blocks' values meet the goal; `details` may excuse those that miss it."""
+    reasons = tuple(dict.fromkeys(failures))
     if not values:
-        return Result(target, (), None, None, None, None, None, False, told)
+        return Result(target, (), None, None, False, reasons)
     missed = [number for number, value in enumerate(values) if not target.holds(value)]
     limits = [details[number].get("bottleneck") if details else None for number in missed]
     instead = bool(missed) and target.or_limited_by is not None and set(limits) == {target.or_limited_by}
-    interval = median_interval(values)
-    low, high = (interval.low, interval.high) if interval else (min(values), max(values))
-    middle = median(values)
-    met = instead or target.holds(middle)
-    sure = instead or (target.holds(low) == met and target.holds(high) == met)
-    coverage = interval.coverage if interval else None
-    return Result(target, tuple(values), middle, low, high, coverage, met, sure, told, instead, tuple(details))
+    spread = Spread.of(values)
+    met = instead or target.holds(spread.median)
+    sure = instead or target.holds(spread.low) == met == target.holds(spread.high)
+    return Result(target, tuple(values), spread, met, sure, reasons, instead, tuple(details))
 
 
 def spread_of_sizes(seconds_per_row: Mapping[int, float], from_rows: int) -> float:

@@ -1,4 +1,4 @@
-"""Steps within a budget: each on its own, the most important first; what does not fit is skipped and said to be."""
+"""Runs steps within a budget of seconds, the most important first; steps that do not fit are skipped."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from merge_bench.errors import MergeBenchError, RunFailed
+from benchmarks import command
+from merge_bench.errors import RunFailed
 
 DONE, FAILED, SKIPPED = "done", "failed", "skipped"
 PATIENCE = 4  # times what a step usually takes: one that hangs must not use up the budget of the others
@@ -24,7 +25,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Step:
-    """One thing to do. `seconds`: what it usually takes; `do` is told how many it may take."""
+    """One thing to do. `seconds`: what it usually takes; `do` gets how many it may take."""
 
     name: str
     what: str
@@ -34,27 +35,15 @@ class Step:
 
 @dataclass(frozen=True)
 class Ended:
-    """How a step ended."""
+    """How a step ended; the fields are those of the summary."""
 
     name: str
     what: str
     state: str
     seconds: float
-    finding: Finding
-
-
-def to_json(ended: Ended) -> dict[str, Any]:
-    """How a step ended, for the summary."""
-    return {
-        "name": ended.name, "what": ended.what, "state": ended.state, "seconds": ended.seconds,
-        "sentence": ended.finding.sentence, "status": ended.finding.status, "figures": ended.finding.figures,
-    }  # fmt: skip
-
-
-def from_json(plain: Mapping[str, Any]) -> Ended:
-    """What `to_json` gave."""
-    found = Finding(plain["sentence"], plain["figures"], plain["status"])
-    return Ended(plain["name"], plain["what"], plain["state"], plain["seconds"], found)
+    sentence: str
+    status: int = 0
+    figures: Mapping[str, Any] = field(default_factory=dict)
 
 
 def still_to_do(steps: Sequence[Step], earlier: Sequence[Ended]) -> list[Step]:
@@ -77,7 +66,7 @@ def merged(steps: Sequence[Step], earlier: Sequence[Ended], now: Sequence[Ended]
 def run_all(
     steps: Sequence[Step], budget: float, note: Callable[[Ended], object], clock: Callable[[], float] = time.monotonic
 ) -> list[Ended]:
-    """Do the steps in turn, and tell `note` of each as soon as it has ended.
+    """Do the steps in turn, and give each to `note` as soon as it has ended.
 
     A step that usually takes longer than what is left of `budget` seconds is skipped; shorter ones behind it are not.
     Whatever a step raises is its own failure, and the others go on; only an interruption ends them all.
@@ -88,11 +77,11 @@ def run_all(
         left = budget - (began - start)
         if step.seconds > left:
             sentence = f"it usually takes {step.seconds:.0f} s, and {max(left, 0):.0f} s of the budget were left"
-            ended = Ended(step.name, step.what, SKIPPED, 0.0, Finding(sentence))
+            ended = Ended(step.name, step.what, SKIPPED, 0.0, sentence)
         else:
-            finding = _do(step, min(left, PATIENCE * step.seconds))
-            state = FAILED if finding.status else DONE
-            ended = Ended(step.name, step.what, state, clock() - began, finding)
+            one = _do(step, min(left, PATIENCE * step.seconds))
+            state = FAILED if one.status else DONE
+            ended = Ended(step.name, step.what, state, clock() - began, one.sentence, one.status, one.figures)
         found.append(ended)
         note(ended)
     return found
@@ -100,13 +89,11 @@ def run_all(
 
 def status_of(ended: Sequence[Ended]) -> int:
     """The exit status of them all: the gravest, a wrong result before a failure."""
-    return max((each.finding.status for each in ended), default=0)
+    return max((each.status for each in ended), default=0)
 
 
 def _do(step: Step, left: float) -> Finding:
     try:
         return step.do(left)
-    except MergeBenchError as error:
-        return Finding(str(error), status=error.exit_status)
     except Exception as error:
-        return Finding(f"{type(error).__name__}: {error}", status=RunFailed.exit_status)
+        return Finding(command.sentence(error), status=getattr(error, "exit_status", RunFailed.exit_status))

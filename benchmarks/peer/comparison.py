@@ -4,33 +4,32 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import os
 import random
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Self
 
 import msgspec
 
+from benchmarks import command
 from benchmarks.peer import table
-from benchmarks.peer.children import Ended, run_limited
-from benchmarks.peer.contenders import REFERENCE, Contender
+from benchmarks.peer.contenders import REFERENCE, Contender, choose
 from benchmarks.peer.protocol import Job, Outcome, PeerError, read_outcome
-from benchmarks.peer.ratios import Sample, fastest, standings
+from benchmarks.peer.ratios import Sample, Standing, fastest, standings
 from benchmarks.peer.store import Store
-from merge_bench.cluster.supervisor import tail
+from benchmarks.processes import Ended, run_limited, surroundings
 from merge_bench.errors import WrongResult
 
-ROOT = Path(__file__).resolve().parents[2]
 WRONG = WrongResult.exit_status
 SPREAD = 5.0  # slowest ÷ fastest iteration of a launch, above which a person should look
 
 
 @dataclass
 class Comparison:
-    """What has been measured so far."""
+    """What has been measured so far. `without`: beginnings of variables that contenders do not inherit."""
 
     job: Job
     contenders: Sequence[Contender]
@@ -42,6 +41,14 @@ class Comparison:
     versions: dict[str, str] = field(default_factory=dict)
     results: dict[str, str] = field(default_factory=dict)
     status: int = 0
+    without: tuple[str, ...] = ()
+
+    @classmethod
+    def of(
+        cls, names: Sequence[str], job: Job, folder: Path, limit: float, say: Callable[[str], None], gpus: int = 0
+    ) -> Self:
+        """A comparison of merge_bench with the contenders of these names, stored in `folder`."""
+        return cls(job, choose(names, gpus=gpus), Store(folder), limit, 1.0, say)
 
     def run(self, blocks: int, seed: int, until: float = math.inf) -> int:
         """Launch every contender once in each block, in an order drawn from `seed` and the block's number.
@@ -66,13 +73,11 @@ class Comparison:
         return blocks
 
     def _launch(self, contender: Contender, block: int, number: int) -> None:
-        stem = f"{number:03d}-{contender.name}"
-        output, errors = self.store.logs / f"{stem}.out", self.store.logs / f"{stem}.err"
+        stem = self.store.logs / f"{number:03d}-{contender.name}"
         job = dataclasses.replace(self.job, options=contender.options)
         argv = [sys.executable, "-m", f"benchmarks.peer.{contender.module}", *job.argv()]
-        environment = {**os.environ, "PYTHONPATH": _python_path(), **contender.surroundings(self.job)}
-        ended = run_limited(argv, environment, ROOT, output, errors, self.limit)
-        outcome, problem = self._judge(ended, output, errors)
+        ended = run_limited(argv, {**surroundings(*self.without), **contender.surroundings(self.job)}, stem, self.limit)
+        outcome, problem = self._judge(ended)
         self.store.write(
             "launch",
             {
@@ -94,34 +99,34 @@ class Comparison:
         self.say(f"    {sample.wall:.4g} s, {self.results[contender.name]}")
         if min(sample.walls) * SPREAD < max(sample.walls):
             self.say(
-                f"    its iterations took {min(sample.walls):.4g} to {max(sample.walls):.4g} s: is the machine busy, or"
-                " was an earlier result handed out again?"
+                f"    its iterations took {min(sample.walls):.4g} to {max(sample.walls):.4g} s: the machine may be"
+                " busy, or an earlier result was used again"
             )
 
-    def _judge(self, ended: Ended, output: Path, errors: Path) -> tuple[Outcome | None, str | None]:
-        if ended.timed_out:
-            return None, f"it was not done after {self.limit:g} s"
-        if ended.status:
-            if ended.status == WRONG:
-                self.status = max(self.status, WRONG)
-            return None, f"status {ended.status}: {tail(errors, 1) or 'it said nothing'}"
+    def _judge(self, ended: Ended) -> tuple[Outcome | None, str | None]:
+        if ended.failure:
+            self.status = max(self.status, WRONG if ended.status == WRONG else 0)
+            return None, ended.failure
         try:
-            outcome = read_outcome(output.read_text(errors="replace"), self.job.iterations)
+            outcome = read_outcome(ended.output.read_text(errors="replace"), self.job.iterations)
         except PeerError as error:
             return None, str(error)
         return (None, "its result was not verified") if outcome.verified is False else (outcome, None)
 
+    def standings(self) -> list[Standing]:
+        """One line for each contender, of what there is so far."""
+        return standings(self.samples, [contender.name for contender in self.contenders], REFERENCE)
+
     def finish(self) -> str:
-        """Write the summary and the Markdown table of what there is; gives the table for the terminal."""
-        names = [contender.name for contender in self.contenders]
-        lines = standings(self.samples, names, REFERENCE)
+        """Write the summary and the Markdown table, and close the store; gives the table as plain text."""
+        lines = self.standings()
         counted = fastest(lines, {contender.name: contender.family for contender in self.contenders})
         for line in lines:
             self.store.write("summary", {**dataclasses.asdict(line), "counted": line.contender in counted})
         self.store.write("end", {"status": self.status})
         rows = table.cells(lines, self.versions, self.results, counted, self.job.data_bytes)
-        self.store.write_table(f"{self.caption()}\n\n{table.markdown(rows)}\n")
-        return f"{self.caption()}\n\n{table.aligned(rows)}"
+        self.store.close(f"{self.caption()}\n\n{command.table(table.HEADINGS, rows, table.TEXT)}")
+        return f"{self.caption()}\n\n{command.aligned(table.HEADINGS, rows, table.TEXT)}"
 
     def caption(self) -> str:
         """What the numbers are of."""
@@ -139,7 +144,3 @@ def shuffled(contenders: Sequence[Contender], seed: int, block: int) -> list[Con
     order = list(contenders)
     random.Random(f"{seed}/{block}").shuffle(order)
     return order
-
-
-def _python_path() -> str:
-    return os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])

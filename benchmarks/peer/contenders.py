@@ -1,4 +1,4 @@
-"""Who is compared: one row each, with the command, the environment and the memory it needs."""
+"""The contenders: one row each, with the command, the environment and the memory it needs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Contender:
         return PROCESS_BYTES * (job.workers + 1 if self.several else 1) + self.memory * job.data_bytes
 
     def surroundings(self, job: Job) -> dict[str, str]:
-        """What is set in its environment: the cores of all workers for one process, nothing for several, which set it.
+        """Its environment variables: one process gets the cores of all workers; several processes set their own.
 
         Polars gets the allocator setting that merge_bench gives its own workers: freed pages are kept for the next
         iteration.
@@ -47,61 +47,62 @@ class Contender:
         return {**threads, **self.environment}
 
 
-def _baseline(shuffle: str, protocol: str) -> Contender:
-    options = {"exchange": "dask", "shuffle": shuffle, "protocol": protocol, "timeout": "120"}
-    return Contender(
-        f"exchange-dask-{shuffle}-{protocol}", "dask", "merge_bench_run", 6.0, options, several=True
-    )  # fmt: skip
-
-
-def _dask_cuda(kind: str, protocol: str) -> Contender:
-    name = f"dask-cuda-{protocol}" if kind == "cpu" else f"dask-cuda-gpu-{protocol}"
-    return Contender(
-        name, "dask-cuda", "dask_cuda_merge", 6.0 if kind == "cpu" else 0.5,
-        {"type": kind, "protocol": protocol}, several=True, gpu=kind == "gpu",
-    )  # fmt: skip
-
-
 _KEEP_PAGES = {"_RJEM_MALLOC_CONF": "dirty_decay_ms:-1,muzzy_decay_ms:-1"}
+_PROTOCOLS, _SHUFFLES = ("tcp", "ucx"), ("tasks", "p2p")
 
 CONTENDERS: tuple[Contender, ...] = (
     Contender(REFERENCE, "merge_bench", "merge_bench_run", 3.5, {"exchange": "ucx"}, several=True),
-    *(_baseline(shuffle, protocol) for shuffle in ("tasks", "p2p") for protocol in ("tcp", "ucx")),
+    *(
+        Contender(
+            f"exchange-dask-{shuffle}-{protocol}", "dask", "merge_bench_run", 6.0,
+            {"exchange": "dask", "shuffle": shuffle, "protocol": protocol, "timeout": "120"}, several=True,
+        )
+        for shuffle in _SHUFFLES for protocol in _PROTOCOLS
+    ),
     *(
         Contender(f"dask-{shuffle}", "dask", "dask_merge", 6.0, {"shuffle": shuffle}, several=True)
-        for shuffle in ("tasks", "p2p")
+        for shuffle in _SHUFFLES
     ),
-    *(_dask_cuda("cpu", protocol) for protocol in ("tcp", "ucx")),
+    *(
+        Contender(
+            f"dask-cuda-{protocol}", "dask-cuda", "dask_cuda_merge", 6.0, {"type": "cpu", "protocol": protocol},
+            several=True,
+        )
+        for protocol in _PROTOCOLS
+    ),
     Contender("polars-streaming", "polars", "polars_streaming", 3.5, {"engine": "streaming"}, _KEEP_PAGES),
     Contender("polars-in-memory", "polars", "polars_streaming", 4.5, {"engine": "in-memory"}, _KEEP_PAGES),
     Contender("duckdb-table", "duckdb", "duckdb_join", 3.0, {"result": "table"}),
     Contender("duckdb-arrow", "duckdb", "duckdb_join", 3.0, {"result": "arrow"}),
     Contender("pandas", "pandas", "pandas_merge", 5.0),
     Contender("ucxx-cudf-merge", "ucxx", "ucxx_merge", 0.5, several=True, gpu=True),
-    *(_dask_cuda("gpu", protocol) for protocol in ("tcp", "ucx")),
-)
+    *(
+        Contender(
+            f"dask-cuda-gpu-{protocol}", "dask-cuda", "dask_cuda_merge", 0.5, {"type": "gpu", "protocol": protocol},
+            several=True, gpu=True,
+        )
+        for protocol in _PROTOCOLS
+    ),
+)  # fmt: skip
 
 
 def choose(only: Sequence[str], *, gpus: int) -> tuple[Contender, ...]:
-    """Those whose name fits one of the patterns (`polars*`), merge_bench always among them; all without patterns.
+    """merge_bench and those whose name matches one of the patterns (`polars*`); without patterns all of them.
 
     Raises
     ------
     UsageError
-        If a pattern fits nobody here.
+        If a pattern matches no contender here.
     """
     here = [contender for contender in CONTENDERS if gpus or not contender.gpu]
-    if not only:
-        return tuple(here)
+    chosen = {REFERENCE} if only else {contender.name for contender in here}
     for pattern in only:
-        if not any(fnmatch.fnmatchcase(contender.name, pattern) for contender in here):
+        found = fnmatch.filter([contender.name for contender in here], pattern)
+        if not found:
             names = ", ".join(contender.name for contender in here)
-            raise UsageError(f"--only {pattern}: no contender here has such a name; there are {names}")
-    return tuple(
-        contender
-        for contender in here
-        if contender.name == REFERENCE or any(fnmatch.fnmatchcase(contender.name, pattern) for pattern in only)
-    )
+            raise UsageError(f"--only {pattern} matches no contender here; choose from {names}")
+        chosen.update(found)
+    return tuple(contender for contender in here if contender.name in chosen)
 
 
 def refuse_unfit(contenders: Sequence[Contender], job: Job, available: int) -> None:

@@ -1,7 +1,7 @@
 """`dask_cuda.benchmarks.local_cudf_merge`, unmodified, on a cluster that is started as merge_bench starts its own.
 
 With `type=cpu` it merges pandas frames. It makes its own rows: as many as ours, of the same types and with the same
-fraction of matches, but it does not check its result, so there is nothing here that could be called verified.
+fraction of matches. It does not check its result, so its result counts as not checkable.
 
 Its throughput is data processed ÷ duration, data processed being rows × item sizes of both frames as in our definition;
 its duration is the client's time from building the merge's graph to the last finished partition.
@@ -12,52 +12,65 @@ from __future__ import annotations
 import contextlib
 import importlib.metadata
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from distributed import Client
 
-from benchmarks.peer import printed
-from benchmarks.peer.protocol import Job, Outcome, PeerError, serve, workers_per_gpu
+from benchmarks.peer.protocol import Job, Outcome, PeerError, Seconds, printed_by, serve, workers_per_gpu
 from merge_bench.campaign import run as runs
-from merge_bench.cluster.choose import make_launcher
+from merge_bench.cluster.launcher_choice import make_launcher
 from merge_bench.host import cuda_context
 from merge_bench.host.gpu import gpu_count
 from merge_bench.merge.engines import gpu_memory
 
 PROGRAM = "dask_cuda.benchmarks.local_cudf_merge"
-HEADINGS = ("Wall clock", "Throughput")
 CONFIG = "optimized.cfg"
 
 
-def command(job: Job, scheduler_file: Path) -> list[str]:
-    """What is run. Rows a chunk, one chunk of each frame a worker, its default shuffle."""
+class Results(msgspec.Struct):
+    """What it writes, as far as it is needed: figures by the number of the run."""
+
+    wallclock: dict[str, Seconds]
+    rows_per_chunk: dict[str, int]
+    base_chunks: dict[str, int]
+    other_chunks: dict[str, int]
+
+
+def command(job: Job, scheduler_file: Path, results: Path) -> list[str]:
+    """What is run: one chunk of each frame a worker, its default shuffle; its figures go to ``<results>.json``."""
     return [
         sys.executable, "-m", PROGRAM, "--type", job.options["type"], "--protocol", job.options["protocol"],
         "--scheduler-file", str(scheduler_file), "--chunk-size", str(job.rows_per_chunk),
         "--base-chunks", str(job.workers), "--other-chunks", str(job.workers), "--frac-match", str(job.fraction),
         "--runs", str(job.iterations), "--warmup-runs", str(job.warmup), "--no-show-p2p-bandwidth",
+        "--output-basename", str(results),
     ]  # fmt: skip
 
 
-def parse(text: str, job: Job) -> list[float]:
-    """Seconds of every run in what it printed.
+def parse(results: Path, job: Job) -> list[float]:
+    """Seconds of every run in the file that it wrote: a column for each figure, a row for each run.
 
     Raises
     ------
     PeerError
-        If the output is not whole, or is that of another problem than the job's.
+        If the file is damaged or incomplete, or is about another problem than the job's.
     """
-    walls = printed.walls(text, HEADINGS, job.iterations, PROGRAM)
-    asked = {"Rows-per-chunk": str(job.rows_per_chunk), "Number of workers": str(job.workers)}
-    for key, value in asked.items():
-        found = printed.value_of(text, key)
-        if found != value:
-            raise PeerError(f"{PROGRAM} reports {key} {found} instead of {value}")
-    return walls
+    try:
+        found = msgspec.json.decode(results.read_bytes(), type=Results)
+    except (OSError, msgspec.DecodeError) as error:
+        raise PeerError(f"{PROGRAM} wrote no results that can be read: {error}") from None
+    if len(found.wallclock) != job.iterations:
+        raise PeerError(f"{PROGRAM} reports {len(found.wallclock)} of {job.iterations} iterations")
+    rows, chunks = {*found.rows_per_chunk.values()}, {*found.base_chunks.values(), *found.other_chunks.values()}
+    if (rows, chunks) != ({job.rows_per_chunk}, {job.workers}):
+        raise PeerError(f"{PROGRAM} reports {rows} rows per chunk and {chunks} chunks, not those of the job")
+    return list(found.wallclock.values())
 
 
 @contextlib.contextmanager
@@ -106,16 +119,16 @@ def set_up_pools(client: Client, sharers: int) -> None:
 def run(job: Job) -> Outcome:
     """The job."""
     with tempfile.TemporaryDirectory(prefix="peers-") as scratch, cluster(job, Path(scratch)) as (file, pids):
-        walls = parse(printed.printed_by(PROGRAM, command(job, file)), job)
+        results = Path(scratch) / "results"
+        printed_by(PROGRAM, command(job, file, results))
+        walls = parse(results.with_suffix(".json"), job)
         peak = sum(_high_water(pid) for pid in pids)
     return Outcome("dask-cuda", importlib.metadata.version("dask-cuda"), walls, None, None, peak or None)
 
 
 def _high_water(pid: int) -> int:
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) * 1024
-    return 0
+    found = re.search(r"^VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+    return int(found[1]) * 1024 if found else 0
 
 
 if __name__ == "__main__":

@@ -1,13 +1,14 @@
-"""Dask's own merge, written as its documentation would have it: a `LocalCluster`, persisted frames, `merge`, `persist`.
+"""Dask's own merge, written as in its documentation: a `LocalCluster`, persisted frames, `merge`, `persist`.
 
 Everything that `--exchange dask` sets differently is at Dask's default here: nannies, memory limits and spilling, work
-stealing, P2P through files, no word about broadcasting. The rows, and where they lie before the merge, are the same.
+stealing, P2P through files, no choice about broadcasting. The rows, and where they lie before the merge, are the same.
 """
 
 from __future__ import annotations
 
 import gc
 import time
+from collections.abc import Callable
 from typing import Any
 
 import dask.dataframe as dd
@@ -15,7 +16,7 @@ import distributed
 import pyarrow as pa
 from distributed import Client, Future, LocalCluster
 
-from benchmarks.peer.inprocess import judge
+from benchmarks.peer.inprocess import judge, timed
 from benchmarks.peer.protocol import Job, Outcome, PeerError, serve
 from merge_bench.host.memory import PeakMeter
 from merge_bench.merge.engines.pandas import to_pandas
@@ -26,7 +27,7 @@ SETTLE_SECONDS = 60.0
 _meter: PeakMeter | None = None  # of a worker's process
 
 
-def make_chunk(spec: SyntheticSpec, side: str, rank: int, workers: int) -> Any:
+def make_chunk(spec: SyntheticSpec, rank: int, workers: int, side: str) -> Any:
     """One partition of one frame. Runs on a worker."""
     left, right, _ = synthetic.generate(spec, rank, workers)
     return to_pandas((left if side == "left" else right).to_arrow())
@@ -67,38 +68,31 @@ def run(job: Job) -> Outcome:
 
 
 def _measure(job: Job, client: Client) -> Outcome:
-    addresses = list(client.scheduler_info(n_workers=-1)["workers"])
-    ranks = list(zip(range(job.workers), addresses, strict=True))
-    parts = {
-        side: [
-            client.submit(make_chunk, job.spec, side, rank, job.workers, workers=[address], pure=False)
-            for rank, address in ranks
+    addresses = list(client.scheduler_info(n_workers=-1)["workers"])[: job.workers]
+
+    def on_all(step: Callable[..., Any], *arguments: object) -> list[Future]:
+        return [
+            client.submit(step, job.spec, rank, job.workers, *arguments, workers=[address], pure=False)
+            for rank, address in enumerate(addresses)
         ]
-        for side in ("left", "right")
-    }
-    expected = client.gather(
-        [client.submit(expect, job.spec, rank, job.workers, workers=[at], pure=False) for rank, at in ranks]
-    )
-    left, right = (dd.from_delayed(parts[side], verify_meta=False) for side in ("left", "right"))
-    held = 2 * job.workers
-    client.run(meter, "restart")
-    walls: list[float] = []
-    rows = None
-    for index in range(job.warmup + job.iterations):
-        _wait_until_held(client, held)
-        start = time.perf_counter()
-        result = left.merge(right, on=KEY, how="inner", shuffle_method=job.options["shuffle"]).persist()
-        distributed.wait(result)
-        wall = time.perf_counter() - start
-        if index >= job.warmup:
-            walls.append(wall)
-        if index in job.checked_after:
-            client.run(meter, "pause")
-            rows = _verify(job, client, result, expected)
-            if index < job.warmup + job.iterations - 1:
-                client.run(meter, "restart")
-        del result
+
+    expected = client.gather(on_all(expect))
+    left, right = (dd.from_delayed(on_all(make_chunk, side), verify_meta=False) for side in ("left", "right"))
+    results: list[Any] = []
+
+    def ready() -> None:
+        results.clear()
         gc.collect()
+        _wait_until_held(client, 2 * job.workers)
+
+    def merge() -> None:
+        results.append(left.merge(right, on=KEY, how="inner", shuffle_method=job.options["shuffle"]).persist())
+        distributed.wait(results[0])
+
+    walls, rows = timed(
+        job, ready=ready, merge=merge, check=lambda: _verify(job, client, results[0], expected),
+        meter=lambda step: client.run(meter, step),
+    )  # fmt: skip
     peak = sum(client.run(meter, "read").values())
     return Outcome("dask", str(distributed.__version__), walls, rows, rows is not None, peak)
 
@@ -113,11 +107,11 @@ def _verify(job: Job, client: Client, result: Any, expected: list[Expectation]) 
 
 
 def _wait_until_held(client: Client, pieces: int) -> None:
-    """Wait until the workers hold both frames and no result: Dask lets go of data some time after it was told to."""
+    """Wait until the workers hold both frames and no result: Dask releases data with a delay."""
     deadline = time.monotonic() + SETTLE_SECONDS
     while sum(client.run(_pieces).values()) != pieces:
         if time.monotonic() > deadline:
-            raise PeerError(f"the workers did not let go of the last result in {SETTLE_SECONDS:g} s")
+            raise PeerError(f"the workers still held the last result after {SETTLE_SECONDS:g} s")
         time.sleep(0.05)
 
 

@@ -10,9 +10,8 @@ from collections.abc import Sequence
 import duckdb
 import pyarrow as pa
 
-from benchmarks.peer.inprocess import COLUMNS, measure
+from benchmarks.peer.inprocess import Joiner, measure
 from benchmarks.peer.protocol import Job, Outcome, serve
-from merge_bench.merge.workload.synthetic import KEY
 
 
 def join(on: Sequence[str], columns: Sequence[str]) -> str:
@@ -20,20 +19,17 @@ def join(on: Sequence[str], columns: Sequence[str]) -> str:
     return f"SELECT {', '.join(columns)} FROM left_frame JOIN right_frame USING ({', '.join(on)})"
 
 
-class DuckDBJoin:
+class DuckDBJoin(Joiner):
     """The join in SQL, in a database that is nowhere but in memory; `on`: the keys' names, `columns`: the result's."""
 
     name = "duckdb"
     version = str(duckdb.__version__)
 
-    def __init__(
-        self, threads: int, *, to_arrow: bool, on: Sequence[str] = (KEY,), columns: Sequence[str] = COLUMNS
-    ) -> None:
+    def __init__(self, threads: int, on: Sequence[str], columns: Sequence[str], *, to_arrow: bool) -> None:
         self.to_arrow, self._join = to_arrow, join(on, columns)
         self._connection = duckdb.connect(":memory:")
         self._connection.execute(f"SET threads = {threads}")
         self._connection.execute("SET preserve_insertion_order = false")
-        self._result: pa.Table | None = None
 
     def load(self, left: pa.Table, right: pa.Table) -> None:
         """Copy both into native tables."""
@@ -54,14 +50,14 @@ class DuckDBJoin:
         return self._result if self.to_arrow else self._connection.sql("SELECT * FROM result").to_arrow_table()
 
     def release(self) -> None:
-        """Let go of the result."""
-        self._result = None
+        """Drop the result."""
+        super().release()
         self._connection.execute("DROP TABLE IF EXISTS result")
 
 
 def run(job: Job) -> Outcome:
     """The job, with the result that `options` ask for."""
-    return measure(job, DuckDBJoin(job.threads, to_arrow=job.options.get("result") == "arrow"))
+    return measure(job, DuckDBJoin(job.threads, job.on, job.columns, to_arrow=job.options["result"] == "arrow"))
 
 
 if __name__ == "__main__":

@@ -2,72 +2,107 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import time
-from typing import Protocol
+from collections.abc import Callable
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
-from benchmarks.peer.protocol import Job, Outcome
+from benchmarks.peer.protocol import Job, Outcome, Tables
 from merge_bench.errors import WrongResult
 from merge_bench.host.memory import PeakMeter
 from merge_bench.merge.workload import synthetic
 from merge_bench.merge.workload.synthetic import KEY, Expectation, SyntheticSpec
 
-COLUMNS = (KEY, "left_payload_0", "right_payload_0")
 
-
-class Joiner(Protocol):
+class Joiner:
     """One library's inner join of two tables that it holds in memory."""
 
     name: str
     version: str
+    _result: Any = None
 
     def load(self, left: pa.Table, right: pa.Table) -> None:
         """Take both tables over in the form that the library joins fastest."""
+        raise NotImplementedError
 
     def merge(self) -> None:
         """Join them, and hold the whole result in memory. This is what is timed."""
+        raise NotImplementedError
 
     def result(self) -> pa.Table:
-        """The result, with the columns `COLUMNS`."""
+        """The result, with the columns of the job."""
+        raise NotImplementedError
 
     def release(self) -> None:
-        """Let go of the result."""
+        """Drop the result."""
+        self._result = None
+
+
+def timed(
+    job: Job, *, ready: Callable[[], object], merge: Callable[[], object], check: Callable[[], int],
+    meter: Callable[[str], object],
+) -> tuple[list[float], int | None]:  # fmt: skip
+    """Warm up, time every iteration, and check the result after the last warm-up and after the last iteration.
+
+    `ready` drops the last result; `meter` gets ``restart`` and ``pause``, so that checks do not count as memory used.
+    Gives the seconds of the timed iterations, and the rows of the result.
+    """
+    walls: list[float] = []
+    rows, last = None, job.warmup + job.iterations - 1
+    meter("restart")
+    for index in range(last + 1):
+        ready()
+        start = time.perf_counter()
+        merge()
+        walls.append(time.perf_counter() - start)
+        if index in job.checked_after:
+            meter("pause")
+            rows = check()
+            if index < last:
+                meter("restart")
+    return walls[job.warmup :], rows
 
 
 def measure(job: Job, joiner: Joiner) -> Outcome:
-    """Warm up, time every iteration, and check the result after the last warm-up and after the last iteration."""
+    """The job in this process, without garbage collection while it merges."""
     meter = PeakMeter()
-    expected = _load(job.spec, joiner)
-    gc.collect()
-    meter.restart()
-    walls: list[float] = []
-    rows = None
-    for index in range(job.warmup + job.iterations):
+    check = _load(job, joiner)
+
+    def ready() -> None:
         joiner.release()
         gc.collect()
+
+    def merge() -> None:
         gc.disable()
-        start = time.perf_counter()
         joiner.merge()
-        wall = time.perf_counter() - start
         gc.enable()
-        if index >= job.warmup:
-            walls.append(wall)
-        if index in job.checked_after:
-            meter.pause()
-            rows = verify(job.spec, expected, joiner.result())
-            gc.collect()
-            if index < job.warmup + job.iterations - 1:
-                meter.restart()
+
+    def check_result() -> int:
+        rows = check(joiner.result())
+        gc.collect()
+        return rows
+
+    gc.collect()
+    walls, rows = timed(job, ready=ready, merge=merge, check=check_result, meter=lambda step: getattr(meter, step)())
     return Outcome(joiner.name, joiner.version, walls, rows, rows is not None, meter.peak)
 
 
-def _load(spec: SyntheticSpec, joiner: Joiner) -> Expectation:
-    """All rows as one chunk: the tables do not depend on how many workers share them."""
-    left, right, expected = synthetic.generate(spec, 0, 1)
+def _load(job: Job, joiner: Joiner) -> Callable[[pa.Table], int]:
+    """Give the joiner its tables; gives a function that checks a result and counts its rows.
+
+    Synthetic rows come as one chunk: they do not depend on how many workers share them.
+    """
+    if job.tables is not None:
+        joiner.load(*(pq.read_table(path).combine_chunks() for path in (job.tables.left, job.tables.right)))
+        return functools.partial(verify_tables, job.tables)
+    left, right, expected = synthetic.generate(job.spec, 0, 1)
     joiner.load(left.to_arrow(), right.to_arrow())
-    return expected
+    return functools.partial(verify, job.spec, expected)
 
 
 def verify(spec: SyntheticSpec, expected: Expectation, result: pa.Table) -> int:
@@ -78,16 +113,28 @@ def verify(spec: SyntheticSpec, expected: Expectation, result: pa.Table) -> int:
     WrongResult
         Saying what differs.
     """
-    rows, checksum, bad = synthetic.check(spec, result.select(list(COLUMNS)))
+    rows, checksum, bad = synthetic.check(spec, result.select([KEY, "left_payload_0", "right_payload_0"]))
     judge(expected, rows, checksum, bad)
     return rows
+
+
+def verify_tables(tables: Tables, result: pa.Table) -> int:
+    """Check the number of rows and their checksum; gives the number. Raises `WrongResult` like `verify`."""
+    found = checksum(*(result[f"{side}_payload"].to_numpy() for side in ("left", "right")))
+    judge(Expectation(tables.rows, tables.checksum), result.num_rows, found, 0)
+    return int(result.num_rows)
+
+
+def checksum(left: np.ndarray, right: np.ndarray) -> int:
+    """The checksum of `Tables`, of a result's payloads."""
+    return int((left.astype(np.uint64) * right.astype(np.uint64)).sum())
 
 
 def judge(expected: Expectation, rows: int, checksum: int, bad: int) -> None:
     """Raise `WrongResult` unless this is the right result."""
     if bad:
-        raise WrongResult(f"the result is wrong: {bad} of its {rows} rows are no pair that matches")
+        raise WrongResult(f"the result is wrong: {bad} of its {rows} rows are not pairs that match")
     if rows != expected.rows:
-        raise WrongResult(f"the result is wrong: it has {rows} rows, and {expected.rows} match")
+        raise WrongResult(f"the result is wrong: it has {rows} rows, but {expected.rows} match")
     if checksum != expected.checksum:
-        raise WrongResult("the result is wrong: its rows have another checksum than those that match")
+        raise WrongResult("the result is wrong: the checksum of its rows is not that of the matching rows")

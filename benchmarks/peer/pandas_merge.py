@@ -5,20 +5,17 @@ from __future__ import annotations
 import pandas as pd
 import pyarrow as pa
 
-from benchmarks.peer.inprocess import measure
+from benchmarks.peer.inprocess import Joiner, measure
 from benchmarks.peer.protocol import Job, Outcome, serve
 from merge_bench.merge.engines.pandas import to_pandas
 from merge_bench.merge.workload.synthetic import KEY
 
 
-class PandasJoin:
+class PandasJoin(Joiner):
     """NumPy columns on both sides."""
 
     name = "pandas"
     version = str(pd.__version__)
-
-    def __init__(self) -> None:
-        self._result: pd.DataFrame | None = None
 
     def load(self, left: pa.Table, right: pa.Table) -> None:
         """Take both tables over without a copy."""
@@ -31,10 +28,6 @@ class PandasJoin:
     def result(self) -> pa.Table:
         """The result as Arrow."""
         return pa.Table.from_pandas(self._result, preserve_index=False)
-
-    def release(self) -> None:
-        """Let go of the result."""
-        self._result = None
 
 
 def run(job: Job) -> Outcome:

@@ -11,20 +11,18 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 
-from benchmarks.peer.inprocess import measure
+from benchmarks.peer.inprocess import Joiner, measure
 from benchmarks.peer.protocol import Job, Outcome, PeerError, serve
-from merge_bench.merge.workload.synthetic import KEY
 
 
-class PolarsJoin:
+class PolarsJoin(Joiner):
     """`LazyFrame.join(...).collect(engine=...)` over two frames of one chunk each; `on`: the keys' names."""
 
     name = "polars"
     version = pl.__version__
 
-    def __init__(self, engine: Any, on: Sequence[str] = (KEY,)) -> None:
+    def __init__(self, engine: Any, on: Sequence[str]) -> None:
         self.engine, self.on = engine, list(on)
-        self._result: pl.DataFrame | None = None
 
     def load(self, left: pa.Table, right: pa.Table) -> None:
         """Take both tables over without a copy."""
@@ -36,19 +34,14 @@ class PolarsJoin:
 
     def result(self) -> pa.Table:
         """The result as Arrow, its strings and integers not copied."""
-        assert self._result is not None
         return self._result.to_arrow()
-
-    def release(self) -> None:
-        """Let go of the result."""
-        self._result = None
 
 
 def run(job: Job) -> Outcome:
     """The job, by the engine in `options`."""
     if pl.thread_pool_size() != job.threads:
         raise PeerError(f"Polars has {pl.thread_pool_size()} threads instead of {job.threads}: set POLARS_MAX_THREADS")
-    return measure(job, PolarsJoin(job.options.get("engine", "streaming")))
+    return measure(job, PolarsJoin(job.options["engine"], job.on))
 
 
 if __name__ == "__main__":

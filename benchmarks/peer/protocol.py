@@ -1,28 +1,44 @@
-"""What the comparison tells a peer on its command line, and what a peer answers: one line of JSON."""
+"""The job that the comparison gives a peer on its command line, and the peer's answer: one line of JSON each."""
 
 from __future__ import annotations
 
-import argparse
-import contextlib
-import ctypes
+import os
 import signal
+import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import FrameType
+from typing import Annotated
 
 import msgspec
 
+from merge_bench.cluster.supervisor import die_with_parent
 from merge_bench.errors import MergeBenchError, RunFailed
-from merge_bench.merge.workload.synthetic import SyntheticSpec
+from merge_bench.merge.workload.synthetic import KEY, SyntheticSpec
 
-_PR_SET_PDEATHSIG = 1
+Seconds = Annotated[float, msgspec.Meta(gt=0)]
 
 
 class PeerError(RunFailed):
-    """A peer did not do what it was asked for, or said something that cannot be understood."""
+    """A peer did not do its job, or its answer cannot be read."""
 
     code = "peer-failed"
+
+
+@dataclass(frozen=True)
+class Tables:
+    """Parquet tables to join instead of synthetic ones, and what the result must be.
+
+    `checksum`: Σ left payload · right payload modulo 2⁶⁴ over the rows of the result, so that their order does not
+    matter. Payloads are the columns ``left_payload`` and ``right_payload``.
+    """
+
+    left: str
+    right: str
+    on: tuple[str, ...]
+    rows: int
+    checksum: int
 
 
 @dataclass(frozen=True)
@@ -30,7 +46,7 @@ class Job:
     """The merge that every peer does.
 
     `rows_per_chunk`: of each frame; `workers`: chunks of each frame, and processes of those peers that have several;
-    `threads`: all workers' cores together. `options`: what tells this peer's variant from its siblings.
+    `threads`: all workers' cores together. `options`: of this variant of the peer.
     """
 
     rows_per_chunk: int
@@ -41,6 +57,18 @@ class Job:
     fraction: float
     seed: int
     options: Mapping[str, str] = field(default_factory=dict)
+    tables: Tables | None = None
+
+    @property
+    def on(self) -> tuple[str, ...]:
+        """The names of the keys."""
+        return self.tables.on if self.tables else (KEY,)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of the result."""
+        number = "" if self.tables else "_0"
+        return (*self.on, f"left_payload{number}", f"right_payload{number}")
 
     @property
     def spec(self) -> SyntheticSpec:
@@ -58,22 +86,8 @@ class Job:
         return frozenset({self.warmup - 1, self.warmup + self.iterations - 1} - {-1})
 
     def argv(self) -> list[str]:
-        """The command line that `from_argv` reads."""
-        plain = ("rows_per_chunk", "workers", "threads", "iterations", "warmup", "fraction", "seed")
-        words = [f"--{name.replace('_', '-')}={getattr(self, name)}" for name in plain]
-        return words + [f"--set={name}={value}" for name, value in self.options.items()]
-
-    @staticmethod
-    def from_argv(argv: Sequence[str]) -> Job:
-        """Read what `argv` wrote."""
-        parser = argparse.ArgumentParser(description="One peer of benchmarks/peers.py, in one process.")
-        for name in ("rows-per-chunk", "workers", "threads", "iterations", "warmup", "seed"):
-            parser.add_argument(f"--{name}", type=int, required=True)
-        parser.add_argument("--fraction", type=float, required=True)
-        parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
-        found = vars(parser.parse_args(argv))
-        options = dict(pair.split("=", 1) for pair in found.pop("set"))
-        return Job(**found, options=options)
+        """The command line that `serve` reads."""
+        return [msgspec.json.encode(self).decode()]
 
 
 def workers_per_gpu(workers: int, gpus: int) -> int:
@@ -85,13 +99,13 @@ class Outcome(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a peer answers.
 
     `wall_seconds`: one value a timed iteration. `rows`: of the result. `verified`: None where the peer is a program
-    that does not let its result be looked at. `peak_rss_bytes`: high-water mark of the processes that hold the data,
+    that does not give its result away. `peak_rss_bytes`: high-water mark of the processes that hold the data,
     summed, verification left out; None where it cannot be known.
     """
 
     name: str
     version: str
-    wall_seconds: list[float]
+    wall_seconds: list[Seconds]
     rows: int | None
     verified: bool | None
     peak_rss_bytes: int | None
@@ -114,25 +128,39 @@ def read_outcome(text: str, iterations: int) -> Outcome:
         raise PeerError(f"its answer cannot be read: {error}") from None
     if len(outcome.wall_seconds) != iterations:
         raise PeerError(f"it was asked for {iterations} iterations and answered with {len(outcome.wall_seconds)}")
-    if not all(seconds > 0 for seconds in outcome.wall_seconds):
-        raise PeerError("it answered with a time that is not above zero")
     return outcome
 
 
 def serve(run: Callable[[Job], Outcome]) -> None:
     """The main function of a peer: read the job, do it, answer.
 
-    SIGTERM, and the death of whoever started this process, end it the orderly way, so that what it started ends too.
+    SIGTERM and the death of the parent process end it the orderly way, so that what it started ends too.
     """
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    die_with_parent(signal.SIGTERM)
     signal.signal(signal.SIGTERM, _leave)
     try:
-        outcome = run(Job.from_argv(sys.argv[1:]))
+        outcome = run(msgspec.json.decode(sys.argv[1], type=Job))
     except MergeBenchError as error:
-        print(f"{error}", file=sys.stderr)
+        print(error, file=sys.stderr)
         sys.exit(error.exit_status)
     print(msgspec.json.encode(outcome).decode(), flush=True)
+
+
+def printed_by(program: str, command: Sequence[str], **environment: str) -> str:
+    """What `command` prints, also passed on to standard error. Its process ends with this function.
+
+    `environment`: what it gets beside this process's own.
+
+    Raises
+    ------
+    PeerError
+        If it ends with another status than 0. `program`: its name in the message.
+    """
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, env={**os.environ, **environment}, check=False)
+    sys.stderr.write(done.stdout)
+    if done.returncode:
+        raise PeerError(f"{program} ended with status {done.returncode}")
+    return done.stdout
 
 
 def _leave(number: int, frame: FrameType | None) -> None:

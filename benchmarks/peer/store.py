@@ -10,24 +10,17 @@ from typing import Any
 
 import msgspec
 
+from benchmarks import command
+
 RECORDS = "records.jsonl"
 SCHEMA = 1
 
 
 class Store:
-    """A folder that is readable at any moment: a line is on the disk as soon as its launch has ended."""
+    """A folder that can be read at any moment: each line is on the disk as soon as its launch has ended."""
 
     def __init__(self, results: Path) -> None:
-        stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-        self.folder = results / f"peers-{stamp}"
-        number = 1
-        while True:
-            try:
-                self.folder.mkdir(parents=True)
-                break
-            except FileExistsError:
-                number += 1
-                self.folder = results / f"peers-{stamp}-{number}"
+        self.folder = command.new_folder(results, "peers")
         self.logs = self.folder / "logs"
         self.logs.mkdir()
         self._file = (self.folder / RECORDS).open("ab")
@@ -39,10 +32,7 @@ class Store:
         self._file.flush()
         os.fsync(self._file.fileno())
 
-    def write_table(self, text: str) -> None:
-        """Replace the Markdown table."""
-        (self.folder / "table.md").write_text(text, encoding="utf-8")
-
-    def close(self) -> None:
-        """No more lines."""
+    def close(self, table: str) -> None:
+        """Write the Markdown table; no more lines."""
+        command.write(self.folder / "table.md", table)
         self._file.close()

@@ -1,18 +1,18 @@
-"""`ucxx.benchmarks.cudf_merge` on the GPUs of this machine, through `ucxx_program`, which mends one thing in it.
+"""`ucxx.benchmarks.cudf_merge` on the GPUs of this machine, through `ucxx_program`, which adds a field that is missing.
 
 It makes its own rows, as many as ours, and checks their number to 2 % itself. Its throughput is chunks × data of a
-chunk ÷ wall, its wall that of rank 0 up to a barrier after the join, so both mean what ours mean.
+chunk ÷ wall, its wall is that of rank 0 up to a barrier after the join: both have the same definition as ours.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.peer.printed import printed_by
-from benchmarks.peer.protocol import Job, Outcome, PeerError, serve
+from benchmarks.peer.protocol import Job, Outcome, PeerError, printed_by, serve
 from merge_bench.campaign.importing.text import read_report
 from merge_bench.errors import UsageError
 from merge_bench.host.gpu import IN_ORDER, gpu_facts, index_of, visible_gpus
@@ -84,18 +84,15 @@ def parse(text: str, job: Job) -> list[float]:
 def run(job: Job) -> Outcome:
     """The job."""
     gpus, known = chosen_gpus(), gpu_facts()
-    memory = min((int(known[number]["memory_bytes"] or 0) for number in gpus[: job.workers]), default=0)
-    text = printed_by(PROGRAM, command(job, gpus, memory), IN_ORDER)
-    return Outcome("ucxx", importlib.metadata.version(_package()), parse(text, job), None, None, None)
+    memory = min((int(known[number].memory_bytes or 0) for number in gpus[: job.workers]), default=0)
+    text = printed_by(PROGRAM, command(job, gpus, memory), **IN_ORDER)
+    return Outcome("ucxx", _version(), parse(text, job), None, None, None)
 
 
-def _package() -> str:
+def _version() -> str:
     for name in ("ucxx-cu13", "ucxx-cu12"):
-        try:
-            importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-        return name
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            return importlib.metadata.version(name)
     raise PeerError("no package ucxx is installed")
 
 

@@ -7,8 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ import numpy as np
 from merge_bench.errors import UsageError
 from merge_bench.host.memory import available_bytes
 from merge_bench.merge.engines import pairs
-from merge_bench.units import format_bytes, parse_bytes
+from merge_bench.units import format_bytes
 
 LEAST_ARRAY = 256 << 20
 CACHES = 8  # an array is that many times the last cache, or it would measure the cache
@@ -25,7 +24,6 @@ GATHERED = 1 << 24  # values of one round
 BLOCK = 1 << 15  # values that are written to one place, in cache: a gather is to measure what it reads
 ROUNDS = 5
 COPIES = 8  # in a round, which then lasts long beside the time in which threads begin
-CACHE_FOLDER = Path("/sys/devices/system/cpu/cpu0/cache")
 
 Round = Callable[[], object]
 
@@ -49,22 +47,7 @@ class Limit:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
-        return {
-            "name": self.name, "amount": self.amount, "array_bytes": self.array_bytes, "seconds": list(self.seconds),
-            "rate": self.rate,
-        }  # fmt: skip
-
-
-def last_cache_bytes(folder: Path = CACHE_FOLDER) -> int | None:
-    """The size of the last cache in bytes, or None where the kernel does not tell."""
-    found = []
-    for index in folder.glob("index*"):
-        try:
-            level, size = int((index / "level").read_text()), (index / "size").read_text().strip()
-            found.append((level, parse_bytes(f"{size}iB")))
-        except (OSError, ValueError):
-            continue
-    return max(found)[1] if found else None
+        return {**asdict(self), "rate": self.rate}
 
 
 def array_bytes(cores: int, last_cache: int | None) -> int:
@@ -79,14 +62,14 @@ def array_bytes(cores: int, last_cache: int | None) -> int:
     needed, there = cores * max(2 * size, size + GATHERED * INDEX), available_bytes()
     if needed > there:
         raise UsageError(
-            f"the memory limits of {cores} cores need {format_bytes(needed)}, and {format_bytes(there)} are there"
+            f"the memory limits of {cores} cores need {format_bytes(needed)}, but {format_bytes(there)} is available"
         )
     return size
 
 
-def measure(cores: Sequence[int], bucket_bytes: int) -> list[Limit]:
+def measure(cores: Sequence[int], bucket_bytes: int, last_cache: int | None) -> list[Limit]:
     """Copy, gather from arrays far larger than the caches, and gather from arrays of a join's bucket."""
-    size = array_bytes(len(cores), last_cache_bytes())
+    size = array_bytes(len(cores), last_cache)
     return [
         _limit("copy", COPIES * 2 * size, size, cores, lambda: _copy(size)),
         _limit("loop", COPIES * 2 * size, size, cores, lambda: _loop(size)),
@@ -111,7 +94,7 @@ def _copy(size: int) -> Round:
 
 
 def _loop(size: int) -> Round:
-    """A copy that is none: ordinary stores, for which the processor has to fetch each line before it is written."""
+    """A copy by ordinary stores, for which the processor has to fetch each line before it is written."""
     source, target = np.ones(size // VALUE, np.int64), np.zeros(size // VALUE, np.int64)
     return lambda: [np.add(source, 1, out=target) for _ in range(COPIES)]
 

@@ -1,4 +1,4 @@
-"""A run's phases against the memory limits: who needed how long for what, and what share of the limit that is."""
+"""A run's phases against the memory limits: each worker's seconds, and the share of the limit that a phase reaches."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from benchmarks import command
 from benchmarks.roof.moved import Counts, Shape, join_accesses, phase_bytes
 from merge_bench.analysis.statistics import median
 from merge_bench.errors import RunFailed
@@ -56,12 +57,12 @@ def counts(iteration: IterationLine) -> Counts:
     Raises
     ------
     RunFailed
-        If a worker did not tell.
+        If a worker did not report that.
     """
     sent = left = right = result = 0
     for worker in iteration.workers:
         if worker.sent_bytes is None or worker.received_rows is None or worker.result_rows is None:
-            raise RunFailed(f"rank {worker.rank} did not tell what it sent, received and made")
+            raise RunFailed(f"rank {worker.rank} did not report what it sent, received and made")
         sent += worker.sent_bytes.left + worker.sent_bytes.right
         left += worker.received_rows.left
         right += worker.received_rows.right
@@ -80,7 +81,7 @@ def phase_seconds(iteration: IterationLine) -> dict[str, list[float]]:
     found: dict[str, list[float]] = {name: [] for name in (*PHASES, WHOLE)}
     for worker in iteration.workers:
         if worker.phases_seconds is None or worker.overlap_seconds or worker.join_overlap_seconds:
-            raise RunFailed(f"rank {worker.rank} has no phases that lie apart")
+            raise RunFailed(f"rank {worker.rank} has no separate phases")
         for name in PHASES:
             found[name].append(float(getattr(worker.phases_seconds, name)))
         found[WHOLE].append(worker.seconds)
@@ -116,23 +117,24 @@ def join_least(shape: Shape, dealt: Counts, least: float, bucket_rate: float) ->
 
 def table(phases: Sequence[Phase]) -> str:
     """The phases in Markdown."""
-    lines = [f"| {' | '.join(HEADINGS)} |", f"| --- |{' --: |' * (len(HEADINGS) - 1)}"]
-    for each in phases:
-        cells = (
+    rows = [
+        (
             each.name, f"{each.moved / each.rows:.1f}", f"{each.moved / 1e9:.2f}",
             ", ".join(f"{seconds * 1e3:.0f}" for seconds in each.workers), f"{each.seconds * 1e3:.0f}",
             f"{each.least * 1e3:.0f}", f"{each.rate / 1e9:.1f}", f"{each.fraction:.0%}",
-        )  # fmt: skip
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+        )
+        for each in phases
+    ]  # fmt: skip
+    return command.table(HEADINGS, rows)
 
 
 def limits_table(limits: Sequence[Mapping[str, Any]]) -> str:
     """The memory limits in Markdown."""
-    lines = ["| limit | array of a core (MiB) | fastest round | median round |", "| --- | --: | --: | --: |"]
+    rows = []
     for each in limits:
-        middle = each["amount"] / median(each["seconds"])
-        shown = [f"{rate / 1e9:.1f} GB/s" if each["name"] in ("copy", "loop") else f"{rate / 1e6:.0f} million values/s"
-                 for rate in (each["rate"], middle)]  # fmt: skip
-        lines.append(f"| {each['name']} | {each['array_bytes'] / 2**20:.1f} | {shown[0]} | {shown[1]} |")
-    return "\n".join(lines)
+        unit = "{:.1f} GB/s" if each["name"] in ("copy", "loop") else "{:.0f} million values/s"
+        scaled = [
+            rate / (1e9 if "GB" in unit else 1e6) for rate in (each["rate"], each["amount"] / median(each["seconds"]))
+        ]
+        rows.append((each["name"], f"{each['array_bytes'] / 2**20:.1f}", *map(unit.format, scaled)))
+    return command.table(("limit", "array of a core (MiB)", "fastest round", "median round"), rows)

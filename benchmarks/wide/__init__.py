@@ -1,1 +1,1 @@
-"""What `python -m benchmarks.width` is made of: how large a run is made, and what its records say."""
+"""What `python -m benchmarks.width` is made of: how large a run is made, and the figures from its records."""

@@ -1,4 +1,4 @@
-"""All-to-all at one width: rows and rates that make links the bottleneck, and what of a link each worker reached.
+"""All-to-all at one width: rows and rates that make links the bottleneck, and each worker's share of its link.
 
 A link carries `PAYLOAD` of its rate as bytes of messages, and lets a burst pass before it holds back. So a worker needs
 at least (the larger of what it sends and receives, less a burst) ÷ (rate × `PAYLOAD`) seconds; its fraction of the link
@@ -7,10 +7,11 @@ is that least time ÷ the time for which its transfers were in flight.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from benchmarks import command
 from merge_bench.analysis.statistics import median
 from merge_bench.errors import RunFailed, UsageError
 from merge_bench.records.campaign import Launch
@@ -61,14 +62,14 @@ def widths(text: str) -> list[int]:
     Raises
     ------
     UsageError
-        If that are not numbers of workers, two at least.
+        If these are no numbers of workers, two at least.
     """
     try:
         found = sorted({int(word) for word in text.split(",")})
     except ValueError:
-        raise UsageError(f"--workers takes numbers separated by commas, and not {text!r}") from None
+        raise UsageError(f"--workers takes numbers separated by commas, not {text!r}") from None
     if found[0] < 2 or found[-1] > 200:
-        raise UsageError(f"--workers takes numbers from 2 to 200, and not {text!r}")
+        raise UsageError(f"--workers takes numbers from 2 to 200, not {text!r}")
     return found
 
 
@@ -125,19 +126,19 @@ class Exchanged:
 
 
 def exchanged(iteration: IterationLine) -> Exchanged:
-    """What an iteration's records say of its exchange.
+    """The exchange of an iteration, from its records.
 
     Raises
     ------
     RunFailed
-        If a worker did not tell.
+        If a worker did not report it.
     """
     received = dict.fromkeys((worker.rank for worker in iteration.workers), 0)
     frames: dict[int, float] = {}
     sent, flights, exchange = [], [], []
     for worker in iteration.workers:
         if worker.sent_bytes is None or worker.flight_seconds is None or worker.phases_seconds is None:
-            raise RunFailed(f"rank {worker.rank} did not tell of its exchange")
+            raise RunFailed(f"rank {worker.rank} did not report its exchange")
         sent.append(worker.sent_bytes.left + worker.sent_bytes.right)
         flights.append(worker.flight_seconds.union)
         frames[worker.rank] = worker.flight_seconds.left + worker.flight_seconds.right
@@ -148,14 +149,14 @@ def exchanged(iteration: IterationLine) -> Exchanged:
         if pair.seconds is not None and frames[pair.to_rank] > 0:
             shares.append(pair.seconds / frames[pair.to_rank])
     if not shares:
-        raise RunFailed("no pair of workers told when its bytes had arrived")
+        raise RunFailed("no pair of workers reported when its bytes had arrived")
     return Exchanged(
         tuple(sent), tuple(received.values()), tuple(flights), tuple(exchange), sum(shares) / len(shares)
     )  # fmt: skip
 
 
 def judge(launch: Launch, made: Size, dropped: float | None) -> Wide:
-    """What a launch's records say.
+    """The figures of a launch, from its records.
 
     Raises
     ------
@@ -168,10 +169,8 @@ def judge(launch: Launch, made: Size, dropped: float | None) -> Wide:
         if not pair.transports or any(not lane.startswith("tcp/") for lane in pair.transports):
             raise RunFailed(f"rank {pair.from_rank} to rank {pair.to_rank} uses {', '.join(pair.transports)}")
     seen = [exchanged(iteration) for iteration in launch.timed]
-    speeds = [_of_workers([[b / s for b, s in zip(each.sent, each.flights, strict=True)] for each in seen])]
-    shares = _of_workers(
-        [[a / s for a, s in zip(each.least(made.link), each.flights, strict=True)] for each in seen]
-    )  # fmt: skip
+    speeds = _of_workers((each.sent, each.flights) for each in seen)
+    shares = _of_workers((each.least(made.link), each.flights) for each in seen)
     return Wide(
         workers=made.workers,
         rate=made.rate,
@@ -180,8 +179,8 @@ def judge(launch: Launch, made: Size, dropped: float | None) -> Wide:
         wall=median([iteration.wall_seconds for iteration in launch.timed]),
         exchange=median([max(each.exchange) for each in seen]),
         least=median([max(each.least(made.link)) for each in seen]),
-        slowest=min(speeds[0]),
-        middle=median(speeds[0]),
+        slowest=min(speeds),
+        middle=median(speeds),
         slowest_fraction=min(shares),
         middle_fraction=median(shares),
         arrivals=median([each.arrivals for each in seen]),
@@ -191,13 +190,15 @@ def judge(launch: Launch, made: Size, dropped: float | None) -> Wide:
     )
 
 
-def _of_workers(iterations: Sequence[Sequence[float]]) -> list[float]:
-    return [median(values) for values in zip(*iterations, strict=True)]
+def _of_workers(iterations: Iterable[tuple[Sequence[float], Sequence[float]]]) -> list[float]:
+    """Each worker's median over iterations of what it did ÷ the seconds it took."""
+    rates = [[amount / seconds for amount, seconds in zip(*each, strict=True)] for each in iterations]
+    return [median(values) for values in zip(*rates, strict=True)]
 
 
 def _peak(worker: Any) -> float:
     if not worker.peak_above_imports_bytes or not worker.input_bytes:
-        raise RunFailed(f"rank {worker.rank} did not tell its memory")
+        raise RunFailed(f"rank {worker.rank} did not report its memory")
     return float(worker.peak_above_imports_bytes / worker.input_bytes)
 
 
@@ -211,14 +212,14 @@ def dropped_share(qdiscs: Sequence[dict[str, Any]]) -> float | None:
 
 def table(found: Sequence[Wide]) -> str:
     """The widths in Markdown."""
-    lines = [f"| {' | '.join(HEADINGS)} |", f"|{' --: |' * len(HEADINGS)}"]
-    for each in found:
-        cells = (
+    rows = [
+        (
             str(each.workers), f"{each.rate / 1e6:.0f}", f"{each.sent / 1e6:.0f}", f"{each.wall * 1e3:.0f}",
             f"{each.exchange * 1e3:.0f}", f"{each.least * 1e3:.0f}", f"{each.ratio:.2f}", f"{each.slowest / 1e6:.1f}",
             f"{each.middle / 1e6:.1f}", f"{each.slowest_fraction:.0%}", f"{each.middle_fraction:.0%}",
             f"{each.arrivals:.2f}", "-" if each.dropped is None else f"{each.dropped:.2%}",
             f"{each.peak_over_input:.2f}", f"{each.startup:.0f}",
-        )  # fmt: skip
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+        )
+        for each in found
+    ]  # fmt: skip
+    return command.table(HEADINGS, rows, text=())

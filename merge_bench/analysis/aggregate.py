@@ -8,14 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from merge_bench.analysis import metrics
+from merge_bench.analysis.documents.run import WorkerBandwidth, WorkerPeak
 from merge_bench.analysis.statistics import harmonic_mean, median
 from merge_bench.host import core_budget
 from merge_bench.records.campaign import Launch, Run
 from merge_bench.records.schema import IterationLine, WorkerIteration, WorkerMemory
 
 PHASES = ("partition", "exchange", "join")
+
+Value: TypeAlias = Callable[[Launch, IterationLine], float | None]
+"""A number of one iteration of a launch; None: not measured."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +29,7 @@ class WorkerFigures:
 
     rank: int
     host: str
-    bandwidth: metrics.Bandwidth
+    bandwidth: WorkerBandwidth
     seconds: float | None
     partition: float | None
     exchange: float | None
@@ -33,11 +38,7 @@ class WorkerFigures:
     join_overlap: float | None
     received_rows: float | None
     result_rows: float | None
-    peak_bytes: int | None
-    peak_above_imports_bytes: int | None
-    device_peak_bytes: int | None
-    device_peak_above_imports_bytes: int | None
-    input_bytes: int | None
+    memory: WorkerPeak
 
 
 @dataclass(frozen=True)
@@ -63,31 +64,35 @@ def middle(values: Iterable[float | None]) -> float | None:
     return median(known) if known else None
 
 
-def of_launch(launch: Launch, value: Callable[[IterationLine], float | None]) -> float | None:
+def each(launches: Sequence[Launch], value: Value) -> list[float]:
+    """`value` of every timed iteration that has it."""
+    found = (value(launch, iteration) for launch in launches for iteration in launch.timed)
+    return [one for one in found if one is not None]
+
+
+def of_launch(launch: Launch, value: Value) -> float | None:
     """The launch's sample of `value`: its median over the timed iterations."""
-    return middle(value(iteration) for iteration in launch.timed)
+    return middle(value(launch, iteration) for iteration in launch.timed)
 
 
-def samples(launches: Sequence[Launch], value: Callable[[IterationLine], float | None]) -> list[float]:
+def samples(launches: Sequence[Launch], value: Value) -> list[float]:
     """One value a launch, for statistics over launches."""
     return [sample for launch in launches if (sample := of_launch(launch, value)) is not None]
 
 
-def wall(iteration: IterationLine) -> float:
+def of_run(launches: Sequence[Launch], value: Value) -> float | None:
+    """The run's `value`: the median over its launches."""
+    return middle(samples(launches, value))
+
+
+def wall(launch: Launch, iteration: IterationLine) -> float:
     """Seconds of one iteration."""
     return iteration.wall_seconds
 
 
-def throughput_samples(launches: Sequence[Launch]) -> list[float]:
-    """Median throughput of each launch."""
-    found = [middle(throughputs(launch)) for launch in launches]
-    return [value for value in found if value is not None]
-
-
-def throughputs(launch: Launch) -> list[float]:
-    """Throughput of each timed iteration; a launch knows how many bytes it processes."""
-    found = [throughput(launch, iteration) for iteration in launch.timed]
-    return [value for value in found if value is not None]
+def bandwidth(launch: Launch, iteration: IterationLine) -> float | None:
+    """Bandwidth of one iteration."""
+    return metrics.iteration_bandwidth(iteration)
 
 
 def throughput(launch: Launch, iteration: IterationLine) -> float | None:
@@ -97,14 +102,34 @@ def throughput(launch: Launch, iteration: IterationLine) -> float | None:
     return metrics.throughput(launch.line.data_bytes, iteration.wall_seconds) if launch.line is not None else None
 
 
-def phase(name: str) -> Callable[[IterationLine], float | None]:
+def phase(name: str) -> Value:
     """The longest time that any worker spent in phase `name`, of one iteration."""
 
-    def longest(iteration: IterationLine) -> float | None:
+    def longest(launch: Launch, iteration: IterationLine) -> float | None:
         known = [seconds for worker in iteration.workers if (seconds := _phase(worker, name)) is not None]
         return max(known) if known else None
 
     return longest
+
+
+def link_fraction(launch: Launch, iteration: IterationLine) -> float | None:
+    """Share of the link limit of its launch that one iteration reached."""
+    return metrics.link_fraction(iteration, launch.link.limit_bytes_per_second if launch.link else None)
+
+
+def wall_over_wire(launch: Launch, iteration: IterationLine) -> float | None:
+    """Wall ÷ the time that the link needs for the bytes, at the link limit of its launch."""
+    return metrics.wall_over_wire(iteration, launch.link.limit_bytes_per_second if launch.link else None)
+
+
+def computing(launch: Launch, iteration: IterationLine) -> float | None:
+    """Share of the wall in which the busiest worker partitions or joins."""
+    return metrics.computing(iteration)
+
+
+def cores_used(launch: Launch, iteration: IterationLine) -> float | None:
+    """Share that the workers of the busiest host use of the time of their cores."""
+    return metrics.cores_used(iteration, launch.line.workers) if launch.line is not None else None
 
 
 def link_limit(launches: Sequence[Launch]) -> float | None:
@@ -129,7 +154,7 @@ def link_not_checked(run: Run, launches: Sequence[Launch]) -> str | None:
     """Why nothing of `ucx_perftest` stands beside the link limit; None where it does."""
     if link_check(launches) is not None:
         return None
-    if not run.plan.get("check_link"):
+    if not run.plan.check_link:
         return "not checked against ucx_perftest (--check-link)"
     crowded = next(filter(None, map(_crowded, launches)), None)
     if crowded:
@@ -139,39 +164,6 @@ def link_not_checked(run: Run, launches: Sequence[Launch]) -> str | None:
 
 def _crowded(launch: Launch) -> str | None:
     return core_budget.crowded((each.host, each.hardware) for each in launch.line.workers) if launch.line else None
-
-
-def link_fraction(launches: Sequence[Launch]) -> float | None:
-    """Share of the link limit that was reached, each launch against the limit measured in it."""
-    found: list[float | None] = []
-    for launch in launches:
-        if launch.link is not None:
-            limit = launch.link.limit_bytes_per_second
-            found.append(middle(metrics.link_fraction(iteration, limit) for iteration in launch.timed))
-    return middle(found)
-
-
-def wall_over_wire(launches: Sequence[Launch]) -> float | None:
-    """Wall ÷ the time that the link needs for the bytes, each launch against the limit measured in it."""
-    found: list[float | None] = []
-    for launch in launches:
-        limit = launch.link.limit_bytes_per_second if launch.link is not None else None
-        found.append(middle(metrics.wall_over_wire(iteration, limit) for iteration in launch.timed))
-    return middle(found)
-
-
-def computing(launches: Sequence[Launch]) -> float | None:
-    """Share of the wall in which the busiest worker partitions or joins."""
-    return middle(middle(metrics.computing(iteration) for iteration in launch.timed) for launch in launches)
-
-
-def cores_used(launches: Sequence[Launch]) -> float | None:
-    """Share that the workers of the busiest host use of the time of their cores."""
-    return middle(
-        middle(metrics.cores_used(iteration, launch.line.workers) for iteration in launch.timed)
-        for launch in launches
-        if launch.line is not None
-    )
 
 
 def worker_figures(launches: Sequence[Launch]) -> tuple[WorkerFigures, ...]:
@@ -247,7 +239,9 @@ def _worker(
     return WorkerFigures(
         rank=rank,
         host=host,
-        bandwidth=metrics.Bandwidth(left, right, metrics.mean_bandwidth(left, right)),
+        bandwidth=WorkerBandwidth(
+            rank=rank, host=host, left=left, right=right, mean=metrics.mean_bandwidth(left, right)
+        ),
         seconds=nested(lambda worker: worker.seconds),
         partition=nested(lambda worker: _phase(worker, "partition")),
         exchange=nested(lambda worker: _phase(worker, "exchange")),
@@ -256,11 +250,15 @@ def _worker(
         join_overlap=nested(lambda worker: worker.join_overlap_seconds),
         received_rows=nested(_received),
         result_rows=nested(lambda worker: worker.result_rows),
-        peak_bytes=_most(m.peak_bytes for m in memory),
-        peak_above_imports_bytes=_most(m.peak_above_imports_bytes for m in memory),
-        device_peak_bytes=_most(m.device_peak_bytes for m in memory),
-        device_peak_above_imports_bytes=_most(m.device_peak_above_imports_bytes for m in memory),
-        input_bytes=_most(m.input_bytes for m in memory),
+        memory=WorkerPeak(
+            rank=rank,
+            host=host,
+            peak=_most(m.peak_bytes for m in memory),
+            above_imports=_most(m.peak_above_imports_bytes for m in memory),
+            device_peak=_most(m.device_peak_bytes for m in memory),
+            device_above_imports=None,  # not measured on a GPU; kept for programs that read it
+            input=_most(m.input_bytes for m in memory),
+        ),
     )
 
 

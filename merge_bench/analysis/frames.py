@@ -12,7 +12,7 @@ from typing import Any
 from merge_bench.analysis import aggregate, metrics
 from merge_bench.analysis.transport_summary import lanes
 from merge_bench.records.campaign import Campaign, Launch, Run
-from merge_bench.records.schema import IterationLine, ProbeLine, WorkerIteration
+from merge_bench.records.schema import ProbeLine, WorkerIteration
 
 Rows = Iterator[dict[str, Any]]
 
@@ -26,7 +26,7 @@ def iterations(campaign: Campaign) -> Rows:
                 "wall_seconds": each.wall_seconds,
                 "throughput": aggregate.throughput(launch, each),
                 "bandwidth": metrics.iteration_bandwidth(each),
-                "link_fraction": _fraction(launch, each),
+                "link_fraction": aggregate.link_fraction(launch, each),
             }
 
 
@@ -43,17 +43,17 @@ def workers(campaign: Campaign) -> Rows:
 def pairs(campaign: Campaign) -> Rows:
     """A row for every ordered pair of workers in every launch: medians over its timed iterations."""
     for run, launch in _launches(campaign):
-        known = {(lane["from"], lane["to"]): lane for lane in lanes([launch.lanes] if launch.lanes else [])}
+        known = {(lane.from_rank, lane.to_rank): lane for lane in lanes([launch.lanes] if launch.lanes else [])}
         for (sender, receiver), found in aggregate.pair_figures([launch]).items():
-            lane = known.get((sender, receiver), {})
+            lane = known.get((sender, receiver))
             yield _key(campaign, run, launch) | {
                 "from": sender,
                 "to": receiver,
                 "bytes": float(found.bytes),
                 "seconds": found.seconds,
                 "rate": found.bytes / found.seconds if found.seconds else None,
-                "placement": lane.get("placement"),
-                "transports": ",".join(lane["transports"]) if lane else None,
+                "placement": lane.placement if lane else None,
+                "transports": ",".join(lane.transports) if lane else None,
             }
 
 
@@ -66,11 +66,11 @@ def launches(campaign: Campaign) -> Rows:
             "failure": launch.failures[0].code if launch.failures else None,
             "iterations": len(launch.timed),
             "wall_seconds": aggregate.of_launch(launch, aggregate.wall),
-            "throughput": aggregate.middle(aggregate.throughputs(launch)),
-            "bandwidth": aggregate.of_launch(launch, metrics.iteration_bandwidth),
+            "throughput": aggregate.of_launch(launch, aggregate.throughput),
+            "bandwidth": aggregate.of_launch(launch, aggregate.bandwidth),
             **{f"{name}_seconds": seconds for name, seconds in phases.items()},
             "link_limit": aggregate.link_limit([launch]),
-            "link_fraction": aggregate.link_fraction([launch]),
+            "link_fraction": aggregate.of_launch(launch, aggregate.link_fraction),
             "peak_memory_bytes": max(peaks, default=None),
             "startup_seconds": launch.line.startup_seconds if launch.line else None,
             "seconds": launch.end.seconds if launch.end else None,
@@ -94,17 +94,13 @@ def _key(campaign: Campaign, run: Run, launch: Launch) -> dict[str, Any]:
     return {
         "campaign": campaign.head.campaign_id,
         "config": run.config.name,
-        "plan": campaign.head.plans.index(dict(run.plan)),
-        "rows_per_chunk": run.plan.get("rows_per_chunk"),
-        "workers": run.plan.get("workers"),
+        "plan": run.plan_index,
+        "rows_per_chunk": run.plan.rows_per_chunk,
+        "workers": run.plan.workers,
         "launch": launch.index,
         "block": launch.block,
         "complete": launch.complete,
     }
-
-
-def _fraction(launch: Launch, iteration: IterationLine) -> float | None:
-    return metrics.link_fraction(iteration, launch.link.limit_bytes_per_second if launch.link else None)
 
 
 def _worker(worker: WorkerIteration) -> dict[str, Any]:

@@ -195,10 +195,10 @@ def cores_used(iteration: IterationLine, workers: Sequence[Worker]) -> float | N
     """
     cores: dict[str, frozenset[int]] = {}
     for worker in workers:
-        cores[worker.host] = cores.get(worker.host, frozenset()) | parse_cores(worker.hardware.get("affinity") or "")
+        cores[worker.host] = cores.get(worker.host, frozenset()) | parse_cores(worker.hardware.affinity or "")
     usable = {host: float(len(its)) for host, its in cores.items()}
     for worker in workers:
-        usable[worker.host] = min(usable[worker.host], worker.hardware.get("cpu_quota") or usable[worker.host])
+        usable[worker.host] = min(usable[worker.host], worker.hardware.cpu_quota or usable[worker.host])
     used = dict.fromkeys(cores, 0.0)
     hosts = {worker.rank: worker.host for worker in workers}
     for each in iteration.workers:

@@ -1,7 +1,7 @@
-"""Results that others have published, as data: `results/published/`, described in `docs/published.md`.
+"""Published results of others as data: `results/published/`, described in `docs/published.md`.
 
-Each dataset has a ``.toml`` that says what it is, where it comes from and what is doubtful, and its numbers beside it:
-a ``.csv``, or a campaign's folder. The published value stays visible in it beside the one in SI units.
+Each dataset has a ``.toml`` with its content, its source and its doubts, and a ``.csv`` or a campaign's folder with its
+numbers: the published value and the same in SI units.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ import csv
 import functools
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+
+import msgspec
 
 from merge_bench.errors import UsageError
-from merge_bench.records.probe_rows import Range, Row
+from merge_bench.records.probe_rows import Row, over
 
 FOLDER = Path(__file__).with_name("published_data").resolve()
 """`results/published/`: a link to it in a checkout, its files in an installed package."""
@@ -29,8 +29,18 @@ _KINDS = {
 }
 
 
-@dataclass(frozen=True)
-class Dataset:
+class Series(msgspec.Struct, frozen=True, kw_only=True):
+    """What is the same in all rows of a series of a network dataset."""
+
+    test: str
+    config: str
+    placement: str
+    hosts: tuple[str, ...] = ()
+    requested: dict[str, str] = {}
+    selected: tuple[str, ...] = ()
+
+
+class Dataset(msgspec.Struct, frozen=True, kw_only=True):
     """What a dataset is. `kind`: ``network``, ``merge``, ``settings`` or ``campaign``; `path`: its numbers.
 
     `cite` names the source in a few words; `notes` are corrections and doubts, a sentence or more each; `configs` are
@@ -53,12 +63,11 @@ class Dataset:
     date: str | None = None
     probe: str | None = None
     tool: str | None = None
-    configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    series: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    configs: dict[str, dict[str, str]] = {}
+    series: dict[str, Series] = {}
 
 
-@dataclass(frozen=True)
-class MergeResult:
+class MergeResult(msgspec.Struct, frozen=True, kw_only=True):
     """A cell of a published table: `metric` is ``bandwidth`` or ``throughput``, `published` what is printed.
 
     `value`: bytes per second, corrected where `note` says so; None where the printed number is not valid.
@@ -68,14 +77,13 @@ class MergeResult:
     rows_per_chunk: int
     config: str
     metric: str
-    value: float | None
+    value: float | None = msgspec.field(name="bytes_per_second")
     published: str
     source: str
     note: str | None
 
 
-@dataclass(frozen=True)
-class SettingEffect:
+class SettingEffect(msgspec.Struct, frozen=True, kw_only=True):
     """What one change did: `value` beside `baseline`, bytes per second; `ratio` of the two, recomputed.
 
     `beside`: the config that was changed. `figure_label` and `figure_ratio`: the bar of the published figure.
@@ -83,11 +91,11 @@ class SettingEffect:
     """
 
     label: str
-    variables: Mapping[str, str]
+    variables: dict[str, str]
     beside: str
     metric: str
-    value: float | None
-    baseline: float | None
+    value: float | None = msgspec.field(name="bytes_per_second")
+    baseline: float | None = msgspec.field(name="baseline_bytes_per_second")
     ratio: float | None
     published: str | None
     published_percent: float | None
@@ -155,19 +163,13 @@ def merge_results(name: str) -> list[MergeResult]:
         If `name` is no merge dataset.
     """
     data = dataset(name, MERGE)
-    return [
-        MergeResult(
-            hardware=data.hardware,
-            rows_per_chunk=int(line["rows_per_chunk"]),
-            config=line["config"],
-            metric=line["metric"],
-            value=_number(line["bytes_per_second"]) if line["valid"] == "true" else None,
-            published=_printed(line),
-            source=f"{data.cite}, Table {line['table']}",
-            note=line["note"] or None,
-        )
-        for line in _lines(data)
-    ]
+    found = []
+    for line in _lines(data):
+        more: dict[str, object] = {"hardware": data.hardware, "source": f"{data.cite}, Table {line['table']}"}
+        if line["valid"] != "true":
+            more["bytes_per_second"] = None
+        found.append(msgspec.convert(_cells(line) | more, MergeResult, strict=False))
+    return found
 
 
 def settings_effects(name: str) -> list[SettingEffect]:
@@ -179,25 +181,12 @@ def settings_effects(name: str) -> list[SettingEffect]:
         If `name` is no dataset of settings.
     """
     data = dataset(name, SETTINGS)
-    return [
-        SettingEffect(
-            label=line["label"],
-            variables=_variables(line["variables"]),
-            beside=line["beside"],
-            metric=line["metric"],
-            value=_number(line["bytes_per_second"]),
-            baseline=_number(line["baseline_bytes_per_second"]),
-            ratio=_number(line["ratio"]),
-            published=_printed(line) or None,
-            published_percent=_number(line["published_percent"]),
-            figure_label=line["figure_label"] or None,
-            figure_ratio=_number(line["figure_ratio"]),
-            section=line["section"],
-            source=f"{data.cite}, section {line['section']}",
-            note=line["note"] or None,
-        )
-        for line in _lines(data)
-    ]
+    found = []
+    for line in _lines(data):
+        variables = dict(word.split("=", 1) for word in line["variables"].split())
+        more = {"variables": variables, "source": f"{data.cite}, section {line['section']}"}
+        found.append(msgspec.convert(_cells(line) | more, SettingEffect, strict=False))
+    return found
 
 
 def campaign_folder(name: str) -> Path:
@@ -213,9 +202,7 @@ def campaign_folder(name: str) -> Path:
 
 def _dataset(path: Path) -> Dataset:
     said = tomllib.loads(path.read_text(encoding="utf-8"))
-    said["path"] = path.parent / said.pop("data")
-    said["source"], said["notes"] = tuple(said["source"]), tuple(said["notes"])
-    return Dataset(name=path.stem, **said)
+    return msgspec.convert({**said, "name": path.stem, "path": path.parent / said["data"]}, Dataset)
 
 
 def _lines(data: Dataset) -> Iterator[Mapping[str, str]]:
@@ -232,38 +219,35 @@ def _row(data: Dataset, series: str, lines: Sequence[Mapping[str, str]]) -> Row:
         found = [_number(line[column]) for line in lines if line["statistic"] == statistic]
         return next((number for number in found if number is not None), None)
 
-    def at(column: str) -> Range | None:
-        mean = value(column, "mean")
-        return None if mean is None else Range(mean, mean, mean)
-
+    seconds, seconds_range = over([value("seconds", "mean")])
+    bandwidth, bandwidth_range = over([value("bytes_per_second", "mean")])
     return Row(
         probe=data.probe or "",
-        test=said["test"],
+        test=said.test,
         method=data.tool or data.method,
-        config=said["config"],
-        placement=said["placement"],
+        config=said.config,
+        placement=said.placement,
         size=int(first["size_bytes"]),
-        hosts=tuple(said.get("hosts", ())),
+        hosts=said.hosts,
         count=int(first["count"]) if first["count"] else None,
-        seconds=at("seconds"),
+        seconds_median=seconds,
+        seconds_range=seconds_range,
         seconds_ranks=(value("seconds", "min"), value("seconds", "max")),
-        bandwidth=at("bytes_per_second"),
+        bandwidth_median=bandwidth,
+        bandwidth_range=bandwidth_range,
         bandwidth_ranks=(value("bytes_per_second", "min"), value("bytes_per_second", "max")),
-        requested=tuple(sorted(said.get("requested", {}).items())),
-        selected=tuple(said.get("selected", ())),
+        requested=dict(sorted(said.requested.items())),
+        selected=said.selected,
         source=data.cite,
         note="; ".join(notes) or None,
     )
 
 
-def _printed(line: Mapping[str, str]) -> str:
-    return f"{line['published_value']} {line['published_unit']}".strip()
+def _cells(line: Mapping[str, str]) -> dict[str, object]:
+    """The line's cells, None where one is empty, and what is printed in the publication."""
+    printed = f"{line['published_value']} {line['published_unit']}".strip()
+    return {name: value or None for name, value in {**line, "published": printed}.items()}
 
 
 def _number(text: str) -> float | None:
     return float(text) if text else None
-
-
-def _variables(text: str) -> dict[str, str]:
-    pairs = (word.partition("=") for word in text.split())
-    return {name: value for name, _, value in pairs}

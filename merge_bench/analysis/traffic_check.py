@@ -1,7 +1,7 @@
-"""Selected is not carried: what UCX says that it selected, beside what the hosts' counters saw.
+"""Compares the transports that UCX selected with what the devices of the hosts counted.
 
-Only network devices can be judged: shared memory has no counter, and GPUs on one host may talk over PCIe, which has
-none either. Their own control messages and other programs are counted too, so only gross contradictions are told.
+Only network devices can be checked: shared memory has no counter, and neither has PCIe, which GPUs of one host may use.
+Counters include control messages and other programs, so only large contradictions are reported.
 """
 
 from __future__ import annotations

@@ -1,16 +1,12 @@
-"""Transports in records → plain data: asked for, selected by pair and by message size, and what crossed."""
+"""Transports of a run: requested, selected by pair and by message size, and the bytes that devices counted."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
-import msgspec
-
+from merge_bench.analysis.documents.run import Counted, Lane, Protocols, Traffic
 from merge_bench.records.campaign import Launch
 from merge_bench.records.schema import LanesLine, SizeRange
-
-Document = dict[str, Any]
 
 
 def requested(lines: Iterable[LanesLine]) -> dict[str, str]:
@@ -23,18 +19,19 @@ def requested(lines: Iterable[LanesLine]) -> dict[str, str]:
     return {name: " or ".join(values) for name, values in found.items()}
 
 
-def lanes(lines: Iterable[LanesLine]) -> list[Document]:
+def lanes(lines: Iterable[LanesLine]) -> list[Lane]:
     """The lanes of the pairs; where launches differ, every transport that any of them selected."""
-    found: dict[tuple[int, int], Document] = {}
+    found: dict[tuple[int, int], Lane] = {}
     for line in lines:
         for pair in line.pairs:
             key = pair.from_rank, pair.to_rank
-            one = found.setdefault(key, {"from": key[0], "to": key[1], "placement": pair.placement, "transports": []})
-            one["transports"] += [lane for lane in pair.transports if lane not in one["transports"]]
+            new = Lane(from_rank=key[0], to_rank=key[1], placement=pair.placement, transports=[])
+            known = found.setdefault(key, new).transports
+            known += [transport for transport in pair.transports if transport not in known]
     return [found[key] for key in sorted(found)]
 
 
-def protocols(lines: Iterable[LanesLine]) -> list[Document]:
+def protocols(lines: Iterable[LanesLine]) -> list[Protocols]:
     """How messages travel by memory and size: `pairs` and their `ranges`; a pair is in two where launches differ."""
     found: list[tuple[list[SizeRange], dict[tuple[int, int], None]]] = []
     for line in lines:
@@ -47,28 +44,23 @@ def protocols(lines: Iterable[LanesLine]) -> list[Document]:
                 known = {}
                 found.append((table, known))
             known[pair.from_rank, pair.to_rank] = None
-    return [
-        {"pairs": [list(pair) for pair in sorted(pairs)], "ranges": msgspec.to_builtins(ranges)}
-        for ranges, pairs in found
-    ]
+    return [Protocols(pairs=sorted(pairs), ranges=ranges) for ranges, pairs in found]
 
 
-def traffic(launches: Sequence[Launch]) -> list[Document]:
+def traffic(launches: Sequence[Launch]) -> list[Traffic]:
     """What crossed in all `launches`: by host and period, bytes that its ranks sent and that its devices counted."""
-    found: dict[tuple[str, str], Document] = {}
+    found: dict[tuple[str, str], Traffic] = {}
     for launch in launches:
         hosts = {worker.rank: worker.host for worker in launch.line.workers} if launch.line else {}
         for line in launch.traffic:
             exchanged = _exchanged(launch, line.during)
             for host in line.hosts:
-                one = found.setdefault(
-                    (host.host, line.during), {"host": host.host, "during": line.during, "sent": 0, "devices": {}}
-                )
-                one["sent"] += sum(size for rank, size in exchanged.items() if hosts.get(rank) == host.host)
+                one = found.setdefault((host.host, line.during), Traffic(host=host.host, during=line.during))
+                one.sent += sum(size for rank, size in exchanged.items() if hosts.get(rank) == host.host)
                 for device in host.devices:
-                    counted = one["devices"].setdefault(device.device, {"sent": 0, "received": 0})
-                    counted["sent"] += device.sent_bytes
-                    counted["received"] += device.received_bytes
+                    counted = one.devices.setdefault(device.device, Counted())
+                    counted.sent += device.sent_bytes
+                    counted.received += device.received_bytes
     return [found[key] for key in sorted(found)]
 
 

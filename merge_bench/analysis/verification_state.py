@@ -1,4 +1,4 @@
-"""Whether a run's numbers rest on a proven result. Correctness gates performance: no proof, no number."""
+"""Whether the result behind a run's numbers was verified."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NOT_BY_US = "imported: not verified by this program"
 
 
 class State(Enum):
-    """What the checks of a run say together."""
+    """The outcome of all checks of a run."""
 
     VERIFIED = "verified"
     OFF = "off"
@@ -22,7 +22,7 @@ class State(Enum):
 
     @property
     def mark(self) -> str | None:
-        """What stands beside every number of such a run."""
+        """The mark beside every number of such a run."""
         return {State.VERIFIED: None, State.WRONG: "WRONG RESULT"}.get(self, UNVERIFIED)
 
 

@@ -15,14 +15,13 @@ from typing import Any
 import dask
 from distributed import Future
 
-from merge_bench.campaign.iteration_record import memory_line
+from merge_bench.campaign.cluster_session import Session
 from merge_bench.campaign.launch_record import compare_environment
 from merge_bench.campaign.merge_record import MergeRecord, Tables, make_tables
-from merge_bench.campaign.session import Session
 from merge_bench.cluster import on_scheduler
 from merge_bench.errors import RunFailed
 from merge_bench.merge import baseline_steps, steps
-from merge_bench.records.schema import IterationLine
+from merge_bench.records.schema import IterationLine, MemoryLine
 
 
 def measure_baseline(session: Session) -> None:
@@ -41,7 +40,7 @@ def measure_baseline(session: Session) -> None:
         session.progress.phase("merging")
         for index in range(plan.iterations):
             merge.once(index, warmup=False, last=index == plan.iterations - 1)
-    session.writer.write(memory_line(session.launch, session.workers.on_all(steps.finish)))
+    session.writer.write(MemoryLine(launch=session.launch, workers=session.workers.on_all(steps.finish)))
     session.workers.on_all(steps.close)
 
 

@@ -8,20 +8,19 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from merge_bench.campaign import resume as resuming
+from merge_bench.campaign.caller import UNTOUCHED, Caller
 from merge_bench.campaign.jobs import Head, Job
 from merge_bench.campaign.prepare import Prepared
-from merge_bench.campaign.program import UNTOUCHED, Program
 from merge_bench.cluster import signals
 from merge_bench.config.installation import checkout
 from merge_bench.config.reader import ConfigFile
 from merge_bench.config.version import __version__
 from merge_bench.errors import RunFailed
-from merge_bench.records.schema import CampaignLine, Config, EndLine, WarningLine
+from merge_bench.records.schema import CampaignLine, Config, EndLine, Git, WarningLine
 from merge_bench.records.writer import CampaignWriter
 
 LaunchOne = Callable[[Job, CampaignWriter, int], int]
@@ -39,14 +38,14 @@ def config_line(prepared: Prepared, config: ConfigFile | None) -> Config:
 
 def make_campaign(
     results: Path, name: str, head: Head, jobs: Sequence[Job], launch: LaunchOne, *, resume: bool = True,
-    program: Program = UNTOUCHED,
+    caller: Caller = UNTOUCHED,
 ) -> tuple[Path, int]:  # fmt: skip
     """Make every launch of `jobs` in their order; gives the campaign's folder and the exit status.
 
-    A launch that fails is counted and the next one is made; anything worse, or a signal, ends the campaign. With
-    `resume`, a campaign of several launches that was interrupted is gone on with: what it has is not made again.
+    A failed launch is recorded, and the next one is made. A wrong result, a gate that is not met, or a signal ends the
+    campaign. With `resume`, an interrupted campaign of several launches is continued without repeating what it has.
     """
-    line = first_line(head, jobs, program.argv)
+    line = first_line(head, jobs, caller.argv)
     found = resuming.find(results, line, jobs) if resume and len(jobs) > 1 else None
     with found.writer if found else CampaignWriter.create(results, name) as writer:
         if found:
@@ -55,7 +54,7 @@ def make_campaign(
         else:
             begin(writer, line, jobs)
             left, first, status = list(jobs), 0, 0
-        with program.surround(writer.logs / "driver.log"):
+        with caller.surround(writer.logs / "driver.log"):
             done, status = _make(left, writer, launch, first, status)
         if done < len(left) and status in resuming.GOES_ON:
             status = RunFailed.exit_status
@@ -72,7 +71,7 @@ def make_campaign(
 def _make(jobs: Sequence[Job], writer: CampaignWriter, launch: LaunchOne, first: int, status: int) -> tuple[int, int]:
     """How many of `jobs` were made to their end, and the worst status."""
     done = 0
-    with contextlib.suppress(signals.Interrupted):  # between two launches; within one it is written down
+    with contextlib.suppress(signals.Interrupted):  # a signal between two launches; within a launch it is recorded
         for index, job in enumerate(jobs, first):
             one = launch(job, writer, index)
             status = max(status, one)
@@ -85,7 +84,7 @@ def _make(jobs: Sequence[Job], writer: CampaignWriter, launch: LaunchOne, first:
 
 
 def first_line(head: Head, jobs: Sequence[Job], argv: Sequence[str] = ()) -> CampaignLine:
-    """The first line of a campaign that begins now, but for its name."""
+    """The first line of a new campaign, without its name."""
     return CampaignLine(
         campaign_id="", argv=list(argv), version=__version__, git=git_state(), configs=list(head.configs),
         seed=head.seed, plans=list(head.plans), runs=list(head.runs), surroundings=resuming.surroundings(jobs),
@@ -93,17 +92,17 @@ def first_line(head: Head, jobs: Sequence[Job], argv: Sequence[str] = ()) -> Cam
 
 
 def begin(writer: CampaignWriter, line: CampaignLine, jobs: Sequence[Job]) -> None:
-    """Write the first lines: what is going to be done, and what is known to be wrong before."""
+    """Write the first lines: the plan, and the warnings that are known before the first launch."""
     writer.write(msgspec.structs.replace(line, campaign_id=writer.campaign_id))
     told = dict.fromkeys(warning for job in jobs for warning in job.prepared.warnings)
-    for code, message, remedy in told:
-        writer.write(WarningLine(code=code, message=message, remedy=remedy))
+    for caution in told:
+        writer.write(WarningLine.of(caution))
 
 
-def git_state() -> dict[str, Any] | None:
+def git_state() -> Git | None:
     """Commit of this checkout, whether it has local changes, and the host; None without a checkout or without git."""
     root = checkout()
-    if root is None:  # an environment may lie within a repository of something else
+    if root is None:  # the environment may lie inside a repository of another project
         return None
     try:
         commit = subprocess.run(
@@ -115,4 +114,4 @@ def git_state() -> dict[str, Any] | None:
         ).stdout.strip()  # fmt: skip
     except (OSError, subprocess.SubprocessError):
         return None
-    return {"commit": commit, "dirty": bool(dirty), "host": socket.gethostname()}
+    return Git(commit=commit, dirty=bool(dirty), host=socket.gethostname())

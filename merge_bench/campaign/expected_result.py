@@ -1,4 +1,4 @@
-"""What must come out of a merge, known without our own partition, exchange or join."""
+"""The expected result of a merge, computed without this package's partition, exchange or join."""
 
 from __future__ import annotations
 

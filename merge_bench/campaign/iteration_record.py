@@ -5,29 +5,32 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from merge_bench.analysis.metrics import link_limit
 from merge_bench.host.counters import Counts, difference
-from merge_bench.merge.exchange.protocols import Range
-from merge_bench.merge.merger import Measured
+from merge_bench.merge.merger import Measured, Transfers
 from merge_bench.merge.verification.verify import Verdict
 from merge_bench.records.schema import (
     DeviceTraffic,
-    Flight,
-    FrameCounts,
     HostTraffic,
     IterationLine,
     LanePair,
     LanesLine,
     LinkLine,
-    MemoryLine,
-    PairTraffic,
-    Phases,
     SizeRange,
     TrafficLine,
     VerificationLine,
-    WorkerIteration,
-    WorkerMemory,
 )
+
+
+class IterationEvent(msgspec.Struct, frozen=True):
+    """What a worker sends as soon as an iteration is done."""
+
+    rank: int
+    index: int
+    warmup: bool
+    measured: Measured
 
 
 class IterationAssembler:
@@ -38,15 +41,16 @@ class IterationAssembler:
 
     def __init__(self, launch: int, workers: int) -> None:
         self._launch, self._workers = launch, workers
-        self._open: dict[tuple[bool, int], dict[int, dict[str, Any]]] = {}
+        self._open: dict[tuple[bool, int], dict[int, Measured]] = {}
         self.skew: float | None = None
         self.complete = 0
 
     def add(self, event: Mapping[str, Any]) -> IterationLine | None:
         """Take one worker's event; the iteration's line if it was the last."""
-        key = (bool(event["warmup"]), int(event["index"]))
+        found = msgspec.convert(event, IterationEvent)
+        key = found.warmup, found.index
         parts = self._open.setdefault(key, {})
-        parts[int(event["rank"])] = event["measured"]
+        parts[found.rank] = found.measured
         if len(parts) < self._workers:
             return None
         del self._open[key]
@@ -55,60 +59,39 @@ class IterationAssembler:
 
 
 def iteration_line(
-    launch: int, index: int, parts: Mapping[int, Mapping[str, Any]], *, warmup: bool, skew: float | None
+    launch: int, index: int, parts: Mapping[int, Measured], *, warmup: bool, skew: float | None
 ) -> IterationLine:
     """The line of one iteration from every worker's part; wall is the slowest worker's own time."""
-    pairs = [
-        PairTraffic(from_rank=int(source), to_rank=rank, bytes=int(size), seconds=float(seconds))
-        for rank, part in sorted(parts.items())
-        for source, size, seconds in sorted(part["arrived"])
-    ]
+    by_rank = [part for _, part in sorted(parts.items())]
     return IterationLine(
         launch=launch,
         index=index,
         warmup=warmup,
-        wall_seconds=max(part["seconds"] for part in parts.values()),
+        wall_seconds=max(part.worker.seconds for part in by_rank),
         barrier_skew_seconds=skew,
-        workers=[_worker(rank, part) for rank, part in sorted(parts.items())],
-        pairs=pairs,
+        workers=[part.worker for part in by_rank],
+        pairs=[pair for part in by_rank for pair in part.pairs],
     )
 
 
-def _worker(rank: int, part: Mapping[str, Any]) -> WorkerIteration:
-    left, right = part["flights"]["left"], part["flights"]["right"]
-    return WorkerIteration(
-        rank=rank,
-        seconds=part["seconds"],
-        phases_seconds=Phases(**part["phases"]),
-        overlap_seconds=part["overlap"],
-        join_overlap_seconds=part["join_overlap"],
-        sent_bytes=FrameCounts(left=left[0], right=right[0]),
-        flight_seconds=Flight(left=left[1], right=right[1], union=part["union_seconds"]),
-        received_rows=FrameCounts(**part["received_rows"]),
-        result_rows=part["result_rows"],
-        cpu_seconds=part["cpu"],
-    )
-
-
-def link_line(launch: int, measured: Sequence[Sequence[Measured]]) -> LinkLine:
+def link_line(launch: int, measured: Sequence[Sequence[Transfers]]) -> LinkLine:
     """The link limit: every worker's rounds of the exchange alone."""
-    sent = [sum(size for size, _ in rounds[0].flights.values()) for rounds in measured]
-    seconds = [[worker[number].union_seconds for worker in measured] for number in range(len(measured[0]))]
+    sent = [rounds[0].sent_bytes.left + rounds[0].sent_bytes.right for rounds in measured]
+    seconds = [[worker[number].seconds.union for worker in measured] for number in range(len(measured[0]))]
     return LinkLine(launch=launch, bytes=sent, rounds=seconds, limit_bytes_per_second=link_limit(sent, seconds))
 
 
 def lanes_line(
     launch: int,
     hosts: Sequence[str],
-    endpoints: Sequence[Mapping[int, tuple[Sequence[str], Sequence[Range]]]],
+    endpoints: Sequence[Mapping[int, tuple[list[str], list[SizeRange]]]],
     requested: Mapping[str, str],
 ) -> LanesLine:
     """The transports and protocols of every ordered pair; equal protocols are written once."""
     tables: list[list[SizeRange]] = []
     pairs = []
     for rank, peers in enumerate(endpoints):
-        for peer, (lanes, ranges) in sorted(peers.items()):
-            table = [_size_range(each) for each in ranges]
+        for peer, (lanes, table) in sorted(peers.items()):
             if table and table not in tables:
                 tables.append(table)
             pairs.append(
@@ -116,22 +99,11 @@ def lanes_line(
                     from_rank=rank,
                     to_rank=peer,
                     placement="same host" if hosts[rank] == hosts[peer] else "between hosts",
-                    transports=list(lanes),
+                    transports=lanes,
                     protocols=tables.index(table) if table else None,
                 )
             )
     return LanesLine(launch=launch, requested=dict(requested), pairs=pairs, protocols=tables)
-
-
-def _size_range(found: Range) -> SizeRange:
-    return SizeRange(
-        memory=found.memory,
-        first_bytes=found.first,
-        last_bytes=found.last,
-        protocol=found.protocol,
-        transports=found.transports,
-        estimated=found.estimated,
-    )
 
 
 def traffic_line(launch: int, during: str, hosts: Mapping[str, tuple[Counts, Counts]]) -> TrafficLine:
@@ -148,23 +120,6 @@ def traffic_line(launch: int, during: str, hosts: Mapping[str, tuple[Counts, Cou
                 ],
             )
             for host, (before, after) in hosts.items()
-        ],
-    )
-
-
-def memory_line(launch: int, ends: Sequence[Mapping[str, Any]]) -> MemoryLine:
-    """Peak memory of every worker."""
-    return MemoryLine(
-        launch=launch,
-        workers=[
-            WorkerMemory(
-                rank=rank,
-                peak_bytes=end["peak_bytes"],
-                peak_above_imports_bytes=end["peak_above_imports_bytes"],
-                device_peak_bytes=end["device_peak_bytes"],
-                input_bytes=end["input_bytes"],
-            )
-            for rank, end in enumerate(ends)
         ],
     )
 

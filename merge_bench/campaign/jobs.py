@@ -1,4 +1,4 @@
-"""What a campaign is going to do: its head, and one job for each launch."""
+"""What a campaign will do: its head, and one job for each launch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from merge_bench.records.schema import Config, RunKey
 
 @dataclass(frozen=True)
 class Head:
-    """What the first line of the records says is going to be done."""
+    """The part of the records' first line that says what will be done."""
 
     configs: Sequence[Config]
     plans: Sequence[dict[str, Any]]

@@ -1,4 +1,4 @@
-"""One launch of a campaign: processes are started, used and ended, whatever happens, and its end is recorded."""
+"""One launch of a campaign: starts its processes, ends them whatever happens, and records how it ended."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -18,7 +18,7 @@ from merge_bench.records.schema import FailureLine, LaunchEndLine
 from merge_bench.records.writer import CampaignWriter
 
 if TYPE_CHECKING:
-    from merge_bench.campaign.session import Session
+    from merge_bench.campaign.cluster_session import Session
 
 
 class Started(Protocol):
@@ -40,18 +40,18 @@ class Outcome:
 
 def make_launch(
     job: Job, writer: CampaignWriter, progress: Progress, launch: int, use: Callable[[Session], None],
-    *, modules: Sequence[str] | None = None,
+    *, engine: bool = True, data_plane: bool | None = None,
 ) -> int:  # fmt: skip
     """Bring a cluster up, `use` it, and take it down; gives the exit status.
 
-    `modules`: what the workers load; by default the engine and the data plane. A failure is written down. Every process
-    that was started is gone when this returns.
+    `engine`, `data_plane`: whether the workers load these; None: if the plan needs it. A failure is written down. Every
+    process that was started is gone when this returns.
     """
-    from merge_bench.campaign.session import Session
+    from merge_bench.campaign.cluster_session import Session
 
     session = Session(job, writer, progress, launch)
     with recorded(job, writer, launch, session) as outcome:
-        session.start(modules)
+        session.start(engine=engine, data_plane=data_plane)
         use(session)
     return outcome.status
 
@@ -60,7 +60,7 @@ def make_launch(
 def recorded(job: Job, writer: CampaignWriter, launch: int, started: Started) -> Iterator[Outcome]:
     """The life of one launch of a campaign: `ended`, with lines for why it failed and that it ended.
 
-    Errors of this program end the block, and go no further: after it the outcome has their exit status.
+    An error of this program ends the block and is not raised again: the outcome then has its exit status.
     """
     began, outcome = time.monotonic(), Outcome()
     with signals.ignored():
@@ -80,15 +80,15 @@ def recorded(job: Job, writer: CampaignWriter, launch: int, started: Started) ->
 def ended(
     started: Started, writer: CampaignWriter, failed: Callable[[MergeBenchError], None] = lambda error: None
 ) -> Iterator[None]:
-    """Whatever happens in the block, what was `started` is ended after it.
+    """End what was `started` after the block, whatever happens in it.
 
-    A signal interrupts the block, and nothing else. `failed` gets the error before anything is ended. An error which is
-    none of this program's becomes one; logs/error.log keeps it.
+    A signal interrupts the block, but not the end. `failed` gets the error before anything is ended. An error of
+    another program becomes one of this program, and logs/error.log keeps the original.
     """
     well = False
     with signals.ignored():
         try:
-            with signals.heard():
+            with signals.interruptible():
                 yield
             well = True
         except MergeBenchError as error:
@@ -98,7 +98,7 @@ def ended(
             explained = _explain(problem, started, writer)
             failed(explained)
             raise explained from problem
-        except KeyboardInterrupt:  # of a program that handles Ctrl-C itself
+        except KeyboardInterrupt:  # in a program that handles Ctrl-C itself
             failed(signals.Interrupted("interrupted by Ctrl-C"))
             raise
         finally:
@@ -120,5 +120,5 @@ def _write_failure(job: Job, writer: CampaignWriter, launch: int, error: MergeBe
     )  # fmt: skip
     try:
         writer.write(failure)
-    except RunFailed:  # what cannot be recorded is told at least
+    except RunFailed:  # what cannot be recorded is printed
         print(f"merge_bench: {failure.message}", file=sys.stderr)

@@ -1,16 +1,18 @@
-"""Records what a launch ran under: settings that differ, lanes that UCX selected, bytes that devices counted."""
+"""Records the conditions of a launch: settings that differ, lanes that UCX selected, bytes that devices counted."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from merge_bench.campaign import gates, settings_check
+from merge_bench.campaign import require_transport, settings_check
+from merge_bench.campaign.cluster_session import Session
 from merge_bench.campaign.iteration_record import lanes_line, traffic_line
-from merge_bench.campaign.session import Session
-from merge_bench.config.tls import REQUESTED
+from merge_bench.config import tls
+from merge_bench.errors import Caution
+from merge_bench.host import counters
 from merge_bench.merge import steps
-from merge_bench.records.schema import WarningLine
+from merge_bench.records.schema import WarningLine, Worker
 
 
 def record_connections(session: Session) -> None:
@@ -24,29 +26,23 @@ def record_connections(session: Session) -> None:
     compare_environment(session)
     record_lanes(session)
     if session.lanes is not None:
-        gates.check_pairs(session.plan.require_transport, session.lanes.pairs)
+        require_transport.check_pairs(session.plan.require_transport, session.lanes.pairs)
 
 
-def compare_environment(session: Session) -> list[WarningLine]:
-    """Warn of every setting of config and launcher that a worker does not have; what was written down."""
+def compare_environment(session: Session) -> list[Caution]:
+    """Record a warning for each setting of config and launcher that a worker does not have; gives the warnings."""
     canonical = settings_check.installed_here()
-    facts = session.facts
-    contexts = [
-        fact["ucx"].get("config", {}) if fact["ucx"].get("version") == canonical.version else {} for fact in facts
-    ]
-    environments = [fact["environment"] for fact in facts]
-    found = settings_check.differences(_asked(session), environments, contexts, canonical)
-    lines = [
-        WarningLine(launch=session.launch, code=settings_check.CODE, message=each.message, remedy=settings_check.REMEDY)
-        for each in found
-    ]
-    for line in lines:
-        session.writer.write(line)
-    return lines
+    contexts = [each.ucx.config if each.ucx.version == canonical.version else {} for each in session.facts]
+    environments = [each.environment for each in session.facts]
+    differing = settings_check.differences(_asked(session), environments, contexts, canonical)
+    found = [Caution(settings_check.CODE, each.message, settings_check.REMEDY) for each in differing]
+    for caution in found:
+        session.writer.write(WarningLine.of(caution, session.launch))
+    return found
 
 
 def _asked(session: Session) -> list[Mapping[str, str]]:
-    """What each rank was to have: what its own process was started with, as far as workers tell of it."""
+    """The settings that each rank should have: those that its process was started with."""
     commands = session.launcher.commands(session.plan, session.settings)
     started = {command.role: command.environment for command in commands}
     told = session.settings.environment
@@ -61,7 +57,7 @@ def _asked(session: Session) -> list[Mapping[str, str]]:
 
 
 def record_lanes(session: Session) -> None:
-    """Write what UCX selected, unless it is what was written last; nothing where there are no pairs."""
+    """Write the lanes that UCX selected, unless they were already written; with one worker there are none."""
     if session.plan.workers == 1:
         return
     hosts = [member.host for member in session.members]
@@ -71,21 +67,20 @@ def record_lanes(session: Session) -> None:
         session.writer.write(line)
 
 
-def requested(fact: Mapping[str, Mapping[str, Mapping[str, str]]]) -> dict[str, str]:
+def requested(worker: Worker) -> dict[str, str]:
     """The settings about transports that a worker's UCX context holds."""
-    config = fact["ucx"].get("config", {})
-    return {name: config[name] for name in REQUESTED if name in config}
+    return tls.requested(worker.ucx.config)
 
 
 @contextmanager
 def counted(session: Session, during: str) -> Iterator[None]:
-    """Record what the hosts' devices counted meanwhile, if it ends well."""
+    """Record what the devices of the hosts counted during the block, if it ends well."""
     if session.plan.workers == 1:
         yield
         return
-    before = session.workers.on_all(steps.counters)
+    before = session.workers.on_all(counters.read)
     yield
-    after = session.workers.on_all(steps.counters)
+    after = session.workers.on_all(counters.read)
     first = {member.host: member.rank for member in reversed(session.members)}
     hosts = {host: (before[rank], after[rank]) for host, rank in sorted(first.items(), key=lambda item: item[1])}
     session.writer.write(traffic_line(session.launch, during, hosts))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from merge_bench.campaign.cluster_session import Session
 from merge_bench.campaign.launch_record import requested
-from merge_bench.campaign.session import Session
-from merge_bench.cluster import children, perftest
+from merge_bench.cluster import perftest, worker_programs
 from merge_bench.cluster.perftest import BANDWIDTH, Kind
+from merge_bench.errors import Caution
 from merge_bench.host import core_budget
-from merge_bench.merge.exchange.flight import longest_message
+from merge_bench.merge.exchange.in_flight import longest_message
 from merge_bench.records.schema import LinkLine, ProbeLine, WarningLine
 from merge_bench.units import format_bytes, format_rate
 
@@ -22,15 +23,15 @@ def check_link(session: Session, link: LinkLine) -> float | None:
 
     Every worker sends messages of the merge's own size to the next rank while it receives from the one before: with
     two workers, two opposite tests at once. Rows are recorded; a difference of more than a tenth is a warning that
-    says what may be behind it. Where a host has fewer cores than processes that would poll nothing is measured: the
-    rate would be that of the kernel's turns, not that of the link.
+    names possible causes. If a host has fewer cores than polling processes, nothing is measured: the rate would show
+    how the kernel schedules them, not what the link carries.
     """
-    if core_budget.crowded((m.host, f["hardware"]) for m, f in zip(session.members, session.facts, strict=True)):
-        return None  # the report says it, from the same facts
+    if core_budget.crowded((each.host, each.hardware) for each in session.facts):
+        return None  # the report says so, from the same data
     limit = link.limit_bytes_per_second
     if limit is None:
-        message = "the link limit was not checked: nothing was sent while it was measured"
-        session.writer.write(WarningLine(launch=session.launch, code=CODE, message=message))
+        caution = Caution(CODE, "the link limit was not checked: nothing was sent while it was measured")
+        session.writer.write(WarningLine.of(caution, session.launch))
         return None
     test = Kind("tag", BANDWIDTH)
     ranks = range(len(session.members))
@@ -40,9 +41,9 @@ def check_link(session: Session, link: LinkLine) -> float | None:
     count = max(8, int(limit * SECONDS / size))
     text = perftest.batch(test, [size], memory=memory, count=count, error_handling=session.plan.error_handling)
     limits = [2 * session.plan.timeout + 20 * SECONDS]
-    servers = session.workers.on_all(children.listen, text)
-    asked = session.workers.on_some({rank: (children.ask, servers[after[rank]], text, limits) for rank in ranks})
-    session.workers.on_some({rank: (children.serve, servers[rank]) for rank in ranks})
+    servers = session.workers.on_all(worker_programs.listen, text)
+    asked = session.workers.on_some({rank: (worker_programs.ask, servers[after[rank]], text, limits) for rank in ranks})
+    session.workers.on_some({rank: (worker_programs.serve, servers[rank]) for rank in ranks})
     rates, lanes = [], []
     for rank, output in enumerate(asked):
         log = perftest.parse_log(output.log, test)
@@ -65,13 +66,12 @@ def check_link(session: Session, link: LinkLine) -> float | None:
     found = len(rates) / sum(1 / rate for rate in rates)
     if abs(found / limit - 1) > TOLERANCE:
         reasons = _reasons(session, lanes, size, memory)
-        session.writer.write(
-            WarningLine(
-                launch=session.launch, code=CODE,
-                message=f"ucx_perftest gives {format_rate(found)} a worker where the link limit is {format_rate(limit)}"
-                f" ({found / limit:.2f} of it, messages of {format_bytes(size)}): {reasons}",
-            )
-        )  # fmt: skip
+        caution = Caution(
+            CODE,
+            f"ucx_perftest gives {format_rate(found)} a worker where the link limit is {format_rate(limit)}"
+            f" ({found / limit:.2f} of it, messages of {format_bytes(size)}): {reasons}",
+        )
+        session.writer.write(WarningLine.of(caution, session.launch))
     return found
 
 
@@ -87,7 +87,7 @@ def _message(session: Session, link: LinkLine) -> int:
 def _reasons(session: Session, lanes: list[tuple[str, ...]], size: int, memory: str) -> str:
     selected = {tuple(pair.transports) for pair in session.lanes.pairs} if session.lanes is not None else None
     one_host = len({member.host for member in session.members}) == 1
-    cache = session.facts[0]["hardware"].get("cache_bytes") if memory == "host" and one_host else None
+    cache = session.facts[0].hardware.cache_bytes if memory == "host" and one_host else None
     found = reasons(set(lanes), selected, workers=len(session.members), size=size, cache=cache)
     return "; ".join(found) or "nothing that is known of this launch explains it"
 

@@ -1,4 +1,4 @@
-"""What is measured in one launch of a run: the merge, the link that it used, and the memory that it took."""
+"""Measures one launch of a run: the merge, the link limit, and the memory."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from merge_bench.campaign.iteration_record import IterationAssembler, link_line, memory_line
+import msgspec
+
+from merge_bench.campaign.cluster_session import Session
+from merge_bench.campaign.iteration_record import IterationAssembler, link_line
 from merge_bench.campaign.launch_record import counted, record_connections, record_lanes
 from merge_bench.campaign.merge_record import MergeRecord, Tables, make_tables
-from merge_bench.campaign.session import Session
-from merge_bench.cluster.first_cause import Member
 from merge_bench.errors import RunFailed
 from merge_bench.host.memory import parse_cores
 from merge_bench.merge import steps
 from merge_bench.merge.verification.verify import Check
-from merge_bench.records.schema import LinkLine
+from merge_bench.records.schema import LinkLine, MemoryLine, Worker
 
 
 def measure(session: Session) -> None:
@@ -28,9 +29,9 @@ def measure(session: Session) -> None:
         measure_baseline(session)
         return
     if plan.check_link:
-        from merge_bench.cluster import children
+        from merge_bench.cluster import worker_programs
 
-        session.workers.on_all(children.ready)  # a missing tool is found before the merge
+        session.workers.on_all(worker_programs.ready)  # finds a missing tool before the merge
     tables = make_tables(session)
     merge = Merge(session, tables)
     merge.connect()
@@ -61,7 +62,7 @@ class Merge:
         """Set up engine and UCX on every worker, and connect every worker with every other."""
         session = self._session
         session.progress.phase("connecting")
-        each = [(self._tables.rows, threads) for threads in thread_shares(session.members, session.facts)]
+        each = [(self._tables.rows, threads) for threads in thread_shares(session.facts)]
         addresses = session.workers.results(session.workers.submit(steps.open_data_plane, each))
         self._assembler.skew = session.connect(addresses)
 
@@ -89,7 +90,7 @@ class Merge:
     def _collect_check(self, event: Mapping[str, Any]) -> None:
         after = None if event["warmup"] else event["index"]
         checks = self._checks.setdefault(after, {})
-        checks[event["rank"]] = Check.from_json(event["check"])
+        checks[event["rank"]] = msgspec.convert(event["check"], Check)
         workers = self._session.plan.workers
         if len(checks) == workers:
             del self._checks[after]
@@ -116,21 +117,18 @@ class Merge:
         self._record.verdict(after, self._session.workers.on_all(steps.verify))
 
 
-def thread_shares(members: Sequence[Member], facts: Sequence[Mapping[str, Any]]) -> list[int]:
+def thread_shares(workers: Sequence[Worker]) -> list[int]:
     """Every worker's share of the cores that its host's workers may run on, at most those it may run on itself."""
-    here = Counter(member.host for member in members)
-    own = [parse_cores(fact["hardware"]["affinity"]) for fact in facts]
+    here = Counter(each.host for each in workers)
+    own = [(each.host, parse_cores(each.hardware.affinity or "")) for each in workers]
     cores: dict[str, frozenset[int]] = {}
-    for member, its in zip(members, own, strict=True):
-        cores[member.host] = cores.get(member.host, frozenset()) | its
-    return [
-        max(1, min(len(its), len(cores[member.host]) // here[member.host]))
-        for member, its in zip(members, own, strict=True)
-    ]
+    for host, its in own:
+        cores[host] = cores.get(host, frozenset()) | its
+    return [max(1, min(len(its), len(cores[host]) // here[host])) for host, its in own]
 
 
 def _measure_link(session: Session) -> LinkLine | None:
-    """What the link can carry, measured with the merge's own messages."""
+    """Measure the link limit with the messages of the merge."""
     if session.plan.workers == 1 or not session.plan.link_rounds:
         return None
     session.progress.phase("measuring the link")
@@ -145,5 +143,5 @@ def _finish(session: Session) -> None:
     """Record the lanes, if there are more of them now, and the memory; free the data."""
     ends = session.workers.on_all(steps.finish)
     record_lanes(session)
-    session.writer.write(memory_line(session.launch, ends))
+    session.writer.write(MemoryLine(launch=session.launch, workers=ends))
     session.workers.on_all(steps.close)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from merge_bench.campaign.cluster_session import Session
 from merge_bench.campaign.expected_result import Expected, expectation, judge_full
 from merge_bench.campaign.iteration_record import verification_line
-from merge_bench.campaign.session import Session
 from merge_bench.errors import RunFailed, WrongResult
 from merge_bench.merge import steps
 from merge_bench.merge.frame import Field

@@ -1,4 +1,4 @@
-"""From resolved options to a plan, its cluster settings and its launcher; every refusal happens here."""
+"""Makes the plan and the cluster settings from the resolved options, and refuses what cannot work."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from merge_bench.campaign import gates
+from merge_bench.campaign import require_transport
 from merge_bench.cluster.base import ClusterSettings
-from merge_bench.cluster.choose import choose
 from merge_bench.cluster.hosts import HostSpec, count_workers, place
+from merge_bench.cluster.launcher_choice import choose
 from merge_bench.cluster.launchers import launchers
-from merge_bench.cluster.running import count_running
+from merge_bench.cluster.running_cluster import count_running
 from merge_bench.config.reader import ConfigFile
 from merge_bench.config.resolve import Resolved
 from merge_bench.config.trust import REMEDY, process_environment
-from merge_bench.errors import UsageError
+from merge_bench.errors import Caution, UsageError
 from merge_bench.host import gpu, network
 from merge_bench.host.memory import available_bytes, usable_cores
 from merge_bench.merge import engines
@@ -29,7 +29,7 @@ from merge_bench.merge.workload.tables import TableSpec
 from merge_bench.units import format_bytes, format_count
 
 MESSAGE_BYTES = 32 << 20
-MESSAGE_BYTES_ACROSS = 4 << 20  # long messages make peers that share a link take turns, and the last one waits
+MESSAGE_BYTES_ACROSS = 4 << 20  # with long messages, peers that share a link take turns, and the last one waits
 TABLE_COPIES = 3  # the chunks, the parcels sent and the parcels received
 
 
@@ -39,7 +39,7 @@ class Prepared:
 
     plan: Plan
     settings: ClusterSettings
-    warnings: tuple[tuple[str, str, str | None], ...] = ()  # code, message, remedy
+    warnings: tuple[Caution, ...] = ()
 
 
 def prepare(options: Resolved, config: ConfigFile | None) -> Prepared:
@@ -69,7 +69,7 @@ def prepare(options: Resolved, config: ConfigFile | None) -> Prepared:
     gpus = seen if joins.device_memory else 0
     if joins.device_memory:
         _check_order({**os.environ, **environment})
-    if gpus:  # a host of which nothing is said is taken to be like this one; the launcher asks it
+    if gpus:  # an unknown host is assumed to be like this one; the launcher asks it later
         hosts = tuple(host if host.gpus is not None else replace(host, gpus=gpus, assumed=True) for host in hosts)
     workers = _workers(values, gpus, hosts, existing=existing)
     open_ports = bool(hosts) or (launcher.starts_here and _leaves_loopback(values["interface"]))
@@ -121,15 +121,12 @@ def prepare(options: Resolved, config: ConfigFile | None) -> Prepared:
         _check_gpus(workers, gpus, per_gpu)
         check_fits(plan, available_bytes(), workers, socket.gethostname())
         if exchange == "ucx":
-            gates.check_machine(plan.require_transport, {**os.environ, **environment})
-    warnings = []
-    if isinstance(workload, TableSpec):
-        warnings = [(w.code, w.message, w.remedy) for w in workload.warnings]
-    return Prepared(plan, settings, tuple(warnings))
+            require_transport.check_machine(plan.require_transport, {**os.environ, **environment})
+    return Prepared(plan, settings, workload.warnings if isinstance(workload, TableSpec) else ())
 
 
 def _refuse_other_users(options: Resolved, hosts: Sequence[HostSpec]) -> None:
-    """Refuse hosts of another user that a config chose: this machine unpickles what processes there send."""
+    """Refuse hosts of another user that a config names: this machine unpickles what processes there send."""
     user = next((host.name for host in hosts if "@" in host.name), None)
     if user and options.sources["hosts"].startswith("config") and not options.values["trust_config"]:
         where = options.sources["hosts"].removeprefix("config ")
@@ -190,7 +187,7 @@ def _leaves_loopback(interface: object) -> bool:
 
 
 def _protocol(values: dict[str, Any], *, open_ports: bool) -> str:
-    """What the control plane speaks: encrypted where other machines reach it, unless somebody says that it need not."""
+    """The protocol of the control plane: encrypted if other machines can reach it, unless --insecure is given."""
     asked = str(values["protocol"])
     if not open_ports:
         return "tcp" if asked == "auto" else asked
@@ -205,7 +202,7 @@ def _protocol(values: dict[str, Any], *, open_ports: bool) -> str:
 
 
 def _engine(values: dict[str, Any], gpus: int, *, here: bool) -> str:
-    """Which engine; workers that are not `here` are asked themselves for a GPU and its libraries, once they are up."""
+    """The engine. Workers on other machines check for a GPU and its libraries themselves, once they are up."""
     name, dask = str(values["engine"]), values["exchange"] == "dask"
     if name == "auto":
         return engines.automatic(gpus=gpus > 0, dask=dask).name
@@ -243,7 +240,7 @@ def _workers(values: dict[str, Any], gpus: int, hosts: Sequence[HostSpec], *, ex
 
 def _required(values: dict[str, Any], workers: int) -> tuple[str, ...]:
     names = tuple(values["require_transport"])
-    gates.check_names(names)
+    require_transport.check_names(names)
     if names and values["exchange"] != "ucx":
         raise UsageError("--require-transport looks at the data plane's endpoints, and --exchange dask has none")
     if names and workers < 2:

@@ -1,4 +1,4 @@
-"""What a campaign reports while it runs; `merge_bench.view.progress` draws it."""
+"""The progress that a campaign reports while it runs; `merge_bench.view.progress` displays it."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from typing import Protocol
 
 
 class Progress(Protocol):
-    """What the driver tells while it works."""
+    """What the driver reports while it works."""
 
     def phase(self, text: str) -> None:
-        """Say what goes on now: launching, generating, connecting, warm-up, iterations, link limit."""
+        """Show the current phase: launching, generating, connecting, warm-up, iterations, link limit."""
 
     def iteration(self, index: int, total: int, wall_seconds: float, throughput: float | None) -> None:
-        """Say that timed iteration `index` (from 0) of `total` is done; `throughput` in bytes per second."""
+        """Show that timed iteration `index` (from 0) of `total` is done; `throughput` in bytes per second."""
 
     def close(self) -> None:
         """Clear the display; again is harmless."""

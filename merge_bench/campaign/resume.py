@@ -1,4 +1,4 @@
-"""Finding the campaign that the same command began and did not finish."""
+"""Finds an unfinished campaign of the same command."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from typing import Any
 import msgspec
 
 from merge_bench.campaign.jobs import Job
-from merge_bench.cluster import node
+from merge_bench.cluster import host_agent
 from merge_bench.cluster.environment import THREAD_COUNTS
 from merge_bench.config.options import BY_VARIABLE
-from merge_bench.errors import MergeBenchError, RunFailed
+from merge_bench.errors import Caution, MergeBenchError, RunFailed
 from merge_bench.host import machine
 from merge_bench.host.memory import show_cores
 from merge_bench.records.campaign import INTERRUPTED, Campaign, Launch
@@ -33,7 +33,7 @@ GOES_ON = (0, RunFailed.exit_status)
 
 @dataclass(frozen=True)
 class Found:
-    """A campaign to go on with: the jobs that are left, the index of the next launch, and the status so far."""
+    """A campaign to continue: the jobs that are left, the index of the next launch, and the status so far."""
 
     writer: CampaignWriter
     left: list[Job]
@@ -57,7 +57,7 @@ def surroundings(jobs: Sequence[Job]) -> dict[str, Any]:
     return {
         "host": socket.gethostname(),
         "cores": show_cores(os.sched_getaffinity(0)),
-        "sources": node.fingerprint(node.ROOT / "merge_bench"),
+        "sources": host_agent.fingerprint(host_agent.ROOT / "merge_bench"),
         "versions": machine.versions(),
         "environment": environment,
         "clusters": {name: _cluster(job) for name, job in sorted(clusters.items())},
@@ -72,9 +72,9 @@ def _cluster(job: Job) -> dict[str, Any]:
 
 
 def find(results: Path, line: CampaignLine, jobs: Sequence[Job]) -> Found | None:
-    """The newest campaign in `results` with the same first `line` that has some of `jobs`, or its end, left to make.
+    """The newest campaign in `results` with the same first `line` in which some of `jobs`, or the end, is missing.
 
-    One that found a wrong result, or a gate that was not met, is over.
+    A campaign with a wrong result, or a gate that was not met, is finished.
     """
 
     def left(campaign: Campaign) -> list[Job]:
@@ -106,10 +106,10 @@ def find(results: Path, line: CampaignLine, jobs: Sequence[Job]) -> Found | None
 def go_on(
     results: Path, line: CampaignLine, unfinished: Callable[[Campaign], bool]
 ) -> tuple[CampaignWriter, Campaign] | None:
-    """The newest campaign in `results` that is the same and `unfinished`, open for writing; None where there is none.
+    """The newest campaign in `results` that is the same and `unfinished`, opened for writing; None if there is none.
 
-    The same: its first line is `line` but for name, time, arguments and the paths of configs. One that another process
-    is still writing is left alone, and so is one that ended with a wrong result or a gate not met.
+    Two campaigns are the same if their first lines differ only in name, time, arguments and paths of configs. Campaigns
+    that another process is writing are skipped, and so are those that ended with a wrong result or a gate not met.
     """
     for records in sorted(results.glob(f"*/{RECORDS}"), reverse=True):
         head = read_head(records)
@@ -123,7 +123,7 @@ def go_on(
             print(f"merge_bench: {records.parent} is left alone: {error}", file=sys.stderr)
             continue
         try:
-            campaign = read_campaign(records)  # whoever wrote it may have finished it meanwhile
+            campaign = read_campaign(records)  # its writer may have finished it since
             if not _over(campaign) and unfinished(campaign):
                 for launch in campaign.launches:
                     if launch.end is None:
@@ -142,7 +142,7 @@ def differences(found: CampaignLine, wanted: CampaignLine) -> list[str]:
         msgspec.json.decode(msgspec.json.encode(msgspec.structs.replace(line, campaign_id="", argv=[], time=0.0)))
         for line in (found, wanted)
     )
-    for line in (one, other):  # where a config lies is of no interest
+    for line in (one, other):  # the folder of a config does not matter
         for config in line["configs"]:
             config["path"] = None
     return [name for name in one if one[name] != other[name]]
@@ -153,7 +153,7 @@ def _over(campaign: Campaign) -> bool:
 
 
 def _status(launch: Launch) -> int:
-    """The exit status of a launch; its failures tell it where its end is missing."""
+    """The exit status of a launch; taken from its failures if its end line is missing."""
     if launch.end is not None:
         return launch.end.status
     known = {error.code: error.exit_status for error in MergeBenchError.__subclasses__()}
@@ -161,7 +161,7 @@ def _status(launch: Launch) -> int:
 
 
 def _end(writer: CampaignWriter, launch: Launch) -> None:
-    """Close a launch whose driver was killed, so that readers need not guess."""
+    """Write the missing end of a launch whose driver was killed."""
     status = _status(launch) or RunFailed.exit_status
     if launch.interrupted and not launch.failures:
         config, plan = launch.key or (None, None)
@@ -175,11 +175,10 @@ def _end(writer: CampaignWriter, launch: Launch) -> None:
 
 
 def _tell_torn(writer: CampaignWriter, block: int) -> None:
-    """A block is one stretch of time; where it was not, its comparisons hold what changed meanwhile."""
-    writer.write(
-        WarningLine(
-            code="torn-block",
-            message=f"the campaign was interrupted within block {block} and gone on with later",
-            remedy="its comparisons hold whatever changed on the machine meanwhile; --fresh begins anew",
-        )
+    """Warn that a block was not measured in one go: what changed in between is part of its comparisons."""
+    caution = Caution(
+        "torn-block",
+        f"the campaign was interrupted within block {block} and gone on with later",
+        "its comparisons hold whatever changed on the machine meanwhile; --fresh begins anew",
     )
+    writer.write(WarningLine.of(caution))

@@ -9,29 +9,29 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from merge_bench.campaign import choices, prepare
+from merge_bench.campaign import member_options, prepare
+from merge_bench.campaign.caller import UNTOUCHED, Caller
 from merge_bench.campaign.campaign import config_line, make_campaign
 from merge_bench.campaign.jobs import Job
 from merge_bench.campaign.launch import make_launch
 from merge_bench.campaign.prepare import Prepared
-from merge_bench.campaign.program import UNTOUCHED, Program
 from merge_bench.campaign.progress import Labelled, Progress
 from merge_bench.campaign.sweep import Sweep
-from merge_bench.cluster.choose import choose, make_launcher
 from merge_bench.cluster.environment import LOOPBACK
+from merge_bench.cluster.launcher_choice import choose, make_launcher
 from merge_bench.cluster.launchers import launchers
 from merge_bench.config.installation import how_to_set_up
-from merge_bench.config.reader import ConfigFile, find_config, read_config
+from merge_bench.config.reader import ConfigFile, read_config
 from merge_bench.config.resolve import Resolved, expand, resolve
-from merge_bench.config.states import BRINGS_CODE
+from merge_bench.config.shipped import find_config
 from merge_bench.config.ucx_choice import use_ucx
-from merge_bench.errors import UsageError
+from merge_bench.config.variable_states import BRINGS_CODE
+from merge_bench.errors import Caution, UsageError
 from merge_bench.host import network
 from merge_bench.merge.plan import Plan
 from merge_bench.records.writer import CampaignWriter
 from merge_bench.units import format_count
 
-Warned = tuple[str, str, str | None]  # code, message, remedy
 WORTH_A_WARNING = ("deprecated", "module-absent", "no-effect", BRINGS_CODE)
 
 
@@ -55,7 +55,7 @@ def load_sweep(
     config = None
     if config_name is not None:
         config = read_config(find_config(config_name), os.environ)
-    options = resolve(cli_values, config, os.environ, choices.options())
+    options = resolve(cli_values, config, os.environ, member_options.options())
     options = replace(options, values={**options.values, **(fixed or {})})
     warnings = _choose_ucx(options)
     warnings += [] if config is None else _check(config, options)
@@ -83,7 +83,7 @@ def need_ucxx(prepared: Prepared) -> None:
         raise UsageError(f"UCXX, which carries the frames, is not installed in this environment: {how_to_set_up()}")
 
 
-def _choose_ucx(options: Resolved) -> list[Warned]:
+def _choose_ucx(options: Resolved) -> list[Caution]:
     """Settle whose UCX this command loads; a running cluster has loaded its own."""
     asked = None if options.values["ucx"] is None else str(options.values["ucx"])
     if not choose(options.values, os.environ)[0].owns_processes:
@@ -94,7 +94,7 @@ def _choose_ucx(options: Resolved) -> list[Warned]:
     return [] if choice.warning is None else [choice.warning]
 
 
-def _check(config: ConfigFile, options: Resolved) -> list[Warned]:
+def _check(config: ConfigFile, options: Resolved) -> list[Caution]:
     """What the installed UCX makes of the config: errors stop the run, everything else is a warning in the report."""
     from merge_bench.config.check import check_config
 
@@ -104,17 +104,17 @@ def _check(config: ConfigFile, options: Resolved) -> list[Warned]:
         ucx=os.environ.get("MERGE_BENCH_UCX", "auto"),
         launcher=_launcher_settings(options),
         options=options.values,
-        table=choices.options(),
+        table=member_options.options(),
         trusted=bool(options.values["trust_config"]),
     )
     if result.errors and not options.values["allow_unknown"]:
         raise UsageError("; ".join(result.errors) + " (--allow-unknown goes on regardless)")
-    warned: list[Warned] = [("config", sentence, None) for sentence in (*result.errors, *result.warnings)]
+    warned = [Caution("config", sentence) for sentence in (*result.errors, *result.warnings)]
     for each in result.variables:
         if each.source == "config" and each.state in WORTH_A_WARNING and each.message:
             where = f"{config.where(each.line)}: " if each.line else ""
-            warned.append((f"config-{each.state}", f"{where}{each.name}={each.value}: {each.message}", None))
-    warned += [("config-conflict", conflict.message, conflict.documented) for conflict in result.conflicts]
+            warned.append(Caution(f"config-{each.state}", f"{where}{each.name}={each.value}: {each.message}"))
+    warned += [Caution("config-conflict", conflict.message, conflict.documented) for conflict in result.conflicts]
     return warned
 
 
@@ -154,12 +154,12 @@ def load_all(cli_values: Mapping[str, object]) -> Sweep:
     for name in names:
         found, config = load_sweep(None if name is None else str(name), cli_values)
         sweep.add(found, config_line(found[0], config))
-        for key, value in resolve(cli_values, config, os.environ, choices.options()).values.items():
+        for key, value in resolve(cli_values, config, os.environ, member_options.options()).values.items():
             sweep.options.setdefault(key, value)
     return sweep
 
 
-def run(sweep: Sweep, progress: Progress, *, fresh: bool = False, program: Program = UNTOUCHED) -> tuple[Path, int]:
+def run(sweep: Sweep, progress: Progress, *, fresh: bool = False, caller: Caller = UNTOUCHED) -> tuple[Path, int]:
     """Make every launch of the sweep; returns the campaign's folder and the exit status.
 
     What is measured is on the disk as soon as it is measured. Whatever happens, every process that was started is gone
@@ -173,7 +173,7 @@ def run(sweep: Sweep, progress: Progress, *, fresh: bool = False, program: Progr
         return launch_merge(job, writer, shown, index)
 
     name = "-".join(config.name for config in sweep.configs)
-    return make_campaign(sweep.results, name, sweep.head(), jobs, launch, resume=not fresh, program=program)
+    return make_campaign(sweep.results, name, sweep.head(), jobs, launch, resume=not fresh, caller=caller)
 
 
 def label(job: Job, jobs: Sequence[Job]) -> str:

@@ -1,18 +1,16 @@
-"""Is what was asked for what the workers have? The settings of config and launcher, read back inside every worker.
+"""Checks that the workers have the settings of config and launcher, which are read back inside every worker.
 
-Two things are compared. The worker's process environment, as text. And, for what belongs to UCX's own context, the
-settings that the context holds: those are what counts, whatever the environment says. UCX writes values in its own way
-(``8192`` becomes ``8K``), so the same UCX is asked how it would write what was asked.
+The environment of the worker's process is compared as text. Settings of UCX's context are compared with those that the
+context holds, because these take effect whatever the environment says. UCX writes values in its own form (``8192``
+becomes ``8K``), so the same UCX is asked for the form of each requested value.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from merge_bench.config.ucx_info import Installed, effective, locate, read_installed
-from merge_bench.errors import UsageError
+from merge_bench.config.ucx_info import Installed, effective, find_installed
 
 CODE = "environment-differs"
 REMEDY = (
@@ -69,10 +67,7 @@ class Canonical:
 
 def installed_here() -> Canonical:
     """Asks the UCX that a worker of this environment loads."""
-    try:
-        return Canonical(read_installed(locate("auto", os.environ)))
-    except UsageError:
-        return Canonical(None)
+    return Canonical(find_installed())
 
 
 def differences(

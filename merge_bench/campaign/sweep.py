@@ -54,7 +54,7 @@ class Sweep:
     options: dict[str, object]
 
     def add(self, found: Sequence[Prepared], config: Config) -> None:
-        """Take a config with its plans in.
+        """Add a config with its plans.
 
         Raises
         ------

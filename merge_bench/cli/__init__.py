@@ -1,6 +1,7 @@
 """The command line: the group of all commands, and how an error becomes a sentence and an exit status.
 
-No command has logic: options in, a call, an exit status out; heavy imports happen inside the commands.
+A command turns options into a call and returns the exit status, None for 0. It has no logic and imports slow libraries
+inside its function.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import NoReturn
 
 import click
 
-from merge_bench.cli import clusters, configs, probing, results, tuning
+from merge_bench.cli import clusters, configs, probe, results, tune
 from merge_bench.cli.parameters import CONTEXT
 from merge_bench.config.version import __version__
 from merge_bench.errors import MergeBenchError, UsageError
@@ -28,21 +29,28 @@ COMMANDS: tuple[click.Command, ...] = (
     results.import_,
     results.report,
     results.dashboard,
-    tuning.tune,
-    probing.probe,
+    tune.tune,
+    probe.probe,
 )
 
 
-class _DefaultRun(click.Group):
-    """A group in which `run` is meant where no command is named."""
+class _Commands(click.Group):
+    """A group with `run` as the default command, whose commands return their exit status."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if not args or (args[0].startswith("-") and args[0] not in ("-h", "--help", "--version")):
             args = ["run", *args]
         return super().parse_args(ctx, args)
 
+    def invoke(self, ctx: click.Context) -> NoReturn:
+        try:
+            status = super().invoke(ctx)
+        except MergeBenchError as error:
+            _exit_with(error)
+        ctx.exit(status or 0)
 
-@click.group(name="merge-bench", cls=_DefaultRun, commands=COMMANDS, context_settings=CONTEXT)
+
+@click.group(name="merge-bench", cls=_Commands, commands=COMMANDS, context_settings=CONTEXT)
 @click.version_option(__version__, prog_name="merge_bench")
 def cli() -> None:
     """Measures, explains and tunes distributed dataframe merges over UCX.
@@ -51,37 +59,17 @@ def cli() -> None:
     """
 
 
-class _WithinDask(_DefaultRun):
-    """The group as a command of `dask`, which knows nothing of our errors."""
-
-    def invoke(self, ctx: click.Context) -> object:
-        try:
-            return super().invoke(ctx)
-        except MergeBenchError as error:
-            _say_error(error)
-
-
-within_dask = _WithinDask(
-    name=cli.name, commands=cli.commands, params=cli.params, callback=cli.callback, help=cli.help,
-    context_settings=CONTEXT,
-)  # fmt: skip
-
-
 def main() -> None:
-    """The entry point: a user's mistake is a sentence and an exit status, never a traceback."""
+    """The entry point: a user's mistake ends with a sentence and an exit status, never with a traceback."""
     try:
-        cli.main(standalone_mode=False)
-    except click.exceptions.Exit as leave:
-        sys.exit(leave.exit_code)
+        sys.exit(cli.main(standalone_mode=False))
     except click.Abort:
         sys.exit(3)
     except click.ClickException as error:
-        _say_error(UsageError(error.format_message()))
-    except MergeBenchError as error:
-        _say_error(error)
+        _exit_with(UsageError(error.format_message()))
 
 
-def _say_error(error: MergeBenchError) -> NoReturn:
+def _exit_with(error: MergeBenchError) -> NoReturn:
     click.echo(f"merge_bench: {error}", err=True)
     if "--json" in sys.argv:
         click.echo(json.dumps({"error": {"code": error.code, "message": str(error), "host": None, "rank": None}}))

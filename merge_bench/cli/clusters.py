@@ -1,52 +1,92 @@
-"""The commands that launch a cluster, make its job, or look at what it would run on."""
+"""The commands that launch a cluster, make a batch job, or examine the hosts."""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
 from typing import Any
 
 import click
 
-from merge_bench.cli.parameters import CONTEXT, AsTyped, SectionedCommand, add_options, add_run_options
-from merge_bench.cluster.submit import batches, with_storage
-from merge_bench.config.options import CLUSTER_OPTIONS
+from merge_bench.cli.parameters import CONTEXT, AsTyped, SectionedCommand, add_options, count_option, json_option
+from merge_bench.cluster.launcher_choice import batches, with_storage
+from merge_bench.config.options import BY_KEY, CLUSTER_OPTIONS, OPTIONS
+from merge_bench.errors import GateNotMet, LaunchFailed, UsageError
 
 
 @click.command(cls=SectionedCommand, context_settings=CONTEXT)
-@add_run_options
-def run(**values: Any) -> None:
+@add_options(OPTIONS)
+def run(**values: Any) -> int:
     """Merge two distributed frames, verify the result, and report how fast it was."""
-    from merge_bench.cli.run_command import run_command
+    from msgspec.structs import replace
 
-    sys.exit(run_command(values))
+    from merge_bench import api
+    from merge_bench.analysis.summary import summarize
+    from merge_bench.campaign.run import dry_run, load_all
+    from merge_bench.cli.campaigns import failures_of, say_failures, this_command
+    from merge_bench.view.document import print_document
+    from merge_bench.view.messages import say_warnings
+
+    sweep = load_all(values)
+    say_warnings(warning for prepared in sweep.prepared.values() for warning in prepared.warnings)
+    if values["dry_run"]:
+        print(dry_run(sweep))
+        return 0
+    result, verdict, status = api.launch(sweep, values, this_command(), quiet=bool(values["json"]))
+    document = summarize(result.campaign)
+    if verdict is not None:
+        error = document.error or verdict.error
+        document = replace(document, comparisons=verdict.comparisons, error=error)
+    if values["json"]:
+        print_document(document)
+    else:
+        from merge_bench.analysis.compare.fail_on import METRIC
+        from merge_bench.view.report.comparison import print_comparison
+        from merge_bench.view.report.text import print_report
+
+        print_report(result.campaign, document)
+        if verdict is not None:
+            print_comparison(verdict, metric=METRIC)
+    if verdict is not None and verdict.error is not None:
+        print(f"merge_bench: {verdict.error.message}", file=sys.stderr)
+    say_failures(failures_of([result.campaign]))
+    return status
 
 
 @click.command(context_settings=CONTEXT)
 @click.argument("config")
-@click.option("--json", "json_output", is_flag=True, help="Print one JSON document on standard output.")
+@json_option()
 @click.option("--ucx", type=click.Choice(["auto", "wheel", "system"]), default=None, help="Which UCX to check against.")
 @click.option("--trust-config", is_flag=True, help="Check CONFIG the way `run --trust-config` would.")
-def check(config: str, json_output: bool, ucx: str | None, trust_config: bool) -> None:
+def check(config: str, as_json: bool, ucx: str | None, trust_config: bool) -> int:
     """Show what the installed UCX does with each setting of CONFIG, a file or the bare name of a shipped one."""
-    from merge_bench.cli.run_command import check_command
+    from merge_bench.campaign.member_options import options
+    from merge_bench.cluster.environment import LOOPBACK
+    from merge_bench.config.names import translate_config
+    from merge_bench.config.reader import read_config
+    from merge_bench.config.shipped import find_config
+    from merge_bench.config.ucx_choice import choose_ucx
+    from merge_bench.host.network import net_devices
+    from merge_bench.view.report.check import run_check
 
-    sys.exit(check_command(config, json_output=json_output, ucx=ucx, trusted=trust_config))
+    found = read_config(find_config(config), os.environ)
+    wanted = ucx if ucx in ("wheel", "system") else choose_ucx(ucx, os.environ).origin
+    variable = BY_KEY["interface"].variable
+    named = translate_config(found).options.get(variable)
+    interface = (named.value if named else os.environ.get(variable, "")).strip() or LOOPBACK
+    launcher = {"UCX_NET_DEVICES": net_devices(interface)}
+    return run_check(
+        found, json_output=as_json, ucx=wanted, launcher=launcher, table=options(), trusted=trust_config
+    )  # fmt: skip
 
 
 @click.command(cls=AsTyped, context_settings={**CONTEXT, "ignore_unknown_options": True})
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[CONFIG] [OPTION]...")
 @click.option("--launcher", type=click.Choice(list(batches())), required=True, help="The batch system.")
-@click.option("--nodes", type=click.IntRange(1), required=True, metavar="N", help="Nodes of the job.")
-@click.option(
-    "--gpus-per-node",
-    type=click.IntRange(0),
-    default=0,
-    metavar="G",
-    help="Number of GPUs of each node, and of its workers.",
-)
-@click.option(
-    "--cores-per-node", type=click.IntRange(1), metavar="C", help="Number of cores of each node; by default 12 per GPU."
-)
+@count_option("--nodes", "N", "Nodes of the job.", required=True)
+@count_option("--gpus-per-node", "G", "Number of GPUs of each node, and of its workers.", least=0, default=0)
+@count_option("--cores-per-node", "C", "Number of cores of each node; by default 12 per GPU.")
 @click.option("--time", required=True, metavar="MM:SS", help="Time limit, also HH:MM:SS.")
 @click.option("--account", metavar="NAME", help="Account to charge.")
 @click.option("--queue", "--partition", "queue", metavar="NAME", help="The queue, or SLURM's partition.")
@@ -61,9 +101,13 @@ def submit(typed: list[str], /, words: tuple[str, ...], launcher: str, now: bool
 
     Options that are not listed here, and all after `--`, go to the merge: `submit … tcp.cfg --chunk 25e6`.
     """
-    from merge_bench.cli.run_command import submit_command
+    from merge_bench.cluster import batch_script
 
-    sys.exit(submit_command(launcher, words, typed=typed, now=now, asked=asked))
+    config, options = (words[0], words[1:]) if words and not words[0].startswith("-") else (None, words)
+    if config is None and not any(word.partition("=")[0] in ("--config", "--configs") for word in options):
+        config = "optimized.cfg"
+    script = batch_script.render(launcher, batch_script.Job(**asked), config, options, typed)
+    print(batch_script.submit(launcher, script) if now else script, end="\n" if now else "")
 
 
 @click.command(cls=SectionedCommand, context_settings=CONTEXT)
@@ -71,21 +115,56 @@ def submit(typed: list[str], /, words: tuple[str, ...], launcher: str, now: bool
 @click.option("--available", "show_available", is_flag=True, help="Also list what each host's UCX could use.")
 def transports(show_available: bool, **values: Any) -> None:
     """Launch the cluster that `run` would, without a merge, and show which transports UCX selects between workers."""
-    from merge_bench.cli.run_command import transports_command
+    from merge_bench.campaign import run as runs
+    from merge_bench.campaign.transports import FIXED, survey
+    from merge_bench.cli.campaigns import this_command
+    from merge_bench.view.document import print_document
+    from merge_bench.view.messages import say_log, say_warnings
+    from merge_bench.view.progress import progress_for
+    from merge_bench.view.report.transports import print_survey
 
-    sys.exit(transports_command(values, show_available=show_available))
+    prepared, config = runs.load(values["config"], values, FIXED)
+    runs.need_ucxx(prepared)
+    say_warnings(prepared.warnings)
+    name = config.name if config is not None else "default"
+    try:
+        with contextlib.closing(progress_for(sys.stderr, quiet=bool(values["json"]))) as progress:
+            found = survey(prepared, name, progress, this_command())
+    except LaunchFailed as failure:
+        say_log(failure.log_tail)
+        raise
+    if values["json"]:
+        print_document(found)
+    else:
+        print_survey(found, show_available=show_available)
 
 
 @click.command(context_settings=CONTEXT)
-@click.option("--json", "json_output", is_flag=True, help="Print one JSON document on standard output.")
-@click.option("--strict", is_flag=True, help="End with status 5 if any check has the result bad.")
-@click.option("--scheduler-address", metavar="ADDRESS", default=None, help="Look at each host of this running cluster.")
+@json_option()
+@click.option("--strict", is_flag=True, help="End with status 5 if the result of any check is bad.")
+@click.option("--scheduler-address", metavar="ADDRESS", default=None, help="Examine each host of this running cluster.")
 @click.option("--scheduler-file", metavar="PATH", default=None, help="The same, by the scheduler's file.")
-def doctor(json_output: bool, strict: bool, scheduler_address: str | None, scheduler_file: str | None) -> None:
+def doctor(as_json: bool, strict: bool, scheduler_address: str | None, scheduler_file: str | None) -> int:
     """Find what would disturb a run on this host, or on each host of a running cluster, and how to fix it."""
-    from merge_bench.cli.run_command import doctor_command
+    from merge_bench.analysis.documents.doctor import DoctorDocument
+    from merge_bench.config.ucx_choice import use_ucx
+    from merge_bench.host.doctor.base import BAD, worst
+    from merge_bench.host.doctor.examine import agreement, examine_here
+    from merge_bench.view.document import print_document
 
-    status = doctor_command(
-        json_output=json_output, strict=strict, scheduler_address=scheduler_address, scheduler_file=scheduler_file
-    )
-    sys.exit(status)
+    if scheduler_address or scheduler_file:
+        from merge_bench.cluster.running_cluster import on_each_host
+
+        hosts = on_each_host(scheduler_address, scheduler_file, examine_here)
+    else:
+        with contextlib.suppress(UsageError):  # a UCX that cannot be loaded is among the findings
+            use_ucx(None)
+        hosts = [examine_here()]
+    findings = [finding for host in hosts for finding in host.findings] + agreement(hosts)
+    if as_json:
+        print_document(DoctorDocument(worst=worst(findings), findings=findings))
+    else:
+        from merge_bench.view.report.doctor import print_findings
+
+        print_findings(findings)
+    return GateNotMet.exit_status if strict and worst(findings) == BAD else 0

@@ -1,22 +1,22 @@
-"""What the commands are made of: click options from the table of `run`, types of values, kinds of command."""
+"""What the commands are made of: click options, types of values, kinds of command."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
-from merge_bench.campaign.choices import complete
+from merge_bench.campaign.member_options import complete
 from merge_bench.config import values
-from merge_bench.config.options import BY_KEY, OPTIONS, Option
+from merge_bench.config.options import BY_KEY, Option
 from merge_bench.config.values import Parser
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 120}
 
 
 class Parsed(click.ParamType[object]):
-    """Makes click use a parser of `values`, and its sentence when the text is wrong."""
+    """Makes click use a parser of `values`, and its message if the text is wrong."""
 
     def __init__(self, placeholder: str, parse: Parser) -> None:
         self.parse = parse
@@ -31,42 +31,72 @@ class Parsed(click.ParamType[object]):
             self.fail(str(error), param, ctx)
 
 
-PERCENT = Parsed("PERCENT", values.percent)
-DURATION = Parsed("DURATION", values.duration)
-
-_F = TypeVar("_F", bound=Callable[..., Any])
+Decorator = Callable[[Any], Any]
 
 
-def add_run_options(command: _F) -> _F:
-    """Decorate a click command with every option of ``run``.
+def decorated(*decorators: Decorator) -> Decorator:
+    """Several decorators as one, the first outermost."""
 
-    Click passes each one under its `Option.key`, and None for what was not given, so that `resolve` can tell.
-    """
-    return add_options(OPTIONS)(command)
-
-
-def add_options(options: Sequence[Option]) -> Callable[[_F], _F]:
-    """A decorator like `add_run_options`, for some of the options."""
-
-    def decorate(command: _F) -> _F:
-        for option in reversed(options):
-            command = _add(complete(option), command)
+    def decorate(command: Any) -> Any:
+        for each in reversed(decorators):
+            command = each(command)
         return command
 
     return decorate
 
 
-def _add(option: Option, command: _F) -> _F:
+def add_options(options: Sequence[Option]) -> Decorator:
+    """Decorate a click command with options of ``run``.
+
+    Click passes each one under its `Option.key`, and None for what was not given, so that `resolve` can tell.
+    """
+    return decorated(*(_option(complete(option)) for option in options))
+
+
+def _option(option: Option) -> Decorator:
     names = (f"--{option.name}", option.key)
     plain = option.flag or option.default in (None, ()) or "[" in option.help
     shown = option.help if plain else f"{option.help} [{option.default}]"
     if option.flag:
-        return click.option(*names, is_flag=True, default=None, help=shown)(command)
+        return click.option(*names, is_flag=True, default=None, help=shown)
     kind = Parsed(option.placeholder, option.parse)
-    return click.option(*names, type=kind, default=None, metavar=option.placeholder, help=shown)(command)
+    return click.option(*names, type=kind, default=None, metavar=option.placeholder, help=shown)
 
 
-def results_option(help: str) -> Callable[[_F], _F]:
+def json_option(help: str = "Print one JSON document on standard output.") -> Decorator:
+    """``--json`` of a command that takes no options of ``run``."""
+    return click.option("--json", "as_json", is_flag=True, help=help)
+
+
+def plot_option(what: str) -> Decorator:
+    """``--plot``; `what` it draws."""
+    help = f"Plot {what} into this .png, .svg or .html file; may be repeated."
+    return click.option("--plot", "plots", multiple=True, metavar="FILE", help=help)
+
+
+def choice_option(name: str, choices: Sequence[str], help: str) -> Decorator:
+    """An option with fixed values; the first is the default."""
+    return click.option(name, type=click.Choice(choices), default=choices[0], show_default=True, help=help)
+
+
+def count_option(
+    name: str, metavar: str, help: str, *, least: int = 1, default: int | None = None, required: bool = False
+) -> Decorator:
+    """An option that takes a whole number of at least `least`."""
+    given: dict[str, Any] = {} if default is None else {"default": default}  # click takes None for a default as well
+    return click.option(
+        name, type=click.IntRange(least), show_default=bool(given), required=required, metavar=metavar, help=help,
+        **given,
+    )  # fmt: skip
+
+
+def percent_option(name: str, default: str, help: str) -> Decorator:
+    """A share such as ``2%``; the command gets a fraction of 1."""
+    kind = Parsed("PERCENT", values.percent)
+    return click.option(name, type=kind, default=default, show_default=True, metavar="PERCENT", help=help)
+
+
+def results_option(help: str) -> Decorator:
     """``--results`` for commands that take no other option of ``run``; the environment counts here, too."""
     option = BY_KEY["results"]
     return click.option(
@@ -90,7 +120,7 @@ class SectionedCommand(click.Command):
 
 
 class AsTyped(click.Command):
-    """A command that keeps its words as they were typed, as its context's object."""
+    """A command whose context's object is its arguments as they were typed."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ctx.obj = list(args)

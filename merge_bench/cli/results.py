@@ -1,134 +1,214 @@
-"""The commands about results that are there: compared, forecast from, taken in, shown."""
+"""The commands about stored results: compare, predict, import, report, dashboard."""
 
 from __future__ import annotations
 
+import importlib.util
 import sys
-from typing import Any
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from merge_bench.cli.parameters import CONTEXT, results_option
+from merge_bench.cli.parameters import (
+    CONTEXT,
+    Parsed,
+    choice_option,
+    count_option,
+    json_option,
+    percent_option,
+    plot_option,
+    results_option,
+)
+from merge_bench.config import values
+from merge_bench.errors import RunFailed, UsageError
+
+if TYPE_CHECKING:
+    from merge_bench.view.report.full.build import References
+
+RESULTS = click.argument("results", nargs=-1, required=True, metavar="RESULT...")
 
 
 @click.command(context_settings=CONTEXT)
-@click.argument("results", nargs=-1, required=True, metavar="RESULT...")
-@click.option(
-    "--threshold", default="2%", show_default=True, metavar="PERCENT", help="Smaller differences do not count."
-)
-@click.option(
-    "--metric",
-    type=click.Choice(["throughput", "bandwidth", "wall", "partition", "exchange", "join"]),
-    default="throughput",
-    show_default=True,
-    help="Metric of --fail-on and of the conclusions.",
-)
-@click.option(
-    "--fail-on",
-    multiple=True,
-    type=click.Choice(["slower", "inconclusive", "not-faster"]),
-    help="End with status 5 if any candidate has this verdict; may be repeated.",
-)
+@RESULTS
+@percent_option("--threshold", "2%", "Smaller differences do not count.")
+@choice_option("--metric", ["throughput", "bandwidth", "wall", "partition", "exchange", "join"],
+               "Metric of --fail-on and of the conclusions.")  # fmt: skip
+@click.option("--fail-on", multiple=True, type=click.Choice(["slower", "inconclusive", "not-faster"]),
+              help="End with status 5 if any candidate has this verdict; may be repeated.")  # fmt: skip
 @click.option("--anyway", is_flag=True, help="Compare even if hosts, problems or UCX versions differ.")
 @click.option("--markdown", is_flag=True, help="Print Markdown.")
-@click.option("--json", "json_output", is_flag=True, help="Print one JSON document on standard output.")
-def compare(results: tuple[str, ...], **asked: Any) -> None:
+@json_option()
+def compare(
+    results: tuple[str, ...], threshold: float, metric: str, fail_on: Sequence[str], anyway: bool, markdown: bool,
+    as_json: bool,
+) -> int:  # fmt: skip
     """Tell whether candidates are faster than, slower than or equivalent to a baseline, or what is needed to know.
 
     A RESULT is a campaign's folder or its records. One: its configs against its first. Several: the others' runs
     against those of the first.
     """
-    from merge_bench.cli.compare_command import compare_command
+    from merge_bench.analysis.compare.document import compare as compare_campaigns
+    from merge_bench.analysis.compare.fail_on import judged
+    from merge_bench.records.reader import read_campaign
+    from merge_bench.view.document import print_document
 
-    sys.exit(compare_command(results, **asked))
+    if markdown and as_json:
+        raise UsageError("--markdown and --json exclude each other")
+    document = compare_campaigns([read_campaign(result) for result in results], threshold=threshold, anyway=anyway)
+    measured = {each.pair for each in document.comparisons if each.metric == metric}
+    if not measured or (fail_on and measured < {each.pair for each in document.comparisons}):
+        raise UsageError(f"--metric {metric} cannot be compared: {'; '.join(document.notes)}")
+    document, status = judged(document, metric=metric, fail_on=fail_on)
+    if as_json:
+        print_document(document)
+    elif markdown:
+        from merge_bench.view.report.comparison_markdown import markdown as render
+
+        print(render(document, metric=metric))
+    else:
+        from merge_bench.view.report.comparison import print_comparison
+
+        print_comparison(document, metric=metric)
+    if document.error is not None:
+        print(f"merge_bench: {document.error.message}", file=sys.stderr)
+    return status
 
 
 @click.command(context_settings=CONTEXT)
-@click.argument("results", nargs=-1, required=True, metavar="RESULT...")
-@click.option(
-    "--workers", type=click.IntRange(1), required=True, metavar="W", help="Workers of the cluster to forecast."
-)
-@click.option(
-    "--hosts",
-    type=click.IntRange(1),
-    required=True,
-    metavar="N",
-    help="Number of hosts that the workers are spread over.",
-)
-@click.option(
-    "--chunk", metavar="ROWS", help="Rows of each frame on each worker before the merge; by default as measured."
-)
+@RESULTS
+@count_option("--workers", "W", "Workers of the cluster to forecast.", required=True)
+@count_option("--hosts", "N", "Number of hosts that the workers are spread over.", required=True)
+@click.option("--chunk", type=Parsed("ROWS", values.count(1)), metavar="ROWS",
+              help="Rows of each frame on each worker before the merge; by default as measured.")  # fmt: skip
 @click.option("--config", metavar="NAME", help="Which of the results' configs to use; required if there are several.")
-@click.option(
-    "--what-if",
-    multiple=True,
-    metavar="NAME=4x[,...]",
-    help="nic, local, compute, partition, join, latency, spread times a factor; overlap=0.9; gpu=h200.",
-)
-@click.option(
-    "--link",
-    "links",
-    multiple=True,
-    metavar="NAME=RATE[,LATENCY]",
-    help="Rate and latency of the link nic or local, as nic=12.5GB/s,2us, in place of measured ones; may be repeated.",
-)
-@click.option(
-    "--plot",
-    "plots",
-    multiple=True,
-    metavar="FILE",
-    help="Plot the scaling into this .png, .svg or .html file; may be repeated.",
-)
-@click.option("--json", "json_output", is_flag=True, help="Print one JSON document on standard output.")
-def predict(results: tuple[str, ...], **asked: Any) -> None:
+@click.option("--what-if", multiple=True, metavar="NAME=4x[,...]",
+              help="Change the model: multiply nic, local, compute, partition, join, latency or spread by a factor "
+                   "(nic=4x), or set a value (overlap=0.9, gpu=h200).")  # fmt: skip
+@click.option("--link", "links", multiple=True, metavar="NAME=RATE[,LATENCY]",
+              help="Rate and latency of the link nic or local, such as nic=12.5GB/s,2us, instead of the measured ones; "
+                   "may be repeated.")  # fmt: skip
+@plot_option("the scaling")
+@json_option()
+def predict(results: tuple[str, ...], plots: Sequence[str], as_json: bool, **asked: Any) -> int:
     """Forecast this merge on W workers of N hosts, from RESULTs of `run` and `probe p2p` on smaller clusters.
 
     A RESULT is a campaign's folder or its records. Says what limits the merge, how sure the numbers are, and what is
     not known.
     """
-    from merge_bench.cli.predict_command import predict_command
+    from msgspec.structs import replace
 
-    sys.exit(predict_command(results, **asked))
+    from merge_bench.analysis.documents.error import Failure
+    from merge_bench.analysis.predict.document import predict as predict_from
+    from merge_bench.records.reader import read_campaign
+    from merge_bench.view.document import print_document
+    from merge_bench.view.plot.draw import check_plots, draw, write_each
+    from merge_bench.view.plot.forecast import panels_of
+    from merge_bench.view.report.forecast import print_forecast
+
+    files = check_plots(list(dict.fromkeys(plots)))
+    document = predict_from([read_campaign(result) for result in results], **asked)
+    problems = write_each(dict.fromkeys(files, lambda file: draw(panels_of(document), file)))
+    if problems:
+        document = replace(document, error=Failure(RunFailed.code, "; ".join(problems)))
+    if as_json:
+        print_document(document)
+    else:
+        print_forecast(document)
+    for problem in problems:
+        print(f"merge_bench: {problem}", file=sys.stderr)
+    return RunFailed.exit_status if problems else 0
 
 
 @click.command("import", context_settings=CONTEXT)
 @click.argument("file", metavar="FILE")
-@results_option("Folder that campaigns go to.")
-@click.option("--json", "json_output", is_flag=True, help="Print one JSON document on standard output, as run does.")
-def import_(file: str, results: str, json_output: bool) -> None:
+@results_option("Folder that campaigns are written to.")
+@json_option("Print one JSON document on standard output, as run does.")
+def import_(file: str, results: str, as_json: bool) -> None:
     """Make a result of FILE, the text that cudf-merge of 2022 or ucxx.benchmarks.cudf_merge printed; unverified."""
-    from merge_bench.cli.run_command import import_command
+    from merge_bench.analysis.summary import summarize
+    from merge_bench.campaign.importing.campaign import import_text
+    from merge_bench.records.reader import read_campaign
+    from merge_bench.view.document import print_document
+    from merge_bench.view.report.text import print_report
 
-    sys.exit(import_command(file, results=results, json_output=json_output))
+    campaign = read_campaign(import_text(Path(file), Path(results), sys.argv))
+    if as_json:
+        print_document(summarize(campaign))
+    else:
+        print_report(campaign)
 
 
 @click.command(context_settings=CONTEXT)
 @click.argument("results", nargs=-1, metavar="RESULT...")
-@click.option("--output", metavar="FILE.html", help="The page; report.html in the first RESULT's folder by default.")
+@click.option("--output", metavar="FILE.html", help="The page; by default report.html in the first RESULT.")
 @click.option("--markdown", metavar="FILE.md", help="Also write the page as Markdown.")
 @click.option("--figures", metavar="FOLDER", help="Also write every plot as PNG and SVG.")
 @click.option("--reference", "references", multiple=True, metavar="NAME",
               help="Published results to show as well; may be repeated; `list` prints their names.")  # fmt: skip
-def report(results: tuple[str, ...], references: tuple[str, ...], **outputs: str | None) -> None:
-    """Make a page of RESULTs, campaigns' folders or their records.jsonl: one file that needs no network."""
-    from merge_bench.cli.report_command import report_command
+def report(
+    results: tuple[str, ...], references: Sequence[str], output: str | None, markdown: str | None, figures: str | None
+) -> int:
+    """Write a page about RESULTs, folders of campaigns or their records.jsonl: one file that needs no network."""
+    from merge_bench.records.reader import read_campaign
+    from merge_bench.view.report.full import write
 
-    sys.exit(report_command(results, references=references, **outputs))
+    if "list" in references:
+        _print_references()
+        return 0
+    if not results:
+        raise UsageError("name a RESULT, a campaign's folder or its records.jsonl")
+    campaigns = [read_campaign(result) for result in results]
+    write.check_campaigns(campaigns)
+    page = Path(output) if output else campaigns[0].folder / write.REPORT
+    outputs = write.Outputs(page, Path(markdown) if markdown else None, Path(figures) if figures else None)
+    write.check_outputs(outputs, campaigns)
+    published = _references(references)
+    from merge_bench.view.report.full.build import build
+
+    return write.write(build(campaigns, published, write.ucx_defaults(campaigns)), outputs)
+
+
+def _references(names: Sequence[str]) -> References:
+    from merge_bench.analysis import published
+    from merge_bench.view.report.full.build import References
+
+    kinds = {name: published.dataset(name).kind for name in names}
+    for name, kind in kinds.items():
+        if kind == published.CAMPAIGN:
+            folder = published.campaign_folder(name)
+            raise UsageError(f"--reference {name} is a campaign; name it as a RESULT: {folder}")
+
+    def of_kind(wanted: str, read: Any) -> tuple[Any, ...]:
+        return tuple(row for name, kind in kinds.items() if kind == wanted for row in read(name))
+
+    return References(
+        of_kind(published.MERGE, published.merge_results),
+        of_kind(published.SETTINGS, published.settings_effects),
+        of_kind(published.NETWORK, published.network_rows),
+    )
+
+
+def _print_references() -> None:
+    from merge_bench.analysis.published import CAMPAIGN, datasets
+
+    known = {name: found for name, found in sorted(datasets().items()) if found.kind != CAMPAIGN}
+    width = max(map(len, known), default=0)
+    for name, found in known.items():
+        print(f"{name:{width}}  {found.kind}: {found.title} ({found.cite})")
 
 
 @click.command(context_settings=CONTEXT)
 @results_option("Folder of the campaigns to show.")
 @click.option("--port", type=click.IntRange(0, 65535), default=5006, show_default=True, metavar="N", help="0: any.")
-@click.option(
-    "--address",
-    default="127.0.0.1",
-    show_default=True,
-    metavar="ADDRESS",
-    help="Address to listen on; by default only this machine can connect.",
-)
+@click.option("--address", default="127.0.0.1", show_default=True, metavar="ADDRESS",
+              help="Address to listen on; by default only this machine can connect.")  # fmt: skip
 @click.option("--no-open", is_flag=True, help="Do not open a browser.")
-@click.option("--allow-run", is_flag=True, help="Print a token with which runs can be started from the view.")
-def dashboard(**values: Any) -> None:
+@click.option("--allow-run", is_flag=True, help="Print a token that allows starting runs from the page.")
+def dashboard(results: str, port: int, address: str, no_open: bool, allow_run: bool) -> int:
     """Show results in a browser, live while a run goes on, and start runs from there."""
-    from merge_bench.cli.run_command import dashboard_command
+    if importlib.util.find_spec("panel") is None:
+        raise UsageError("the dashboard needs panel, which is not installed: pip install 'merge-bench[dashboard]'")
+    from merge_bench.view.dashboard.serve import serve
 
-    sys.exit(dashboard_command(**values))
+    return serve(Path(results), port=port, address=address, open_browser=not no_open, allow_run=allow_run)

@@ -1,1 +1,1 @@
-"""Who brings a cluster up and takes it down; one file each."""
+"""Starts a cluster's processes on one or several hosts, calls its workers, watches and ends it."""

@@ -1,25 +1,35 @@
-"""What every launcher offers, and the commands it is made of."""
+"""What every launcher declares and offers. The command line imports this module for its help, so it imports little."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from merge_bench.cluster.hosts import HostSpec
-from merge_bench.merge.plan import Plan
+from merge_bench.errors import Caution
+
+if TYPE_CHECKING:
+    from merge_bench.merge.plan import Plan
+
+SCHEDULER_FILE = "scheduler.json"
 
 
-@dataclass(frozen=True)
-class Command:
-    """One process to start: `environment` holds only what is set beyond the surroundings."""
+class Command(NamedTuple):
+    """One process to start.
+
+    `environment`: only variables that are set in addition to the environment of the starting process. `cores`: the
+    cores that it may run on; by default those of the starting process.
+    """
 
     role: str
     host: str
     argv: tuple[str, ...]
-    environment: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = MappingProxyType({})
+    cores: Sequence[int] = ()
 
     def shown(self) -> str:
         """The command as a person would type it."""
@@ -27,11 +37,10 @@ class Command:
         return f"{assignments} {shlex.join(self.argv)}".strip()
 
 
-@dataclass(frozen=True)
-class Exited:
-    """A process that ended on its own: `status` is its exit status, or the negative signal number.
+class Exited(NamedTuple):
+    """A process that ended on its own. `log_tail`: the last lines of its log.
 
-    None: its host is out of reach, so nobody knows. `log_tail`: the last lines of its log.
+    `status`: its exit status, or the negative signal number; None if its host is out of reach, so that it is unknown.
     """
 
     role: str
@@ -42,28 +51,22 @@ class Exited:
 
     @property
     def how(self) -> str:
-        """The end of a sentence that begins with who it was."""
-        if self.status is None:
-            return "is out of reach, as the connection to its host ended"
-        return f"was killed by signal {-self.status}" if self.status < 0 else f"ended with status {self.status}"
+        """How it ended, to follow its name in a sentence."""
+        return "is out of reach: the connection to its host ended" if self.status is None else how_ended(self.status)
 
 
-@dataclass(frozen=True)
-class Caution:
-    """Something about the hosts that will spoil the numbers, with what to do about it."""
-
-    code: str
-    message: str
-    remedy: str
+def how_ended(status: int) -> str:
+    """How a process with this exit status, or negative signal number, ended; to follow its name in a sentence."""
+    return f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
 
 
 @dataclass(frozen=True)
 class ClusterSettings:
-    """What a launcher needs beside the plan.
+    """What a launcher needs in addition to the plan.
 
-    `environment`: the config's variables, for scheduler and workers. `gpus`: of this host, 0 without. `hosts`: where
-    workers run, for launchers that reach other hosts. `counted`: workers that a running cluster had, where the
-    plan takes their number from it.
+    `environment`: the config's variables, for scheduler and workers. `gpus`: number of GPUs of this host. `hosts`:
+    where workers run, for launchers that reach other hosts. `counted`: number of workers of a running cluster, if the
+    plan took its number of workers from there.
     """
 
     environment: Mapping[str, str]
@@ -83,38 +86,143 @@ class ClusterSettings:
     sources: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Access:
-    """How a client reaches the scheduler."""
+class Access(NamedTuple):
+    """How a client reaches the scheduler. `tls`: paths of the files ``ca``, ``cert`` and ``key``."""
 
     address: str | None = None
     scheduler_file: Path | None = None
-    tls: Mapping[str, str] = field(default_factory=dict)
+    tls: Mapping[str, str] = MappingProxyType({})
 
 
-class Launcher(Protocol):
-    """Brings up one cluster, tells who died, and takes down what it started."""
+class Launcher:
+    """Starts one cluster, reports processes that ended, and ends what it started.
 
-    name: str
-    owns_processes: bool
+    The methods here are those of a cluster that somebody else started, except `start`.
+    """
+
+    name = ""
+    owns_processes = False
 
     def commands(self, plan: Plan, settings: ClusterSettings) -> list[Command]:
         """Exactly what `start` would start."""
+        return []
 
     def start(self, plan: Plan, settings: ClusterSettings, logs: Path, prefix: str) -> Access:
         """Start everything without waiting; logs go to `logs` under names beginning with `prefix`."""
+        raise NotImplementedError
 
     def placed(self) -> Mapping[str, str]:
         """The host of each process that was started, by role (``scheduler``, ``worker-0``…)."""
+        return {}
 
     def cautions(self, settings: ClusterSettings) -> list[Caution]:
-        """What the hosts told at `start` that the run's records must say."""
+        """What was found about the hosts at `start` that will distort the figures."""
+        return []
 
     def exited(self) -> list[Exited]:
         """Processes that ended on their own since `start`."""
+        return []
 
     def tail(self, role: str) -> str:
-        """The last lines of a process's log, empty where they cannot be had."""
+        """The last lines of a process's log, empty if they cannot be read."""
+        return ""
 
     def stop(self) -> None:
-        """End every process that `start` started."""
+        """End every process that `start` started, and remove its files."""
+
+
+class OwningLauncher(Launcher):
+    """A launcher that starts processes. They share a scratch folder, which also holds the run's certificate."""
+
+    owns_processes = True
+
+    def __init__(self) -> None:
+        self.scratch: Path | None = None
+
+    def make_scratch(self, plan: Plan) -> Access:
+        """Make the scratch folder, with a certificate if the plan's protocol is encrypted."""
+        from merge_bench.cluster import certificate, scratch, signals
+
+        with signals.deferred():
+            self.scratch = scratch.make()
+        tls = certificate.write(self.scratch) if plan.protocol == "tls" else {}
+        return Access(scheduler_file=self.scratch / SCHEDULER_FILE, tls=tls)
+
+    def stop(self) -> None:
+        """Remove the scratch folder; subclasses end the processes first."""
+        from merge_bench.cluster import scratch
+
+        if self.scratch:
+            scratch.remove(self.scratch)
+            self.scratch = None
+
+
+Reach: TypeAlias = Callable[[HostSpec, Sequence[str], ClusterSettings], tuple[str, ...]]
+"""Gives the command line that runs a command on a host, with this process's standard input and output."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A batch system that runs jobs.
+
+    `title`: its name for people; `command`: the program that reads a job's script on standard input; `file`: the
+    script's name; `directives`: the lines of the script that ask for resources, as a jinja2 template of a
+    `batch_script.Job` as ``job``; `folder`: the variable with the folder that a job was submitted from; `storage`:
+    whether jobs name the file systems that they need.
+    """
+
+    title: str
+    command: str
+    file: str
+    directives: str
+    folder: str
+    storage: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class LauncherKind:
+    """What a file in `launchers/` declares.
+
+    Attributes
+    ----------
+    name, help
+        The value of ``--launcher``, and one line that describes it.
+    place
+        Position in lists.
+    auto
+        When ``--launcher auto`` chooses it, for the option's help; empty: the help does not mention it.
+    needs
+        Keys of options; it needs one of them. ``auto`` chooses it if one of them is given.
+    inside
+        Whether, judging by the environment, this process runs inside a job of this batch system that has several
+        nodes. ``auto`` chooses it there.
+    hosts
+        Where workers run, from the options and the environment; () stands for this machine, or for a running cluster.
+        Raises UsageError.
+    starts_here
+        Processes run on this machine alone, so that it can be checked before they are started.
+    owns_processes
+        Whether processes are started, watched and ended; False: the cluster runs already.
+    mpirun_finds_hosts
+        Whether Open MPI's mpirun reaches the hosts by itself; otherwise it is given ssh.
+    make
+        Makes the launcher; None if `reach` is given.
+    reach
+        How to run a command on a host; a host agent then starts the processes there (see `remote_launcher`).
+    batch
+        The batch system, if ``submit`` makes jobs for it.
+    """
+
+    name: str
+    help: str
+    place: int = 100
+    auto: str = ""
+    needs: tuple[str, ...] = ()
+    inside: Callable[[Mapping[str, str]], bool] = lambda environ: False
+    hosts: Callable[[Mapping[str, Any], Mapping[str, str]], tuple[HostSpec, ...]] = lambda values, environ: ()
+    starts_here: bool = False
+    owns_processes: bool = True
+    mpirun_finds_hosts: bool = False
+    make: Callable[[], Launcher] | None = None
+    reach: Reach | None = None
+    batch: Batch | None = None

@@ -1,7 +1,7 @@
-"""Which of several processes that ended is the one that failed first.
+"""Which of several processes that ended failed first.
 
-One process that dies takes others with it: without error handling UCX aborts a worker whose peer is gone, and workers
-exit when their scheduler is gone. The others may be seen to end earlier. So evidence decides, not the order of news.
+One process that ends can end others: without error handling UCX aborts a worker whose peer is gone, and workers exit
+when their scheduler is gone. The news of the others may arrive earlier. So evidence decides, not the order of news.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ import signal
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from merge_bench.cluster.base import Exited
+from merge_bench.cluster.base import Exited, how_ended
 
-# The kernel's answer to a read from the memory of a process that is gone, as UCX prints it before it aborts.
+# What UCX prints before it aborts, when the kernel refuses a read from the memory of a process that is gone.
 _LOST_PEER = re.compile(r"process_vm_\w+\(pid=(\d+).*No such process")
-# What Dask's nanny logs, on behalf of a worker process that it started.
+# What Dask's nanny logs about a worker process that it started.
 _NANNY = re.compile(r"Worker process (\d+) (?:was killed by signal (\d+)|exited with status (\d+))")
 
 
 @dataclass(frozen=True)
 class Member:
-    """One worker as the driver knows it."""
+    """One worker of a launch."""
 
     rank: int
     address: str
@@ -31,17 +31,17 @@ class Member:
 
     @property
     def shown(self) -> str:
-        """How messages name it."""
+        """Its name in messages."""
         process = f", process {self.pid}" if self.pid else ""
         return f"rank {self.rank} (worker {self.name}{process} on {self.host})"
 
 
 @dataclass(frozen=True)
 class Loss:
-    """A process that is gone.
+    """A process that is gone or silent.
 
-    `status`: its exit status or the negative number of the signal that killed it, None where unknown. `how`: the end
-    of a sentence that begins with the process. `member`: None for the scheduler.
+    `status`: its exit status or the negative number of the signal that killed it, None if unknown. `how`: what
+    happened to it, to follow its name in a sentence. `member`: None for the scheduler.
     """
 
     shown: str
@@ -53,7 +53,7 @@ class Loss:
 
     @property
     def certain(self) -> bool:
-        """Whether nothing else can have ended it: a signal from outside, or a fault of its own."""
+        """Whether the loss of another process cannot be its cause: it was killed by a signal other than SIGABRT."""
         return self.status is not None and self.status < 0 and self.status != -signal.SIGABRT
 
 
@@ -65,29 +65,26 @@ def losses(
     Parameters
     ----------
     exited
-        Processes of ours that have ended.
+        Processes of the launcher that have ended.
     left
         Workers that the scheduler no longer knows.
     members
         All workers of the launch.
     tail
-        The last lines of a worker's log, by the worker's name; empty where there are none.
+        Gives the last lines of a worker's log by the worker's name; empty if there are none.
     """
     by_name = {member.name: member for member in members}
     found: dict[str, Loss] = {}
     for ended in exited:
         member = by_name.get(ended.role)
         shown = member.shown if member else f"{ended.role} (process {ended.pid} on {ended.host})"
-        host = member.host if member else ended.host  # by which its peers on the host are known, too
+        host = member.host if member else ended.host  # its peers on the host have this name of the host, too
         found[ended.role] = Loss(shown, host, f"{ended.how} during the run", ended.status, ended.log_tail, member)
     for member in left:
         if member.name not in found:
             log = tail(member.name)
             status = _status_by_nanny(member.pid, log)
-            how = "left the cluster"
-            if status is not None:
-                how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
-                how += " during the run"
+            how = "left the cluster" if status is None else f"{how_ended(status)} during the run"
             found[member.name] = Loss(member.shown, member.host, how, status, log, member)
     reported = _reported(found.values())
     for member in members:
@@ -100,8 +97,9 @@ def losses(
 def first_cause(lost: Sequence[Loss]) -> tuple[Loss, bool]:
     """The process that most likely ended first, and whether that is certain.
 
-    A process killed by a signal other than SIGABRT comes first; then one that another process could not read from; then
-    those that ended in an unknown way or with a status; aborted ones last. Only the first two kinds can be certain.
+    Processes killed by a signal other than SIGABRT come first, then those that another process could not read from,
+    then those that ended in an unknown way or with a status, and aborted ones last. Only the first two kinds can be
+    certain.
     """
     reported = _reported(lost)
 
@@ -117,7 +115,7 @@ def first_cause(lost: Sequence[Loss]) -> tuple[Loss, bool]:
 
 
 def _reported(lost: Iterable[Loss]) -> set[tuple[str, int]]:
-    """Host and process id of each process that another one of its host could not read from."""
+    """Host and process id of each process that another process of its host could not read from."""
     return {(loss.host, int(pid)) for loss in lost for pid in _LOST_PEER.findall(loss.log_tail)}
 
 

@@ -1,24 +1,25 @@
-"""Which hosts, and how many workers on each: the hosts file, and how workers are dealt out. Data, never evaluated."""
+"""Which hosts, and how many workers on each: the hosts file, and how workers are distributed."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from merge_bench.errors import UsageError
 
 # A name that begins with a dash would be an option of ssh or srun.
-_NAME = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9_.-]*@)?[A-Za-z0-9_\[][A-Za-z0-9_.:\]-]*")
+_NAME = r"(?:[A-Za-z0-9_][A-Za-z0-9_.-]*@)?[A-Za-z0-9_\[][A-Za-z0-9_.:\]-]*"
 
 
 @dataclass(frozen=True)
 class HostSpec:
-    """One host as it is named in a hosts file or by a batch system.
+    """One host as a hosts file or a batch system names it.
 
-    `slots`: workers that it takes, None where nothing says so; `gpus`: that it has, None where nothing says so;
-    `assumed`: whether `gpus` is what another host has.
+    `slots`, `gpus`: how many workers it takes and how many GPUs it has; None if not given. `assumed`: whether `gpus`
+    was not given and is the number of another host.
     """
 
     name: str
@@ -27,8 +28,7 @@ class HostSpec:
     assumed: bool = False
 
 
-@dataclass(frozen=True)
-class Placement:
+class Placement(NamedTuple):
     """A host and the numbers of its workers."""
 
     host: HostSpec
@@ -36,7 +36,7 @@ class Placement:
 
 
 def read_hosts(path: Path) -> tuple[HostSpec, ...]:
-    """The hosts of a file with one a line: ``NAME [slots=N] [gpus=N]``; ``#`` begins a comment.
+    """The hosts of a file with one host per line: ``NAME [slots=N] [gpus=N]``; ``#`` begins a comment.
 
     Raises
     ------
@@ -54,12 +54,12 @@ def read_hosts(path: Path) -> tuple[HostSpec, ...]:
         if not words:
             continue
         where = f"{path}:{number}"
-        if not _NAME.fullmatch(words[0]):
-            raise UsageError(f"{where}: {words[0]!r} is not the name of a host")
+        if not re.fullmatch(_NAME, words[0]):
+            raise UsageError(f"{where}: {words[0]!r} is not a host name")
         if words[0] in found:
-            raise UsageError(f"{where}: {words[0]} stands here a second time; write slots=N for several workers")
-        said = _settings(words[1:], where)
-        found[words[0]] = HostSpec(words[0], slots=said.get("slots"), gpus=said.get("gpus"))
+            raise UsageError(f"{where}: {words[0]} is named a second time; write slots=N for several workers")
+        numbers = _settings(words[1:], where)
+        found[words[0]] = HostSpec(words[0], slots=numbers.get("slots"), gpus=numbers.get("gpus"))
     if not found:
         raise UsageError(f"--hosts {path}: it names no host")
     return tuple(found.values())
@@ -76,14 +76,14 @@ def _settings(words: Sequence[str], where: str) -> dict[str, int]:
 
 
 def count_workers(hosts: Sequence[HostSpec], workers_per_gpu: int = 1) -> int:
-    """How many workers these hosts take if nobody says: one a slot, else one a GPU, else one a host."""
+    """The default number of workers on these hosts: one per slot, else one per GPU, else one per host."""
     return sum(_capacity(host, workers_per_gpu) for host in hosts)
 
 
 def place(hosts: Sequence[HostSpec], workers: int, workers_per_gpu: int = 1) -> tuple[Placement, ...]:
-    """Deal workers out, host by host: each its own number if that makes `workers` in all, else evenly.
+    """Distribute workers over hosts: each host gets its default number if these add up to `workers`, else equal shares.
 
-    A host that would get none is left out.
+    A host without a worker is left out.
     """
     shares = [_capacity(host, workers_per_gpu) for host in hosts]
     if hosts and sum(shares) != workers:
@@ -95,40 +95,6 @@ def place(hosts: Sequence[HostSpec], workers: int, workers_per_gpu: int = 1) -> 
             placed.append(Placement(host, tuple(range(first, first + share))))
         first += share
     return tuple(placed)
-
-
-def check_gpus(
-    placements: Sequence[Placement], gpus: Mapping[str, int], workers_per_gpu: int, *, chosen: bool
-) -> None:  # fmt: skip
-    """Refuse workers on GPUs that do not fit the hosts; `gpus`: how many each host has, as it told itself.
-
-    `chosen`: whether somebody gave the number of workers. Otherwise a host of which nothing was said got one worker,
-    or as many as another, and that is refused where it has room for more.
-
-    Raises
-    ------
-    UsageError
-        Naming the host, or all that nothing was said of.
-    """
-    for placement in placements:
-        needed = -(-len(placement.workers) // workers_per_gpu)
-        found = gpus[placement.host.name]
-        if found < needed:
-            raise UsageError(
-                f"{placement.host.name} has {_gpus(found)}, and {len(placement.workers)} workers were to run on"
-                f" {needed} there; change --workers, --workers-per-gpu, or its slots"
-            )
-    unsaid = [p for p in placements if p.host.slots is None and (p.host.gpus is None or p.host.assumed)]
-    if not chosen and any(gpus[p.host.name] * workers_per_gpu > len(p.workers) for p in unsaid):
-        lines = ", ".join(f"{p.host.name} gpus={gpus[p.host.name]}" for p in unsaid)
-        raise UsageError(
-            "nobody said how many GPUs these hosts have, and there is room for more workers than were planned: give"
-            f" --workers, or with --hosts write the numbers into its file ({lines})"
-        )
-
-
-def _gpus(number: int) -> str:
-    return "1 GPU" if number == 1 else f"{number} GPUs"
 
 
 def _capacity(host: HostSpec, workers_per_gpu: int) -> int:

@@ -1,7 +1,4 @@
-"""What runs inside Dask's scheduler. It travels by name, so the scheduler imports this module.
-
-So it imports nothing beside Python's own.
-"""
+"""Functions that run inside Dask's scheduler, which imports this module. It imports Python's own modules only."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ def worker_names(dask_scheduler: Any) -> dict[str, tuple[str, str]]:
 
 
 def dashboard_port(dask_scheduler: Any) -> int | None:
-    """Where Dask's own dashboard is served, if it is: its pages are the only application beside the scheduler's own."""
+    """The port of Dask's own dashboard, or None: its pages are the only application beside the scheduler's own."""
     served = dask_scheduler.services.get("dashboard")
     return served.port if served is not None and dask_scheduler.http_application.applications else None
 
@@ -29,12 +26,12 @@ def silences(dask_scheduler: Any) -> dict[str, float]:
 
 
 async def load_dataframes() -> None:
-    """Import what Dask's scheduler needs for a first merge, in a thread: it goes on answering meanwhile."""
+    """Import what Dask's scheduler needs for a first merge, in a thread, so that it can answer meanwhile."""
     await asyncio.get_running_loop().run_in_executor(None, import_dataframes)
 
 
 def import_dataframes() -> None:
-    """Import what Dask's scheduler would import when it is given the first merge. What it lacks is left out."""
+    """Import what Dask's scheduler would import for the first merge, as far as it is installed."""
     with contextlib.suppress(ImportError):
         import dask.dataframe  # noqa: F401
     with contextlib.suppress(ImportError):

@@ -1,4 +1,4 @@
-"""Reaching hosts with the plain OpenSSH client."""
+"""Command lines of the OpenSSH client."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from merge_bench.cluster.base import ClusterSettings
     from merge_bench.cluster.hosts import HostSpec
 
-# Nothing is asked (nobody may be there), and a host that is not known is refused.
+# ssh asks no questions, since there may be nobody to answer, and refuses unknown hosts.
 OPTIONS = (
     "-T", "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=yes", "-o", "ServerAliveInterval=5",
     "-o", "ServerAliveCountMax=3", "-o", "ForwardAgent=no", "-o", "ForwardX11=no", "-o", "ClearAllForwardings=yes",
@@ -26,5 +26,5 @@ def client(settings: ClusterSettings) -> tuple[str, ...]:
 
 
 def ssh(host: HostSpec, command: Sequence[str], settings: ClusterSettings) -> tuple[str, ...]:
-    """``ssh … HOST COMMAND``, one connection a host; the far shell gets the command as one quoted line."""
+    """``ssh … HOST COMMAND``; the shell on the host gets the command as one quoted line."""
     return (*client(settings), "--", host.name, f"exec {shlex.join(command)}")

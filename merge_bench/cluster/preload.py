@@ -1,7 +1,7 @@
 """Loaded by every scheduler and worker that a launcher starts, through Dask's `--preload`.
 
-Ends the process when the one that started it dies, however it dies, and remembers the cores that it was started with.
-Keeps the watch's questions, two a second, out of the log: its last lines are what a failed run shows.
+Ends the process when the process that started it ends, for whatever reason, and notes the cores that it was started
+with. Keeps the calls of the watch, two per second, out of the log: a failed run shows the log's last lines.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from merge_bench.cluster.supervisor import die_with_parent
 
 
 def tie_to_parent() -> None:
-    """Ask the kernel to kill this process when its parent ends: a nanny's worker has another one than the nanny."""
+    """Have the kernel kill this process when its parent ends; the parent of a nanny's worker is the nanny."""
     die_with_parent()
-    if not os.path.exists(f"/proc/{os.environ['MERGE_BENCH_PARENT']}"):  # it died before the kernel knew
+    if not os.path.exists(f"/proc/{os.environ['MERGE_BENCH_PARENT']}"):  # it ended before the call above
         sys.exit("the run that started this process is gone")
 
 
-def says_more_than_a_call(record: logging.LogRecord) -> bool:
-    """Whether a line of Dask's log is more than the note of a function that was called from outside."""
+def is_no_call(record: logging.LogRecord) -> bool:
+    """Whether a line of Dask's log reports something else than a function that a client called."""
     return not str(record.msg).startswith("Run out-of-band function")
 
 
@@ -31,6 +31,6 @@ def dask_setup(server: Any) -> None:
     """Called by Dask when the server starts."""
 
 
-logging.getLogger("distributed.worker").addFilter(says_more_than_a_call)
+logging.getLogger("distributed.worker").addFilter(is_no_call)
 if os.environ.get("MERGE_BENCH_PARENT"):
     tie_to_parent()

@@ -1,4 +1,4 @@
-"""Folders for a run's scratch files. What a killed run left is known by its lock, and removed by the next one."""
+"""Folders for a run's scratch files. The next run removes those of a killed run, which nobody has locked any more."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ def make(kind: str = "") -> Path:
     """A new folder that only this user can read; this process holds its lock until `remove`, or until it ends."""
     _remove_left()
     folder = Path(tempfile.mkdtemp(prefix=PREFIX + (f"{kind}-" if kind else "")))
-    with contextlib.suppress(OSError):  # a file system without locks: then it can only be removed by `remove`
+    with contextlib.suppress(OSError):  # a file system without locks: then only `remove` removes it
         draft = folder / ".draft"
         _locks[folder] = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         fcntl.flock(_locks[folder], fcntl.LOCK_EX | fcntl.LOCK_NB)
-        draft.rename(folder / _lock_name())  # under this name it is locked from the beginning
+        draft.rename(folder / _lock_name())  # so a file of this name is locked from the beginning
     return folder
 
 
 def remove(folder: Path) -> None:
-    """Delete it with all that is in it; again is harmless."""
+    """Delete the folder with its contents; it may be gone already."""
     shutil.rmtree(folder, ignore_errors=True)
     descriptor = _locks.pop(folder, None)
     if descriptor is not None:
@@ -35,12 +35,12 @@ def remove(folder: Path) -> None:
 
 
 def _lock_name() -> str:
-    """With the host's name: hosts may share the folder and not see each other's locks."""
+    """Contains the host's name: hosts may share the folder without seeing each other's locks."""
     return f".in-use-{socket.gethostname()}"
 
 
 def _remove_left() -> None:
-    """Delete the folders of runs of this user on this host that were killed: nobody holds their locks any more."""
+    """Delete the folders of this user's killed runs on this host: nobody holds their locks any more."""
     for lock in Path(tempfile.gettempdir()).glob(f"{PREFIX}*/{_lock_name()}"):
         if lock.parent in _locks:
             continue

@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and a lost terminal: ends that leave nothing behind."""
+"""Ctrl-C, SIGTERM and a closed terminal end a run in order, so that nothing is left behind."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _deferring = False
 
 
 class Interrupted(RunFailed):
-    """The run was told to end."""
+    """A signal asked the run to end."""
 
     code = "interrupted"
 
 
-def ends() -> tuple[signal.Signals, ...]:
-    """The signals that tell this process to end. A lost terminal that is ignored is none: ``nohup`` asked for that."""
+def ending_signals() -> tuple[signal.Signals, ...]:
+    """The signals that end this process, without SIGHUP if that is ignored: ``nohup`` wants it so."""
     ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     return (signal.SIGINT, signal.SIGTERM) if ignored else (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -32,14 +32,14 @@ def received() -> bool:
 
 def _on_signal(number: int, frame: FrameType | None) -> None:
     _received.append(number)
-    if len(_received) == 1 and not _deferring:
-        raise Interrupted(f"interrupted by {signal.Signals(number).name}")
+    if len(_received) == 1:
+        check()
 
 
 def check() -> None:
-    """Raise `Interrupted` again if its first time was lost: some libraries catch everything while they are imported.
+    """Raise `Interrupted` if a signal came. Every loop that waits calls this.
 
-    Every loop that waits calls it.
+    The first `Interrupted` can get lost: some libraries catch every exception while they are imported.
     """
     if _received and not _deferring:
         raise Interrupted(f"interrupted by {signal.Signals(_received[0]).name}")
@@ -47,13 +47,13 @@ def check() -> None:
 
 @contextlib.contextmanager
 def raising() -> Iterator[None]:
-    """Turn the first of these signals into `Interrupted` in the main thread; later ones change nothing."""
+    """Turn the first of these signals into `Interrupted` in the main thread, and ignore later ones."""
     _received.clear()
     before = {}
     try:
-        for number in ends():
+        for number in ending_signals():
             before[number] = signal.signal(number, _on_signal)
-    except ValueError:  # not the main thread: whoever runs us there deals with signals
+    except ValueError:  # not the main thread: the program that calls this package handles signals
         pass
     try:
         yield
@@ -65,23 +65,22 @@ def raising() -> Iterator[None]:
 
 @contextlib.contextmanager
 def deferred() -> Iterator[None]:
-    """Hold `Interrupted` back until the end of the block, so that what it does is never left half done."""
-    global _deferring
-    outer, before = _deferring, len(_received)
-    _deferring = True
-    try:
+    """Raise `Interrupted` only at the end of the block, so that the block is never left half done."""
+    before = len(_received)
+    with ignored():
         yield
-    finally:
-        _deferring = outer
     if before == 0:
         check()
 
 
 @contextlib.contextmanager
-def ignored() -> Iterator[None]:
-    """While processes are being ended, a further signal must not leave some of them behind. `received` still tells."""
+def ignored(value: bool = True) -> Iterator[None]:
+    """Raise no `Interrupted` inside the block: a second signal must not stop the ending of processes.
+
+    `received` still reports it. `value`: False ends this inside the block.
+    """
     global _deferring
-    outer, _deferring = _deferring, True
+    outer, _deferring = _deferring, value
     try:
         yield
     finally:
@@ -89,15 +88,11 @@ def ignored() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def heard() -> Iterator[None]:
-    """Inside `ignored`: the part that a signal may end, also one that came before it.
+def interruptible() -> Iterator[None]:
+    """Inside `ignored`: the part that a signal may end, also one that arrived before it.
 
-    So that whoever enters `ignored` first has no moment in which `Interrupted` passes by what must be done at the end.
+    Code that enters `ignored` first is thus never interrupted before it reaches what it must do at the end.
     """
-    global _deferring
-    outer, _deferring = _deferring, False
-    try:
+    with ignored(False):
         check()
         yield
-    finally:
-        _deferring = outer

@@ -1,8 +1,8 @@
 """Starts processes and ends them so that nothing of them is left, named semaphores included.
 
 Every process leads a session of its own: what it starts ends with it, and Ctrl-C reaches the driver alone. If the
-driver is killed, the kernel ends the process. The guard of a host (`node.py`) begins with this module, so that it
-imports nothing beside Python's own.
+driver is killed, the kernel ends the process. This module imports Python's own modules only: the agent of a host
+(`host_agent.py`) imports it first.
 """
 
 from __future__ import annotations
@@ -18,40 +18,37 @@ from pathlib import Path
 from typing import IO
 
 TIDY_SECONDS = 2.0
-"""For Python's resource trackers to remove what killed processes left in /dev/shm, and to end."""
+"""Time for Python's resource trackers to remove what killed processes left in /dev/shm, and to end."""
 TAIL_LINES = 15
 TAIL_BYTES = 16384
 _POLL_SECONDS = 0.02
 _TRACKER = b"multiprocessing.resource_tracker"
 _PR_SET_PDEATHSIG = 1
-_prctl = ctypes.CDLL(None).prctl  # looked up here: between fork and exec only the call itself is safe
+_prctl = ctypes.CDLL(None).prctl  # looked up before a fork: between fork and exec only the call itself is safe
 
 
 def die_with_parent(sent: int = signal.SIGKILL) -> None:
-    """Have the kernel send `sent` to this process when its parent ends.
-
-    Strictly, when the thread ends that started it.
-    """
+    """Have the kernel send `sent` to this process when the thread that started it ends, as it does with its process."""
     _prctl(_PR_SET_PDEATHSIG, sent)
 
 
 class Child:
-    """A process that was started here, and leads a session of its own.
+    """A process that was started here and leads a session of its own.
 
-    It is not reaped before `end` or `end_all`: until then its number, which is its session's too, is given to no other.
-    Where a signal may interrupt the starting process, start it under `signals.deferred` together with the assignment
-    that keeps it.
+    It is not reaped before `end` or `end_all`. Until then the kernel gives its number, which is also its session's, to
+    no other process. If a signal may interrupt the starting process, start it under `signals.deferred`, together with
+    the assignment of the result.
 
     Parameters
     ----------
     log
         The file that its output is appended to, or an open descriptor.
     stdin, stdout
-        As of `subprocess.Popen`; by default nothing comes in, and all that goes out goes to `log`.
+        As of `subprocess.Popen`; by default standard input is empty and standard output goes to `log`.
     cores
         The cores that it may run on; by default those of this process.
     death_signal
-        What the kernel sends it when the thread that started it ends; None: nothing.
+        The signal that the kernel sends it when the thread that started it ends; None: no signal.
     """
 
     def __init__(
@@ -81,7 +78,7 @@ class Child:
 
     @property
     def reaped(self) -> bool:
-        """Whether it has been ended: from then on its number may be another's."""
+        """Whether it has been ended and reaped: from then on another process may have its number."""
         return self._process.returncode is not None
 
     def poll(self) -> int | None:
@@ -97,7 +94,7 @@ class Child:
         return state.si_status if state.si_code == os.CLD_EXITED else -state.si_status
 
     def wait(self, seconds: float) -> int | None:
-        """Its exit status as of `poll`, as soon as it has ended; None if it still runs after `seconds`."""
+        """Its exit status as of `poll`, as soon as it has ended; None if it is still running after `seconds`."""
         deadline = time.monotonic() + seconds
         while (status := self.poll()) is None and time.monotonic() < deadline:
             time.sleep(_POLL_SECONDS)
@@ -117,42 +114,43 @@ class Child:
     def end(self, first: int | None = None, seconds: float = 0.0) -> int:
         """End its whole session and return when it is gone; gives its exit status.
 
-        `first`: a signal that it gets before, and `seconds` to end by itself.
+        `first`: a signal that it gets before that, with `seconds` to end by itself.
         """
         if first is not None:
             self.send(first)
             self.wait(seconds)
         self.kill()
-        return self._process.wait()
+        return self.reap()
 
-    def reap(self, deadline: float | None) -> bool:
-        """Wait for the end of a process that was killed; False if it has not ended by then (None: no limit)."""
-        limit = None if deadline is None else max(deadline - time.monotonic(), 0.1)
-        try:
-            self._process.wait(timeout=limit)
-        except subprocess.TimeoutExpired:  # in the kernel, as with a file server that does not answer
-            return False
-        return True
+    def reap(self, seconds: float | None = None) -> int:
+        """Wait for the end of a process that was killed; raises `subprocess.TimeoutExpired` after `seconds`."""
+        return self._process.wait(seconds)
 
 
 def end_all(children: Collection[Child], seconds: float | None = None) -> list[Child]:
     """End the sessions of all of them at once; gives those that are not gone within `seconds` (None: no limit)."""
     kill_sessions([child.pid for child in children if not child.reaped])
     deadline = None if seconds is None else time.monotonic() + seconds
-    return [child for child in children if not child.reap(deadline)]
+    left = []
+    for child in children:
+        try:
+            child.reap(None if deadline is None else max(deadline - time.monotonic(), 0.1))
+        except subprocess.TimeoutExpired:  # in the kernel, as with a file server that does not answer
+            left.append(child)
+    return left
 
 
 def kill_sessions(leaders: Collection[int]) -> None:
-    """Kill every process of the sessions that these lead, in whichever process group.
+    """Kill every process of the sessions that these lead, in all process groups.
 
-    The leaders must be unreaped children of this process.
+    The leaders must be children of this process that were not reaped yet.
 
-    On GPUs a worker is the child of a nanny, and their queues are named semaphores. Python's resource tracker, which is
-    in the same session, removes them once all others are gone, and ends. So it is killed last, and only if it stays.
+    On GPUs a worker is the child of a nanny, and their queues are named semaphores. Python's resource tracker in the
+    same session removes these once all others are gone, and then ends. So it is killed last, and only if it stays.
     """
     if not leaders:
         return
-    for _ in range(2):  # the second time those that were started meanwhile
+    for _ in range(2):  # the second time for processes that were started meanwhile
         for pid in _members(leaders, trackers=False):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
@@ -189,7 +187,7 @@ def _before_exec(death_signal: int | None, cores: Collection[int]) -> Callable[[
     def prepare() -> None:
         if death_signal is not None:
             die_with_parent(death_signal)
-            if os.getppid() != parent:  # it ended before the kernel knew
+            if os.getppid() != parent:  # the parent ended before the call above
                 os._exit(1)
         if cores:
             os.sched_setaffinity(0, cores)
@@ -198,7 +196,7 @@ def _before_exec(death_signal: int | None, cores: Collection[int]) -> Callable[[
 
 
 def _members(leaders: Collection[int], *, trackers: bool) -> Iterator[int]:
-    """Processes of these sessions: either the resource trackers or all others."""
+    """Processes of these sessions: only the resource trackers, or all others."""
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with contextlib.suppress(OSError):

@@ -1,11 +1,11 @@
-"""Which lanes UCX selected, as it logs them under ``UCX_LOG_LEVEL=info``.
+"""The lanes that UCX selected, from its log under ``UCX_LOG_LEVEL=info``.
 
-UCX ≥ 1.15 writes a line for each configuration of an endpoint and for where its peer is::
+UCX ≥ 1.15 writes a line for each configuration of an endpoint and each place of its peer::
 
     … UCX  INFO    ucp_context_0 intra-node cfg#1 tag(sysv/memory cma/memory)
 
-Several lines for one place are steps of wiring up: the last one holds. UCX ≤ 1.14 writes ``ep_cfg[1]: tag(…)`` without
-the place.
+Several lines for one place are steps of connecting: the last one counts. UCX ≤ 1.14 writes ``ep_cfg[1]: tag(…)``
+without the place.
 """
 
 from __future__ import annotations
@@ -13,14 +13,16 @@ from __future__ import annotations
 import re
 
 SELF, UNKNOWN = "self", "unknown"
-_NEW = re.compile(r"\b(self|intra-node|inter-node) cfg#\d+\s+(\S.*)$", re.MULTILINE)
+_NEW = re.compile(
+    r"\b(self|intra-node|inter-node) cfg#\d+\s+(\w+\(.*)$", re.MULTILINE
+)  # not the titles of UCX_PROTO_INFO's tables
 _OLD = re.compile(r"\bep_cfg\[\d+\]:\s*(\S.*)$", re.MULTILINE)
 _LANES = re.compile(r"\b\w+\(([^)]*)\)")
-_VERSION = re.compile(r"UCX\s+INFO\s+Version (\S+) \(loaded from ([^)]+)\)")
+_VERSION = re.compile(r"UCX\s+INFO\s+Version (\S+) \(loaded")
 
 
 def lanes(text: str) -> dict[str, tuple[str, ...]]:
-    """The lanes of the last configuration for each place, as ``tcp/eth0``, in UCX's order; {} where it logged none."""
+    """The lanes of the last configuration for each place, as ``tcp/eth0``, in UCX's order; {} if none was logged."""
     found = {place: _lanes_of(rest) for place, rest in _NEW.findall(text)}
     if not found:
         for rest in _OLD.findall(text):
@@ -31,15 +33,15 @@ def lanes(text: str) -> dict[str, tuple[str, ...]]:
 
 
 def to_others(text: str) -> tuple[str, ...]:
-    """The lanes to all peers, near and far."""
+    """The lanes to all other processes, on this host and on others."""
     each = (lane for place, selected in lanes(text).items() if place != SELF for lane in selected)
     return tuple(dict.fromkeys(each))
 
 
-def version(text: str) -> tuple[str, str] | None:
-    """Version of the UCX that wrote the log, and the file that it was loaded from."""
+def version(text: str) -> str | None:
+    """The version of the UCX that wrote the log."""
     match = _VERSION.search(text)
-    return (match[1], match[2]) if match else None
+    return match[1] if match else None
 
 
 def _lanes_of(rest: str) -> tuple[str, ...]:

@@ -1,26 +1,27 @@
-"""Calls to the workers of one launch: steps go to them, results come back, and the first thing that fails is named."""
+"""Runs steps on the workers of one launch, collects their results, and names what failed first."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from distributed import Client, Future
 
+from merge_bench.cluster import signals
 from merge_bench.cluster.base import Launcher
 from merge_bench.cluster.first_cause import Member
-from merge_bench.cluster.watch import Watch, broadcast, wait_until
+from merge_bench.cluster.watch import Watch, broadcast
 from merge_bench.errors import LaunchFailed, MergeBenchError, UsageError
 from merge_bench.merge import worker
 
-ERROR_SECONDS = 5.0  # for the error of a future that failed, which the client has already
+ERROR_SECONDS = 5.0  # to read the error of a failed future, which the client already has
 
 
 class WorkerCalls:
-    """Calls to the workers, by rank; every wait looks at who lives, and ends with a problem that was noticed."""
+    """Calls to the workers, by rank. Every wait watches the processes, and ends when a problem is noticed."""
 
     def __init__(self, client: Client, launcher: Launcher, timeout: float) -> None:
         self.client, self.launcher = client, launcher
@@ -32,12 +33,15 @@ class WorkerCalls:
     def on_all(
         self, step: Callable[..., Any], *arguments: Any, ranked: bool = False, after: tuple[Any, ...] = (), **named: Any
     ) -> list[Any]:
-        """Run a step on every worker at once; results by rank. Fails for the first thing that goes wrong anywhere."""
+        """Run a step on every worker at once; gives the results by rank, and raises what failed first.
+
+        `ranked`: whether the step gets the worker's rank, between `arguments` and `after`.
+        """
         each = [(*arguments, member.rank, *after) if ranked else arguments for member in self.members]
         return self.results(self.submit(step, each, **named))
 
     def call(self, answer: Coroutine[Any, Any, Any]) -> Any:
-        """Wait, watching, for something that the client asks of the cluster."""
+        """Wait for a coroutine of the client, and watch meanwhile."""
         future = asyncio.run_coroutine_threadsafe(answer, self.client.loop.asyncio_loop)
         future.add_done_callback(lambda _: self._wake.set())
         try:
@@ -51,11 +55,10 @@ class WorkerCalls:
         return self.on_some({rank: (step, *arguments)})[0]
 
     def on_some(self, steps_by_rank: Mapping[int, tuple[Any, ...]]) -> list[Any]:
-        """Run a step with its arguments on each of some workers, all at once; results in the order given."""
-        futures = [
-            self._submit(self.members[rank], step, *arguments) for rank, (step, *arguments) in steps_by_rank.items()
-        ]
-        return self.results(futures, [self.members[rank] for rank in steps_by_rank])
+        """Run on each of some workers a step with its arguments, all at once; gives results in the same order."""
+        members = [self.members[rank] for rank in steps_by_rank]
+        calls = zip(members, steps_by_rank.values(), strict=True)
+        return self.results([self._submit(member, *call) for member, call in calls], members)
 
     def submit(self, step: Callable[..., Any], each: Sequence[tuple[Any, ...]], **named: Any) -> list[Future]:
         """One call of `step` per worker, with its own arguments, in rank order."""
@@ -67,16 +70,20 @@ class WorkerCalls:
         )
 
     def results(self, futures: list[Future], members: Sequence[Member] | None = None) -> list[Any]:
-        """Wait for futures, then fetch and release them; `members`: whose they are, by default one a rank."""
-        with _released(futures):
+        """Wait for futures, then fetch and release them; `members`: their workers, by default one future per rank."""
+        try:
             self.wait_for(futures, members)
-            # Not `result()` of each: that waits for scheduler and workers without a limit, and without looking.
+            # Not `result()` of each: that waits for scheduler and workers without a limit, and without watching.
             return list(self.call(self.client.gather(futures, asynchronous=True)))
+        finally:
+            for future in futures:
+                with contextlib.suppress(Exception):
+                    future.release()
 
     def wait_for(self, futures: list[Future], members: Sequence[Member] | None = None) -> None:
-        """Wait until all are done, watching; raises for the first that failed.
+        """Wait until all futures are done, and watch meanwhile; raises for the first that failed.
 
-        `members`: whose they are, by default one a rank; empty for tasks that Dask places.
+        `members`: their workers, by default one future per rank; empty for tasks that Dask assigns to workers itself.
         """
         for future in futures:
             future.add_done_callback(lambda _: self._wake.set())
@@ -87,14 +94,23 @@ class WorkerCalls:
             self._fail(futures[failed], whose[failed] if whose else None)
 
     def notice(self, problem: MergeBenchError | None = None) -> None:
-        """Something came in on its own: whoever waits looks again, and `problem` ends the wait."""
+        """Called when an event of a worker arrived: the wait checks again, and ends if there is a `problem`."""
         if problem is not None:
             self._problem = problem
         self._wake.set()
 
     def until(self, done: Callable[[], bool]) -> None:
-        """Wait until `done`, watching; raises what was noticed meanwhile."""
-        wait_until(lambda: done() or self._problem is not None, self._wake, self.watch)
+        """Wait until `done`, and watch meanwhile; raises a problem that was noticed."""
+
+        def ended() -> bool:
+            return done() or self._problem is not None
+
+        while not ended():
+            self._wake.wait(0.1)
+            self._wake.clear()
+            signals.check()
+            if not ended():
+                self.watch.check()
         if self._problem is not None:
             self.abort("the run is ending")
             raise self._problem
@@ -103,16 +119,16 @@ class WorkerCalls:
         return next((rank for rank, future in enumerate(futures) if future.status in ("error", "cancelled")), None)
 
     def _fail(self, future: Future, member: Member | None) -> None:
-        """Tell the others to stop, and raise what went wrong first, with the worker named."""
+        """Stop the other workers, and raise what failed first, with the worker named."""
         error = future.exception(timeout=ERROR_SECONDS) if future.status == "error" else None
         if not isinstance(error, UsageError):
-            # A worker that died makes others fail too; without its scheduler a client cancels everything.
+            # A worker that ended makes others fail too, and a client without its scheduler cancels everything.
             self.watch.settle(lost_scheduler=error is None)
         shown = member.shown if member else "a task of Dask's merge"
         self.abort(f"stopped because {shown} failed")
         if isinstance(error, UsageError):
             raise error
-        if error is None:  # this run cancels nothing itself
+        if error is None:  # this run itself never cancels a task
             raise LaunchFailed("Dask's scheduler ended, or cancelled this run's tasks", code="process-died")
         message = str(error) if isinstance(error, MergeBenchError) else f"{type(error).__name__}: {error}"
         raise LaunchFailed(
@@ -120,15 +136,5 @@ class WorkerCalls:
         ) from error
 
     def abort(self, reason: str) -> None:
-        """Make everything that waits on the workers stop."""
+        """Stop everything that waits on the workers."""
         broadcast(self.client, worker.abort, reason)
-
-
-@contextlib.contextmanager
-def _released(futures: list[Future]) -> Iterator[None]:
-    try:
-        yield
-    finally:
-        for future in futures:
-            with contextlib.suppress(Exception):
-                future.release()

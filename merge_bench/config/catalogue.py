@@ -1,15 +1,15 @@
-"""The catalogue of UCX's settings: those of the installed library, and those of modules that are not installed here."""
+"""The names of UCX's settings: those of the installed library, and those of other releases and modules."""
 
 from __future__ import annotations
 
-import difflib
 import functools
 import json
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from importlib import resources
 
 from merge_bench.config.ucx_info import Installed, Setting
+from merge_bench.config.values import did_you_mean
 
 _MODULES = {
     "core": "UCX itself",
@@ -21,13 +21,13 @@ _MODULES = {
     "cuda": "the CUDA module (libuct_cuda, which needs a CUDA driver)",
     "cuda_gdrcopy": "the GDRCopy module (libuct_cuda_gdrcopy)",
 }
-# Read with getenv, so in no table (src/ucs/config/parser.c).
+# UCX reads it with getenv, so no table contains it (src/ucs/config/parser.c).
 _OUTSIDE_TABLES = {"UCX_CONFIG_DIR"}
 
 
 @dataclass(frozen=True)
 class ShippedName:
-    """A name of a public release; `since`, `until`: first and last minor release (of those read) that have it."""
+    """A name of a public release. `since`, `until`: the first and last minor release with it, of those examined."""
 
     name: str
     module: str
@@ -38,10 +38,10 @@ class ShippedName:
 
 @dataclass(frozen=True)
 class Finding:
-    """What a name is.
+    """The meaning of a name.
 
     `kind`: ``known``, ``inherited``, ``alias``, ``deprecated``, ``module-absent``, ``no-effect`` or ``unknown``;
-    `syntax`: of its value, where the installed library has it.
+    `syntax`: of its value, if the installed library has it.
     """
 
     kind: str
@@ -51,81 +51,71 @@ class Finding:
 
 @dataclass(frozen=True)
 class Catalogue:
-    """Every name that UCX has; `installed` is None where no library could be asked."""
+    """Every name of a UCX setting. `installed`: None if ucx_info cannot be run.
+
+    `heirs`, `shipped_heirs`: the settings that an inherited name sets.
+    """
 
     installed: Installed | None
     shipped: dict[str, ShippedName]
     versions: tuple[str, ...]
-    heirs: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    shipped_heirs: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    heirs: dict[str, list[str]]
+    shipped_heirs: dict[str, list[str]]
 
     @property
     def minor(self) -> tuple[int, int]:
-        """Major and minor number of the installed release, or of the newest one in the shipped list."""
-        text = self.installed.version if self.installed else self.versions[-1]
-        return _minor(text)
+        """Major and minor number of `version`."""
+        return _minor(self.version)
+
+    @property
+    def version(self) -> str:
+        """The installed release, or else the newest one in the shipped list."""
+        return self.installed.version if self.installed else self.versions[-1]
 
     def names(self) -> set[str]:
-        """Every name that means something to some release."""
+        """Every name that some release reads."""
         installed = set(self.installed.settings) if self.installed else set()
         return installed | set(self.heirs) | set(self.shipped) | set(self.shipped_heirs) | _OUTSIDE_TABLES
 
-    def nearest(self, name: str) -> list[str]:
-        """Up to three existing names that look like `name`, the likeliest first; installed ones before others."""
-        installed = {*(self.installed.settings if self.installed else {}), *self.heirs}
-        near = difflib.get_close_matches(name, self.names(), n=8, cutoff=0.8)
-        return sorted(near, key=lambda each: each not in installed)[:3] if len(near) > 3 else near
-
     def find(self, name: str) -> Finding:
-        """What `name` is to the installed library."""
+        """The meaning of `name` to the installed library."""
         if name in _OUTSIDE_TABLES:
-            return Finding("known", "folder of a ucx.conf")
+            return Finding("known", "the folder of a ucx.conf")
         if self.installed is not None:
             if name in self.installed.settings:
                 return _installed(self.installed.settings[name])
             if name in self.heirs:
-                return self._inherited(name, self.installed)
+                heirs = [self.installed.settings[heir] for heir in self.heirs[name]]
+                current = [heir for heir in heirs if not heir.deprecated]
+                if not current:
+                    return _installed(heirs[0])
+                return Finding("inherited", _sets([heir.name for heir in current]), current[0].syntax)
         return self._shipped(name)
 
-    def _inherited(self, name: str, installed: Installed) -> Finding:
-        heirs = [installed.settings[heir] for heir in self.heirs[name]]
-        current = [heir for heir in heirs if not heir.deprecated]
-        if not current:
-            return _installed(heirs[0])
-        return Finding("inherited", f"sets {_several([heir.name for heir in current])}", current[0].syntax)
-
     def _shipped(self, name: str) -> Finding:
-        heirs = [name] if name in self.shipped else list(self.shipped_heirs.get(name, ()))
-        if not heirs:
-            near = self.nearest(name)
-            hint = f"did you mean {' or '.join(near)}?" if near else "no setting of UCX looks like it"
-            return Finding(
-                "unknown", f"no release of UCX from {self.versions[0]} to {self.versions[-1]} has it; {hint}"
-            )
-        entries = [self.shipped[heir] for heir in heirs]
+        names = [name] if name in self.shipped else self.shipped_heirs.get(name, [])
+        if not names:
+            hint = did_you_mean(name, self.names(), cutoff=0.8) or "; no setting of UCX has a similar name"
+            return Finding("unknown", f"no release of UCX from {self.versions[0]} to {self.versions[-1]} has it{hint}")
+        entries = [self.shipped[each] for each in names]
         now = [entry for entry in entries if self._exists_now(entry)]
-        sets = "" if heirs == [name] else f"sets {_several(heirs)}; "
+        sets = "" if names == [name] else f"{_sets(names)}; "
         if now and self.installed is None:
-            return Finding("known", f"{sets}the installed UCX could not be asked")
+            return Finding("known", f"{sets}not checked, because ucx_info cannot be run")
+        if now and now[0].module == "core":
+            return Finding("no-effect", f"UCX {self.version} was built without it")
         if now:
             module = _MODULES.get(now[0].module, f"the module {now[0].module}")
-            if now[0].module == "core":
-                return Finding(
-                    "no-effect", f"UCX {self.installed.version if self.installed else ''} was built without it"
-                )
             return Finding("module-absent", f"{sets}comes with {module}, which is not loaded here")
         first = min(entries, key=lambda entry: _minor(entry.since))
         if _minor(first.since) > self.minor:
-            return Finding("no-effect", f"comes with UCX {first.since}; this one is {self._version()}")
+            return Finding("no-effect", f"comes with UCX {first.since}; this one is {self.version}")
         last = max(entries, key=lambda entry: _minor(entry.until))
-        return Finding("no-effect", f"UCX dropped it after {last.until}; this one is {self._version()}")
+        return Finding("no-effect", f"UCX dropped it after {last.until}; this one is {self.version}")
 
     def _exists_now(self, entry: ShippedName) -> bool:
         newest = entry.until == self.versions[-1]
         return _minor(entry.since) <= self.minor and (newest or self.minor <= _minor(entry.until))
-
-    def _version(self) -> str:
-        return self.installed.version if self.installed else self.versions[-1]
 
 
 def _installed(setting: Setting) -> Finding:
@@ -141,24 +131,23 @@ def _minor(version: str) -> tuple[int, int]:
     return (numbers[0], numbers[1]) if len(numbers) == 2 else (numbers[0], 0)
 
 
-def _several(names: Iterable[str]) -> str:
-    listed = list(names)
-    shown = ", ".join(listed[:3])
-    return shown if len(listed) <= 3 else f"{shown} and {len(listed) - 3} more"
+def _sets(names: Sequence[str]) -> str:
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return f"sets {', '.join(names[:3])}{more}"
 
 
-def _heirs(inherits: Iterable[tuple[str, tuple[str, ...]]]) -> dict[str, tuple[str, ...]]:
-    """Inherited name → the settings it sets."""
+def _heirs(settings: Iterable[Setting | ShippedName]) -> dict[str, list[str]]:
+    """The settings that each inherited name sets."""
     found: dict[str, list[str]] = {}
-    for name, parents in inherits:
-        for parent in parents:
-            found.setdefault(parent, []).append(name)
-    return {parent: tuple(names) for parent, names in found.items()}
+    for setting in settings:
+        for parent in setting.inherits:
+            found.setdefault(parent, []).append(setting.name)
+    return found
 
 
 @functools.cache
 def shipped_names() -> tuple[tuple[str, ...], dict[str, ShippedName]]:
-    """The releases read, and their names, from ``ucx_names.json``."""
+    """The examined releases and their names, from ``ucx_names.json``."""
     data = json.loads(resources.files("merge_bench.config").joinpath("ucx_names.json").read_text(encoding="utf-8"))
     versions = tuple(data["versions"])
     names = {
@@ -176,13 +165,7 @@ def shipped_names() -> tuple[tuple[str, ...], dict[str, ShippedName]]:
 
 
 def build_catalogue(installed: Installed | None) -> Catalogue:
-    """The catalogue for `installed`, or from the shipped list alone."""
+    """The catalogue of `installed` and the shipped list, or of the shipped list alone."""
     versions, shipped = shipped_names()
     own = installed.settings.values() if installed else ()
-    return Catalogue(
-        installed,
-        shipped,
-        versions,
-        _heirs((setting.name, setting.inherits) for setting in own),
-        _heirs((entry.name, entry.inherits) for entry in shipped.values()),
-    )
+    return Catalogue(installed, shipped, versions, _heirs(own), _heirs(shipped.values()))

@@ -1,15 +1,16 @@
-"""Settings that do not go together, each with the reason and where it is documented."""
+"""Finds settings that conflict, each with the reason and a reference."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from merge_bench.config import tls
 from merge_bench.config.catalogue import Catalogue
 
+SYSFS = Path("/sys/class")
 _YES = frozenset({"y", "yes", "1", "on", "true"})
 _LONGEST_SEGMENT = 0xFFFF
 _FAQ = "UCX FAQ, https://openucx.readthedocs.io/en/master/faq.html"
@@ -18,10 +19,10 @@ _NTHU = "Team NTHU-1, 2022 APAC HPC-AI competition, Dataframe Merging, 24 Octobe
 
 @dataclass(frozen=True)
 class Conflict:
-    """One finding about several settings; a warning, never an error.
+    """A warning about several settings.
 
-    `code`: kebab case; `settings`: the names involved; `message`: what happens, and why; `documented`: where that is
-    published, or ``measured`` with what was seen.
+    `code`: in kebab case; `settings`: their names; `message`: what happens, and why; `documented`: a reference, or
+    ``measured`` with the result.
     """
 
     code: str
@@ -29,17 +30,13 @@ class Conflict:
     message: str
     documented: str
 
-    def to_json(self) -> dict[str, object]:
-        return {**asdict(self), "settings": list(self.settings)}
-
 
 @dataclass(frozen=True)
 class Situation:
-    """What the rules look at.
+    """The input of the rules.
 
     `effective`: the UCX and UCXX settings in effect, by name; `given`: the names that the config or the environment
-    sets; `error_handling`: that of the data plane's endpoints (``none``, ``peer``); `protocol`: of Dask's messages;
-    `one_host`: all workers run on one host; `sysfs`: where the devices of this host are listed.
+    sets; `error_handling`: of the data plane's endpoints (``none``, ``peer``); `protocol`: of Dask's messages.
     """
 
     effective: Mapping[str, str]
@@ -47,18 +44,21 @@ class Situation:
     catalogue: Catalogue
     error_handling: str = "none"
     protocol: str = "auto"
-    one_host: bool = True
-    sysfs: Path = Path("/sys/class")
 
-    def yes(self, name: str) -> bool:
-        return self.effective.get(name, "n").lower() in _YES
+    def yes(self, name: str, default: str = "n") -> bool:
+        return self.effective.get(name, default).lower() in _YES
+
+    @property
+    def tls(self) -> str:
+        """``UCX_TLS``."""
+        return self.effective.get("UCX_TLS", "all")
 
 
 Rule = Callable[[Situation], Iterator[Conflict]]
 
 
 def find_conflicts(situation: Situation) -> tuple[Conflict, ...]:
-    """Every conflict in `situation`, in the order of the rules."""
+    """All conflicts in `situation`, in the order of the rules."""
     return tuple(conflict for rule in RULES for conflict in rule(situation))
 
 
@@ -67,18 +67,18 @@ def _unified_mode(now: Situation) -> Iterator[Conflict]:
         yield Conflict(
             "unified-mode-with-am",
             ("UCX_UNIFIED_MODE", "UCX_RNDV_SCHEME"),
-            "Unified mode and the am rendezvous scheme do not go together: the gain of the scheme is lost; keep one.",
+            "Unified mode removes the gain of the am rendezvous scheme: use only one of them.",
             f"{_NTHU}, section 2.5.2",
         )
 
 
 def _am_scheme(now: Situation) -> Iterator[Conflict]:
-    if now.effective.get("UCX_RNDV_SCHEME") == "am" and now.effective.get("UCX_PROTO_ENABLE", "y").lower() in _YES:
+    if now.effective.get("UCX_RNDV_SCHEME") == "am" and now.yes("UCX_PROTO_ENABLE", default="y"):
         yield Conflict(
             "am-scheme-with-protocol-v2",
             ("UCX_RNDV_SCHEME", "UCX_PROTO_ENABLE"),
-            "Since UCX 1.16 protocols are chosen by estimated cost, which the am scheme upsets: a tuning of 2022 does"
-            " not carry over unmeasured.",
+            "Since UCX 1.16, protocols are chosen by estimated cost, and the am scheme changes that choice: measure"
+            " whether a tuning of 2022 still helps.",
             "UCXX docs, configuration, UCX_PROTO_ENABLE; measured with UCX 1.21 on shared memory: am moved the start of"
             " rendezvous from 5 kB to 580 kB",
         )
@@ -96,12 +96,11 @@ def _rendezvous_off(now: Situation) -> Iterator[Conflict]:
 
 
 def _no_shared_memory(now: Situation) -> Iterator[Conflict]:
-    allowed = tls.selected(now.effective.get("UCX_TLS", "all"))
-    if now.one_host and not allowed & tls.SHARED_MEMORY:
+    if not tls.selected(now.tls) & tls.SHARED_MEMORY:
         yield Conflict(
             "no-shared-memory",
             ("UCX_TLS",),
-            "Workers on one host may not use shared memory and fall back to a network, tcp/lo at best; add sm.",
+            "Workers on one host cannot use shared memory and use a network instead, at best tcp/lo; add sm.",
             f"{_FAQ}, 'Which transports does UCX use?'; measured: 1.5 GB/s instead of 18 both ways together",
         )
 
@@ -113,51 +112,49 @@ def _long_segments(now: Situation) -> Iterator[Conflict]:
         yield Conflict(
             "segments-too-long",
             tuple(long),
-            "UCX keeps the length of a message in shared memory in 16 bits, so segments of 64 KiB or more break it:"
-            " receives end with 'Message truncated'. Take 32k.",
+            "UCX stores the length of a message in shared memory in 16 bits, and receives fail with segments of"
+            " 64 KiB or more ('Message truncated'); use 32k.",
             "UCX sources, uct/sm/mm/base/mm_iface.h; seen with UCX 1.21: two runs of three with 64k failed",
         )
 
 
 def _memory_units(text: str) -> int:
-    """Bytes of a size as UCX reads it: powers of 1024; 0 for what is none."""
+    """Bytes of a size in UCX's notation, with powers of 1024; 0 if the text is no size."""
     found = re.fullmatch(r"(\d+)([kmgt]?)b?", text.strip().lower())
     return int(found[1]) << 10 * " kmgt".index(found[2] or " ") if found else 0
 
 
 def _error_handling(now: Situation) -> Iterator[Conflict]:
-    keeps = (
-        now.yes("UCX_POSIX_ERROR_HANDLING") or now.yes("UCX_SYSV_ERROR_HANDLING") or now.yes("UCX_MM_ERROR_HANDLING")
-    )
-    if keeps or not now.one_host or not tls.selected(now.effective.get("UCX_TLS", "all")) & tls.SHARED_MEMORY:
+    keeps = any(now.yes(f"UCX_{kind}_ERROR_HANDLING") for kind in ("POSIX", "SYSV", "MM"))
+    if keeps or not tls.selected(now.tls) & tls.SHARED_MEMORY:
         return
+    settings = ("UCX_POSIX_ERROR_HANDLING", "UCX_SYSV_ERROR_HANDLING")
     measured = "measured with UCX 1.21: 1.5 GB/s (tcp/lo) with peer error handling, 10 to 12 with the two settings"
     remedy = "set UCX_POSIX_ERROR_HANDLING=y and UCX_SYSV_ERROR_HANDLING=y"
     if now.error_handling == "peer":
         yield Conflict(
             "error-handling-drops-shared-memory",
-            ("MERGE_BENCH_ERROR_HANDLING", "UCX_POSIX_ERROR_HANDLING", "UCX_SYSV_ERROR_HANDLING"),
-            f"Endpoints that report a dead peer drop shared memory, unless it says that it can do so too: {remedy}.",
+            ("MERGE_BENCH_ERROR_HANDLING", *settings),
+            f"Endpoints that report a dead peer do not use shared memory unless it has error handling, too: {remedy}.",
             f"ucx_info -c -f, UCX_POSIX_ERROR_HANDLING; {measured}",
         )
     if now.protocol == "ucx":
         yield Conflict(
             "dask-comm-without-shared-memory",
-            ("MERGE_BENCH_PROTOCOL", "UCX_POSIX_ERROR_HANDLING", "UCX_SYSV_ERROR_HANDLING"),
-            f"Dask's comms over UCX always handle errors and so drop shared memory: {remedy}.",
+            ("MERGE_BENCH_PROTOCOL", *settings),
+            f"Dask's comms over UCX always handle errors and therefore do not use shared memory: {remedy}.",
             f"UCXX sources, listener; {measured}",
         )
 
 
 def _cuda_without_copy(now: Situation) -> Iterator[Conflict]:
-    value = now.effective.get("UCX_TLS", "all")
-    allowed = tls.selected(value)
+    allowed = tls.selected(now.tls)
     if allowed & tls.CUDA and "cuda_copy" not in allowed:
         yield Conflict(
             "cuda-without-cuda-copy",
             ("UCX_TLS",),
-            "GPU memory without cuda_copy: what cuda_ipc or gdr_copy cannot carry, UCX then cannot touch at all; write"
-            " cuda, which means all three.",
+            "Without cuda_copy, UCX cannot transfer GPU memory where cuda_ipc and gdr_copy do not work; write cuda, the"
+            " name of all three.",
             f"{_FAQ}, 'How to run UCX with GPU support?'",
         )
 
@@ -166,14 +163,13 @@ def _unavailable(now: Situation) -> Iterator[Conflict]:
     installed = now.catalogue.installed
     if installed is None or not installed.transports:
         return
-    value = now.effective.get("UCX_TLS", "all")
-    missing = tls.unavailable_words(value, installed.transports)
+    missing = tls.unavailable_words(now.tls, installed.transports)
     if missing:
         yield Conflict(
             "transport-unavailable",
             ("UCX_TLS",),
-            f"On this machine UCX {installed.version} has no {', '.join(missing)}; it only warns and uses what is left"
-            f" ({', '.join(sorted(set(installed.transports) & tls.selected(value))) or 'nothing'}).",
+            f"UCX {installed.version} has no {', '.join(missing)} on this machine; it only warns and uses the rest:"
+            f" {', '.join(sorted(set(installed.transports) & tls.selected(now.tls))) or 'nothing'}.",
             f"{_FAQ}, 'Which transports does UCX use?'; available here: {', '.join(sorted(installed.transports))}",
         )
 
@@ -182,17 +178,13 @@ def _lost_alias(now: Situation) -> Iterator[Conflict]:
     settings = now.catalogue.installed.settings if now.catalogue.installed else {}
     for name in sorted(now.given):
         target = settings[name].alias_of if name in settings else None
-        if (
-            target
-            and target in now.effective
-            and name in now.effective
-            and now.effective[target] != now.effective[name]
-        ):
+        values = {now.effective.get(name), now.effective.get(target or "")}
+        if target and None not in values and len(values) > 1:
             other = "UCXX sets the other one" if target not in now.given else "the other one is set too"
             yield Conflict(
                 "alias-loses",
                 (name, target),
-                f"{name} and {target} are one setting; {other} ({target}={now.effective[target]}), and it counts:"
+                f"{name} and {target} are one setting; {other} ({target}={now.effective[target]}), and UCX uses it:"
                 f" set {target}.",
                 "ucx_info -c -f -a, 'alias of'; verified by setting both",
             )
@@ -200,10 +192,12 @@ def _lost_alias(now: Situation) -> Iterator[Conflict]:
 
 def _devices(now: Situation) -> Iterator[Conflict]:
     value = now.effective.get("UCX_NET_DEVICES", "all")
-    if value.startswith("^") or "UCX_NET_DEVICES" not in now.given:  # what the launcher chose is there
+    if value.startswith("^") or "UCX_NET_DEVICES" not in now.given:  # the launcher chooses devices that exist
         return
-    network = {entry.name for entry in _entries(now.sysfs / "net")}
-    rdma = {entry.name for entry in _entries(now.sysfs / "infiniband")}
+    network, rdma = (
+        {entry.name for entry in folder.iterdir()} if folder.is_dir() else set()
+        for folder in (SYSFS / "net", SYSFS / "infiniband")
+    )
     named = [word for word in value.split(",") if word and word not in ("all", "memory")]
     missing = [word for word in named if not any(c in word for c in "*?[") and word.split(":")[0] not in network | rdma]
     if missing:
@@ -217,13 +211,9 @@ def _devices(now: Situation) -> Iterator[Conflict]:
         yield Conflict(
             "rdma-excluded",
             ("UCX_NET_DEVICES",),
-            f"Interface names alone switch RDMA off; name the adapter and its port too ({', '.join(sorted(rdma))}).",
+            f"Interface names alone turn RDMA off; name the adapter and its port too ({', '.join(sorted(rdma))}).",
             f"{_FAQ}, 'Which network devices does UCX use?'",
         )
-
-
-def _entries(folder: Path) -> list[Path]:
-    return list(folder.iterdir()) if folder.is_dir() else []
 
 
 def _delayed_submission(now: Situation) -> Iterator[Conflict]:
@@ -233,7 +223,7 @@ def _delayed_submission(now: Situation) -> Iterator[Conflict]:
         yield Conflict(
             "delayed-submission-without-thread",
             ("UCXPY_PROGRESS_MODE", "UCXPY_ENABLE_DELAYED_SUBMISSION"),
-            f"Delayed submission needs a progress thread; with {mode} UCXX refuses to start.",
+            f"Delayed submission needs a progress thread; with {mode}, UCXX does not start.",
             "UCXX sources, application_context.py",
         )
 

@@ -1,8 +1,8 @@
-"""Names of 2022 and of UCX-Py → the names that this stack reads.
+"""Translates names of 2022 and of UCX-Py into names that this stack reads.
 
-Two older vocabularies occur in configs that people still have. The 2022 competition's ``cluster.cfg`` set the problem
-under plain names (``CHUNK_SIZE``); UCX-Py read ``UCXPY_…`` variables, of which its successor UCXX reads only some. They
-are understood in a config only, never in the environment, where names as plain as ``CHUNK_SIZE`` may mean anything.
+Old configs use two kinds of names: the 2022 competition's ``cluster.cfg`` described the problem with plain names
+(``CHUNK_SIZE``), and UCX-Py read ``UCXPY_…`` variables, of which its successor UCXX reads only some. Only names in
+configs are translated; in the environment a name like ``CHUNK_SIZE`` can mean anything.
 """
 
 from __future__ import annotations
@@ -11,22 +11,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from merge_bench.config.reader import ConfigFile, Variable
+from merge_bench.config.values import switch
 from merge_bench.errors import UsageError
 
 PREFIX = "MERGE_BENCH_"
-_TRUE = frozenset({"1", "true", "yes", "on", "y"})
-_FALSE = frozenset({"0", "false", "no", "off", "n", ""})
 
 
 @dataclass(frozen=True)
 class Translation:
-    """An old setting and what it is read as.
+    """The translation of an old setting: `name` and `value` of the present one, and the origin of the old name."""
 
-    `old`: the variable as the config has it; `name`, `value`: the setting it stands for; `reason`: one clause that says
-    where the old name comes from.
-    """
-
-    old: Variable
     name: str
     value: str
     reason: str
@@ -34,78 +28,64 @@ class Translation:
 
 @dataclass(frozen=True)
 class TranslatedConfig:
-    """A config in today's names.
+    """A config with present names.
 
-    `options`: ``MERGE_BENCH_…`` settings by variable name; `environment`: everything else, which the launched processes
-    get; `translations`: what was renamed; `shadowed`: translations not taken because the config also sets the new name.
+    `options`: ``MERGE_BENCH_…`` settings by name; `environment`: all other variables; `shadowed`: old names that are
+    not used because the config also sets the new name, with that name.
     """
 
     options: dict[str, Variable]
     environment: dict[str, Variable]
-    translations: tuple[Translation, ...]
-    shadowed: tuple[Translation, ...]
-
-
-def _same(value: str) -> str:
-    return value
-
-
-def _verify(value: str) -> str:
-    """The 2022 script verified when the word was exactly ``true``; other ways to write it are taken as meant."""
-    if value.lower() in _TRUE:
-        return "ends"
-    if value.lower() in _FALSE:
-        return "off"
-    raise ValueError(f"{value!r} is neither true nor false")
+    shadowed: dict[str, str]
 
 
 _PROBLEM = "name of the 2022 cluster.cfg"
 _BENCHMARK = "option of ucxx.benchmarks.cudf_merge"
-_TO_OPTION: dict[str, tuple[str, Callable[[str], str], str]] = {
-    "CHUNK_SIZE": ("CHUNK", _same, _PROBLEM),
-    "NUM_ITERATIONS": ("ITERATIONS", _same, _PROBLEM),
-    "LISTEN_INTERFACE": ("INTERFACE", _same, _PROBLEM),
-    "VERIFY_RESULTS": ("VERIFY", _verify, _PROBLEM),
-    "NGPUS": ("WORKERS", _same, _PROBLEM),
-    "N_DEVS_ON_NET": ("WORKERS", _same, _BENCHMARK),
-    "ITER": ("ITERATIONS", _same, _BENCHMARK),
-    "NUM_WARMUP_ITERATIONS": ("WARMUP", _same, _BENCHMARK),
-    "WARMUP_ITERATIONS": ("WARMUP", _same, _BENCHMARK),
-    "WARMUP_ITER": ("WARMUP", _same, _BENCHMARK),
-    "FRAC_MATCH": ("FRAC_MATCH", _same, _BENCHMARK),
-    "RMM_INIT_POOL_SIZE": ("RMM_POOL_SIZE", _same, _BENCHMARK),
-    "CHUNKS_PER_DEV": ("WORKERS_PER_GPU", _same, _BENCHMARK),
-    # Read by UCXX too, but only by a helper that this stack does not call.
-    "UCXPY_IFNAME": ("INTERFACE", _same, "name of UCX-Py"),
-}
-
-# UCX-Py looks only at whether UCXPY_NON_BLOCKING_MODE is in the environment, never at its value (ucp/core.py).
-_TO_UCXX: dict[str, tuple[str, str, str]] = {
+_TRANSLATED: dict[str, tuple[str, str]] = {
+    "CHUNK_SIZE": (PREFIX + "CHUNK", _PROBLEM),
+    "NUM_ITERATIONS": (PREFIX + "ITERATIONS", _PROBLEM),
+    "LISTEN_INTERFACE": (PREFIX + "INTERFACE", _PROBLEM),
+    "VERIFY_RESULTS": (PREFIX + "VERIFY", _PROBLEM),
+    "NGPUS": (PREFIX + "WORKERS", _PROBLEM),
+    "N_DEVS_ON_NET": (PREFIX + "WORKERS", _BENCHMARK),
+    "ITER": (PREFIX + "ITERATIONS", _BENCHMARK),
+    "NUM_WARMUP_ITERATIONS": (PREFIX + "WARMUP", _BENCHMARK),
+    "WARMUP_ITERATIONS": (PREFIX + "WARMUP", _BENCHMARK),
+    "WARMUP_ITER": (PREFIX + "WARMUP", _BENCHMARK),
+    "FRAC_MATCH": (PREFIX + "FRAC_MATCH", _BENCHMARK),
+    "RMM_INIT_POOL_SIZE": (PREFIX + "RMM_POOL_SIZE", _BENCHMARK),
+    "CHUNKS_PER_DEV": (PREFIX + "WORKERS_PER_GPU", _BENCHMARK),
+    # UCXX reads it too, but only in a helper that this stack does not call.
+    "UCXPY_IFNAME": (PREFIX + "INTERFACE", "name of UCX-Py"),
+    # UCX-Py only checks whether the variable is in the environment, and ignores its value (ucp/core.py).
     "UCXPY_NON_BLOCKING_MODE": (
-        "UCXPY_PROGRESS_MODE",
-        "polling",
-        "name of UCX-Py, which polls whenever it is set, to whatever value; UCXX never reads it",
+        "UCXPY_PROGRESS_MODE", "name of UCX-Py, which polls if the variable has any value; UCXX does not read it",
     ),
-}
+}  # fmt: skip
 
+# The translations of values; other values stay as they are.
+_VALUES: dict[str, Callable[[str], str]] = {
+    "VERIFY_RESULTS": lambda value: "ends" if value and switch(value) else "off",
+    "UCXPY_NON_BLOCKING_MODE": lambda value: "polling",
+}
 _NO_EFFECT: dict[str, str] = {
     **dict.fromkeys(
         ("JOB_DIR", "TEST_DIR", "WORK_DIR", "APAC_DIR"),
-        "a folder of the 2022 scripts; nothing here reads it (records go to --results)",
+        "a folder of the 2022 scripts, not used (records go to --results)",
     ),
     **dict.fromkeys(
         ("WRITE_BASELINE", "BASELINE_DIR"),
-        "the 2022 program verified against stored tables; here every worker checks its own rows",
+        "the 2022 program compared results with stored tables; now each worker checks its own rows",
     ),
-    "DEVICES": "the 2022 scripts passed it on as --devs; set CUDA_VISIBLE_DEVICES",
-    "UCXPY_ASYNCSSH_LOG_LEVEL": "read by the SSH launcher of UCX-Py's and UCXX's own benchmarks only",
-    "RAPIDS_LIBUCX_PREFER_SYSTEM_LIBRARY": "chosen before a config is read; use --ucx wheel|system",
+    "DEVICES": "the 2022 scripts used it as --devs; set CUDA_VISIBLE_DEVICES instead",
+    "UCXPY_ASYNCSSH_LOG_LEVEL": "only the SSH launcher of UCX-Py's and UCXX's own benchmarks reads it",
+    "RAPIDS_LIBUCX_PREFER_SYSTEM_LIBRARY": "UCX is chosen before a config is read; use --ucx wheel|system",
 }
 
 # Every old name, for suggestions.
-OLD_NAMES = (*_TO_OPTION, *_TO_UCXX, *_NO_EFFECT)
+OLD_NAMES = (*_TRANSLATED, *_NO_EFFECT)
 
-# Variables of the Python side of UCXX 0.52, with the values that it takes (None: any), from its public sources.
+# Variables that the Python part of UCXX 0.52 reads, with their accepted values (None: any), from its public sources.
 UCXX_VARIABLES: dict[str, tuple[str, ...] | None] = {
     "UCXPY_PROGRESS_MODE": ("blocking", "polling", "thread", "thread-polling"),
     "UCXPY_ENABLE_DELAYED_SUBMISSION": None,
@@ -113,22 +93,11 @@ UCXX_VARIABLES: dict[str, tuple[str, ...] | None] = {
     "UCXPY_CONNECT_TIMEOUT": None,
     "UCXPY_LOG_LEVEL": ("CRITICAL", "ERROR", "WARNING", "INFO", "DEBUG", "NOTSET"),
     "UCXX_LOG_LEVEL": (
-        "FATAL",
-        "ERROR",
-        "WARN",
-        "DIAG",
-        "INFO",
-        "DEBUG",
-        "TRACE",
-        "REQ",
-        "DATA",
-        "ASYNC",
-        "FUNC",
-        "POLL",
+        "FATAL", "ERROR", "WARN", "DIAG", "INFO", "DEBUG", "TRACE", "REQ", "DATA", "ASYNC", "FUNC", "POLL",
     ),
-}
+}  # fmt: skip
 
-# What `import ucxx` puts into the environment where it is not set (python/ucxx/ucxx/__init__.py, UCXX 0.52).
+# `import ucxx` sets these variables if they are unset (python/ucxx/ucxx/__init__.py, UCXX 0.52).
 UCXX_OVERRIDES = {
     "UCX_MEMTYPE_CACHE": "n",
     "UCX_RNDV_THRESH": "8192",
@@ -138,52 +107,44 @@ UCXX_OVERRIDES = {
 
 
 def no_effect(name: str) -> str | None:
-    """Why nothing in this stack reads `name`, if that is known."""
+    """Why nothing in this stack reads `name`; None if there is no known reason."""
     return _NO_EFFECT.get(name)
 
 
 def translate(variable: Variable) -> Translation | None:
-    """What an old setting is read as; None for a name that is not an old one.
+    """The translation of an old setting; None if the name is not an old one.
 
     Raises
     ------
     ValueError
-        If the value has no counterpart; one sentence.
+        If the value cannot be translated.
     """
-    if variable.name in _TO_UCXX:
-        name, value, reason = _TO_UCXX[variable.name]
-        return Translation(variable, name, value, reason)
-    if variable.name in _TO_OPTION:
-        option, convert, reason = _TO_OPTION[variable.name]
-        return Translation(variable, PREFIX + option, convert(variable.value), reason)
-    return None
+    if variable.name not in _TRANSLATED:
+        return None
+    name, reason = _TRANSLATED[variable.name]
+    return Translation(name, _VALUES.get(variable.name, str)(variable.value), reason)
 
 
 def translate_config(config: ConfigFile) -> TranslatedConfig:
-    """Read `config` in today's names; a new name beside an old one wins, and of two old ones the later.
+    """Translate the old names of `config`. A new name overrides an old one, and a later line an earlier one.
 
     Raises
     ------
     UsageError
-        If an old name has a value without counterpart; names file and line.
+        If the value of an old name cannot be translated; names file and line.
     """
     present = {variable.name for variable in config.variables}
     options: dict[str, Variable] = {}
     environment: dict[str, Variable] = {}
-    translations: list[Translation] = []
-    shadowed: list[Translation] = []
+    shadowed: dict[str, str] = {}
     for variable in config.variables:
         try:
             translation = translate(variable)
         except ValueError as error:
             raise UsageError(f"{config.where(variable.line)}: {variable.name}: {error}") from None
-        if translation is None:
-            new = variable
-        else:
-            if translation.name in present:
-                shadowed.append(translation)
-                continue
-            translations.append(translation)
-            new = Variable(translation.name, translation.value, variable.line)
+        if translation is not None and translation.name in present:
+            shadowed[variable.name] = translation.name
+            continue
+        new = Variable(translation.name, translation.value, variable.line) if translation else variable
         (options if new.name.startswith(PREFIX) else environment)[new.name] = new
-    return TranslatedConfig(options, environment, tuple(translations), tuple(shadowed))
+    return TranslatedConfig(options, environment, shadowed)

@@ -1,18 +1,18 @@
-"""Every option of ``run``, declared once: command line, configs and documentation are made from this table.
+"""The options of ``run``, declared once. Command line, configs and documentation are made from this table.
 
-Options whose values are the files of a folder in another room, ``--engine`` and ``--launcher``, are completed by
-`campaign.choices`, and functions here that read values take the completed table.
+`campaign.member_options` adds the values of ``--engine`` and ``--launcher``, which are the files of a folder. Functions
+here that read values take the completed table.
 """
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from merge_bench.config import values
 from merge_bench.config.names import PREFIX
-from merge_bench.config.values import Parser
+from merge_bench.config.reader import Variable
+from merge_bench.config.values import Parser, did_you_mean
 from merge_bench.errors import UsageError
 
 SMALL_CHUNK_ROWS = 2_000_000
@@ -24,19 +24,19 @@ LARGE_ITERATIONS = 10
 class Option:
     """One option of ``run``.
 
-    `name`: kebab case, without dashes; `parse`: text → value; `default`: the value, not text; None means that
-    something later decides (`help` says what); `placeholder`: what stands for the value in the help; `flag`: takes no
-    value on the command line; `in_config`: may stand in a config as ``MERGE_BENCH_<NAME>``.
+    `name`: in kebab case, without dashes; `parse`: text → value; `default`: the value, or None if it is decided later
+    (`help` says how); `placeholder`: the value's name in the help; `flag`: takes no value on the command line;
+    `in_config`: a config can set it as ``MERGE_BENCH_<NAME>``; `section`: its heading in the help.
     """
 
     name: str
-    section: str
     parse: Parser
     default: object
     help: str
     placeholder: str = "TEXT"
     flag: bool = False
     in_config: bool = True
+    section: str = ""
 
     @property
     def key(self) -> str:
@@ -49,298 +49,223 @@ class Option:
         return PREFIX + self.key.upper()
 
     def taking(self, allowed: Sequence[str], help: str) -> Option:
-        """This option with the values that are `allowed`."""
+        """This option with the values `allowed`."""
         return replace(self, parse=values.choice(*allowed), placeholder="|".join(allowed), help=help)
 
 
-def _choice(name: str, section: str, allowed: tuple[str, ...], default: str, help: str) -> Option:
-    return _member(name, section, default).taking(allowed, help)
+def _choice(name: str, allowed: tuple[str, ...], default: str, help: str) -> Option:
+    return _member(name, default).taking(allowed, help)
 
 
-def _member(name: str, section: str, default: str) -> Option:
-    """Values and help are those of the files in a folder of another room: `campaign.choices` completes it."""
-    return Option(name, section, values.word, default, "", "NAME")
+def _member(name: str, default: str) -> Option:
+    """An option whose values and help `campaign.member_options` adds."""
+    return Option(name, values.word, default, "", "NAME")
 
 
-def _flag(name: str, section: str, help: str, *, in_config: bool = True) -> Option:
-    return Option(name, section, values.switch, False, help, "", flag=True, in_config=in_config)
+def _flag(name: str, help: str, *, in_config: bool = True) -> Option:
+    return Option(name, values.switch, False, help, "", flag=True, in_config=in_config)
 
 
-_PROBLEM, _TABLES, _MEASURE = "The problem", "Real tables", "Measuring"
-_PLANE, _CLUSTER, _OUTPUT = "Data plane", "Cluster", "Output"
+def _section(title: str, *options: Option) -> tuple[Option, ...]:
+    return tuple(replace(option, section=title) for option in options)
 
-OPTIONS: tuple[Option, ...] = (
+
+_PROBLEM = _section(
+    "The problem",
     Option(
-        "chunk",
-        _PROBLEM,
-        values.counts(1),
-        1_000_000,
-        "Rows of each frame on each worker before the merge; several values, with commas, make a sweep.",
-        "ROWS[,ROWS]",
+        "chunk", values.counts(1), 1_000_000,
+        "Rows of each frame on each worker before the merge. Several values make a sweep.", "ROWS[,ROWS]",
     ),
-    Option("frac-match", _PROBLEM, values.number(0, 1), 0.3, "Fraction of right keys that match a left key.", "F"),
-    Option(
-        "payload-columns", _PROBLEM, values.count(1), 1, "Number of int64 columns besides the key, in each frame.", "N"
-    ),
-    Option("skew", _PROBLEM, values.skew, 0.0, "Distribution of the right keys. [none]", "none|zipf:S"),
-    Option("seed", _PROBLEM, values.count(0), 0, "Seed of the synthetic tables and of every random order.", "N"),
+    Option("frac-match", values.number(0, 1), 0.3, "Fraction of right keys that match a left key.", "F"),
+    Option("payload-columns", values.count(1), 1, "Number of int64 columns besides the key, in each frame.", "N"),
+    Option("skew", values.skew, 0.0, "Distribution of the right keys. [none]", "none|zipf:S"),
+    Option("seed", values.count(0), 0, "Seed of the synthetic tables and of every random order.", "N"),
     _choice(
-        "workload",
-        _PROBLEM,
-        ("auto", "synthetic", "tables", "tpch"),
-        "auto",
+        "workload", ("auto", "synthetic", "tables", "tpch"), "auto",
         "What to merge; auto: tables if --left and --right are given, else synthetic.",
     ),
-    Option("left", _TABLES, values.text, None, "Parquet file or folder of the left table.", "PATH"),
-    Option("right", _TABLES, values.text, None, "Parquet file or folder of the right table.", "PATH"),
+)  # fmt: skip
+_TABLES = _section(
+    "Real tables",
+    Option("left", values.text, None, "Parquet file or folder of the left table.", "PATH"),
+    Option("right", values.text, None, "Parquet file or folder of the right table.", "PATH"),
+    Option("on", values.names, None, "Key column, or several as a,b, with the same names in both tables.", "KEY[,KEY]"),
+    Option("left-on", values.names, None, "Key columns of the left table.", "KEY[,KEY]"),
+    Option("right-on", values.names, None, "Key columns of the right table.", "KEY[,KEY]"),
+    Option("scale", values.number(0, 1e5, above=True), 1.0, "Scale factor of --workload tpch.", "S"),
+)
+_MEASURING = _section(
+    "Measuring",
     Option(
-        "on",
-        _TABLES,
-        values.names,
-        None,
-        "Key column, or several as a,b, with the same names in both tables.",
-        "KEY[,KEY]",
-    ),
-    Option("left-on", _TABLES, values.names, None, "Key columns of the left table.", "KEY[,KEY]"),
-    Option("right-on", _TABLES, values.names, None, "Key columns of the right table.", "KEY[,KEY]"),
-    Option("scale", _TABLES, values.number(0, 1e5, above=True), 1.0, "Scale factor of --workload tpch.", "S"),
-    Option(
-        "iterations",
-        _MEASURE,
-        values.count(1),
-        None,
-        f"Timed merges in a launch; by default {SMALL_ITERATIONS} for synthetic chunks of up to"
-        f" {SMALL_CHUNK_ROWS:,} rows, else {LARGE_ITERATIONS}.",
+        "iterations", values.count(1), None,
+        f"Timed merges per launch; by default {SMALL_ITERATIONS} for synthetic chunks of up to {SMALL_CHUNK_ROWS:,}"
+        f" rows, else {LARGE_ITERATIONS}.",
         "N",
     ),
-    Option("warmup", _MEASURE, values.count(0), 1, "Untimed merges before the timed ones.", "N"),
+    Option("warmup", values.count(0), 1, "Untimed merges before the timed ones.", "N"),
     Option(
-        "launches",
-        _MEASURE,
-        values.count(1),
-        1,
-        "How often to start a new cluster; intervals need at least 6 launches.",
-        "N",
+        "launches", values.count(1), 1, "Number of cluster launches; confidence intervals need at least 6.", "N",
     ),
     Option(
-        "blocks",
-        _MEASURE,
-        values.count(1),
-        None,
-        "For a sweep: number of blocks. A block launches every config and size once, in random order.",
-        "N",
+        "blocks", values.count(1), None,
+        "Number of blocks of a sweep. A block launches each config and size once, in random order.", "N",
     ),
-    _flag("fresh", _MEASURE, "Begin a new campaign instead of resuming an interrupted one.", in_config=False),
+    _flag("fresh", "Start a new campaign instead of resuming an interrupted one.", in_config=False),
     _choice(
-        "verify",
-        _MEASURE,
-        ("every", "ends", "full", "off"),
-        "ends",
-        "When to verify results: after every iteration, after warm-up and the last iteration, fully against another"
-        " engine, or never.",
+        "verify", ("every", "ends", "full", "off"), "ends",
+        "When to verify results. every: after each iteration; ends: after the warm-up and the last iteration; full:"
+        " like ends, by comparing all rows with another engine's result; off: never.",
     ),
+    Option("link-rounds", values.count(0), 5, "Rounds of the link measurement after each launch; 0 for none.", "N"),
+    _flag("check-link", "Measure the link limit also with ucx_perftest, and warn if the two differ."),
+    Option("against", values.text, None, "Compare this run with this earlier result.", "RESULT", in_config=False),
     Option(
-        "link-rounds",
-        _MEASURE,
-        values.count(0),
-        5,
-        "Rounds of the link measurement after each launch; 0 for none.",
-        "N",
-    ),
-    _flag("check-link", _MEASURE, "Measure the link limit again with ucx_perftest, and warn if the two differ."),
-    Option(
-        "against",
-        _MEASURE,
-        values.text,
-        None,
-        "Compare this run with this result when it is done.",
-        "RESULT",
-        in_config=False,
-    ),
-    Option(
-        "fail-on",
-        _MEASURE,
-        values.choices("slower", "inconclusive", "not-faster"),
-        (),
-        "End with status 5 if the verdict in throughput is so, against --against or the first of --configs.",
+        "fail-on", values.choices("slower", "inconclusive", "not-faster"), (),
+        "Exit 5 if the throughput verdict, against --against or the first of --configs, is one of these.",
         "VERDICT[,VERDICT]",
     ),
+    Option("threshold", values.percent, 0.02, "For --fail-on: ignore differences below this. [2%]", "PERCENT"),
     Option(
-        "threshold",
-        _MEASURE,
-        values.percent,
-        0.02,
-        "For --fail-on: smaller differences do not count. [2%]",
-        "PERCENT",
+        "require-transport", values.names, (),
+        "Exit 5 unless every pair of workers uses one of these UCX transports.", "NAME[,NAME]",
     ),
-    Option(
-        "require-transport",
-        _MEASURE,
-        values.names,
-        (),
-        "End with status 5 unless every pair of workers uses one of these UCX transports.",
-        "NAME[,NAME]",
-    ),
-    _member("engine", _PLANE, "auto"),
-    _choice("exchange", _PLANE, ("ucx", "dask"), "ucx", "What carries the frames: UCX endpoints, or Dask's shuffle."),
-    _choice("shuffle", _PLANE, ("p2p", "tasks"), "p2p", "Dask's shuffle, with --exchange dask."),
+)  # fmt: skip
+_DATA_PLANE = _section(
+    "Data plane",
+    _member("engine", "auto"),
+    _choice("exchange", ("ucx", "dask"), "ucx", "What exchanges the frames: UCX endpoints, or Dask's shuffle."),
+    _choice("shuffle", ("p2p", "tasks"), "p2p", "Dask's shuffle, with --exchange dask."),
     _choice(
-        "pipeline",
-        _PLANE,
-        ("on", "off"),
-        "off",
+        "pipeline", ("on", "off"), "off",
         "on: partition and join during the exchange, for the shortest wall-clock time; off: one phase after the other.",
     ),
     _choice(
-        "error-handling",
-        _PLANE,
-        ("none", "peer"),
-        "none",
-        "Error handling of the data plane's endpoints; with peer, UCX uses only "
-        "transports that can report a dead peer.",
+        "error-handling", ("none", "peer"), "none",
+        "Error handling of the data plane's endpoints; peer: UCX uses only transports that can report a dead peer.",
     ),
     Option(
-        "message-size",
-        _PLANE,
-        values.size,
-        None,
-        "Largest message; by default each partition is sent in as few messages as possible.",
-        "BYTES",
+        "message-size", values.size, None,
+        "Largest message; by default each partition is sent in as few messages as possible.", "BYTES",
     ),
+)  # fmt: skip
+_CLUSTER = _section(
+    "Cluster",
     Option(
-        "workers",
-        _CLUSTER,
-        values.counts(1),
-        None,
-        "Number of workers; by default one per GPU, or 2 (1 on one core); several values, with commas, make a sweep.",
-        "N[,N]",
+        "workers", values.counts(1), None,
+        "Number of workers; by default one per GPU, or 2 (1 on one core). Several values make a sweep.", "N[,N]",
     ),
-    Option("workers-per-gpu", _CLUSTER, values.count(1), 1, "Workers per GPU.", "N"),
-    Option(
-        "rmm-pool-size",
-        _CLUSTER,
-        values.size,
-        None,
-        "Device memory that each worker's pool allocates at start.",
-        "BYTES",
-    ),
+    Option("workers-per-gpu", values.count(1), 1, "Workers per GPU.", "N"),
+    Option("rmm-pool-size", values.size, None, "Device memory that each worker's pool allocates at start.", "BYTES"),
     _choice(
-        "protocol",
-        _CLUSTER,
-        ("auto", "tcp", "tls", "ucx"),
-        "auto",
+        "protocol", ("auto", "tcp", "tls", "ucx"), "auto",
         "Protocol of Dask's own messages; auto: tcp on loopback, else tls.",
     ),
     _flag(
         "insecure",
-        _CLUSTER,
         "Allow unencrypted control messages beyond loopback. Anyone who can connect to the port can then run code.",
     ),
-    _flag(
-        "dask-dashboard",
-        _CLUSTER,
-        "Let the scheduler serve Dask's own dashboard, which slows down what is measured.",
-    ),
-    _member("launcher", _CLUSTER, "auto"),
-    Option("hosts", _CLUSTER, values.text, None, "File with one host a line: NAME [slots=N] [gpus=N].", "PATH"),
-    Option("ssh-config", _CLUSTER, values.text, None, "Configuration file for ssh instead of the user's.", "PATH"),
+    _flag("dask-dashboard", "Let the scheduler serve Dask's own dashboard, which slows the measurement down."),
+    _member("launcher", "auto"),
+    Option("hosts", values.text, None, "File with one host per line: NAME [slots=N] [gpus=N].", "PATH"),
+    Option("ssh-config", values.text, None, "ssh configuration file to use instead of the user's.", "PATH"),
     Option(
-        "ucx",
-        _CLUSTER,
-        values.choice("auto", "wheel", "system"),
-        None,
-        "Which UCX to load: the package's, which has no InfiniBand, or the system's; auto: the system's if this host"
-        " has InfiniBand and that UCX can use it. [$MERGE_BENCH_UCX, else auto]",
-        "auto|wheel|system",
-        in_config=False,
+        "ucx", values.choice("auto", "wheel", "system"), None,
+        "UCX to load: the package's, which has no InfiniBand, or the system's; auto: the system's if this host has"
+        " InfiniBand and that UCX can use it. [$MERGE_BENCH_UCX, else auto]",
+        "auto|wheel|system", in_config=False,
     ),
-    Option("interface", _CLUSTER, values.interface, None, "Network interface that all processes bind to.", "NAME"),
-    Option("scheduler-address", _CLUSTER, values.text, None, "Use the running cluster at this address.", "ADDRESS"),
-    Option("scheduler-file", _CLUSTER, values.text, None, "Use the running cluster that wrote this file.", "PATH"),
-    Option("start-timeout", _CLUSTER, values.duration, 60.0, "Time limit for starting all workers.", "SECONDS"),
-    Option(
-        "timeout",
-        _CLUSTER,
-        values.duration,
-        15.0,
-        "The run fails after this time without a byte or a heartbeat.",
-        "SECONDS",
-    ),
-    Option(
-        "config", _OUTPUT, values.text, None, "A .cfg file, or the bare name of a shipped one.", "CFG", in_config=False
-    ),
-    Option(
-        "configs",
-        _OUTPUT,
-        values.names,
-        None,
-        "Several configs, launched in turn; the first is the baseline.",
-        "CFG[,CFG]",
-        in_config=False,
-    ),
-    _flag("allow-unknown", _OUTPUT, "Continue if the config contains unknown or invalid settings."),
-    _flag(
-        "trust-config",
-        _OUTPUT,
-        "Accept a config that can load code, and pass all of its variables to the processes.",
-        in_config=False,
-    ),
-    Option("results", _OUTPUT, values.text, "results", "Folder that campaigns are written to.", "PATH"),
-    _flag("json", _OUTPUT, "Print one JSON document on standard output.", in_config=False),
-    _flag("dry-run", _OUTPUT, "Print what would be started, without starting it.", in_config=False),
-)
-
-# What says how a cluster comes up and connects: all that `transports` needs of a run.
-CLUSTER_OPTIONS = tuple(
-    option
-    for option in OPTIONS
-    if option.section == _CLUSTER
-    or option.key in ("engine", "error_handling", "config", "allow_unknown", "trust_config", "json")
-)
-
-# What the network measurements need beside their own options; they take several configs.
-PROBE_OPTIONS = tuple(
-    option
-    for option in OPTIONS
-    if (option in CLUSTER_OPTIONS and option.key not in ("config", "engine", "error_handling"))
-    or option.key in ("seed", "results", "fresh")
-)
-
-_NOT_FOR_TUNING = frozenset(
-    {"config", "configs", "blocks", "launches", "link_rounds", "check_link", "require_transport", "against", "fail_on",
-     "threshold"}
+    Option("interface", values.interface, None, "Network interface that all processes bind to.", "NAME"),
+    Option("scheduler-address", values.text, None, "Use the running cluster at this address.", "ADDRESS"),
+    Option("scheduler-file", values.text, None, "Use the running cluster that wrote this file.", "PATH"),
+    Option("start-timeout", values.duration, 60.0, "Time limit for starting all workers.", "SECONDS"),
+    Option("timeout", values.duration, 15.0, "The run fails after this time without a byte or a heartbeat.", "SECONDS"),
 )  # fmt: skip
-# What tuning takes of `run`: it makes its own launches and configs.
-TUNE_OPTIONS = tuple(option for option in OPTIONS if option.key not in _NOT_FOR_TUNING)
+_OUTPUT = _section(
+    "Output",
+    Option("config", values.text, None, "A .cfg file, or the bare name of a shipped one.", "CFG", in_config=False),
+    Option(
+        "configs", values.names, None, "Several configs, launched in turn; the first is the baseline.", "CFG[,CFG]",
+        in_config=False,
+    ),
+    _flag("allow-unknown", "Continue if the config contains unknown or invalid settings."),
+    _flag(
+        "trust-config", "Accept a config that can load code, and pass all its variables to the processes.",
+        in_config=False,
+    ),
+    Option("results", values.text, "results", "Folder for campaigns.", "PATH"),
+    _flag("json", "Print one JSON document on standard output.", in_config=False),
+    _flag("dry-run", "Print what would be started, without starting it.", in_config=False),
+)  # fmt: skip
 
+OPTIONS: tuple[Option, ...] = (*_PROBLEM, *_TABLES, *_MEASURING, *_DATA_PLANE, *_CLUSTER, *_OUTPUT)
 BY_KEY: dict[str, Option] = {option.key: option for option in OPTIONS}
 BY_VARIABLE: dict[str, Option] = {option.variable: option for option in OPTIONS}
 
 
-def without_merge(kept: Sequence[Option]) -> dict[str, object]:
-    """Values for all options but `kept`, for commands that start a cluster and merge nothing.
+def _some(*keys: str) -> tuple[Option, ...]:
+    return tuple(option for option in OPTIONS if option.key in keys)
 
-    What a config says about the merge is of no interest to them.
+
+# The options of `transports`: how a cluster starts and connects.
+CLUSTER_OPTIONS = _some(
+    "engine", "error_handling", "config", "allow_unknown", "trust_config", "json", *(each.key for each in _CLUSTER)
+)
+# The options of all network measurements, which take several configs.
+PROBE_OPTIONS = _some(
+    "seed", "results", "fresh", "allow_unknown", "trust_config", "json", *(each.key for each in _CLUSTER)
+)
+# The options of tuning, which decides about launches and configs itself.
+TUNE_OPTIONS = _some(
+    *set(BY_KEY) - {"config", "configs", "blocks", "launches", "link_rounds", "check_link", "require_transport"}
+    - {"against", "fail_on", "threshold"}
+)  # fmt: skip
+
+
+def without_merge(kept: Sequence[Option]) -> dict[str, object]:
+    """Values of all options but `kept`, for commands that start a cluster without a merge.
+
+    They ignore what a config says about the merge.
     """
     fixed = {option.key: option.default for option in OPTIONS if option not in kept}
     return {**fixed, "workload": "synthetic", "chunk": 1, "iterations": 1}
 
 
-def parse_options(given: Mapping[str, object], table: Sequence[Option] = OPTIONS) -> dict[str, object]:
-    """Options of `run` given as Python values, by `Option.key` → their parsed values; None for every other option.
+def option_problem(variable: Variable, table: Sequence[Option] = OPTIONS) -> tuple[str, str] | None:
+    """Why a config cannot set this ``MERGE_BENCH_…`` variable: ``unknown`` or ``invalid``, and a sentence."""
+    option = next((each for each in table if each.variable == variable.name), None)
+    if option is None:
+        return "unknown", f"run has no such option{did_you_mean(variable.name, BY_VARIABLE)}"
+    if not option.in_config:
+        return "invalid", f"--{option.name} can be given on the command line only"
+    try:
+        option.parse(variable.value)
+    except ValueError as error:
+        return "invalid", str(error)
+    return None
 
-    A list or tuple means several values, True sets a flag, None and False mean that it was not given. Text is parsed
-    as on the command line, by the options of `table`.
+
+def parse_text(option: Option, text: str, where: str) -> object:
+    """The value of `text`; raises UsageError with `where` and a sentence."""
+    try:
+        return option.parse(text)
+    except ValueError as error:
+        raise UsageError(f"{where}: {error}") from None
+
+
+def parse_options(given: Mapping[str, object], table: Sequence[Option] = OPTIONS) -> dict[str, object]:
+    """Parse options of `run` that are given as Python values by `Option.key`; None for every other option.
+
+    A list or tuple means several values, and True sets a flag; None and False mean that the option is not given. Text
+    is parsed as on the command line, by the options of `table`.
 
     Raises
     ------
     UsageError
-        For a name that is no option, or a value that the option does not take.
+        If there is no such option, or it does not accept the value.
     """
     for key in given:
         if key not in BY_KEY:
-            near = difflib.get_close_matches(key, BY_KEY, n=3)
-            raise UsageError(f"run has no option {key!r}" + (f"; did you mean {' or '.join(near)}?" if near else ""))
+            raise UsageError(f"run has no option {key!r}{did_you_mean(key, BY_KEY)}")
     return {option.key: _value(option, given.get(option.key)) for option in table}
 
 
@@ -368,9 +293,4 @@ def as_text(value: object) -> str:
 def _value(option: Option, value: object) -> object:
     if option.flag:
         return True if value else None
-    if value is None:
-        return None
-    try:
-        return option.parse(as_text(value))
-    except ValueError as error:
-        raise UsageError(f"{option.key}: {error}") from None
+    return None if value is None else parse_text(option, as_text(value), option.key)

@@ -1,13 +1,12 @@
-"""``.cfg`` file → variables, never executed.
+"""Reads the variables of a ``.cfg`` file, without executing anything.
 
-A config is text that bash's ``source`` would also accept: ``NAME=VALUE`` and ``export NAME=VALUE`` lines. Both kinds
-are variables; `trust` says which of them reach processes. Beyond bash, CRLF line ends and a UTF-8 byte order mark are
-taken away.
+A config consists of ``NAME=VALUE`` and ``export NAME=VALUE`` lines that bash's ``source`` would also accept. Both kinds
+set variables; `trust` decides which of them processes get. Unlike bash, the reader also accepts CRLF line ends and a
+UTF-8 byte order mark.
 """
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import os
 import re
@@ -17,61 +16,28 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from merge_bench.config.shell import Assignment, Literal, Part, Reference, ShellSyntaxError, Statement, parse
-from merge_bench.config.shipped import FOLDER
 from merge_bench.errors import UsageError
 
 MAX_FILE_BYTES = 1024 * 1024
-MAX_VALUE_BYTES = 128 * 1024 - 1  # Linux takes no longer string in an environment (MAX_ARG_STRLEN)
+MAX_VALUE_BYTES = 128 * 1024 - 1  # Linux accepts no longer string in an environment (MAX_ARG_STRLEN)
 MAX_TOTAL_BYTES = 1024 * 1024
 _CONTROL = re.compile(r"[\x01-\x08\x0b-\x1f\x7f]")
 
-# Variables that bash computes itself or lets nobody set: `source` would not give what is written.
+# Variables that bash computes or protects: `source` would not set them to the value in the file.
 _BASH_OWN = frozenset(
     {
-        "_",
-        "BASHOPTS",
-        "BASHPID",
-        "BASH_ALIASES",
-        "BASH_ARGC",
-        "BASH_ARGV",
-        "BASH_ARGV0",
-        "BASH_CMDS",
-        "BASH_COMMAND",
-        "BASH_COMPAT",
-        "BASH_LINENO",
-        "BASH_REMATCH",
-        "BASH_SOURCE",
-        "BASH_SUBSHELL",
-        "BASH_VERSINFO",
-        "BASH_VERSION",
-        "BASH_XTRACEFD",
-        "COMP_WORDBREAKS",
-        "DIRSTACK",
-        "EPOCHREALTIME",
-        "EPOCHSECONDS",
-        "EUID",
-        "FUNCNAME",
-        "GROUPS",
-        "HISTCMD",
-        "IFS",
-        "LINENO",
-        "OPTARG",
-        "OPTIND",
-        "PIPESTATUS",
-        "POSIXLY_CORRECT",
-        "PPID",
-        "RANDOM",
-        "SECONDS",
-        "SHELLOPTS",
-        "SRANDOM",
-        "UID",
+        "_", "BASHOPTS", "BASHPID", "BASH_ALIASES", "BASH_ARGC", "BASH_ARGV", "BASH_ARGV0", "BASH_CMDS", "BASH_COMMAND",
+        "BASH_COMPAT", "BASH_LINENO", "BASH_REMATCH", "BASH_SOURCE", "BASH_SUBSHELL", "BASH_VERSINFO", "BASH_VERSION",
+        "BASH_XTRACEFD", "COMP_WORDBREAKS", "DIRSTACK", "EPOCHREALTIME", "EPOCHSECONDS", "EUID", "FUNCNAME", "GROUPS",
+        "HISTCMD", "IFS", "LINENO", "OPTARG", "OPTIND", "PIPESTATUS", "POSIXLY_CORRECT", "PPID", "RANDOM", "SECONDS",
+        "SHELLOPTS", "SRANDOM", "UID",
     }
-)
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Variable:
-    """One variable as the config leaves it; `line` is where it got its value, from 1."""
+    """One variable with its last value; `line`: the line that set the value, from 1."""
 
     name: str
     value: str
@@ -80,11 +46,11 @@ class Variable:
 
 @dataclass(frozen=True)
 class ConfigFile:
-    """A config as read.
+    """The contents of a config.
 
-    `name`: the file's name without ``.cfg``; `sha256`: hex digest of the file's bytes; `variables`: each
-    name once, in the order in which they got their last value; `warnings`: sentences that begin with ``file:line:``;
-    `used`: the names that values refer to.
+    `name`: the file's name without ``.cfg``; `sha256`: hex digest of the file's bytes; `variables`: each name once, in
+    the order of their last assignments; `warnings`: sentences that begin with ``file:line:``; `used`: the names that
+    values refer to.
     """
 
     name: str
@@ -99,22 +65,18 @@ class ConfigFile:
         """What the config sets, by name."""
         return {variable.name: variable.value for variable in self.variables}
 
-    def get(self, name: str) -> Variable | None:
-        """The variable called `name`, if the config sets it."""
-        return next((variable for variable in self.variables if variable.name == name), None)
-
     def where(self, line: int) -> str:
         """``file:line``, for a message."""
         return f"{self.path}:{line}"
 
 
 def read_config(path: Path, environment: Mapping[str, str]) -> ConfigFile:
-    """Read the config at `path`; ``${NAME}`` is looked up in its earlier lines, then in `environment`.
+    """Read the config at `path`. ``${NAME}`` refers to an earlier line, or else to `environment`.
 
     Raises
     ------
     UsageError
-        One sentence: the file cannot be read (``file: …``), or a line is not an assignment (``file:line: …``).
+        If the file cannot be read, or a line is not an assignment (``file:line: …``).
     """
     data = _read_bytes(path)
     text = _decode(path, data)
@@ -139,59 +101,28 @@ def read_config(path: Path, environment: Mapping[str, str]) -> ConfigFile:
     )
 
 
-def find_config(name_or_path: str, configs_dir: Path = FOLDER) -> Path:
-    """The config that a user means: a path, or a bare name, with or without ``.cfg``.
-
-    A bare name is that of a file in the working folder or, where there is none, of one in `configs_dir`.
-
-    Raises
-    ------
-    UsageError
-        If there is no such file; names the nearest shipped configs.
-    """
-    if not name_or_path or "\0" in name_or_path:
-        raise UsageError(f"{name_or_path!r} is not the name of a config")
-    given = Path(name_or_path)
-    candidates = [given]
-    if given.name == name_or_path:
-        with_suffix = f"{name_or_path}.cfg"
-        candidates += [Path(with_suffix), configs_dir / name_or_path, configs_dir / with_suffix]
-    try:
-        found = next((candidate for candidate in candidates if candidate.is_file()), None)
-        if found is None and given.exists():
-            found = given
-    except OSError as error:
-        raise UsageError(f"{name_or_path[:80]}: cannot be looked up: {error.strerror}") from None
-    if found is not None:
-        return found
-    shipped = sorted(entry.stem for entry in configs_dir.glob("*.cfg"))
-    near = difflib.get_close_matches(given.name.removesuffix(".cfg"), shipped, n=3) or shipped
-    known = f"; did you mean {', '.join(near)}?" if near else ""
-    raise UsageError(f"{name_or_path}: no such config, neither as a path nor among the shipped ones{known}")
-
-
 def _read_bytes(path: Path) -> bytes:
     try:
-        # Non-blocking, so that opening a pipe cannot wait for a writer before its kind is known.
+        # Non-blocking: opening a pipe must not wait for a writer.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(descriptor, "rb", closefd=True) as file:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise UsageError(f"{path}: is not a regular file")
+                raise UsageError(f"{path}: not a regular file")
             data = file.read(MAX_FILE_BYTES + 1)
     except IsADirectoryError:
-        raise UsageError(f"{path}: is a directory, not a config file") from None
+        raise UsageError(f"{path}: a directory, not a config") from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise UsageError(f"{path}: cannot be read: {reason}") from None
     if len(data) > MAX_FILE_BYTES:
-        raise UsageError(f"{path}: is larger than {MAX_FILE_BYTES // 1024} KiB, which no config is")
+        raise UsageError(f"{path}: larger than {MAX_FILE_BYTES // 1024} KiB, the limit for a config")
     return data
 
 
 def _decode(path: Path, data: bytes) -> str:
-    """UTF-8 text with ``\\n`` line ends; refuses what no environment variable may hold."""
+    """UTF-8 text with ``\\n`` line ends; refuses characters that no environment variable can contain."""
     if b"\0" in data:
-        raise UsageError(f"{path}:{_line_at(data, data.index(0))}: holds a NUL byte; a config is plain text")
+        raise UsageError(f"{path}:{_line_at(data, data.index(0))}: contains a NUL byte; a config is plain text")
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -200,7 +131,7 @@ def _decode(path: Path, data: bytes) -> str:
     control = _CONTROL.search(text)
     if control:
         line = text.count("\n", 0, control.start()) + 1
-        raise UsageError(f"{path}:{line}: holds the control character U+{ord(control[0]):04X}")
+        raise UsageError(f"{path}:{line}: contains the control character U+{ord(control[0]):04X}")
     return text
 
 
@@ -209,7 +140,7 @@ def _line_at(data: bytes, offset: int) -> int:
 
 
 class _Scope:
-    """The variables set so far, and the lines that set each."""
+    """The variables that are set so far, and the lines that set them."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self.environment = environment
@@ -221,16 +152,16 @@ class _Scope:
         return self.variables[name].value if name in self.variables else self.environment.get(name)
 
     def assign(self, variable: Variable) -> None:
-        earlier = self.variables.pop(variable.name, None)  # popped, so that the order is that of the last assignments
+        earlier = self.variables.pop(variable.name, None)  # keeps the order of the last assignments
         self.total_bytes += len(variable.value) - (len(earlier.value) if earlier else 0)
         if self.total_bytes > MAX_TOTAL_BYTES:
-            raise ShellSyntaxError(variable.line, "the values are longer than 1 MiB together")
+            raise ShellSyntaxError(variable.line, "the values are longer than 1 MiB in total")
         self.variables[variable.name] = variable
         self.lines.setdefault(variable.name, []).append(variable.line)
 
     def warnings(self) -> list[tuple[int, str]]:
         return [
-            (lines[-1], f"{name} is set {len(lines)} times, first on line {lines[0]}; this last value counts")
+            (lines[-1], f"{name} is set {len(lines)} times, first on line {lines[0]}; this last value is used")
             for name, lines in self.lines.items()
             if len(lines) > 1
         ]
@@ -256,17 +187,17 @@ def _evaluate(
             scope.assign(variable)
         for assignment in statement.assignments:
             if assignment.parts is None and scope.lookup(assignment.name) is None:
-                raise ShellSyntaxError(assignment.line, f"export of {assignment.name}, which no earlier line sets")
+                raise ShellSyntaxError(assignment.line, f"export of {assignment.name}, but no earlier line sets it")
     return tuple(scope.variables.values()), scope.warnings()
 
 
 def _refuse_name(assignment: Assignment) -> None:
     if assignment.name in _BASH_OWN:
-        raise ShellSyntaxError(assignment.line, f"{assignment.name} belongs to the shell and cannot be set by a config")
+        raise ShellSyntaxError(assignment.line, f"{assignment.name} belongs to the shell; a config cannot set it")
 
 
 def _references(parts: tuple[Part, ...]) -> Iterator[str]:
-    """The names that `parts` refer to, in defaults as well."""
+    """The names that `parts` refer to, also in defaults."""
     for part in parts:
         if isinstance(part, Reference):
             yield part.name
@@ -274,7 +205,7 @@ def _references(parts: tuple[Part, ...]) -> Iterator[str]:
 
 
 def _expand(parts: tuple[Part, ...], scope: _Scope, line: int) -> str:
-    """The text of `parts`; a default is expanded only where it is needed, so only then may it fail."""
+    """The text of `parts`. A default is expanded only if it is needed; otherwise it cannot fail."""
     pieces: list[str] = []
     length = 0
     for part in parts:
@@ -298,6 +229,6 @@ def _refer(part: Reference, scope: _Scope) -> str:
         return known
     raise ShellSyntaxError(
         part.line,
-        f"{part.name} is not set, neither by an earlier line nor in the environment;"
-        f" write ${{{part.name}:-default}} if it may be missing",
+        f"{part.name} is not set by an earlier line or in the environment; write ${{{part.name}:-default}} if it may be"
+        " unset",
     )

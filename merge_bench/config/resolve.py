@@ -1,29 +1,29 @@
-"""Command line > config > environment > default: the value of every option of ``run``, and where it comes from."""
+"""The value of every option of ``run`` and its source: command line > config > environment > default."""
 
 from __future__ import annotations
 
-import difflib
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from merge_bench.config.names import translate_config
 from merge_bench.config.options import (
-    BY_VARIABLE,
     LARGE_ITERATIONS,
     OPTIONS,
     SMALL_CHUNK_ROWS,
     SMALL_ITERATIONS,
     Option,
+    option_problem,
+    parse_text,
 )
-from merge_bench.config.reader import ConfigFile, Variable
+from merge_bench.config.reader import ConfigFile
 from merge_bench.config.trust import refuse_code
 from merge_bench.errors import UsageError
 
 COMMAND_LINE = "command line"
 DEFAULT = "default"
 PLACES = ("command", "config", "environment", DEFAULT)
-"""The first words of sources, the first that counts first."""
+"""The first words of sources, in the order of precedence."""
 
 SWEPT = ("chunk", "workers")
 
@@ -32,8 +32,8 @@ SWEPT = ("chunk", "workers")
 class Resolved:
     """The effective options.
 
-    `values`: by `Option.key`, each of the type that the option's parser gives, or its default. `sources`: by the same
-    keys: ``command line``, ``config FILE:LINE``, ``environment NAME`` or ``default``.
+    `values`: parsed values or defaults by `Option.key`. `sources`: by the same keys, ``command line``,
+    ``config FILE:LINE``, ``environment NAME`` or ``default``.
     """
 
     values: dict[str, object]
@@ -44,39 +44,44 @@ def resolve(
     cli_values: Mapping[str, object], config: ConfigFile | None, environ: Mapping[str, str],
     table: Sequence[Option] = OPTIONS,
 ) -> Resolved:  # fmt: skip
-    """Take each option from the first place that gives it; the config must be trusted, or bring no code.
+    """Take each option from the first source that sets it. A config that brings code must be trusted.
 
     Parameters
     ----------
     cli_values
-        Parsed values by `Option.key`; None (or no entry) for what was not given.
+        Parsed values by `Option.key`; None (or no entry) for an option that was not given.
     config
         The config of the run, if any. Unknown ``MERGE_BENCH_…`` names in it are errors.
     environ
-        The environment; an empty value counts as not set, and names that are no option are left alone.
+        The environment. An empty value counts as unset, and unknown names are ignored.
     table
-        The options; `campaign.choices` completes those whose values only other rooms know.
+        The options, completed by `campaign.member_options`.
 
     Raises
     ------
     UsageError
-        Names the option, or file and line for a value of the config.
+        Names the option, or file and line of the config.
     """
     if config is not None and not cli_values.get("trust_config"):
         refuse_code(config)
-    settings = _settings(config)
+    settings = {} if config is None else translate_config(config).options
+    allowed = {option.variable for option in table if option.in_config}
+    for variable in settings.values():
+        problem = option_problem(variable, table)
+        if config is not None and problem is not None and variable.name not in allowed:
+            raise UsageError(f"{config.where(variable.line)}: {variable.name}: {problem[1]}")
     found: dict[str, object] = {}
     sources: dict[str, str] = {}
     for option in table:
-        variable = settings.get(option.variable)
+        setting = settings.get(option.variable)
         if cli_values.get(option.key) is not None:
             found[option.key], sources[option.key] = cli_values[option.key], COMMAND_LINE
-        elif config is not None and variable is not None:
-            where = config.where(variable.line)
-            found[option.key] = _parse(option, variable.value, f"{where}: {variable.name}")
+        elif config is not None and setting is not None:
+            where = config.where(setting.line)
+            found[option.key] = parse_text(option, setting.value, f"{where}: {setting.name}")
             sources[option.key] = f"config {where}"
         elif option.in_config and environ.get(option.variable):
-            found[option.key] = _parse(option, environ[option.variable], f"environment variable {option.variable}")
+            found[option.key] = parse_text(option, environ[option.variable], f"environment variable {option.variable}")
             sources[option.key] = f"environment {option.variable}"
         else:
             found[option.key], sources[option.key] = option.default, DEFAULT
@@ -87,7 +92,7 @@ def resolve(
 
 
 def expand(options: Resolved) -> list[Resolved]:
-    """One for every combination of the options that name several values (a sweep); `options` itself where none does."""
+    """One result for each combination of the options with several values (a sweep)."""
     values = options.values
     swept = {key: value for key in SWEPT if isinstance(value := values[key], tuple)}
     found = []
@@ -100,47 +105,8 @@ def expand(options: Resolved) -> list[Resolved]:
     return found
 
 
-def unknown_options(config: ConfigFile) -> tuple[tuple[Variable, str], ...]:
-    """The ``MERGE_BENCH_…`` settings of `config` that are no option, each with a sentence."""
-    found: list[tuple[Variable, str]] = []
-    for variable in translate_config(config).options.values():
-        option = BY_VARIABLE.get(variable.name)
-        if option is None:
-            near = difflib.get_close_matches(variable.name, BY_VARIABLE, n=3)
-            hint = f"; did you mean {' or '.join(near)}?" if near else ""
-            found.append((variable, f"there is no such option of run{hint}"))
-        elif not option.in_config:
-            found.append((variable, f"--{option.name} can be given on the command line only"))
-    return tuple(found)
-
-
-def check_option(variable: Variable, table: Sequence[Option] = OPTIONS) -> str | None:
-    """The sentence about a ``MERGE_BENCH_…`` value that its option in `table` does not take, or None."""
-    option = next(option for option in table if option.variable == variable.name)
-    try:
-        option.parse(variable.value)
-    except ValueError as error:
-        return str(error)
-    return None
-
-
-def _settings(config: ConfigFile | None) -> dict[str, Variable]:
-    if config is None:
-        return {}
-    for variable, sentence in unknown_options(config):
-        raise UsageError(f"{config.where(variable.line)}: {variable.name}: {sentence}")
-    return translate_config(config).options
-
-
-def _parse(option: Option, text: str, where: str) -> object:
-    try:
-        return option.parse(text)
-    except ValueError as error:
-        raise UsageError(f"{where}: {error}") from None
-
-
 def _given(key: str, sources: Mapping[str, str]) -> str:
-    """How a person finds the option: where it comes from, if not from the command line."""
+    """The option, and its source unless that is the command line."""
     option = f"--{key.replace('_', '-')}"
     return option if sources[key] == COMMAND_LINE else f"{option} ({sources[key]})"
 
@@ -150,11 +116,11 @@ def _check_combinations(found: Mapping[str, object], sources: Mapping[str, str])
 
     def both(one: str, other: str) -> None:
         if found[one] is not None and found[other] is not None:
-            raise UsageError(f"{_given(one, sources)} and {_given(other, sources)} exclude each other")
+            raise UsageError(f"{_given(one, sources)} and {_given(other, sources)} cannot be combined")
 
     def needs(one: str, other: str) -> None:
         if found[one] is not None and found[other] is None:
-            raise UsageError(f"{_given(one, sources)} needs --{other.replace('_', '-')} too")
+            raise UsageError(f"{_given(one, sources)} also needs --{other.replace('_', '-')}")
 
     both("config", "configs")
     both("scheduler_address", "scheduler_file")
@@ -165,10 +131,10 @@ def _check_combinations(found: Mapping[str, object], sources: Mapping[str, str])
         needs(other, one)
     left_on, right_on = found["left_on"], found["right_on"]
     if isinstance(left_on, tuple) and isinstance(right_on, tuple) and len(left_on) != len(right_on):
-        raise UsageError(f"--left-on names {len(left_on)} columns and --right-on {len(right_on)}")
+        raise UsageError(f"--left-on has {len(left_on)} columns, but --right-on has {len(right_on)}")
     tables = found["left"] is not None
     if tables and found["workload"] not in ("auto", "tables"):
-        raise UsageError(f"{_given('left', sources)} cannot go with --workload {found['workload']}")
+        raise UsageError(f"{_given('left', sources)} cannot be combined with --workload {found['workload']}")
     if found["workload"] == "tables" and not tables:
         raise UsageError(f"{_given('workload', sources)} tables needs --left and --right")
     if tables and found["on"] is None and left_on is None:
@@ -176,12 +142,12 @@ def _check_combinations(found: Mapping[str, object], sources: Mapping[str, str])
 
 
 def _choose_launches(found: dict[str, object], sources: Mapping[str, str]) -> None:
-    """``--blocks`` is another name of ``--launches``: the one from the place that comes first counts."""
+    """``--blocks`` is another name of ``--launches``; the one whose source takes precedence is used."""
     if found["blocks"] is None:
         return
     launches, blocks = (PLACES.index(sources[key].partition(" ")[0]) for key in ("launches", "blocks"))
     if launches == blocks:
-        raise UsageError(f"{_given('launches', sources)} and {_given('blocks', sources)} exclude each other")
+        raise UsageError(f"{_given('launches', sources)} and {_given('blocks', sources)} cannot be combined")
     if blocks < launches:
         found["launches"] = found["blocks"]
 

@@ -1,7 +1,7 @@
-"""The part of bash's grammar that only assigns variables, read into assignments.
+"""Parses the part of bash's grammar that only assigns variables.
 
-The grammar is a subset of bash on purpose: whatever is accepted here gives what ``source`` gives, and whatever
-could run something, or would make bash do something else than assign, is refused. Nothing is expanded here.
+The grammar is a subset of bash: an accepted text has the same values as with ``source``. Text that could run something,
+or that bash would use for anything but an assignment, is refused. Nothing is expanded here.
 
     file       := { line }
     line       := [ "export" ] { NAME "=" word | NAME } [ "#" comment ] newline
@@ -16,6 +16,7 @@ from dataclasses import dataclass
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _BLANK = " \t"
 _META = {
+    "`": "'`' starts a command substitution",
     ";": "';' starts another command",
     "&": "'&' starts a command in the background",
     "|": "'|' is a pipe",
@@ -25,6 +26,9 @@ _META = {
     ")": "')' ends a subshell, an array or a function",
 }
 _MAX_DEPTH = 16
+_EXPORT = re.compile(r"export(?=[ \t\n]|\Z)")
+_COMMENT = re.compile(r"#[^\n]*")
+_SINGLE_QUOTED = re.compile(r"'([^'\n]*)'")
 _PLAIN_RUN = re.compile(r"[A-Za-z0-9_./%+,@^-]+")
 _QUOTED_RUN = re.compile(r"[A-Za-z0-9_./%+,@^:= -]+")
 
@@ -57,7 +61,7 @@ class Literal:
 class Reference:
     """``$NAME`` or ``${NAME:-default}``.
 
-    `when_empty`: the default also replaces an empty value (``:-``), not only an unset one (``-``).
+    `when_empty`: the default also replaces an empty value (``:-``), not only a missing one (``-``).
     """
 
     name: str
@@ -82,7 +86,7 @@ class Assignment:
 class Statement:
     """The assignments of one line.
 
-    `exported`: bash expands every word of an ``export`` before it assigns any, and those of a plain line one by one.
+    `exported`: bash expands all words of an ``export`` before it assigns any, but those of a plain line one by one.
     """
 
     assignments: tuple[Assignment, ...]
@@ -90,45 +94,50 @@ class Statement:
 
 
 def parse(text: str) -> tuple[Statement, ...]:
-    """Read `text`, whose lines end in ``\\n``, into statements.
+    """The statements of `text`, whose lines end in ``\\n``.
 
     Raises
     ------
     ShellSyntaxError
-        At the first thing that is not an assignment, a comment or an ``export``.
+        At the first text that is not an assignment, a comment or an ``export``.
     """
     return tuple(_Parser(text).statements())
 
 
 def _describe(rest: str, first: bool) -> str:
-    """One sentence about `rest`, the end of a line that should begin with an assignment and does not."""
+    """One sentence about `rest`, the end of a line, which does not begin with an assignment."""
     shown = re.split(r"[ \t]", rest, maxsplit=1)[0][:40]
     name = NAME.match(rest)
     after = rest[name.end() :] if name else ""
-    if rest.startswith(("`", "$(")):
+    if rest.startswith("$("):
         return "a command substitution is not allowed; a config is never executed"
     if shown[:1] in _META:
-        return f"{_META[shown[0]]}; a config holds assignments only and is never executed"
+        return f"{_META[shown[0]]}; a config contains assignments only and is never executed"
     if name and after.startswith("+="):
         return f"'+=' is not supported; write {name[0]}=${{{name[0]}}}more"
     if after.startswith("["):
-        return f"{shown!r} is an element of an array; a config holds plain values only"
+        return f"{shown!r} is an element of an array; a config contains plain values only"
     if re.match(r"[ \t]*\(|[ \t]+\w+[ \t]*\(", after):
         return f"{shown!r} would define a function; a config is never executed"
     if re.match(r"[ \t]+=", after):
-        return "no blanks may stand around '='; write NAME=VALUE"
+        return "blanks around '=' are not allowed; write NAME=VALUE"
     if not first:
-        return f"{shown!r} after an assignment would be a command or its argument; quote a value that has blanks"
-    return f"{shown!r} is not NAME=VALUE; a config holds assignments only and is never executed"
+        return f"{shown!r} after an assignment would be a command or its argument; quote a value with blanks"
+    return f"{shown!r} is not NAME=VALUE; a config contains assignments only and is never executed"
 
 
 class _Parser:
-    """Recursive descent over characters; ``\\`` at the end of a line joins it with the next one."""
+    """Recursive descent over characters. ``\\`` at the end of a line joins it with the next one.
+
+    `exported`: the line begins with ``export``, after which bash expands braces. `depth`: how deep ``${`` is nested.
+    """
 
     def __init__(self, text: str) -> None:
         self.text = text
         self.at = 0
         self.line = 1
+        self.exported = False
+        self.depth = 0
 
     def error(self, message: str) -> ShellSyntaxError:
         return ShellSyntaxError(self.line, message)
@@ -141,7 +150,7 @@ class _Parser:
         return self.text[self.at : self.at + 1]
 
     def run(self, pattern: re.Pattern[str]) -> Literal | None:
-        """A run of characters without a meaning of their own, in one piece."""
+        """The text that matches `pattern` here, if any."""
         match = pattern.match(self.text, self.at)
         if match is None:
             return None
@@ -149,7 +158,7 @@ class _Parser:
         return Literal(match[0])
 
     def take(self) -> str:
-        """Consume the next character as it stands; inside single quotes and comments lines are not joined."""
+        """Consume the next character. Lines are not joined."""
         character = self.text[self.at : self.at + 1]
         self.at += 1
         self.line += character == "\n"
@@ -157,45 +166,26 @@ class _Parser:
 
     def statements(self) -> list[Statement]:
         found: list[Statement] = []
-        while self.peek():
-            if self.peek() in _BLANK + "\n":
+        while character := self.peek():
+            if character in _BLANK + "\n":
                 self.take()
-            elif self.peek() == "#":
-                self.comment()
-            else:
+            elif self.run(_COMMENT) is None:
                 found.append(self.statement())
         return found
 
-    def comment(self) -> None:
-        end = self.text.find("\n", self.at)
-        self.at = len(self.text) if end < 0 else end
-
     def statement(self) -> Statement:
-        exported = self.keyword("export")
+        self.exported = self.run(_EXPORT) is not None
         assignments: list[Assignment] = []
-        while True:
-            while self.peek() and self.peek() in _BLANK:
+        while (character := self.peek()) not in ("", "\n"):
+            if character in _BLANK:
                 self.take()
-            if self.peek() in ("", "\n"):
-                break
-            if self.peek() == "#":
-                self.comment()
-                break
-            assignments.append(self.assignment(exported, first=not assignments))
+            elif self.run(_COMMENT) is None:
+                assignments.append(self.assignment(first=not assignments))
         if not assignments:
             raise self.error("export needs a name; write export NAME=VALUE")
-        return Statement(tuple(assignments), exported)
+        return Statement(tuple(assignments), self.exported)
 
-    def keyword(self, word: str) -> bool:
-        self.peek()
-        after = self.text[self.at + len(word) : self.at + len(word) + 1]
-        if self.text.startswith(word, self.at) and after in ("", "\n", *_BLANK):
-            self.at += len(word)
-            return True
-        return False
-
-    def assignment(self, exported: bool, *, first: bool) -> Assignment:
-        self.peek()
+    def assignment(self, *, first: bool) -> Assignment:
         line = self.line
         match = NAME.match(self.text, self.at)
         if match is None:
@@ -206,9 +196,9 @@ class _Parser:
         if following == "=":
             self.take()
             if self.peek() == "(":
-                raise self.error(f"{name} is an array; a config holds plain values only")
-            return Assignment(name, tuple(self.word(brace_expansion=exported)), line)
-        if exported and following in ("", "\n", *_BLANK):
+                raise self.error(f"{name} is an array; a config contains plain values only")
+            return Assignment(name, tuple(self.word()), line)
+        if self.exported and following in ("", "\n", *_BLANK):
             return Assignment(name, None, line)
         self.at = match.start()
         raise self.not_an_assignment(first)
@@ -217,41 +207,42 @@ class _Parser:
         end = self.text.find("\n", self.at)
         return self.error(_describe(self.text[self.at : len(self.text) if end < 0 else end], first))
 
-    def word(self, *, brace_expansion: bool, inner: bool = False, depth: int = 0) -> list[Part]:
-        """One unquoted word; `inner`: the default inside ``${NAME:-…}``, which ends at its ``}``."""
+    def word(self) -> list[Part]:
+        """One unquoted word. Inside ``${NAME:-…}`` it is the default, and ends after its ``}``."""
+        inner = self.depth > 0
         parts: list[Part] = []
         tilde_here = True
         while True:
             character = self.peek()
             if inner and character == "}":
+                self.take()
                 return parts
+            if inner and character in ("", "\n"):
+                raise self.error("'${' is not closed by '}' on its line")
             if character in ("", "\n") or (character in _BLANK and not inner):
-                if inner:
-                    raise self.error("'${' is not closed by '}' on its line")
                 return parts
             if character == "~":
                 parts.append(self.tilde(inner) if tilde_here else Literal(self.take()))
             elif character == "$":
-                parts.append(self.dollar(quoted=False, brace_expansion=brace_expansion, depth=depth))
+                parts.append(self.dollar(quoted=False))
             elif character == "'":
                 parts.append(self.single_quoted())
             elif character == '"':
-                parts.extend(self.double_quoted(brace_expansion, depth))
+                self.take()
+                parts.extend(self.quoted('"'))
             elif character == "\\":
                 parts.append(self.escaped())
             else:
                 if character == "=" and self.text[self.at + 1 : self.at + 2] == "~":
-                    raise self.error("'~' after '=' is read differently by different shells; quote it or write ${HOME}")
-                parts.append(self.plain(refuse_brace=brace_expansion or inner))
+                    raise self.error("shells differ in reading '~' after '='; quote it or write ${HOME}")
+                parts.append(self.plain())
             tilde_here = character == ":"
 
-    def plain(self, *, refuse_brace: bool) -> Literal:
+    def plain(self) -> Literal:
         character = self.peek()
         if character in _META:
             raise self.error(f"{_META[character]}; quote it if it belongs to the value")
-        if character == "`":
-            raise self.error("a command substitution (backtick) is not allowed; a config is never executed")
-        if character == "{" and refuse_brace:
+        if character == "{" and (self.exported or self.depth):
             raise self.error("'{' may start a brace expansion here; quote it")
         return self.run(_PLAIN_RUN) or Literal(self.take())
 
@@ -262,7 +253,7 @@ class _Parser:
             return Reference("HOME", self.line)
         if following in "\\\"'$":
             return Literal("~")
-        raise self.error("'~' works only alone or as '~/'; write ${HOME}, or quote a '~' that is meant literally")
+        raise self.error("'~' works only alone or as '~/'; write ${HOME}, or quote a literal '~'")
 
     def escaped(self) -> Literal:
         self.take()
@@ -271,30 +262,34 @@ class _Parser:
         return Literal(self.take())
 
     def single_quoted(self) -> Literal:
-        self.take()
-        end = self.text.find("'", self.at)
-        newline = self.text.find("\n", self.at)
-        if end < 0 or 0 <= newline < end:
+        match = _SINGLE_QUOTED.match(self.text, self.at)
+        if match is None:
             raise self.error("a single quote is not closed on its line")
-        text = self.text[self.at : end]
-        self.at = end + 1
-        return Literal(text)
+        self.at = match.end()
+        return Literal(match[1])
 
-    def double_quoted(self, brace_expansion: bool, depth: int) -> list[Part]:
-        self.take()
+    def quoted(self, end: str) -> list[Part]:
+        """The rest of a double-quoted text up to its `end`: a quote, or the ``}`` of a default."""
         parts: list[Part] = []
-        while (character := self.peek()) != '"':
+        while (character := self.peek()) != end:
             if character in ("", "\n"):
-                raise self.error("a double quote is not closed on its line")
-            parts.append(self.quoted_part('$`"\\', brace_expansion, depth))
+                what = "a double quote is not closed" if end == '"' else "'${' is not closed by '}'"
+                raise self.error(f"{what} on its line")
+            if end == "}" and self.text.startswith(("<(", ">("), self.at):
+                raise self.error("'<' is a redirection or a process substitution, even in quotes inside '${'")
+            if end == "}" and character in "\"'":
+                raise self.error(
+                    "a quoted default in '${NAME:-default}' cannot contain quotes; remove the inner quotes"
+                )
+            parts.append(self.quoted_part(f'$`\\"{end}'))
         self.take()
         return parts
 
-    def quoted_part(self, escapable: str, brace_expansion: bool, depth: int) -> Part:
+    def quoted_part(self, escapable: str) -> Part:
         """One character or expansion inside double quotes."""
         character = self.peek()
         if character == "$":
-            return self.dollar(quoted=True, brace_expansion=brace_expansion, depth=depth)
+            return self.dollar(quoted=True)
         if character == "`":
             raise self.error("a command substitution (backtick) is not allowed; a config is never executed")
         if character == "\\":
@@ -303,12 +298,12 @@ class _Parser:
             return Literal(self.take()) if following and following in escapable else Literal("\\")
         return self.run(_QUOTED_RUN) or Literal(self.take())
 
-    def dollar(self, *, quoted: bool, brace_expansion: bool, depth: int) -> Part:
+    def dollar(self, *, quoted: bool) -> Part:
         self.take()
         character = self.text[self.at : self.at + 1]
         if character == "{":
             self.take()
-            return self.braced(quoted, brace_expansion, depth)
+            return self.braced(quoted)
         if NAME.match(self.text, self.at):
             return Reference(self.name(), self.line)
         if character == "(":
@@ -316,7 +311,9 @@ class _Parser:
         if character == "[":
             raise self.error("arithmetic is not allowed; write the number")
         if character and character in "0123456789@*#?-$!":
-            raise self.error(f"'${character}' is a special parameter of a shell; a config knows named variables only")
+            raise self.error(
+                f"'${character}' is a special parameter of the shell; a config can use named variables only"
+            )
         if character and character in "'\"" and not quoted:
             raise self.error(f"${character}…{character} quoting is not supported; use plain quotes")
         self.refuse_continued()
@@ -324,7 +321,7 @@ class _Parser:
 
     def refuse_continued(self) -> None:
         if self.text.startswith("\\\n", self.at):
-            raise self.error("a continued line may not split an expansion; write it on one line")
+            raise self.error("a line break inside an expansion is not allowed; write it on one line")
 
     def name(self) -> str:
         match = NAME.match(self.text, self.at)
@@ -334,34 +331,18 @@ class _Parser:
         self.refuse_continued()
         return match[0]
 
-    def braced(self, quoted: bool, brace_expansion: bool, depth: int) -> Reference:
+    def braced(self, quoted: bool) -> Reference:
         line = self.line
-        if depth >= _MAX_DEPTH:
+        if self.depth >= _MAX_DEPTH:
             raise self.error(f"'${{' is nested more than {_MAX_DEPTH} deep")
         name = self.name()
         operator = re.compile(r"\}|:?-").match(self.text, self.at)
         if operator is None:
-            raise self.error(f"of the forms of '${{{name}…}}' only ${{{name}}} and ${{{name}:-default}} are understood")
+            raise self.error(f"'${{{name}…}}' is not supported; only ${{{name}}} and ${{{name}:-default}} are")
         self.at = operator.end()
         if operator[0] == "}":
             return Reference(name, line)
-        default = self.quoted_default(brace_expansion, depth) if quoted else self.default(brace_expansion, depth)
-        self.take()
+        self.depth += 1
+        default = self.quoted("}") if quoted else self.word()
+        self.depth -= 1
         return Reference(name, line, tuple(default), when_empty=operator[0] == ":-")
-
-    def default(self, brace_expansion: bool, depth: int) -> list[Part]:
-        return self.word(brace_expansion=brace_expansion, inner=True, depth=depth + 1)
-
-    def quoted_default(self, brace_expansion: bool, depth: int) -> list[Part]:
-        parts: list[Part] = []
-        while (character := self.peek()) != "}":
-            if character in ("", "\n"):
-                raise self.error("'${' is not closed by '}' on its line")
-            if self.text.startswith(("<(", ">("), self.at):
-                raise self.error("'<' is a redirection or a process substitution, even in quotes inside '${'")
-            if character in "\"'":
-                raise self.error(
-                    "a quoted default in '${NAME:-default}' cannot contain quotes; remove the inner quotes"
-                )
-            parts.append(self.quoted_part('$`"\\}', brace_expansion, depth + 1))
-        return parts

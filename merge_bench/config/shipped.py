@@ -1,7 +1,7 @@
-"""The configs and the tuning space that come with the package: listed, found, copied.
+"""Finds configs: those of the user, and the configs and the tuning space that the package contains.
 
-There is one copy of them, `configs/` of the repository: `shipped_configs` is a link to it in a checkout, and holds the
-files themselves in an installed package.
+The only copy of the shipped files is `configs/` of the repository: `shipped_configs` is a link to it in a checkout, and
+contains the files in an installed package.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from merge_bench.config.values import did_you_mean
 from merge_bench.errors import UsageError
 
 FOLDER = Path(__file__).with_name("shipped_configs").resolve()
@@ -25,9 +26,9 @@ class Shipped:
     about: str
 
 
-def config_names() -> list[str]:
-    """The names of the shipped configs, sorted: ``default.cfg``."""
-    return sorted(path.name for path in FOLDER.glob(f"*{SUFFIX}"))
+def config_names(folder: Path | None = None) -> list[str]:
+    """The sorted names of the shipped configs, such as ``default.cfg``."""
+    return sorted(path.name for path in (folder or FOLDER).glob(f"*{SUFFIX}"))
 
 
 def shipped_files() -> list[Shipped]:
@@ -36,18 +37,47 @@ def shipped_files() -> list[Shipped]:
 
 
 def find_shipped(name: str) -> Path:
-    """The shipped file of this name, with or without ``.cfg``; never one of the user's.
+    """The shipped file with this name, with or without ``.cfg``. Files of the user are ignored.
 
     Raises
     ------
     UsageError
-        Naming all there are.
+        If there is none; names the shipped files.
     """
     known = [*config_names(), SPACE.name]
     for each in (name, name + SUFFIX):
         if each in known:
             return FOLDER / each
-    raise UsageError(f"no config named {name!r} is shipped; there are {', '.join(known)}")
+    raise UsageError(f"no shipped config is named {name!r}; the shipped files are {', '.join(known)}")
+
+
+def find_config(name: str, folder: Path = FOLDER) -> Path:
+    """The config with this path or bare name, with or without ``.cfg``.
+
+    A bare name means a file in the working folder, or else a shipped config in `folder`.
+
+    Raises
+    ------
+    UsageError
+        If there is no such file; names similar shipped configs.
+    """
+    if not name or "\0" in name:
+        raise UsageError(f"{name!r} is not the name of a config")
+    given = Path(name)
+    candidates = [given]
+    if given.name == name:
+        candidates += [Path(name + SUFFIX), folder / name, folder / (name + SUFFIX)]
+    try:
+        for candidate in candidates:
+            if candidate.is_file():
+                return candidate
+        if given.exists():
+            return given
+    except OSError as error:
+        raise UsageError(f"{name[:80]}: cannot look for this file: {error.strerror}") from None
+    shipped = [each.removesuffix(SUFFIX) for each in config_names(folder)]
+    hint = did_you_mean(given.name.removesuffix(SUFFIX), shipped) or f"; shipped configs: {', '.join(shipped)}"
+    raise UsageError(f"{name}: no such config, neither a file nor a shipped config{hint}")
 
 
 def _describe(path: Path) -> Shipped:

@@ -1,4 +1,4 @@
-"""What a ``UCX_TLS`` list lets UCX use.
+"""The transports that a ``UCX_TLS`` list allows.
 
 Names and aliases are those of UCX 1.12 to 1.21 (``ucp_tl_aliases`` in src/ucp/core/ucp_context.c, and the FAQ,
 https://openucx.readthedocs.io/en/master/faq.html).
@@ -6,16 +6,17 @@ https://openucx.readthedocs.io/en/master/faq.html).
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
-# The settings that decide which transports UCX may select, and how it uses them.
+from merge_bench.config.values import did_you_mean
+
+# The settings that determine which transports UCX selects, and how it uses them.
 REQUESTED = ("UCX_TLS", "UCX_NET_DEVICES", "UCX_MAX_RNDV_RAILS", "UCX_RNDV_SCHEME", "UCX_RNDV_THRESH")
 
 SHARED_MEMORY = frozenset({"posix", "sysv", "xpmem", "knem", "cma"})
 CUDA = frozenset({"cuda_copy", "cuda_ipc", "gdr_copy"})
 RDMA = frozenset({"rc_verbs", "rc_mlx5", "ud_verbs", "ud_mlx5", "dc_mlx5", "gga_mlx5", "srd", "rc_gda"})
-# Copies between memories of one process, and a process's way to itself.
+# Copies between memories of one process, and messages of a process to itself.
 WITHIN_A_PROCESS = frozenset(
     {"self", "cuda_copy", "gdr_copy", "rocm_copy", "rocm_gdr", "ze_copy", "ze_gdr", "gaudi_gdr"}
 )
@@ -49,8 +50,13 @@ ALIASES: dict[str, frozenset[str]] = {
 }
 
 
+def requested(settings: Mapping[str, str]) -> dict[str, str]:
+    """Those of some settings that are in `REQUESTED`."""
+    return {name: settings[name] for name in REQUESTED if name in settings}
+
+
 def words(value: str) -> tuple[bool, tuple[str, ...]]:
-    """Whether the list says what is *not* used (``^``), and its words without ``\\`` (no alias) and ``:aux`` marks."""
+    """Whether the list excludes transports (``^``), and its words."""
     negated = value.startswith("^")
     listed = (word.strip() for word in value.removeprefix("^").split(","))
     return negated, tuple(word for word in listed if word)
@@ -61,7 +67,7 @@ def _bare(word: str) -> str:
 
 
 def _meant(word: str) -> frozenset[str]:
-    if word.endswith(":aux"):  # for wiring up only
+    if word.endswith(":aux"):  # for setting up connections only
         return frozenset()
     bare = _bare(word)
     if word.startswith("\\"):
@@ -70,31 +76,27 @@ def _meant(word: str) -> frozenset[str]:
 
 
 def selected(value: str) -> frozenset[str]:
-    """The transports that may be used under ``UCX_TLS=value``, whether this machine has them or not."""
+    """The transports that ``UCX_TLS=value`` allows, whether this machine has them or not."""
     negated, listed = words(value)
-    meant = frozenset(transport for word in listed for transport in _meant(word))
-    return frozenset(TRANSPORTS) - meant if negated else meant
+    return frozenset(TRANSPORTS) - meant(listed) if negated else meant(listed)
 
 
 def meant(names: Iterable[str]) -> frozenset[str]:
-    """The transports that any of `names` stands for, aliases such as ``rc`` resolved."""
+    """The transports that `names` mean, with aliases such as ``rc`` resolved."""
     return frozenset(transport for name in names for transport in _meant(name))
 
 
-def unknown_words(value: str) -> dict[str, list[str]]:
-    """Words of a list that no release has as a transport or an alias, with the nearest ones."""
+def unknown_words(value: str) -> dict[str, str]:
+    """Words of a list that are no transport or alias in any release, each with a hint at the nearest ones."""
     known = sorted({*TRANSPORTS, *ALIASES})
-    return {
-        word: difflib.get_close_matches(_bare(word), known, n=3) for word in words(value)[1] if _bare(word) not in known
-    }
+    return {word: did_you_mean(_bare(word), known) for word in words(value)[1] if _bare(word) not in known}
 
 
 def unavailable_words(value: str, available: Iterable[str]) -> tuple[str, ...]:
-    """Words of an allow list of which nothing is in `available`."""
+    """Words of a list whose transports are all missing from `available`."""
     negated, listed = words(value)
     if negated:
         return ()
+    known = {*TRANSPORTS, *ALIASES}
     there = frozenset(available)
-    return tuple(
-        word for word in listed if _bare(word) in {*TRANSPORTS, *ALIASES} and _meant(word) and not _meant(word) & there
-    )
+    return tuple(word for word in listed if _bare(word) in known and _meant(word) and not _meant(word) & there)

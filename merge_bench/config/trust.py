@@ -1,8 +1,8 @@
-"""Which settings of a config reach processes, and which would bring code along.
+"""Decides which variables of a config processes get, and which would bring code.
 
-A variable reaches the processes of a launch only if it is a setting by the rules below. Names through which programs
-find or run code are refused unless the person who starts the run trusts the file. Every other name is a helper: later
-lines of the config can refer to it, and no process gets it.
+The processes of a launch get a variable only if it is a setting by the rules below. Names through which programs find
+or run code are refused unless the user trusts the file. Every other name is a helper: later lines of the config can
+refer to it, and no process gets it.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ REMEDY = "add --trust-config if you trust this file"
 
 @dataclass(frozen=True)
 class Judgement:
-    """What a name can do. `kind`: ``setting``, ``code`` or ``helper``; `what`: of code, the end of a sentence."""
+    """The effect of a name. `kind`: ``setting``, ``code`` or ``helper``; `what`: of code, the end of a sentence."""
 
     kind: str
     what: str = ""
 
 
-# Words at the end of a name whose value is a place or a program, and words that say so anywhere in a name.
+# Words at the end of a name whose value is a location or a program, and such words anywhere in a name.
 _ENDS = (
     r"(PATH|DIR|DIRS|DIRECTORY|FOLDER|FILE|FILES|FILENAME|DEST|COMMAND|CMD|EXEC|EXECUTABLE|PROGRAM|BINARY|SCRIPT|SHELL"
     r"|AGENT|LAUNCHER|PRELOAD|LIB|LIBS|LIBRARY|LIBRARIES|PLUGIN|PLUGINS|MODULE|ARGS|ARGV|CONF|ENVIRONMENT|DEBUGGER"
@@ -35,16 +35,16 @@ _ENDS = (
 _ANYWHERE = r"(COMMAND|CMD|PRELOAD|PLUGIN|PLUGINS|INJECTION|EXEC|SCRIPT|MAIL|LIBRARY|LIBRARIES|ARGV)"
 _PLACE = rf"(\w*_)?{_ENDS}|(\w*_)?{_ANYWHERE}(_\w*)?"
 
-# Software with many settings: all names with these beginnings are settings, unless they end or read like a place.
+# Software with many settings: all names that begin so are settings, unless they contain the words above.
 _OPEN = re.compile(
     r"(UCX|UCXX|UCXPY|UCC|NCCL|RMM|MPIR_CVAR|SHARP_COLL)_\w+"
     r"|OMPI_MCA_(pml|btl|mtl|bml|osc|coll|smsc|rcache|mpool|op|topo|part|accelerator|opal_common_ucx)(_\w+)?"
 )
 _PLACE_IN_OPEN = re.compile(_PLACE, re.IGNORECASE)
-# Creates new files of its own naming there, as containers with a small /dev/shm need.
+# UCX creates new files with its own names there, which containers with a small /dev/shm need.
 _NO_PLACE = frozenset({"UCX_POSIX_DIR"})
 
-# Software whose names are settings only if they are listed here; the rest of its names can find or run code.
+# Software whose names are settings only if they are listed here; its other names can find or run code.
 _LISTED: dict[str, tuple[str, str]] = {
     "Python": (r"PYTHON\w*", r"PYTHON(HASHSEED|UNBUFFERED|FAULTHANDLER|MALLOC|MALLOCSTATS|UTF8|_CPU_COUNT|_GIL|_JIT)"),
     "Dask": (
@@ -112,7 +112,7 @@ _LISTED: dict[str, tuple[str, str]] = {
 }  # fmt: skip
 _FAMILIES = [(who, re.compile(names), re.compile(settings)) for who, (names, settings) in _LISTED.items()]
 
-# What certain names do, said more exactly than "is not among …"; the first that fits counts.
+# The effects of certain names, more exact than "is not among …"; the first match is used.
 _KNOWN: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(names), what)
     for names, what in (
@@ -143,7 +143,7 @@ _KNOWN: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"OMPI_\w*|OPAL_\w*|PRTE_\w*|PMIX_\w*|ORTE_\w*", "can have MPI run other programs or load other libraries"),
     )
 )  # fmt: skip
-# Names that bring code with some values only: the values that do not, and what the others do.
+# Names that bring code with some values only: the harmless values, and the effect of the others.
 _BY_VALUE: dict[str, tuple[re.Pattern[str], str]] = {
     name: (re.compile(harmless, re.IGNORECASE), what)
     for name, harmless, what in (
@@ -159,21 +159,25 @@ _BY_VALUE: dict[str, tuple[re.Pattern[str], str]] = {
         ("UCX_MEMTRACK_DEST", r"|stdout|stderr", "would have UCX write over the file named"),
         ("_RJEM_MALLOC_CONF", r"((?!prof|log)[a-z_]+:[a-z0-9_.-]+,?)*", "would have Polars' allocator write files"),
         ("GLIBC_TUNABLES", r"(glibc\.malloc\.[a-z_]+=\d+(:|$))*", "changes more of the C library than its allocator"),
-        (f"{PREFIX}INSECURE", r"\s*(0|n|no|false|off)\s*", "opens the cluster: whoever reaches its ports can run code"),
+        (
+            f"{PREFIX}INSECURE",
+            r"\s*(0|n|no|false|off)\s*",
+            "opens the cluster: anyone who can connect to its ports can run code",
+        ),
     )
 }
 _OPTIONS = {
-    f"{PREFIX}SSH_CONFIG": "names a file by which ssh can be made to run any command",
-    f"{PREFIX}SCHEDULER_ADDRESS": "would have this machine unpickle what the scheduler there sends",
-    f"{PREFIX}SCHEDULER_FILE": "would have this machine unpickle what the scheduler named there sends",
+    f"{PREFIX}SSH_CONFIG": "names a file with which ssh can run any command",
+    f"{PREFIX}SCHEDULER_ADDRESS": "would have this machine unpickle data from the scheduler at this address",
+    f"{PREFIX}SCHEDULER_FILE": "would have this machine unpickle data from the scheduler named in this file",
 }
 _LOOKS = re.compile(rf"{_PLACE}|(\w*_)?(HOME|ROOT|PREFIX|MODULES|HOOKS?|STARTUP|RC|OPTS|OPTIONS|CONFIG)")
 
 
 def judge(name: str, value: str, *, used: bool = False) -> Judgement:
-    """What a variable of a config can do, by rule.
+    """The effect of a variable in a config.
 
-    `used`: whether a later line refers to it; then a name that nothing is known of is a helper, however it reads.
+    `used`: whether a later line refers to it; then an unknown name is a helper, even if it looks like a location.
     """
     if name in _BY_VALUE:
         harmless, what = _BY_VALUE[name]
@@ -189,11 +193,11 @@ def judge(name: str, value: str, *, used: bool = False) -> Judgement:
     if known is not None:
         return Judgement(CODE, known)
     if listed is not None:
-        return Judgement(CODE, f"is not among the settings of {listed[0]} that are known to load and run nothing")
+        return Judgement(CODE, f"is not among the settings of {listed[0]} that are known not to load or run anything")
     if _OPEN.fullmatch(name):
-        return Judgement(CODE, "reads like the place of code, of a program or of a file that is written")
+        return Judgement(CODE, "looks like the location of code, of a program or of an output file")
     if _LOOKS.fullmatch(name) and not used:
-        return Judgement(CODE, "reads like a place where programs look for code, and no later line uses it")
+        return Judgement(CODE, "looks like a location of code, and no later line uses it")
     return Judgement(HELPER)
 
 
@@ -202,7 +206,7 @@ def _is_open_setting(name: str) -> bool:
 
 
 def code_in(config: ConfigFile) -> list[tuple[Variable, str]]:
-    """The variables of `config` that would bring code, each with what it does."""
+    """The variables of `config` that would bring code, each with its effect."""
     judged = ((each, judge(each.name, each.value, used=each.name in config.used)) for each in config.variables)
     return [(variable, found.what) for variable, found in judged if found.kind == CODE]
 
@@ -213,17 +217,17 @@ def refuse_code(config: ConfigFile) -> None:
     Raises
     ------
     UsageError
-        One sentence with file, line, and what the first such variable would do.
+        With file, line and effect of the first such variable.
     """
     found = code_in(config)
     if found:
         variable, what = found[0]
-        more = f" ({len(found) - 1} more of its variables bring code, too)" if len(found) > 1 else ""
+        more = f" ({len(found) - 1} more variables bring code)" if len(found) > 1 else ""
         raise UsageError(f"{config.where(variable.line)}: {variable.name} {what}{more}; {REMEDY}")
 
 
 def process_environment(config: ConfigFile, *, trusted: bool) -> dict[str, str]:
-    """What the processes of a launch get of `config`: its settings alone, or all of it where the file is trusted."""
+    """The variables that the processes of a launch get: the settings of `config`, or all variables if it is trusted."""
     return {
         name: variable.value
         for name, variable in translate_config(config).environment.items()

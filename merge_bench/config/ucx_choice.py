@@ -1,7 +1,7 @@
-"""Whose UCX is loaded: the package's, which is built without InfiniBand, or the system's.
+"""Chooses which UCX is loaded: the package's, which is built without InfiniBand, or the system's.
 
-The package `libucx` falls back to its own UCX without a word where it cannot load the system's (which needs the
-unversioned ``libucp.so``), so nothing is believed here that another process has not loaded.
+The package `libucx` silently loads its own UCX if it cannot load the system's (which needs the unversioned
+``libucp.so``), so another process tries each choice that matters.
 """
 
 from __future__ import annotations
@@ -10,22 +10,21 @@ import functools
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from merge_bench.config.ucx_info import wheel_folder
-from merge_bench.errors import UsageError
+from merge_bench.config.installation import search_path
+from merge_bench.config.ucx_info import PREFER, prefers_system, wheel_folder
+from merge_bench.errors import Caution, UsageError
 
 VARIABLE = "MERGE_BENCH_UCX"
-PREFER = "RAPIDS_LIBUCX_PREFER_SYSTEM_LIBRARY"
-"""Read by `libucx` whenever a process imports UCXX."""
 AUTO, WHEEL, SYSTEM = "auto", "wheel", "system"
 CODE = "no-infiniband-module"
 REMEDY = (
-    "put the UCX of your site (HPC-X, MOFED, or the packages libucx-dev / ucx-devel with their InfiniBand part; UCX"
-    " 1.19 or later) on LD_LIBRARY_PATH, and run with --ucx system"
+    "put a UCX with InfiniBand (1.19 or newer: HPC-X, MOFED, or the packages libucx-dev / ucx-devel with their"
+    " InfiniBand part) on LD_LIBRARY_PATH, and use --ucx system"
 )
 INFINIBAND = Path("/sys/class/infiniband")
 _SECONDS = 60.0
@@ -33,7 +32,7 @@ _SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Loaded:
-    """What a process loaded that was asked for one of the two. `infiniband`: it has a module for it that loads."""
+    """The UCX that a process has loaded. `infiniband`: its InfiniBand module can be loaded."""
 
     version: str
     infiniband: bool
@@ -41,80 +40,64 @@ class Loaded:
 
     @property
     def of_wheel(self) -> bool:
-        """Whether it came with the package `libucx`."""
+        """Whether it belongs to the package `libucx`."""
         folder = wheel_folder()
         return folder is not None and self.library.resolve().is_relative_to(folder.resolve())
 
 
 @dataclass(frozen=True)
 class Choice:
-    """`origin`: ``wheel`` or ``system``. `notice`: why it was taken, where nobody asked for it.
-
-    `warning`: its code, message and remedy.
-    """
+    """`origin`: ``wheel`` or ``system``. `notice`: the reason for a choice that was not asked for."""
 
     origin: str
     notice: str | None = None
-    warning: tuple[str, str, str] | None = None
+    warning: Caution | None = None
 
     def apply(self, environ: MutableMapping[str, str]) -> None:
-        """Set the variables with which a process loads it."""
+        """Set the variables with which a process loads this UCX."""
         environ[VARIABLE] = self.origin
         environ.pop(PREFER, None)
         if self.origin == SYSTEM:
             environ[PREFER] = "true"
 
 
-def choose_ucx(
-    asked: str | None,
-    environ: Mapping[str, str],
-    *,
-    infiniband: Path = INFINIBAND,
-    load: Callable[[str, Mapping[str, str]], Loaded | None] | None = None,
-) -> Choice:
-    """Choose for processes that start from `environ`.
+def choose_ucx(asked: str | None, environ: Mapping[str, str]) -> Choice:
+    """Choose for processes that start with the environment `environ`.
 
-    Parameters
-    ----------
-    asked
-        ``auto``, ``wheel`` or ``system``; None: what `environ` says, else ``auto``: the system's where this machine has
-        InfiniBand and it can be used, or where there is no other.
-    load
-        For tests: has a process load one of the two and tells what it got, or None.
+    `asked`: ``auto``, ``wheel`` or ``system``; None: as in `environ`, else ``auto``: the system's if this machine has
+    InfiniBand and that UCX can use it, or if there is no other.
 
     Raises
     ------
     UsageError
-        If the one that was asked for by name cannot be loaded.
+        If ``wheel`` or ``system`` was asked for and cannot be loaded.
     """
-    load = load or probe_ucx
     asked = _meant(asked, environ)
-    devices = sorted(entry.name for entry in infiniband.iterdir()) if infiniband.is_dir() else []
+    devices = sorted(entry.name for entry in INFINIBAND.iterdir()) if INFINIBAND.is_dir() else []
     if wheel_folder() is None and asked == WHEEL:
         raise UsageError("--ucx wheel: the package libucx is not installed in this environment")
     if asked == SYSTEM:
-        loaded = load(SYSTEM, environ)
+        loaded = probe_ucx(SYSTEM, environ)
         if loaded is None or loaded.of_wheel:
-            raise UsageError(f"--ucx system: no system libucp.so loads here that UCXX can use; {REMEDY}")
+            raise UsageError(f"--ucx system: there is no system libucp.so that UCXX can use; {REMEDY}")
         return Choice(SYSTEM, None, None if loaded.infiniband else _warning(devices, SYSTEM))
+    default = SYSTEM if wheel_folder() is None else WHEEL
     if not devices:
-        return Choice(SYSTEM if wheel_folder() is None else WHEEL)
+        return Choice(default)
     if asked == AUTO:
-        loaded = load(SYSTEM, environ)
+        loaded = probe_ucx(SYSTEM, environ)
         if loaded is not None and loaded.infiniband and not loaded.of_wheel:
-            return Choice(
-                SYSTEM, f"this machine has InfiniBand: using the system's UCX {loaded.version}, {loaded.library}"
-            )
-        other = SYSTEM if wheel_folder() is None else WHEEL
-        return Choice(other, None, _warning(devices, other))
-    loaded = load(WHEEL, environ)
+            notice = f"this machine has InfiniBand: using the system's UCX {loaded.version}, {loaded.library}"
+            return Choice(SYSTEM, notice)
+        return Choice(default, None, _warning(devices, default))
+    loaded = probe_ucx(WHEEL, environ)
     return Choice(WHEEL, None, None if loaded is not None and loaded.infiniband else _warning(devices, WHEEL))
 
 
 def use_ucx(asked: str | None, environ: MutableMapping[str, str] = os.environ) -> Choice:
-    """Choose, and have this process and those that it starts load that one; says so on standard error if need be.
+    """Choose the UCX of this process and of those that it starts; prints a notice on standard error.
 
-    UCXX reads the variable when it is imported, so this comes before whatever imports it.
+    UCXX reads the variable when it is imported, so call this before anything imports UCXX.
     """
     choice = choose_ucx(asked, environ)
     choice.apply(environ)
@@ -125,28 +108,26 @@ def use_ucx(asked: str | None, environ: MutableMapping[str, str] = os.environ) -
 
 @contextmanager
 def restored(environ: MutableMapping[str, str] = os.environ) -> Iterator[None]:
-    """Undo at the end what `use_ucx` set meanwhile, for callers whose process goes on."""
+    """Undo the effect of `use_ucx` at the end, for callers whose process goes on."""
     before = {name: environ.get(name) for name in (VARIABLE, PREFER)}
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                environ.pop(name, None)
-            else:
-                environ[name] = value
+        for name in before:
+            environ.pop(name, None)
+        environ.update({name: value for name, value in before.items() if value is not None})
 
 
 def probe_ucx(origin: str, environ: Mapping[str, str]) -> Loaded | None:
-    """Have a process import UCXX as a worker would; None where it cannot."""
-    environment = dict(environ)
+    """The UCX that a process loads when it imports UCXX as a worker does; None if that fails."""
+    environment = {**environ, **search_path(environ)}
     Choice(origin).apply(environment)
     return _probe(tuple(sorted(environment.items())))
 
 
 @functools.cache
 def _probe(environment: tuple[tuple[str, str], ...]) -> Loaded | None:
-    program = [sys.executable, "-P", str(Path(__file__).with_name("ucx_probe.py"))]
+    program = [sys.executable, "-P", "-m", "merge_bench.config.ucx_probe"]
     try:
         done = subprocess.run(
             program, env=dict(environment), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_SECONDS
@@ -162,16 +143,15 @@ def _meant(asked: str | None, environ: Mapping[str, str]) -> str:
     asked = asked or environ.get(VARIABLE) or AUTO
     if asked not in (AUTO, WHEEL, SYSTEM):
         raise UsageError(f"environment variable {VARIABLE}: {asked!r} is not auto, wheel or system")
-    # Who set the package's own variable meant it.
-    return SYSTEM if asked == AUTO and environ.get(PREFER, "false").lower() != "false" else asked
+    return SYSTEM if asked == AUTO and prefers_system(environ) else asked
 
 
-def _warning(devices: list[str], origin: str) -> tuple[str, str, str] | None:
+def _warning(devices: list[str], origin: str) -> Caution | None:
     if not devices:
         return None
-    return (
+    return Caution(
         CODE,
-        f"this machine has InfiniBand ({', '.join(devices)}), but the UCX chosen ({origin}) has no module for it, so"
-        " everything will go over TCP",
+        f"this machine has InfiniBand ({', '.join(devices)}), but the chosen UCX ({origin}) has no module for it, so"
+        " all data goes over TCP",
         REMEDY,
     )

@@ -1,8 +1,8 @@
-"""Asks ``ucx_info`` of the UCX that workers will load: which settings there are, and which values it takes.
+"""Runs ``ucx_info`` of the UCX that workers will load, to get its settings and to check values.
 
-Asking the library itself is the only faithful way: its parsers differ between releases and are kinder than what they
-print (``inf``, ``auto``, units, ``^`` lists). Of what a config says, only values of typed settings are
-handed over, so that asking never writes a file, loads a library or starts a debugger.
+Only the library itself gives reliable answers: its parsers differ between releases and accept more than the printed
+syntax (``inf``, ``auto``, units, ``^`` lists). Of a config, only the values of typed settings are passed on, so that
+running it never writes a file, loads a library or starts a debugger.
 """
 
 from __future__ import annotations
@@ -20,13 +20,15 @@ from pathlib import Path
 
 from merge_bench.errors import UsageError
 
+PREFER = "RAPIDS_LIBUCX_PREFER_SYSTEM_LIBRARY"
+"""`libucx` reads it whenever a process imports UCXX."""
 _SECONDS = 30.0
-# Hooking the memory allocator makes up nearly all of the time that ucx_info takes (0.4 s of 0.42), and serves nothing
-# here. Either of these avoids it; the other one is for asking what the first is by default.
+# Memory allocator hooks take nearly all of ucx_info's time (0.4 s of 0.42) and are not needed here. Either of these
+# variables turns them off; the second one is used to get the default of the first.
 _NO_HOOKS = {"UCX_MEM_EVENTS": "n"}
 _NO_HOOKS_EITHER = {"UCX_MEM_MMAP_HOOK_MODE": "none"}
 _SYNTAX_IN_BRACKETS = re.compile(r"(?:comma-separated list of: )?\[([^]]*)\]")
-# Typed settings that would act on the asking process itself; their values are compared with the printed syntax instead.
+# Typed settings that would affect the ucx_info process; their values are compared with the printed syntax instead.
 _NOT_HANDED_OVER = re.compile(
     r"UCX_(HANDLE_ERRORS|ERROR_SIGNALS|LOG_.*|MODULE_.*|DEBUG_SIGNO|MEMTRACK_.*|VFS_.*|PROFILE_.*)"
 )
@@ -34,7 +36,7 @@ _NOT_HANDED_OVER = re.compile(
 
 @dataclass(frozen=True)
 class UcxInfo:
-    """One installed UCX; `origin`: ``wheel`` or ``system``; `library_folder`: None where the linker finds it alone."""
+    """One installed UCX. `origin`: ``wheel`` or ``system``; `library_folder`: None if the linker finds it."""
 
     program: Path
     origin: str
@@ -45,8 +47,8 @@ class UcxInfo:
 class Setting:
     """One configuration variable as ``ucx_info -c -f -a`` prints it.
 
-    `inherits`: names that set this one too unless it is set itself; `alias_of`: the name of which this is another one;
-    `syntax` and `doc`: as printed; `default`: the value with no ``UCX_`` variable set (``ucx.conf`` included).
+    `inherits`: names that also set this one if it is not set itself; `alias_of`: the other name of this setting;
+    `syntax` and `doc`: as printed; `default`: the value if no ``UCX_`` variable is set (``ucx.conf`` is included).
     """
 
     name: str
@@ -60,7 +62,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Installed:
-    """What an installed UCX says of itself; `transports`: devices by transport name."""
+    """An installed UCX. `transports`: devices by transport name."""
 
     info: UcxInfo
     version: str
@@ -71,62 +73,66 @@ class Installed:
 def locate(origin: str = "auto", environ: Mapping[str, str] = os.environ) -> UcxInfo:
     """Find the ``ucx_info`` of the UCX that the workers will load.
 
-    `origin`: ``wheel`` (the libucx package), ``system`` (on PATH), or ``auto``: the system's where
-    ``RAPIDS_LIBUCX_PREFER_SYSTEM_LIBRARY`` asks for it or there is no wheel, as UCXX's own loader decides.
+    `origin`: ``wheel`` (the libucx package), ``system`` (on PATH), or ``auto``: the system's if `prefers_system` or
+    there is no wheel, like UCXX's own loader.
 
     Raises
     ------
     UsageError
         If there is none.
     """
-    prefers_system = environ.get("RAPIDS_LIBUCX_PREFER_SYSTEM_LIBRARY", "false").lower() != "false"
-    wheel = _wheel() if origin == "wheel" or (origin == "auto" and not prefers_system) else None
-    if wheel is not None:
-        return wheel
+    folder = wheel_folder() if origin == "wheel" or (origin == "auto" and not prefers_system(environ)) else None
+    if folder is not None and (folder / "bin" / "ucx_info").is_file():
+        return UcxInfo(folder / "bin" / "ucx_info", "wheel", folder / "lib")
     program = shutil.which("ucx_info", path=environ.get("PATH")) if origin != "wheel" else None
     if program is not None:
         return UcxInfo(Path(program), "system")
     what = {"wheel": "the libucx package is not installed", "system": "no ucx_info is on PATH"}
-    raise UsageError(f"no UCX to check against: {what.get(origin, 'neither the libucx package nor ucx_info on PATH')}")
+    raise UsageError(f"no UCX to check against: {what.get(origin, 'no libucx package, and no ucx_info on PATH')}")
 
 
 def wheel_folder() -> Path | None:
-    """Where the package `libucx` lies; None where it is not installed."""
+    """The folder of the package `libucx`; None if it is not installed."""
     spec = importlib.util.find_spec("libucx")
     return None if spec is None or spec.origin is None else Path(spec.origin).parent
 
 
-def _wheel() -> UcxInfo | None:
-    root = wheel_folder()
-    if root is None:
-        return None
-    program = root / "bin" / "ucx_info"
-    return UcxInfo(program, "wheel", root / "lib") if program.is_file() else None
+def prefers_system(environ: Mapping[str, str]) -> bool:
+    """Whether `environ` tells the package `libucx` to load the system's UCX."""
+    return environ.get(PREFER, "false").lower() != "false"
 
 
 @functools.cache
 def read_installed(info: UcxInfo) -> Installed:
-    """Ask for version, settings and transports, with no ``UCX_`` variable of the environment set; asks once.
+    """The version, settings and transports of a UCX without the environment's ``UCX_`` variables; runs once.
 
     Raises
     ------
     UsageError
-        If the program cannot be run or prints something else.
+        If the program cannot be run or its output cannot be read.
     """
     status, text = _ask(info, ("-v", "-d", "-c", "-f", "-a"), {})
     version = re.search(r"^# (?:Library version|Version):? +(\S+)", text, re.MULTILINE)
     settings = parse_settings(text)
     if status != 0 or version is None or not settings:
-        raise UsageError(f"{info.program} failed when it was asked for its settings (exit status {status})")
+        raise UsageError(f"{info.program} did not print its settings (exit status {status})")
     hooks = parse_settings(_ask(info, ("-c", "-f", "-a"), {}, _NO_HOOKS_EITHER)[1])
     settings |= {name: hooks[name] for name in _NO_HOOKS if name in hooks}
     return Installed(info, version[1], settings, _transports(text))
 
 
-def effective(installed: Installed, values: Mapping[str, str]) -> dict[str, str]:
-    """What every setting of `installed` becomes when exactly `values` are set, as UCX prints it (``8192`` as ``8K``).
+def find_installed(origin: str = "auto", environ: Mapping[str, str] = os.environ) -> Installed | None:
+    """`read_installed` of the UCX that `locate` finds; None if that fails."""
+    try:
+        return read_installed(locate(origin, environ))
+    except UsageError:
+        return None
 
-    Settings that would act on the asking process are left out of what is set.
+
+def effective(installed: Installed, values: Mapping[str, str]) -> dict[str, str]:
+    """Every setting of `installed` if only `values` are set, as UCX prints it (``8192`` as ``8K``).
+
+    Settings that would affect the ucx_info process are not set.
     """
     handed = {name: value for name, value in values.items() if not _NOT_HANDED_OVER.fullmatch(name)}
     settings = parse_settings(_ask(installed.info, ("-c", "-f", "-a"), handed)[1])
@@ -165,20 +171,19 @@ def _setting(name: str, default: str, deprecated: bool, notes: list[str]) -> Set
 def _transports(text: str) -> dict[str, tuple[str, ...]]:
     found: dict[str, tuple[str, ...]] = {}
     transport = ""
-    for line in text.splitlines():
-        match = re.match(r"#\s+(Transport|Device): +(\S+)", line)
-        if match and match[1] == "Transport":
-            transport = match[2]
-        elif match and transport:
-            found[transport] = (*found.get(transport, ()), match[2])
+    for kind, name in re.findall(r"^#[ \t]+(Transport|Device): +(\S+)", text, re.MULTILINE):
+        if kind == "Transport":
+            transport = name
+        elif transport:
+            found[transport] = (*found.get(transport, ()), name)
     return found
 
 
 def invalid_values(installed: Installed, values: Mapping[str, str], syntaxes: Mapping[str, str]) -> dict[str, str]:
-    """Those of `values` that UCX refuses, each with what it would take.
+    """The names whose values UCX refuses, each with the accepted values.
 
-    `syntaxes` says for each name the syntax that UCX printed. All values are tried in one process; only if that one
-    complains or crashes (some releases do, on a bad value of an alias) each is tried on its own.
+    `syntaxes`: the syntax of each name, as UCX printed it. All values are tried in one process; only if that reports an
+    error or crashes (some releases do, on a bad value of an alias), each is tried on its own.
     """
     found: dict[str, str] = {}
     handed: dict[str, str] = {}
@@ -192,15 +197,13 @@ def invalid_values(installed: Installed, values: Mapping[str, str], syntaxes: Ma
             handed[name] = value
     if handed and _complaint(installed.info, handed, syntaxes) is not None:
         with ThreadPoolExecutor(4) as pool:
-            answers = pool.map(
-                lambda item: (item[0], _complaint(installed.info, dict([item]), syntaxes)), handed.items()
-            )
-            found |= {name: sentence for name, sentence in answers if sentence is not None}
+            answers = pool.map(lambda name: _complaint(installed.info, {name: handed[name]}, syntaxes), handed)
+            found |= {name: sentence for name, sentence in zip(handed, answers, strict=True) if sentence is not None}
     return found
 
 
 def _compare(value: str, syntax: str) -> str | None:
-    """For the few settings that are not handed over: is `value` among the words of `syntax`, if that lists words?"""
+    """A sentence if `syntax` lists words and `value` is none of them; for settings that are not passed to ucx_info."""
     words = _SYNTAX_IN_BRACKETS.fullmatch(syntax)
     if words is None:
         return None
@@ -215,18 +218,16 @@ def _complaint(info: UcxInfo, values: Mapping[str, str], syntaxes: Mapping[str, 
     if refused:
         return f"expected {refused[1].splitlines()[0]}"
     if status != 0:
-        only = next(iter(values))
-        return f"UCX cannot read it; expected {syntaxes[only]}"
+        return f"UCX cannot read it; expected {syntaxes[next(iter(values))]}"
     return None
 
 
 def _ask(
     info: UcxInfo, arguments: tuple[str, ...], values: Mapping[str, str], hooks: Mapping[str, str] = _NO_HOOKS
 ) -> tuple[int, str]:
-    """Run the program with `values` as its only ``UCX_`` variables; returns exit status and everything printed."""
+    """Run the program with `values` as its only ``UCX_`` variables; returns the exit status and the output."""
     environment = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR") if name in os.environ}
-    paths = [str(info.library_folder)] if info.library_folder else []
-    paths += [os.environ["LD_LIBRARY_PATH"]] if os.environ.get("LD_LIBRARY_PATH") else []
+    paths = [str(path) for path in (info.library_folder, os.environ.get("LD_LIBRARY_PATH")) if path]
     if paths:
         environment["LD_LIBRARY_PATH"] = ":".join(paths)
     environment |= {"UCX_HANDLE_ERRORS": "none", "UCX_WARN_UNUSED_ENV_VARS": "n", **hooks, **values}

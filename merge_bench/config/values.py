@@ -1,18 +1,21 @@
-"""Text → value, one function for each kind that an option of ``run`` can have.
+"""Parsers of option values: one function per kind of value.
 
-Every parser takes the text as written on the command line, in a config or in the environment, and raises ValueError
-with one sentence if it is not of its kind.
+Each takes text from the command line, a config or the environment, and raises ValueError with one sentence if the text
+is wrong.
 """
 
 from __future__ import annotations
 
+import difflib
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 from merge_bench.units import parse_bytes, parse_count, parse_duration
 
 Parser = Callable[[str], object]
+_T = TypeVar("_T")
 
 _TRUE = frozenset({"1", "true", "yes", "on", "y"})
 _FALSE = frozenset({"0", "false", "no", "off", "n"})
@@ -26,20 +29,18 @@ def count(minimum: int) -> Parser:
     def parse(text: str) -> int:
         value = parse_count(text)
         if value < minimum:
-            raise ValueError(f"{text} is less than {minimum}")
+            raise ValueError(f"must be at least {minimum}, not {text}")
         return value
 
     return parse
 
 
 def counts(minimum: int) -> Parser:
-    """A whole number of at least `minimum`, or several of them with commas between: a sweep, as a tuple."""
+    """A whole number of at least `minimum`, or several separated by commas: a sweep, as a tuple."""
     one = count(minimum)
 
     def parse(text: str) -> object:
-        found = tuple(one(part) for part in text.split(","))
-        if len(set(found)) != len(found):
-            raise ValueError(f"{text!r} names something twice")
+        found = _distinct(text, map(one, text.split(",")))
         return found[0] if len(found) == 1 else found
 
     return parse
@@ -49,7 +50,7 @@ def size(text: str) -> int:
     """A number of bytes above 0, such as ``30GB`` or ``28GiB``."""
     value = parse_bytes(text)
     if value <= 0:
-        raise ValueError(f"{text} is not above 0")
+        raise ValueError(f"must be above 0, not {text}")
     return value
 
 
@@ -57,7 +58,7 @@ def duration(text: str) -> float:
     """Seconds above 0, such as ``15`` or ``500ms``."""
     value = parse_duration(text)
     if not 0 < value < math.inf:
-        raise ValueError(f"{text} is not above 0")
+        raise ValueError(f"must be above 0, not {text}")
     return value
 
 
@@ -70,8 +71,7 @@ def number(low: float, high: float, *, above: bool = False) -> Parser:
         except ValueError:
             raise ValueError(f"{text!r} is not a number") from None
         if not (low < value if above else low <= value) or not value <= high:
-            start = f"above {low:g}" if above else f"from {low:g}"
-            raise ValueError(f"{text} is not {start} to {high:g}")
+            raise ValueError(f"must be {'>' if above else '≥'} {low:g} and ≤ {high:g}, not {text}")
         return value
 
     return parse
@@ -82,12 +82,12 @@ def percent(text: str) -> float:
     match = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*%\s*", text)
     share = float(match[1]) / 100.0 if match else 1.0
     if share >= 1.0:
-        raise ValueError(f"{text!r} is no share below 100 %: write it like 2%")
+        raise ValueError(f"{text!r} is not a percentage below 100 %; write it like 2%")
     return share
 
 
 def word(text: str) -> str:
-    """A name in any case; which there are is not known here."""
+    """A name in any case; later code checks which names exist."""
     return text.strip().lower()
 
 
@@ -107,14 +107,19 @@ def names(text: str) -> tuple[str, ...]:
     """One or several names, separated by commas."""
     parts = tuple(part.strip() for part in text.split(","))
     if not all(parts):
-        raise ValueError(f"{text!r} holds an empty name; write a name, or several as a,b")
-    if len(set(parts)) != len(parts):
-        raise ValueError(f"{text!r} names something twice")
-    return parts
+        raise ValueError(f"{text!r} contains an empty name; write a name, or several as a,b")
+    return _distinct(text, parts)
+
+
+def _distinct(text: str, values: Iterable[_T]) -> tuple[_T, ...]:
+    found = tuple(values)
+    if len(set(found)) != len(found):
+        raise ValueError(f"{text!r} contains a value twice")
+    return found
 
 
 def choices(*allowed: str) -> Parser:
-    """One or several of `allowed`, with commas between."""
+    """One or several of `allowed`, separated by commas."""
     one = choice(*allowed)
 
     def parse(text: str) -> tuple[object, ...]:
@@ -126,7 +131,7 @@ def choices(*allowed: str) -> Parser:
 def text(value: str) -> str:
     """Any text that is not empty."""
     if not value.strip():
-        raise ValueError("it is empty")
+        raise ValueError("the value is empty")
     return value
 
 
@@ -139,21 +144,27 @@ def interface(value: str) -> str:
 
 def switch(text: str) -> bool:
     """``y``/``n``, ``1``/``0``, ``true``/``false``, ``yes``/``no``, ``on``/``off``."""
-    value = text.strip().lower()
+    value = word(text)
     if value in _TRUE:
         return True
     if value in _FALSE:
         return False
-    raise ValueError(f"{text!r} is neither yes nor no")
+    raise ValueError(f"{text!r} is not yes or no")
 
 
 def skew(text: str) -> float:
     """``zipf:1.2`` → 1.2, the exponent of the keys' Zipf distribution; ``none`` → 0.0."""
-    value = text.strip().lower()
+    value = word(text)
     if value == "none":
         return 0.0
     if not value.startswith("zipf:"):
-        raise ValueError(f"{text!r} is neither none nor zipf:S, such as zipf:1.2")
+        raise ValueError(f"{text!r} is not none or zipf:S; write it like zipf:1.2")
     exponent = number(0, 10, above=True)(value.removeprefix("zipf:"))
     assert isinstance(exponent, float)
     return exponent
+
+
+def did_you_mean(name: str, known: Iterable[str], *, cutoff: float = 0.6) -> str:
+    """``; did you mean A or B?`` with the names of `known` nearest to `name`; empty if none is near."""
+    near = difflib.get_close_matches(name, list(known), n=3, cutoff=cutoff)
+    return f"; did you mean {' or '.join(near)}?" if near else ""

@@ -1,4 +1,4 @@
-"""Keeps a process on the cores that it was started with."""
+"""Restricts a process to the cores that it was started with."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ CORES = frozenset(os.sched_getaffinity(0))
 
 
 def keep_cores() -> None:
-    """Give up cores that the launcher did not give: a plugin of dask-cuda takes all that are near a worker's GPU."""
+    """Return to the launcher's cores: a plugin of dask-cuda binds a worker to all cores near its GPU."""
     now = os.sched_getaffinity(0)
     if now <= CORES:
         return
     cores = (CORES & now) or CORES
     for thread in os.listdir("/proc/self/task"):
-        with contextlib.suppress(OSError):  # it may have ended
+        with contextlib.suppress(OSError):  # the thread may have ended
             os.sched_setaffinity(int(thread), cores)

@@ -1,7 +1,7 @@
-"""Binds a CUDA context in the calling thread. The only module that calls CUDA's driver API.
+"""Binds a CUDA context in the calling thread. No other module calls CUDA's driver API.
 
-A CUDA context is current in one thread, not in a whole process: what one thread has bound is missing in the next. RMM's
-`Stream.synchronize` and UCX need one and make none, and Dask may run a worker's steps in any of its task threads.
+A CUDA context is current in one thread, not in the whole process. RMM's `Stream.synchronize` and UCX need a current
+context but do not make one, and Dask may run a worker's steps in any of its task threads.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from merge_bench.errors import RunFailed, UsageError
 DEVICE = 0  # the first that CUDA_VISIBLE_DEVICES leaves: launchers and dask-cuda put a worker's own GPU first
 
 _REMEDIES = {
-    "CUDA_ERROR_OUT_OF_MEMORY": "end what else uses the GPU, or use fewer workers on it",
-    "CUDA_ERROR_DEVICE_UNAVAILABLE": "another process holds the GPU for itself alone; nvidia-smi -c 0 lets several in",
+    "CUDA_ERROR_OUT_OF_MEMORY": "end other processes on the GPU, or use fewer workers on it",
+    "CUDA_ERROR_DEVICE_UNAVAILABLE": "another process uses the GPU exclusively; nvidia-smi -c 0 allows several",
 }
 
 
 def bind() -> None:
     """Make the primary context of this process's GPU current in this thread. Calling it again is harmless.
 
-    Call it in each thread, before anything that uses the GPU: RMM, libcudf, or a UCX context that shall find CUDA.
+    Call it in each thread before anything that uses the GPU: RMM, libcudf, or a UCX context that needs CUDA.
 
     Raises
     ------
     UsageError
         If there is no GPU, no driver, or a driver too old for the installed packages.
     RunFailed
-        If the GPU is there and CUDA refuses a context.
+        If there is a GPU, but CUDA refuses a context.
     """
     driver = _driver()
     _check_version(driver)
@@ -38,7 +38,7 @@ def bind() -> None:
 
 
 def _driver() -> Any:
-    """The driver API, initialised."""
+    """The initialised driver API."""
     try:
         from cuda.bindings import driver
     except ImportError as error:
@@ -46,34 +46,34 @@ def _driver() -> Any:
     try:
         (status,) = driver.cuInit(0)
     except Exception as error:  # cuda-bindings raises classes of its own where there is no driver
-        raise UsageError(_no_gpu("there is no NVIDIA driver here")) from error
+        raise UsageError(_no_gpu("there is no NVIDIA driver")) from error
     if int(status) != 0:
         raise UsageError(_no_gpu(f"cuInit returned {status.name} ({int(status)})"))
     return driver
 
 
 def _check_version(driver: Any) -> None:
-    """A driver older than the packages' CUDA makes a context, and then RMM ends the process."""
+    """Refuse a driver older than the packages' CUDA: it makes a context, but then RMM aborts the process."""
     import cuda.bindings
 
     needed = int(cuda.bindings.__version__.partition(".")[0])
     known = _checked("cuDriverGetVersion", *driver.cuDriverGetVersion())
     if known // 1000 < needed:
         raise UsageError(
-            f"this GPU's driver supports CUDA {known // 1000}.{known % 1000 // 10} and the installed packages need CUDA"
-            f" {needed}; install a newer driver, or use the stack cu{known // 1000} if there is one"
+            f"this GPU's driver supports CUDA {known // 1000}.{known % 1000 // 10}, but the packages need CUDA"
+            f" {needed}; install a newer driver, or the stack cu{known // 1000} if it exists"
         )
 
 
 def _checked(call: str, status: Any, value: Any = None) -> Any:
-    """The value of a call that went well."""
+    """The value of a call; raises if the call failed."""
     if int(status) == 0:
         return value
     remedy = _REMEDIES.get(status.name, "nvidia-smi shows the state of the GPU")
     raise RunFailed(
-        f"CUDA refused a context on this worker's GPU: {call} returned {status.name} ({int(status)}); {remedy}"
+        f"CUDA cannot make a context on this worker's GPU: {call} returned {status.name} ({int(status)}); {remedy}"
     )
 
 
 def _no_gpu(reason: str) -> str:
-    return f"engine cudf needs an NVIDIA GPU, and CUDA finds none here: {reason}"
+    return f"engine cudf needs an NVIDIA GPU, but CUDA finds none: {reason}"

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from merge_bench.host.facts import BusyGpu, Gpu, GpuProcess
+
 IN_ORDER = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}  # without it CUDA's number 0 is the fastest GPU
 _ALL_LINKS = 0xFFFFFFFF  # scope of a field: the sum over a GPU's links
 _NVLINK_UNIT = 1024  # bytes: NVLink data counters are in KiB
@@ -77,14 +79,10 @@ def has_own_memory(name: str) -> bool:
     return True
 
 
-def gpu_facts() -> list[dict[str, Any]]:
+def gpu_facts() -> list[BusyGpu]:
     """The machine's GPUs in the order of their PCI bus, `CUDA_VISIBLE_DEVICES` notwithstanding; [] if there are none.
 
-    Each has `index`, `name`, `memory_bytes`, `memory_bandwidth` (bytes per second at the highest memory clock, both
-    edges of it times the width of the bus), `driver_version`, `compute_capability` (like ``9.0``), `pci_bus_id`,
-    `nvlink` (links that are up, by the bus id of what is at their other end: a GPU or a switch) and `processes`
-    (`pid` and `memory_bytes` of the other processes that compute on it now). A fact that the driver does not tell
-    is None.
+    A fact that the driver does not tell is None.
     """
     with _nvml() as nvml:
         if not nvml:
@@ -94,13 +92,13 @@ def gpu_facts() -> list[dict[str, Any]]:
         for index in range(_ask(nvml.nvmlDeviceGetCount) or 0):
             handle = _ask(nvml.nvmlDeviceGetHandleByIndex, index)
             if handle is not None:
-                found.append({"index": index, "driver_version": driver, **_device(nvml, handle)})
+                found.append(_device(nvml, handle, index, driver))
         return found
 
 
-def fixed_facts() -> list[dict[str, Any]]:
-    """`gpu_facts` without what changes from one moment to the next, so that two runs on one machine tell the same."""
-    return [{name: value for name, value in fact.items() if name != "processes"} for fact in gpu_facts()]
+def fixed_facts() -> list[Gpu]:
+    """`gpu_facts` without what changes from one moment to the next."""
+    return [Gpu(**{name: getattr(each, name) for name in Gpu.__struct_fields__}) for each in gpu_facts()]
 
 
 def free_bytes() -> list[int]:
@@ -136,24 +134,26 @@ def nvlink_bytes() -> dict[str, tuple[int, int]]:
         return found
 
 
-def _device(nvml: Any, handle: Any) -> dict[str, Any]:
+def _device(nvml: Any, handle: Any, index: int, driver: str | None) -> BusyGpu:
     memory = _ask(nvml.nvmlDeviceGetMemoryInfo, handle)
     capability = _ask(nvml.nvmlDeviceGetCudaComputeCapability, handle)
     pci = _ask(nvml.nvmlDeviceGetPciInfo, handle)
     processes = _ask(nvml.nvmlDeviceGetComputeRunningProcesses, handle) or []
-    return {
-        "name": _text(_ask(nvml.nvmlDeviceGetName, handle)),
-        "memory_bytes": None if memory is None else int(memory.total),
-        "memory_bandwidth": _memory_bandwidth(nvml, handle),
-        "compute_capability": None if capability is None else f"{capability[0]}.{capability[1]}",
-        "pci_bus_id": None if pci is None else _text(pci.busId),
-        "nvlink": _links(nvml, handle),
-        "processes": [
-            {"pid": int(process.pid), "memory_bytes": process.usedGpuMemory}
+    return BusyGpu(
+        index=index,
+        driver_version=driver,
+        name=_text(_ask(nvml.nvmlDeviceGetName, handle)),
+        memory_bytes=None if memory is None else int(memory.total),
+        memory_bandwidth=_memory_bandwidth(nvml, handle),
+        compute_capability=None if capability is None else f"{capability[0]}.{capability[1]}",
+        pci_bus_id=None if pci is None else _text(pci.busId),
+        nvlink=_links(nvml, handle),
+        processes=[
+            GpuProcess(pid=int(process.pid), memory_bytes=process.usedGpuMemory)
             for process in processes
             if process.pid != os.getpid()
         ],
-    }
+    )
 
 
 def _memory_bandwidth(nvml: Any, handle: Any) -> int | None:

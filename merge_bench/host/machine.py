@@ -1,21 +1,19 @@
-"""What this process runs on and with: versions, environment, machine. Gathered inside each worker, for the records."""
+"""The versions, environment and machine of this process, which each worker reports for the records."""
 
 from __future__ import annotations
 
-import contextlib
 import importlib.metadata
 import os
 import platform
 import socket
-import sys
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any
 
 import psutil
 
-from merge_bench.host import gpu
-from merge_bench.host.libraries import library_path
+from merge_bench.config.libraries import library_path
+from merge_bench.host import files, gpu, network
+from merge_bench.host.facts import Hardware, Interface, ProcessFacts, Ucx
 from merge_bench.host.memory import available_bytes, quota_cores, show_cores, usable_cores
 
 PACKAGES = (
@@ -30,7 +28,7 @@ RECORDED_PREFIXES = (
 
 
 def versions() -> dict[str, str]:
-    """Version of each package of the stack that is installed, and of Python."""
+    """Versions of Python and of the stack's installed packages."""
     found = {"python": platform.python_version()}
     for name in PACKAGES:
         try:
@@ -41,100 +39,78 @@ def versions() -> dict[str, str]:
 
 
 def environment(also: Collection[str] = ()) -> dict[str, str]:
-    """The part of the environment that decides how a run behaves, and names in `also`; never the whole of it."""
+    """The variables that affect a run, and those named in `also`; other variables are not recorded."""
     return {
         name: value for name, value in sorted(os.environ.items()) if name.startswith(RECORDED_PREFIXES) or name in also
     }
 
 
-def hardware() -> dict[str, Any]:
+def describe(also: Collection[str] = (), *, ucx: Ucx | None = None) -> ProcessFacts:
+    """This process and its machine.
+
+    `also`: names of other environment variables to record. `ucx`: if it is known already; by default UCXX reports it.
+    """
+    return ProcessFacts(
+        host=socket.gethostname(), pid=os.getpid(), environment=environment(also), versions=dict(versions()),
+        ucx=ucx_library() if ucx is None else ucx, hardware=hardware(),
+    )  # fmt: skip
+
+
+def hardware() -> Hardware:
     """The machine: processor, cores, memory, kernel, network interfaces, NUMA nodes, InfiniBand devices, GPUs."""
-    memory = psutil.virtual_memory()
-    return {
-        "cpu_model": _cpu_model(),
-        "cores": usable_cores(),
-        "affinity": show_cores(os.sched_getaffinity(0)),
-        "cores_online": os.cpu_count(),
-        "cpu_quota": quota_cores(_text),
-        "cache_bytes": _cache_bytes(),
-        "memory_bytes": int(memory.total),
-        "available_bytes": available_bytes(),
-        "kernel": platform.release(),
-        "machine": platform.machine(),
-        "numa_nodes": len(list(Path("/sys/devices/system/node").glob("node[0-9]*"))) or None,
-        "interfaces": _interfaces(),
-        "infiniband": _names("/sys/class/infiniband"),
-        "huge_pages": _bracketed("/sys/kernel/mm/transparent_hugepage/enabled"),
-        "tcp_congestion_control": _bracketed("/proc/sys/net/ipv4/tcp_congestion_control"),
-        "gpus": gpu.fixed_facts(),
-    }
+    return Hardware(
+        cpu_model=_cpu_model(),
+        cores=usable_cores(),
+        affinity=show_cores(os.sched_getaffinity(0)),
+        cores_online=os.cpu_count(),
+        cpu_quota=quota_cores(),
+        cache_bytes=_cache_bytes(),
+        memory_bytes=memory_bytes(),
+        available_bytes=available_bytes(),
+        kernel=platform.release(),
+        machine=platform.machine(),
+        numa_nodes=len(network.numa_nodes()) or None,
+        interfaces=_interfaces(),
+        infiniband=files.names(Path("/sys/class/infiniband")),
+        huge_pages=files.chosen(Path("/sys/kernel/mm/transparent_hugepage/enabled")),
+        tcp_congestion_control=files.text(Path("/proc/sys/net/ipv4/tcp_congestion_control")),
+        gpus=gpu.fixed_facts(),
+    )
 
 
-def identity() -> dict[str, Any]:
-    """Host name and process id."""
-    return {"host": socket.gethostname(), "pid": os.getpid(), "executable": sys.executable}
+def memory_bytes() -> int:
+    """Memory of this machine."""
+    return int(psutil.virtual_memory().total)
 
 
-def ucx_library() -> dict[str, Any]:
-    """The UCX that this process has loaded: version, file, and whether it came with a wheel or from the system."""
+def ucx_library() -> Ucx:
+    """The UCX that this process has loaded: version, file, and origin (``wheel`` or ``system``)."""
     path = library_path("libucp")
     if path is None:
-        return {"version": None, "path": None, "origin": None}
+        return Ucx()
     import ucxx
 
     version = ".".join(str(part) for part in ucxx.get_ucx_version())
-    return {"version": version, "path": str(path), "origin": "wheel" if _of_a_wheel(path) else "system"}
+    return Ucx(version=version, path=str(path), origin="wheel" if _of_a_wheel(path) else "system")
 
 
 def _of_a_wheel(path: Path) -> bool:
-    """Whether a library lies in the package libucx, wherever packages are installed here."""
+    """Whether a library belongs to an installed package libucx."""
     return any(part.startswith("libucx") for part in path.parent.parts)
 
 
 def _cpu_model() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()
+    return files.fields(Path("/proc/cpuinfo")).get("model name") or platform.processor() or platform.machine()
 
 
 def _cache_bytes(cpu: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> int | None:
-    """The largest cache that the first core reaches (``32768K``)."""
-    sizes = []
-    for file in cpu.glob("index*/size"):
-        with contextlib.suppress(OSError, ValueError):
-            sizes.append(int(file.read_text().strip().removesuffix("K")) * 1024)
-    return max(sizes, default=None)
+    """The largest cache of the first core (the kernel writes ``32768K``)."""
+    sizes = [(files.text(file) or "").removesuffix("K") for file in cpu.glob("index*/size")]
+    return max((int(size) * 1024 for size in sizes if size.isdigit()), default=None)
 
 
-def _interfaces() -> dict[str, dict[str, Any]]:
+def _interfaces() -> dict[str, Interface]:
     return {
-        name: {"up": stats.isup, "megabits_per_second": stats.speed or None, "mtu": stats.mtu}
+        name: Interface(up=stats.isup, megabits_per_second=stats.speed or None, mtu=stats.mtu)
         for name, stats in psutil.net_if_stats().items()
     }
-
-
-def _names(folder: str) -> list[str]:
-    try:
-        return sorted(entry.name for entry in Path(folder).iterdir())
-    except OSError:
-        return []
-
-
-def _text(path: str) -> str | None:
-    try:
-        return Path("/", path).read_text()
-    except OSError:
-        return None
-
-
-def _bracketed(path: str) -> str | None:
-    """The chosen one of a list like ``always [madvise] never``, or all there is without brackets."""
-    try:
-        text = Path(path).read_text()
-    except OSError:
-        return None
-    return text[text.find("[") + 1 : text.find("]")] if "[" in text else text.strip()

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 import psutil
 
+from merge_bench.host import files
+
 
 class PeakMeter:
-    """The process's resident high-water mark in bytes, with what verification used left out.
+    """Peak resident memory of the process in bytes, without the memory that verification used.
 
-    The kernel keeps the mark (`VmHWM`) and forgets it when asked through `clear_refs`; where it does not allow that,
-    the mark of the whole life is reported.
+    The kernel keeps the peak (`VmHWM`); writing to `clear_refs` resets it. If that is not allowed, `peak` is that since
+    the start of the process.
     """
 
     def __init__(self) -> None:
@@ -23,7 +25,7 @@ class PeakMeter:
         self.restart()
 
     def restart(self) -> None:
-        """Forget the mark, so that it counts from now on."""
+        """Reset the peak."""
         try:
             Path("/proc/self/clear_refs").write_text("5")
         except OSError:
@@ -31,7 +33,7 @@ class PeakMeter:
         self._paused = False
 
     def pause(self) -> None:
-        """Keep the mark so far and leave out what follows, until `restart`."""
+        """Keep the peak so far and ignore what follows, until `restart`."""
         self._peak = self.peak
         self._paused = True
 
@@ -42,46 +44,34 @@ class PeakMeter:
 
 
 def resident_bytes() -> int:
-    """Bytes of the process that are in memory now."""
+    """Resident memory of the process."""
     return _status_bytes("VmRSS")
 
 
 def _status_bytes(name: str) -> int:
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(name + ":"):
-            return int(line.split()[1]) * 1024
-    return 0
+    return files.kib_fields(Path("/proc/self/status")).get(name, 0)
 
 
 def available_bytes() -> int:
-    """Bytes that processes here can still take: the machine's, or less where a container's limit says so."""
+    """Bytes that processes can still allocate: those of the machine, or fewer under a container's limit."""
     available = int(psutil.virtual_memory().available)
-    for limit, usage in _cgroup_files():
-        try:
-            text = limit.read_text().strip()
-            if text != "max":
-                available = min(available, int(text) - int(usage.read_text()))
-        except (OSError, ValueError):
-            continue
+    for folder in _cgroup_folders():
+        for limit, usage in (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes")):
+            allowed, used = files.number(folder / limit), files.number(folder / usage)
+            if allowed is not None and used is not None:
+                available = min(available, allowed - used)
     return max(available, 0)
 
 
-def _cgroup_files() -> list[tuple[Path, Path]]:
+def _cgroup_folders() -> list[Path]:
+    """The folders of this process's control groups, of both versions, with their parents."""
     root = Path("/sys/fs/cgroup")
-    found = [(root / "memory.max", root / "memory.current")]
-    found.append((root / "memory" / "memory.limit_in_bytes", root / "memory" / "memory.usage_in_bytes"))
-    try:
-        for line in Path("/proc/self/cgroup").read_text().splitlines():
-            number, controllers, path = line.split(":", 2)
-            base = root / path.lstrip("/") if number == "0" else root / "memory" / path.lstrip("/")
-            if number == "0" or "memory" in controllers.split(","):
-                for folder in (base, *base.parents):
-                    if folder == root or root not in folder.parents:
-                        break
-                    found.append((folder / "memory.max", folder / "memory.current"))
-                    found.append((folder / "memory.limit_in_bytes", folder / "memory.usage_in_bytes"))
-    except (OSError, ValueError):
-        pass
+    found = [root, root / "memory"]
+    for line in (files.text(Path("/proc/self/cgroup")) or "").splitlines():
+        number, controllers, path = line.split(":", 2)
+        if number == "0" or "memory" in controllers.split(","):
+            base = (root if number == "0" else root / "memory") / path.lstrip("/")
+            found += [folder for folder in (base, *base.parents) if root in folder.parents]
     return found
 
 
@@ -90,22 +80,19 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def quota_cores(read: Callable[[str], str | None]) -> float | None:
-    """Cores' worth of time that a container may use; None without a limit.
-
-    `read` gives the text of a file, named from the root without its slash, or None.
-    """
-    text = read("sys/fs/cgroup/cpu.max")
-    words = text.split() if text else [
-        (read(f"sys/fs/cgroup/cpu/cpu.cfs_{part}_us") or "").strip() for part in ("quota", "period")
-    ]  # fmt: skip
+def quota_cores(root: Path = Path("/")) -> float | None:
+    """CPU time that a container may use, in cores; None without a limit. `root`: where the file systems are mounted."""
+    cgroup = root / "sys/fs/cgroup"
+    words = (files.text(cgroup / "cpu.max") or "").split() or [
+        files.text(cgroup / f"cpu/cpu.cfs_{part}_us") or "" for part in ("quota", "period")
+    ]
     if len(words) != 2 or not all(word.isdigit() for word in words) or not int(words[1]):
         return None
     return int(words[0]) / int(words[1])
 
 
 def parse_cores(text: str) -> frozenset[int]:
-    """The kernel's way to list cores: ``0-3,8`` → {0, 1, 2, 3, 8}."""
+    """Read the kernel's notation of cores: ``0-3,8`` → {0, 1, 2, 3, 8}."""
     found: set[int] = set()
     for part in text.strip().split(","):
         if part:
@@ -115,7 +102,7 @@ def parse_cores(text: str) -> frozenset[int]:
 
 
 def show_cores(cores: Iterable[int]) -> str:
-    """The other way: {0, 1, 2, 3, 8} → ``0-3,8``."""
+    """Write the kernel's notation of cores: {0, 1, 2, 3, 8} → ``0-3,8``."""
     runs: list[list[int]] = []
     for core in sorted(cores):
         if runs and core == runs[-1][1] + 1:

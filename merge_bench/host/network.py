@@ -1,4 +1,4 @@
-"""This host's network as the kernel tells it: which interface, its address, its RDMA devices and where they sit."""
+"""This host's network as the kernel describes it: interfaces, their addresses, RDMA devices and NUMA nodes."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ import os
 import socket
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import psutil
 
+from merge_bench.host import files
+from merge_bench.host.facts import Network
 from merge_bench.host.memory import parse_cores
 
 SYS = Path("/sys")
 
 
 def addresses() -> dict[str, str]:
-    """The IPv4 address of every interface that has one, else its IPv6 address."""
+    """The IPv4 address of each interface, or its IPv6 address if it has no other."""
     found: dict[str, str] = {}
     for name, entries in psutil.net_if_addrs().items():
         by_family = {entry.family: entry.address for entry in reversed(entries)}
@@ -28,12 +29,12 @@ def addresses() -> dict[str, str]:
 
 
 def address(interface: str) -> str:
-    """The IPv4 address of this host's `interface`: Dask's HTTP server cannot be bound to another.
+    """The IPv4 address of this host's `interface`. (Dask's HTTP server cannot bind to an IPv6 address.)
 
     Raises
     ------
     LookupError
-        If there is no such interface, or it has no such address; names those that have one.
+        If the interface does not exist or has no IPv4 address; names the interfaces that have one.
     """
     known = {name: found for name, found in addresses().items() if ":" not in found}
     if interface not in known:
@@ -43,12 +44,12 @@ def address(interface: str) -> str:
 
 
 def is_loopback(address: str) -> bool:
-    """Whether only programs of this host reach `address`."""
+    """Whether `address` can be reached from this host only."""
     return ipaddress.ip_address(address).is_loopback
 
 
 def towards(peer: str) -> str | None:
-    """The interface that packets to `peer` leave by, or None if nothing leads there."""
+    """The interface that packets to `peer` leave by, or None if there is no route."""
     try:
         family, kind, protocol, _, where = socket.getaddrinfo(peer, 9, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, kind, protocol) as probe:
@@ -61,21 +62,22 @@ def towards(peer: str) -> str | None:
 
 
 def stack() -> str | None:
-    """The boot and the network namespace of this process: over loopback it reaches those alone that have the same."""
+    """The boot and network namespace of this process: loopback connects only processes that have the same ones."""
+    boot = files.text(Path("/proc/sys/kernel/random/boot_id"))
     try:
-        return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()} {os.readlink('/proc/self/ns/net')}"
+        return f"{boot} {os.readlink('/proc/self/ns/net')}" if boot else None
     except OSError:
         return None
 
 
 def started_from(environ: Mapping[str, str]) -> str | None:
-    """The address that ssh or srun started this process from, as sshd and slurmd tell it; None where neither did."""
-    told = environ.get("SLURM_LAUNCH_NODE_IPADDR") or environ.get("SSH_CONNECTION", "")
-    return told.split()[0] if told.split() else None
+    """The address from which ssh or srun started this process; None if neither did."""
+    words = (environ.get("SLURM_LAUNCH_NODE_IPADDR") or environ.get("SSH_CONNECTION", "")).split()
+    return words[0] if words else None
 
 
 def address_of(peer: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """The address that a name stands for, IPv4 if it has one; None where it has none."""
+    """The address of a host name, IPv4 if it has one; None if it has no address."""
     try:
         found = socket.getaddrinfo(peer, 9, type=socket.SOCK_DGRAM)
     except OSError:
@@ -85,47 +87,50 @@ def address_of(peer: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | Non
 
 
 def rdma_devices(interface: str, sys: Path = SYS) -> list[str]:
-    """The RDMA devices behind an interface as UCX names them (``mlx5_0:1``); of all its parts if it is a bond."""
+    """The RDMA devices of an interface, with UCX's names (``mlx5_0:1``); of a bond, those of all its members."""
     folder = sys / "class/net" / interface
-    found = [f"{device}:{_port(folder)}" for device in _names(folder / "device/infiniband")]
+    found = _own_devices(folder)
     for lower in sorted(folder.glob("lower_*")):
         found += rdma_devices(lower.name.removeprefix("lower_"), sys)
     return list(dict.fromkeys(found))
 
 
 def net_devices(interface: str, sys: Path = SYS) -> str:
-    """``UCX_NET_DEVICES`` for an interface: its RDMA devices and itself, since its name alone would switch RDMA off."""
+    """``UCX_NET_DEVICES`` for an interface: its RDMA devices and itself. (Its name alone would turn RDMA off.)"""
     return ",".join([*rdma_devices(interface, sys), interface])
 
 
 def rdma_ports(sys: Path = SYS) -> dict[str, list[str]]:
-    """All ports of RDMA devices that are up, as UCX names them, each with its network interfaces; there may be none."""
+    """The ports of RDMA devices that are up, with UCX's names, and the network interfaces of each, if any."""
     owners: dict[str, list[str]] = {}
-    for interface in _names(sys / "class/net"):
-        folder = sys / "class/net" / interface
-        for device in _names(folder / "device/infiniband"):
-            owners.setdefault(f"{device}:{_port(folder)}", []).append(interface)
-    ports = [
-        f"{device}:{port}"
-        for device in _names(sys / "class/infiniband")
-        for port in _names(sys / "class/infiniband" / device / "ports")
-        if _is_up(sys / "class/infiniband" / device / "ports" / port)
-    ]
-    return {port: owners.get(port, []) for port in ports}
+    for interface in files.names(sys / "class/net"):
+        for port in _own_devices(sys / "class/net" / interface):
+            owners.setdefault(port, []).append(interface)
+    return {port: owners.get(port, []) for port, state in port_states(sys).items() if state == "ACTIVE"}
 
 
-def describe(interface: str, sys: Path = SYS) -> dict[str, Any]:
-    """What a host tells of its network, given the interface that UCX gets: what `unused_rdma` judges."""
+def port_states(sys: Path = SYS) -> dict[str, str]:
+    """The state of every RDMA port, such as ``ACTIVE`` or ``DOWN``, by UCX's name of the port."""
+    devices = sys / "class/infiniband"
     return {
-        "interface": interface,
-        "rdma": rdma_devices(interface, sys),
-        "rdma_ports": rdma_ports(sys),
-        "addressed": sorted(addresses()),
+        f"{device}:{port}": (files.text(devices / device / "ports" / port / "state") or "?").rpartition(": ")[2]
+        for device in files.names(devices)
+        for port in files.names(devices / device / "ports")
     }
 
 
+def describe(interface: str, sys: Path = SYS) -> Network:
+    """The network of a host, given UCX's interface; input of `unused_rdma`."""
+    return Network(
+        interface=interface,
+        rdma=rdma_devices(interface, sys),
+        rdma_ports=rdma_ports(sys),
+        addressed=sorted(addresses()),
+    )
+
+
 def rdma_node(device: str, sys: Path = SYS) -> int | None:
-    """The NUMA node of an RDMA device."""
+    """The NUMA node of an RDMA device; None if unknown."""
     return _node(sys / "class/infiniband" / device.partition(":")[0] / "device/numa_node")
 
 
@@ -136,25 +141,20 @@ def pci_node(bus_id: str, sys: Path = SYS) -> int | None:
 
 
 def node_cores(node: int, sys: Path = SYS) -> frozenset[int]:
-    """The cores of a NUMA node; empty where the machine does not tell."""
-    try:
-        return parse_cores((sys / f"devices/system/node/node{node}/cpulist").read_text())
-    except (OSError, ValueError):
-        return frozenset()
+    """The cores of a NUMA node; empty if unknown."""
+    return parse_cores(files.text(sys / f"devices/system/node/node{node}/cpulist") or "")
 
 
 def numa_nodes(sys: Path = SYS) -> list[int]:
-    """This machine's NUMA nodes; none where it does not tell."""
-    names = (name.removeprefix("node") for name in _names(sys / "devices/system/node") if name.startswith("node"))
-    return sorted(int(name) for name in names if name.isdigit())
+    """This machine's NUMA nodes; [] if unknown."""
+    names = files.names(sys / "devices/system/node")
+    return sorted(int(name[4:]) for name in names if name.startswith("node") and name[4:].isdigit())
 
 
 def first_sibling(core: int, sys: Path = SYS) -> int:
-    """The lowest number among the hardware threads of the core that `core` is one of; itself if nobody tells."""
-    try:
-        return min(parse_cores((sys / f"devices/system/cpu/cpu{core}/topology/thread_siblings_list").read_text()))
-    except (OSError, ValueError):
-        return core
+    """The lowest number among the hardware threads that share a core with `core`; `core` itself if unknown."""
+    siblings = files.text(sys / f"devices/system/cpu/cpu{core}/topology/thread_siblings_list")
+    return min(parse_cores(siblings or ""), default=core)
 
 
 def _plain(address: str) -> str:
@@ -162,32 +162,12 @@ def _plain(address: str) -> str:
     return address.partition("%")[0]
 
 
-def _port(folder: Path) -> int:
-    """UCX counts ports from 1; the kernel counts an adapter's interfaces from 0 in ``dev_port``."""
-    try:
-        return int((folder / "dev_port").read_text()) + 1
-    except (OSError, ValueError):
-        return 1
-
-
-def _is_up(port: Path) -> bool:
-    """Whether a port can carry data: the kernel writes ``4: ACTIVE``."""
-    try:
-        return (port / "state").read_text().startswith("4:")
-    except OSError:
-        return False
-
-
-def _names(folder: Path) -> list[str]:
-    try:
-        return sorted(entry.name for entry in folder.iterdir())
-    except OSError:
-        return []
+def _own_devices(interface: Path) -> list[str]:
+    """The RDMA devices of an interface's folder. UCX counts ports from 1, the kernel's ``dev_port`` from 0."""
+    port = (files.number(interface / "dev_port") or 0) + 1
+    return [f"{device}:{port}" for device in files.names(interface / "device/infiniband")]
 
 
 def _node(path: Path) -> int | None:
-    try:
-        node = int(path.read_text())
-    except (OSError, ValueError):
-        return None
-    return node if node >= 0 else None  # -1: this machine has one memory for all
+    node = files.number(path)
+    return None if node is None or node < 0 else node  # -1: the machine has one node

@@ -1,20 +1,22 @@
-"""Which cores, which GPU and which network devices each worker of a host gets, as far as the machine tells."""
+"""Distributes the cores, GPUs and network devices of a host over its workers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+from msgspec.structs import asdict
 
 from merge_bench.host import network
+from merge_bench.host.facts import Host
 
 
 @dataclass(frozen=True)
 class Pin:
-    """One worker's part of its host: `cores` it runs on (empty: any), its GPU, and RDMA devices near to it.
+    """One worker's part of its host: its cores (empty: any), its GPU, and the nearest RDMA devices.
 
-    `gpu`: as `CUDA_VISIBLE_DEVICES` names it. `own_memory`: whether that GPU has some, or uses the host's.
+    `gpu`: its name for `CUDA_VISIBLE_DEVICES`. `own_memory`: False if that GPU uses the host's memory.
     """
 
     cores: tuple[int, ...]
@@ -23,40 +25,39 @@ class Pin:
     own_memory: bool = True
 
 
-def pins(host: dict[str, Any], workers: int, *, gpus: bool, workers_per_gpu: int = 1) -> list[Pin]:
-    """How `workers` workers share a host that described itself (`node.describe`).
+def pins(host: Host, workers: int, *, gpus: bool, workers_per_gpu: int = 1) -> list[Pin]:
+    """The part of a host that each of `workers` workers gets.
 
-    Workers on GPUs get a share of the cores of their GPU's NUMA node. Workers on cores share all of them, each on one
-    NUMA node if every node has as many as a worker gets: nodes have workers in proportion to their cores. RDMA devices
-    are those of a worker's node, or all if it has none. Where there are more workers than cores nothing is pinned.
+    Workers on GPUs get a share of the cores of their GPU's NUMA node. Workers without GPUs share all cores. If every
+    NUMA node has enough cores for a worker, nodes get workers in proportion to their cores, and no worker spans two
+    nodes. RDMA devices are those of a worker's node, or all if it has none. With more workers than cores, nothing is
+    pinned.
     """
-    everything: list[int] = list(host["cores"])
-    devices: list[str] = list(host["rdma"])
 
     def near(node: int | None) -> tuple[str, ...]:
-        found = [device for device in devices if node is not None and host["rdma_nodes"].get(device) == node]
-        return tuple(found or devices)
+        found = [device for device in host.rdma if node is not None and host.rdma_nodes.get(device) == node]
+        return tuple(found or host.rdma)
 
     if not gpus:
-        return [Pin(share, None, near(node)) for node, share in _shares(everything, host["node_cores"], workers)]
+        return [Pin(share, None, near(node)) for node, share in _shares(host.cores, host.node_cores, workers)]
     nodes = [_node(host, number // workers_per_gpu) for number in range(workers)]
     found = []
     for number, node in enumerate(nodes):
-        cores = [core for core in everything if node is None or core in host["node_cores"].get(str(node), [])]
+        cores = [core for core in host.cores if node is None or core in host.node_cores.get(str(node), [])]
         sharers = [other for other, theirs in enumerate(nodes) if theirs == node]
-        share = split(cores or everything, len(sharers))[sharers.index(number)]
-        name = gpu_name(host.get("gpu_names", ()), number // workers_per_gpu)
-        found.append(Pin(share, name, near(node), name not in host.get("gpus_without_memory", ())))
+        share = split(cores or host.cores, len(sharers))[sharers.index(number)]
+        name = gpu_name(host.gpu_names, number // workers_per_gpu)
+        found.append(Pin(share, name, near(node), name not in host.gpus_without_memory))
     return found
 
 
 def gpu_name(visible: Sequence[str], number: int) -> str:
-    """How the GPU that is `number` of the visible ones is named to CUDA; by its number where nobody knows them."""
+    """CUDA's name of the visible GPU with this number; the number itself if the names are unknown."""
     return visible[number] if number < len(visible) else str(number)
 
 
 def split(cores: Sequence[int], shares: int) -> list[tuple[int, ...]]:
-    """Cores in `shares` equal runs of neighbours; all empty if there are too few."""
+    """Divide cores into `shares` equal runs of neighbours; all empty if there are too few cores."""
     each = len(cores) // shares
     return [tuple(cores[number * each : (number + 1) * each]) for number in range(shares)]
 
@@ -64,7 +65,7 @@ def split(cores: Sequence[int], shares: int) -> list[tuple[int, ...]]:
 def _shares(
     cores: Sequence[int], node_cores: Mapping[str, Sequence[int]], workers: int
 ) -> list[tuple[int | None, tuple[int, ...]]]:
-    """The NUMA node of each worker, if it has one, and its cores."""
+    """The NUMA node of each worker, if any, and its cores."""
     nodes = {int(node): [core for core in cores if core in here] for node, here in node_cores.items()}
     nodes = {node: here for node, here in sorted(nodes.items()) if here}
     each = len(cores) // workers
@@ -75,7 +76,7 @@ def _shares(
 
 
 def _in_proportion(sizes: Mapping[int, int], workers: int) -> dict[int, int]:
-    """How many of `workers` each node gets: the whole part of its due, the rest to the largest remainders."""
+    """The number of workers of each node, in proportion to `sizes`, rounded by the largest remainders."""
     total = sum(sizes.values())
     counts = {node: workers * size // total for node, size in sizes.items()}
     by_rest = sorted(sizes, key=lambda node: (-(workers * sizes[node] % total), node))
@@ -85,37 +86,32 @@ def _in_proportion(sizes: Mapping[int, int], workers: int) -> dict[int, int]:
 
 
 def neighbours(cores: Iterable[int], sys: Path = network.SYS) -> list[int]:
-    """These cores in an order in which NUMA nodes, and within a node the threads of one core, lie side by side."""
+    """These cores, ordered by NUMA node, and within a node by the core that hardware threads share."""
     nodes = {core: node for node in network.numa_nodes(sys) for core in network.node_cores(node, sys)}
     return sorted(cores, key=lambda core: (nodes.get(core, -1), network.first_sibling(core, sys), core))
 
 
-def describe(interface: str, sys: Path = network.SYS) -> dict[str, Any]:
-    """What pinning needs of a host, and what RDMA there is beside the interface's own.
-
-    `cores` are in the order of `neighbours`.
-    """
+def describe(interface: str, sys: Path = network.SYS) -> Host:
+    """The facts about this host that `pins` needs, and all its RDMA ports. `interface`: UCX's."""
     import os
 
     from merge_bench.host import gpu
 
     names = gpu.visible_gpus()
-    places = {fact["index"]: fact["pci_bus_id"] for fact in gpu.gpu_facts()}
+    places = {each.index: each.pci_bus_id for each in gpu.gpu_facts()}
     told = network.describe(interface, sys)
     gpu_nodes = [network.pci_node(place, sys) if (place := places.get(gpu.index_of(name))) else None for name in names]
-    return {
-        "cores": neighbours(os.sched_getaffinity(0), sys),
-        "gpus": len(names),
-        "gpu_names": list(names),
-        "gpu_nodes": gpu_nodes,
-        "gpus_without_memory": [name for name in names if not gpu.has_own_memory(name)],
-        "node_cores": {str(node): sorted(network.node_cores(node, sys)) for node in network.numa_nodes(sys)},
-        "rdma_nodes": {device: network.rdma_node(device, sys) for device in told["rdma"]},
-        **told,
-    }
+    return Host(
+        **asdict(told),
+        cores=neighbours(os.sched_getaffinity(0), sys),
+        gpus=len(names),
+        gpu_names=list(names),
+        gpu_nodes=gpu_nodes,
+        gpus_without_memory=[name for name in names if not gpu.has_own_memory(name)],
+        node_cores={str(node): sorted(network.node_cores(node, sys)) for node in network.numa_nodes(sys)},
+        rdma_nodes={device: network.rdma_node(device, sys) for device in told.rdma},
+    )
 
 
-def _node(host: dict[str, Any], gpu: int) -> int | None:
-    nodes = host["gpu_nodes"]
-    node: int | None = nodes[gpu] if gpu < len(nodes) else None
-    return node
+def _node(host: Host, gpu: int) -> int | None:
+    return host.gpu_nodes[gpu] if gpu < len(host.gpu_nodes) else None

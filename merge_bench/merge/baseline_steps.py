@@ -1,25 +1,24 @@
-"""What workers do for the baseline (`dask.py`): make dataframes of their chunks, and check its results.
+"""The baseline's steps on a Dask worker: make dataframes of the chunks, and check the result.
 
-With cuDF, a worker submits the merge instead of the driver: planning needs an empty frame of the engine's type
-(`meta`), and an empty cuDF frame needs a GPU. Dask plans in its scheduler, too, which therefore needs cuDF and a GPU.
+With cuDF a worker submits the merge instead of the driver. Planning needs an empty frame of the engine's type (`meta`),
+and an empty cuDF frame needs a GPU. Dask also plans in its scheduler, which therefore needs cuDF and a GPU.
 """
 
 from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import dask
 import pyarrow as pa
 from distributed import Client, Future, get_client
 
-from merge_bench.errors import RunFailed
 from merge_bench.merge.engines import describe
-from merge_bench.merge.frame import Field
-from merge_bench.merge.verification.verify import Check, ResultCheck
-from merge_bench.merge.worker import here
+from merge_bench.merge.frame import Field, arrow_schema
+from merge_bench.merge.verification.verify import Check
+from merge_bench.merge.worker import current_plugin
 
 NO_DISK = {"distributed.p2p.storage.disk": False}
 
@@ -29,10 +28,8 @@ def baseline_frame(side: str) -> Any:
 
     pandas and cuDF match null with null; SQL, and every engine here, does not.
     """
-    state = here().state
-    if state is None or state.frames is None:
-        raise RunFailed("the merge was not set up on this worker")
-    chunk = state.frames[side == "right"]
+    plugin = current_plugin()
+    state, chunk = plugin.launch, plugin.frames[side == "right"]
     if describe(state.plan.engine).dask_backend == "cudf":
         import cudf
 
@@ -47,8 +44,8 @@ def baseline_frame(side: str) -> Any:
 
 
 def empty_pandas(fields: Sequence[Field]) -> Any:
-    """A frame of pandas without rows, of the types that `baseline_frame` gives every worker's chunk."""
-    return _pandas(pa.schema([(field.name, field.type) for field in fields]).empty_table(), fields)
+    """A pandas frame without rows, with the column types of `baseline_frame`."""
+    return _pandas(arrow_schema(fields).empty_table(), fields)
 
 
 def _pandas(table: pa.Table, fields: Sequence[Field]) -> Any:
@@ -77,12 +74,11 @@ def merged(parts: Sequence[Sequence[Future]], empty: Sequence[Any], keys: Sequen
 
 
 def baseline_start(left: Sequence[Any], right: Sequence[Any], name: str) -> None:
-    """Submit the merge from here; the result's partitions are published under `name`, for the driver to take.
+    """Submit the merge from this worker; publishes the result's partitions under `name` for the driver.
 
     `left`, `right`: keys of the frames' partitions.
     """
-    state = here().state
-    assert state is not None
+    state = current_plugin().launch
     client = get_client()
     parts = [[Future(key, client) for key in keys] for keys in (left, right)]
     empty = [state.empty[side] for side in ("left", "right")]
@@ -97,22 +93,17 @@ def futures_of(client: Client, result: Any) -> list[Future]:
 
 
 def baseline_loaded() -> None:
-    """Both chunks are dataframes now: let go of the originals."""
-    state = here().state
-    if state is not None:
-        state.frames = None
+    """Free the original chunks: both are dataframes now."""
+    current_plugin().launch.frames = None
 
 
 def baseline_check(frame: Any) -> Check:
     """Check one partition of Dask's result."""
-    plugin = here()
-    state = plugin.state
-    assert state is not None
-    state.meter.pause()
-    try:
-        cudf = describe(state.plan.engine).dask_backend == "cudf"
-        convert = frame.to_arrow if cudf else functools.partial(pa.Table.from_pandas, frame)
-        table = convert(preserve_index=False)
-        return ResultCheck(state.plan.workload, full=state.plan.verify == "full").run([table], plugin.abort)
-    finally:
-        state.meter.restart()
+    plugin = current_plugin()
+    cudf = describe(plugin.launch.plan.engine).dask_backend == "cudf"
+    convert = frame.to_arrow if cudf else functools.partial(pa.Table.from_pandas, frame)
+
+    def tables() -> Iterator[pa.Table]:
+        yield convert(preserve_index=False)  # only while memory is not counted
+
+    return plugin.launch.verify(tables(), plugin.abort)

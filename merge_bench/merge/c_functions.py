@@ -1,48 +1,39 @@
-"""Calls of C functions out of compiled loops, by address.
+"""Calls of C functions from compiled loops, by address.
 
-A ctypes function in a compiled loop becomes a constant of its machine code, which is then of no use to the next
-process. An address that is an argument leaves the code the same for every process, so that numba can store it.
+A ctypes function in a compiled loop becomes a constant of its machine code, which another process cannot use. With the
+address as an argument the code is the same for every process, so that numba can store it.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
 from typing import Any
 
 import numba as nb
 from numba.core import cgutils
-from numba.extending import intrinsic
+
+from merge_bench.merge.jit import emitted
 
 
 def address_of(library: ctypes.CDLL, name: str) -> int:
-    """Where the C function `name` of a loaded library is, for `call`.
+    """The address of the C function `name` of a loaded library, for `call`.
 
     Raises
     ------
     AttributeError
-        If the library has none of this name.
+        If the library has no such function.
     """
     address = ctypes.cast(getattr(library, name), ctypes.c_void_p).value
     assert address is not None
     return address
 
 
-def compiled(loop: Callable[..., Any]) -> Any:
-    """Compile a loop without the GIL, and store it beside its file for the next process."""
-    return nb.njit(nogil=True, cache=True)(loop)
-
-
-def _emitted(function: Callable[..., Any]) -> Any:
-    return intrinsic(function)
-
-
-@_emitted
+@emitted
 def call(typing: Any, result: Any, address: Any, arguments: Any) -> Any:
     """In compiled loops: call the C function at `address`.
 
-    `arguments`: a tuple; each is passed as the type that it has, so an ``int`` has to be an ``np.int32``. `result`: the
-    type that the function gives (as ``np.int32``), or None.
+    `arguments`: a tuple; each is passed under its own type, so a C ``int`` has to be an ``np.int32``. `result`: the
+    type of the function's result (as ``np.int32``), or None.
     """
     gives = nb.none if isinstance(result, nb.types.NoneType) else result.instance_type
 

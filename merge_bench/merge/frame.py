@@ -1,11 +1,12 @@
-"""Frames as flat NumPy arrays: what the CPU engines partition, send and check.
+"""Frames as flat NumPy arrays: the CPU engines partition, send and check them.
 
-Arrow is the exchange format at both ends: `Frame.from_arrow` flattens an Arrow table once, outside any timed
-interval, and `Segment` (see `merge_bench.merge.partition`) rebuilds Arrow arrays over received bytes without a copy.
+`Frame.from_arrow` flattens an Arrow table once, outside of timed intervals. `BucketReader` (`partition.py`) makes Arrow
+tables over received bytes without copies.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -41,6 +42,11 @@ class Field:
         return bool(pa.types.is_floating(self.type))
 
 
+def arrow_schema(fields: Sequence[Field]) -> pa.Schema:
+    """The Arrow schema of columns with these fields."""
+    return pa.schema([(field.name, field.type) for field in fields])
+
+
 @dataclass
 class Column:
     """The values of one column.
@@ -56,15 +62,18 @@ class Column:
 
 @dataclass
 class Frame:
-    """Rows of the left or the right frame that start on one worker: its chunk."""
+    """One worker's chunk: the rows of the left or the right frame that start there."""
 
     fields: tuple[Field, ...]
     columns: tuple[Column, ...]
     rows: int
 
+    def __len__(self) -> int:
+        return self.rows
+
     @property
     def nbytes(self) -> int:
-        """Bytes of the chunk as the metrics count them: rows × item sizes, or Arrow's buffers for variable width."""
+        """Bytes of the chunk as the metrics count them: rows × item sizes; for variable width, Arrow's buffers."""
         total = 0
         for field, column in zip(self.fields, self.columns, strict=True):
             if pa.types.is_boolean(field.type):
@@ -98,7 +107,7 @@ class Frame:
     def to_arrow(self) -> pa.Table:
         """The same rows as an Arrow table over the same memory; only booleans and validity are packed into bits."""
         arrays = [_unflatten(field, column, self.rows) for field, column in zip(self.fields, self.columns, strict=True)]
-        return pa.Table.from_arrays(arrays, schema=pa.schema([(field.name, field.type) for field in self.fields]))
+        return pa.Table.from_arrays(arrays, schema=arrow_schema(self.fields))
 
     @staticmethod
     def from_arrow(table: pa.Table) -> Frame:
@@ -122,7 +131,7 @@ def canonical_type(arrow_type: pa.DataType, column: str) -> pa.DataType:
     Raises
     ------
     UsageError
-        Naming the column, if no engine can carry the type.
+        Naming the column, if no engine can merge the type.
     """
     types = pa.types
     if types.is_dictionary(arrow_type):
@@ -147,7 +156,7 @@ def canonical_type(arrow_type: pa.DataType, column: str) -> pa.DataType:
         or types.is_timestamp(arrow_type)
         or types.is_duration(arrow_type)
     ):
-        raise UsageError(f"column {column!r} has type {arrow_type}, which no engine here can carry")
+        raise UsageError(f"column {column!r} has type {arrow_type}, which no engine can merge")
     return arrow_type
 
 
@@ -158,6 +167,21 @@ def field_of(name: str, arrow_type: pa.DataType, *, nullable: bool) -> Field:
     if pa.types.is_boolean(arrow_type):
         return Field(name, arrow_type, 1, nullable)
     return Field(name, arrow_type, arrow_type.bit_width // 8, nullable)
+
+
+def integer_type(arrow_type: pa.DataType, *, floats: bool = False) -> pa.DataType:
+    """The integer type of the same width for dates, times and durations (`floats`: and for floats); others unchanged.
+
+    Libraries that lack such a type, or round its values, get integers: equality is the same.
+    """
+    if pa.types.is_temporal(arrow_type) or (floats and pa.types.is_floating(arrow_type)):
+        return pa.int32() if arrow_type.bit_width == 32 else pa.int64()
+    return arrow_type
+
+
+def viewed(column: pa.ChunkedArray, arrow_type: pa.DataType) -> pa.ChunkedArray:
+    """The same bytes under a type of the same width, without copies."""
+    return pa.chunked_array([chunk.view(arrow_type) for chunk in column.chunks], arrow_type)
 
 
 def storage_dtype(width: int) -> np.dtype[Any]:

@@ -1,38 +1,21 @@
 """Compiled loops over columns: hashing, histograms, scatter and the row checksum.
 
-Everything here is plain arithmetic on NumPy arrays, compiled by numba without the GIL, so that heartbeats and abort
-requests get through while a loop runs. The first call in a fresh checkout compiles and stores the
-code beside this file.
+They do plain arithmetic on NumPy arrays. They run without the interpreter's lock, so that heartbeats and abort requests
+get through meanwhile.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import numba as nb
 import numpy as np
 from numba.core import cgutils
-from numba.extending import intrinsic
 
-Loop = TypeVar("Loop", bound=Callable[..., Any])
-
-
-def _jit(loop: Loop) -> Loop:
-    compiled: Loop = nb.njit(nogil=True, cache=True)(loop)
-    return compiled
+from merge_bench.merge.jit import compiled, emitted, inlined
 
 
-def _inline(expression: Loop) -> Loop:
-    compiled: Loop = nb.njit(nogil=True, cache=True, inline="always")(expression)
-    return compiled
-
-
-def _emitted(function: Callable[..., Any]) -> Any:
-    return intrinsic(function)
-
-
-@_emitted
+@emitted
 def load_word(typing: Any, data: Any, at: Any) -> Any:
     """The eight bytes from data[at] on as one uint64, the first one lowest; `at` is neither aligned nor checked."""
 
@@ -43,7 +26,7 @@ def load_word(typing: Any, data: Any, at: Any) -> Any:
     return nb.uint64(data, nb.uint64), emit
 
 
-@_emitted
+@emitted
 def copy_bytes(typing: Any, data: Any, first: Any, size: Any, out: Any, at: Any) -> Any:
     """data[first:first + size] to out[at:], unchecked. (A function instead would count references for every row.)"""
 
@@ -55,7 +38,7 @@ def copy_bytes(typing: Any, data: Any, first: Any, size: Any, out: Any, at: Any)
 
 
 def _pointer(context: Any, builder: Any, signature: Any, arguments: Any, of: int) -> Any:
-    """To the element of the array that is argument `of` whose position is the argument after it."""
+    """A pointer into the array that is argument `of`; the argument after it is the position."""
     array = context.make_array(signature.args[of])(context, builder, arguments[of])
     return builder.gep(array.data, [arguments[of + 1]])
 
@@ -64,7 +47,7 @@ NULL_HASH = np.uint64(0x9E3779B97F4A7C15)
 SEED = np.uint64(0x2545F4914F6CDD1D)
 
 
-@_inline
+@inlined
 def mix64(x: Any) -> Any:
     """A bijective scrambling of 64 bits: Pelle Evensen's rrmxmx family constant, two xor-shift-multiply rounds."""
     x ^= x >> np.uint64(32)
@@ -75,21 +58,21 @@ def mix64(x: Any) -> Any:
     return x
 
 
-@_jit
+@compiled
 def hash_fixed(values: Any, start: int, hashes: Any) -> None:
     """Fold the values of rows start… into hashes[:]; widths of 1 to 8 bytes."""
     for i in range(hashes.size):
         hashes[i] = mix64(hashes[i] ^ np.uint64(values[start + i]))
 
 
-@_jit
+@compiled
 def hash_wide(values: Any, start: int, hashes: Any) -> None:
     """The same for 16-byte values of shape (n, 2)."""
     for i in range(hashes.size):
         hashes[i] = mix64(mix64(hashes[i] ^ values[start + i, 0]) ^ values[start + i, 1])
 
 
-@_jit
+@compiled
 def hash_float(values: Any, start: int, hashes: Any, missing: Any) -> None:
     """The same for floats: both zeros are one value, every NaN is one value and marks its row in `missing`."""
     for i in range(hashes.size):
@@ -104,11 +87,11 @@ def hash_float(values: Any, start: int, hashes: Any, missing: Any) -> None:
         hashes[i] = mix64(hashes[i] ^ bits)
 
 
-@_jit
+@compiled
 def hash_variable(data: Any, offsets: Any, start: int, hashes: Any) -> None:
     """The same for byte strings, eight bytes at a time and the length last."""
     for i in range(hashes.size):
-        # Unsigned positions spare the loop a look whether an index counts from the end.
+        # With unsigned positions the loop need not check whether an index counts from the end.
         at, last = np.uint64(offsets[start + i]), np.uint64(offsets[start + i + 1])
         size = last - at
         h = hashes[i]
@@ -124,16 +107,16 @@ def hash_variable(data: Any, offsets: Any, start: int, hashes: Any) -> None:
         hashes[i] = mix64(mix64(h ^ word) ^ size)
 
 
-@_jit
+@compiled
 def fold_nulls(valid: Any, start: int, before: Any, hashes: Any, missing: Any) -> None:
-    """Where a value is null, take the null's hash instead of the one of whatever lies under it, and mark the row."""
+    """Where a value is null, use the hash of null instead of that of the bytes there, and mark the row."""
     for i in range(hashes.size):
         if valid[start + i] == 0:
             hashes[i] = mix64(before[i] ^ NULL_HASH)
             missing[i] = 1
 
 
-@_jit
+@compiled
 def assign_buckets(hashes: Any, missing: Any, buckets: int, start: int, ids: Any, counts: Any) -> None:
     """Bucket of each row: the hash's upper half scaled to [0, buckets) (Lemire's fast range); missing: `buckets`."""
     scale = np.uint64(buckets)
@@ -145,7 +128,7 @@ def assign_buckets(hashes: Any, missing: Any, buckets: int, start: int, ids: Any
         counts[bucket] += 1
 
 
-@_jit
+@compiled
 def assign_fixed(values: Any, first: int, last: int, buckets: int, ids: Any, counts: Any) -> None:
     """`hash_fixed` and `assign_buckets` in one pass, for a single key column without nulls."""
     scale = np.uint64(buckets)
@@ -155,7 +138,7 @@ def assign_fixed(values: Any, first: int, last: int, buckets: int, ids: Any, cou
         counts[bucket] += 1
 
 
-@_jit
+@compiled
 def scatter(values: Any, ids: Any, first: int, last: int, positions: Any, out: Any) -> None:
     """Write rows first…last-1 to out at their bucket's next position (in elements); rows of no bucket are left out."""
     buckets = positions.size
@@ -167,7 +150,7 @@ def scatter(values: Any, ids: Any, first: int, last: int, positions: Any, out: A
             positions[bucket] = at + 1
 
 
-@_jit
+@compiled
 def scatter_wide(values: Any, ids: Any, first: int, last: int, positions: Any, out: Any) -> None:
     """`scatter` for 16-byte values: `values` (n, 2), `out` flat uint64, positions in 16-byte units."""
     buckets = positions.size
@@ -180,7 +163,7 @@ def scatter_wide(values: Any, ids: Any, first: int, last: int, positions: Any, o
             positions[bucket] = at + 1
 
 
-@_jit
+@compiled
 def scatter_pair(
     first_values: Any, second_values: Any, ids: Any, first: int, last: int, positions: Any, out: Any, gaps: Any
 ) -> None:
@@ -195,7 +178,7 @@ def scatter_pair(
             positions[bucket] = at + 1
 
 
-@_jit
+@compiled
 def count_bytes(offsets: Any, ids: Any, first: int, last: int, totals: Any) -> None:
     """Add the byte lengths of rows first…last-1 to their bucket's total."""
     buckets = totals.size
@@ -205,7 +188,7 @@ def count_bytes(offsets: Any, ids: Any, first: int, last: int, totals: Any) -> N
             totals[bucket] += offsets[i + 1] - offsets[i]
 
 
-@_jit
+@compiled
 def scatter_lengths(offsets: Any, ids: Any, first: int, last: int, positions: Any, out: Any) -> None:
     """`scatter` of byte lengths (int32)."""
     buckets = positions.size
@@ -217,7 +200,7 @@ def scatter_lengths(offsets: Any, ids: Any, first: int, last: int, positions: An
             positions[bucket] = at + 1
 
 
-@_jit
+@compiled
 def scatter_bytes(data: Any, offsets: Any, ids: Any, first: int, last: int, positions: Any, out: Any) -> None:
     """`scatter` of the bytes themselves; positions in bytes."""
     buckets = positions.size
@@ -229,7 +212,7 @@ def scatter_bytes(data: Any, offsets: Any, ids: Any, first: int, last: int, posi
             positions[bucket] = at + size
 
 
-@_jit
+@compiled
 def sum_hashes(hashes: Any) -> Any:
     """Sum of the row hashes modulo 2**64, which no order of rows changes."""
     total = np.uint64(0)

@@ -3,73 +3,53 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from merge_bench.merge.engines.base import Engine, Outgoing, Side
 from merge_bench.merge.exchange.abort import Abort
-from merge_bench.merge.exchange.flight import Flight
+from merge_bench.merge.exchange.in_flight import Flight
 from merge_bench.merge.frame import Bytes
 from merge_bench.merge.plan import Plan
+from merge_bench.records.schema import Flight as FlightSeconds
+from merge_bench.records.schema import FrameCounts, PairTraffic, Phases, WorkerIteration
 
 
-@dataclass(frozen=True)
-class Measured:
-    """One worker's times of one iteration, seconds on its own monotonic clock, and its bytes.
+class Measured(msgspec.Struct, frozen=True):
+    """One worker's part of one iteration. `pairs`: what arrived from each other worker, by rank."""
 
-    `seconds`: own exit from the opening barrier to own finish. `flights`: of the left and the right frame.
-    `union_seconds`: when either was in flight. `arrived`: per source, bytes of both frames and seconds from the first
-    receive posted to the last one completed, summed over the frames. `overlap`: when partition, `join_overlap`: when
-    join ran beside the exchange; both are counted in both phases. `cpu`: seconds of cores, user and
-    system, of all threads of the process.
+    worker: WorkerIteration
+    pairs: list[PairTraffic]
+
+
+class Transfers(msgspec.Struct, frozen=True):
+    """What one worker exchanged in one iteration.
+
+    `sent_bytes`, `seconds`: of both frames. `arrived`: for each source, bytes of both frames and seconds from the first
+    receive posted to the last one completed, added up over the frames.
     """
 
-    seconds: float
-    partition: float
-    exchange: float
-    join: float
-    flights: dict[str, tuple[int, float]]
-    union_seconds: float
+    sent_bytes: FrameCounts
+    seconds: FlightSeconds
     arrived: dict[int, tuple[int, float]]
-    received_rows: dict[str, int]
-    result_rows: int
-    overlap: float = 0.0
-    join_overlap: float = 0.0
-    cpu: float | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data for an event."""
-        return {
-            "seconds": self.seconds,
-            "phases": {"partition": self.partition, "exchange": self.exchange, "join": self.join},
-            "flights": {side: list(flight) for side, flight in self.flights.items()},
-            "union_seconds": self.union_seconds,
-            "arrived": [[source, size, seconds] for source, (size, seconds) in self.arrived.items()],
-            "received_rows": self.received_rows,
-            "result_rows": self.result_rows,
-            "overlap": self.overlap,
-            "join_overlap": self.join_overlap,
-            "cpu": self.cpu,
-        }
 
 
 class Merger:
-    """An engine and the data plane, driven through whole merges."""
+    """Merges with an engine and the data plane."""
 
     def __init__(self, engine: Engine, rank: int, plan: Plan, abort: Abort) -> None:
         self.engine = engine
         self.rank = rank
-        self.workers = plan.workers
-        from merge_bench.merge.exchange.ucx import UcxExchange  # the driver reads `Measured`, and needs no UCX
+        from merge_bench.merge.exchange.ucx import UcxExchange  # the driver imports this module, and needs no UCX
 
         self.exchange = UcxExchange.of_plan(plan, rank, abort)
         self._peers = [peer for peer in range(plan.workers) if peer != rank]
         self._last: dict[Side, tuple[dict[int, Any], dict[int, Any]]] = {}
 
     def merge(self) -> Measured:
-        """One iteration. The last result is let go before the opening barrier, the new one stays in memory."""
+        """Merge once. The last result is freed before the opening barrier, the new one stays in memory."""
         self._last = {}
         self.engine.begin()
         self.exchange.barrier()
@@ -81,29 +61,54 @@ class Merger:
         exchanged = time.perf_counter()
         rows = self.engine.join()
         joined, cpu = time.perf_counter(), time.process_time() - cpu
-        measured = _measured(flights, rows, self.engine.received_rows())
         self.exchange.barrier()
-        return Measured(
-            seconds=joined - start,
-            partition=partitioned - start,
-            exchange=exchanged - partitioned,
-            join=joined - exchanged,
-            cpu=cpu,
-            **measured,
-        )
+        phases = Phases(partition=partitioned - start, exchange=exchanged - partitioned, join=joined - exchanged)
+        return self._measured(joined - start, phases, _transfers(flights), rows, cpu)
 
-    def exchange_only(self) -> Measured:
-        """The last merge's messages again, between the same warmed buffers, with no partition and no join."""
+    def exchange_only(self) -> Transfers:
+        """Send the last merge's messages again, between the same warmed buffers, without partition and join."""
         self.exchange.barrier()
-        start = time.perf_counter()
         flights = {side: self.exchange.transfer(*self._last[side]) for side in Side}
-        seconds = time.perf_counter() - start
         self.exchange.barrier()
-        measured = _measured(flights, 0, {"left": 0, "right": 0})
-        return Measured(seconds=seconds, partition=0.0, exchange=seconds, join=0.0, **measured)
+        return _transfers(flights)
+
+    def _measured(
+        self, seconds: float, phases: Phases, transfers: Transfers, rows: int, cpu: float,
+        *, overlap: float = 0.0, join_overlap: float = 0.0,
+    ) -> Measured:  # fmt: skip
+        """What the records hold of an iteration.
+
+        Parameters
+        ----------
+        seconds
+            From this worker's exit from the opening barrier to the end of its join, on its own monotonic clock.
+        rows
+            Rows of its part of the result.
+        cpu
+            Seconds of cores, user and system, of all threads of the process.
+        overlap, join_overlap
+            Seconds in which partition and join ran beside the exchange. They count in both phases.
+        """
+        worker = WorkerIteration(
+            rank=self.rank,
+            seconds=seconds,
+            phases_seconds=phases,
+            overlap_seconds=overlap,
+            join_overlap_seconds=join_overlap,
+            sent_bytes=transfers.sent_bytes,
+            flight_seconds=transfers.seconds,
+            received_rows=FrameCounts(**self.engine.received_rows()),
+            result_rows=rows,
+            cpu_seconds=cpu,
+        )
+        pairs = [
+            PairTraffic(from_rank=source, to_rank=self.rank, bytes=size, seconds=took)
+            for source, (size, took) in sorted(transfers.arrived.items())
+        ]
+        return Measured(worker, pairs)
 
     def _exchange(self, side: Side, outgoing: list[Outgoing], headers: dict[int, Bytes]) -> Flight:
-        """Make room for what is announced of one side, and exchange it."""
+        """Make room for one frame as the headers announce it, and exchange it."""
         receives = {peer: self.engine.inbox(side, peer, headers[peer]) for peer in self._peers}
         self._last[side] = ({peer: outgoing[peer].data for peer in self._peers}, receives)
         flight = self.exchange.transfer(*self._last[side])
@@ -123,7 +128,7 @@ class Merger:
         }
 
 
-def _measured(flights: dict[Side, Flight], rows: int, received: dict[str, int]) -> dict[str, Any]:
+def _transfers(flights: dict[Side, Flight]) -> Transfers:
     left, right = flights[Side.LEFT], flights[Side.RIGHT]
     overlap = max(0.0, min(left.last_completion, right.last_completion) - max(left.first_post, right.first_post))
     arrived: dict[int, tuple[int, float]] = {}
@@ -131,10 +136,8 @@ def _measured(flights: dict[Side, Flight], rows: int, received: dict[str, int]) 
         for source, (size, seconds) in flight.arrived.items():
             before = arrived.get(source, (0, 0.0))
             arrived[source] = (before[0] + size, before[1] + seconds)
-    return {
-        "flights": {side.value: (flight.sent_bytes, flight.seconds) for side, flight in flights.items()},
-        "union_seconds": left.seconds + right.seconds - overlap,
-        "arrived": arrived,
-        "received_rows": received,
-        "result_rows": rows,
-    }
+    return Transfers(
+        FrameCounts(left=left.sent_bytes, right=right.sent_bytes),
+        FlightSeconds(left=left.seconds, right=right.seconds, union=left.seconds + right.seconds - overlap),
+        arrived,
+    )

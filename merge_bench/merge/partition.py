@@ -7,9 +7,11 @@ while the others are on their way.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -17,64 +19,54 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from merge_bench.merge.arena import Arena, align
-from merge_bench.merge.frame import Bytes, Column, Field, Frame, storage_dtype
+from merge_bench.merge.buffer_pool import BufferPool, align
+from merge_bench.merge.frame import Bytes, Column, Field, Frame, arrow_schema, storage_dtype
 from merge_bench.merge.hashing import BLOCK, RowHasher
-from merge_bench.merge.parcel import Counts, Layout, Parcel
+from merge_bench.merge.parcel_layout import Counts, Layout, Parcel
 
-PAIRED_STREAMS = 512  # two columns at once have two lines a stream under way: of more streams, one after the other
-SLACK = 64  # a parcel's memory has this part more, so that one of nearly the same size can be received into it
+PAIRED_STREAMS = 512  # two columns at once write two cache lines for each stream; with more streams they go one by one
+SLACK = 64  # 1/64 more memory for a parcel, so that one of nearly the same size can be received into it
 
 
+@dataclass
 class Partitioner:
-    """Splits one side's chunk into a parcel per worker.
+    """Splits one side's chunk into a parcel for each worker.
 
-    Parameters
+    Attributes
     ----------
     fields
         The chunk's fields, the same on every worker.
     keys
-        Names of the key columns; rows with a null or NaN among them match nothing and are left behind.
+        Names of the key columns. Rows with a null or NaN among them match nothing and are left out.
     workers, buckets
-        Destinations, and buckets per destination.
+        Destinations, and buckets of each destination.
     threads
-        Threads of this worker; rows are split evenly among them.
+        Threads of this worker. Rows are divided evenly among them.
     scratch
-        Memory of the row-to-bucket map, which is needed during a split alone: another partitioner may have the same.
+        Memory that maps rows to buckets. It is used during a split only, so partitioners may share it.
     """
 
-    def __init__(
-        self,
-        fields: tuple[Field, ...],
-        keys: Sequence[str],
-        *,
-        workers: int,
-        buckets: int,
-        threads: int = 1,
-        scratch: Arena | None = None,
-    ) -> None:
-        self.fields = fields
-        self.keys = tuple(keys)
-        self.workers = workers
-        self.buckets = buckets
-        self.threads = threads
-        self._scratch = scratch or Arena()
-        self._ids: npt.NDArray[Any] = np.empty(0, np.uint16 if workers * buckets < 2**16 else np.uint32)
+    fields: tuple[Field, ...]
+    keys: Sequence[str]
+    workers: int
+    buckets: int
+    threads: int = 1
+    scratch: BufferPool = dataclasses.field(default_factory=BufferPool)
 
-    def split(self, frame: Frame, arena: Arena, pool: ThreadPoolExecutor | None = None) -> list[Parcel]:
-        """One parcel per worker, in rank order, with bytes taken from `arena`."""
-        return self.split_parts(frame, arena, pool)[0]
+    def __post_init__(self) -> None:
+        kind = np.uint16 if self.workers * self.buckets < 2**16 else np.uint32
+        self._ids: npt.NDArray[Any] = np.empty(0, kind)
 
-    def split_parts(
-        self, frame: Frame, arena: Arena, pool: ThreadPoolExecutor | None = None, *,
+    def split(
+        self, frame: Frame, buffers: BufferPool, pool: ThreadPoolExecutor | None = None, *,
         rows: tuple[int, int] | None = None, cuts: Sequence[int] = (),
     ) -> list[list[Parcel]]:  # fmt: skip
         """For every run of buckets between two of `cuts` (by default one run of all), one parcel per worker.
 
         `rows`: only first…last-1 of the chunk. In each parcel the buckets outside its run are empty.
         """
-        self._scratch.reserve(frame.rows * self._ids.itemsize)
-        self._ids = self._scratch.take(frame.rows * self._ids.itemsize).view(self._ids.dtype)
+        self.scratch.reserve(frame.rows * self._ids.itemsize)
+        self._ids = self.scratch.take(frame.rows * self._ids.itemsize).view(self._ids.dtype)
         spans = _spans(*(rows or (0, frame.rows)), self.threads)
         total = self.workers * self.buckets
         runs = list(itertools.pairwise(cuts or (0, self.buckets)))
@@ -89,10 +81,11 @@ class Partitioner:
         headers = np.stack([totals, *(v.sum(axis=0).reshape(totals.shape) for v in variable)], axis=1)
         layouts = [Layout.of(self.fields, _only(header, part)) for header in headers for part in runs]
         rooms = [align(layout.size + layout.size // SLACK) for layout in layouts]
-        whole = arena.take(sum(rooms))
+        whole = buffers.take(sum(rooms))
         bases = [0, *itertools.accumulate(rooms)]
         widths = np.tile([last - first for first, last in runs], self.workers)
-        fill = _Fill(self, frame, whole, layouts, bases[:-1], widths, counts, variable)
+        starts = [_starts(each, widths) for each in (counts, *variable)]
+        fill = _Fill(self, frame, whole, layouts, bases[:-1], widths, starts[0], starts[1:])
         list(run(fill, range(len(spans)), spans))
         parcels = [
             Parcel(layout, whole[at : at + layout.size], whole[at:end])
@@ -124,32 +117,21 @@ class Partitioner:
         return sums
 
 
+@dataclass
 class _Fill:
-    """The scatter pass over one span of rows: every thread knows where its rows of every bucket begin."""
+    """The scatter pass over one span of rows: every thread knows where its rows of every bucket begin.
 
-    def __init__(
-        self,
-        partitioner: Partitioner,
-        frame: Frame,
-        whole: Bytes,
-        layouts: list[Layout],
-        bases: list[int],
-        widths: Counts,
-        counts: Counts,
-        variable: list[Counts],
-    ) -> None:
-        self.partitioner, self.frame, self.whole = partitioner, frame, whole
-        self.layouts, self.bases, self.widths = layouts, bases, widths
-        self.row_starts = self._starts(counts)
-        self.byte_starts = [self._starts(v) for v in variable]
+    `row_starts`, and for each column of variable width `byte_starts`: see `_starts`. `widths`: buckets of each parcel.
+    """
 
-    def _starts(self, counts: Counts) -> Counts:
-        """(spans, buckets): position within the parcel where a span's part of each bucket begins."""
-        totals = counts.sum(axis=0)
-        before = np.cumsum(totals) - totals
-        before -= np.repeat(before[np.cumsum(self.widths) - self.widths], self.widths)
-        starts: Counts = before + np.cumsum(counts, axis=0) - counts
-        return starts
+    partitioner: Partitioner
+    frame: Frame
+    whole: Bytes
+    layouts: list[Layout]
+    bases: list[int]
+    widths: Counts
+    row_starts: Counts
+    byte_starts: list[Counts]
 
     def __call__(self, thread: int, span: tuple[int, int]) -> None:
         from merge_bench.merge import kernels
@@ -196,6 +178,15 @@ class _Fill:
         return len(pair) == 2 and all(field.width == 8 and not field.nullable for field in pair)
 
 
+def _starts(counts: Counts, widths: Counts) -> Counts:
+    """(spans, buckets): the position within its parcel where a span's part of each bucket begins."""
+    totals = counts.sum(axis=0)
+    before = np.cumsum(totals) - totals
+    before -= np.repeat(before[np.cumsum(widths) - widths], widths)
+    starts: Counts = before + np.cumsum(counts, axis=0) - counts
+    return starts
+
+
 def _only(header: Counts, part: tuple[int, int]) -> Counts:
     """A header with the buckets outside of a run emptied."""
     kept = np.zeros_like(header)
@@ -210,10 +201,10 @@ def _spans(first: int, last: int, threads: int) -> list[tuple[int, int]]:
 
 
 class BucketReader:
-    """Reads bucket after bucket out of the parcels that a worker holds of one side, as Arrow tables without copies."""
+    """Reads the buckets of one side from the parcels of a worker, as Arrow tables without copies."""
 
     def __init__(self, fields: tuple[Field, ...], parcels: Sequence[Parcel]) -> None:
-        self.schema = pa.schema([pa.field(field.name, field.type) for field in fields])
+        self.schema = arrow_schema(fields)
         self.fields = fields
         self.parcels = [parcel for parcel in parcels if parcel.rows]
         self._rows = [_edges(parcel.layout.header[0]) for parcel in self.parcels]
@@ -225,7 +216,7 @@ class BucketReader:
         return pa.concat_tables(tables) if tables else self.schema.empty_table()
 
     def chunks(self, first: int, last: int) -> list[Frame]:
-        """The rows of buckets first…last-1, of every parcel that has some a frame over its memory."""
+        """The rows of buckets first…last-1: for each parcel that has some, a frame over its memory."""
         found = []
         for parcel, rows, sizes in zip(self.parcels, self._rows, self._bytes, strict=True):
             start, stop = rows[first], rows[last]
@@ -268,7 +259,7 @@ def _column(field: Field, parcel: Parcel, index: int, start: int, stop: int, spa
 def bucket_groups(
     left: BucketReader, right: BucketReader, buckets: int, rows: int, *, first: int = 0
 ) -> Iterator[tuple[int, int]]:
-    """Runs of buckets whose left and right rows together come near `rows`: of first…buckets-1 in order, each once."""
+    """Cut buckets first…buckets-1 into runs whose left and right rows together are about `rows`."""
     sizes = np.zeros(buckets, np.int64)
     for reader in (left, right):
         counts = reader.bucket_rows()

@@ -1,4 +1,4 @@
-"""The merge with its phases at once: pieces of both frames travel while others are partitioned and joined."""
+"""The pipelined merge: pieces of both frames travel while other pieces are partitioned and joined."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from merge_bench.merge.engines.base import Engine, Outgoing, PipelinedEngine, Si
 from merge_bench.merge.exchange.abort import Abort
 from merge_bench.merge.exchange.stream import Stream
 from merge_bench.merge.frame import Bytes
-from merge_bench.merge.merger import Measured, Merger
+from merge_bench.merge.merger import Measured, Merger, Transfers
 from merge_bench.merge.plan import Plan
+from merge_bench.records.schema import Flight as FlightSeconds
+from merge_bench.records.schema import FrameCounts, Phases
 
 
 class PipelinedMerger(Merger):
@@ -27,7 +29,7 @@ class PipelinedMerger(Merger):
         self._stream: Stream | None = None  # its messages may be under way for as long as endpoints are open
 
     def merge(self) -> Measured:
-        """One iteration. The last result is let go before the opening barrier, the new one stays in memory."""
+        """Merge once. The last result is freed before the opening barrier, the new one stays in memory."""
         self._split, self._rooms, self._stream = [], {}, None
         self.engine.begin()
         self.exchange.barrier()
@@ -47,34 +49,27 @@ class PipelinedMerger(Merger):
         end, cpu = time.perf_counter(), time.process_time() - cpu
         first, last = stream.both.first or end, stream.both.last or end
         self.exchange.barrier()
-        return Measured(
-            seconds=end - start,
-            partition=partitioned - start,
-            exchange=last - first,
-            join=sum(ended - began for began, ended in joins),
+        return self._measured(
+            end - start,
+            Phases(
+                partition=partitioned - start, exchange=last - first, join=sum(ended - began for began, ended in joins)
+            ),
+            _transfers(stream),
+            self.engine.result_rows(),
+            cpu,
             overlap=max(0.0, min(partitioned, last) - first),
             join_overlap=sum(max(0.0, min(ended, last) - max(began, first)) for began, ended in joins),
-            result_rows=self.engine.result_rows(),
-            received_rows=self.engine.received_rows(),
-            cpu=cpu,
-            **_flown(stream),
         )
 
-    def exchange_only(self) -> Measured:
-        """The last merge's messages again, between the same warmed buffers, with no partition and no join."""
+    def exchange_only(self) -> Transfers:
+        """Send the last merge's messages again, between the same warmed buffers, without partition and join."""
         self.exchange.barrier()
-        start = time.perf_counter()
         with self._open(lambda number, source, _: self._rooms[number, source]) as stream:
             for number, outgoing in enumerate(self._split):
                 stream.send(number, outgoing)
             stream.finish()
-        seconds = time.perf_counter() - start
         self.exchange.barrier()
-        nothing = {"left": 0, "right": 0}
-        return Measured(
-            seconds=seconds, partition=0.0, exchange=seconds, join=0.0, result_rows=0, received_rows=nothing,
-            **_flown(stream),
-        )  # fmt: skip
+        return _transfers(stream)
 
     def _open(self, room: Any) -> Stream:
         self._stream = Stream(self.exchange, self.engine.pieces, self._header_bytes, room)
@@ -88,12 +83,12 @@ class PipelinedMerger(Merger):
 
 
 def make_merger(engine: Engine, rank: int, plan: Plan, abort: Abort) -> Merger:
-    """What merges as the plan says.
+    """The merger for a plan: with overlapping phases or without.
 
     Raises
     ------
     UsageError
-        If the phases shall overlap and the engine cannot join part of its rows.
+        If the phases are to overlap and the engine cannot join a part of its rows.
     """
     if not plan.pipeline:
         return Merger(engine, rank, plan, abort)
@@ -102,9 +97,10 @@ def make_merger(engine: Engine, rank: int, plan: Plan, abort: Abort) -> Merger:
     return PipelinedMerger(engine, rank, plan, abort)
 
 
-def _flown(stream: Stream) -> dict[str, Any]:
-    return {
-        "flights": {side.value: (stream.sent_bytes[side], stream.flights[side].seconds) for side in Side},
-        "union_seconds": stream.both.seconds,
-        "arrived": {peer: (stream.arrived_bytes[peer], meter.seconds) for peer, meter in stream.arrivals.items()},
-    }
+def _transfers(stream: Stream) -> Transfers:
+    left, right = (stream.flights[side].seconds for side in Side)
+    return Transfers(
+        FrameCounts(**{side.value: size for side, size in stream.sent_bytes.items()}),
+        FlightSeconds(left=left, right=right, union=stream.both.seconds),
+        {peer: (stream.arrived_bytes[peer], meter.seconds) for peer, meter in stream.arrivals.items()},
+    )

@@ -1,4 +1,4 @@
-"""One run, described: frozen, picklable, and checked against the memory there is before anything is started."""
+"""The plan of a run: frozen, picklable, and checked against the available memory before anything is started."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from merge_bench.merge.workload.tables import TableSpec
 from merge_bench.units import format_bytes, format_count
 
 PROCESS_BYTES = 400 << 20  # a Python worker with its libraries, before any data
-BUCKET_MAP_BYTES = 2  # per row: which bucket it goes to; of one side after the other
+BUCKET_MAP_BYTES = 2  # per row: its bucket; one side after the other uses the same memory
 DASK_COPIES = {"tasks": 5.75, "p2p": 8.5}  # of both frames, by shuffle; measured
 
 
@@ -78,14 +78,14 @@ def synthetic_worker_bytes(
     For each row of a chunk, with r the bytes of a row, R those of a row's share of the result, W workers:
 
     - 2 r for the two chunks, and 2 for the number of a row's bucket;
-    - 2 r (1 + 1 ÷ `SLACK`) for the parcels that are made of them;
+    - 2 r (1 + 1 ÷ `SLACK`) for the parcels made from them;
     - r (W - 1) ÷ W for each side's parcels received. Where phases do not overlap the right ones lie where the left ones
       lay that were sent, if they are no larger;
     - R for the result, times the engine's `result_copies`, and its `kept_bytes` by payload column. One that
       `reuses_sent` writes it, with phases apart, where the right parcels lay that were sent, and adds what goes beyond.
 
-    `hottest` is the part of the matching rows with the most frequent key (`SyntheticSpec.hottest`), which all come to
-    one worker beside its share of the others. Dask's merge keeps splits of both frames beside the frames:
+    `hottest` is the part of the matching rows with the most frequent key (`SyntheticSpec.hottest`). One worker gets all
+    of them beside its share of the others. Dask's merge keeps splits of both frames beside the frames:
     `DASK_COPIES` times both, by its shuffle.
     """
     row, result = 8 * (1 + payload_columns), fraction * 8 * (1 + 2 * payload_columns)

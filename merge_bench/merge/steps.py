@@ -1,39 +1,36 @@
-"""What the driver has every Dask worker do for a merge, step by step.
+"""The steps of a merge on a Dask worker.
 
-The driver submits each step to all workers at once and in the same order; what a worker holds between two of them is in
-its plugin (`worker.py`). Every measured iteration is sent as an event as soon as it is done, so that nothing measured
-is lost.
+The driver submits each step to all workers at once, in the same order. Between two steps the plugin (`worker.py`) keeps
+the state. Every iteration is sent as an event as soon as it is measured, so that no measurement is lost.
 """
 
 from __future__ import annotations
 
 import gc
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from merge_bench.errors import RunFailed, UsageError
+import msgspec
+
 from merge_bench.host import cuda_context, machine
-from merge_bench.host.counters import Counts
-from merge_bench.host.counters import read as read_counters
+from merge_bench.host.facts import ProcessFacts
 from merge_bench.host.memory import PeakMeter
-from merge_bench.merge.engines import gpu_memory, make_engine
+from merge_bench.merge import engines
+from merge_bench.merge.engines import gpu_memory
 from merge_bench.merge.engines.base import JoinShape
-from merge_bench.merge.engines.gpu_memory import GpuMemory
-from merge_bench.merge.exchange.protocols import Range
 from merge_bench.merge.frame import Field
-from merge_bench.merge.merger import Measured
+from merge_bench.merge.merger import Transfers
 from merge_bench.merge.plan import Plan
-from merge_bench.merge.verification.verify import Check, ResultCheck
-from merge_bench.merge.worker import MergeWorker, State, guard_memory, here, let_go
+from merge_bench.merge.verification.verify import Check
+from merge_bench.merge.worker import State, current_plugin, guard_memory, release
 from merge_bench.merge.workload import synthetic
 from merge_bench.merge.workload.synthetic import SyntheticSpec
+from merge_bench.records.schema import SizeRange, WorkerMemory
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """What a worker says after it has its chunk."""
+    """What a worker reports about its chunks."""
 
     rank: int
     input_bytes: int
@@ -42,48 +39,45 @@ class Prepared:
     expected: synthetic.Expectation | None
 
 
-def describe(modules: Sequence[str], variables: Sequence[str] = ()) -> dict[str, Any]:
-    """Load the engine's and the data plane's libraries, and tell what this worker runs on.
+@dataclass(frozen=True)
+class Connected:
+    """What a worker reports after it has connected: UCX's effective settings, and seconds of a barrier's round trip."""
 
-    `variables`: names to be told of the environment beside those that are always told.
+    ucx_config: dict[str, str]
+    round_trip: float
+
+
+def describe(engine: str | None, data_plane: bool, variables: Sequence[str] = ()) -> ProcessFacts:
+    """Load the libraries that a launch needs; returns a description of this worker's machine and environment.
+
+    Parameters
+    ----------
+    engine
+        Name of the engine to load; None for none.
+    data_plane
+        Whether to load UCXX.
+    variables
+        Environment variables to include beside those that are always included.
     """
-    import importlib
-
-    for name in modules:
-        importlib.import_module(name)
-    return {
-        **machine.identity(),
-        "environment": machine.environment(variables),
-        "versions": machine.versions(),
-        "ucx": machine.ucx_library(),
-        "hardware": machine.hardware(),
-    }
+    if engine is not None:
+        engines.engine_class(engine)
+    if data_plane:
+        import merge_bench.merge.exchange.ucx  # noqa: F401
+    return machine.describe(variables)
 
 
 def open_device() -> None:
-    """Make the CUDA context of this worker's GPU, which takes memory there; every later step binds it in its thread."""
+    """Make the CUDA context on this worker's GPU, which takes memory there. Every later step binds it in its thread."""
     cuda_context.bind()
-    here().uses_gpu = True
-
-
-def inspect_device() -> GpuMemory | None:
-    """The memory of this worker's GPU, or None if the worker has a pool of it already."""
-    here()
-    return gpu_memory.inspect()
-
-
-def set_up_device(pool_bytes: int | None) -> int:
-    """Give this worker its pool of device memory before anything uses the GPU; gives the pool's size in bytes."""
-    here()
-    return gpu_memory.set_up_pool(pool_bytes)
+    current_plugin().uses_gpu = True
 
 
 def prepare(plan: Plan, rank: int, topic: str) -> Prepared:
     """Generate or read this worker's chunks."""
-    import merge_bench.merge.kernels  # noqa: F401  # before the meter: numba is no part of what a merge takes
+    import merge_bench.merge.kernels  # noqa: F401  # before the meter, so that numba's memory does not count
 
-    plugin = here()
-    let_go(plugin)
+    plugin = current_plugin()
+    release(plugin)
     meter = PeakMeter()
     expected = None
     if isinstance(plan.workload, SyntheticSpec):
@@ -99,34 +93,30 @@ def prepare(plan: Plan, rank: int, topic: str) -> Prepared:
 
 
 def open_data_plane(rows: int, threads: int) -> bytes:
-    """Set up the engine and UCX. Gives the UCX address.
+    """Set up the engine and UCX; returns the UCX address.
 
     `rows`: of both frames over all workers; `threads`: this worker's share of its host's cores.
     """
-    plugin = here()
-    state = plugin.state
-    if state is None or state.frames is None:
-        raise RunFailed("the merge was not set up on this worker")
+    plugin = current_plugin()
+    state, (left, right) = plugin.launch, plugin.frames
     plan = state.plan
-    left, right = state.frames
     shape = JoinShape(
         left.fields, right.fields, plan.keys, workers=plan.workers, rank=state.rank, rows=rows, threads=threads
     )
     from merge_bench.merge.pipelined import make_merger
 
-    engine = make_engine(plan.engine, shape)
+    engine = engines.engine_class(plan.engine)(shape)
     engine.load(left, right)
     state.frames = None
     state.merger = make_merger(engine, state.rank, plan, plugin.abort)
     state.exchange = state.merger.exchange
-    state.check = ResultCheck(plan.workload, full=plan.verify == "full")
     return state.exchange.address
 
 
 def open_bare(plan: Plan, rank: int, topic: str, *, puts: bool = False) -> bytes:
-    """Set up UCX alone, without chunks and without an engine; gives the UCX address. `puts`: for one-sided ones too."""
-    plugin = here()
-    let_go(plugin)
+    """Set up UCX without chunks and engine; returns the UCX address. `puts`: also for one-sided puts."""
+    plugin = current_plugin()
+    release(plugin)
     from merge_bench.merge.exchange.ucx import UcxExchange
 
     exchange = UcxExchange.of_plan(plan, rank, plugin.abort, puts=puts)
@@ -134,38 +124,29 @@ def open_bare(plan: Plan, rank: int, topic: str, *, puts: bool = False) -> bytes
     return exchange.address
 
 
-def connect(addresses: Sequence[bytes]) -> dict[str, Any]:
-    """Connect to all other workers; gives UCX's effective settings and the barrier's round trip in seconds."""
-    exchange = here().exchange
+def connect(addresses: Sequence[bytes]) -> Connected:
+    """Connect to all other workers."""
+    exchange = current_plugin().exchange
     exchange.connect(addresses)
-    return {"ucx_config": exchange.effective_config, "round_trip": exchange.round_trip()}
+    return Connected(exchange.effective_config, exchange.round_trip())
 
 
-def endpoints() -> dict[int, tuple[list[str], list[Range]]]:
-    """Of each peer: the lanes that UCX selected, and the protocols for tag messages by size."""
-    exchange = here().exchange
-    lanes, protocols = exchange.lanes(), exchange.protocols()
-    return {peer: (found, protocols[peer]) for peer, found in lanes.items()}
+def endpoints() -> dict[int, tuple[list[str], list[SizeRange]]]:
+    """For each peer: the lanes that UCX selected, and the protocols for tag messages by size."""
+    return current_plugin().exchange.endpoints()
 
 
 def available_transports() -> dict[str, tuple[str, ...]]:
-    """Devices by transport that this host's UCX could use, whatever is configured; {} where it cannot be asked."""
-    from merge_bench.config.ucx_info import locate, read_installed
+    """The devices of each transport that this host's UCX offers, configured or not; {} if `ucx_info` does not run."""
+    from merge_bench.config.ucx_info import find_installed
 
-    try:
-        return read_installed(locate("auto", os.environ)).transports
-    except UsageError:
-        return {}
-
-
-def counters() -> Counts:
-    """What this host's devices have counted so far."""
-    return read_counters()
+    installed = find_installed()
+    return installed.transports if installed else {}
 
 
 def swap_device_memory(size: int) -> None:
-    """Send `size` bytes of GPU memory to every other worker, so that UCX chooses its protocols for it."""
-    exchange = here().exchange
+    """Send `size` bytes of GPU memory to every other worker, so that UCX chooses protocols for GPU memory."""
+    exchange = current_plugin().exchange
     peers = [peer for peer in range(exchange.workers) if peer != exchange.rank]
     exchange.transfer(
         dict.fromkeys(peers, gpu_memory.allocate(size)), {peer: gpu_memory.allocate(size) for peer in peers}
@@ -173,60 +154,49 @@ def swap_device_memory(size: int) -> None:
 
 
 def iterate(first: int, count: int, *, warmup: bool, verify: bool) -> None:
-    """Merge `count` times; each iteration's measurement goes out as an event of its own.
+    """Merge `count` times, and send an event with the measurement of each iteration.
 
-    With `verify` the result of each is checked too, outside the timed interval.
+    `verify`: also check the result of each iteration, outside the timed interval.
     """
-    plugin = here()
+    plugin = current_plugin()
     gc.collect()
     gc.disable()
     try:
         for index in range(first, first + count):
             measured = plugin.merger.merge()
-            plugin.send("iteration", index=index, warmup=warmup, measured=measured.to_json())
+            plugin.send("iteration", index=index, warmup=warmup, measured=msgspec.to_builtins(measured))
             if verify:
-                check = _verify(plugin)
-                plugin.send("verification", index=index, warmup=warmup, check=check.to_json())
+                check = plugin.launch.verify(plugin.merger.engine.results(), plugin.abort)
+                plugin.send("verification", index=index, warmup=warmup, check=msgspec.to_builtins(check))
     finally:
         gc.enable()
 
 
 def verify() -> Check:
     """Check this worker's rows of the last result."""
-    return _verify(here())
+    plugin = current_plugin()
+    return plugin.launch.verify(plugin.merger.engine.results(), plugin.abort)
 
 
-def _verify(plugin: MergeWorker) -> Check:
-    state, merger = plugin.state, plugin.merger
-    assert state is not None
-    assert state.check is not None
-    state.meter.pause()
-    try:
-        return state.check.run(merger.engine.results(), plugin.abort)
-    finally:
-        state.meter.restart()
-
-
-def measure_link(rounds: int) -> list[Measured]:
-    """Repeat the last iteration's exchange alone `rounds` times."""
-    merger = here().merger
+def measure_link(rounds: int) -> list[Transfers]:
+    """Repeat only the exchange of the last iteration, `rounds` times."""
+    merger = current_plugin().merger
     return [merger.exchange_only() for _ in range(rounds)]
 
 
-def finish() -> dict[str, Any]:
+def finish() -> WorkerMemory:
     """Peak memory."""
-    plugin = here()
-    state = plugin.state
-    assert state is not None
+    state = current_plugin().launch
     merger = state.merger
-    return {
-        "peak_bytes": state.meter.peak,
-        "peak_above_imports_bytes": max(state.meter.peak - state.meter.at_start, 0),
-        "device_peak_bytes": merger.engine.peak_device_bytes() if merger else None,
-        "input_bytes": state.input_bytes,
-    }
+    return WorkerMemory(
+        rank=state.rank,
+        peak_bytes=state.meter.peak,
+        peak_above_imports_bytes=max(state.meter.peak - state.meter.at_start, 0),
+        device_peak_bytes=merger.engine.peak_device_bytes() if merger else None,
+        input_bytes=state.input_bytes,
+    )
 
 
 def close() -> None:
-    """Let go of data and endpoints, for clusters that go on living."""
-    let_go(here())
+    """Free data and endpoints; needed on clusters that keep running."""
+    release(current_plugin())

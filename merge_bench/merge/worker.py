@@ -1,7 +1,7 @@
-"""What a Dask worker holds of a merge, in the one plugin: between the steps that the driver submits (`steps.py`).
+"""The plugin that keeps a Dask worker's part of a merge between the steps that the driver submits (`steps.py`).
 
-A step runs on the worker's task thread and may wait for the other workers over the data plane. Meanwhile the worker's
-event loop answers: heartbeats and aborts.
+A step runs on the worker's task thread and may wait for other workers over the data plane. Meanwhile the worker's event
+loop handles heartbeats and aborts.
 """
 
 from __future__ import annotations
@@ -9,11 +9,14 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import socket
 import threading
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+import pyarrow as pa
 from distributed import Worker, get_worker
 from distributed.diagnostics.plugin import WorkerPlugin
 
@@ -24,7 +27,7 @@ from merge_bench.merge.exchange.abort import Abort
 from merge_bench.merge.frame import Frame
 from merge_bench.merge.merger import Merger
 from merge_bench.merge.plan import Plan
-from merge_bench.merge.verification.verify import ResultCheck
+from merge_bench.merge.verification.verify import Check, check_result
 
 if TYPE_CHECKING:  # the driver imports this module to name its functions, and needs no UCX
     from merge_bench.merge.exchange.ucx import UcxExchange
@@ -33,12 +36,14 @@ PLUGIN = "merge_bench"
 RESERVE_FRACTION = 0.03  # of the machine's memory: below this a run ends before the kernel ends it
 GUARD_SECONDS = 0.1
 
+Held = TypeVar("Held")
+
 
 class Child(Protocol):
-    """What a step leaves for a later one: a program beside the worker, or memory that peers put into."""
+    """What a step leaves for a later step: a program beside the worker, or memory that peers put into."""
 
     def end(self) -> object:
-        """Make sure that it is gone."""
+        """End the program, or free the memory."""
 
 
 @dataclass
@@ -53,19 +58,26 @@ class State:
     input_bytes: int
     merger: Merger | None = None
     exchange: UcxExchange | None = None
-    check: ResultCheck | None = None
-    empty: dict[str, Any] = field(default_factory=dict)  # of each side a frame of Dask's engine without rows
+    empty: dict[str, Any] = field(default_factory=dict)  # for each side a frame of Dask's engine without rows
     guard: threading.Event = field(default_factory=threading.Event)
+
+    def verify(self, pieces: Iterable[pa.Table], abort: Abort) -> Check:
+        """Check this worker's part of the result; the memory that this takes is not counted."""
+        self.meter.pause()
+        try:
+            return check_result(self.plan.workload, pieces, abort, full=self.plan.verify == "full")
+        finally:
+            self.meter.restart()
 
 
 class MergeWorker(WorkerPlugin):  # type: ignore[misc]
-    """Holds this worker's end of the merge between the driver's steps."""
+    """Keeps this worker's state between the driver's steps."""
 
     name = PLUGIN
     idempotent = True
 
     def setup(self, worker: Worker) -> None:
-        """Called by Dask when the plugin arrives."""
+        """Initialize; Dask calls this when it installs the plugin."""
         logging.getLogger("distributed.worker").addFilter(_no_heartbeats)
         self.worker = worker
         self.abort = Abort()
@@ -73,11 +85,11 @@ class MergeWorker(WorkerPlugin):  # type: ignore[misc]
         self.children: dict[str, Child] = {}
         self.uses_gpu = False
         affinity.keep_cores()
-        # Dask tells of what fails here; the modules of a task it loads while it reads messages.
+        # Imported here, because Dask reports what fails here, but not what fails when it reads a task.
         import merge_bench.merge.steps  # noqa: F401
 
     def teardown(self, worker: Worker) -> None:
-        """Called by Dask when the worker closes: whatever waits, stops."""
+        """Stop whatever waits; Dask calls this when the worker closes."""
         self.abort.set("the worker is closing")
         for child in self.children.values():
             child.end()
@@ -85,35 +97,47 @@ class MergeWorker(WorkerPlugin):  # type: ignore[misc]
             self.state.guard.set()
 
     @property
+    def launch(self) -> State:
+        """What this worker holds during a launch; this and the properties below raise `RunFailed` between launches."""
+        return _present(self.state, "the merge")
+
+    @property
+    def frames(self) -> tuple[Frame, Frame]:
+        """The chunks of the left and the right frame."""
+        return _present(self.launch.frames, "the merge")
+
+    @property
     def merger(self) -> Merger:
         """The connected merger."""
-        if self.state is None or self.state.merger is None:
-            raise RunFailed("the merge was not set up on this worker")
-        return self.state.merger
+        return _present(self.launch.merger, "the merge")
 
     @property
     def exchange(self) -> UcxExchange:
-        """The data plane's end here."""
-        if self.state is None or self.state.exchange is None:
-            raise RunFailed("the data plane was not set up on this worker")
-        return self.state.exchange
+        """This worker's end of the data plane."""
+        return _present(self.launch.exchange, "the data plane")
 
     def send(self, kind: str, **fields: Any) -> None:
-        """Tell the driver, without waiting for it."""
+        """Send an event to the driver without waiting for an answer."""
         if self.state is not None:
             message = {"event": kind, "rank": self.state.rank, **fields}
             self.worker.loop.add_callback(self.worker.log_event, self.state.topic, message)
 
 
+def _present(held: Held | None, what: str) -> Held:
+    if held is None:
+        raise RunFailed(f"{what} was not set up on this worker")
+    return held
+
+
 def _no_heartbeats(record: logging.LogRecord) -> bool:
-    """Keep Dask from noting every heartbeat of the driver in the worker's log."""
+    """Filter the driver's heartbeats out of the worker's log."""
     return not str(record.msg).startswith("Run out-of-band function")
 
 
-def here() -> MergeWorker:
-    """The plugin of the worker that this runs on; every step begins with it.
+def current_plugin() -> MergeWorker:
+    """The plugin of this worker; every step calls this first.
 
-    A worker may run each step in another of its task threads. On a GPU the context is therefore bound in this thread.
+    Dask may run each step in another task thread, so on a GPU this binds the CUDA context in the present thread.
     """
     plugin: MergeWorker = get_worker().plugins[PLUGIN]
     if plugin.uses_gpu:
@@ -121,10 +145,10 @@ def here() -> MergeWorker:
     return plugin
 
 
-def let_go(plugin: MergeWorker) -> None:
-    """Forget a run: one that ended, or one that was aborted on a cluster that goes on living.
+def release(plugin: MergeWorker) -> None:
+    """Free everything that belongs to a run, whether it ended or was aborted.
 
-    Endpoints are closed first, so that nothing is under way to or from the memory that goes after them.
+    Endpoints are closed first, so that no transfer is in flight when its memory is freed.
     """
     plugin.abort.clear()
     state, plugin.state = plugin.state, None
@@ -139,32 +163,32 @@ def let_go(plugin: MergeWorker) -> None:
 
 
 async def heartbeat(dask_worker: Worker) -> None:
-    """The driver is there. Runs on the event loop."""
+    """Note that the driver is alive. Runs on the event loop."""
     plugin = dask_worker.plugins.get(PLUGIN)
     if plugin is not None:
         plugin.abort.heartbeat()
 
 
 async def abort(reason: str, dask_worker: Worker) -> None:
-    """Make whatever waits on this worker stop. Runs on the event loop."""
+    """Stop whatever waits on this worker. Runs on the event loop."""
     plugin = dask_worker.plugins.get(PLUGIN)
     if plugin is not None:
         plugin.abort.set(reason)
 
 
 def guard_memory(plugin: MergeWorker, state: State) -> None:
-    """Watch this host's memory until `state` is let go of."""
+    """Watch this host's memory until `state` is released."""
     threading.Thread(target=_guard, args=(plugin, state), name="memory-guard", daemon=True).start()
 
 
 def _guard(plugin: MergeWorker, state: State) -> None:
-    """End this process before the kernel ends it, or another one, for want of memory."""
-    reserve = max(int(RESERVE_FRACTION * machine.hardware()["memory_bytes"]), 256 << 20)
+    """End this process before the kernel's out-of-memory killer ends it or another one."""
+    reserve = max(int(RESERVE_FRACTION * machine.memory_bytes()), 256 << 20)
     while not state.guard.wait(GUARD_SECONDS):
         left = available_bytes()
         if left >= reserve:
             continue
-        message = f"only {left >> 20} MiB of memory were left on {machine.identity()['host']}"
+        message = f"only {left >> 20} MiB of memory were left on {socket.gethostname()}"
         plugin.abort.set(message)
         plugin.send("out-of-memory", message=message)
         time.sleep(1.0)

@@ -1,10 +1,10 @@
-"""The network measurements beside the merge, on the same launchers and into the same records.
+"""Network measurements without a merge, with the launchers and the records of merges.
 
-Each file of this folder is one probe: its name, its help, its options, how it measures, and what runs in the ranks that
-mpirun starts for it. What probes share lies in the folders.
+Each file of this folder is one probe: its name, help and options, how it measures, and what runs in the ranks that
+mpirun starts for it. The folders contain what probes share.
 
-To add one: a file that declares a `ProbeKind` as ``PROBE`` and imports libraries that take long inside functions, a
-test, and a section in docs.
+To add one: a file that declares a `ProbeKind` as ``PROBE`` and imports slow libraries inside functions, a test, and a
+section in docs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @functools.cache
 def probes() -> Mapping[str, ProbeKind]:
-    """Every probe by its name, in alphabetical order."""
+    """All probes by name, in alphabetical order."""
     files = (each.name for each in pkgutil.iter_modules(__path__) if not each.ispkg)
     found: list[ProbeKind] = [importlib.import_module(f"{__name__}.{name}").PROBE for name in files]
     return {probe.name: probe for probe in sorted(found, key=lambda probe: probe.name)}

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from merge_bench.errors import Caution
 from merge_bench.records import schema as s
+from merge_bench.records.plan import Plan
 
 INTERRUPTED = "interrupted"
-"""The code of failures that a signal made, or the end of the driver."""
+"""The code of a failure that a signal or the end of the driver caused."""
 
 IMPORTED = "imported"
 """``verify`` of a plan, and launcher of a cluster, that another program ran."""
@@ -21,15 +23,15 @@ class Launch:
     """The records of one launch. ``line`` is ``None`` where it failed before its cluster was up."""
 
     index: int
-    line: s.LaunchLine | None
-    iterations: tuple[s.IterationLine, ...]
-    verifications: tuple[s.VerificationLine, ...]
-    link: s.LinkLine | None
-    lanes: s.LanesLine | None
-    memory: s.MemoryLine | None
-    warnings: tuple[s.WarningLine, ...]
-    failures: tuple[s.FailureLine, ...]
-    end: s.LaunchEndLine | None
+    line: s.LaunchLine | None = None
+    iterations: tuple[s.IterationLine, ...] = ()
+    verifications: tuple[s.VerificationLine, ...] = ()
+    link: s.LinkLine | None = None
+    lanes: s.LanesLine | None = None
+    memory: s.MemoryLine | None = None
+    warnings: tuple[s.WarningLine, ...] = ()
+    failures: tuple[s.FailureLine, ...] = ()
+    end: s.LaunchEndLine | None = None
     traffic: tuple[s.TrafficLine, ...] = ()
     probes: tuple[s.ProbeLine, ...] = ()
 
@@ -45,15 +47,15 @@ class Launch:
 
     @property
     def failed(self) -> bool:
-        """Whether it ended, and not well, for a reason of its own: one that was interrupted says nothing."""
+        """Whether it failed for a reason of its own. An interrupted launch says nothing about its config."""
         own = any(failure.code != INTERRUPTED for failure in self.failures)
         return not self.complete and (own or not self.interrupted)
 
     @property
     def interrupted(self) -> bool:
-        """Whether a signal or the end of its driver cut it short, which says nothing of its config.
+        """Whether a signal or the end of its driver cut it short, which says nothing about its config.
 
-        A launch that had failed before is a failed one, even if its driver ended before it could write the end down.
+        A launch that had already failed counts as failed, even if its driver ended before it wrote the end line.
         """
         if self.failures:
             return any(failure.code == INTERRUPTED for failure in self.failures)
@@ -79,22 +81,27 @@ class Launch:
 
 @dataclass(frozen=True)
 class Run:
-    """One config with one plan, and its launches in the order they were made."""
+    """One config with one plan, and its launches in the order they were made.
+
+    `plan_index`: of the plan in the campaign's first line. `options`: the plan as it stands there, for what shows or
+    compares every option.
+    """
 
     config: s.Config
-    plan: Mapping[str, Any]
+    plan_index: int
+    plan: Plan
+    options: Mapping[str, Any]
     launches: tuple[Launch, ...]
 
     @property
     def planned_launches(self) -> int:
         """How many launches were asked for."""
-        value = self.plan.get("launches")
-        return value if isinstance(value, int) else 1
+        return 1 if self.plan.launches is None else self.plan.launches
 
     @property
     def verify(self) -> str:
         """When the result was to be checked: ``ends``, ``every``, ``full`` or ``off``; ``imported``: not by us."""
-        return str(self.plan.get("verify", "ends"))
+        return self.plan.verify or "ends"
 
     @property
     def imported(self) -> bool:
@@ -112,6 +119,8 @@ class Campaign:
         The file that was read; its folder is the campaign's.
     head : CampaignLine
         The first line.
+    plans : tuple of Plan
+        Its plans, read.
     launches : tuple of Launch
         By index.
     warnings, failures : tuple
@@ -130,6 +139,7 @@ class Campaign:
 
     records: Path
     head: s.CampaignLine
+    plans: tuple[Plan, ...]
     launches: tuple[Launch, ...]
     warnings: tuple[s.WarningLine, ...]
     failures: tuple[s.FailureLine, ...]
@@ -147,14 +157,13 @@ class Campaign:
     @property
     def probe(self) -> str | None:
         """Which network measurement this is; None for merges."""
-        found = self.head.plans[0].get("probe") if self.head.plans else None
-        return str(found) if found else None
+        return self.plans[0].probe if self.plans else None
 
     @property
-    def cautions(self) -> tuple[tuple[str, str, str | None], ...]:
-        """Code, message and remedy of every warning in the records, each once; those of no launch first."""
+    def cautions(self) -> tuple[Caution, ...]:
+        """Every warning in the records, each once; those of no launch first."""
         found = [*self.warnings, *(warning for launch in self.standing for warning in launch.warnings)]
-        return tuple(dict.fromkeys((each.code, each.message, each.remedy) for each in found))
+        return tuple(dict.fromkeys(line.caution for line in found))
 
     @property
     def unattributed_failures(self) -> tuple[s.FailureLine, ...]:
@@ -176,7 +185,8 @@ class Campaign:
                 by_key.setdefault(key, []).append(launch)
         configs = {config.name: config for config in (*self.head.configs, *(line.config for line in self.added))}
         return tuple(
-            Run(configs[name], self.head.plans[plan], tuple(launches)) for (name, plan), launches in by_key.items()
+            Run(configs[name], plan, self.plans[plan], self.head.plans[plan], tuple(launches))
+            for (name, plan), launches in by_key.items()
         )
 
     @property

@@ -49,15 +49,36 @@ def encode(record: Record) -> bytes:
 def decode(line: bytes | str) -> Record:
     """The record of one line; fields that this version does not know are ignored.
 
+    Where a description of a machine, a UCX or a repository has another form, as in older lines, it counts as missing.
+
     Raises
     ------
     ValueError
         If `line` is no JSON, or lacks a field, or a field has a wrong type.
     """
     try:
-        return _DECODER.decode(line)
+        try:
+            return _DECODER.decode(line)
+        except msgspec.ValidationError:
+            return _DECODER.decode(_ENCODER.encode(_undescribed(msgspec.json.decode(line))))
     except RecursionError:
         raise ValueError(_TOO_DEEP) from None
+
+
+def _undescribed(line: Any) -> Any:
+    """A line without the fields that only describe, whose forms have changed."""
+    if not isinstance(line, dict):
+        return line
+    workers = line.get("workers")
+    if isinstance(workers, list) and line.get("kind") == "launch":
+        without = [
+            {name: value for name, value in each.items() if name not in ("ucx", "hardware")}
+            if isinstance(each, dict)
+            else each
+            for each in workers
+        ]
+        line = {**line, "workers": without}
+    return {name: value for name, value in line.items() if name != "git"}
 
 
 def decode_head(line: bytes | str) -> Head:
@@ -86,14 +107,18 @@ def validate(line: bytes | str) -> Record:
     if head.schema != SCHEMA:
         raise ValueError(f"schema {head.schema} is not {SCHEMA}")
     record = decode(line)
-    unknown = _unknown(msgspec.json.decode(line), msgspec.to_builtins(record), "")
+    unknown = unknown_fields(msgspec.json.decode(line), record)
     if unknown:
         raise ValueError(f"a {head.kind} line has unknown fields: {', '.join(unknown)}")
     return record
 
 
+def unknown_fields(raw: Any, read: msgspec.Struct) -> list[str]:
+    """Paths of the fields that are in `raw`, plain data, and that `read` was made of and does not have."""
+    return _unknown(raw, msgspec.to_builtins(read), "")
+
+
 def _unknown(raw: Any, known: Any, path: str) -> list[str]:
-    """Paths of the keys that are in `raw` and that the schema dropped on the way to `known`."""
     if isinstance(raw, dict) and isinstance(known, dict):
         missing = [f"{path}{key}" for key in raw if key not in known]
         return missing + [p for key in raw if key in known for p in _unknown(raw[key], known[key], f"{path}{key}.")]

@@ -1,7 +1,7 @@
-"""Follows a campaign while it is written: only what is new is read, and never more than a limit.
+"""Follows a campaign while it is written. Each read continues where the last one stopped, up to a limit of memory.
 
-A campaign may be written meanwhile, may have been killed, may be no campaign at all or larger than memory: a follower
-shows what it could read, and says in a sentence what it did not.
+The file may still be written, be cut off, be no campaign, or be larger than memory. A follower gives what it could
+read, and a sentence about what it could not.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LIMIT_BYTES = 256 << 20
 """Of lines that are kept in memory."""
 
 BLOCK_BYTES = 8 << 20
-"""Read at once, so that somebody who follows can show how far it is."""
+"""Bytes read in one step, so that a display can show how far reading is."""
 
 _LONGEST_LINE = 256 << 20
 _OF_A_WORKER = 400  # bytes of a worker in an iteration's line, without its pairs
@@ -115,7 +115,7 @@ class Follower:
         return self._add(data[:end])
 
     def _lengthen(self, length: int) -> None:
-        """No line ended within `length` bytes: it is half written yet, or longer than a block."""
+        """No line ended within `length` bytes: the line is not finished yet, or longer than a block."""
         if length > _LONGEST_LINE:
             self._stopped = (
                 f"line {self._assembly.number + 1} of {self.records} is longer than {_LONGEST_LINE >> 20} MiB"

@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
+from typing import Any, TypeAlias
+
+import msgspec
 
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.schema import ProbeLine
 
 FROM_FILE = "file "
 """Begins the `source` of rows that a file of somebody's own gave."""
+
+
+Extremes: TypeAlias = tuple[float | None, float | None]
 
 
 @dataclass(frozen=True)
@@ -23,14 +28,14 @@ class Range:
     high: float
 
 
-@dataclass(frozen=True)
-class Row:
-    """One size of one series.
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """One size of one series, as ``probe --json`` prints it.
 
     `config`: the config's name, or what a published series is called; `test`, `method`, `placement`, `memory` as in
     `ProbeLine`. `seconds` is what the test defines (latency tests: one way; else the mean time of an operation),
-    `bandwidth` in bytes per second. `source`: where published numbers, or those of a file, come from; None for measured
-    ones. `note`: what is wrong with a published number.
+    `bandwidth` in bytes per second; of both the median over launches, the least and the greatest of them (`*_range`),
+    and the extremes over ranks (`*_ranks`). `source`: where published numbers, or those of a file, come from; None for
+    measured ones. `note`: what is wrong with a published number.
     """
 
     probe: str
@@ -38,24 +43,36 @@ class Row:
     method: str
     config: str
     placement: str
-    size: int
     ranks: tuple[int, ...] = ()
     hosts: tuple[str, ...] = ()
     memory: str = "host"
+    size: int
     count: int | None = None
     launches: int = 1
-    seconds: Range | None = None
-    seconds_ranks: tuple[float | None, float | None] = (None, None)
-    bandwidth: Range | None = None
-    bandwidth_ranks: tuple[float | None, float | None] = (None, None)
+    seconds_median: float | None = msgspec.field(name="seconds", default=None)
+    seconds_range: tuple[float, float] | None = None
+    seconds_ranks: Extremes = msgspec.field(name="seconds_over_ranks", default=(None, None))
+    bandwidth_median: float | None = msgspec.field(name="bandwidth_bytes_per_second", default=None)
+    bandwidth_range: tuple[float, float] | None = None
+    bandwidth_ranks: Extremes = msgspec.field(name="bandwidth_over_ranks", default=(None, None))
     messages_per_second: float | None = None
     wrong: int | None = None
-    requested: tuple[tuple[str, str], ...] = ()
-    selected: tuple[str, ...] = ()
+    requested: dict[str, str] = msgspec.field(name="requested_transports", default_factory=dict)
+    selected: tuple[str, ...] = msgspec.field(name="selected_transports", default=())
     protocol: str | None = None
     as_requested: bool | None = None
     source: str | None = None
     note: str | None = None
+
+    @property
+    def seconds(self) -> Range | None:
+        """Over launches; None where no time was measured."""
+        return _spread(self.seconds_median, self.seconds_range)
+
+    @property
+    def bandwidth(self) -> Range | None:
+        """Over launches; None where no rate was measured."""
+        return _spread(self.bandwidth_median, self.bandwidth_range)
 
     @property
     def series(self) -> tuple[str, str, str, tuple[int, ...], str]:
@@ -66,20 +83,6 @@ class Row:
     def from_file(self) -> bool:
         """Whether somebody's own file gave it: neither measured here nor published."""
         return self.source is not None and self.source.startswith(FROM_FILE)
-
-    def to_json(self) -> dict[str, Any]:
-        """The row in ``probe --json``; SI seconds and bytes."""
-        return {
-            "probe": self.probe, "test": self.test, "method": self.method, "config": self.config,
-            "placement": self.placement, "ranks": list(self.ranks), "hosts": list(self.hosts), "memory": self.memory,
-            "size": self.size, "count": self.count, "launches": self.launches, "seconds": _middle(self.seconds),
-            "seconds_range": _ends(self.seconds), "seconds_over_ranks": list(self.seconds_ranks),
-            "bandwidth_bytes_per_second": _middle(self.bandwidth), "bandwidth_range": _ends(self.bandwidth),
-            "bandwidth_over_ranks": list(self.bandwidth_ranks), "messages_per_second": self.messages_per_second,
-            "wrong": self.wrong, "requested_transports": dict(self.requested),
-            "selected_transports": list(self.selected), "protocol": self.protocol, "as_requested": self.as_requested,
-            "source": self.source, "note": self.note,
-        }  # fmt: skip
 
 
 def rows_of(campaign: Campaign) -> list[Row]:
@@ -101,25 +104,32 @@ def rows_of(campaign: Campaign) -> list[Row]:
 
 def _row(config: str, lines: Sequence[ProbeLine]) -> Row:
     last = lines[-1]
+    seconds, seconds_range = over([line.seconds for line in lines])
+    bandwidth, bandwidth_range = over([line.bandwidth_bytes_per_second for line in lines])
     doubts = [line.as_requested for line in lines]
     return Row(
         probe=last.probe, test=last.test, method=last.method, config=config, placement=last.placement, size=last.size,
         ranks=tuple(last.ranks), hosts=tuple(last.hosts), memory=last.memory, count=last.count, launches=len(lines),
-        seconds=_range([line.seconds for line in lines]),
+        seconds_median=seconds, seconds_range=seconds_range,
         seconds_ranks=(_least(lines, "seconds_min", min), _least(lines, "seconds_max", max)),
-        bandwidth=_range([line.bandwidth_bytes_per_second for line in lines]),
+        bandwidth_median=bandwidth, bandwidth_range=bandwidth_range,
         bandwidth_ranks=(_least(lines, "bandwidth_min", min), _least(lines, "bandwidth_max", max)),
-        messages_per_second=_middle(_range([line.messages_per_second for line in lines])),
+        messages_per_second=over([line.messages_per_second for line in lines])[0],
         wrong=None if all(line.wrong is None for line in lines) else sum(line.wrong or 0 for line in lines),
-        requested=tuple(sorted(last.requested.items())), selected=_union(lines),
+        requested=dict(sorted(last.requested.items())), selected=_union(lines),
         protocol=" / ".join(dict.fromkeys(line.protocol for line in lines if line.protocol)) or None,
         as_requested=False if False in doubts else None if None in doubts else True,
     )  # fmt: skip
 
 
-def _range(values: Sequence[float | None]) -> Range | None:
+def over(values: Sequence[float | None]) -> tuple[float | None, tuple[float, float] | None]:
+    """Median and range of the values that are known."""
     known = [value for value in values if value is not None]
-    return Range(median(known), min(known), max(known)) if known else None
+    return (median(known), (min(known), max(known))) if known else (None, None)
+
+
+def _spread(middle: float | None, ends: tuple[float, float] | None) -> Range | None:
+    return None if middle is None else Range(middle, *(ends or (middle, middle)))
 
 
 def _least(lines: Sequence[ProbeLine], name: str, pick: Callable[[Sequence[float]], float]) -> float | None:
@@ -129,11 +139,3 @@ def _least(lines: Sequence[ProbeLine], name: str, pick: Callable[[Sequence[float
 
 def _union(lines: Sequence[ProbeLine]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(lane for line in lines for lane in line.selected))
-
-
-def _middle(value: Range | None) -> float | None:
-    return None if value is None else value.median
-
-
-def _ends(value: Range | None) -> list[float] | None:
-    return None if value is None else [value.low, value.high]

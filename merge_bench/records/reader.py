@@ -1,16 +1,17 @@
-"""Reads a campaign back, in one pass over its lines.
+"""Reads a campaign in one pass over its lines.
 
-A campaign that was killed is a campaign: a half-written last line is left out, and the ``end``
-line may be missing. A file that is something else, or damaged inside, is refused in one sentence.
+A killed campaign can be read: a half-written last line is left out, and the ``end`` line may be missing. A file that is
+no campaign, or is damaged before its last line, is refused.
 """
 
 from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import msgspec
 
@@ -18,6 +19,7 @@ from merge_bench.errors import UsageError
 from merge_bench.records import schema as s
 from merge_bench.records.campaign import Campaign, Launch
 from merge_bench.records.codec import KINDS, decode, decode_head
+from merge_bench.records.plan import Plan
 from merge_bench.records.writer import RECORDS
 
 
@@ -43,7 +45,7 @@ def read_campaign(result: str | os.PathLike[str]) -> Campaign:
 
 
 def read_head(records: Path) -> s.CampaignLine | None:
-    """The first line of `records`; None where there is none that this version can read."""
+    """The first line of `records`; None if this version cannot read it."""
     try:
         with records.open("rb") as stream:
             record = _decode(stream.readline())
@@ -52,46 +54,36 @@ def read_head(records: Path) -> s.CampaignLine | None:
     return record if isinstance(record, s.CampaignLine) else None
 
 
-@dataclass
-class _LaunchParts:
-    """A launch while its lines come in."""
+_ONCE: Mapping[type[s.Line], str] = {
+    s.LaunchLine: "line",
+    s.LinkLine: "link",
+    s.LanesLine: "lanes",
+    s.MemoryLine: "memory",
+    s.LaunchEndLine: "end",
+}
+"""The field of `Launch` that a line is; the last one counts."""
 
-    line: s.LaunchLine | None = None
-    iterations: list[s.IterationLine] = field(default_factory=list)
-    verifications: list[s.VerificationLine] = field(default_factory=list)
-    link: s.LinkLine | None = None
-    lanes: s.LanesLine | None = None
-    memory: s.MemoryLine | None = None
-    warnings: list[s.WarningLine] = field(default_factory=list)
-    failures: list[s.FailureLine] = field(default_factory=list)
-    end: s.LaunchEndLine | None = None
-    traffic: list[s.TrafficLine] = field(default_factory=list)
-    probes: list[s.ProbeLine] = field(default_factory=list)
-
-    def build(self, index: int) -> Launch:
-        return Launch(
-            index,
-            self.line,
-            tuple(self.iterations),
-            tuple(self.verifications),
-            self.link,
-            self.lanes,
-            self.memory,
-            tuple(self.warnings),
-            tuple(self.failures),
-            self.end,
-            tuple(self.traffic),
-            tuple(self.probes),
-        )
+_SEVERAL: Mapping[type[s.Line], str] = {
+    s.IterationLine: "iterations",
+    s.VerificationLine: "verifications",
+    s.WarningLine: "warnings",
+    s.FailureLine: "failures",
+    s.TrafficLine: "traffic",
+    s.ProbeLine: "probes",
+}
+"""The field of `Launch` that holds lines of a kind, in their order."""
 
 
 @dataclass
 class _Parts:
-    """A campaign while its lines come in. `add` raises ValueError for a line that does not fit the ones before."""
+    """A campaign while its lines come in. `add` raises ValueError for a line that does not fit the ones before.
+
+    `launches`: the fields of each launch, by its index.
+    """
 
     head: s.CampaignLine
     lean: bool = False
-    launches: dict[int, _LaunchParts] = field(default_factory=dict)
+    launches: dict[int, dict[str, Any]] = field(default_factory=dict)
     warnings: list[s.WarningLine] = field(default_factory=list)
     failures: list[s.FailureLine] = field(default_factory=list)
     end: s.EndLine | None = None
@@ -100,11 +92,12 @@ class _Parts:
     tuning: list[s.TuneLine] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        self.plans = tuple(map(Plan.of, self.head.plans))
         for run in self.head.runs:
             self._check_key(run.config, run.plan)
 
     def add(self, record: s.Record) -> None:
-        self.end = None  # whatever follows an end is of a campaign that was gone on with
+        self.end = None  # a line after an end belongs to a campaign that was resumed
         match record:
             case s.CampaignLine():
                 raise ValueError("it begins a second campaign")
@@ -117,59 +110,45 @@ class _Parts:
                     raise ValueError(f"plan {record.plan} is not in the campaign's first line")
                 self.tuning.append(record)
             case s.LaunchLine():
-                self._add_launch(record)
-            case s.WarningLine() if record.launch is None:
-                self.warnings.append(record)
+                self._check_key(record.config, record.plan)
+                if "line" in self.launches.get(record.launch, ()):
+                    raise ValueError(f"launch {record.launch} is there twice")
+                self._keep(record.launch, record)
+            case s.WarningLine():
+                if record.launch is None:
+                    self.warnings.append(record)
+                else:
+                    self._keep(record.launch, record)
             case s.FailureLine():
-                self._add_failure(record)
-            case s.WarningLine(launch=int(index)):
-                self._launch(index).warnings.append(record)
+                if record.config is not None and record.plan is not None:
+                    self._check_key(record.config, record.plan)
+                if record.launch is None:
+                    self.failures.append(record)
+                else:
+                    self._keep(record.launch, record)
             case s.LaunchEndLine():
-                self._launch(record.launch).end = record
+                self._keep(record.launch, record)
             case _:
-                self._add_measurement(record)
+                self._check_measurement(record)
+                self._keep(record.launch, record)
 
-    def _add_launch(self, record: s.LaunchLine) -> None:
-        self._check_key(record.config, record.plan)
-        parts = self._launch(record.launch)
-        if parts.line is not None:
-            raise ValueError(f"launch {record.launch} is there twice")
-        parts.line = record
-
-    def _add_failure(self, record: s.FailureLine) -> None:
-        if record.config is not None and record.plan is not None:
-            self._check_key(record.config, record.plan)
-        if record.launch is None:
-            self.failures.append(record)
-        else:
-            self._launch(record.launch).failures.append(record)
-
-    def _add_measurement(self, record: s.Record) -> None:
-        parts = self.launches.get(record.launch) if hasattr(record, "launch") and record.launch is not None else None
-        if parts is None or parts.line is None:
+    def _check_measurement(self, record: s.Measurement) -> None:
+        if "line" not in self.launches.get(record.launch, ()):
             raise ValueError("it belongs to a launch that has no line before it")
-        match record:
-            case s.IterationLine():
-                if self.lean and parts.iterations:
-                    parts.iterations[-1] = msgspec.structs.replace(parts.iterations[-1], pairs=[])
-                parts.iterations.append(record)
-            case s.VerificationLine():
-                parts.verifications.append(record)
-            case s.ProbeLine():
-                parts.probes.append(record)
-            case s.LinkLine():
-                parts.link = record
-            case s.LanesLine():
-                if any(pair.protocols is not None and pair.protocols >= len(record.protocols) for pair in record.pairs):
-                    raise ValueError("a pair has protocols that are not in it")
-                parts.lanes = record
-            case s.TrafficLine():
-                parts.traffic.append(record)
-            case s.MemoryLine():
-                parts.memory = record
+        if isinstance(record, s.LanesLine) and any(
+            pair.protocols is not None and pair.protocols >= len(record.protocols) for pair in record.pairs
+        ):
+            raise ValueError("a pair has protocols that are not in it")
 
-    def _launch(self, index: int) -> _LaunchParts:
-        return self.launches.setdefault(index, _LaunchParts())
+    def _keep(self, launch: int, record: s.Record) -> None:
+        fields = self.launches.setdefault(launch, {})
+        if name := _ONCE.get(type(record)):
+            fields[name] = record
+            return
+        lines = fields.setdefault(_SEVERAL[type(record)], [])
+        if self.lean and lines and isinstance(record, s.IterationLine):
+            lines[-1] = msgspec.structs.replace(lines[-1], pairs=[])
+        lines.append(record)
 
     def _check_key(self, config: str, plan: int) -> None:
         known = {each.name for each in (*self.head.configs, *(line.config for line in self.added))}
@@ -180,7 +159,8 @@ class _Parts:
         return Campaign(
             records,
             self.head,
-            tuple(self.launches[index].build(index) for index in sorted(self.launches)),
+            self.plans,
+            tuple(_launch(index, fields) for index, fields in sorted(self.launches.items())),
             tuple(self.warnings),
             tuple(self.failures),
             self.end,
@@ -191,6 +171,11 @@ class _Parts:
         )
 
 
+def _launch(index: int, fields: Mapping[str, Any]) -> Launch:
+    found: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
+    return Launch(index=index, **found)
+
+
 @dataclass
 class Assembly:
     """A campaign while its lines are read; `path` is only for sentences.
@@ -198,7 +183,8 @@ class Assembly:
     Attributes
     ----------
     lean : bool
-        Keep the traffic between pairs of each launch's last iteration only: with many workers it is most of the size.
+        Keep the traffic between pairs for the last iteration of each launch only: with many workers it takes the most
+        memory.
     number : int
         Lines that were added.
     """

@@ -8,11 +8,14 @@ fields that it does not know, so that older programs read newer records of the s
 from __future__ import annotations
 
 from time import time as now
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, Self, TypeAlias
 
 import msgspec
 
+from merge_bench.errors import Caution
+from merge_bench.host.facts import Hardware, ProcessFacts, Ucx
 from merge_bench.records.imported import ImportedFrom, ImportedIteration
+from merge_bench.records.plan import PlanOptions
 
 SCHEMA = 1
 """Rises when a line changes so that an older reader would misunderstand it; a new field is no such change."""
@@ -44,6 +47,14 @@ class RunKey(msgspec.Struct, frozen=True, kw_only=True):
     plan: Count
 
 
+class Git(msgspec.Struct, frozen=True, kw_only=True):
+    """State of the checkout: its commit, whether it had local changes, and on which host."""
+
+    commit: str | None = None
+    dirty: bool | None = None
+    host: str | None = None
+
+
 class CampaignLine(Line, tag="campaign", frozen=True, kw_only=True):
     """The first line of a folder. Config names are unique in it. `surroundings`: what decides beside configs and plans
     how launches run, so that a campaign is gone on with under the same ones only.
@@ -52,10 +63,10 @@ class CampaignLine(Line, tag="campaign", frozen=True, kw_only=True):
     campaign_id: str
     argv: list[str]
     version: str
-    git: dict[str, Any] | None = None
+    git: Git | None = None
     configs: list[Config]
     seed: int | None = None
-    plans: list[dict[str, Any]]
+    plans: list[PlanOptions]
     runs: list[RunKey]
     surroundings: dict[str, Any] | None = None
     imported_from: ImportedFrom | None = None
@@ -83,8 +94,13 @@ class Worker(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     environment: dict[str, str] = {}
     versions: dict[str, str | None] = {}
-    ucx: dict[str, Any] = {}
-    hardware: dict[str, Any] = {}
+    ucx: Ucx = Ucx()
+    hardware: Hardware = Hardware()
+
+    @classmethod
+    def of(cls, rank: int, name: str, facts: ProcessFacts) -> Self:
+        """The worker of this rank and name."""
+        return cls(rank=rank, name=name, **{each: getattr(facts, each) for each in ProcessFacts.__struct_fields__})
 
 
 class LaunchLine(Line, tag="launch", frozen=True, kw_only=True):
@@ -248,7 +264,6 @@ class WorkerMemory(msgspec.Struct, frozen=True, kw_only=True):
     peak_bytes: Count | None = None
     peak_above_imports_bytes: Count | None = None
     device_peak_bytes: Count | None = None
-    device_peak_above_imports_bytes: Count | None = None
     input_bytes: Count | None = None
 
 
@@ -327,6 +342,16 @@ class WarningLine(Line, tag="warning", frozen=True, kw_only=True):
     message: str
     remedy: str | None = None
 
+    @classmethod
+    def of(cls, caution: Caution, launch: int | None = None) -> Self:
+        """The line of a warning about `launch`, or about the whole campaign."""
+        return cls(launch=launch, code=caution.code, message=caution.message, remedy=caution.remedy)
+
+    @property
+    def caution(self) -> Caution:
+        """The warning, wherever it belongs to."""
+        return Caution(self.code, self.message, self.remedy)
+
 
 class FailureLine(Line, tag="failure", frozen=True, kw_only=True):
     """A launch failed. Where it failed before its ``launch`` line, ``config``, ``plan``, ``block`` say whose it was."""
@@ -356,16 +381,13 @@ class EndLine(Line, tag="end", frozen=True, kw_only=True):
     status: int
 
 
+Measurement: TypeAlias = IterationLine | VerificationLine | LinkLine | LanesLine | TrafficLine | MemoryLine | ProbeLine
+"""What is measured in a launch: lines that come after the launch's own."""
+
 Record: TypeAlias = (
     CampaignLine
     | LaunchLine
-    | IterationLine
-    | VerificationLine
-    | LinkLine
-    | LanesLine
-    | TrafficLine
-    | MemoryLine
-    | ProbeLine
+    | Measurement
     | ConfigLine
     | TuneLine
     | WarningLine

@@ -1,1 +1,1 @@
-"""Finding the config that is really faster, by measurement."""
+"""Finds a faster config by measurement."""

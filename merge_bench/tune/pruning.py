@@ -1,22 +1,40 @@
-"""Which values of a space make sense here: what this machine, this UCX and this run have."""
+"""Which values of a space make sense here: with this machine, this UCX and this run."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
+from merge_bench.campaign.prepare import Prepared
+from merge_bench.config import tls
 from merge_bench.config.names import PREFIX
-from merge_bench.config.options import BY_VARIABLE
+from merge_bench.config.options import BY_KEY, BY_VARIABLE, OPTIONS
+from merge_bench.config.ucx_info import find_installed
 from merge_bench.tune.space import Setting, Space, Value, allows
+
+INFINIBAND = Path("/sys/class/infiniband")
 
 
 @dataclass(frozen=True)
-class Situation:
-    """What is known before anything is launched.
+class Context:
+    """What is known before the first launch.
 
-    `conditions`: those of `space.CONDITIONS` that hold; `known`: the variables that the installed UCX has, None where
-    it could not be asked; `baseline`: the variables of the baseline's config; `options`: values of the
-    baseline's options by variable (``MERGE_BENCH_…``); `fixed`: variables of options given on the command line.
+    Attributes
+    ----------
+    conditions
+        Those of `space.CONDITIONS` that hold.
+    ucx
+        The version of UCX; None if it is unknown.
+    known
+        The variables of the installed UCX; None if they are unknown.
+    baseline
+        The variables of the baseline's config.
+    options
+        Values of the baseline's options by variable (``MERGE_BENCH_…``).
+    fixed
+        Variables of options given on the command line.
     """
 
     conditions: frozenset[str]
@@ -29,18 +47,49 @@ class Situation:
 
 @dataclass(frozen=True)
 class Pruned:
-    """A value that is left out, and why."""
+    """A value that is not tried, and why."""
 
     value: Value
     reason: str
 
 
-def prune(space: Space, now: Situation) -> tuple[tuple[Value, ...], tuple[Pruned, ...]]:
+def context_of(prepared: Prepared, given: Mapping[str, object]) -> Context:
+    """The context of a baseline; `given`: options of the command line by key, None for those that were not given."""
+    plan, settings = prepared.plan, prepared.settings
+    surroundings = {name: text for name, text in os.environ.items() if name.startswith(("UCX", PREFIX, "RAPIDS_"))}
+    variables = {**surroundings, **settings.environment}
+    known, version = None, None
+    if installed := find_installed(variables.get("MERGE_BENCH_UCX", "auto"), variables):
+        inherited = {name for setting in installed.settings.values() for name in setting.inherits}
+        known, version = frozenset({*installed.settings, *inherited}), installed.version
+    over_ucx = plan.exchange == "dask" and plan.protocol == "ucx"
+    peer = plan.error_handling or over_ucx
+    several = len(settings.hosts) > 1
+    devices = len(list(INFINIBAND.iterdir())) if INFINIBAND.is_dir() else 0
+    shared = tls.selected(variables.get("UCX_TLS", "all")) & tls.SHARED_MEMORY
+    holds = {
+        "one-host": not several, "several-hosts": several, "gpu": settings.gpus > 0, "no-gpu": settings.gpus == 0,
+        "infiniband": devices > 0, "several-devices": devices > 1, "tcp": several or peer or not shared,
+        "data-plane": plan.exchange == "ucx", "dask-over-ucx": over_ucx, "peer-error-handling": peer,
+    }  # fmt: skip
+    options = {
+        "error_handling": "peer" if plan.error_handling else "none", "rmm_pool_size": settings.rmm_pool_bytes,
+        "message_size": plan.message_bytes, "protocol": plan.protocol, "shuffle": plan.shuffle,
+        "engine": plan.engine, "exchange": plan.exchange, "interface": settings.interface,
+    }  # fmt: skip
+    return Context(
+        conditions=frozenset(name for name, so in holds.items() if so), ucx=version, known=known, baseline=variables,
+        options={BY_KEY[key].variable: value for key, value in options.items()},
+        fixed=frozenset(option.variable for option in OPTIONS if given.get(option.key) is not None),
+    )  # fmt: skip
+
+
+def prune(space: Space, context: Context) -> tuple[tuple[Value, ...], tuple[Pruned, ...]]:
     """The values that can be tried, and those that cannot, in the order of the space."""
     kept, left = [], []
     for setting in space.settings:
         for value in setting.values:
-            reason = _reason(setting, value, now)
+            reason = _reason(setting, value, context)
             if reason is None:
                 kept.append(value)
             else:
@@ -48,23 +97,23 @@ def prune(space: Space, now: Situation) -> tuple[tuple[Value, ...], tuple[Pruned
     return tuple(kept), tuple(left)
 
 
-def _reason(setting: Setting, value: Value, now: Situation) -> str | None:
-    missing = [condition for condition in setting.requires if condition not in now.conditions]
+def _reason(setting: Setting, value: Value, context: Context) -> str | None:
+    missing = [condition for condition in setting.requires if condition not in context.conditions]
     if missing:
-        return f"needs {', '.join(missing)}, which is not so here"
-    if setting.releases and (now.ucx is None or not allows(setting.releases, now.ucx)):
-        return f"needs UCX {', '.join(setting.releases)}, and this is {now.ucx or 'unknown'}"
+        return f"needs {', '.join(missing)}, which does not hold here"
+    if setting.releases and (context.ucx is None or not allows(setting.releases, context.ucx)):
+        return f"needs UCX {', '.join(setting.releases)}; the installed version is {context.ucx or 'unknown'}"
     for name, _ in value.variables:
-        if name in now.fixed:
-            return f"the command line fixes --{BY_VARIABLE[name].name}"
-        if name.startswith("UCX_") and now.known is not None and name not in now.known:
-            return f"UCX {now.ucx} has no {name} here"
-    if all(_has(name, text, now) for name, text in value.variables):
-        return "the baseline has it already"
+        if name in context.fixed:
+            return f"the command line sets --{BY_VARIABLE[name].name}"
+        if name.startswith("UCX_") and context.known is not None and name not in context.known:
+            return f"the installed UCX {context.ucx} has no {name}"
+    if all(_has(name, text, context) for name, text in value.variables):
+        return "the baseline already has it"
     return None
 
 
-def _has(name: str, text: str, now: Situation) -> bool:
+def _has(name: str, text: str, context: Context) -> bool:
     if name.startswith(PREFIX):
-        return name in now.options and BY_VARIABLE[name].parse(text) == now.options[name]
-    return now.baseline.get(name) == text
+        return name in context.options and BY_VARIABLE[name].parse(text) == context.options[name]
+    return context.baseline.get(name) == text

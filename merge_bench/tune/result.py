@@ -1,32 +1,42 @@
-"""What a tuning came to, from its records alone."""
+"""The outcome of a tuning, from its records alone."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
 
-import msgspec
-
+from merge_bench.analysis.documents.error import Failure
+from merge_bench.analysis.documents.tune import PrunedValue, TuneDocument, Winner
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.schema import ConfigLine, TuneLine
-from merge_bench.tune.bench import AGAIN
-from merge_bench.tune.confirm import CONFIRM
-from merge_bench.tune.duel import UNDECIDED
-from merge_bench.tune.steps import ABLATE, COMBINE, SCREEN
+from merge_bench.tune.evaluator import ABLATE, AGAIN, COMBINE, CONFIRM, SCREEN
+from merge_bench.tune.head_to_head import UNDECIDED
+from merge_bench.tune.pruning import Pruned
 
 STOPPED = "stopped"
-"""The decision of the line that says that the budget was spent before the search was done."""
+"""The decision of the line that the search ends with if the budget is spent before."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """`winner`: the config that was confirmed; None where nothing beats the baseline, or nothing was confirmed yet.
+    """What the steps of a tuning led to.
 
-    `contributions`: of each setting of the winner, the step that tells what it is worth: its ablation out of the
-    winner; where it is the only one, the confirmation; where neither was made, itself alone. `interactions`:
-    settings that gain alone and lose together. `screened`: how many candidates were held against the baseline, and
-    `undecided`: those of them that many blocks could not judge. `stopped`: why the search ended before its time.
+    Attributes
+    ----------
+    winner
+        The confirmed config; None if nothing beats the baseline, or nothing is confirmed yet.
+    contributions
+        For each setting of the winner the step that shows its effect: its ablation out of the winner; if it is the
+        only one, the confirmation; if neither was made, the setting alone.
+    interactions
+        Settings that gain alone and lose together.
+    stopped
+        Why the search ended early.
+    screened
+        How many candidates were compared with the baseline.
+    undecided
+        Those of them that could not be judged with the blocks that were made.
     """
 
     baseline: str
@@ -45,13 +55,13 @@ class Result:
 
     @property
     def outcome(self) -> str:
-        """What came out, as a heading."""
+        """The outcome, as a heading."""
         if self.winner is not None:
             return "Found: " + " ".join(self.winner.settings)
         if self.confirmed:
             return f"Nothing beats {self.baseline}: what was found was not confirmed"
         if self.stopped:
-            return f"Nothing found that beats {self.baseline}, as far as the budget went"
+            return f"Nothing found that beats {self.baseline} before the budget was spent"
         if self.undecided:
             return (
                 f"Nothing found that beats {self.baseline}: {len(self.undecided)} of {self.screened} candidates stayed"
@@ -67,65 +77,60 @@ class Result:
         last = self.confirmed[-1].config
         return tuple(line for line in self.confirmed if line.config == last)
 
-    def to_json(self) -> dict[str, Any]:
-        """The document of ``tune --json``, as far as it is about the outcome."""
-        plain = msgspec.to_builtins
-        return {
-            "winner": None if self.winner is None else {
-                "config": self.winner.config.name, "settings": list(self.winner.settings),
-                "contributions": {
-                    name: plain(line) if line else None for name, line in self.contributions.items()
-                },
-            },
-            "stopped": self.stopped, "undecided": list(self.undecided),
-            "noise_floor": plain(self.twin) if self.twin else None,
-            "singles": [plain(line) for line in self.singles], "combined": [plain(line) for line in self.combined],
-            "ablated": [plain(line) for line in self.ablated], "confirmed": [plain(line) for line in self.confirmed],
-            "interactions": [plain(line) for line in self.interactions],
-            "failures": [plain(line) for line in self.failures],
-        }  # fmt: skip
+    def document(
+        self, records: Path, written: Path | None, pruned: Sequence[Pruned], error: Failure | None
+    ) -> TuneDocument:
+        """The document of ``tune --json``; `written`: the file of the config that was found."""
+        winner = None
+        if self.winner is not None:
+            winner = Winner(
+                config=self.winner.config.name, settings=self.winner.settings, contributions=dict(self.contributions)
+            )
+        return TuneDocument(
+            records=str(records), config=None if written is None else str(written), winner=winner,
+            stopped=self.stopped, undecided=list(self.undecided), noise_floor=self.twin, singles=list(self.singles),
+            combined=list(self.combined), ablated=list(self.ablated), confirmed=list(self.confirmed),
+            interactions=list(self.interactions), failures=list(self.failures),
+            pruned=[PrunedValue(value=each.value.id, reason=each.reason) for each in pruned], error=error,
+        )  # fmt: skip
 
 
 def result_of(campaign: Campaign) -> Result:
-    """Put a campaign's steps together."""
+    """Put the steps of a campaign together."""
     lines = campaign.tuning
-    of_phase = {
-        phase: tuple(line for line in lines if line.phase == phase) for phase in (SCREEN, COMBINE, ABLATE, CONFIRM)
-    }
-    singles = tuple(line for line in of_phase[SCREEN] if line.setting is not None)
-    twin = next((line for line in of_phase[SCREEN] if line.config.endswith(AGAIN)), None)
-    accepted = [line for line in of_phase[CONFIRM] if line.decision == "accepted"]
-    winner = None
-    if accepted:
-        winner = next((each for each in campaign.added if each.config.name == accepted[-1].config), None)
-    contributions: dict[str, TuneLine | None] = {}
-    if winner is not None:
-        for setting in winner.settings:
-            contributions[setting] = _contribution(setting, winner, lines, accepted)
-    gained = {line.setting for line in singles if line.decision == "kept"}
-    hurts = tuple(
-        line for line in of_phase[COMBINE]
-        if line.setting in gained and line.decision == "dropped" and line.high is not None and line.high < 1
-    )  # fmt: skip
-    failed = tuple(line for line in lines if line.decision == "failed")
-    screened = [line for line in of_phase[SCREEN] if line is not twin]
-    undecided = tuple(
-        line.config for line in screened if line.decision == "dropped" and line.reason.startswith(UNDECIDED)
+    screened, combined, ablated, confirmed = (
+        tuple(line for line in lines if line.phase == phase) for phase in (SCREEN, COMBINE, ABLATE, CONFIRM)
     )
+    singles = tuple(line for line in screened if line.setting is not None)
+    twin = next((line for line in screened if line.config.endswith(AGAIN)), None)
+    accepted = [line.config for line in confirmed if line.decision == "accepted"]
+    winner = next((each for each in campaign.added if each.config.name in accepted[-1:]), None)
+    gained = {line.setting for line in singles if line.decision == "kept"}
+    against_baseline = [line for line in screened if line is not twin]
     return Result(
-        campaign.head.configs[0].name, singles, twin, of_phase[COMBINE], of_phase[ABLATE], of_phase[CONFIRM], hurts,
-        failed, winner, contributions, next((line.reason for line in lines if line.decision == STOPPED), None),
-        len(screened), undecided,
+        baseline=campaign.head.configs[0].name, singles=singles, twin=twin, combined=combined, ablated=ablated,
+        confirmed=confirmed,
+        interactions=tuple(
+            line for line in combined
+            if line.setting in gained and line.decision == "dropped" and line.high is not None and line.high < 1
+        ),
+        failures=tuple(line for line in lines if line.decision == "failed"), winner=winner,
+        contributions={} if winner is None else {each: _contribution(each, winner, lines) for each in winner.settings},
+        stopped=next((line.reason for line in lines if line.decision == STOPPED), None),
+        screened=len(against_baseline),
+        undecided=tuple(
+            line.config for line in against_baseline
+            if line.decision == "dropped" and line.reason.startswith(UNDECIDED)
+        ),
     )  # fmt: skip
 
 
-def _contribution(
-    setting: str, winner: ConfigLine, lines: Sequence[TuneLine], accepted: Sequence[TuneLine]
-) -> TuneLine | None:
-    if len(winner.settings) == 1:
-        return next(line for line in accepted if line.config == winner.config.name)
+def _contribution(setting: str, winner: ConfigLine, lines: Sequence[TuneLine]) -> TuneLine | None:
+    """The step that shows the effect of a winner's setting; see `Result`."""
     name = winner.config.name
-    taken_out = [line for line in lines if line.phase == ABLATE and line.setting == setting and line.config == name]
-    alone = [line for line in lines if line.phase == SCREEN and line.setting == setting]
-    found = taken_out or alone
+    if len(winner.settings) == 1:
+        return next(line for line in lines if line.decision == "accepted" and line.config == name)
+    of_setting = [line for line in lines if line.setting == setting]
+    taken_out = [line for line in of_setting if line.phase == ABLATE and line.config == name]
+    found = taken_out or [line for line in of_setting if line.phase == SCREEN]
     return found[-1] if found else None

@@ -1,41 +1,41 @@
-"""The tuning space: a TOML file → settings with their values, what each needs and what it cannot go with."""
+"""The tuning space: a TOML file becomes settings, each with its values, conditions and conflicts."""
 
 from __future__ import annotations
 
 import hashlib
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, get_args
 
-from merge_bench.campaign.choices import complete
+import msgspec
+
+from merge_bench.campaign.member_options import complete
 from merge_bench.config.names import PREFIX
 from merge_bench.config.options import BY_KEY, BY_VARIABLE
 from merge_bench.config.trust import REMEDY, SETTING, judge
 from merge_bench.errors import UsageError
 
-CONDITIONS = frozenset(
-    {"one-host", "several-hosts", "gpu", "no-gpu", "infiniband", "several-devices", "tcp", "data-plane",
-     "dask-over-ucx", "peer-error-handling"}
-)  # fmt: skip
+Condition = Literal[
+    "one-host", "several-hosts", "gpu", "no-gpu", "infiniband", "several-devices", "tcp", "data-plane",
+    "dask-over-ucx", "peer-error-handling",
+]  # fmt: skip
+CONDITIONS = frozenset(get_args(Condition))
 OPTIONS = frozenset(
     BY_KEY[key].variable
     for key in ("engine", "error_handling", "exchange", "interface", "message_size", "protocol", "rmm_pool_size",
                 "shuffle")
 )  # fmt: skip
-"""What a space may set beside variables of the libraries: options that leave the problem and its proof as they are."""
-_SETTING = {"name", "values", "requires", "conflicts", "ucx", "risk", "source"}
-_NAME = re.compile(r"[a-z0-9][a-z0-9-]*")
-_LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
-_VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
-_RELEASES = re.compile(r"(>=|<)(\d+)\.(\d+)")
+"""The options that a space may set: those that do not change the problem or its verification."""
+_RELEASE = re.compile(r"(>=|<)(\d+)\.(\d+)")
+_Release = Annotated[str, msgspec.Meta(pattern=rf"^{_RELEASE.pattern}\Z")]
 
 
 @dataclass(frozen=True)
 class Value:
-    """One value of a setting: `id` is ``setting=label``; `variables` are what it sets in a config."""
+    """One value of a setting; `variables` are what it sets in a config."""
 
     setting: str
     label: str
@@ -43,13 +43,13 @@ class Value:
 
     @property
     def id(self) -> str:
-        """How the value is named everywhere."""
+        """The name of the value everywhere: ``setting=label``."""
         return f"{self.setting}={self.label}"
 
 
 @dataclass(frozen=True)
 class Setting:
-    """One thing that may be set. `releases`: conditions on UCX's version, as ``>=1.16``."""
+    """A setting to try. `releases`: conditions on the version of UCX, as ``>=1.16``."""
 
     name: str
     values: tuple[Value, ...]
@@ -82,12 +82,12 @@ class Space:
         return None
 
     def only(self, names: Sequence[str]) -> Space:
-        """The same with these settings alone.
+        """The same space with these settings alone.
 
         Raises
         ------
         UsageError
-            If there is none of a name.
+            If it has no setting of a name.
         """
         known = [setting.name for setting in self.settings]
         for name in names:
@@ -100,8 +100,33 @@ class Space:
         return other.id in setting.conflicts or other.setting in setting.conflicts
 
 
+class _Value(msgspec.Struct, forbid_unknown_fields=True):
+    """A value in the file."""
+
+    label: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*\Z")]
+    set: Annotated[
+        dict[
+            Annotated[str, msgspec.Meta(pattern=r"^[A-Z_][A-Z0-9_]*\Z")],
+            Annotated[str, msgspec.Meta(pattern=r"^[^\n]+\Z")],
+        ],
+        msgspec.Meta(min_length=1),
+    ]
+
+
+class _Setting(msgspec.Struct, forbid_unknown_fields=True):
+    """A setting in the file."""
+
+    name: Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9][a-z0-9-]*\Z")]
+    values: Annotated[list[_Value], msgspec.Meta(min_length=1)]
+    requires: list[Condition] | Condition = []
+    conflicts: list[str] | str = []
+    ucx: list[_Release] | _Release = []
+    risk: str | None = None
+    source: str | None = None
+
+
 def read_space(path: Path, *, trusted: bool = False) -> Space:
-    """Read a tuning space; unless it is `trusted` it may set what processes get of any config, and nothing else.
+    """Read a tuning space; unless it is `trusted`, it may set only what any config may pass to processes.
 
     Raises
     ------
@@ -111,103 +136,67 @@ def read_space(path: Path, *, trusted: bool = False) -> Space:
     try:
         text = path.read_bytes()
         document = tomllib.loads(text.decode())
+        entries = document.pop("setting", None)
+        if document or not isinstance(entries, list) or not entries:
+            raise ValueError("it must hold [[setting]] tables, and nothing else")
+        settings = tuple(map(_setting, entries))
+        _check_names(settings)
+        for value in (value for setting in settings for value in setting.values):
+            _check_variables(value, trusted)
     except OSError as error:
         raise UsageError(f"--space {path}: {error.strerror}") from error
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except ValueError as error:
         raise UsageError(f"--space {path}: {error}") from error
-    entries = document.pop("setting", None)
-    if document or not isinstance(entries, list) or not entries:
-        raise UsageError(f"--space {path}: it holds [[setting]] tables, and nothing else")
-    settings = tuple(_setting(entry, path) for entry in entries)
-    for value in (value for setting in settings if not trusted for value in setting.values):
-        _refuse_code(value, path)
-    names = [setting.name for setting in settings]
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice:
-        raise UsageError(f"--space {path}: the setting {twice} is there twice")
-    ids = {*names, *(value.id for setting in settings for value in setting.values)}
-    for setting in settings:
-        for other in setting.conflicts:
-            if other not in ids:
-                raise UsageError(f"--space {path}: {setting.name} conflicts with {other}, which is not there")
     return Space(settings, hashlib.sha256(text).hexdigest())
 
 
 def allows(releases: Sequence[str], version: str) -> bool:
     """Whether UCX `version`, as ``1.21.0``, meets all conditions, as ``>=1.16``."""
-    numbers = re.match(r"(\d+)\.(\d+)", version)
-    if numbers is None:
+    found = re.match(r"(\d+)\.(\d+)", version)
+    if found is None:
         return False
-    have = (int(numbers[1]), int(numbers[2]))
-    for condition in releases:
-        match = _RELEASES.fullmatch(condition)
-        assert match is not None
-        bound = (int(match[2]), int(match[3]))
-        if (have < bound) if match[1] == ">=" else (have >= bound):
-            return False
-    return True
+    bounds = (match.groups() for match in map(_RELEASE.fullmatch, releases) if match)
+    have = (int(found[1]), int(found[2]))
+    return all((have >= (int(major), int(minor))) == (sign == ">=") for sign, major, minor in bounds)
 
 
-def _setting(entry: Any, path: Path) -> Setting:
-    if not isinstance(entry, dict) or not isinstance(entry.get("name"), str) or not _NAME.fullmatch(entry["name"]):
-        raise UsageError(f"--space {path}: a setting has no name of small letters, digits and dashes")
-    name = entry["name"]
-    where = f"--space {path}: {name}"
-    unknown = sorted(set(entry) - _SETTING)
-    if unknown:
-        raise UsageError(f"{where} has {unknown[0]}, which is none of {', '.join(sorted(_SETTING))}")
-    requires, conflicts, releases = (_texts(entry, key, where) for key in ("requires", "conflicts", "ucx"))
-    for condition in requires:
-        if condition not in CONDITIONS:
-            raise UsageError(f"{where} requires {condition}, which is none of {', '.join(sorted(CONDITIONS))}")
-    for condition in releases:
-        if not _RELEASES.fullmatch(condition):
-            raise UsageError(f"{where}: ucx {condition!r} is not like >=1.16 or <1.20")
-    values = entry.get("values")
-    if not isinstance(values, list) or not values:
-        raise UsageError(f"{where} has no values")
-    made = tuple(_value(name, each, where) for each in values)
-    labels = [value.label for value in made]
-    if len(set(labels)) != len(labels):
-        raise UsageError(f"{where} has a label twice")
-    notes = {key: entry.get(key) for key in ("risk", "source")}
-    if not all(note is None or isinstance(note, str) for note in notes.values()):
-        raise UsageError(f"{where}: risk and source are texts")
-    return Setting(name, made, requires, conflicts, releases, notes["risk"], notes["source"])
+def _setting(entry: Any) -> Setting:
+    name = entry.get("name") if isinstance(entry, dict) else None
+    try:
+        read = msgspec.convert(entry, _Setting)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"setting {name!r}: {error}; docs/tune.md describes the format") from error
+    values = tuple(Value(read.name, each.label, tuple(sorted(each.set.items()))) for each in read.values)
+    return Setting(
+        read.name, values, _several(read.requires), _several(read.conflicts), _several(read.ucx), read.risk, read.source
+    )
 
 
-def _value(setting: str, entry: Any, where: str) -> Value:
-    if not isinstance(entry, dict) or set(entry) != {"label", "set"} or not isinstance(entry["set"], Mapping):
-        raise UsageError(f"{where}: a value is {{ label = …, set = {{ NAME = … }} }}")
-    label, variables = entry["label"], entry["set"]
-    if not isinstance(label, str) or not _LABEL.fullmatch(label):
-        raise UsageError(f"{where}: {label!r} is no label")
-    for name, value in variables.items():
-        if name.startswith(PREFIX) and name not in OPTIONS:
-            raise UsageError(f"{where}={label}: {name} is none of the options of a space: {', '.join(sorted(OPTIONS))}")
-        if not _VARIABLE.fullmatch(name) or not isinstance(value, str) or not value or "\n" in value:
-            raise UsageError(f"{where}={label}: {name} = {value!r} is no variable with a text for it")
-    if not variables:
-        raise UsageError(f"{where}={label} sets nothing")
-    for name in OPTIONS & set(variables):
-        try:
-            complete(BY_VARIABLE[name]).parse(variables[name])
-        except ValueError as error:
-            raise UsageError(f"{where}={label}: {name}={variables[name]}: {error}") from error
-    return Value(setting, label, tuple(sorted(variables.items())))
+def _several(found: Sequence[str]) -> tuple[str, ...]:
+    return (found,) if isinstance(found, str) else tuple(found)
 
 
-def _refuse_code(value: Value, path: Path) -> None:
+def _check_variables(value: Value, trusted: bool) -> None:
     for name, text in value.variables:
+        if name in OPTIONS:
+            try:
+                complete(BY_VARIABLE[name]).parse(text)
+            except ValueError as error:
+                raise ValueError(f"{value.id}: {name}={text}: {error}") from error
+        elif name.startswith(PREFIX):
+            raise ValueError(f"{value.id}: a space can set {', '.join(sorted(OPTIONS))}, but not {name}")
         judged = judge(name, text)
-        if judged.kind != SETTING:
-            what = judged.what or "is no setting that processes get"
-            raise UsageError(f"--space {path}: {value.id}: {name} {what}; {REMEDY}")
+        if judged.kind != SETTING and not trusted:
+            raise ValueError(f"{value.id}: {name} {judged.what or 'is no setting that processes get'}; {REMEDY}")
 
 
-def _texts(entry: Mapping[str, Any], key: str, where: str) -> tuple[str, ...]:
-    found = entry.get(key, [])
-    found = [found] if isinstance(found, str) else found
-    if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
-        raise UsageError(f"{where}: {key} is a list of texts")
-    return tuple(found)
+def _check_names(settings: Sequence[Setting]) -> None:
+    names = [setting.name for setting in settings]
+    ids = [value.id for setting in settings for value in setting.values]
+    for name in (*names, *ids):
+        if (*names, *ids).count(name) > 1:
+            raise ValueError(f"{name} occurs twice")
+    for setting in settings:
+        for other in setting.conflicts:
+            if other not in (*names, *ids):
+                raise ValueError(f"{setting.name} conflicts with {other}, which is not in the space")

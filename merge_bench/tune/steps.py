@@ -5,120 +5,115 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from merge_bench.tune.bench import Bench, Candidate, Options, Sample
-from merge_bench.tune.duel import Bar, Duel, State, bar_of, fight, held, ranked, shown
+from merge_bench.tune.evaluator import ABLATE, COMBINE, SCREEN, Candidate, Evaluator, Options, Sample
+from merge_bench.tune.head_to_head import Bar, Contest, State, bar_of, decide, from_blocks, ranked, shown
 from merge_bench.tune.space import Space, Value
 
-SCREEN, COMBINE, ABLATE = "screen", "combine", "ablate"
 
-
-def screen(values: Sequence[Value], bench: Bench, options: Options) -> tuple[list[Duel], Bar]:
+def screen(values: Sequence[Value], evaluator: Evaluator, options: Options) -> tuple[list[Contest], Bar]:
     """The values that gain alone, the strongest first, and the bar that the noise sets.
 
-    Every value alone runs against the baseline, block by block, beside the baseline's twin. A value that cannot gain
-    any more is out at once, one that certainly does goes on (a race, after Birattari et al., "A racing algorithm for
-    configuring metaheuristics", 2002).
+    Every value alone runs against the baseline, block by block, beside the baseline's twin. A value leaves as soon as
+    it is clear whether it gains (a race, after Birattari et al., "A racing algorithm for configuring metaheuristics",
+    2002).
     """
-    baseline, twin = Candidate(), Duel(Candidate(twin=True), Candidate())
-    alive = [Duel(Candidate.of(value), baseline) for value in values]
-    winners: list[Duel] = []
+    baseline, twin = Candidate(), Contest(Candidate(twin=True), Candidate())
+    alive = [Contest(Candidate.of(value), baseline) for value in values]
+    winners: list[Contest] = []
     for block in range(options.most):
         if not alive:
             break
-        samples = bench.block([baseline, twin.candidate, *(duel.candidate for duel in alive)])
+        samples = evaluator.block([baseline, twin.candidate, *(contest.candidate for contest in alive)])
         twin.add(samples[1], samples[0])
-        for duel, sample in zip(alive, samples[2:], strict=True):
-            duel.add(sample, samples[0])
+        for contest, sample in zip(alive, samples[2:], strict=True):
+            contest.add(sample, samples[0])
         bar = bar_of(twin, options.threshold)
-        last = block == options.most - 1
-        for duel in list(alive):
-            state = duel.state(bar, least=options.least)
-            if state is State.OPEN and not last:
+        for contest in list(alive):
+            state = contest.state(bar, least=options.least)
+            if state is State.OPEN and block < options.most - 1:
                 continue
-            alive.remove(duel)
-            won = state is State.GAIN
-            if won:
-                winners.append(duel)
-            decision = "kept" if won else "failed" if state is State.FAILED else "dropped"
-            setting = duel.candidate.values[0].id
-            bench.note(duel.line(bench, SCREEN, decision, shown(state, duel, bar), plan=0, setting=setting))
+            alive.remove(contest)
+            if state is State.GAIN:
+                winners.append(contest)
+            decision = {State.GAIN: "kept", State.FAILED: "failed"}.get(state, "dropped")
+            contest.note(evaluator, SCREEN, decision, shown(state, contest, bar))
     bar = bar_of(twin, options.threshold)
-    said = f"the baseline against itself: a gain has to be above {max(bar.floor, bar.threshold):.1%}"
-    bench.note(twin.line(bench, SCREEN, "kept", said, plan=0, setting=None))
+    reason = f"the baseline against itself: a gain must exceed {max(bar.floor, bar.threshold):.1%}"
+    twin.note(evaluator, SCREEN, "kept", reason)
     return ranked(winners), bar
 
 
-def combine(space: Space, winners: Sequence[Duel], bench: Bench, options: Options, bar: Bar) -> list[Duel]:
-    """Winners one after the other, each kept only if the combination with it gains over the one without.
+def combine(
+    space: Space, winners: Sequence[Contest], evaluator: Evaluator, options: Options, bar: Bar
+) -> list[Contest]:
+    """Add one winner after the other; each stays only if the combination with it gains over the one without.
 
-    The comparisons that added a value, in their order; that of the strongest was made when it ran alone.
+    Returns the contests that added a value, in their order; that of the strongest is its own against the baseline.
     """
     added = list(winners[:1])
     for winner in added:
-        reason = "the strongest alone, with which the combination begins"
-        setting = winner.candidate.values[0].id
-        bench.note(winner.line(bench, COMBINE, "kept", reason, plan=0, setting=setting))
+        winner.note(evaluator, COMBINE, "kept", "the strongest alone: the combination starts with it")
     for winner in winners[1:]:
         (value,) = winner.candidate.values
         current = added[-1].candidate
-        duel = Duel(current.with_value(value), current)
+        contest = Contest(current.with_value(value), current)
         clash = space.conflict(value, current.values)
         if clash:
-            reason = f"cannot be combined with {clash}, which gains more"
-            bench.note(duel.line(bench, COMBINE, "dropped", reason, plan=0, setting=value.id))
+            contest.note(evaluator, COMBINE, "dropped", f"cannot be combined with {clash}, which gains more")
             continue
-        state = fight(bench, duel, options, bar)
-        reason = shown(state, duel, bar)
+        state = decide(evaluator, contest, options, bar)
+        reason = shown(state, contest, bar)
         if state is State.LOSS:
-            reason += ": it helps alone and hurts together"
-        kept = state is State.GAIN
-        bench.note(duel.line(bench, COMBINE, "kept" if kept else "dropped", reason, plan=0, setting=value.id))
-        if kept:
-            added.append(duel)
+            reason += ": it gains alone and loses in the combination"
+        if state is State.GAIN:
+            added.append(contest)
+        contest.note(evaluator, COMBINE, "kept" if state is State.GAIN else "dropped", reason)
     return added
 
 
-def ablate(added: Sequence[Duel], bench: Bench, options: Options, bar: Bar) -> Candidate:
-    """Each value taken out again, the one that was `added` last first; whatever is not missed stays out.
+def ablate(added: Sequence[Contest], evaluator: Evaluator, options: Options, bar: Bar) -> Candidate:
+    """Remove each value again, the one that was `added` last first; a value that adds nothing stays out.
 
-    Blocks of the same two configs that were made before count, beside `options.least` new ones. After a value is out
-    the others are asked again, so that the last line of each is about the config that is left.
+    Earlier blocks of the same two configs count beside `options.least` new ones. After a value is removed all others
+    are tested again, so that the last line of each is about the config that is left.
     """
     if not added:
         return Candidate()
-    current, known = added[-1].candidate, {(duel.candidate, duel.against): duel for duel in added}
-    order = [value for duel in reversed(added) for value in duel.candidate.values if value not in duel.against.values]
+    current, known = added[-1].candidate, {(contest.candidate, contest.against): contest for contest in added}
+    order = [
+        value
+        for contest in reversed(added)
+        for value in contest.candidate.values
+        if value not in contest.against.values
+    ]
     waiting = list(order)
     while waiting and len(current.values) > 1:
-        value = waiting.pop(0)
-        pair = (current, current.without(value))
-        duel = known.setdefault(pair, Duel(*pair))
-        state = fight(bench, duel, replace(options, least=len(duel.ratios) + options.least), bar)
-        kept = state is State.GAIN
-        reason = shown(state, duel, bar) + (" with it" if kept else ": it is not missed")
-        bench.note(duel.line(bench, ABLATE, "kept" if kept else "dropped", reason, plan=0, setting=value.id))
-        if not kept:
-            current = duel.against
+        pair = (current, current.without(waiting.pop(0)))
+        contest = known.setdefault(pair, Contest(*pair))
+        state = decide(evaluator, contest, replace(options, least=len(contest.ratios) + options.least), bar)
+        reason = shown(state, contest, bar)
+        if state is State.GAIN:
+            contest.note(evaluator, ABLATE, "kept", f"{reason} with it")
+        else:
+            contest.note(evaluator, ABLATE, "dropped", f"{reason}: it adds nothing")
+            current = contest.against
             waiting = [each for each in order if each in current.values]
     return current
 
 
 def without_idle(
-    best: Candidate, blocks: Sequence[Mapping[Candidate, Sample]], bench: Bench, options: Options
+    best: Candidate, blocks: Sequence[Mapping[Candidate, Sample]], evaluator: Evaluator, options: Options
 ) -> Candidate:
-    """`best` without the values that it does not miss, the most idle first, by the launches that are there."""
+    """`best` without the values that add nothing, those with the smallest effect first, from the given launches."""
     bar = Bar(options.threshold)
     while len(best.values) > 1:
-        duels = {value: held(blocks, best, best.without(value)) for value in best.values}
-        states = {value: duel.state(bar, least=options.least) for value, duel in duels.items()}
-        idle = [value for value, state in states.items() if state is not State.GAIN]
+        contests = [from_blocks(blocks, best, best.without(value)) for value in best.values]
+        idle = [each for each in contests if each.state(bar, least=options.least) is not State.GAIN]
         if not idle:
-            for value, duel in duels.items():
-                reason = shown(states[value], duel, bar) + " with it"
-                bench.note(duel.line(bench, ABLATE, "kept", reason, plan=0, setting=value.id))
+            for contest in contests:
+                contest.note(evaluator, ABLATE, "kept", f"{shown(State.GAIN, contest, bar)} with it")
             break
-        least = ranked([duels[value] for value in idle])[-1]
-        (value,) = set(best.values) - set(least.against.values)
-        bench.note(least.line(bench, ABLATE, "dropped", "it is not missed", plan=0, setting=value.id))
+        least = ranked(idle)[-1]
+        least.note(evaluator, ABLATE, "dropped", "it adds nothing")
         best = least.against
     return best

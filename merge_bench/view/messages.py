@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable
+
+from merge_bench.errors import Caution
 
 
-def say_warnings(warnings: Sequence[tuple[str, str, str | None]]) -> None:
-    """What is known to be wrong is told before the run, and again in its report."""
-    for code, message, remedy in warnings:
-        print(f"merge_bench: warning: {code}: {message}", file=sys.stderr)
-        if remedy:
-            print(f"  → {remedy}", file=sys.stderr)
+def say_warnings(warnings: Iterable[Caution]) -> None:
+    """Print each warning once, before the run; its report shows them again."""
+    for caution in dict.fromkeys(warnings):
+        print(f"merge_bench: warning: {caution.code}: {caution.message}", file=sys.stderr)
+        if caution.remedy:
+            print(f"  → {caution.remedy}", file=sys.stderr)
 
 
 def say_log(tail: str | None) -> None:

@@ -10,7 +10,8 @@ from pathlib import Path
 from merge_bench.records.schema import TuneLine
 from merge_bench.tune.result import Result
 from merge_bench.view.plot.draw import attempt, draw, drawable
-from merge_bench.view.plot.forest import Estimate, Forest, Section
+from merge_bench.view.plot.forest import Estimate, forest
+from merge_bench.view.plot.marks import Chart
 
 OWN = ("figure.png", "figure.svg", "figure.html")
 """Drawn into the campaign's folder, as far as the libraries are installed."""
@@ -32,21 +33,21 @@ def draw_figures(result: Result, folder: Path, plots: Sequence[Path], sizes: Seq
     return told
 
 
-def forest_of(result: Result, sizes: Sequence[str], metric: str) -> Forest:
+def forest_of(result: Result, sizes: Sequence[str], metric: str) -> Chart:
     """Singles, the largest effect first; each setting out of the combination; the confirmation at every size."""
     singles = sorted(result.singles, key=lambda line: -(line.ratio or 0.0))
     ablated = {line.setting: line for line in (*result.combined, *result.ablated)}
-    sections = (
-        Section("Each alone", tuple(_estimate(line, str(line.setting)) for line in singles)),
-        Section("In the combination", tuple(_estimate(line, str(name)) for name, line in ablated.items())),
-        Section("Confirmed", tuple(_estimate(line, f"all, {sizes[line.plan]}") for line in result.confirmation)),
-    )
+    sections = {
+        "Each alone": [_estimate(line, str(line.setting)) for line in singles],
+        "In the combination": [_estimate(line, str(name)) for name, line in ablated.items()],
+        "Confirmed": [_estimate(line, f"all, {sizes[line.plan]}") for line in result.confirmation],
+    }
     won = " ".join(result.winner.settings) if result.winner else f"n{result.outcome[1:]}"  # Nothing …
     noise = result.twin
-    return Forest(
+    return forest(
+        sections,
         title=f"Speed-up by setting over {result.baseline}: {won}",
         axis=f"{metric}, as a ratio to the same without the setting (1: no difference), with its interval",
-        sections=tuple(section for section in sections if section.estimates),
         kinds=("kept", "dropped", "failed"),
         noise=(noise.low, noise.high) if noise and noise.low is not None and noise.high is not None else None,
     )

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from statistics import median
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from merge_bench.analysis import metrics
 from merge_bench.analysis.metrics import Bandwidth, WorkerTimes
+from merge_bench.host.facts import Hardware
 from merge_bench.records import schema as s
 
 
@@ -42,7 +44,7 @@ def computed(*seconds: float | None) -> s.IterationLine:
 
 def machines(*affinities: tuple[str, str | None]) -> list[s.Worker]:
     return [
-        s.Worker(rank=rank, host=host, pid=rank, name=host, hardware={"affinity": cores} if cores else {})
+        s.Worker(rank=rank, host=host, pid=rank, name=host, hardware=Hardware(affinity=cores))
         for rank, (host, cores) in enumerate(affinities)
     ]
 
@@ -55,8 +57,8 @@ def test_cores_used_is_that_of_the_busiest_host_whose_workers_share_its_cores() 
     assert metrics.cores_used(computed(3.0, 4.0, 1.5), machines(("a", "0-1"), ("a", "2,3"), ("b", "7"))) == 7 / 8
     assert metrics.cores_used(computed(1.0, 1.0, 1.8), shared) == pytest.approx(0.9)
     # A container sees four cores and may use the time of two and a half.
-    for one in shared[:2]:
-        one.hardware["cpu_quota"] = 2.5
+    limited = Hardware(affinity="0-3", cpu_quota=2.5)
+    shared[:2] = [msgspec.structs.replace(one, hardware=limited) for one in shared[:2]]
     assert metrics.cores_used(computed(1.5, 2.5, 0.2), shared) == pytest.approx(0.8)
 
 

@@ -11,17 +11,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from merge_bench.analysis.summary import summarize
+from merge_bench.host.facts import Hardware
 from merge_bench.records import schema as s
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.writer import CampaignWriter
+from tests.helpers.documents import summarized
 from tests.helpers.synthetic_campaigns import Script, iteration, launches, plan, write_campaign, write_head, write_start
 
 
 def document(folder: Path) -> dict[str, Any]:
     """The document as it is printed."""
-    found: dict[str, Any] = json.loads(json.dumps(summarize(read_campaign(folder)), allow_nan=False))
-    return found
+    return summarized(read_campaign(folder))
 
 
 def codes(found: dict[str, Any]) -> list[str]:
@@ -32,10 +32,10 @@ def test_the_document_of_one_run(tmp_path: Path) -> None:
     folder = write_campaign(tmp_path)
     found = document(folder)
     assert list(found) == [
-        "schema", "run_id", "records", "config", "plan", "verified", "result_rows", "wall_seconds",
+        "document_version", "schema", "run_id", "records", "config", "plan", "verified", "result_rows", "wall_seconds",
         "throughput_bytes_per_second", "bandwidth_bytes_per_second", "phases_seconds", "link", "lanes",
         "requested_transports", "protocols", "traffic", "peak_memory_bytes", "imported", "warnings",
-            "error",
+        "error",
     ]  # fmt: skip
     assert found["schema"] == 1
     assert found["run_id"] == folder.name
@@ -213,7 +213,7 @@ def test_cores_that_move_bytes_all_the_time_limit_a_merge_whose_phases_overlap(
         worker=lambda worker: msgspec.structs.replace(
             worker, phases_seconds=s.Phases(partition=0.01, exchange=0.05, join=0.02), cpu_seconds=cpu
         ),
-        machine=lambda worker: msgspec.structs.replace(worker, hardware={**worker.hardware, "affinity": "0-1"}),
+        machine=lambda worker: msgspec.structs.replace(worker, hardware=Hardware(affinity="0-1")),
     )
     assert document(write_campaign(tmp_path, script))["link"]["bottleneck"] == bottleneck
 
@@ -232,7 +232,7 @@ def test_64_workers(tmp_path: Path) -> None:
 def test_a_sweep_has_a_document_for_every_run(tmp_path: Path) -> None:
     folder = write_campaign(tmp_path, Script(), Script(index=1, config="tuned", walls=(0.05, 0.06, 0.07)))
     found = document(folder)
-    assert list(found) == ["schema", "records", "runs"]
+    assert list(found) == ["document_version", "schema", "records", "runs"]
     assert [run["config"]["name"] for run in found["runs"]] == ["optimized", "tuned"]
     assert [run["wall_seconds"]["median"] for run in found["runs"]] == [0.11, 0.06]
     assert [run["run_id"] for run in found["runs"]] == [f"{folder.name}/0", f"{folder.name}/1"]

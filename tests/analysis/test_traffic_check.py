@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from merge_bench.analysis.summary import summarize
 from merge_bench.analysis.traffic_check import carriers, contradictions
 from merge_bench.records import schema as s
 from merge_bench.records.campaign import Launch
 from merge_bench.records.reader import read_campaign
+from tests.helpers.documents import summarized
 from tests.helpers.synthetic_campaigns import write_campaign
 
 MIB = 1 << 20
@@ -130,7 +130,7 @@ def test_it_is_a_warning_with_both_figures(tmp_path: Path) -> None:
     folder = write_campaign(tmp_path)
     text = (folder / "records.jsonl").read_text()
     (folder / "records.jsonl").write_text(text.replace("sysv/memory", "tcp/lo").replace(str(73 * MIB), "1000"))
-    warnings = summarize(read_campaign(folder))["warnings"]
+    warnings = summarized(read_campaign(folder))["warnings"]
     (warning,) = [each for each in warnings if each["code"] == "not-carried"]
     # 2 ranks send 12 MB in each of 3 timed iterations.
     assert "68.66 MiB" in warning["message"]

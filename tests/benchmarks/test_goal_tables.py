@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,11 @@ import pytest
 
 from benchmarks.goal import tables
 from benchmarks.goal.bench import Bench
-from benchmarks.goal.table_join import checksum
+from benchmarks.peer.duckdb_join import DuckDBJoin
+from benchmarks.peer.inprocess import Joiner, checksum, measure
+from benchmarks.peer.merge_bench_run import command
+from benchmarks.peer.polars_streaming import PolarsJoin
+from benchmarks.peer.protocol import Job
 from merge_bench.errors import WrongResult
 
 
@@ -45,20 +50,38 @@ def test_a_checksum_tells_other_pairs_of_the_same_rows() -> None:
 
 
 @pytest.mark.parametrize("keys", [tables.STRINGS, tables.COLUMNS])
+@pytest.mark.parametrize("library", ["polars", "duckdb"])
 def test_libraries_join_the_tables_and_a_wrong_result_is_an_error(
-    tmp_path: Path, keys: tables.Keys, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, keys: tables.Keys, library: str
 ) -> None:
-    monkeypatch.setattr(tables, "_own", lambda *_: {"wall_seconds": 1e-6, "rows": 600})
-    here = Bench(tmp_path)
-    found = tables.against_libraries(here, keys, rows=2000)
-    polars = tables.TARGETS[keys.name]["polars"].name
-    assert found[polars] == here.details[polars]["wall_seconds"]["polars"] / 1e-6
-    assert found.keys() == {target.name for target in tables.TARGETS[keys.name].values()}
-    assert min(found.values()) > 1
-    monkeypatch.setattr(tables, "_own", lambda *_: {"wall_seconds": 1e-6, "rows": 599})
-    with pytest.raises(WrongResult, match="merge_bench found 599 rows where 600 match"):
-        tables.against_libraries(Bench(tmp_path), keys, rows=2000)
-    monkeypatch.setattr(tables, "_own", lambda *_: {"wall_seconds": 1e-6, "rows": 600})
-    monkeypatch.setattr(tables, "_library", lambda *_: {"wall_seconds": 1e-6, "rows": 600, "checksum": 1})
-    with pytest.raises(WrongResult, match="found 600 rows, and not those that match"):
-        tables.against_libraries(Bench(tmp_path), keys, rows=2000)
+    made = tables.make(tmp_path, keys, 2000, seed=3)
+    job = Job(1000, 2, 2, 2, 1, 0.3, 3, tables=made)
+
+    def joiner() -> Joiner:
+        if library == "polars":
+            return PolarsJoin("streaming", job.on)
+        return DuckDBJoin(2, job.on, job.columns, to_arrow=False)
+
+    outcome = measure(job, joiner())
+    assert (outcome.rows, outcome.verified, len(outcome.wall_seconds)) == (600, True, 2)
+    with pytest.raises(WrongResult, match="it has 600 rows, but 599 match"):
+        measure(replace(job, tables=replace(made, rows=599)), joiner())
+    with pytest.raises(WrongResult, match="the checksum of its rows"):
+        measure(replace(job, tables=replace(made, checksum=1)), joiner())
+
+
+def test_merge_bench_joins_the_same_tables(tmp_path: Path) -> None:
+    made = tables.make(tmp_path, tables.COLUMNS, 2000, seed=3)
+    argv = command(Job(1000, 2, 2, 2, 1, 0.3, 3, tables=made), "somewhere")
+    assert argv[argv.index("--left") + 1] == made.left
+    assert argv[argv.index("--on") + 1] == "place,number"
+    assert not {"--chunk", "--frac-match"} & set(argv)
+
+
+@pytest.mark.cluster
+def test_both_libraries_are_compared_over_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "ROWS", 1000)
+    here = Bench(tmp_path, 200)
+    found = tables.against_libraries(here, tables.STRINGS)
+    assert found.keys() == {target.name for target in tables.TARGETS["strings"].values()}
+    assert here.details["strings-polars"]["wall_seconds"].keys() == {"merge_bench", "polars-streaming"}

@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 
-from benchmarks.goal import bench, measures, targets
+from benchmarks import command
+from benchmarks.goal import measures, targets
 from benchmarks.goal.bench import Bench
 from benchmarks.goal.measures import Measure
-from benchmarks.goal.running import MEASURES, Running, chosen, from_json, markdown, put_between, to_json
+from benchmarks.goal.running import MEASURES, Running, chosen, from_json, markdown, to_json
 from benchmarks.goal.targets import Target, judge, spread_of_sizes
 from benchmarks.goals import status_of
-from benchmarks.peer.ratios import Sample
+from benchmarks.peer.ratios import Sample, standings
 from merge_bench.errors import RunFailed, UsageError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -40,13 +41,15 @@ def test_a_goal_is_met_by_the_median_and_surely_so_by_the_whole_spread(
 ) -> None:
     result = judge(AT_LEAST, values, ())
     assert (result.met, result.sure) == (met, sure)
-    assert (result.low, result.high, result.coverage) == (min(values), max(values), None)
+    assert result.spread is not None
+    assert (result.spread.low, result.spread.high, result.spread.coverage) == (min(values), max(values), None)
 
 
 def test_six_blocks_have_an_interval() -> None:
     result = judge(AT_MOST, (1.0, 2.0, 3.0, 4.0, 5.0, 6.0), ())
-    assert (result.value, result.low, result.high) == (3.5, 1.0, 6.0)
-    assert result.coverage == pytest.approx(0.96875)
+    assert result.spread is not None
+    assert (result.spread.median, result.spread.low, result.spread.high) == (3.5, 1.0, 6.0)
+    assert result.spread.coverage == pytest.approx(0.96875)
     assert result.met
     assert not result.sure
 
@@ -115,7 +118,7 @@ def test_the_link_gives_two_values() -> None:
 
 
 def test_a_link_over_other_lanes_or_without_a_limit_is_no_value() -> None:
-    with pytest.raises(RunFailed, match="rank 0 to rank 1 uses cma/memory, sysv/memory"):
+    with pytest.raises(RunFailed, match="rank 0 to rank 1 uses no tcp but cma/memory, sysv/memory"):
         measures.link_values(Bench(Path()), ran(link=LINK, lanes=LANES), AT_LEAST, AT_MOST, ("tcp",))
     with pytest.raises(RunFailed, match="was not measured"):
         measures.link_values(Bench(Path()), ran(link=None, lanes=LANES), AT_LEAST, AT_MOST, ("tcp",))
@@ -134,7 +137,7 @@ def test_every_size_is_told_beside_how_far_they_spread(tmp_path: Path, monkeypat
     monkeypatch.setattr(measures, "sizes", lambda _: [2_000_000, 4_000_000, 8_000_000])
     here = Bench(tmp_path)
     walls = {"2000000": 0.05, "4000000": 0.08, "8000000": 0.2}
-    monkeypatch.setattr(here, "merge", lambda _, rows, *rest: ran(wall_seconds={"median": walls[rows]}))
+    monkeypatch.setattr(here, "merge", lambda *, chunk, **rest: ran(wall_seconds={"median": walls[str(chunk)]}))
     assert measures.linear(here) == {"linear": pytest.approx(1.25)}
     assert [each["rows_per_chunk"] for each in here.details["linear"]["sizes"]] == [2_000_000, 4_000_000, 8_000_000]
     assert [each["nanoseconds_per_row"] for each in here.details["linear"]["sizes"]] == pytest.approx([12.5, 10, 12.5])
@@ -201,7 +204,7 @@ def test_the_table_says_goal_value_spread_and_what_is_missing() -> None:
     assert lines == [
         "| ratio | ≥ 2 | 2.1 | 1.9–2.5 (of 3) | yes, within the spread, 1 failed | how |",
         "| seconds | ≤ 5 s | 6 s | 1 block | no | how |",
-        "| seconds | ≤ 5 s | - | - | a / b | how |",
+        r"| seconds | ≤ 5 s | - | - | a \| b | how |",
     ]
 
 
@@ -210,21 +213,21 @@ BEGIN, END = "<!-- goals -->", "<!-- /goals -->"
 
 def test_only_what_is_between_the_markers_changes() -> None:
     text = f"before\n{BEGIN}\nold\nolder\n{END}\nafter\n"
-    assert put_between(text, "new") == f"before\n{BEGIN}\nnew\n{END}\nafter\n"
+    assert command.put_between(text, "new", "goals") == f"before\n{BEGIN}\nnew\n{END}\nafter\n"
     for wrong in ("nothing", f"{END}{BEGIN}", f"{BEGIN}{BEGIN}{END}"):
         with pytest.raises(UsageError, match="each once"):
-            put_between(wrong, "new")
+            command.put_between(wrong, "new", "goals")
 
 
 def test_the_readme_has_the_markers() -> None:
-    assert "new" in put_between((ROOT / "README.md").read_text(), "new")
+    assert "new" in command.put_between((ROOT / "README.md").read_text(), "new", "goals")
 
 
 def test_goals_and_measures_can_be_chosen_by_name() -> None:
     assert [one.name for one in chosen(["memory"])] == ["shared-memory"]
     assert [one.name for one in chosen(["dask", "help"])] == ["dask", "help"]
     assert chosen([]) == list(MEASURES)
-    with pytest.raises(UsageError, match="--only speed: there is no such goal; there are "):
+    with pytest.raises(UsageError, match="--only speed: there is no such name; choose from "):
         chosen(["speed"])
 
 
@@ -246,14 +249,13 @@ def test_of_duckdbs_variants_the_fastest_counts(tmp_path: Path, monkeypatch: pyt
         def run(self, *_: Any) -> None:
             pass
 
-    monkeypatch.setattr(measures, "Comparison", MadeUp)
+        def finish(self) -> None:
+            pass
+
+        def standings(self) -> Any:
+            return standings(self.samples, [sample.contender for sample in samples], "merge_bench")
+
+    monkeypatch.setattr(measures, "Comparison", SimpleNamespace(of=MadeUp))
     here = Bench(tmp_path)
     assert measures.in_one_process(here) == {"polars": 4.0, "duckdb": 2.25}
     assert here.details["duckdb"]["wall_seconds"] == {"merge_bench": 1.0, "duckdb-table": 2.5, "duckdb-arrow": 2.25}
-
-
-def test_the_option_that_overlaps_phases_is_given_only_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench, "BY_KEY", {})
-    assert bench.pipeline("on") == []
-    monkeypatch.setattr(bench, "BY_KEY", {"pipeline": None})
-    assert bench.pipeline("off") == ["--pipeline", "off"]

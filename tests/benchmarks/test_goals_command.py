@@ -7,9 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from benchmarks.goal import targets
 from benchmarks.goal.running import in_order, others, to_json
 from benchmarks.goal.targets import judge
+from benchmarks.goals import goals
+from tests.helpers.benchmark_commands import refusal
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -46,16 +50,17 @@ def test_goals_can_be_added_to_those_of_an_earlier_run(tmp_path: Path) -> None:
     assert [each["run"]["blocks"] for each in again] == [3, 1]
 
 
-def test_a_wrong_name_or_file_is_one_sentence(tmp_path: Path) -> None:
+def test_a_wrong_name_or_file_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     wrong = tmp_path / "x.json"
     wrong.write_text("{}")
     for words, sentence in (
-        (("--only", "x"), "there is no such goal"),
+        (("--only", "x"), "there is no such name"),
         (("--show", str(wrong)), "holds no results"),
         (("--only", "help", "--add"), "--add needs --output"),
         (("--only", "help", "--add", "--output", str(wrong)), "holds no results"),
     ):
-        done = command(*words)
-        assert done.returncode == 2
-        assert sentence in done.stderr
-        assert len(done.stderr.splitlines()) == 1
+        errors = refusal(goals, *words, monkeypatch=monkeypatch, capsys=capsys)
+        assert sentence in errors
+        assert len(errors.splitlines()) == 1

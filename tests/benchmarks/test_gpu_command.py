@@ -32,7 +32,7 @@ def compared(*ratios: float) -> list[Any]:
     ("ratios", "met", "sure", "words"),
     [
         ((2.0, 1.8, 1.6), True, True, ": met with 1.80, 1.60–2.00"),
-        ((2.0, 1.8, 1.2), True, False, ": met with 1.80, 1.20–2.00, which blocks do not agree on"),
+        ((2.0, 1.8, 1.2), True, False, ": met with 1.80, 1.20–2.00, but blocks disagree"),
         ((1.1, 1.2, 1.0), False, True, ": not met with 1.10, 1.00–1.20"),
         ((0.0,), None, False, ": not measured"),
     ],
@@ -143,8 +143,8 @@ def test_a_failure_that_is_skipped_next_time_stays_known(invoked: Callable[..., 
     [
         (["--resume", "LAST", "--blocks", "5"], "blocks differ from this call's"),
         (["--resume", "LAST", "--seed", "3"], "seed differ from this call's"),
-        (["--resume", "nowhere"], "nowhere holds no summary.json to read"),
-        (["--curated", "../elsewhere"], "is not the name of a folder"),
+        (["--resume", "nowhere"], "nowhere/summary.json holds no results"),
+        (["--curated", "../elsewhere"], "must be the name of a folder"),
         (["--curated", "taken"], "another result is there already"),
     ],
 )
@@ -192,6 +192,6 @@ def test_without_a_gpu_there_is_one_sentence_and_status_2(tmp_path: Path) -> Non
         env={"PATH": "/usr/bin", "CUDA_VISIBLE_DEVICES": ""},
     )  # fmt: skip
     assert done.returncode == 2
-    assert done.stderr == "gpu: no NVIDIA GPU can be seen here: NVIDIA's management library lists none\n"
+    assert done.stderr == "gpu: found no NVIDIA GPU: NVIDIA's management library lists none\n"
     assert done.stdout == ""
     assert list(tmp_path.iterdir()) == []

@@ -13,9 +13,10 @@ import pytest
 from benchmarks.on_gpu import runs, testing, versus
 from benchmarks.on_gpu.figures import bandwidth_shares, bytes_touched, largest_chunk
 from benchmarks.on_gpu.plan import ON_HOST, SMALL, Asked, Machine, paired, steps
-from benchmarks.on_gpu.runs import Merge, judge, without_device_lane
+from benchmarks.on_gpu.runs import Merge, judge
 from benchmarks.on_gpu.steps import DONE, FAILED, SKIPPED, Ended, Finding, Step, run_all, status_of
 from benchmarks.peer.ratios import Sample, standings
+from benchmarks.processes import without_lane
 from merge_bench.errors import RunFailed, WrongResult
 from tests.cluster.test_gpu_workers import PRETENCE, WITHOUT_DRIVER
 
@@ -63,7 +64,7 @@ def test_what_does_not_fit_is_skipped_with_the_reason_and_shorter_steps_go_on() 
     planned = [timed(clock, "a", 30, 50), timed(clock, "b", 60, 60), timed(clock, "c", 20, 20)]
     ended = run_all(planned, 100, noted.append, clock)
     assert states(ended) == [("a", DONE), ("b", SKIPPED), ("c", DONE)]
-    assert ended[1].finding.sentence == "it usually takes 60 s, and 50 s of the budget were left"
+    assert ended[1].sentence == "it usually takes 60 s, and 50 s of the budget were left"
     assert noted == ended
     assert status_of(ended) == 0
 
@@ -76,8 +77,8 @@ def test_each_failure_is_its_own_and_the_gravest_makes_the_status() -> None:
     ]  # fmt: skip
     ended = run_all(planned, 100, lambda _: None, clock)
     assert states(ended) == [("a", FAILED), ("b", FAILED), ("c", FAILED), ("d", DONE)]
-    assert [each.finding.status for each in ended] == [3, 4, 3, 0]
-    assert ended[2].finding.sentence == "KeyError: 'phase'"
+    assert [each.status for each in ended] == [3, 4, 3, 0]
+    assert ended[2].sentence == "KeyError: 'phase'"
     assert status_of(ended) == 4
 
 
@@ -187,7 +188,7 @@ def test_a_pair_without_cuda_ipc_fails_and_keeps_the_figures() -> None:
     assert found.status == 5
     assert "rank 1 to rank 0 uses no cuda_ipc but sysv/memory, cuda_copy/cuda" in found.sentence
     assert found.figures["link"]["fraction"] == 0.93
-    assert without_device_lane([]) == "no lanes were recorded"
+    assert without_lane([], ["cuda_ipc"]) == "no lanes were recorded"
 
 
 def test_what_is_not_verified_or_merged_by_another_engine_is_a_failure() -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from benchmarks.peer.children import run_limited
+from benchmarks.processes import run_limited
 
 ROOT = Path(__file__).resolve().parents[2]
 QUICK = "polars-streaming,duckdb-*,pandas"
@@ -99,14 +99,14 @@ def test_a_command_past_its_limit_is_ended_with_all_it_started(tmp_path: Path) -
         """
         import os, sys
         from pathlib import Path
-        from benchmarks.peer.children import adopt_orphans, run_limited
+        from benchmarks.processes import adopt_orphans, run_limited
         adopt_orphans()
         stubborn = ("import signal, subprocess, sys, time; signal.signal(signal.SIGTERM, signal.SIG_IGN);"
                     "subprocess.Popen(['sleep', '61.25'], start_new_session=True); time.sleep(60)")
-        import benchmarks.peer.children as children
-        children.GRACE_SECONDS = 0.5
+        import benchmarks.processes as processes
+        processes.GRACE_SECONDS = 0.5
         folder = Path(sys.argv[1])
-        ended = run_limited([sys.executable, "-c", stubborn], os.environ, folder, folder / "o", folder / "e", 2.0)
+        ended = run_limited([sys.executable, "-c", stubborn], os.environ, folder / "it", 2.0)
         print(ended.timed_out, ended.left_over)
         """
     )
@@ -122,7 +122,8 @@ def test_a_command_past_its_limit_is_ended_with_all_it_started(tmp_path: Path) -
 
 def test_what_a_command_says_is_kept(tmp_path: Path) -> None:
     argv = [sys.executable, "-c", "import sys; print('out'); print('err', file=sys.stderr); sys.exit(7)"]
-    ended = run_limited(argv, os.environ, tmp_path, tmp_path / "o", tmp_path / "e", 30.0)
+    ended = run_limited(argv, os.environ, tmp_path / "it", 30.0)
     assert (ended.status, ended.timed_out) == (7, False)
-    assert (tmp_path / "o").read_text() == "out\n"
-    assert (tmp_path / "e").read_text() == "err\n"
+    assert ended.output.read_text() == "out\n"
+    assert ended.errors.read_text() == "err\n"
+    assert ended.failure == "status 7: err"

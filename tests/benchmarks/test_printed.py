@@ -2,50 +2,42 @@
 
 from __future__ import annotations
 
+import json
 import sys
+from pathlib import Path
 
 import pytest
 
-from benchmarks.peer import dask_cuda_merge, printed, ucxx_merge
-from benchmarks.peer.protocol import Job, PeerError
+from benchmarks.peer import dask_cuda_merge, ucxx_merge
+from benchmarks.peer.protocol import Job, PeerError, printed_by
+from merge_bench.campaign.importing.printed import read_time
 from tests.campaign.importing import texts
 from tests.helpers.fake_nvml import library
 
 JOB = Job(100_000, 2, 2, iterations=3, warmup=1, fraction=0.3, seed=0)
 
-DASK_CUDA = f"""Merge benchmark
-{"-" * 80}
-Backend                   | dask
-Merge type                | cpu
-Rows-per-chunk            | 100000
-Base-chunks               | 2
-Other-chunks              | 2
-Broadcast                 | default
-Protocol                  | tcp
-Device(s)                 | 0
-RMM Pool                  | True
-Frac-match                | 0.3
-Worker thread(s)          | 1
-Data processed            | 6.10 MiB
-Number of workers         | 2
-{"=" * 80}
-Wall clock                | Throughput
-{"-" * 80}
-576.91 ms                 | 10.58 MiB/s
-1.51 s                    | 4.04 MiB/s
-20m 34s                   | 5.06 kiB/s
-{"=" * 80}
-Throughput                | 13.41 MiB/s +/- 2.20 MiB/s
-Bandwidth                 | 79.01 MiB/s +/- 3.08 MiB/s
-Wall clock                | 455.26 ms +/- 129.19 ms
-"""
+RUNS = 3
+DASK_CUDA = {
+    name: {str(run): value for run in range(RUNS)}
+    for name, value in (
+        ("base_chunks", 2), ("other_chunks", 2), ("rows_per_chunk", 100_000), ("protocol", "tcp"), ("frac_match", 0.3),
+    )
+} | {"wallclock": {"0": 0.57691, "1": 1.51, "2": 1234.0}}  # fmt: skip
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    path = tmp_path / "results.json"
+    path.write_text(json.dumps(DASK_CUDA))
+    return path
+
 
 WALLS = (0.04916, 0.00095, 0.05043)
 UCXX = texts.text("ucxx", workers=2, rows=100_000, walls=WALLS, devices="[0, 1]")
 
 
-def test_reads_every_run_of_dask_cuda() -> None:
-    assert dask_cuda_merge.parse(DASK_CUDA, JOB) == pytest.approx([0.57691, 1.51, 1234.0])
+def test_reads_every_run_of_dask_cuda(results: Path) -> None:
+    assert dask_cuda_merge.parse(results, JOB) == [0.57691, 1.51, 1234.0]
 
 
 def test_reads_every_iteration_of_ucxx() -> None:
@@ -56,10 +48,17 @@ def test_warnings_between_the_lines_before_the_table_do_not_matter() -> None:
     assert len(ucxx_merge.parse("a warning | with a bar\n" + UCXX, JOB)) == 3
 
 
-@pytest.mark.parametrize("cut", ["1.51 s", "Wall clock    "])
-def test_output_that_was_cut_off_is_refused_with_what_came_last(cut: str) -> None:
-    with pytest.raises(PeerError, match="of 3 iterations: its last line is"):
-        dask_cuda_merge.parse(DASK_CUDA[: DASK_CUDA.index(cut)], JOB)
+def test_results_of_dask_cuda_that_are_incomplete_are_refused(results: Path) -> None:
+    whole = results.read_text()
+    results.write_text(whole[: len(whole) // 2])
+    with pytest.raises(PeerError, match="wrote no results that can be read"):
+        dask_cuda_merge.parse(results, JOB)
+    results.write_text(json.dumps({**DASK_CUDA, "wallclock": {"0": 0.5, "1": 1.5}}))
+    with pytest.raises(PeerError, match="reports 2 of 3 iterations"):
+        dask_cuda_merge.parse(results, JOB)
+    results.write_text(json.dumps({**DASK_CUDA, "wallclock": {"0": 0.5, "1": 0.0, "2": 1.0}}))
+    with pytest.raises(PeerError, match="> 0"):
+        dask_cuda_merge.parse(results, JOB)
 
 
 @pytest.mark.parametrize(
@@ -88,16 +87,16 @@ def test_numbers_of_ucxx_that_do_not_go_together_are_refused() -> None:
         ucxx_merge.parse(UCXX.replace("49.16 ms", "29.16 ms"), JOB)
 
 
-def test_no_output_is_refused() -> None:
-    with pytest.raises(PeerError, match="it printed nothing"):
-        dask_cuda_merge.parse("", JOB)
+def test_no_results_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(PeerError, match="wrote no results that can be read"):
+        dask_cuda_merge.parse(tmp_path / "none.json", JOB)
 
 
-@pytest.mark.parametrize("key", ["Rows-per-chunk", "Number of workers"])
-def test_the_output_of_another_problem_is_refused(key: str) -> None:
-    lines = [f"{key: <25} | 7" if line.startswith(key) else line for line in DASK_CUDA.splitlines()]
-    with pytest.raises(PeerError, match=f"reports {key} 7 instead of"):
-        dask_cuda_merge.parse("\n".join(lines), JOB)
+@pytest.mark.parametrize("name", ["rows_per_chunk", "base_chunks", "other_chunks"])
+def test_the_results_of_another_problem_are_refused(results: Path, name: str) -> None:
+    results.write_text(json.dumps({**DASK_CUDA, name: {"0": 7, "1": 7, "2": 7}}))
+    with pytest.raises(PeerError, match="not those of the job"):
+        dask_cuda_merge.parse(results, JOB)
 
 
 def test_the_output_of_another_problem_of_ucxx_is_refused() -> None:
@@ -111,13 +110,13 @@ def test_the_output_of_another_problem_of_ucxx_is_refused() -> None:
     [("12.30 s", 12.3), ("3hr 25m", 12300.0), ("14d 6hr", 1231200.0), ("123.45 us", 123.45e-6), ("1.00 ns", 1e-9)],
 )
 def test_times_as_dask_formats_them(text: str, value: float) -> None:
-    assert printed.seconds(text) == pytest.approx(value)
+    assert read_time(text, 0).value == pytest.approx(value)
 
 
 @pytest.mark.parametrize("text", ["", "12", "GiB/s", "12.3 MiB/s", "s", "12.3 s or so"])
 def test_what_is_no_time(text: str) -> None:
-    with pytest.raises(PeerError, match="is no time"):
-        printed.seconds(text)
+    with pytest.raises(ValueError, match="is no time"):
+        read_time(text, 0)
 
 
 def test_ucxx_command_spreads_workers_and_pools_over_the_gpus() -> None:
@@ -146,8 +145,10 @@ def test_ucxx_gets_the_gpus_that_were_given_to_this_process(
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     assert ucxx_merge.chosen_gpus() == chosen
     ran: list[tuple[list[str], dict[str, str]]] = []
-    monkeypatch.setattr(ucxx_merge, "printed_by", lambda _, argv, environment: ran.append((argv, environment)) or UCXX)
-    monkeypatch.setattr(ucxx_merge, "_package", lambda: "numpy")
+    monkeypatch.setattr(
+        ucxx_merge, "printed_by", lambda _, argv, **environment: ran.append((argv, environment)) or UCXX
+    )
+    monkeypatch.setattr(ucxx_merge, "_version", lambda: "0.52")
     ucxx_merge.run(JOB)
     ((argv, environment),) = ran
     assert argv[argv.index("--devs") + 1] == ",".join(map(str, chosen[:2]))
@@ -163,15 +164,15 @@ def test_ucxx_takes_no_part_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_a_program_gets_of_the_environment() -> None:
     code = "import os; print(os.environ['MORE'], 'PATH' in os.environ)"
-    assert printed.printed_by("it", [sys.executable, "-c", code], {"MORE": "yes"}) == "yes True\n"
+    assert printed_by("it", [sys.executable, "-c", code], MORE="yes") == "yes True\n"
 
 
 def test_what_a_program_prints_is_returned_and_passed_on(capfd: pytest.CaptureFixture[str]) -> None:
-    assert printed.printed_by("it", [sys.executable, "-c", "print('| a')"]) == "| a\n"
+    assert printed_by("it", [sys.executable, "-c", "print('| a')"]) == "| a\n"
     assert capfd.readouterr().err == "| a\n"
 
 
 def test_a_program_that_fails_is_named_with_its_status(capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(PeerError, match="it ended with status 7"):
-        printed.printed_by("it", [sys.executable, "-c", "print('so far'); raise SystemExit(7)"])
+        printed_by("it", [sys.executable, "-c", "print('so far'); raise SystemExit(7)"])
     assert "so far" in capfd.readouterr().err

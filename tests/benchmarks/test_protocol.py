@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import msgspec
 import pytest
 
 from benchmarks.peer import contenders, dask_cuda_merge
@@ -21,7 +22,7 @@ ANSWER = {
 
 
 def test_a_job_survives_its_command_line() -> None:
-    assert Job.from_argv(JOB.argv()) == JOB
+    assert msgspec.json.decode(*JOB.argv(), type=Job) == JOB
 
 
 def test_the_result_is_checked_after_the_last_warm_up_and_the_last_iteration() -> None:
@@ -45,7 +46,7 @@ def test_the_answer_is_the_last_object_among_other_output() -> None:
         (json.dumps(ANSWER)[:40], "cannot be read"),
         (json.dumps({**ANSWER, "surprise": 1}), "cannot be read"),
         (json.dumps({**ANSWER, "wall_seconds": [0.5]}), "asked for 2 iterations and answered with 1"),
-        (json.dumps({**ANSWER, "wall_seconds": [0.5, 0.0]}), "not above zero"),
+        (json.dumps({**ANSWER, "wall_seconds": [0.5, 0.0]}), "> 0"),
     ],
 )
 def test_an_answer_that_is_none_is_refused(text: str, sentence: str) -> None:
@@ -64,12 +65,12 @@ def test_our_command_carries_the_job_and_the_variant() -> None:
     argv = command(JOB, "somewhere")
     assert argv[argv.index("--chunk") + 1] == "1000"
     assert argv[argv.index("--link-rounds") + 1] == "0"
-    assert "--shuffle=p2p" in argv
+    assert argv[argv.index("--shuffle") + 1] == "p2p"
 
 
 def test_dask_cuda_command_asks_for_as_many_rows_and_chunks(tmp_path) -> None:  # type: ignore[no-untyped-def]
     job = Job(1000, 3, 3, 5, 1, 0.25, 0, {"type": "cpu", "protocol": "ucx"})
-    argv = dask_cuda_merge.command(job, tmp_path / "scheduler.json")
+    argv = dask_cuda_merge.command(job, tmp_path / "scheduler.json", tmp_path / "results")
     for name, value in (("--chunk-size", "1000"), ("--base-chunks", "3"), ("--runs", "5"), ("--frac-match", "0.25")):
         assert argv[argv.index(name) + 1] == value
 
@@ -87,7 +88,7 @@ def test_gpu_contenders_are_there_where_there_is_a_gpu() -> None:
 
 
 def test_a_name_that_nobody_has_is_refused_with_those_there_are() -> None:
-    with pytest.raises(UsageError, match=r"--only spark: .* polars-streaming"):
+    with pytest.raises(UsageError, match=r"--only spark matches no contender here; .* polars-streaming"):
         contenders.choose(["spark"], gpus=0)
 
 

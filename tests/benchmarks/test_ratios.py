@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 
+from benchmarks import command
 from benchmarks.peer import table
-from benchmarks.peer.ratios import Sample, fastest, ratio_of, standings
+from benchmarks.peer.ratios import Sample, Spread, fastest, standings
 
 
 def launches(name: str, *walls: float | None, peak: int | None = None) -> list[Sample]:
@@ -16,9 +15,9 @@ def launches(name: str, *walls: float | None, peak: int | None = None) -> list[S
 
 
 def test_above_one_means_that_ours_is_faster() -> None:
-    ratio = ratio_of({0: (4.0, 2.0)})
-    assert ratio is not None
-    assert ratio.median == 2.0
+    line = standings(launches("ours", 2.0) + launches("peer", 4.0), ["ours", "peer"], "ours")[1]
+    assert line.ratio is not None
+    assert line.ratio.median == 2.0
 
 
 def test_a_ratio_is_made_within_its_block() -> None:
@@ -30,14 +29,12 @@ def test_a_ratio_is_made_within_its_block() -> None:
 
 
 def test_few_blocks_give_least_and_greatest_without_a_coverage() -> None:
-    ratio = ratio_of({block: (value, 1.0) for block, value in enumerate((1.5, 1.2, 1.9))})
-    assert ratio is not None
+    ratio = Spread.of((1.5, 1.2, 1.9))
     assert (ratio.low, ratio.median, ratio.high, ratio.coverage) == (1.2, 1.5, 1.9, None)
 
 
 def test_nine_blocks_give_the_second_and_the_eighth() -> None:
-    ratio = ratio_of({block: (float(block + 1), 1.0) for block in range(9)})
-    assert ratio is not None
+    ratio = Spread.of([float(block + 1) for block in range(9)])
     assert (ratio.low, ratio.median, ratio.high) == (2.0, 5.0, 8.0)
     assert ratio.coverage == pytest.approx(1 - 2 * 10 / 512)
 
@@ -76,10 +73,19 @@ def test_table_says_launches_failures_and_what_the_interval_is() -> None:
     rows = table.cells(lines, {"peer": "7.1"}, {"peer": "verified"}, {"peer"}, data=2**30)
     assert rows[0] == ("ours", "-", "2", "1", "1.000", "-", "-", "1.00", "-")
     assert rows[1] == ("peer *", "7.1", "1 of 2", "2", "0.500", "2.00", "2.00–2.00 (min–max of 1)", "-", "verified")
-    assert len({line.index("launches") for line in table.aligned(rows).splitlines() if "launches" in line}) == 1
-    assert table.markdown(rows).splitlines()[3].startswith("| peer \\* | 7.1 |")
+    assert (
+        len(
+            {
+                line.index("launches")
+                for line in command.aligned(table.HEADINGS, rows, table.TEXT).splitlines()
+                if "launches" in line
+            }
+        )
+        == 1
+    )
+    assert command.table(table.HEADINGS, rows, table.TEXT).splitlines()[3].startswith("| peer \\* | 7.1 |")
 
 
 def test_no_ratio_is_made_of_nothing() -> None:
-    assert ratio_of({}) is None
-    assert not math.isnan(standings([], ["ours"], "ours")[0].failed)
+    line = standings(launches("ours", None) + launches("peer", 1.0), ["ours", "peer"], "ours")[1]
+    assert (line.wall, line.ratio) == (1.0, None)

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,8 +23,10 @@ from benchmarks.wide.figures import (
     table,
     widths,
 )
+from benchmarks.width import width
 from merge_bench.errors import RunFailed, UsageError
 from merge_bench.records import schema as s
+from tests.helpers.benchmark_commands import refusal
 from tests.hosts import make_hosts
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -130,7 +129,7 @@ def test_workers_that_reach_each_other_otherwise_than_by_the_links_are_no_measur
 
 @pytest.mark.parametrize("missing", ["sent_bytes", "flight_seconds", "phases_seconds"])
 def test_a_worker_that_did_not_tell_of_its_exchange_is_named(missing: str) -> None:
-    with pytest.raises(RunFailed, match="rank 1 did not tell of its exchange"):
+    with pytest.raises(RunFailed, match="rank 1 did not report its exchange"):
         exchanged(iteration(0, [WORKERS[0], worker(1, 1, 1.0, 1.0, **{missing: None})]))
 
 
@@ -167,14 +166,12 @@ def test_the_table_has_a_row_for_each_width() -> None:
         (["--output", "/no/such/folder/x.json"], "there is no folder /no/such/folder"),
     ],
 )
-def test_wrong_options_are_one_sentence_and_status_2(options: list[str], sentence: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.width", *options], cwd=ROOT, capture_output=True, text=True, timeout=60,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
-    assert done.returncode == 2
-    assert sentence in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
+def test_wrong_options_are_one_sentence_and_status_2(
+    options: list[str], sentence: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    errors = refusal(width, *options, monkeypatch=monkeypatch, capsys=capsys)
+    assert sentence in errors
+    assert len(errors.strip().splitlines()) == 1
 
 
 def test_the_stored_measurement_had_links_within_a_quarter_of_what_the_machine_moves() -> None:

@@ -12,10 +12,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from benchmarks.dashboard_speed import make_large
 from merge_bench.records.reader import read_campaign
 from tests.browser.conftest import Open, Window, started
 from tests.browser.scenario import POINTS, choose, compare_the_newest_two, start_a_run, watch_it_to_its_end
+from tests.helpers.large_campaigns import make_large
 from tests.helpers.synthetic_campaigns import Script, write_campaign
 from tests.view.dashboard.samples import broken, hostile, interleaved, probing, tuning
 

@@ -12,8 +12,10 @@ import pytest
 from merge_bench.analysis import aggregate
 from merge_bench.analysis.summary import summarize_run
 from merge_bench.campaign.link_check import check_link, reasons
+from merge_bench.host.facts import Hardware
 from merge_bench.records import schema as s
 from merge_bench.records.reader import read_campaign
+from tests.helpers.documents import plain
 from tests.helpers.synthetic_campaigns import Script, plan, write_campaign
 
 SM, TCP = ("cma/memory", "sysv/memory"), ("tcp/lo",)
@@ -32,19 +34,18 @@ def test_a_reason_is_given_only_where_it_holds() -> None:
 
 
 def test_nothing_is_started_or_written_where_more_processes_would_poll_than_there_are_cores() -> None:
-    hardware = {"affinity": "0-1", "cores": 2}
-    members = [SimpleNamespace(host="a"), SimpleNamespace(host="a")]
-    run: Any = SimpleNamespace(members=members, facts=[{"hardware": hardware}] * 2)  # neither workers nor a writer
+    worker = SimpleNamespace(host="a", hardware=Hardware(affinity="0-1", cores=2))
+    session: Any = SimpleNamespace(facts=[worker, worker])  # neither a cluster nor a writer
     link = s.LinkLine(launch=0, bytes=[1, 1], rounds=[[1.0, 1.0]], limit_bytes_per_second=1e9)
-    assert check_link(run, link) is None
+    assert check_link(session, link) is None
 
 
 def link_of(tmp_path: Path, affinity: str, cores: int, **planned: Any) -> dict[str, Any]:
     def machine(worker: s.Worker) -> s.Worker:
-        return msgspec.structs.replace(worker, hardware={"affinity": affinity, "cores": cores})
+        return msgspec.structs.replace(worker, hardware=Hardware(affinity=affinity, cores=cores))
 
     campaign = read_campaign(write_campaign(tmp_path, Script(machine=machine, plan=plan(**planned))))
-    link: dict[str, Any] = summarize_run(campaign, campaign.runs[0], "run")["link"]
+    link: dict[str, Any] = plain(summarize_run(campaign, campaign.runs[0], "run"))["link"]
     return link
 
 
@@ -69,7 +70,7 @@ def test_the_summary_says_why_there_is_no_ratio(
 
 @pytest.mark.parametrize(("affinity", "counted"), [("0-3", 2e9), ("0-1", None)])
 def test_rates_of_processes_that_took_turns_are_shown_nowhere(affinity: str, counted: float | None) -> None:
-    workers = [SimpleNamespace(host="a", hardware={"affinity": affinity})] * 2
+    workers = [SimpleNamespace(host="a", hardware=Hardware(affinity=affinity))] * 2
     rows = [SimpleNamespace(probe="link", bandwidth_bytes_per_second=2e9)] * 2
     launch: Any = SimpleNamespace(line=SimpleNamespace(workers=workers), probes=rows)
     assert aggregate.link_check([launch]) == counted

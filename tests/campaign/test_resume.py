@@ -12,7 +12,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from merge_bench.analysis.summary import summarize
 from merge_bench.campaign import campaign as campaigns
 from merge_bench.campaign.campaign import make_campaign
 from merge_bench.campaign.jobs import Head, Job
@@ -21,6 +20,7 @@ from merge_bench.records import schema as s
 from merge_bench.records.probe_rows import rows_of
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.writer import CampaignWriter
+from tests.helpers.documents import summarized
 from tests.helpers.interruptions import (
     CUT,
     EVENTS,
@@ -48,7 +48,7 @@ def no_git(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @given(names=st.lists(st.sampled_from(sorted(EVENTS)), max_size=12))
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_whatever_happens_every_launch_counts_once(names: list[str], tmp_path_factory: pytest.TempPathFactory) -> None:
     results, made = tmp_path_factory.mktemp("r") / "results", sweep()
     events = [EVENTS[name] for name in names]
@@ -101,7 +101,7 @@ def test_a_config_that_always_fails_stops_no_other_and_is_counted(tmp_path: Path
 
     folder, status = make_campaign(tmp_path, "x", made.head(), made.jobs(), launch)
     assert status == 3
-    broken, whole = summarize(read_campaign(folder))["runs"]
+    broken, whole = summarized(read_campaign(folder))["runs"]
     assert broken["error"]["message"] == "a worker died"
     assert [w["message"][:26] for w in broken["warnings"] if w["code"] == "failed-launches"] == [
         "3 of 3 launches failed; th"
@@ -190,12 +190,12 @@ def test_an_unfinished_campaign_says_how_far_it_came(tmp_path: Path) -> None:
     made = sweep()
     make(tmp_path, made, [WELL, killed])
     first, second = (job.config for job in made.jobs()[:2])
-    errors = {run["config"]["name"]: run["error"] for run in summarize(the(tmp_path))["runs"]}
+    errors = {run["config"]["name"]: run["error"] for run in summarized(the(tmp_path))["runs"]}
     assert {config: error["code"] for config, error in errors.items()} == {first: "unfinished", second: "unfinished"}
     make(tmp_path, made, [CUT["interrupted"]])
-    errors = {run["config"]["name"]: run["error"] for run in summarize(the(tmp_path))["runs"]}
+    errors = {run["config"]["name"]: run["error"] for run in summarized(the(tmp_path))["runs"]}
     assert errors[second]["code"] == "interrupted"
-    warned = [w["code"] for run in summarize(the(tmp_path))["runs"] for w in run["warnings"]]
+    warned = [w["code"] for run in summarized(the(tmp_path))["runs"] for w in run["warnings"]]
     assert "failed-launches" not in warned
 
 

@@ -99,7 +99,7 @@ def test_other_code_or_another_commit_is_another_campaign(monkeypatch: pytest.Mo
     line = first_line(made.head(), made.jobs())
     monkeypatch.setattr(campaigns, "git_state", lambda: {"commit": "c", "dirty": True, "host": "h"})
     assert resume.differences(line, first_line(made.head(), made.jobs())) == ["git"]
-    monkeypatch.setattr(resume.node, "fingerprint", lambda package: "0123")
+    monkeypatch.setattr(resume.host_agent, "fingerprint", lambda package: "0123")
     assert resume.differences(line, first_line(made.head(), made.jobs())) == ["git", "surroundings"]
 
 

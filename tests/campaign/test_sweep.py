@@ -111,7 +111,7 @@ def test_blocks_and_launches_are_one_option(
 
 
 def test_blocks_and_launches_from_one_place_exclude_each_other() -> None:
-    with pytest.raises(UsageError, match="--launches and --blocks exclude each other"):
+    with pytest.raises(UsageError, match="--launches and --blocks cannot be combined"):
         resolve({"launches": 2, "blocks": 3}, None, {})
 
 

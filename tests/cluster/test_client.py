@@ -15,10 +15,9 @@ from typing import Any
 import pytest
 
 from merge_bench.cluster import scheduler_client
-from merge_bench.cluster.ask import on_each_host
 from merge_bench.cluster.base import Exited
 from merge_bench.cluster.first_cause import Member
-from merge_bench.cluster.running import count_running
+from merge_bench.cluster.running_cluster import count_running, on_each_host
 from merge_bench.cluster.worker_calls import WorkerCalls
 from merge_bench.errors import LaunchFailed, UsageError
 
@@ -53,7 +52,7 @@ def test_a_process_that_ends_meanwhile_ends_the_wait(mute: str) -> None:
 def test_a_running_cluster_that_never_answers_is_refused(mute: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match="no scheduler answers at"):
         count_running(mute, None, seconds=1.0)
-    monkeypatch.setattr("merge_bench.cluster.ask.CONNECT_SECONDS", 1.0)
+    monkeypatch.setattr("merge_bench.cluster.running_cluster.CONNECT_SECONDS", 1.0)
     with pytest.raises(UsageError, match="no scheduler answers at"):
         on_each_host(mute, None, lambda: None)
 
@@ -118,7 +117,7 @@ def test_a_scheduler_file_that_names_none_is_refused(
     file.write_text(text)
     with pytest.raises(UsageError, match=r"scheduler\.json names no scheduler"):
         count_running(None, str(file), seconds=0.5)
-    monkeypatch.setattr("merge_bench.cluster.ask.CONNECT_SECONDS", 0.5)
+    monkeypatch.setattr("merge_bench.cluster.running_cluster.CONNECT_SECONDS", 0.5)
     with pytest.raises(UsageError, match=r"scheduler\.json names no scheduler"):
         on_each_host(None, str(file), lambda: None)
 

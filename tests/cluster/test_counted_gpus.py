@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from merge_bench.cluster.base import ClusterSettings
-from merge_bench.cluster.hosts import HostSpec, check_gpus, place
-from merge_bench.cluster.remote import RemoteLauncher
+from merge_bench.cluster.host_check import check_gpus
+from merge_bench.cluster.hosts import HostSpec, place
+from merge_bench.cluster.remote_launcher import RemoteLauncher
 from merge_bench.config.resolve import COMMAND_LINE, DEFAULT
 from merge_bench.errors import UsageError
 from merge_bench.merge.plan import Plan
@@ -28,10 +29,7 @@ def check(hosts: Sequence[HostSpec], workers: int, *gpus: int, per_gpu: int = 1,
 def test_one_worker_on_a_host_of_several_gpus_is_refused_with_what_to_write() -> None:
     with pytest.raises(UsageError) as caught:
         check(UNSAID, 2, 4, 1)
-    assert str(caught.value) == (
-        "nobody said how many GPUs these hosts have, and there is room for more workers than were planned: give"
-        " --workers, or with --hosts write the numbers into its file (a gpus=4, b gpus=1)"
-    )
+    assert "(a gpus=4, b gpus=1)" in str(caught.value)
     with pytest.raises(UsageError, match=r"\(a gpus=1, b gpus=1\)"):
         check(UNSAID, 2, 1, 1, per_gpu=2)
 
@@ -59,7 +57,7 @@ def test_what_fits_or_was_asked_for_goes_on(
 
 
 def test_more_workers_than_gpus_are_refused_even_where_they_were_asked_for() -> None:
-    with pytest.raises(UsageError, match="b has 1 GPU, and 2 workers were to run on 2 there"):
+    with pytest.raises(UsageError, match="b has 1 GPU, but its 2 workers need 2;"):
         check(UNSAID, 4, 2, 1, chosen=True)
 
 

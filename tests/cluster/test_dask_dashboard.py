@@ -11,11 +11,12 @@ import dask
 import pytest
 from distributed import Scheduler
 
-from merge_bench.cluster import commands, on_scheduler
+from merge_bench.cluster import dask_commands, on_scheduler
 from merge_bench.cluster.base import ClusterSettings, Command
-from merge_bench.cluster.commands import Place
+from merge_bench.cluster.dask_commands import Place
 from merge_bench.cluster.environment import SCHEDULER_ROUTES
 from merge_bench.cluster.scheduler_client import dashboard_link
+from merge_bench.host.pinning import Pin
 from merge_bench.merge.plan import Plan
 from merge_bench.merge.workload.synthetic import SyntheticSpec
 
@@ -28,7 +29,7 @@ PLAN = Plan(
 
 def scheduler(dask_dashboard: bool) -> Command:
     settings = ClusterSettings({}, Path("results"), dask_dashboard=dask_dashboard)
-    return commands.scheduler(PLAN, settings, PLACE, {SCHEDULER_ROUTES: "[]"})
+    return dask_commands.scheduler(PLAN, settings, PLACE, {SCHEDULER_ROUTES: "[]"})
 
 
 def test_the_scheduler_serves_it_only_where_it_is_asked_to_and_workers_never_do() -> None:
@@ -38,7 +39,7 @@ def test_the_scheduler_serves_it_only_where_it_is_asked_to_and_workers_never_do(
     assert "--no-dashboard" not in scheduler(True).argv
     for asked in (False, True):
         settings = ClusterSettings({}, Path("results"), dask_dashboard=asked)
-        assert "--no-dashboard" in commands.worker(PLAN, settings, PLACE, 0, {}, None).argv
+        assert "--no-dashboard" in dask_commands.worker(PLAN, settings, PLACE, 0, {}, Pin((), None, ())).argv
 
 
 def status(url: str) -> int:
@@ -52,7 +53,7 @@ def status(url: str) -> int:
 @pytest.mark.parametrize("shown", [True, False])
 def test_its_address_is_told_where_it_is_served_and_it_can_change_nothing(shown: bool) -> None:
     async def look() -> tuple[str | None, list[int]]:
-        routes = commands.DASHBOARD_ROUTES if shown else []
+        routes = dask_commands.DASHBOARD_ROUTES if shown else []
         with dask.config.set({"distributed.scheduler.http.routes": routes}):
             async with Scheduler(port=0, host="127.0.0.1", dashboard=shown, dashboard_address="127.0.0.1:0") as made:
                 found = dashboard_link(made.address, on_scheduler.dashboard_port(made))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,7 +12,8 @@ from merge_bench.cluster.environment import THREAD_COUNTS
 from merge_bench.cluster.hosts import HostSpec
 from merge_bench.cluster.launchers.slurm import srun
 from merge_bench.cluster.openssh import ssh
-from merge_bench.cluster.remote import RemoteLauncher
+from merge_bench.cluster.remote_launcher import RemoteLauncher
+from merge_bench.host.facts import Node
 from merge_bench.merge.plan import Plan
 from merge_bench.merge.workload.synthetic import SyntheticSpec
 from tests.helpers.runs import run
@@ -37,14 +37,14 @@ def plan(engine: str = "native") -> Plan:
 
 def started(launcher: RemoteLauncher, config: dict[str, str] | None = None, **plan_options: str) -> list[Command]:
     settings = ClusterSettings(config or {}, Path("results"), hosts=HOSTS, interface="ib0")
-    return [each for each in launcher.commands(plan(**plan_options), settings) if each.role != "guard"]
+    return [each for each in launcher.commands(plan(**plan_options), settings) if each.role != "agent"]
 
 
-def host(cores: int, rdma: list[str]) -> dict[str, Any]:
-    return {
-        "scratch": "/tmp/s", "interface": "ib0", "address": "10.0.0.1", "rdma": rdma, "rdma_nodes": {}, "gpu_nodes": [],
-        "node_cores": {}, "cores": list(range(cores)), "gpu_names": ["6", "7", "GPU-8"],
-    }  # fmt: skip
+def host(cores: int, rdma: list[str]) -> Node:
+    return Node(
+        scratch="/tmp/s", interface="ib0", address="10.0.0.1", rdma=rdma, cores=list(range(cores)),
+        gpu_names=["6", "7", "GPU-8"],
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("reach", [ssh, srun])

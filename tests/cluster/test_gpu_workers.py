@@ -13,12 +13,14 @@ import psutil
 import pytest
 
 from merge_bench.campaign import prepare
-from merge_bench.cluster import commands
+from merge_bench.cluster import dask_commands
 from merge_bench.cluster.base import ClusterSettings
-from merge_bench.cluster.commands import Place
-from merge_bench.cluster.launchers.local import LocalLauncher
+from merge_bench.cluster.dask_commands import Place
+from merge_bench.cluster.local_launcher import LocalLauncher
 from merge_bench.errors import UsageError
 from merge_bench.host import gpu, machine, pinning
+from merge_bench.host.facts import Host
+from merge_bench.host.pinning import Pin
 from merge_bench.merge.plan import Plan
 from merge_bench.merge.workload.synthetic import SyntheticSpec
 from merge_bench.records.schema import LaunchLine
@@ -42,12 +44,12 @@ def plan(workers: int = 2, protocol: str = "tcp") -> Plan:
 def test_dask_cuda_takes_the_command_line(protocol: str) -> None:
     worker = pytest.importorskip("dask_cuda.cli").worker
     settings = ClusterSettings({}, Path("results"), gpus=1)
-    command = commands.worker(plan(protocol=protocol), settings, PLACE, 3, {}, "2")
+    command = dask_commands.worker(plan(protocol=protocol), settings, PLACE, 3, {}, Pin((), "2", ()))
     words = command.argv[command.argv.index("worker") + 1 :]
     found = worker.make_context("worker", list(words)).params
     assert found["scheduler"] is None
     assert found["preload_argv"] == ()  # what it does not know would end up here
-    assert found["preload"] == (commands.PRELOAD,)
+    assert found["preload"] == (dask_commands.PRELOAD,)
     assert (found["name"], found["protocol"], found["nthreads"]) == ("worker-3", protocol, 1)
     assert command.environment["CUDA_VISIBLE_DEVICES"] == "2"
     assert command.environment["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
@@ -60,7 +62,9 @@ def test_dask_cuda_moves_no_data_to_the_host(monkeypatch: pytest.MonkeyPatch, ow
     from dask_cuda.worker_common import worker_data_function
 
     monkeypatch.setattr(utils, "pynvml", library() if own_memory else library(nvmlDeviceGetMemoryInfo=not_supported))
-    command = commands.worker(plan(), ClusterSettings({}, Path("results")), PLACE, 0, {}, "0", own_memory=own_memory)
+    command = dask_commands.worker(
+        plan(), ClusterSettings({}, Path("results")), PLACE, 0, {}, Pin((), "0", (), own_memory)
+    )
     words = list(command.argv[command.argv.index("worker") + 1 :])
     limit = worker.make_context("worker", words).params["device_memory_limit"]
     # Of `--memory-limit 0` Dask makes None.
@@ -73,8 +77,7 @@ def test_what_a_gpu_has_of_its_own_decides_by_its_name(monkeypatch: pytest.Monke
     monkeypatch.setattr(gpu, "has_own_memory", lambda name: name == "1")
     limits = [command.argv[-1] for command in LocalLauncher().commands(plan(), ClusterSettings({}, Path(), gpus=2))[1:]]
     assert limits == ["0", "default"]
-    host = {"cores": [0, 1], "gpu_nodes": [None, None], "rdma": [], "node_cores": {}, "rdma_nodes": {},
-            "gpu_names": ["1", "GPU-7"], "gpus_without_memory": ["GPU-7"]}  # fmt: skip
+    host = Host(cores=[0, 1], gpu_nodes=[None, None], gpu_names=["1", "GPU-7"], gpus_without_memory=["GPU-7"])
     assert [pin.own_memory for pin in pinning.pins(host, 2, gpus=True)] == [True, False]
 
 
@@ -122,7 +125,7 @@ def test_a_run_on_workers_that_share_a_gpu(tmp_path: Path, pretended: dict[str, 
     (launch,) = finished.of(LaunchLine)
     assert {worker.environment["CUDA_VISIBLE_DEVICES"] for worker in launch.workers} == {"0"}
     assert {worker.environment["CUDA_DEVICE_ORDER"] for worker in launch.workers} == {"PCI_BUS_ID"}
-    assert [[each["name"] for each in worker.hardware["gpus"]] for worker in launch.workers] == [["GPU 0", "GPU 1"]] * 2
+    assert [[each.name for each in worker.hardware.gpus or ()] for worker in launch.workers] == [["GPU 0", "GPU 1"]] * 2
 
 
 @pytest.mark.cluster
@@ -139,7 +142,7 @@ def test_workers_keep_to_the_cores_that_they_were_started_with(tmp_path: Path, p
         os.sched_setaffinity(0, before)
     assert finished.status == 0, finished.errors
     (launch,) = finished.of(LaunchLine)
-    assert [worker.hardware["affinity"] for worker in launch.workers] == [str(given)] * 2
+    assert [worker.hardware.affinity for worker in launch.workers] == [str(given)] * 2
 
 
 @pytest.mark.cluster
@@ -212,4 +215,4 @@ def test_whose_ucx_is_loaded_is_told_wherever_packages_lie(
     monkeypatch: pytest.MonkeyPatch, path: str, origin: str
 ) -> None:
     monkeypatch.setattr("merge_bench.host.machine.library_path", lambda name: Path(path))
-    assert machine.ucx_library()["origin"] == origin
+    assert machine.ucx_library().origin == origin

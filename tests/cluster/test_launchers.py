@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from merge_bench.cluster.choose import choices
-from merge_bench.cluster.kind import LauncherKind
+from merge_bench.cluster.base import LauncherKind
+from merge_bench.cluster.launcher_choice import choices
 from merge_bench.cluster.launchers import launchers
 from tests.helpers.members import run_with
 
 DOCS = Path(__file__).parents[2] / "docs"
 ELSEWHERE = """
-from merge_bench.cluster.kind import Batch, LauncherKind
+from merge_bench.cluster.base import Batch, LauncherKind
 from merge_bench.cluster.hosts import HostSpec
 
 LAUNCHER = LauncherKind(
@@ -23,7 +23,7 @@ LAUNCHER = LauncherKind(
     inside=lambda environ: "ELSEWHERE" in environ,
     hosts=lambda values, environ: (HostSpec(environ["ELSEWHERE"], slots=2),),
     reach=lambda host, command, settings: ("reach", host.name, *command),
-    batch=Batch("ELSE", "esub", "else.job", "# {{ file }}\\n{{ command }}\\n"),
+    batch=Batch("ELSE", "esub", "else.job", "# {{ batch.file }}\\n", "HERE"),
 )
 """
 
@@ -43,14 +43,15 @@ def test_one_file_more_is_one_launcher_more(folder: Path) -> None:
     assert "|".join([*choices(), "elsewhere"]) in shown
     assert "several nodes, elsewhere inside ELSEWHERE, else local." in shown
     job = merge_bench(folder, "submit", "--launcher", "elsewhere", "--nodes", "1", "--time", "5:00")
-    assert job == "# else.job\n./run-cluster.sh optimized.cfg --launcher elsewhere\n"
+    assert "\n# else.job\n" in job
+    assert job.endswith('cd "$HERE"\n./run-cluster.sh optimized.cfg --launcher elsewhere\n')
 
 
 @pytest.mark.parametrize("environment", [{"ELSEWHERE": "h7"}, {"ELSEWHERE": "h7", "MERGE_BENCH_LAUNCHER": "elsewhere"}])
 def test_it_is_taken_where_it_says_so_and_reaches_its_hosts(folder: Path, environment: dict[str, str]) -> None:
     shown = merge_bench(folder, "run", "--dry-run", "--engine", "polars", **environment).splitlines()
     assert [line for line in shown if line.startswith("#")] == [
-        "# guard on h7", "# scheduler on h7", "# worker-0 on h7", "# worker-1 on h7",
+        "# agent on h7", "# scheduler on h7", "# worker-0 on h7", "# worker-1 on h7",
     ]  # fmt: skip
     assert shown[1].startswith("reach h7 ")
 

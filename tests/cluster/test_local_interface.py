@@ -7,12 +7,13 @@ from pathlib import Path
 
 import psutil
 import pytest
+from click.testing import CliRunner
 
 from merge_bench.campaign import prepare
 from merge_bench.campaign import run as running
-from merge_bench.cli.run_command import check_command
+from merge_bench.cli import cli
 from merge_bench.cluster.base import ClusterSettings, Command
-from merge_bench.cluster.launchers.local import LocalLauncher
+from merge_bench.cluster.local_launcher import LocalLauncher
 from merge_bench.config.resolve import resolve
 from merge_bench.errors import LaunchFailed, UsageError
 from merge_bench.host import network
@@ -105,12 +106,10 @@ def test_a_config_is_checked_with_what_ucx_will_be_given(interface: str | None, 
 
 
 @pytest.mark.usefixtures("machine")
-def test_check_shows_what_the_config_s_interface_will_give_ucx(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_check_shows_what_the_config_s_interface_will_give_ucx(tmp_path: Path) -> None:
     (tmp_path / "ib.cfg").write_text("MERGE_BENCH_INTERFACE=ib0\n")
-    check_command(str(tmp_path / "ib.cfg"), json_output=True, ucx=None)
-    shown = {each["name"]: each["value"] for each in json.loads(capsys.readouterr().out)["variables"]}
+    done = CliRunner().invoke(cli, ["check", str(tmp_path / "ib.cfg"), "--json"])
+    shown = {each["name"]: each["value"] for each in json.loads(done.stdout)["variables"]}
     assert shown["UCX_NET_DEVICES"] == "mlx5_0:1,ib0"
 
 

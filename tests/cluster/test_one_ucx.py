@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from merge_bench.cluster.agreement import check_ucx
+from merge_bench.cluster.host_check import check_ucx
 from merge_bench.errors import UsageError
+from merge_bench.host.facts import Ucx
+from merge_bench.records.schema import Worker
 from tests.helpers.runs import ROOT, SMALL, run
 
 # Read by every Python that finds it on its path; worker-1 alone then believes that its UCX is another.
@@ -22,19 +24,22 @@ if "worker-1" in sys.orig_argv:
 """
 
 
-def facts(*versions: str | None) -> list[dict[str, object]]:
-    return [{"host": f"node{rank}", "ucx": {"version": version}} for rank, version in enumerate(versions)]
+def workers(*versions: str | None) -> list[Worker]:
+    return [
+        Worker(rank=rank, host=f"node{rank}", pid=1, name="", ucx=Ucx(version=version))
+        for rank, version in enumerate(versions)
+    ]
 
 
 def test_releases_are_told_with_their_ranks_and_hosts() -> None:
     with pytest.raises(UsageError) as caught:
-        check_ucx(facts("1.21.0", "1.20.1", "1.21.0"))
+        check_ucx(workers("1.21.0", "1.20.1", "1.21.0"))
     assert "1.20.1 by rank 1 on node1; 1.21.0 by rank 0 on node0, rank 2 on node2." in str(caught.value)
 
 
 def test_one_release_or_none_is_fine() -> None:
-    check_ucx(facts("1.21.0", "1.21.0"))
-    check_ucx(facts(None, None))
+    check_ucx(workers("1.21.0", "1.21.0"))
+    check_ucx(workers(None, None))
 
 
 @pytest.mark.cluster

@@ -149,7 +149,8 @@ def test_the_protocol_is_that_of_the_kind_of_send_that_the_test_does() -> None:
 
 
 def test_logs_of_old_releases_tell_lanes_and_no_protocol() -> None:
-    old = f"{STAMP} x UCX  INFO  Version 1.13.1 (loaded)\n{STAMP} x UCX  INFO    ep_cfg[0]: tag(rc_mlx5/mlx5_0:1)\n"
+    old = f"{STAMP} x UCX  INFO  Version 1.13.1 (loaded from /lib/libucp.so.0)\n"
+    old += f"{STAMP} x UCX  INFO    ep_cfg[0]: tag(rc_mlx5/mlx5_0:1)\n"
     log = parse_log(old, BANDWIDTH)
     assert (log.version, log.lanes, log.protocol(8)) == ("1.13.1", ("rc_mlx5/mlx5_0:1",), None)
 

@@ -5,25 +5,27 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from merge_bench.campaign.measurement import thread_shares
-from merge_bench.cluster.first_cause import Member
 from merge_bench.host import pinning
+from merge_bench.host.facts import Hardware, Host
 from merge_bench.host.memory import show_cores
 
 
-def machine(**changes: Any) -> dict[str, Any]:
+def machine(**changes: Any) -> Host:
     """A host of two NUMA nodes with two GPUs and a network adapter on each."""
-    return {
-        "cores": list(range(16)), "gpu_nodes": [0, 0, 1, 1], "rdma": ["mlx5_0:1", "mlx5_1:1"],
-        "node_cores": {"0": list(range(8)), "1": list(range(8, 16))}, "rdma_nodes": {"mlx5_0:1": 0, "mlx5_1:1": 1},
-        **changes,
-    }  # fmt: skip
+    host = Host(
+        cores=list(range(16)), gpu_nodes=[0, 0, 1, 1], rdma=["mlx5_0:1", "mlx5_1:1"],
+        node_cores={"0": list(range(8)), "1": list(range(8, 16))}, rdma_nodes={"mlx5_0:1": 0, "mlx5_1:1": 1},
+    )  # fmt: skip
+    return replace(host, **changes)
 
 
 def test_workers_on_gpus_get_the_near_cores_and_adapter() -> None:
@@ -68,10 +70,10 @@ def two_nodes(root: Path, siblings: int = 0) -> Path:
 
 
 @pytest.fixture
-def described(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
+def described(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Host]:
     """What a host says of itself that has two interleaved nodes, and lets this process run on `cores`."""
 
-    def describe(cores: range, siblings: int = 0) -> dict[str, Any]:
+    def describe(cores: range, siblings: int = 0) -> Host:
         monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(cores))
         return pinning.describe("ib0", two_nodes(tmp_path, siblings))
 
@@ -87,22 +89,22 @@ def described(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
     ],
 )
 def test_workers_on_cores_lie_on_one_node_each_with_its_adapter(
-    described: Callable[..., dict[str, Any]], workers: int, cores: list[str], adapters: str
+    described: Callable[..., Host], workers: int, cores: list[str], adapters: str
 ) -> None:
     found = pinning.pins(described(range(16)), workers, gpus=False)
     assert [show_cores(pin.cores) for pin in found] == cores
     assert [pin.devices for pin in found] == [(f"mlx5_{adapter}:1",) for adapter in adapters]
 
 
-def test_the_threads_of_one_core_go_to_one_worker(described: Callable[..., dict[str, Any]]) -> None:
+def test_the_threads_of_one_core_go_to_one_worker(described: Callable[..., Host]) -> None:
     host = described(range(16), siblings=8)
-    assert host["cores"][:4] == [0, 8, 1, 9]
+    assert host.cores[:4] == [0, 8, 1, 9]
     found = pinning.pins(host, 4, gpus=False)
     assert [show_cores(pin.cores) for pin in found] == ["0-1,8-9", "2-3,10-11", "4-5,12-13", "6-7,14-15"]
 
 
 def test_a_worker_larger_than_a_node_takes_node_after_node_and_all_adapters(
-    described: Callable[..., dict[str, Any]],
+    described: Callable[..., Host],
 ) -> None:
     (pin,) = pinning.pins(described(range(16)), 1, gpus=False)
     assert len(pin.cores) == 16
@@ -110,7 +112,7 @@ def test_a_worker_larger_than_a_node_takes_node_after_node_and_all_adapters(
 
 
 def test_nodes_have_workers_in_proportion_to_the_cores_that_may_be_used(
-    described: Callable[..., dict[str, Any]],
+    described: Callable[..., Host],
 ) -> None:
     found = pinning.pins(described(range(2, 12)), 3, gpus=False)  # six cores of node0, four of node1
     assert [show_cores(pin.cores) for pin in found] == ["2-3,8", "9-11", "4-7"]
@@ -118,13 +120,12 @@ def test_nodes_have_workers_in_proportion_to_the_cores_that_may_be_used(
     assert [pin.cores for pin in found] == [(0, 1), (2, 3)]
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=8), st.integers(1, 64))
 def test_no_core_is_given_twice_and_every_worker_has_some(sizes: list[int], workers: int) -> None:
     edges = [0, *itertools.accumulate(sizes)]
-    host = {
-        "cores": list(range(edges[-1])), "rdma": [], "rdma_nodes": {},
-        "node_cores": {str(n): list(range(*edge)) for n, edge in enumerate(itertools.pairwise(edges))},
-    }  # fmt: skip
+    nodes = {str(n): list(range(*edge)) for n, edge in enumerate(itertools.pairwise(edges))}
+    host = Host(cores=list(range(edges[-1])), node_cores=nodes)
     found = pinning.pins(host, workers, gpus=False)
     given_out = [core for pin in found for core in pin.cores]
     assert len(found) == workers
@@ -142,6 +143,9 @@ def test_one_node_is_shared_out_in_the_order_of_its_cores(tmp_path: Path, monkey
 
 
 def test_no_worker_has_more_threads_than_cores_that_it_may_run_on() -> None:
-    members = [Member(rank, "", "", host, 0) for rank, host in enumerate(["a", "a", "a", "b", "b"])]
-    facts = [{"hardware": {"affinity": cores}} for cores in ("0-3", "8-11", "4-7,12-15", "0-1", "0-1")]
-    assert thread_shares(members, facts) == [4, 4, 5, 1, 1]
+    affinities = ("0-3", "8-11", "4-7,12-15", "0-1", "0-1")
+    workers: list[Any] = [
+        SimpleNamespace(host=host, hardware=Hardware(affinity=its))
+        for host, its in zip("aaabb", affinities, strict=True)
+    ]
+    assert thread_shares(workers) == [4, 4, 5, 1, 1]

@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
-from merge_bench.cluster import agreement, node
-from merge_bench.cluster.choose import choose
+from merge_bench.cluster import host_agent, host_check
 from merge_bench.cluster.hosts import HostSpec, count_workers, place, read_hosts
+from merge_bench.cluster.launcher_choice import choose
 from merge_bench.cluster.launchers import pbs, slurm
 from merge_bench.errors import UsageError
 from merge_bench.host import network
+from merge_bench.host.facts import Node, Project
 from merge_bench.host.memory import parse_cores, show_cores
 
 
@@ -35,13 +36,13 @@ def test_hosts_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("-oProxyCommand=true\n", "hosts.txt:1: '-oProxyCommand=true' is not the name"),
-        ("a\n$(reboot)\n", "hosts.txt:2: '$(reboot)' is not the name"),
-        ("a;b\n", "is not the name"),
-        ("me@-oProxyCommand=x\n", "is not the name"),
+        ("-oProxyCommand=true\n", "hosts.txt:1: '-oProxyCommand=true' is not a host name"),
+        ("a\n$(reboot)\n", "hosts.txt:2: '$(reboot)' is not a host name"),
+        ("a;b\n", "is not a host name"),
+        ("me@-oProxyCommand=x\n", "is not a host name"),
         ("a slots=0\n", "'slots=0' is neither"),
         ("a cores=3\n", "'cores=3' is neither"),
-        ("a\na\n", "hosts.txt:2: a stands here a second time"),
+        ("a\na\n", "hosts.txt:2: a is named a second time"),
         ("# nothing\n", "it names no host"),
     ],
 )
@@ -172,25 +173,38 @@ def test_hosts_that_differ_are_refused_by_name() -> None:
     from merge_bench import __version__
     from merge_bench.host import machine
 
-    project = {"version": __version__, "sources": node.fingerprint(node.ROOT / "merge_bench")}
-    same = {"versions": machine.versions(), "project": project}
-    agreement.check_alike({"a": same, "b": same})
-    older = {"versions": {**machine.versions(), "polars": "0.1"}, "project": project}
+    project = Project(version=__version__, sources=host_agent.fingerprint(host_agent.ROOT / "merge_bench"))
+    same = Node(versions=dict(machine.versions()), project=project)
+    host_check.check_alike({"a": same, "b": same})
+    older = Node(versions={**machine.versions(), "polars": "0.1"}, project=project)
     with pytest.raises(UsageError, match=r"b differs .*polars 0\.1 instead of"):
-        agreement.check_alike({"a": same, "b": older})
-    other = {"versions": machine.versions(), "project": {**project, "sources": "0"}}
+        host_check.check_alike({"a": same, "b": older})
+    changed = Project(version=__version__, sources="0")
+    other = Node(versions=dict(machine.versions()), project=changed)
     with pytest.raises(UsageError, match=r"b differs .*merge_bench .* with sources 0 instead of"):
-        agreement.check_alike({"a": same, "b": other})
+        host_check.check_alike({"a": same, "b": other})
+
+
+def test_machines_that_hide_their_boot_count_as_different(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert network.stack() is not None
+    monkeypatch.setattr(network.files, "text", lambda path: None)
+    assert network.stack() is None
+
+
+def test_a_host_whose_answer_has_another_form_is_refused_by_name() -> None:
+    assert host_check.node_of("b", {"stack": "here", "newer": 1}) == Node(stack="here")
+    with pytest.raises(UsageError, match="b has another release of merge_bench"):
+        host_check.node_of("b", {"versions": ["polars 0.1"]})
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
 def test_loopback_is_for_hosts_that_share_the_driver_s_network(address: str) -> None:
-    here, there = ({"interface": "lo", "address": address, "stack": stack} for stack in ("here", "there"))
-    far = {"interface": "eth0", "address": "fe80::1%eth0", "stack": "there"}
-    agreement.check_reachable({"a": here, "b": far}, "here")
-    agreement.check_reachable({"a": there}, None)  # where nobody can tell
-    with pytest.raises(UsageError, match=r"b would listen on lo \(.*1\) alone"):
-        agreement.check_reachable({"a": here, "b": there}, "here")
+    here, there = (Node(interface="lo", address=address, stack=stack) for stack in ("here", "there"))
+    far = Node(interface="eth0", address="fe80::1%eth0", stack="there")
+    host_check.check_reachable({"a": here, "b": far}, "here")
+    host_check.check_reachable({"a": there}, None)  # where nobody can tell
+    with pytest.raises(UsageError, match=r"b would listen on lo \(.*1\) only"):
+        host_check.check_reachable({"a": here, "b": there}, "here")
 
 
 @pytest.mark.parametrize(
@@ -202,7 +216,7 @@ def test_loopback_is_for_hosts_that_share_the_driver_s_network(address: str) -> 
         ({}, None),
     ],
 )
-def test_where_a_guard_was_started_from(environ: dict[str, str], address: str | None) -> None:
+def test_where_an_agent_was_started_from(environ: dict[str, str], address: str | None) -> None:
     assert network.started_from(environ) == address
 
 
@@ -218,6 +232,6 @@ def test_an_interface_is_found_by_any_of_its_addresses(monkeypatch: pytest.Monke
 
 def test_fingerprint_sees_every_source(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("1")
-    first = node.fingerprint(tmp_path)
+    first = host_agent.fingerprint(tmp_path)
     (tmp_path / "a.py").write_text("2")
-    assert node.fingerprint(tmp_path) != first
+    assert host_agent.fingerprint(tmp_path) != first

@@ -7,23 +7,26 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from merge_bench.campaign.session import cautions
+from merge_bench.campaign.cluster_session import cautions
 from merge_bench.cluster.base import ClusterSettings
+from merge_bench.cluster.host_check import unused_rdma
 from merge_bench.cluster.openssh import ssh
-from merge_bench.cluster.remote import RemoteLauncher
-from merge_bench.cluster.unused_rdma import unused_rdma
+from merge_bench.cluster.remote_launcher import RemoteLauncher
 from merge_bench.host import network
+from merge_bench.host.facts import Node
 from merge_bench.probe.ranks import launch as ranks
+from merge_bench.records.schema import Worker
 from tests.cluster.test_placing import fake_sys
 
 
-def host(sys: Path, interface: str, *, addressed: tuple[str, ...] = ("lo", "eth0", "ib0")) -> dict[str, Any]:
-    """What a guard tells of a machine with this /sys."""
-    return {
-        "interface": interface, "rdma": network.rdma_devices(interface, sys), "rdma_ports": network.rdma_ports(sys),
-        "addressed": list(addressed),
-    }  # fmt: skip
+def host(sys: Path, interface: str, *, addressed: tuple[str, ...] = ("lo", "eth0", "ib0")) -> Node:
+    """What an agent tells of a machine with this /sys."""
+    return Node(
+        interface=interface, rdma=network.rdma_devices(interface, sys), rdma_ports=network.rdma_ports(sys),
+        addressed=list(addressed),
+    )  # fmt: skip
 
 
 @pytest.fixture
@@ -81,23 +84,25 @@ def test_it_becomes_a_warning_in_the_records_where_something_goes_over_ucx(
     launcher = RemoteLauncher("ssh", ssh)
     launcher._hosts = dict.fromkeys(("n1", "n2"), host(sys, "eth0"))
     plan: Any = SimpleNamespace(exchange=exchange, protocol=protocol)
-    lines = cautions(launcher, plan, ClusterSettings({}, Path("results")), 3)
-    assert [(line.launch, line.code, line.remedy) for line in lines] == told * [(3, "rdma-unused", "--interface ib0")]
-    assert all(line.message.startswith("on n1, n2 UCX is given interface eth0") for line in lines)
+    found = cautions(launcher, plan, ClusterSettings({}, Path("results")))
+    assert [(each.code, each.remedy) for each in found] == told * [("rdma-unused", "--interface ib0")]
+    assert all(each.message.startswith("on n1, n2 UCX is given interface eth0") for each in found)
 
 
-def told_by_ranks(sys: Path, *interfaces: str | None) -> list[dict[str, Any]]:
+def told_by_ranks(sys: Path, *interfaces: str | None) -> list[ranks.RankFacts]:
     """What MPI ranks tell that were given these interfaces of machines with this /sys; None: they chose devices."""
-    return [{"network": {**network.describe(name, sys), "addressed": ["ib0"]} if name else None} for name in interfaces]
+    networks = [replace(network.describe(name, sys), addressed=["ib0"]) if name else None for name in interfaces]
+    return [
+        ranks.RankFacts(worker=Worker(rank=rank, host="", pid=1, name=""), host_number=rank, network=each)
+        for rank, each in enumerate(networks)
+    ]
 
 
 def test_ranks_over_mpi_have_the_same_warning_once_a_host(sys: Path) -> None:
     told = told_by_ranks(sys, "eth0", "eth0", "eth0")
-    (line,) = ranks.cautions(told, [("n1", 2), ("n2", 1)], {}, 5)
-    (expected,) = unused_rdma(dict.fromkeys(("n1", "n2"), host(sys, "eth0")), {})
-    assert (line.launch, line.code, line.message, line.remedy) == (
-        5, expected.code, expected.message, expected.remedy,
-    )  # fmt: skip
+    expected = unused_rdma(dict.fromkeys(("n1", "n2"), host(sys, "eth0")), {})
+    assert len(expected) == 1
+    assert ranks.cautions(told, [("n1", 2), ("n2", 1)], {}) == expected
 
 
 @pytest.mark.parametrize(
@@ -112,4 +117,4 @@ def test_ranks_over_mpi_have_the_same_warning_once_a_host(sys: Path) -> None:
 def test_ranks_over_mpi_say_nothing_where_rdma_is_used_or_not_wanted(
     sys: Path, interfaces: tuple[str | None, ...], hosts: list[tuple[str, int]], config: dict[str, str]
 ) -> None:
-    assert ranks.cautions(told_by_ranks(sys, *interfaces), hosts, config, 0) == []
+    assert ranks.cautions(told_by_ranks(sys, *interfaces), hosts, config) == []

@@ -10,13 +10,16 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from merge_bench.campaign.choices import options
+from merge_bench.campaign.member_options import options
+from merge_bench.config import conflicts
 from merge_bench.config.catalogue import build_catalogue
-from merge_bench.config.check import CheckResult, check_config, print_check, run_check
+from merge_bench.config.check import CheckResult, check_config
 from merge_bench.config.names import UCXX_OVERRIDES
-from merge_bench.config.reader import ConfigFile, find_config, read_config
-from merge_bench.config.states import STATES
+from merge_bench.config.reader import ConfigFile, read_config
+from merge_bench.config.shipped import find_config
 from merge_bench.config.ucx_info import Installed
+from merge_bench.config.variable_states import STATES
+from merge_bench.view.report.check import print_check, run_check
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 Make = Callable[[str], ConfigFile]
@@ -39,6 +42,14 @@ USES = "\nUCX_RNDV_SCHEME=$SCHEME"
 
 def states(result: CheckResult) -> dict[str, str]:
     return {each.name: each.state for each in result.variables if each.source == "config"}
+
+
+@pytest.fixture
+def adapter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host with Ethernet and InfiniBand."""
+    for device in ("net/eth0", "net/lo", "infiniband/mlx5_0"):
+        (tmp_path / "sys" / device).mkdir(parents=True)
+    monkeypatch.setattr(conflicts, "SYSFS", tmp_path / "sys")
 
 
 def codes(result: CheckResult) -> set[str]:
@@ -74,7 +85,7 @@ def test_each_state_occurs(config_of: Make) -> None:
         ("UCX_TLS=tcp,foo", "invalid", "no release of UCX has a transport 'foo'"),
         ("UCX_TLS=^posx", "invalid", "did you mean posix"),
         ("UCX_TLS=\\rc_mlx5,ud:aux,all", "known", ""),
-        ("CUDA_VISIBLE_DEVICES=0", "known", "handed on"),
+        ("CUDA_VISIBLE_DEVICES=0", "known", "passed to"),
         ("MY_HELPER=1", "no-effect", "nothing in this stack"),
     ],
 )
@@ -107,12 +118,10 @@ def test_a_line_and_its_state(config_of: Make, line: str, state: str, words: str
         ("UCXPY_PROGRESS_MODE=polling\nUCXPY_ENABLE_DELAYED_SUBMISSION=1", "delayed-submission-without-thread"),
     ],
 )
-@pytest.mark.usefixtures("wheel")
-def test_a_conflict_is_a_warning_with_its_reason(config_of: Make, tmp_path: Path, text: str, code: str) -> None:
-    for device in ("net/eth0", "net/lo", "infiniband/mlx5_0"):
-        (tmp_path / "sys" / device).mkdir(parents=True)
+@pytest.mark.usefixtures("wheel", "adapter")
+def test_a_conflict_is_a_warning_with_its_reason(config_of: Make, text: str, code: str) -> None:
     # Trusted, because --protocol ucx in a config opens ports.
-    result = check_config(config_of(text), {}, ucx="wheel", sysfs=tmp_path / "sys", trusted=True)
+    result = check_config(config_of(text), {}, ucx="wheel", trusted=True)
     assert code in codes(result)
     assert result.ok
     conflict = next(each for each in result.conflicts if each.code == code)
@@ -137,26 +146,19 @@ def test_a_conflict_is_a_warning_with_its_reason(config_of: Make, tmp_path: Path
         "UCXPY_PROGRESS_MODE=thread-polling\nUCXPY_ENABLE_DELAYED_SUBMISSION=1",
     ],
 )
-@pytest.mark.usefixtures("wheel")
-def test_settings_that_go_together_are_left_alone(config_of: Make, tmp_path: Path, text: str) -> None:
-    for device in ("net/eth0", "net/lo", "infiniband/mlx5_0"):
-        (tmp_path / "sys" / device).mkdir(parents=True)
-    found = codes(check_config(config_of(text), {}, ucx="wheel", sysfs=tmp_path / "sys"))
+@pytest.mark.usefixtures("wheel", "adapter")
+def test_settings_that_go_together_are_left_alone(config_of: Make, text: str) -> None:
+    found = codes(check_config(config_of(text), {}, ucx="wheel"))
     assert found == set()
 
 
-@pytest.mark.usefixtures("wheel")
-def test_options_of_the_command_line_and_devices_of_the_launcher(config_of: Make, tmp_path: Path) -> None:
-    (tmp_path / "infiniband" / "mlx5_0").mkdir(parents=True)
+@pytest.mark.usefixtures("wheel", "adapter")
+def test_options_of_the_command_line_and_devices_of_the_launcher(config_of: Make) -> None:
     chosen = {"UCX_NET_DEVICES": "lo"}
     file = config_of("MERGE_BENCH_ERROR_HANDLING=none")
-    assert codes(check_config(file, {}, ucx="wheel", launcher=chosen, sysfs=tmp_path)) == set()
+    assert codes(check_config(file, {}, ucx="wheel", launcher=chosen)) == set()
     found = check_config(file, {}, ucx="wheel", options={"error_handling": "peer", "protocol": "ucx"})
     assert codes(found) == {"error-handling-drops-shared-memory", "dask-comm-without-shared-memory"}
-
-
-def test_across_hosts_shared_memory_is_not_missed(config_of: Make) -> None:
-    assert codes(check_config(config_of("UCX_TLS=tcp"), {}, one_host=False)) & {"no-shared-memory"} == set()
 
 
 def test_a_ucx_that_ucxx_refuses_is_named(system: Installed, config_of: Make) -> None:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from merge_bench.campaign.choices import options
+from merge_bench.campaign.member_options import options
 from merge_bench.config.names import OLD_NAMES, no_effect
 from merge_bench.config.options import Option
-from merge_bench.config.states import STATES
+from merge_bench.config.variable_states import STATES
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "configs.md").read_text(encoding="utf-8")

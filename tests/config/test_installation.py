@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from merge_bench.campaign import campaign, run
-from merge_bench.cli import within_dask
+from merge_bench.cli import cli
 from merge_bench.config import installation
 from merge_bench.config.installation import checkout, how_to_set_up, search_path
 from merge_bench.errors import UsageError
@@ -35,9 +35,20 @@ def test_a_checkout_is_told_from_an_environment(in_environment: Path, monkeypatc
     assert checkout() is None
     assert how_to_set_up("cu12") == "pip install 'merge-bench[cu12]'"
     monkeypatch.setattr(installation, "PACKAGE", ROOT / "merge_bench")
+    monkeypatch.chdir(ROOT)
     assert checkout() == ROOT
     assert how_to_set_up("cu12") == "./run-cluster.sh --setup-only --stack cu12"
-    assert how_to_set_up(anew=True) == "rm -r .venv; ./run-cluster.sh --setup-only"
+    assert how_to_set_up(anew=True) == "rm -r ./.venv; ./run-cluster.sh --setup-only"
+
+
+def test_the_command_is_known_though_the_working_folder_was_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert how_to_set_up() == f"{ROOT}/run-cluster.sh --setup-only"
 
 
 def test_the_repository_around_an_environment_is_not_recorded(in_environment: Path) -> None:
@@ -64,7 +75,7 @@ def test_without_ucxx_a_run_is_refused_before_it_starts(monkeypatch: pytest.Monk
 
 
 def test_within_dask_a_mistake_is_a_sentence_and_status_2() -> None:
-    done = CliRunner().invoke(within_dask, ["--config", "no-such.cfg"])
+    done = CliRunner().invoke(cli, ["--config", "no-such.cfg"])
     assert done.exit_code == 2
     assert done.stderr.startswith("merge_bench: no-such.cfg: no such config")
-    assert within_dask.commands.keys() >= {"run", "configs"}
+    assert cli.commands.keys() >= {"run", "configs"}

@@ -13,10 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from merge_bench.config import interpreter
+from merge_bench.config import installation, interpreter
 
 ROOT = Path(__file__).resolve().parents[2]
-READABLE = ("__init__.py", "__main__.py", "config/__init__.py", "config/interpreter.py", "config/version.py")
+READABLE = ("__init__.py", "__main__.py", "config/__init__.py", "config/installation.py", "config/interpreter.py",
+            "config/version.py")  # fmt: skip
 BARE = Path(sys.base_prefix) / "bin" / f"python{sys.version_info[0]}.{sys.version_info[1]}"
 
 
@@ -70,7 +71,7 @@ def test_where_it_was_installed_it_names_what_to_install(clone: Path) -> None:
 
 
 def test_a_spoilt_environment_is_made_anew(clone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(interpreter, "_ROOT", str(clone))
+    monkeypatch.setattr(installation, "PACKAGE", clone / "merge_bench")
     monkeypatch.setattr(interpreter, "REQUIRED", ("click", "no_such_package"))
     monkeypatch.setattr(sys, "prefix", str(clone / ".venv"))
     monkeypatch.chdir(clone)
@@ -81,7 +82,7 @@ def test_a_spoilt_environment_is_made_anew(clone: Path, monkeypatch: pytest.Monk
 
 def test_an_old_python_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "version_info", (3, 9, 18, "final", 0))
-    assert "is Python 3.9, and merge_bench needs 3.11 or newer; " in str(interpreter.refusal(["doctor"]))
+    assert "is Python 3.9, but merge_bench needs 3.11 or newer; " in str(interpreter.refusal(["doctor"]))
 
 
 @pytest.mark.parametrize("name", READABLE)

@@ -43,10 +43,9 @@ def test_polling_of_ucx_py_whatever_its_value(tmp_path: Path) -> None:
 def test_a_new_name_beside_an_old_one_counts(tmp_path: Path) -> None:
     found = translated(tmp_path, "MERGE_BENCH_CHUNK=1e6\nCHUNK_SIZE=2e6\n")
     assert found.options["MERGE_BENCH_CHUNK"].value == "1e6"
-    assert [each.old.name for each in found.shadowed] == ["CHUNK_SIZE"]
-    assert found.translations == ()
+    assert found.shadowed == {"CHUNK_SIZE": "MERGE_BENCH_CHUNK"}
 
 
 def test_a_value_without_counterpart_names_file_and_line(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"cluster\.cfg:2: VERIFY_RESULTS: 'maybe' is neither true nor false"):
+    with pytest.raises(UsageError, match=r"cluster\.cfg:2: VERIFY_RESULTS: 'maybe' is not yes or no"):
         translated(tmp_path, "\nVERIFY_RESULTS=maybe\n")

@@ -56,7 +56,7 @@ def test_copies_can_be_changed_and_are_not_overwritten_unasked(empty: Path) -> N
         assert (empty / written).read_text() == find_shipped(words[0]).read_text()
     (empty / "mine.cfg").write_text("# mine\n")
     refused = configs("copy", "tcp", "mine.cfg")
-    assert isinstance(refused.exception, UsageError)
+    assert refused.exit_code == UsageError.exit_status
     assert (empty / "mine.cfg").read_text() == "# mine\n"
     assert configs("copy", "tcp", "mine.cfg", "--force").output == "mine.cfg\n"
     assert (empty / "mine.cfg").read_text() == (CONFIGS / "tcp.cfg").read_text()
@@ -70,6 +70,6 @@ def test_copies_can_be_changed_and_are_not_overwritten_unasked(empty: Path) -> N
     ],
 )  # fmt: skip
 def test_mistakes_are_refused(empty: Path, words: tuple[str, ...]) -> None:
-    assert isinstance(configs(*words).exception, UsageError)
+    assert configs(*words).exit_code == UsageError.exit_status
     assert list(empty.iterdir()) == []
     assert (CONFIGS / "tcp.cfg").read_text().startswith("# tcp.cfg")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from merge_bench.errors import UsageError
-from merge_bench.merge.engines import make_engine
+from merge_bench.merge.engines import engine_class
 from tests.helpers import merge_cases
 from tests.helpers.process_pair import POOL, SECONDS, big_tables, check_pair, run_pair
 
@@ -46,7 +46,7 @@ def test_same_rows_as_polars(case: str, workers: int) -> None:
 def test_peak_memory_is_counted() -> None:
     make, keys = merge_cases.CASES["integers"]
     left, right = (merge_cases.chunks(table, 1)[0] for table in make())
-    engine = make_engine("cudf", merge_cases.shapes(left, right, keys, 1)[0])
+    engine = engine_class("cudf")(merge_cases.shapes(left, right, keys, 1)[0])
     engine.load(left, right)
     peak = engine.peak_device_bytes()
     assert peak is not None

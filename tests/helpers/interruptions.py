@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from merge_bench.campaign import prepare
+from merge_bench.campaign.caller import Caller
 from merge_bench.campaign.campaign import make_campaign
 from merge_bench.campaign.jobs import Job
 from merge_bench.campaign.launch import recorded
-from merge_bench.campaign.program import Program
 from merge_bench.campaign.sweep import Sweep
 from merge_bench.cluster import signals
 from merge_bench.config.resolve import expand, resolve
@@ -60,7 +60,7 @@ def half_a_line(writer: CampaignWriter, index: int) -> None:
 
 
 Event = Callable[[Job, CampaignWriter, int], int]
-HEARS_SIGNALS = Program(surround=lambda log: signals.raising())
+HEARS_SIGNALS = Caller(surround=lambda log: signals.raising())
 """As the command line does, without its redirected output."""
 
 
@@ -165,7 +165,7 @@ def make(results: Path, made: Sweep, events: list[Event], *, resume: bool = True
         return (events.pop(0) if events else WELL)(job, writer, index)
 
     try:
-        return make_campaign(results, "x", made.head(), made.jobs(), launch, resume=resume, program=HEARS_SIGNALS)[
+        return make_campaign(results, "x", made.head(), made.jobs(), launch, resume=resume, caller=HEARS_SIGNALS)[
             1
         ], begun
     except Killed:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from merge_bench.merge.engines import make_engine
+from merge_bench.merge.engines import engine_class
 from merge_bench.merge.engines.base import Engine, JoinShape, Side
 from merge_bench.merge.frame import Frame, canonical_type
 
@@ -153,7 +153,7 @@ def merge(engine: str, case: str, workers: int, hand_over: Callable[[Any, Any], 
     make, keys = CASES[case]
     left, right = make()
     lefts, rights = chunks(left, workers), chunks(right, workers)
-    engines: list[Engine] = [make_engine(engine, shape) for shape in shapes(lefts[0], rights[0], keys, workers)]
+    engines: list[Engine] = [engine_class(engine)(shape) for shape in shapes(lefts[0], rights[0], keys, workers)]
     for one, left_chunk, right_chunk in zip(engines, lefts, rights, strict=True):
         one.load(left_chunk, right_chunk)
     for _ in range(iterations):

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from merge_bench.merge.engines import make_engine
+from merge_bench.merge.engines import engine_class
 from merge_bench.merge.engines.base import Side
 from tests.helpers import merge_cases
 
@@ -84,7 +84,7 @@ def _merge_rank(
     from merge_bench.merge.exchange.abort import Abort
 
     set_up_pool(POOL)
-    engine = make_engine("cudf", merge_cases.shapes(left, right, keys, 2)[rank])
+    engine = engine_class("cudf")(merge_cases.shapes(left, right, keys, 2)[rank])
     engine.load(left, right)
 
     from merge_bench.merge.exchange.ucx import UcxExchange  # after the engine: UCX looks for CUDA when it starts
@@ -109,7 +109,7 @@ def _merge_rank(
         rows = engine.join()
     table = pa.concat_tables(list(engine.results()))
     assert table.num_rows == rows
-    lanes = exchange.lanes()[other]
+    lanes = exchange.endpoints()[other][0]
     exchange.barrier()
     exchange.close()
     return table, lanes

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from merge_bench.host.core_budget import crowded
+from merge_bench.host.facts import Hardware
 
 
-def worker(
-    host: str, affinity: str, cores: int | None = None, quota: float | None = None
-) -> tuple[str, dict[str, Any]]:
-    return host, {"affinity": affinity, "cores": cores, "cpu_quota": quota}
+def worker(host: str, affinity: str, cores: int | None = None, quota: float | None = None) -> tuple[str, Hardware]:
+    return host, Hardware(affinity=affinity, cores=cores, cpu_quota=quota)
 
 
 @pytest.mark.parametrize(
@@ -27,8 +24,8 @@ def worker(
         ([worker("a", "0-2", 3), worker("a", "3", 1)], "2 polling processes on 1 core of a"),
         # A container's quota counts for all of them.
         ([worker("a", "0-15", 16, 2.5)] * 2, "4 polling processes on 2 cores of a"),
-        ([("a", {}), ("a", {})], None),  # nothing is known of the machine
+        ([("a", Hardware()), ("a", Hardware())], None),  # nothing is known of the machine
     ],
 )
-def test_every_worker_has_two_processes_that_poll(workers: list[tuple[str, dict[str, Any]]], said: str | None) -> None:
+def test_every_worker_has_two_processes_that_poll(workers: list[tuple[str, Hardware]], said: str | None) -> None:
     assert crowded(workers) == said

@@ -7,6 +7,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
+from merge_bench.host.facts import BusyGpu, GpuProcess
 from merge_bench.host.gpu import fixed_facts, free_bytes, gpu_count, gpu_facts, has_own_memory, index_of, visible_gpus
 from merge_bench.host.machine import hardware
 from tests.helpers.fake_nvml import NVMLError_NotSupported, library, unsupported
@@ -16,17 +17,17 @@ def test_facts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", library())
     facts = gpu_facts()
     assert len(facts) == 2
-    assert facts[1] == {
-        "index": 1,
-        "name": "GPU 1",
-        "memory_bytes": 80 * 2**30,
-        "memory_bandwidth": 4_916_736_000_000,  # of an H200, whose data sheet says 4.8 TB/s
-        "driver_version": "580.65.06",
-        "compute_capability": "9.0",
-        "pci_bus_id": "00000000:1B:00.0",
-        "nvlink": {"bus 0": 2},
-        "processes": [{"pid": 1, "memory_bytes": None}],
-    }
+    assert facts[1] == BusyGpu(
+        index=1,
+        name="GPU 1",
+        memory_bytes=80 * 2**30,
+        memory_bandwidth=4_916_736_000_000,  # of an H200, whose data sheet says 4.8 TB/s
+        driver_version="580.65.06",
+        compute_capability="9.0",
+        pci_bus_id="00000000:1B:00.0",
+        nvlink={"bus 0": 2},
+        processes=[GpuProcess(pid=1)],
+    )
 
 
 def test_what_the_driver_does_not_tell_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,11 +35,7 @@ def test_what_the_driver_does_not_tell_is_none(monkeypatch: pytest.MonkeyPatch) 
     told["nvmlDeviceGetHandleByIndex"] = told["nvmlDeviceGetCount"] = lambda *_: 1
     monkeypatch.setitem(sys.modules, "pynvml", library(**told, nvmlShutdown=unsupported))
     (facts,) = gpu_facts()
-    assert facts.pop("index") == 0
-    assert facts.pop("driver_version") == "580.65.06"
-    assert facts.pop("nvlink") == {}
-    assert facts.pop("processes") == []
-    assert set(facts.values()) == {None}
+    assert facts == BusyGpu(index=0, driver_version="580.65.06", nvlink={}, processes=[])
 
 
 @pytest.mark.parametrize("module", [None, library(nvmlInit=unsupported), library(nvmlDeviceGetCount=unsupported)])
@@ -78,10 +75,10 @@ def test_free_memory_is_that_of_each_gpu(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_what_is_recorded_of_gpus_does_not_change_with_who_uses_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", library(count=1))
-    recorded = hardware()["gpus"]
-    assert recorded == fixed_facts()
-    assert recorded[0]["name"] == "GPU 0"
-    assert "processes" not in recorded[0]
+    (recorded,) = hardware().gpus or ()
+    assert [recorded] == fixed_facts()
+    assert recorded.name == "GPU 0"
+    assert "processes" not in recorded.__struct_fields__
 
 
 @pytest.mark.parametrize(

@@ -92,9 +92,9 @@ def link_down(hosts: Hosts, results: Path) -> None:
     run.until_iterating()
     hosts.cut(hosts.hosts[1])
     cut = time.monotonic()
-    check_failure(run.finish(), "no sign of life", host="node2", rank=1, limit=60, log=WORKER_SAID)
+    check_failure(run.finish(), "sent no heartbeat", host="node2", rank=1, limit=60, log=WORKER_SAID)
     assert time.monotonic() - cut < SHORT + 10
-    # The guard on the other side of the cut hears nothing, and ends what it started.
+    # The agent on the other side of the cut hears nothing, and ends what it started.
     assert not hosts.left_over(patience=SHORT + 10)
 
 
@@ -114,11 +114,11 @@ def driver_killed(hosts: Hosts, results: Path) -> None:
     assert not hosts.left_over(patience=5)
 
 
-def guard_killed(hosts: Hosts, results: Path) -> None:
+def agent_killed(hosts: Hosts, results: Path) -> None:
     run = Run(hosts, results, "--hosts", str(hosts.hosts_file), *LONG)
     run.until_iterating()
-    guards = [pid for pid, shown in hosts.hosts[2].processes().items() if "merge_bench.cluster.node" in shown]
-    os.kill(guards[0], signal.SIGKILL)
+    agents = [pid for pid, shown in hosts.hosts[2].processes().items() if "merge_bench.cluster.host_agent" in shown]
+    os.kill(agents[0], signal.SIGKILL)
     check_failure(run.finish(), "out of reach", host="node3", rank=2, limit=60, log=WORKER_SAID)
 
 
@@ -149,7 +149,7 @@ def full_disk(hosts: Hosts, results: Path) -> None:
 
 
 FAILURES = [
-    unreachable, wrong_host_key, never_up, worker_killed, link_down, scheduler_killed, driver_killed, guard_killed,
+    unreachable, wrong_host_key, never_up, worker_killed, link_down, scheduler_killed, driver_killed, agent_killed,
     full_disk,
 ]  # fmt: skip
 Fault = Callable[[Hosts, Path], None]

@@ -162,7 +162,7 @@ def test_loopback_of_other_hosts_is_refused_at_once(hosts: Hosts, results: Path,
     file = hosts.write_hosts(lines, "loopback.txt")
     outcome = Run(hosts, results, "--hosts", str(file), "--interface", "lo", "--start-timeout", "600").finish()
     assert outcome.status == 2, outcome.errors
-    assert "node1 would listen on lo (127.0.0.1) alone" in outcome.document["error"]["message"]
+    assert "node1 would listen on lo (127.0.0.1) only" in outcome.document["error"]["message"]
     assert not list((outcome.folder / "logs").glob("*scheduler*"))
 
 
@@ -178,8 +178,8 @@ def test_dry_run_names_every_host_and_starts_nothing(hosts: Hosts) -> None:
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert [line for line in lines if line.startswith("#")] == [
-        "# guard on node1", "# scheduler on node1", "# worker-0 on node1", "# guard on node2", "# worker-1 on node2",
-        "# guard on node3", "# worker-2 on node3",
+        "# agent on node1", "# scheduler on node1", "# worker-0 on node1", "# agent on node2", "# worker-1 on node2",
+        "# agent on node3", "# worker-2 on node3",
     ]  # fmt: skip
     assert "StrictHostKeyChecking=yes" in lines[1]
     assert "--protocol tls" in lines[3]

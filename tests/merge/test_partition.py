@@ -14,22 +14,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from merge_bench.merge import partition
-from merge_bench.merge.arena import ALIGN, Arena
+from merge_bench.merge.buffer_pool import ALIGN, BufferPool
 from merge_bench.merge.frame import Frame
 from merge_bench.merge.hashing import BLOCK
-from merge_bench.merge.parcel import Layout, Parcel, header_shape
+from merge_bench.merge.parcel_layout import Layout, Parcel, header_shape
 from merge_bench.merge.partition import BucketReader, Partitioner, bucket_groups
 from tests.helpers.frames import KINDS, as_value, bits, frame, kinds, multiset, random_table, seeds
 
 
 def split(
-    flat: Frame, keys: list[str], workers: int, buckets: int, threads: int = 1, arena: Arena | None = None
+    flat: Frame, keys: list[str], workers: int, buckets: int, threads: int = 1, buffers: BufferPool | None = None
 ) -> list[Parcel]:
     partitioner = Partitioner(flat.fields, keys, workers=workers, buckets=buckets, threads=threads)
     if threads == 1:
-        return partitioner.split(flat, arena or Arena())
+        return partitioner.split(flat, buffers or BufferPool())[0]
     with ThreadPoolExecutor(threads) as pool:
-        return partitioner.split(flat, arena or Arena(), pool)
+        return partitioner.split(flat, buffers or BufferPool(), pool)[0]
 
 
 def received(flat: Frame, parcel: Parcel, buckets: int) -> Parcel:
@@ -72,9 +72,7 @@ def test_parts_hold_what_one_parcel_holds(
     row = data.draw(st.integers(0, rows))
     partitioner = Partitioner(flat.fields, ["c0"], workers=workers, buckets=buckets, threads=threads)
     made = [
-        part
-        for span in ((0, row), (row, rows))
-        for part in partitioner.split_parts(flat, Arena(), rows=span, cuts=cuts)
+        part for span in ((0, row), (row, rows)) for part in partitioner.split(flat, BufferPool(), rows=span, cuts=cuts)
     ]
     runs = list(itertools.pairwise(cuts))
     whole = split(flat, ["c0"], workers, buckets)
@@ -221,14 +219,14 @@ def test_several_parcels_read_as_one_table() -> None:
 
 
 def test_buffers_used_again_hold_nothing_stale() -> None:
-    """A second, shorter chunk through the same arena and the same partitioner."""
-    arena = Arena()
+    """A second, shorter chunk through the same buffers and the same partitioner."""
+    buffers = BufferPool()
     first, second = (random_table(rows, ["int64", "large_string"], rows, distinct=30) for rows in (400, 90))
     flats = [frame(table, nullable=True) for table in (first, second)]
     partitioner = Partitioner(flats[0].fields, ["c0"], workers=2, buckets=4)
     for flat, table in (*zip(flats, (first, second), strict=True), (flats[0], first)):
-        arena.reset()
-        parcels = partitioner.split(flat, arena)
+        buffers.reset()
+        (parcels,) = partitioner.split(flat, buffers)
         kept = table.filter(table["c0"].is_valid())
         assert sum((multiset(one) for one in by_bucket(flat, parcels, 4)), Counter()) == multiset(kept)
 

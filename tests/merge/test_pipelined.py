@@ -10,7 +10,7 @@ import pytest
 from merge_bench.campaign import prepare
 from merge_bench.config.resolve import expand, resolve
 from merge_bench.errors import UsageError
-from merge_bench.merge.engines import Description, make_engine
+from merge_bench.merge.engines import Description, engine_class
 from merge_bench.merge.engines.base import JoinShape
 from merge_bench.merge.exchange.abort import Abort
 from merge_bench.merge.frame import Frame
@@ -49,7 +49,7 @@ def test_an_engine_that_joins_all_at_once_is_refused(monkeypatch: pytest.MonkeyP
 
 def test_the_merger_is_the_one_of_the_plan() -> None:
     fields = Frame.from_arrow(pa.table({"key": [1]})).fields
-    engine = make_engine("polars", JoinShape(fields, fields, ("key",), 2, 0, 2))
+    engine = engine_class("polars")(JoinShape(fields, fields, ("key",), 2, 0, 2))
     assert type(make_merger(engine, 0, plan(), Abort())) is Merger
     assert type(make_merger(engine, 0, plan(pipeline="on"), Abort())) is PipelinedMerger
 

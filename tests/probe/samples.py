@@ -7,10 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from merge_bench.records import schema as s
-from merge_bench.records.probe_rows import Range, Row
+from merge_bench.records.probe_rows import Row
 from merge_bench.records.writer import CampaignWriter
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)> $x$ $$y$$ @{z}"
+
+
+def spread(name: str, value: float, share: float = 0.0) -> dict[str, Any]:
+    """Fields of a row: `value`, and launches that gave up to `share` less and more."""
+    return {f"{name}_median": value, f"{name}_range": ((1 - share) * value, (1 + share) * value)}
 
 
 def latency(config: str = "default", size: int = 8, micros: float = 2.0, **changes: Any) -> Row:
@@ -19,7 +24,7 @@ def latency(config: str = "default", size: int = 8, micros: float = 2.0, **chang
     known: dict[str, Any] = {
         "probe": "p2p", "test": "tag_lat", "method": "ucx_perftest", "config": config, "placement": "one-host",
         "size": size, "ranks": (0, 1), "hosts": ("node0", "node0"), "launches": 3,
-        "seconds": Range(seconds, 0.9 * seconds, 1.1 * seconds), "requested": (("UCX_TLS", "sm"),),
+        **spread("seconds", seconds, 0.1), "requested": {"UCX_TLS": "sm"},
         "selected": ("sysv/memory",), "protocol": "eager", "as_requested": True,
     }  # fmt: skip
     return Row(**{**known, **changes})
@@ -29,14 +34,14 @@ def rate(config: str = "default", size: int = 8, megabytes: float = 500.0, **cha
     """A row of tag_bw in MB/s."""
     value = megabytes * 1e6
     return latency(
-        config, size, **{"test": "tag_bw", "bandwidth": Range(value, 0.9 * value, 1.1 * value), **changes}
+        config, size, **{"test": "tag_bw", **spread("bandwidth", value, 0.1), **changes}
     )  # fmt: skip
 
 
 def ping_pong(test: str, size: int, micros: float, placement: str = "one-host", **changes: Any) -> Row:
     """A row of standard or buffered sends."""
     value = size / micros * 1e6
-    known = {"probe": "mpi", "test": test, "method": "mpi4py", "bandwidth": Range(value, value, value)}
+    known = {"probe": "mpi", "test": test, "method": "mpi4py", **spread("bandwidth", value)}
     return latency("default", size, micros, **{**known, "placement": placement, **changes})
 
 
@@ -46,7 +51,7 @@ def collective(test: str, count: int, micros: float, **changes: Any) -> Row:
     bus = size / seconds * 3 / 4
     known: dict[str, Any] = {
         "probe": "reduce-scatter", "test": test, "ranks": (0, 1, 2, 3), "hosts": ("node0",) * 4, "count": count,
-        "seconds_ranks": (0.5 * seconds, 2 * seconds), "bandwidth": Range(bus, bus, bus),
+        "seconds_ranks": (0.5 * seconds, 2 * seconds), **spread("bandwidth", bus),
         "bandwidth_ranks": (bus / 2, bus * 2), "wrong": 0,
     }  # fmt: skip
     return latency("default", size, micros, **{**known, **changes})
@@ -54,10 +59,9 @@ def collective(test: str, count: int, micros: float, **changes: Any) -> Row:
 
 def published(config: str = "their cluster", size: int = 8, micros: float = 4.0, **changes: Any) -> Row:
     """A row of somebody else's."""
-    value = Range(micros * 1e-6, micros * 1e-6, micros * 1e-6)
     known: dict[str, Any] = {
-        "launches": 1, "ranks": (), "hosts": (), "selected": (), "requested": (), "as_requested": None,
-        "protocol": None, "source": "a report", "seconds": value,
+        "launches": 1, "ranks": (), "hosts": (), "selected": (), "requested": {}, "as_requested": None,
+        "protocol": None, "source": "a report", **spread("seconds", micros * 1e-6),
     }  # fmt: skip
     return latency(config, size, **{**known, **changes})
 

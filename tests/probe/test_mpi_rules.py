@@ -7,26 +7,26 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from merge_bench.probe.ranks import rules
+from merge_bench.probe.ranks import osu_rules
+from merge_bench.probe.ranks.osu_rules import Timed
 from merge_bench.probe.ranks.reduce_check import contribute, count_wrong
-from merge_bench.probe.ranks.rules import Timed
 from merge_bench.probe.shared import ping_pong_csv
 
 
 def test_osu_repeats_short_messages_more_often_than_long_ones() -> None:
     # osu_util.h: LARGE_MESSAGE_SIZE 8192, LAT_LOOP 10000/1000, LAT_SKIP 100/10, BW_LOOP 100/20, BW_SKIP 10/2.
-    assert [rules.loops_of_size(size, rules.LATENCY) for size in (1, 8192, 8193)] == [10_000, 10_000, 1000]
-    assert [rules.loops_of_size(size, rules.LATENCY_SKIPPED) for size in (8192, 8193)] == [100, 10]
-    assert [rules.loops_of_size(size, rules.WINDOWS) for size in (8192, 8193)] == [100, 20]
-    assert [rules.loops_of_size(size, rules.WINDOWS_SKIPPED) for size in (8192, 8193)] == [10, 2]
-    assert rules.WINDOW == 64
+    assert [osu_rules.loops_of_size(size, osu_rules.LATENCY) for size in (1, 8192, 8193)] == [10_000, 10_000, 1000]
+    assert [osu_rules.loops_of_size(size, osu_rules.LATENCY_SKIPPED) for size in (8192, 8193)] == [100, 10]
+    assert [osu_rules.loops_of_size(size, osu_rules.WINDOWS) for size in (8192, 8193)] == [100, 20]
+    assert [osu_rules.loops_of_size(size, osu_rules.WINDOWS_SKIPPED) for size in (8192, 8193)] == [10, 2]
+    assert osu_rules.WINDOW == 64
 
 
 def test_a_ping_pong_is_bounded_by_time() -> None:
-    assert rules.bounded_iterations(1e-6) == 3000
-    assert rules.bounded_iterations(0.0) == 3000
-    assert rules.bounded_iterations(1e-3) == 100
-    assert rules.bounded_iterations(1.0) == 20
+    assert osu_rules.bounded_iterations(1e-6) == 3000
+    assert osu_rules.bounded_iterations(0.0) == 3000
+    assert osu_rules.bounded_iterations(1e-3) == 100
+    assert osu_rules.bounded_iterations(1.0) == 20
 
 
 def test_times_and_rates_of_a_loop() -> None:
@@ -54,15 +54,15 @@ def test_csv_has_the_columns_and_units_of_the_program_it_comes_from(tmp_path: Pa
 
 
 def test_blocks_are_rounded_up_and_what_does_not_fit_is_left_out() -> None:
-    assert [rules.block_of(count, 3) for count in (3, 4, 6)] == [1, 2, 2]
+    assert [osu_rules.block_of(count, 3) for count in (3, 4, 6)] == [1, 2, 2]
     # Four vectors of 4-byte elements: 16 B an element.
-    assert rules.fitting([10, 100, 1000], 2, room=1600) == ([10, 100], [1000])
-    assert rules.fitting([3], 2, room=63) == ([], [3])  # rounded up to 4 elements
+    assert osu_rules.fitting([10, 100, 1000], 2, room=1600) == ([10, 100], [1000])
+    assert osu_rules.fitting([3], 2, room=63) == ([], [3])  # rounded up to 4 elements
 
 
 def test_bus_bandwidth_is_the_whole_vector_without_a_rank_s_own_part() -> None:
-    assert rules.bus_bandwidth(1000, 0.5, 4) == pytest.approx(1500)
-    assert rules.bus_bandwidth(1000, 0.5, 1) is None
+    assert osu_rules.bus_bandwidth(1000, 0.5, 4) == pytest.approx(1500)
+    assert osu_rules.bus_bandwidth(1000, 0.5, 1) is None
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 7])

@@ -207,7 +207,7 @@ def test_a_frozen_rank_ends_the_launch(begin: Begin, mpirun: str) -> None:
     since = time.monotonic()
     finished = running.finish()
     assert time.monotonic() - since < IN_TIME
-    check_failed(finished, "nothing was heard of the ranks for 4 s")
+    check_failed(finished, "the ranks reported nothing for 4 s")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.soak)])
@@ -322,4 +322,4 @@ def test_one_wrong_element_ends_the_campaign_with_status_4(tmp_path: Path) -> No
     ).check_ended(4)  # fmt: skip
     assert [(row.count, row.wrong) for row in found.of(ProbeLine)] == [(64, 1)]
     assert found.failure.code == "wrong-result"
-    assert "mpi of 64 elements: 1 of them came out wrong" in found.errors
+    assert "mpi of 64 elements: 1 of them are wrong" in found.errors

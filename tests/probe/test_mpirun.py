@@ -18,8 +18,8 @@ from merge_bench.probe.ranks import mpirun
 from merge_bench.probe.ranks.mpirun import MPICH, OPEN_MPI, Mpi, identify
 from tests.probe.test_ucc import executable
 
-FIVE = Mpi(OPEN_MPI, "5.0.11", "/env/bin/mpirun", "/env/lib", True)
-FOUR = Mpi(OPEN_MPI, "4.1.4", "/site/bin/mpirun", None, True)
+FIVE = Mpi(OPEN_MPI, "5.0.11", "/env/bin/mpirun", "/env/lib")
+FOUR = Mpi(OPEN_MPI, "4.1.4", "/site/bin/mpirun")
 UCX = "--mca pml ucx --mca osc ucx --mca opal_common_ucx_tls any --mca opal_common_ucx_devices any"
 SSH = (
     "ssh -F /etc/my_ssh -T -o BatchMode=yes -o StrictHostKeyChecking=yes -o ServerAliveInterval=5"
@@ -230,7 +230,7 @@ def test_hosts_that_mpirun_cannot_reach_are_refused() -> None:
     mpirun.check_hosts(FIVE, settings(hosts=HOSTS))
     for mpi, asked, word in (
         (FIVE, settings(launcher="existing"), "--scheduler-address"),
-        (mpich, settings(hosts=HOSTS), "needs Open MPI"),
+        (mpich, settings(hosts=HOSTS), "need Open MPI"),
         (FIVE, settings(hosts=(HostSpec("me@node1"),)), "me@node1"),
         (FIVE, settings(hosts=HOSTS, ssh_config="/my files/ssh"), "without spaces"),
     ):

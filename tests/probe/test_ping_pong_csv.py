@@ -6,11 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from merge_bench.analysis.published import network_rows
-from merge_bench.cli.probe_command import show_command
+from merge_bench.cli import cli
 from merge_bench.errors import UsageError
-from merge_bench.probe.ranks.rules import Timed
+from merge_bench.probe.ranks.osu_rules import Timed
 from merge_bench.probe.shared import ping_pong_csv
 from merge_bench.view.probe.show import print_rows
 
@@ -66,28 +67,28 @@ def test_the_published_delays_in_the_program_s_own_files(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "begins neither with"),
-        ("type,size\nstd,1\n", "begins neither with"),
+        ("", "it begins neither with"),
+        ("type,size\nstd,1\n", "it begins neither with"),
         (HEADING, "it has no row"),
         (HEADING[:-1], "cut off"),
         (STD[:-1], "its last line has no end"),
         (STD[:-4], "its last line has no end"),
-        (STD[:-4] + "\n", ":3 is no row of"),
-        (STD + "std,131072\n", ":4 is no row of"),
-        (STD + "\n", ":4 is no row of"),
-        (STD + HEADING, ":4 is no row of"),
+        (STD[:-4] + "\n", ":3 is not a row of"),
+        (STD + "std,131072\n", ":4 is not a row of"),
+        (STD + "\n", ":4 is not a row of"),
+        (STD + HEADING, ":4 is not a row of"),
         (STD + FIRST, ":4 is a second row of std with 1024 bytes"),
         (STD.replace("44984", "44994"), ":2: rate and time"),
         (STD.replace("3817.14", "3871.14"), ":3: rate and time"),
         (STD.replace("65536", "65563"), ":3: rate and time"),
-        (STD.replace("44984.188000", "-4984.188000"), ":2 is no row of"),
-        (STD.replace("44984.188000", "0.000000"), ":2 is no row of"),
-        (STD.replace("44984.188000", "inf"), ":2 is no row of"),
-        (STD.replace("std,1024", "rma,1024"), ":2 is no row of"),
-        (STD.replace("\n", "\r\n"), "begins neither with"),
-        (STD + "\xff", "is no text"),
-        ("type,time\nstd,6.871503\nstd,6.9\n", ":3 is no row of"),
-        ("type,time\nstd,0.000000\n", ":2 is no row of"),
+        (STD.replace("44984.188000", "-4984.188000"), ":2 is not a row of"),
+        (STD.replace("44984.188000", "0.000000"), ":2 is not a row of"),
+        (STD.replace("44984.188000", "inf"), ":2 is not a row of"),
+        (STD.replace("std,1024", "rma,1024"), ":2 is not a row of"),
+        (STD.replace("\n", "\r\n"), "it begins neither with"),
+        (STD + "\xff", "it is not text"),
+        ("type,time\nstd,6.871503\nstd,6.9\n", ":3 is not a row of"),
+        ("type,time\nstd,0.000000\n", ":2 is not a row of"),
         ("type,time\nstd,6.871503\nstd,6.871503\n", ":3 is a second row of std-delay"),
     ],
 )
@@ -106,19 +107,19 @@ def test_a_line_cut_anywhere_is_never_a_number(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["throughput-std.csv", "one-host-and-two-hosts.csv"])
 def test_a_name_that_tells_no_place_or_two_is_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(UsageError, match="does not tell where"):
+    with pytest.raises(UsageError, match="does not say where"):
         ping_pong_csv.read(written(tmp_path, STD, name))
 
 
 def test_show_takes_such_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = written(tmp_path, STD)
-    values = {"results": (str(file),), "csv_file": None, "plots": (), "references": ()}
-    assert show_command({**values, "json_output": True}) == 0
-    rows = json.loads(capsys.readouterr().out)["rows"]
+    done = CliRunner().invoke(cli, ["probe", "show", str(file), "--json"])
+    assert done.exit_code == 0
+    rows = json.loads(done.stdout)["rows"]
     assert [(row["size"], row["source"]) for row in rows] == [(1024, f"file {file.name}"), (65536, f"file {file.name}")]
     print_rows(ping_pong_csv.read(file))
     text = capsys.readouterr().out
     assert "throughput-std-two-hosts (file)" in text
     assert f"file {file.name}; ping-pong over MPI" in text
-    with pytest.raises(UsageError, match="cannot read"):
-        show_command({**values, "results": (str(tmp_path / "one-host.csv"),), "json_output": False})
+    refused = CliRunner().invoke(cli, ["probe", "show", str(tmp_path / "one-host.csv")])
+    assert (refused.exit_code, "cannot read" in refused.stderr) == (2, True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from merge_bench.errors import UsageError
 from merge_bench.probe.shared.sizes import parse_sizes
 
 
@@ -31,5 +32,5 @@ def test_the_default_range_has_the_powers_of_two() -> None:
     "text", ["", "0", "-1", "8..1", "1..1T", "x", "1..", "1..8+0", "0..8", "1.5", "1K..1000K+1", "8;9"]
 )
 def test_nonsense_is_refused_in_a_sentence(text: str) -> None:
-    with pytest.raises(ValueError, match=r"\w+ \w+"):
+    with pytest.raises(UsageError, match=r"^--sizes .*: .*\w+ \w+"):
         parse_sizes(text)

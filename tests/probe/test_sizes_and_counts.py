@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from merge_bench.errors import UsageError
 from merge_bench.probe.shared.sizes import parse_counts, parse_sizes
 
 
@@ -16,7 +17,7 @@ def test_counts_double_and_take_both_kinds_of_suffixes() -> None:
 
 @pytest.mark.parametrize(("text", "word"), [("0", "0"), ("32Gi", "16Gi"), ("9..3", "9..3"), ("many", "many")])
 def test_what_is_no_count_is_named(text: str, word: str) -> None:
-    with pytest.raises(ValueError, match=word):
+    with pytest.raises(UsageError, match=f"^--counts {text}: .*{word}"):
         parse_counts(text)
 
 

@@ -112,7 +112,7 @@ def test_a_line_that_was_cut_off_is_told_and_those_before_it_are_kept() -> None:
     found, damaged = ucc.parse_table(SHARP_ON[: SHARP_ON.index("35.12")])
     assert [each.count for each in found] == [16384 << n for n in range(6)]
     assert len(damaged) == 1
-    assert "1048576 elements is not whole" in damaged[0]
+    assert "1048576 elements is incomplete" in damaged[0]
 
 
 @pytest.mark.parametrize("text", ["", "ucc_perftest: error: no such device\n", SHARP_ON[: SHARP_ON.index("Count")]])
@@ -124,7 +124,7 @@ def test_a_size_that_is_not_of_float32_is_told() -> None:
     text = recorded("table", "1.10.0", "2-ranks").replace("  262144 ", "  524288 ")
     found, damaged = ucc.parse_table(text)
     assert len(found) == 15
-    assert damaged == ["65536 elements are no 524288 bytes of float32"]
+    assert damaged == ["65536 elements of float32 are not 524288 bytes"]
 
 
 def test_the_trace_tells_what_carried_each_count_of_this_collective_only() -> None:
@@ -192,7 +192,7 @@ def test_an_unknown_release_is_refused_because_its_counts_have_two_meanings(
     with pytest.raises(UsageError, match="no ucc_perftest on PATH"):
         ucc.find_tool()
     executable(tmp_path / "ucc_perftest", "#!/bin/sh\nexit 0\n")
-    with pytest.raises(UsageError, match="does not tell its release"):
+    with pytest.raises(UsageError, match="does not print its release"):
         ucc.find_tool()
     executable(tmp_path / "ucc_info", "#!/bin/sh\necho '# UCC version=1.4.4 revision abc'\n")
     assert ucc.find_tool() == ucc.Tool(str(tmp_path / "ucc_perftest"), (1, 4, 4))

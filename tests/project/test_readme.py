@@ -10,7 +10,7 @@ import click
 import pytest
 
 from merge_bench.cli import cli
-from merge_bench.config.reader import find_config
+from merge_bench.config.shipped import find_config
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")

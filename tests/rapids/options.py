@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from merge_bench.cluster import commands
+from merge_bench.cluster import dask_commands
 from merge_bench.cluster.base import ClusterSettings
+from merge_bench.host.pinning import Pin
 from merge_bench.merge.plan import Plan
 from merge_bench.merge.workload.synthetic import SyntheticSpec
 
@@ -27,8 +28,6 @@ def taken(command: Any) -> dict[str, Any]:
 
 def given() -> list[tuple[str, ...]]:
     """What we give `dask cuda worker`, over TCP and UCX, with and without TLS."""
-    # Dask looks whether these files are there.
-    tls = ("--tls-ca-file", __file__, "--tls-cert", __file__, "--tls-key", __file__)
     settings = ClusterSettings({}, Path("results"), gpus=1)
     found = []
     for protocol in ("tcp", "ucx", "tls"):
@@ -36,11 +35,13 @@ def given() -> list[tuple[str, ...]]:
             SyntheticSpec(1000, 0.3, 0), 2, iterations=1, warmup=0, launches=1, engine="cudf", exchange="ucx",
             protocol=protocol, verify="ends", timeout=15.0, seed=0,
         )  # fmt: skip
-        place = commands.Place("here", "/scratch", "lo", "127.0.0.1", tls if protocol == "tls" else ())
-        argv = commands.worker(plan, settings, place, 0, {}, "0").argv
-        if argv[len(commands.DASK) :][:2] != ("cuda", "worker"):
+        place = dask_commands.Place("here", "/scratch", "lo", "127.0.0.1")
+        argv = dask_commands.worker(plan, settings, place, 0, {}, Pin((), "0", ())).argv
+        if argv[len(dask_commands.DASK) :][:2] != ("cuda", "worker"):
             raise AssertionError(f"this is no dask cuda worker: {' '.join(argv)}")
-        found.append(tuple(argv[len(commands.DASK) + 2 :]))
+        # Dask checks that the certificate's files exist.
+        words = argv[len(dask_commands.DASK) + 2 :]
+        found.append(tuple(__file__ if word.endswith(".pem") else word for word in words))
     return found
 
 

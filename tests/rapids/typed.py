@@ -23,7 +23,7 @@ TYPED = ("pylibcudf", "rmm")  # say in stubs or annotations what they take; cuda
 WRONG = "not_a_parameter"
 SETTINGS = """[mypy]
 strict = true
-[mypy-cuda.*,distributed.*,dask.*,numba.*,pyarrow.*,pandas.*,scipy.*]
+[mypy-cuda.*,distributed.*,dask.*,numba.*,pyarrow.*,pandas.*]
 ignore_missing_imports = true
 follow_imports = skip
 [mypy-merge_bench.*]

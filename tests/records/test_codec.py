@@ -58,16 +58,22 @@ def test_unknown_fields_are_read_over_and_found_by_validate(line: dict[str, Any]
 
 
 def test_free_form_fields_may_hold_anything() -> None:
-    written = s.Worker(rank=0, host="a", pid=1, name="w", ucx={"version": "1.21", "extra": [1, {"x": None}]})
-    text = msgspec.json.encode(
-        s.LaunchLine(
-            launch=0, config="c", plan=0, cluster=s.Cluster(launcher="local", protocol="tcp"),
-            workers=[written], data_bytes=1, rows=1,
-        )
-    )  # fmt: skip
-    record = validate(text)
-    assert isinstance(record, s.LaunchLine)
-    assert record.workers[0].ucx["extra"] == [1, {"x": None}]
+    surroundings = {"host": "a", "extra": [1, {"x": None}]}
+    line = s.CampaignLine(
+        campaign_id="x", argv=[], version="0", configs=[], plans=[], runs=[], surroundings=surroundings
+    )
+    record = validate(msgspec.json.encode(line))
+    assert isinstance(record, s.CampaignLine)
+    assert record.surroundings == surroundings
+
+
+def test_facts_that_a_machine_does_not_tell_are_none() -> None:
+    worker = json.loads(msgspec.json.encode(s.Worker(rank=0, host="a", pid=1, name="w")))
+    worker |= {"ucx": {"version": "1.21.0"}, "hardware": {"gpus": [{"name": "H200"}]}}
+    found = msgspec.convert(worker, s.Worker)
+    assert (found.ucx.version, found.ucx.origin, found.ucx.config) == ("1.21.0", None, {})
+    assert (found.hardware.cores, found.hardware.infiniband) == (None, None)
+    assert [gpu.name for gpu in found.hardware.gpus or ()] == ["H200"]
 
 
 @pytest.mark.parametrize(
@@ -118,3 +124,14 @@ def test_every_kind_and_field_is_documented() -> None:
         if isinstance(member, type) and issubclass(member, msgspec.Struct):
             wanted |= {field.encode_name for field in msgspec.structs.fields(member)}
     assert wanted - named == set()
+
+
+def test_a_description_of_another_form_counts_as_missing(tmp_path: Path) -> None:
+    lines = (write_campaign(tmp_path) / "records.jsonl").read_text().splitlines()
+    line = next(found for found in map(json.loads, lines) if found["kind"] == "launch")
+    worker = {name: value for name, value in line["workers"][0].items() if name not in ("ucx", "hardware")}
+    described = {**worker, "ucx": {"lanes": {"intra-node": ["sysv"]}}, "hardware": {"cores": "many"}}
+    found = decode(json.dumps({**line, "workers": [described]}))
+    assert found == decode(json.dumps({**line, "workers": [worker]}))
+    with pytest.raises(ValueError, match="rank"):
+        decode(json.dumps({**line, "workers": [{**described, "rank": "first"}]}))

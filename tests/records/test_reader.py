@@ -44,7 +44,7 @@ def test_everything_that_was_written_is_there(folder: Path) -> None:
     assert not campaign.truncated
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
 @given(share=st.floats(0.0, 1.0))
 def test_a_killed_run_is_readable_up_to_its_last_whole_line(folder: Path, share: float) -> None:
     whole = (folder / "records.jsonl").read_bytes()
@@ -188,7 +188,7 @@ def test_runs_are_the_planned_ones_in_their_order(tmp_path: Path) -> None:
         for index, config in enumerate(["b", "a", "b"]):
             write_launch(writer, Script(index=index, config=config))
     runs = read_campaign(writer.folder).runs
-    assert [(run.config.name, run.plan["iterations"], [x.index for x in run.launches]) for run in runs] == [
+    assert [(run.config.name, run.plan.iterations, [x.index for x in run.launches]) for run in runs] == [
         ("a", 3, [1]),
         ("b", 3, [0, 2]),
         ("b", 2, []),

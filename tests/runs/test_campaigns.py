@@ -83,7 +83,7 @@ def kill(running: Running) -> None:
 def documents(finished: Finished) -> dict[str, dict[str, Any]]:
     """The document of each config, from that of a sweep."""
     document = finished.document
-    assert set(document) == {"schema", "records", "runs"}
+    assert set(document) == {"document_version", "schema", "records", "runs"}
     return {one["config"]["name"]: one for one in document["runs"]}
 
 
@@ -158,12 +158,12 @@ def test_a_config_that_always_fails_is_counted_and_stops_no_other(tmp_path: Path
         (("--configs", "tcp,tcp"), ("--configs", "twice")),
         (("--configs", "tcp,one/tcp.cfg"), ("two configs are called tcp", "one/tcp.cfg")),
         (("--configs", "tcp,no-such"), ("no-such",)),
-        (("--configs", "tcp", "--config", "tcp"), ("--config", "--configs", "exclude each other")),
-        (("--blocks", "2", "--launches", "2"), ("--blocks", "--launches", "exclude each other")),
-        (("--blocks", "0"), ("--blocks", "less than 1")),
+        (("--configs", "tcp", "--config", "tcp"), ("--config", "--configs", "cannot be combined")),
+        (("--blocks", "2", "--launches", "2"), ("--blocks", "--launches", "cannot be combined")),
+        (("--blocks", "0"), ("--blocks", "at least 1")),
         (("--chunk", "1e3,1000"), ("--chunk", "twice")),
         (("--chunk", "1e3,1e12"), ("1,000,000,000,000", "available")),
-        (("--workers", "1,0"), ("--workers", "less than 1")),
+        (("--workers", "1,0"), ("--workers", "at least 1")),
     ],
 )
 def test_wrong_sweeps_start_nothing(tmp_path: Path, options: tuple[str, ...], words: tuple[str, ...]) -> None:

@@ -89,7 +89,7 @@ def test_frozen_worker(begin: Begin, pipeline: str, timeout: tuple[str, ...]) ->
     os.kill(victim, signal.SIGSTOP)
     since = time.monotonic()
     finished = running.finish()
-    check_failed(finished, since, IN_TIME, "worker worker-1", f"process {victim}", "no sign of life")
+    check_failed(finished, since, IN_TIME, "worker worker-1", f"process {victim}", "sent no heartbeat")
     assert finished.failure.rank == 1
     assert len(finished.of(IterationLine)) >= 4
 

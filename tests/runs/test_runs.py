@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from merge_bench.analysis.summary import summarize
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.schema import (
     CampaignLine,
@@ -21,6 +19,7 @@ from merge_bench.records.schema import (
     MemoryLine,
     VerificationLine,
 )
+from tests.helpers.documents import summarized
 from tests.helpers.runs import SMALL, Finished, run
 
 pytestmark = pytest.mark.cluster
@@ -65,7 +64,7 @@ def test_document_has_every_key(two_workers: Finished) -> None:
 def test_document_follows_from_the_records(two_workers: Finished) -> None:
     document = two_workers.document
     assert Path(document["records"]) == two_workers.folder / "records.jsonl"
-    assert json.loads(json.dumps(summarize(read_campaign(two_workers.folder)))) == document
+    assert summarized(read_campaign(two_workers.folder)) == document
     (launch,) = two_workers.of(LaunchLine)
     timed = [line for line in two_workers.of(IterationLine) if not line.warmup]
     walls = [max(worker.seconds for worker in line.workers) for line in timed]
@@ -81,7 +80,7 @@ def test_workers_ran_under_the_config(two_workers: Finished) -> None:
     for worker in launch.workers:
         assert worker.environment["UCX_RNDV_THRESH"] == "16384"
         assert worker.environment["UCX_NET_DEVICES"] == "lo"
-        assert "16K" in worker.ucx["config"]["UCX_RNDV_THRESH"]
+        assert "16K" in worker.ucx.config["UCX_RNDV_THRESH"]
     assert two_workers.document["config"]["variables"]["UCX_TLS"] == "sysv,cma,tcp"
     transports = {t for lane in two_workers.document["lanes"] for t in lane["transports"]}
     assert {t.split("/")[0] for t in transports} <= {"sysv", "cma", "tcp", "self"}
@@ -138,7 +137,7 @@ def test_two_launches_with_tls_and_pandas(two_launches: Finished) -> None:
 
 def test_one_worker(one_worker: Finished) -> None:
     one_worker.check_ended(0)
-    document = summarize(read_campaign(one_worker.folder))
+    document = summarized(read_campaign(one_worker.folder))
     assert document["verified"] is True
     assert document["result_rows"] == 6_000
     assert document["link"] is None

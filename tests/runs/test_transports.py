@@ -124,7 +124,7 @@ def test_effective_settings_are_in_the_records(finished: dict[str, Finished]) ->
     for one in finished.values():
         (launch,) = one.of(LaunchLine)
         for worker in launch.workers:
-            assert worker.ucx["config"]["UCX_NET_DEVICES"] == "lo"
+            assert worker.ucx.config["UCX_NET_DEVICES"] == "lo"
 
 
 @pytest.fixture(scope="module")

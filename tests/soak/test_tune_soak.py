@@ -17,7 +17,7 @@ import pytest
 from merge_bench.config.reader import read_config
 from merge_bench.records.campaign import Campaign, Launch
 from merge_bench.records.reader import read_campaign, read_head
-from merge_bench.tune.bench import Options
+from merge_bench.tune.evaluator import Options
 from merge_bench.tune.result import result_of
 from merge_bench.tune.space import read_space
 from tests.helpers.runs import Running, start

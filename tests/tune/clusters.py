@@ -16,13 +16,13 @@ from merge_bench.records import schema as s
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.writer import CampaignWriter
-from merge_bench.tune.bench import AGAIN, Candidate, Options
-from merge_bench.tune.confirm import settle
-from merge_bench.tune.live import Budget, LiveBench
-from merge_bench.tune.replay import Recorded
+from merge_bench.tune.cluster_evaluator import Budget, ClusterEvaluator
+from merge_bench.tune.confirmation import settle
+from merge_bench.tune.evaluator import AGAIN, Candidate, Options
 from merge_bench.tune.strategies import strategies
 from tests.helpers.synthetic_campaigns import Script, plan, write_launch, write_start
 from tests.tune.factorials import Truth
+from tests.tune.replay_evaluator import Recorded
 
 TRUTH = Truth({"a": 1.5, "b": 1.2, "c": 1.0}, spread=0.01, outliers=0.0)
 SPEED = TRUTH.recorded(5)
@@ -117,17 +117,17 @@ class Cluster:
         return 0
 
 
-def bench_of(writer: CampaignWriter, launch: Any, **changes: Any) -> LiveBench:
+def evaluator_of(writer: CampaignWriter, launch: Any, **changes: Any) -> ClusterEvaluator:
     given: dict[str, Any] = {
         "writer": writer, "baseline": "default", "text": "", "prepared": PREPARED, "load": lambda path: PREPARED,
-        "launch": launch, "metric": "throughput", "seed": 7, "budget": Budget(), "told": lambda text: None,
+        "launch": launch, "metric": "throughput", "seed": 7, "budget": Budget(), "show": lambda text: None,
     }  # fmt: skip
-    return LiveBench(**{**given, **changes})
+    return ClusterEvaluator(**{**given, **changes})
 
 
-def search(bench: LiveBench) -> Candidate:
-    found = strategies()["race"].tune(TRUTH.space, TRUTH.space.values, bench, OPTIONS)
-    return settle(found, bench, OPTIONS)
+def search(evaluator: ClusterEvaluator) -> Candidate:
+    found = strategies()["race"].tune(TRUTH.space, TRUTH.space.values, evaluator, OPTIONS)
+    return settle(found, evaluator, OPTIONS)
 
 
 def steps(campaign: Campaign) -> list[s.TuneLine]:

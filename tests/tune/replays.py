@@ -11,9 +11,9 @@ from merge_bench.campaign.jobs import Job
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.writer import RECORDS, CampaignWriter
-from merge_bench.tune.bench import Candidate, Options, Sample
-from merge_bench.tune.confirm import settle
-from merge_bench.tune.live import Budget, LiveBench
+from merge_bench.tune.cluster_evaluator import Budget, ClusterEvaluator
+from merge_bench.tune.confirmation import settle
+from merge_bench.tune.evaluator import Candidate, Options, Sample
 from merge_bench.tune.space import Space
 from merge_bench.tune.strategies import strategies
 
@@ -29,14 +29,14 @@ class Replayed:
 
 
 @dataclass
-class _Recorded(LiveBench):
-    """A bench that launches nothing."""
+class _Recorded(ClusterEvaluator):
+    """An evaluator that launches nothing."""
 
     asked: list[Asked] = field(default_factory=list)
 
     def _one(self, candidate: Candidate, plan: int, block: int) -> Sample:
         key = candidate.name(self.baseline), plan, block
-        assert key in self._samples, f"{key} is not recorded"
+        assert key in self._made, f"{key} is not recorded"
         self.asked.append(key)
         return super()._one(candidate, plan, block)
 
@@ -56,9 +56,9 @@ def replay(
 
     unused: Any = [None] * len(campaign.head.plans)
     with CampaignWriter.go_on(copy) as writer:
-        bench = _Recorded(
+        evaluator = _Recorded(
             writer=writer, baseline=campaign.head.configs[0].name, text="", prepared=unused, load=lambda path: unused,
-            launch=launch, metric=metric, seed=campaign.head.seed or 0, budget=Budget(), told=lambda text: None,
+            launch=launch, metric=metric, seed=campaign.head.seed or 0, budget=Budget(), show=lambda text: None,
         )  # fmt: skip
-        settle(strategies()[strategy].tune(space, space.values, bench, options), bench, options)
-    return Replayed(read_campaign(copy), bench.asked)
+        settle(strategies()[strategy].tune(space, space.values, evaluator, options), evaluator, options)
+    return Replayed(read_campaign(copy), evaluator.asked)

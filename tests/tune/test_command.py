@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from merge_bench import cli
-from merge_bench.cli import tune_command
-from merge_bench.cli.tune_command import best_so_far
+from merge_bench.cli.tune import tune
 from merge_bench.records.schema import Config, ConfigLine, TuneLine
+from merge_bench.tune import campaign
 from tests.helpers.synthetic_campaigns import write_campaign
 from tests.tune.factorials import value
 
@@ -27,7 +27,7 @@ def ended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):  # type: ignore[no-u
     def no_launch(*given: object) -> int:
         raise AssertionError("a launch was made")
 
-    monkeypatch.setattr(tune_command, "launch_merge", no_launch)
+    monkeypatch.setattr(campaign, "launch_merge", no_launch)
 
     def run(*words: str | Path) -> int:
         monkeypatch.setattr(sys, "argv", ["merge-bench", "tune", *map(str, words)])
@@ -51,8 +51,8 @@ def test_a_dry_run_says_what_is_tried_and_what_is_not_and_why(ended, tmp_path, c
     assert ended("--space", space, "--dry-run", "--output", output, "--message-size", "2MiB", *SMALL) == 0
     assert capsys.readouterr().out.splitlines() == [
         "here=y: GLIBC_TUNABLES=glibc.malloc.hugetlb=1",
-        "# there=y: needs several-hosts, which is not so here",
-        "# fixed=y: the command line fixes --message-size",
+        "# there=y: needs several-hosts, which does not hold here",
+        "# fixed=y: the command line sets --message-size",
     ]
     assert not output.exists()
 
@@ -62,16 +62,16 @@ def test_a_dry_run_says_what_is_tried_and_what_is_not_and_why(ended, tmp_path, c
     [
         (("--space", "nowhere.toml"), "--space nowhere.toml: No such file"),
         (("--only", "mutex,nothing"), "the tuning space has no setting nothing"),
-        (("--only", "gpudirect-rdma"), "nothing of the tuning space can be tried here: gpudirect-rdma=y: needs"),
+        (("--only", "gpudirect-rdma"), "no value of the tuning space can be tried here: gpudirect-rdma=y: needs"),
         (("--output", "nowhere/tuned.cfg"), "--output nowhere/tuned.cfg: there is no folder"),
         (("--output", "."), "is a folder; name a file"),
         (("--plot", "a.pdf"), "must end in .png, .svg or .html"),
         (("--plot", "nowhere/a.png"), "--plot nowhere/a.png: there is no folder"),
-        (("--only", "mutex", "--max-launches", "8"), "not suffice to judge anything: 3 blocks of 3 launches are 9"),
-        (("--only", "mutex", "--chunk", "1e4,2e4", "--confirm", "6"), "--confirm 6 is too few blocks: with 2 sizes "
-"nothing could be confirmed"),
-        (("--verify", "off"), "not with --verify off"),
-        (("--metric", "bandwidth", "--exchange", "dask"), "--metric bandwidth is measured between two workers"),
+        (("--only", "mutex", "--max-launches", "8"), "too few to judge anything: 3 blocks of 3 launches are 9"),
+        (("--only", "mutex", "--chunk", "1e4,2e4", "--confirm", "6"), "--confirm 6 is too few blocks to "
+"confirm anything at 2 sizes"),
+        (("--verify", "off"), "--verify off"),
+        (("--metric", "bandwidth", "--exchange", "dask"), "--metric bandwidth needs --exchange ucx"),
         (("--strategy", "exhaustive"), "more than 256 combinations"),
         (("--threshold", "-1%"), "--threshold"),
         (("--most-blocks", "2"), "--most-blocks"),
@@ -103,10 +103,11 @@ def test_the_default_output_is_a_config_of_this_host(monkeypatch: pytest.MonkeyP
         seen.extend(path for _, path in outputs)
         raise KeyError
 
-    monkeypatch.setattr(tune_command, "check_plots", look)
+    monkeypatch.setattr("merge_bench.view.plot.draw.check_plots", look)
     monkeypatch.setenv("SLURM_CLUSTER_NAME", "my cluster")
+    assert tune.callback is not None
     with pytest.raises(KeyError):
-        tune_command.tune_command({"output": None, "plots": ()})
+        tune.callback(output=None, plots=())
     assert seen == [Path("tuned-my-cluster.cfg")]
 
 
@@ -128,7 +129,7 @@ def test_the_best_so_far_is_what_the_steps_have_left(tmp_path: Path) -> None:
                         ratio=1.1 + at / 10,
                     )
                 )  # fmt: skip
-        return best_so_far(read_campaign(folder), [value("a"), value("b")]).name("nothing")
+        return campaign.best_so_far(read_campaign(folder), [value("a"), value("b")]).name("nothing")
 
     singles = [("screen", "a=y", "optimized", "a=y", "kept"), ("screen", "b=y", "optimized", "b=y", "kept")]
     assert found() == "nothing"

@@ -15,14 +15,14 @@ import pytest
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.writer import CampaignWriter
-from merge_bench.tune.bench import Candidate, Options
-from merge_bench.tune.confirm import settle
-from merge_bench.tune.live import LiveBench
-from merge_bench.tune.replay import ReplayBench, read_recorded
+from merge_bench.tune.cluster_evaluator import ClusterEvaluator
+from merge_bench.tune.confirmation import settle
+from merge_bench.tune.evaluator import Candidate, Options
 from merge_bench.tune.result import result_of
 from merge_bench.tune.space import Setting, Space, Value
 from merge_bench.tune.strategies import strategies
-from tests.tune.clusters import Cluster, Cut, begin, bench_of, made, reopened, steps
+from tests.tune.clusters import Cluster, Cut, begin, evaluator_of, made, reopened, steps
+from tests.tune.replay_evaluator import ReplayEvaluator, read_recorded
 from tests.tune.replays import replay
 
 RECORDED = read_recorded(Path(__file__).parents[1] / "data" / "factorial-2x4.csv")
@@ -55,9 +55,9 @@ def replayed(strategy: str, order: Sequence[int], baseline: frozenset[str] = fro
     `baseline`: the combination that counts as the baseline; an id then stands for changing that setting, to or fro.
     """
     recorded = {ids ^ baseline: [values[block] for block in order] for ids, values in RECORDED.items()}
-    bench = ReplayBench(recorded)
-    found = strategies()[strategy].tune(SPACE, SPACE.values, bench, OPTIONS)
-    return Found(frozenset(value.id for value in found.values), bench.launches)
+    evaluator = ReplayEvaluator(recorded)
+    found = strategies()[strategy].tune(SPACE, SPACE.values, evaluator, OPTIONS)
+    return Found(frozenset(value.id for value in found.values), evaluator.launches)
 
 
 def test_every_combination_was_launched_in_every_block() -> None:
@@ -94,8 +94,8 @@ def test_whichever_combination_is_the_baseline_the_race_finds_nothing_that_is_no
     assert 2 * max(launches) <= EXHAUSTIVE
 
 
-def search(bench: LiveBench) -> Candidate:
-    return settle(strategies()["race"].tune(SPACE, SPACE.values, bench, OPTIONS), bench, OPTIONS)
+def search(evaluator: ClusterEvaluator) -> Candidate:
+    return settle(strategies()["race"].tune(SPACE, SPACE.values, evaluator, OPTIONS), evaluator, OPTIONS)
 
 
 def launches_of(writer: CampaignWriter, cut: int | None = None, where: str = "middle") -> Cluster:
@@ -106,16 +106,16 @@ def launches_of(writer: CampaignWriter, cut: int | None = None, where: str = "mi
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Campaign:
     """The tuning that nobody interrupted."""
     with begin(tmp_path_factory.mktemp("whole")) as writer:
-        search(bench_of(writer, launches_of(writer).launch))
+        search(evaluator_of(writer, launches_of(writer).launch))
     return read_campaign(writer.folder)
 
 
 def test_cut_off_at_any_one_launch_it_comes_to_the_same_winner(tmp_path: Path, whole: Campaign) -> None:
     for cut in range(len(whole.launches)):
         with begin(tmp_path / str(cut)) as writer, pytest.raises(Cut):
-            search(bench_of(writer, launches_of(writer, cut, WHERE[cut % len(WHERE)]).launch))
+            search(evaluator_of(writer, launches_of(writer, cut, WHERE[cut % len(WHERE)]).launch))
         with reopened(writer.folder) as again:
-            search(bench_of(again, launches_of(again).launch))
+            search(evaluator_of(again, launches_of(again).launch))
         same(read_campaign(writer.folder), whole)
 
 
@@ -124,7 +124,7 @@ def test_cut_off_at_every_launch_it_comes_to_the_same_winner(tmp_path: Path, who
     while True:
         try:
             with writer:
-                search(bench_of(writer, launches_of(writer, 1, WHERE[cuts % len(WHERE)]).launch))
+                search(evaluator_of(writer, launches_of(writer, 1, WHERE[cuts % len(WHERE)]).launch))
             break
         except Cut:
             cuts += 1

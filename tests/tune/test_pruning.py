@@ -6,19 +6,19 @@ from dataclasses import replace
 
 import pytest
 
-from merge_bench.tune.pruning import Situation, prune
+from merge_bench.tune.pruning import Context, prune
 from merge_bench.tune.space import Setting, Space, Value
 
-HERE = Situation(
+HERE = Context(
     conditions=frozenset({"one-host", "no-gpu"}), ucx="1.18.1", known=frozenset({"UCX_A", "UCX_B"}),
     baseline={"UCX_B": "2"}, options={"MERGE_BENCH_MESSAGE_SIZE": 4 << 20},
 )  # fmt: skip
 
 
-def reason(situation: Situation = HERE, *variables: tuple[str, str], **changes: object) -> str | None:
+def reason(context: Context = HERE, *variables: tuple[str, str], **changes: object) -> str | None:
     """Why a setting of these variables is left out."""
     setting = Setting("s", (Value("s", "v", variables or (("UCX_A", "1"),)),))
-    kept, left = prune(Space((replace(setting, **changes),), ""), situation)  # type: ignore[arg-type]
+    kept, left = prune(Space((replace(setting, **changes),), ""), context)  # type: ignore[arg-type]
     assert len(kept) + len(left) == 1
     return left[0].reason if left else None
 
@@ -28,32 +28,33 @@ def test_what_is_known_and_not_there_yet_is_tried() -> None:
 
 
 def test_all_prerequisites_that_are_missing_are_named() -> None:
-    assert reason(requires=("one-host", "gpu", "infiniband")) == "needs gpu, infiniband, which is not so here"
+    assert reason(requires=("one-host", "gpu", "infiniband")) == "needs gpu, infiniband, which does not hold here"
 
 
 @pytest.mark.parametrize(("releases", "out"), [((">=1.19",), True), ((">=1.16", "<1.19"), False)])
 def test_ucx_must_be_of_the_right_release(releases: tuple[str, ...], out: bool) -> None:
     found = reason(releases=releases)
-    assert found == ("needs UCX >=1.19, and this is 1.18.1" if out else None)
+    assert found == ("needs UCX >=1.19; the installed version is 1.18.1" if out else None)
 
 
 def test_of_an_unknown_ucx_a_release_is_not_assumed() -> None:
-    assert reason(replace(HERE, ucx=None, known=None), releases=(">=1.1",)) == "needs UCX >=1.1, and this is unknown"
+    unknown = replace(HERE, ucx=None, known=None)
+    assert reason(unknown, releases=(">=1.1",)) == "needs UCX >=1.1; the installed version is unknown"
 
 
 def test_a_variable_that_ucx_does_not_know_is_left_out_and_others_are_not() -> None:
-    assert reason(HERE, ("UCX_C", "1")) == "UCX 1.18.1 has no UCX_C here"
+    assert reason(HERE, ("UCX_C", "1")) == "the installed UCX 1.18.1 has no UCX_C"
     assert reason(HERE, ("GLIBC_TUNABLES", "1")) is None
     assert reason(replace(HERE, known=None), ("UCX_C", "1")) is None
 
 
 def test_what_the_command_line_fixes_is_left_out() -> None:
     fixed = replace(HERE, fixed=frozenset({"MERGE_BENCH_MESSAGE_SIZE"}))
-    assert reason(fixed, ("MERGE_BENCH_MESSAGE_SIZE", "1MiB")) == "the command line fixes --message-size"
+    assert reason(fixed, ("MERGE_BENCH_MESSAGE_SIZE", "1MiB")) == "the command line sets --message-size"
 
 
 def test_what_the_baseline_has_is_left_out_only_if_it_has_all_of_it() -> None:
-    already = "the baseline has it already"
+    already = "the baseline already has it"
     assert reason(HERE, ("UCX_B", "2")) == already
     assert reason(HERE, ("UCX_B", "2"), ("UCX_A", "1")) is None
     assert reason(HERE, ("UCX_B", "3")) is None

@@ -10,11 +10,11 @@ import pytest
 
 from merge_bench.errors import UsageError
 from merge_bench.records.schema import TuneLine
-from merge_bench.tune.bench import BudgetSpent, Candidate, Options
-from merge_bench.tune.confirm import settle
-from merge_bench.tune.replay import ReplayBench, read_recorded
+from merge_bench.tune.confirmation import settle
+from merge_bench.tune.evaluator import BudgetSpent, Candidate, Options
 from merge_bench.tune.strategies import strategies
 from tests.tune.factorials import Truth, space_of, value
+from tests.tune.replay_evaluator import ReplayEvaluator, read_recorded
 
 FOUR = Truth({"a": 1.5, "b": 1.15, "c": 1.0, "d": 0.97})
 FIVE = Truth({"a": 1.4, "b": 1.15, "c": 1.0, "d": 1.0, "e": 0.9})
@@ -34,12 +34,12 @@ class Tuned:
 
 
 def tuned(truth: Truth, seed: int, strategy: str = "race", options: Options | None = None) -> Tuned:
-    bench = ReplayBench(truth.recorded(seed))
+    evaluator = ReplayEvaluator(truth.recorded(seed))
     asked = options or Options()
-    candidate = strategies()[strategy].tune(truth.space, truth.space.values, bench, asked)
-    searched = bench.launches
-    confirmed = settle(candidate, bench, asked)
-    return Tuned(frozenset(each.setting for each in confirmed.values), searched, bench.notes)
+    candidate = strategies()[strategy].tune(truth.space, truth.space.values, evaluator, asked)
+    searched = evaluator.launches
+    confirmed = settle(candidate, evaluator, asked)
+    return Tuned(frozenset(each.setting for each in confirmed.values), searched, evaluator.notes)
 
 
 @pytest.mark.parametrize("spread", [0.02, 0.035, 0.05])
@@ -87,7 +87,7 @@ def test_settings_that_help_alone_and_hurt_together_are_told() -> None:
         assert line.decision == "dropped"
         assert line.high is not None
         assert line.high < 1
-        assert line.reason.endswith("it helps alone and hurts together")
+        assert line.reason.endswith("it gains alone and loses in the combination")
 
 
 def test_of_two_settings_that_do_the_same_one_is_kept() -> None:
@@ -100,9 +100,9 @@ def test_a_setting_that_another_makes_superfluous_is_taken_out_again() -> None:
     truth = Truth(
         {"a": 1.3, "b": 1.2, "c": 1.2}, together={frozenset("abc"): 0.7, frozenset("bc"): 1.3}, spread=0.01, outliers=0
     )  # fmt: skip
-    bench = ReplayBench(truth.recorded(1))
-    made = strategies()["race"].tune(truth.space, truth.space.values, bench, Options())
-    last = {line.setting: line for line in bench.notes if line.phase == "ablate"}
+    evaluator = ReplayEvaluator(truth.recorded(1))
+    made = strategies()["race"].tune(truth.space, truth.space.values, evaluator, Options())
+    last = {line.setting: line for line in evaluator.notes if line.phase == "ablate"}
     for each in made.values:  # whatever is left was measured against exactly what is left, without it
         assert last[each.id].config == made.name("default")
         assert last[each.id].against == made.without(each).name("default")
@@ -112,22 +112,22 @@ def test_a_setting_that_another_makes_superfluous_is_taken_out_again() -> None:
 def test_conflicts_are_respected() -> None:
     space = space_of("abcd", {"b": ("a",)})
     for name in strategies():
-        bench = ReplayBench(FOUR.recorded(3))
-        made = strategies()[name].tune(space, space.values, bench, Options())
+        evaluator = ReplayEvaluator(FOUR.recorded(3))
+        made = strategies()[name].tune(space, space.values, evaluator, Options())
         assert {each.setting for each in made.values} == {"a"}, name
 
 
 def test_a_wrong_result_is_out_at_once() -> None:
-    class Wrong(ReplayBench):
+    class Wrong(ReplayEvaluator):
         def _sample(self, candidate: Candidate):  # type: ignore[no-untyped-def]
             sample = super()._sample(candidate)
             bad = value("a") in candidate.values and self._block == 1
             return replace(sample, value=None, reason="its result was wrong", wrong=True) if bad else sample
 
-    bench = Wrong(FOUR.recorded(0))
-    made = strategies()["race"].tune(FOUR.space, FOUR.space.values, bench, Options())
+    evaluator = Wrong(FOUR.recorded(0))
+    made = strategies()["race"].tune(FOUR.space, FOUR.space.values, evaluator, Options())
     assert value("a") not in made.values
-    (line,) = [line for line in bench.notes if line.setting == "a=y"]
+    (line,) = [line for line in evaluator.notes if line.setting == "a=y"]
     assert (line.decision, line.reason) == ("failed", "it failed once: its result was wrong")
 
 
@@ -135,8 +135,8 @@ def test_a_block_in_which_the_baseline_fails_too_says_nothing_of_a_candidate() -
     recorded: Mapping[frozenset[str], list[float | None]] = {
         ids: [None, None, *values[2:]] for ids, values in FOUR.recorded(0).items()
     }
-    bench = ReplayBench(recorded)
-    made = strategies()["race"].tune(FOUR.space, FOUR.space.values, bench, Options(most=12))
+    evaluator = ReplayEvaluator(recorded)
+    made = strategies()["race"].tune(FOUR.space, FOUR.space.values, evaluator, Options(most=12))
     assert value("a") in made.values
 
 
@@ -155,7 +155,7 @@ def _fields(line: TuneLine) -> dict[str, object]:
 def test_the_first_block_is_the_largest_and_known_before(name: str) -> None:
     blocks: list[int] = []
 
-    class Counting(ReplayBench):
+    class Counting(ReplayEvaluator):
         def block(self, candidates, *, plan=0, search=True):  # type: ignore[no-untyped-def]
             blocks.append(len(candidates))
             return super().block(candidates, plan=plan, search=search)
@@ -172,10 +172,10 @@ def test_more_combinations_than_can_be_tried_are_refused() -> None:
 
 
 def test_no_launch_is_made_beyond_the_budget() -> None:
-    bench = ReplayBench(FOUR.recorded(0), most_launches=20)
+    evaluator = ReplayEvaluator(FOUR.recorded(0), most_launches=20)
     with pytest.raises(BudgetSpent):
-        strategies()["race"].tune(FOUR.space, FOUR.space.values, bench, Options())
-    assert bench.launches == 20
+        strategies()["race"].tune(FOUR.space, FOUR.space.values, evaluator, Options())
+    assert evaluator.launches == 20
 
 
 def test_a_recording_is_read_from_csv(tmp_path: Path) -> None:

@@ -6,27 +6,23 @@ from pathlib import Path
 
 import pytest
 
-from merge_bench.tune.bench import Strategy
-from merge_bench.tune.strategies import strategies
+from merge_bench.tune.strategies import Strategy, strategies
 from tests.helpers.members import run_with
 
 DOCS = Path(__file__).parents[2] / "docs"
 FIRST_VALUE = """
-class FirstValue:
-    name = "first-value"
-    help = "Take the first value without a test."
-    place = 100
-
-    def first_block(self, space, values):
-        return 1
-
-    def tune(self, space, values, bench, options):
-        from merge_bench.tune.bench import Candidate
-
-        return Candidate.of(values[0])
+from merge_bench.tune.strategies import Strategy
 
 
-STRATEGY = FirstValue()
+def tune(space, values, evaluator, options):
+    from merge_bench.tune.evaluator import Candidate
+
+    return Candidate.of(values[0])
+
+
+STRATEGY = Strategy(
+    "first-value", "Take the first value without a test.", 100, tune, first_block=lambda space, values: 1
+)
 """
 
 

@@ -4,24 +4,31 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 from merge_bench.analysis import aggregate
 from merge_bench.analysis.compare import facts
 from merge_bench.analysis.compare.judging import Judged, judge_metric
 from merge_bench.analysis.compare.samples import METRICS, Side
 from merge_bench.analysis.compare.select import Pair, Source, letter, select
+from merge_bench.analysis.documents.compare import (
+    CompareDocument,
+    ComparedResult,
+    Comparison,
+    Difference,
+    Interval,
+    Point,
+    Value,
+)
 from merge_bench.analysis.statistics import median, median_interval
-from merge_bench.analysis.statistics.verdict import ALPHA
+from merge_bench.analysis.statistics.verdict import ALPHA, Judgement
 from merge_bench.analysis.verification_state import State, state_of
 from merge_bench.records.campaign import Campaign
 
-Document = dict[str, Any]
 PLAN = ("rows_per_chunk", "workers")
 
 
-def compare(campaigns: Sequence[Campaign], *, threshold: float = 0.02, anyway: bool = False) -> Document:
-    """Compare every run with its baseline, in every metric; `docs/compare.md` names every key.
+def compare(campaigns: Sequence[Campaign], *, threshold: float = 0.02, anyway: bool = False) -> CompareDocument:
+    """Compare every run with its baseline, in every metric.
 
     Parameters
     ----------
@@ -49,26 +56,23 @@ def compare(campaigns: Sequence[Campaign], *, threshold: float = 0.02, anyway: b
     for pair in selection.pairs:
         notes += _notes(pair, [each for each in judged if each.row.pair is pair])
     varying = _varying(selection.pairs)
-    return {
-        "results": [
-            {"letter": letter(index, len(campaigns)), "path": str(campaign.folder)}
+    return CompareDocument(
+        results=[
+            ComparedResult(letter=letter(index, len(campaigns)), path=str(campaign.folder))
             for index, campaign in enumerate(campaigns)
         ],
-        "threshold": threshold,
-        "alpha": ALPHA,
-        "comparisons": [
-            {"pair": index, **_comparison(each, varying, threshold)}
+        threshold=threshold,
+        alpha=ALPHA,
+        comparisons=[
+            _comparison(index, each, varying, threshold)
             for index, pair in enumerate(selection.pairs)
             for each in judged
             if each.row.pair is pair
         ],
-        "differences": [
-            {"pair": index, **each} for index, pair in enumerate(selection.pairs) for each in _differences(pair)
-        ],
-        "notes": list(dict.fromkeys(notes)),
-        "verified": all(_verified(source) for pair in selection.pairs for source in (pair.baseline, pair.candidate)),
-        "error": None,
-    }
+        differences=[each for index, pair in enumerate(selection.pairs) for each in _differences(index, pair)],
+        notes=list(dict.fromkeys(notes)),
+        verified=all(_verified(source) for pair in selection.pairs for source in (pair.baseline, pair.candidate)),
+    )
 
 
 def _varying(pairs: Sequence[Pair]) -> list[str]:
@@ -78,72 +82,80 @@ def _varying(pairs: Sequence[Pair]) -> list[str]:
     return [name for name in names if len({problem.get(name) for problem in problems}) > 1 and name not in PLAN]
 
 
-def _comparison(judged: Judged, varying: Sequence[str], threshold: float) -> Document:
+def _comparison(number: int, judged: Judged, varying: Sequence[str], threshold: float) -> Comparison:
     row, judgement, effect = judged.row, judged.judgement, judged.row.effect
     pair = row.pair
-    interval = judgement.interval if judgement else None
-    return {
-        "baseline": pair.baseline.label,
-        "candidate": pair.candidate.label,
-        "baseline_result": str(pair.baseline.campaign.folder),
-        "candidate_result": str(pair.candidate.campaign.folder),
-        "plan": {name: pair.candidate.run.plan.get(name) for name in PLAN}
+    return Comparison(
+        pair=number,
+        baseline=pair.baseline.label,
+        candidate=pair.candidate.label,
+        baseline_result=str(pair.baseline.campaign.folder),
+        candidate_result=str(pair.candidate.campaign.folder),
+        plan={name: getattr(pair.candidate.run.plan, name) for name in PLAN}
         | {name: facts.problem(pair.candidate.run.plan).get(name) for name in varying},
-        "metric": row.metric.name,
-        "unit": row.metric.unit,
-        "verdict": judged.verdict.value,
-        "reason": judged.reason,
-        "ratio": math.exp(effect.estimate) if effect else None,
-        "ci95": [math.exp(end) for end in interval] if interval else None,
-        "confidence": 1.0 - judgement.alpha if judgement else None,
-        "launches": effect.least if effect else 0,
-        "more_launches": judgement.more if judgement else None,
-        "p": effect.p if effect else None,
-        "p_holm": judgement.p_holm if judgement else None,
-        "threshold": threshold,
-        "noise_floor": judged.floor,
-        "aa": judged.calibration,
-        "paired": effect.paired if effect else None,
-        "verified": _verified(pair.baseline) and _verified(pair.candidate),
-        "baseline_value": _value(pair.baseline, row.baseline),
-        "candidate_value": None if row.wrong else _value(pair.candidate, row.candidate),
-        "points": _points(judged),
-    }
+        metric=row.metric.name,
+        unit=row.metric.unit,
+        verdict=judged.verdict.value,
+        reason=judged.reason,
+        ratio=math.exp(effect.estimate) if effect else None,
+        interval=_interval(judgement),
+        confidence=1.0 - judgement.alpha if judgement else None,
+        launches=effect.least if effect else 0,
+        more_launches=judgement.more if judgement else None,
+        p=effect.p if effect else None,
+        p_holm=judgement.p_holm if judgement else None,
+        threshold=threshold,
+        noise_floor=judged.floor,
+        aa=judged.calibration,
+        paired=effect.paired if effect else None,
+        verified=_verified(pair.baseline) and _verified(pair.candidate),
+        baseline_value=_value(pair.baseline, row.baseline),
+        candidate_value=None if row.wrong else _value(pair.candidate, row.candidate),
+        points=_points(judged),
+    )
 
 
-def _value(source: Source, side: Side) -> Document:
+def _interval(judgement: Judgement | None) -> Interval | None:
+    if judgement is None or judgement.interval is None:
+        return None
+    low, high = judgement.interval
+    return Interval(low=math.exp(low), high=math.exp(high), level=1.0 - judgement.alpha)
+
+
+def _value(source: Source, side: Side) -> Value:
     """The number itself, as every report of the run gives it: over all complete launches, paired or not."""
     interval = median_interval(side.values)
-    return {
-        "median": median(side.values) if side.values else None,
-        "ci95": [interval.low, interval.high] if interval else None,
-        "launches": len(side.values),
-        "failed_launches": sum(launch.failed for launch in source.run.launches),
-    }
+    return Value(
+        median=median(side.values) if side.values else None,
+        ci95=(interval.low, interval.high) if interval else None,
+        launches=len(side.values),
+        failed_launches=sum(launch.failed for launch in source.run.launches),
+    )
 
 
-def _points(judged: Judged) -> list[Document]:
+def _points(judged: Judged) -> list[Point]:
     """The ratio of each block; unpaired, of each of the candidate's launches to the baseline's median."""
     matched = judged.row.matched
     if matched is None or judged.row.effect is None:
         return []
     name = "block" if matched.effect.paired else "launch"
     return [
-        {name: label, "ratio": math.exp(point)}
+        Point(**{name: label}, ratio=math.exp(point))
         for label, point in zip(matched.labels, matched.effect.points, strict=True)
     ]
 
 
-def _differences(pair: Pair) -> list[Document]:
+def _differences(number: int, pair: Pair) -> list[Difference]:
     return [
-        {
-            "baseline": pair.baseline.label,
-            "candidate": pair.candidate.label,
-            "kind": each.kind,
-            "name": each.name,
-            "baseline_value": each.baseline,
-            "candidate_value": each.candidate,
-        }
+        Difference(
+            pair=number,
+            baseline=pair.baseline.label,
+            candidate=pair.candidate.label,
+            kind=each.kind,
+            name=each.name,
+            baseline_value=each.baseline,
+            candidate_value=each.candidate,
+        )
         for each in facts.differences(pair.baseline.facts, pair.candidate.facts)
     ]
 

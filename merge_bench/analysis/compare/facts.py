@@ -1,4 +1,4 @@
-"""What a run ran under and on, in what two runs differ, and whether that forbids to compare them."""
+"""The settings and the machine of a run, the differences of two runs, and whether the two can be compared."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from merge_bench.records.campaign import Campaign, Run
+from merge_bench.records.plan import Plan, Table
 from merge_bench.records.schema import Worker
 
 Facts = Mapping[str, Mapping[str, str]]
@@ -16,10 +19,10 @@ CONFIG, UCX_SETTING, UCX = "config", "UCX setting", "UCX"
 PROBLEM, OPTION, MACHINE, PACKAGE, PROGRAM = "problem", "option", "machine", "package", "program"
 ENVIRONMENT = "environment"
 
-_PROBLEM = ("rows_per_chunk", "workers", "workload")
+_PROBLEM = ("rows_per_chunk", "workers")
 _NO_PROBLEM = frozenset(("seed", "rows", "warnings"))  # rows: those of a chunk, on all workers
-_NO_OPTIONS = frozenset((*_PROBLEM, "hosts", "launches", "timeout"))
-_BEFORE = {"pipeline": False}  # options that plans did not have once, as everything was done then
+_NO_OPTIONS = frozenset((*_PROBLEM, "workload", "hosts", "launches", "timeout"))
+_BEFORE = {"pipeline": False}  # the value of options that older plans do not have
 _CHANGING = frozenset(("available_bytes", "interfaces"))
 OF_A_PROCESS = ("MERGE_BENCH_PARENT", "UCX_DYNAMIC_TL_PROGRESS_FACTOR")  # its parent; what UCX measures at its start
 
@@ -39,9 +42,6 @@ class Difference:
     baseline: str | None
     candidate: str | None
 
-    def __str__(self) -> str:
-        return f"{self.name} ({self.baseline} and {self.candidate})"
-
 
 def facts_of(campaign: Campaign, run: Run) -> Facts:
     """Everything about `run` that may explain a difference; values that vary within it stand with `` / `` between."""
@@ -49,10 +49,10 @@ def facts_of(campaign: Campaign, run: Run) -> Facts:
     workers = [worker for line in lines for worker in line.workers]
     found: dict[str, dict[str, str]] = {
         CONFIG: dict(run.config.variables),
-        UCX_SETTING: gathered(worker.ucx.get("config", {}) for worker in workers),
-        UCX: gathered({key: worker.ucx.get(key) for key in ("version", "origin")} for worker in workers),
+        UCX_SETTING: gathered(worker.ucx.config for worker in workers),
+        UCX: gathered({"version": worker.ucx.version, "origin": worker.ucx.origin} for worker in workers),
         PROBLEM: problem(run.plan),
-        OPTION: {name: _shown(value) for name, value in {**_BEFORE, **run.plan}.items() if name not in _NO_OPTIONS},
+        OPTION: {name: _shown(value) for name, value in {**_BEFORE, **run.options}.items() if name not in _NO_OPTIONS},
         MACHINE: _machine(workers),
         PACKAGE: gathered(worker.versions for worker in workers),
         ENVIRONMENT: gathered(worker.environment for worker in workers),
@@ -64,18 +64,17 @@ def facts_of(campaign: Campaign, run: Run) -> Facts:
     return {kind: values for kind, values in found.items() if values or kind in (CONFIG, OPTION)}
 
 
-def problem(plan: Mapping[str, Any]) -> dict[str, str]:
+def problem(plan: Plan) -> dict[str, str]:
     """What is to be merged, by how many workers; the seed of made-up tables makes no other problem."""
-    found: dict[str, str] = {}
-    for name in _PROBLEM:
-        value = plan.get(name)
-        if isinstance(value, Mapping):
-            for key, each in value.items():
-                if key not in _NO_PROBLEM:
-                    found[f"{name} {key}"] = _table(each) if isinstance(each, Mapping) else _shown(each)
-        elif value is not None:
-            found[name] = _shown(value)
-    return found
+    found: dict[str, object] = {"rows_per_chunk": plan.rows_per_chunk, "workers": plan.workers}
+    if plan.workload is not None:
+        of_workload = msgspec.structs.asdict(plan.workload).items()
+        found |= {f"workload {name}": value for name, value in of_workload if name not in _NO_PROBLEM}
+    return {
+        name: _table(value) if isinstance(value, Table) else _shown(value)
+        for name, value in found.items()
+        if value is not None
+    }
 
 
 def differences(baseline: Facts, candidate: Facts) -> tuple[Difference, ...]:
@@ -128,9 +127,8 @@ def gathered(mappings: Iterable[Mapping[str, Any]]) -> dict[str, str]:
 
 def _machine(workers: Iterable[Worker]) -> dict[str, str]:
     known = list(workers)
-    found = gathered(
-        {name: value for name, value in worker.hardware.items() if name not in _CHANGING} for worker in known
-    )
+    plain = (msgspec.to_builtins(worker.hardware) for worker in known)
+    found = gathered({name: value for name, value in each.items() if name not in _CHANGING} for each in plain)
     hosts = ", ".join(sorted({worker.host for worker in known}))
     return found | ({"hosts": hosts} if hosts else {})
 
@@ -138,16 +136,16 @@ def _machine(workers: Iterable[Worker]) -> dict[str, str]:
 def _program(campaign: Campaign) -> dict[str, str]:
     if campaign.head.imported_from is not None:  # the commit is that of the import
         return {}
-    git = campaign.head.git or {}
-    commit = str(git.get("commit", ""))[:12]
-    changed = ", with local changes" if git.get("dirty") else ""
+    git = campaign.head.git
+    commit = ((git and git.commit) or "")[:12]
+    changed = ", with local changes" if git and git.dirty else ""
     return {"merge_bench": campaign.head.version} | ({"commit": commit + changed} if commit else {})
 
 
-def _table(table: Mapping[str, Any]) -> str:
+def _table(table: Table) -> str:
     """A table of files: how its row groups are dealt out follows from the workers."""
-    columns = ", ".join(str(column.get("name")) for column in table.get("columns", ()))
-    return f"{table.get('path')}, {_shown(table.get('rows'))} rows of {columns}"
+    columns = ", ".join(column.name for column in table.columns)
+    return f"{table.path}, {_shown(table.rows)} rows of {columns}"
 
 
 def _shown(value: object) -> str:

@@ -1,4 +1,4 @@
-"""The verdicts of one metric: of statistics, where failures and wrong results do not have the last word."""
+"""The verdicts of one metric: from statistics, unless a failure or a wrong result decides."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""One value a launch for every metric, put side by side block by block."""
+"""One value per launch for every metric, matched block by block."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from merge_bench.analysis import aggregate, metrics
+from merge_bench.analysis import aggregate
 from merge_bench.analysis.statistics import effect as effects
 from merge_bench.analysis.statistics import median
 from merge_bench.analysis.statistics.effect import Effect
@@ -25,25 +25,25 @@ class Metric:
     unit : str
         Of the records: ``B/s`` or ``s``.
     higher_is_better : bool
-    of_launch : callable
-        The launch's one value: its median over the timed iterations. ``None``: not measured.
+    value : callable
+        Of one iteration; the launch's value is the median over its timed iterations.
     """
 
     name: str
     unit: str
     higher_is_better: bool
-    of_launch: Callable[[Launch], float | None]
+    value: aggregate.Value
 
-
-def _phase(name: str) -> Metric:
-    return Metric(name, "s", False, lambda launch: aggregate.of_launch(launch, aggregate.phase(name)))
+    def of_launch(self, launch: Launch) -> float | None:
+        """The launch's one value; ``None``: not measured."""
+        return aggregate.of_launch(launch, self.value)
 
 
 METRICS = (
-    Metric("throughput", "B/s", True, lambda launch: aggregate.middle(aggregate.throughputs(launch))),
-    Metric("bandwidth", "B/s", True, lambda launch: aggregate.of_launch(launch, metrics.iteration_bandwidth)),
-    Metric("wall", "s", False, lambda launch: aggregate.of_launch(launch, aggregate.wall)),
-    *(_phase(name) for name in aggregate.PHASES),
+    Metric("throughput", "B/s", True, aggregate.throughput),
+    Metric("bandwidth", "B/s", True, aggregate.bandwidth),
+    Metric("wall", "s", False, aggregate.wall),
+    *(Metric(name, "s", False, aggregate.phase(name)) for name in aggregate.PHASES),
 )
 """Throughput and wall say the same of one problem; both are what people look for."""
 

@@ -43,7 +43,7 @@ class Pair:
     def same_config(self) -> bool:
         """Whether it is an A/A comparison: one campaign, and no difference but the name."""
         one, other = self.baseline.run, self.candidate.run
-        return self.one_campaign and one.config.variables == other.config.variables and one.plan == other.plan
+        return self.one_campaign and one.config.variables == other.config.variables and one.options == other.options
 
 
 @dataclass(frozen=True)
@@ -120,10 +120,10 @@ def _told_apart(run: Run, twins: Sequence[Run]) -> str:
     """What tells a run from those of the same config and problem: options of its plan."""
     names = [
         name
-        for name, value in run.plan.items()
-        if isinstance(value, (str, int, float)) and any(twin.plan.get(name) != value for twin in twins)
+        for name, value in run.options.items()
+        if isinstance(value, (str, int, float)) and any(twin.options.get(name) != value for twin in twins)
     ]
-    return f" ({', '.join(f'{name} {run.plan[name]}' for name in names)})" if names else ""
+    return f" ({', '.join(f'{name} {run.options[name]}' for name in names)})" if names else ""
 
 
 def _within(sources: Sequence[Source], notes: list[str]) -> list[Pair]:
@@ -138,7 +138,9 @@ def _within(sources: Sequence[Source], notes: list[str]) -> list[Pair]:
         if len(alike) == 1:
             notes.append(f"{baseline.label} is left out: no other run has its problem")
     if not pairs:
-        raise UsageError("no two runs of this campaign have the same problem: rows per chunk, workers, tables")
+        raise UsageError(
+            "no two runs of this campaign can be compared: each has other rows per chunk, workers or tables"
+        )
     return pairs
 
 

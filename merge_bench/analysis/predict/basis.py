@@ -1,4 +1,4 @@
-"""Runs, network measurements and wishes → the parameters of a forecast, each with its source and its interval."""
+"""Makes the parameters of a forecast from runs, network measurements and options, each with source and interval."""
 
 from __future__ import annotations
 

@@ -3,29 +3,36 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
 
+from msgspec.structs import replace
+
+from merge_bench.analysis.documents.predict import (
+    Checked,
+    Forecast,
+    ForecastPhases,
+    ModelParameter,
+    PredictDocument,
+    Quantity,
+)
 from merge_bench.analysis.predict.basis import Basis, fitted_for, interval, make_basis
 from merge_bench.analysis.predict.gather import gather
-from merge_bench.analysis.predict.known import doubts, remedy
 from merge_bench.analysis.predict.model import Outcome, Problem, Unknown, forecast
-from merge_bench.analysis.predict.parameters import Values
+from merge_bench.analysis.predict.parameters import KNOWN, Parameter, Values
 from merge_bench.analysis.predict.samples import Measured
+from merge_bench.analysis.predict.unknowns import doubts, remedy
 from merge_bench.analysis.predict.whatif import given_links, wishes
 from merge_bench.analysis.statistics import median
 from merge_bench.errors import UsageError
 from merge_bench.records.campaign import Campaign
 
-SCHEMA = 1
 MOST_WORKERS = 1024
-Document = dict[str, Any]
 
 
 def predict(
     campaigns: Sequence[Campaign], *, workers: int, hosts: int, chunk: int | None = None,
     what_if: Iterable[str] = (), links: Sequence[str] = (), config: str | None = None,
-) -> Document:  # fmt: skip
+) -> PredictDocument:  # fmt: skip
     """What this merge would do on `workers` workers of `hosts` hosts.
 
     Raises
@@ -42,23 +49,21 @@ def predict(
     problem = Problem(workers, hosts, float(chunk or ground.runs[0].shape.rows_per_chunk), _row_bytes(ground.runs))
     basis = make_basis(ground, wished, given_links(links), problem.per_host[0])
     row = _row(problem, basis, wished.words)
-    if row["unknown"]:
-        raise UsageError(f"--workers {workers} --hosts {hosts} cannot be forecast: {row['unknown']}")
-    return {
-        "schema": SCHEMA,
-        "results": [str(campaign.folder) for campaign in campaigns],
-        "engine": ground.engine,
-        "config": ground.config,
-        "rows_per_chunk": problem.rows_per_chunk,
-        "row_bytes": problem.row_bytes,
-        "what_if": list(wished.words),
-        "forecast": row,
-        "scaling": [_row(each, basis, wished.words) for each in scaling(problem)],
-        "parameters": [_finite(parameter.to_json()) for parameter in basis.parameters],
-        "checked": [_checked(run, fitted_for(run, ground)) for run in ground.runs],
-        "notes": list(dict.fromkeys(doubts(basis, problem))),
-        "error": None,
-    }
+    if row.unknown:
+        raise UsageError(f"--workers {workers} --hosts {hosts} cannot be forecast: {row.unknown}")
+    return PredictDocument(
+        results=[str(campaign.folder) for campaign in campaigns],
+        engine=ground.engine,
+        config=ground.config,
+        rows_per_chunk=problem.rows_per_chunk,
+        row_bytes=problem.row_bytes,
+        what_if=list(wished.words),
+        forecast=row,
+        scaling=[_row(each, basis, wished.words) for each in scaling(problem)],
+        parameters=[_parameter(each) for each in basis.parameters],
+        checked=[_checked(run, fitted_for(run, ground)) for run in ground.runs],
+        notes=list(dict.fromkeys(doubts(basis, problem))),
+    )
 
 
 def scaling(problem: Problem) -> list[Problem]:
@@ -77,45 +82,39 @@ def _row_bytes(runs: Sequence[Measured]) -> float:
     return sizes[0]
 
 
-def _row(problem: Problem, basis: Basis, wished: Sequence[str]) -> Document:
+def _row(problem: Problem, basis: Basis, wished: Sequence[str]) -> Forecast:
     """One line of the scaling table; numbers are null, and `unknown` says why, where something is not known."""
     most, _ = problem.per_host
-    head: Document = {"workers": problem.workers, "hosts": problem.hosts, "workers_per_host": most}
+    head = Forecast(workers=problem.workers, hosts=problem.hosts, workers_per_host=most)
     try:
         found = forecast(problem, basis.values)
     except Unknown as unknown:
-        return head | dict.fromkeys(_NUMBERS) | {"unknown": remedy(str(unknown))}
+        return replace(head, unknown=remedy(str(unknown)))
     again = [forecast(problem, values) for values in basis.resampled]
-    return head | {
-        "wall_seconds": _quantity(lambda outcome: outcome.wall, found, again),
-        "throughput_bytes_per_second": _quantity(lambda outcome: outcome.throughput, found, again),
-        "bandwidth_bytes_per_second": _quantity(lambda outcome: outcome.bandwidth, found, again),
-        "data_bytes": problem.data_bytes,
-        "crossing_bytes": found.crossing,
-        "between_hosts_bytes": found.between_hosts,
-        "message_bytes": problem.message_bytes if problem.workers > 1 else None,
-        "phases_seconds": {
-            "partition": found.partition, "exchange": found.exchange, "join": found.join, "hidden": found.hidden
-        },
-        "parts_seconds": dict(found.parts),
-        "limit": found.limit,
-        "measured_wall_seconds": None if wished else _measured_wall(problem, basis.ground.runs),
-        "unknown": None,
-    }  # fmt: skip
+    return replace(
+        head,
+        wall_seconds=_quantity(lambda outcome: outcome.wall, found, again),
+        throughput_bytes_per_second=_quantity(lambda outcome: outcome.throughput, found, again),
+        bandwidth_bytes_per_second=_quantity(lambda outcome: outcome.bandwidth, found, again),
+        data_bytes=problem.data_bytes,
+        crossing_bytes=found.crossing,
+        between_hosts_bytes=found.between_hosts,
+        message_bytes=problem.message_bytes if problem.workers > 1 else None,
+        phases_seconds=ForecastPhases(
+            partition=found.partition, exchange=found.exchange, join=found.join, hidden=found.hidden
+        ),
+        parts_seconds=dict(found.parts),
+        limit=found.limit,
+        measured_wall_seconds=None if wished else _measured_wall(problem, basis.ground.runs),
+    )
 
 
-_NUMBERS = (
-    "wall_seconds", "throughput_bytes_per_second", "bandwidth_bytes_per_second", "data_bytes", "crossing_bytes",
-    "between_hosts_bytes", "message_bytes", "phases_seconds", "parts_seconds", "limit", "measured_wall_seconds",
-)  # fmt: skip
-
-
-def _quantity(of: Callable[[Outcome], float | None], found: Outcome, again: Sequence[Outcome]) -> Document | None:
+def _quantity(of: Callable[[Outcome], float | None], found: Outcome, again: Sequence[Outcome]) -> Quantity | None:
     value = of(found)
     if value is None or not math.isfinite(value):
         return None
     low, high = interval([each for outcome in again if (each := of(outcome)) is not None])
-    return {"value": value, "interval": [min(low, value), max(high, value)]}
+    return Quantity(value=value, interval=(min(low, value), max(high, value)))
 
 
 def _measured_wall(problem: Problem, runs: Sequence[Measured]) -> float | None:
@@ -133,7 +132,7 @@ def _wall(run: Measured) -> float:
     return median([median([sample.wall for sample in launch]) for launch in run.launches])
 
 
-def _checked(run: Measured, values: Values) -> Document:
+def _checked(run: Measured, values: Values) -> Checked:
     """A run that the fit was made of beside what the model says of it: how well the model describes what it knows."""
     shape = run.shape
     problem = Problem(shape.workers, len(shape.per_host), shape.rows_per_chunk, shape.row_bytes)
@@ -143,18 +142,21 @@ def _checked(run: Measured, values: Values) -> Document:
     except Unknown:
         found = None
     wall = _wall(run)
-    return {
-        "result": shape.name, "workers": shape.workers, "hosts": len(shape.per_host),
-        "rows_per_chunk": shape.rows_per_chunk, "measured_wall_seconds": wall,
-        "model_wall_seconds": found.wall if found else None,
-        "error": found.wall / wall - 1 if found and wall > 0 else None,
-        "measured_bandwidth_bytes_per_second": median(bandwidths) if bandwidths else None,
-        "model_bandwidth_bytes_per_second": found.bandwidth if found else None,
-    }  # fmt: skip
+    return Checked(
+        result=shape.name, workers=shape.workers, hosts=len(shape.per_host),
+        rows_per_chunk=shape.rows_per_chunk, measured_wall_seconds=wall,
+        model_wall_seconds=found.wall if found else None,
+        error=found.wall / wall - 1 if found and wall > 0 else None,
+        measured_bandwidth_bytes_per_second=median(bandwidths) if bandwidths else None,
+        model_bandwidth_bytes_per_second=found.bandwidth if found else None,
+    )  # fmt: skip
 
 
-def _finite(values: Mapping[str, Any]) -> Document:
+def _parameter(each: Parameter) -> ModelParameter:
     """JSON has no infinity: a rate that nothing slows is null."""
-    return {
-        name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in values.items()
-    }
+    about = KNOWN[each.name]
+    return ModelParameter(
+        name=each.name, what=about.what, unit=about.unit, value=each.value if math.isfinite(each.value) else None,
+        interval=None if each.low is None or each.high is None else (each.low, each.high), source=each.source,
+        origin=each.origin,
+    )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Stored campaigns → the runs and network measurements that a forecast rests on; refuses what cannot be modelled."""
+"""Finds the runs and network measurements for a forecast in stored campaigns; refuses what cannot be modelled."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from merge_bench.analysis.aggregate import counted
-from merge_bench.analysis.predict.probed import links_of
+from merge_bench.analysis.predict.probed_links import links_of
 from merge_bench.analysis.predict.samples import Measured, measured
 from merge_bench.analysis.verification_state import State, state_of
 from merge_bench.errors import UsageError, WrongResult
@@ -74,7 +74,7 @@ def gather(campaigns: Sequence[Campaign], config: str | None) -> Ground:
             raise WrongResult(f"{campaign.folder}: the merge result was wrong, so nothing is forecast from it")
         if state is not State.VERIFIED:
             notes.append(f"{name} is not verified: nothing proves that its result was right.")
-    engine = _agreed("engine", [str(run.plan.get("engine")) for _, run in chosen])
+    engine = _agreed("engine", [str(run.plan.engine) for _, run in chosen])
     _agreed("--pipeline", [str(one.shape.overlapped) for one in found if one.shape.workers > 1])
     used = chosen[0][1].config.name
     probed = _probed(campaigns, used, notes)
@@ -96,16 +96,18 @@ def _of_config(merges: Sequence[tuple[Campaign, Run]], config: str | None) -> li
 
 
 def _refuse(campaign: Campaign, run: Run) -> None:
-    """What the model has no words for."""
+    """Refuse what the model does not describe."""
     folder = campaign.folder
     if run.imported:
-        raise UsageError(f"{folder} is imported: it tells no phases of workers, which a forecast is made of")
-    if run.plan.get("exchange") == "dask":
-        raise UsageError(f"{folder} exchanges with Dask's own shuffle, which this model does not describe")
-    workload = run.plan.get("workload")
-    if isinstance(workload, Mapping) and workload.get("zipf"):
         raise UsageError(
-            f"{folder} has skewed keys (zipf:{workload['zipf']}): the model spreads rows evenly over all workers"
+            f"{folder} is imported, so it has no times of the phases of each worker, which a forecast needs"
+        )
+    if run.plan.exchange == "dask":
+        raise UsageError(f"{folder} exchanges with Dask's own shuffle, which this model does not describe")
+    workload = run.plan.workload
+    if workload and workload.zipf:
+        raise UsageError(
+            f"{folder} has skewed keys (zipf:{workload.zipf}): the model spreads rows evenly over all workers"
         )
 
 

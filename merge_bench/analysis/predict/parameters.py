@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 MEASURED, GIVEN, ASSUMED = "measured", "given", "assumed"
 
@@ -52,11 +51,3 @@ class Parameter:
     origin: str
     low: float | None = None
     high: float | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """The parameter in ``predict --json``."""
-        return {
-            "name": self.name, "what": KNOWN[self.name].what, "unit": KNOWN[self.name].unit, "value": self.value,
-            "interval": None if self.low is None else [self.low, self.high], "source": self.source,
-            "origin": self.origin,
-        }  # fmt: skip

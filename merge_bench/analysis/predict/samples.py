@@ -1,4 +1,4 @@
-"""Records of merges → what the fit is made of: a few numbers an iteration, and the shape of the run they are from."""
+"""The data of the fit: a few numbers per iteration from the records of a merge, and the shape of its run."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from merge_bench.analysis.aggregate import counted
+from merge_bench.analysis.metrics import iteration_bandwidth
 from merge_bench.analysis.predict.model import FRAMES
 from merge_bench.records.campaign import Launch, Run
 from merge_bench.records.schema import IterationLine, LaunchLine, PairTraffic, Phases, WorkerIteration
@@ -91,7 +92,7 @@ def measured(name: str, run: Run) -> Measured | None:
             continue
         timed = [iteration for iteration in launch.timed if _complete(iteration)]
         if timed:
-            overlapped = bool(run.plan.get("pipeline")) or any(
+            overlapped = bool(run.plan.pipeline) or any(
                 worker.overlap_seconds for iteration in timed for worker in iteration.workers
             )
             hosts = {worker.rank: worker.host for worker in launch.line.workers}
@@ -127,10 +128,7 @@ def _shape(name: str, line: LaunchLine, hosts: Mapping[int, str], *, overlapped:
 
 def _gpu(line: LaunchLine) -> str | None:
     """The name of the GPUs, if the workers have one kind of them."""
-    names = {
-        str(gpu.get("name")) for worker in line.workers for gpu in worker.hardware.get("gpus") or ()
-        if isinstance(gpu, Mapping) and gpu.get("name")
-    }  # fmt: skip
+    names = {gpu.name for worker in line.workers for gpu in worker.hardware.gpus or () if gpu.name}
     return names.pop() if len(names) == 1 else None
 
 
@@ -147,7 +145,7 @@ def _sample(launch: Launch, iteration: IterationLine, hosts: Mapping[int, str], 
         partition=_typical(partitions),
         join=_typical(joins),
         rows=statistics.median(_received(worker, shape) for worker, _ in phases) or FRAMES * shape.rows_per_chunk,
-        bandwidth=_bandwidth(iteration),
+        bandwidth=iteration_bandwidth(iteration),
         partition_spread=_log_variance(partitions),
         join_spread=_log_variance(joins),
         local=local,
@@ -155,12 +153,6 @@ def _sample(launch: Launch, iteration: IterationLine, hosts: Mapping[int, str], 
         meeting=max(min(waits), 0.0) if waits and shape.workers > 1 and not shape.overlapped else None,
         overlap=statistics.median(_hidden(worker, each) for worker, each in phases) if shape.workers > 1 else None,
     )
-
-
-def _bandwidth(iteration: IterationLine) -> float | None:
-    from merge_bench.analysis.metrics import iteration_bandwidth
-
-    return iteration_bandwidth(iteration)
 
 
 def _known(seconds: float | None) -> float:

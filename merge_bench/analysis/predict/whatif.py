@@ -1,4 +1,4 @@
-"""`--what-if` and `--link`: what is asked for beside, or instead of, what was measured."""
+"""`--what-if` and `--link`: values that replace measured ones."""
 
 from __future__ import annotations
 

@@ -16,7 +16,6 @@ from merge_bench.analysis.statistics.sample import (
     outliers,
     quantile,
     quartiles,
-    union_length,
 )
 
 __all__ = [
@@ -28,5 +27,4 @@ __all__ = [
     "outliers",
     "quantile",
     "quartiles",
-    "union_length",
 ]

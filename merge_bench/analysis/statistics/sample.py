@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 FAR_OUT = 3.0
@@ -98,22 +98,6 @@ def harmonic_mean(values: Sequence[float]) -> float:
     # Scaled by the smallest value, so that the reciprocals stay within what a float can hold.
     smallest = min(values)
     return smallest * (len(values) / math.fsum(smallest / value for value in values))
-
-
-def union_length(intervals: Iterable[tuple[float, float]]) -> float:
-    """Length of the union of intervals (start, end): where they overlap, time counts once.
-
-    Sort by start, then sweep: Klee's measure problem in one dimension, n log n.
-    """
-    total = 0.0
-    reached = -math.inf
-    for start, end in sorted(intervals):
-        if end < start:
-            raise ValueError(f"the interval ({start}, {end}) ends before it starts")
-        if end > reached:
-            total += end - max(start, reached)
-            reached = end
-    return total
 
 
 def outliers(values: Sequence[float], fence: float = FAR_OUT) -> tuple[bool, ...]:

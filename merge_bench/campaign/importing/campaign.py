@@ -13,7 +13,7 @@ from pathlib import Path
 from merge_bench.campaign.campaign import git_state
 from merge_bench.campaign.importing.text import LARGEST, Report, read_report
 from merge_bench.config.version import __version__
-from merge_bench.errors import RunFailed, UsageError
+from merge_bench.errors import Caution, RunFailed, UsageError
 from merge_bench.records import schema as s
 from merge_bench.records.campaign import IMPORTED
 from merge_bench.records.imported import Headline, ImportedFrom, ImportedIteration
@@ -64,8 +64,8 @@ def _content(file: Path) -> bytes:
 
 def _records(report: Report, file: Path, digest: str, campaign_id: str, argv: Sequence[str]) -> Iterator[s.Record]:
     yield _head(report, file, digest, campaign_id, argv)
-    for code, message in _warnings(report):
-        yield s.WarningLine(code=code, message=message)
+    for caution in _warnings(report):
+        yield s.WarningLine.of(caution)
     yield s.LaunchLine(
         launch=0, config=_text(file.stem), plan=0, cluster=s.Cluster(launcher=IMPORTED, protocol=None), workers=[],
         data_bytes=report.data_bytes, rows=2 * report.workers * report.rows_per_chunk,
@@ -109,27 +109,29 @@ def _text(name: str) -> str:
     return name.encode("utf-8", "replace").decode("utf-8")
 
 
-def _warnings(report: Report) -> Iterator[tuple[str, str]]:
-    yield "imported-definitions", DEFINITIONS
+def _warnings(report: Report) -> Iterator[Caution]:
+    yield Caution("imported-definitions", DEFINITIONS)
     coarsest = max(iteration.wall.resolution for iteration in report.iterations)
     finest = min(iteration.wall.resolution for iteration in report.iterations)
     least = "" if coarsest == finest else f"{format_seconds(finest)} to "
     digit = f"{least}{format_seconds(coarsest)}"
-    yield "imported-rounded", f"the text is rounded: the last digit of an iteration's wall-clock stands for {digit}"
+    yield Caution(
+        "imported-rounded", f"the text is rounded: the last digit of an iteration's wall-clock stands for {digit}"
+    )
     if report.workers != report.workers_printed:
-        yield (
+        yield Caution(
             "imported-workers",
             f"the text names {report.workers_printed} of the devices, those of its server; the data processed are "
             f"those of {report.workers} workers, which is taken to be right",
         )
     if report.longest > len(report.iterations):
-        yield (
+        yield Caution(
             "imported-length",
             f"{len(report.iterations)} iterations are there, and the rounded total leaves room for {report.longest}: "
             "nothing shows that none is missing",
         )
     if report.traceback is not None:
-        yield "imported-error", f"the text also holds the error of a program: {report.traceback}"
+        yield Caution("imported-error", f"the text also holds the error of a program: {report.traceback}")
     if report.passed_over:
         lines = ", ".join(map(str, report.passed_over[:5])) + (", …" if len(report.passed_over) > 5 else "")
-        yield "imported-lines", f"lines that say nothing of the result were passed over: {lines}"
+        yield Caution("imported-lines", f"lines that say nothing of the result were passed over: {lines}")

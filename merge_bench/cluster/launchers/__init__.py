@@ -1,7 +1,7 @@
-"""Ways to bring a cluster up, one file each: the files of this folder are the values of ``--launcher``.
+"""Ways to start a cluster, one file each: the files of this folder are the values of ``--launcher``.
 
-To add one: a file that declares a `LauncherKind` as ``LAUNCHER`` and imports libraries that take long inside functions,
-a test, and a page in docs/launchers.
+To add one: a file that declares a `LauncherKind` as ``LAUNCHER`` and imports slow libraries inside functions, a test,
+and a page in docs/launchers.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import importlib
 import pkgutil
 from collections.abc import Mapping
 
-from merge_bench.cluster.kind import LauncherKind
+from merge_bench.cluster.base import LauncherKind
 
 
 @functools.cache

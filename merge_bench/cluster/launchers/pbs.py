@@ -5,19 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-from merge_bench.cluster.kind import Batch, LauncherKind
+from merge_bench.cluster.base import Batch, LauncherKind
+from merge_bench.cluster.hosts import HostSpec
 from merge_bench.cluster.openssh import ssh
 from merge_bench.errors import UsageError
 
-if TYPE_CHECKING:
-    from merge_bench.cluster.hosts import HostSpec
-
-TEMPLATE = """\
-#!/usr/bin/env bash
-# Made by: {{ made_by }}
-# Submit it from {{ folder }}: qsub {{ file }}
+DIRECTIVES = """\
 #PBS -N merge-bench
 #PBS -l select={{ job.nodes }}
 {%- if job.cores_per_node %}:ncpus={{ job.cores_per_node }}{% endif %}
@@ -35,12 +29,6 @@ TEMPLATE = """\
 #PBS -l storage={{ job.storage }}
 {% endif %}
 #PBS -j oe
-set -euo pipefail
-cd "$PBS_O_WORKDIR"
-{% for module in job.modules %}
-module load {{ module }}
-{% endfor %}
-{{ command }}
 """
 
 
@@ -50,10 +38,8 @@ def allocated_hosts(environ: Mapping[str, str]) -> tuple[HostSpec, ...]:
     Raises
     ------
     UsageError
-        If this is no job, or its node file cannot be read.
+        If this process does not run inside a job, or the node file cannot be read.
     """
-    from merge_bench.cluster.hosts import HostSpec
-
     file = environ.get("PBS_NODEFILE")
     if not file:
         raise UsageError("--launcher pbs runs inside a job, where PBS_NODEFILE is set; see merge-bench submit")
@@ -70,17 +56,13 @@ def _inside(environ: Mapping[str, str]) -> bool:
     return bool(environ.get("PBS_NODEFILE")) and len(allocated_hosts(environ)) > 1
 
 
-def _hosts(values: Mapping[str, Any], environ: Mapping[str, str]) -> tuple[HostSpec, ...]:
-    return allocated_hosts(environ)
-
-
 LAUNCHER = LauncherKind(
     name="pbs",
     help="The hosts of a PBS job's node file, reached with the OpenSSH client.",
     place=4,
     auto="the batch system inside a job of several nodes",
     inside=_inside,
-    hosts=_hosts,
+    hosts=lambda values, environ: allocated_hosts(environ),
     reach=ssh,
-    batch=Batch("PBS", "qsub", "pbs.qsub", TEMPLATE, storage=True),
+    batch=Batch("PBS", "qsub", "pbs.qsub", DIRECTIVES, "PBS_O_WORKDIR", storage=True),
 )

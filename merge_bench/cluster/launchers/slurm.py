@@ -4,19 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
 
-from merge_bench.cluster.kind import Batch, LauncherKind
+from merge_bench.cluster.base import Batch, ClusterSettings, LauncherKind
+from merge_bench.cluster.hosts import HostSpec
 from merge_bench.errors import UsageError
 
-if TYPE_CHECKING:
-    from merge_bench.cluster.base import ClusterSettings
-    from merge_bench.cluster.hosts import HostSpec
-
-TEMPLATE = """\
-#!/usr/bin/env bash
-# Made by: {{ made_by }}
-# Submit it from {{ folder }}: sbatch {{ file }}
+DIRECTIVES = """\
 #SBATCH --job-name=merge-bench
 #SBATCH --nodes={{ job.nodes }}
 #SBATCH --ntasks-per-node={{ job.workers_per_node }}
@@ -34,19 +27,13 @@ TEMPLATE = """\
 #SBATCH --partition={{ job.queue }}
 {% endif %}
 #SBATCH --output=merge-bench-%j.out
-set -euo pipefail
-cd "$SLURM_SUBMIT_DIR"
-{% for module in job.modules %}
-module load {{ module }}
-{% endfor %}
-{{ command }}
 """
 
 
 def srun(host: HostSpec, command: Sequence[str], settings: ClusterSettings) -> tuple[str, ...]:
     """``srun … --nodelist HOST COMMAND``, with all of the node's cores and GPUs.
 
-    Steps share the allocation's resources with each other; only Slurm's own variables reach the nodes.
+    Steps share the allocation's resources with each other; only SLURM's own variables reach the nodes.
     """
     return (
         "srun", "--overlap", "--nodes=1", "--ntasks=1", f"--nodelist={host.name}", "--export=NONE", "--mem=0",
@@ -56,19 +43,17 @@ def srun(host: HostSpec, command: Sequence[str], settings: ClusterSettings) -> t
 
 
 def allocated_hosts(environ: Mapping[str, str]) -> tuple[HostSpec, ...]:
-    """The nodes of the allocation that this process runs in, with their tasks and GPUs where Slurm tells.
+    """The nodes of the allocation that this process runs in, with their tasks and GPUs as far as SLURM gives them.
 
     Raises
     ------
     UsageError
-        If this is no allocation, or Slurm's own tools do not answer.
+        If this process does not run inside an allocation, or ``scontrol`` fails.
     """
     nodes = environ.get("SLURM_JOB_NODELIST") or environ.get("SLURM_NODELIST")
     if "SLURM_JOB_ID" not in environ or not nodes:
         raise UsageError("--launcher slurm runs inside an allocation: start it with salloc, or see merge-bench submit")
     import subprocess
-
-    from merge_bench.cluster.hosts import HostSpec
 
     try:
         names = subprocess.run(
@@ -84,7 +69,7 @@ def allocated_hosts(environ: Mapping[str, str]) -> tuple[HostSpec, ...]:
 
 
 def _gpus(environ: Mapping[str, str]) -> int | None:
-    """GPUs of a node: ``4``, or with their kind, ``a100:4``."""
+    """Number of GPUs of a node, given as ``4``, or with their type as ``a100:4``."""
     text = environ.get("SLURM_GPUS_ON_NODE") or environ.get("SLURM_GPUS_PER_NODE") or ""
     numbers = re.findall(r"(?:^|[:,])(\d+)(?=$|,|\()", text)
     return sum(map(int, numbers)) if numbers else None
@@ -101,22 +86,14 @@ def _repeated(text: str) -> list[int]:
     return found
 
 
-def _inside(environ: Mapping[str, str]) -> bool:
-    return int(environ.get("SLURM_JOB_NUM_NODES") or 1) > 1
-
-
-def _hosts(values: Mapping[str, Any], environ: Mapping[str, str]) -> tuple[HostSpec, ...]:
-    return allocated_hosts(environ)
-
-
 LAUNCHER = LauncherKind(
     name="slurm",
     help="The nodes of a SLURM allocation, reached with srun.",
     place=3,
     auto="the batch system inside a job of several nodes",
-    inside=_inside,
-    hosts=_hosts,
+    inside=lambda environ: int(environ.get("SLURM_JOB_NUM_NODES") or 1) > 1,
+    hosts=lambda values, environ: allocated_hosts(environ),
     mpirun_finds_hosts=True,  # with srun
     reach=srun,
-    batch=Batch("SLURM", "sbatch", "slurm.sbatch", TEMPLATE),
+    batch=Batch("SLURM", "sbatch", "slurm.sbatch", DIRECTIVES, "SLURM_SUBMIT_DIR"),
 )

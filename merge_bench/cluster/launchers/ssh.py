@@ -2,22 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-from merge_bench.cluster.kind import LauncherKind
+from merge_bench.cluster.base import LauncherKind
+from merge_bench.cluster.hosts import read_hosts
 from merge_bench.cluster.openssh import ssh
-
-if TYPE_CHECKING:
-    from merge_bench.cluster.hosts import HostSpec
-
-
-def _hosts(values: Mapping[str, Any], environ: Mapping[str, str]) -> tuple[HostSpec, ...]:
-    from merge_bench.cluster.hosts import read_hosts
-
-    return read_hosts(Path(str(values["hosts"])))
-
 
 LAUNCHER = LauncherKind(
     name="ssh",
@@ -25,6 +14,6 @@ LAUNCHER = LauncherKind(
     place=2,
     auto="ssh with --hosts",
     needs=("hosts",),
-    hosts=_hosts,
+    hosts=lambda values, environ: read_hosts(Path(str(values["hosts"]))),
     reach=ssh,
 )

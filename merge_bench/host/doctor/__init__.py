@@ -1,1 +1,1 @@
-"""What on a host would spoil a run: one small pure function a check, over a description of the machine."""
+"""Checks for conditions of a host that would spoil a run: one function per check, over a description of the host."""

@@ -1,20 +1,23 @@
-"""What checks are made of: a `Machine` to look at, and the `Finding` that each returns."""
+"""Types of the checks: a `Machine` to look at, and the `Finding` that each check returns."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
+
+from merge_bench.host.facts import BusyGpu
 
 OK, WARN, BAD = "ok", "warn", "bad"
 STATES = (OK, WARN, BAD)
-"""From harmless to: a run would fail, or its numbers would mean nothing."""
+"""From harmless to harmful: with `BAD` a run fails, or its results mean nothing."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """The outcome of one check. `found`: what there is; `spoils`: what that does to a run; `remedy`: what helps."""
+    """The result of one check. `found`: the fact; `spoils`: its effect on a run; `remedy`: what to do."""
 
     check: str
     state: str
@@ -23,27 +26,26 @@ class Finding:
     remedy: str = ""
     host: str = ""
 
-    def to_json(self) -> dict[str, str]:
-        """Plain data."""
-        return asdict(self)
-
 
 @dataclass(frozen=True)
 class Ucx:
-    """The UCX that workers load: `origin` is ``wheel`` or ``system``; `transports` those it could use on this host."""
+    """The UCX that workers load. `origin`: ``wheel`` or ``system``; `transports`: those available on this host."""
 
     version: str
     origin: str
     transports: frozenset[str] = frozenset()
 
+    def __str__(self) -> str:
+        return f"{self.version} ({self.origin})"
+
 
 @dataclass(frozen=True)
 class Machine:
-    """One host as the checks see it.
+    """One host, as checks see it.
 
-    `root`: where its file systems are. `cores`: that a process may run on. `load`: processes that ran or waited to run,
-    on average over a minute. `limits`: soft limits of a process by name, None for unlimited. `shared_memory`: size and
-    free bytes of /dev/shm, None if there is none. `ucx`: None if none can be loaded, and then `ucx_error` says why.
+    `root`: where its file systems are mounted. `cores`: those that a process may use. `load`: average number of running
+    or waiting processes over a minute. `limits`: soft limits of a process by name, None for unlimited. `shared_memory`:
+    size and free bytes of /dev/shm, None if it does not exist. `ucx`: None if none can be loaded; `ucx_error`: why.
     `packages`: versions by name.
     """
 
@@ -54,32 +56,29 @@ class Machine:
     total_bytes: int = 0
     limits: Mapping[str, int | None] = field(default_factory=dict)
     shared_memory: tuple[int, int] | None = None
-    gpus: Sequence[Mapping[str, Any]] = ()
+    gpus: Sequence[BusyGpu] = ()
     ucx: Ucx | None = None
     ucx_error: str = ""
     packages: Mapping[str, str | None] = field(default_factory=dict)
 
-    def read(self, path: str) -> str | None:
-        """Text of a file below `root`, stripped; None if it cannot be read."""
-        try:
-            return (self.root / path).read_text().strip()
-        except OSError:
-            return None
-
-    def number(self, path: str) -> int | None:
-        """A file's only number."""
-        text = self.read(path)
-        return int(text) if text is not None and text.lstrip("-").isdigit() else None
-
-    def names(self, folder: str) -> list[str]:
-        """What a folder below `root` holds, sorted; [] if there is no such folder."""
-        try:
-            return sorted(entry.name for entry in (self.root / folder).iterdir())
-        except OSError:
-            return []
-
 
 Check: TypeAlias = Callable[[Machine], Finding]
+
+# A check makes its finding with one of these: `warn(found, spoils, remedy)`. `check` adds the name.
+ok, warn, bad = (functools.partial(Finding, "", state) for state in STATES)
+
+
+def check(name: str) -> Callable[[Check], Check]:
+    """Decorate a check: its findings get the name."""
+
+    def decorate(function: Check) -> Check:
+        @functools.wraps(function)
+        def named(machine: Machine) -> Finding:
+            return replace(function(machine), check=name)
+
+        return named
+
+    return decorate
 
 
 def worst(findings: Iterable[Finding]) -> str:

@@ -1,4 +1,4 @@
-"""Adapters, GPUs and the software that drives them."""
+"""Checks of adapters, GPUs and their software."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import re
 
 from merge_bench.config import tls
 from merge_bench.config.installation import how_to_set_up
-from merge_bench.host.doctor.base import BAD, OK, WARN, Check, Finding, Machine
+from merge_bench.host import files, network
+from merge_bench.host.doctor.base import Check, Finding, Machine, bad, check, ok, warn
 from merge_bench.units import format_bytes
 
 LEAST_UCX = (1, 19)
@@ -14,102 +15,87 @@ LEAST_DRIVER = {"cu12": 535, "cu13": 580}
 _STACK = re.compile(r"^(.*)-(cu1\d)$")
 
 
+@check("UCX")
 def ucx(machine: Machine) -> Finding:
-    """Which UCX a worker loads here."""
+    """Which UCX a worker loads."""
     if machine.ucx is None:
-        return Finding("UCX", BAD, machine.ucx_error or "none", "no data plane", how_to_set_up())
-    found = f"{machine.ucx.version} ({machine.ucx.origin})"
+        return bad(machine.ucx_error or "none", "workers cannot exchange data", how_to_set_up())
     if _numbers(machine.ucx.version) < LEAST_UCX:
-        return Finding("UCX", BAD, found, "UCXX refuses it: it needs 1.19 or newer", "use the wheel's: --ucx wheel")
-    return Finding("UCX", OK, found)
+        return bad(str(machine.ucx), "UCXX refuses it: it needs 1.19 or newer", "use the wheel's: --ucx wheel")
+    return ok(str(machine.ucx))
 
 
+@check("InfiniBand")
 def infiniband(machine: Machine) -> Finding:
-    """Whether adapters that are there can be used."""
-    adapters = machine.names("sys/class/infiniband")
-    if not adapters:
-        return Finding("InfiniBand", OK, "no adapter")
-    found = f"{', '.join(adapters)}: {', '.join(_ports(machine, adapters)) or 'ports unknown'}"
+    """Whether UCX can use the adapters."""
+    if not files.names(machine.root / "sys/class/infiniband"):
+        return ok("no adapter")
+    states = network.port_states(machine.root / "sys")
+    found = ", ".join(f"{port} {state}" for port, state in states.items()) or "ports unknown"
     transports = machine.ucx.transports & tls.RDMA if machine.ucx else frozenset[str]()
     if not transports:
-        which = f"UCX {machine.ucx.version} ({machine.ucx.origin})" if machine.ucx else "no UCX"
-        return Finding(
-            "InfiniBand", BAD, f"{found}; {which} has no RDMA transport here", "data between hosts goes over TCP",
-            "run with --ucx system and a UCX that has InfiniBand modules (HPC-X, MOFED), with /dev/infiniband readable",
-        )  # fmt: skip
-    if not any("ACTIVE" in port for port in _ports(machine, adapters)):
-        return Finding("InfiniBand", BAD, found, "no port is up", "see ibstat; is a subnet manager running?")
-    return Finding("InfiniBand", OK, f"{found}; {', '.join(sorted(transports))}")
+        which = f"UCX {machine.ucx}" if machine.ucx else "no UCX"
+        remedy = "use --ucx system and a UCX with InfiniBand modules (HPC-X, MOFED); /dev/infiniband must be readable"
+        return bad(f"{found}; {which} has no RDMA transport here", "data between hosts goes over TCP", remedy)
+    if "ACTIVE" not in states.values():
+        return bad(found, "no port is up", "see ibstat; is a subnet manager running?")
+    return ok(f"{found}; {', '.join(sorted(transports))}")
 
 
-def _ports(machine: Machine, adapters: list[str]) -> list[str]:
-    found = []
-    for adapter in adapters:
-        for port in machine.names(f"sys/class/infiniband/{adapter}/ports"):
-            state = machine.read(f"sys/class/infiniband/{adapter}/ports/{port}/state") or "?"
-            found.append(f"port {port} {state.rpartition(':')[2].strip()}")
-    return found
-
-
+@check("GPU peer memory")
 def peer_memory(machine: Machine) -> Finding:
-    """Whether an adapter can reach GPU memory without a copy through the host."""
-    name = "GPU peer memory"
-    if not machine.gpus or not machine.names("sys/class/infiniband"):
-        return Finding(name, OK, "not needed: that takes a GPU and an RDMA adapter")
-    loaded = {line.split()[0] for line in (machine.read("proc/modules") or "").splitlines() if line}
-    module = next((each for each in ("nvidia_peermem", "nv_peer_mem") if each in loaded), None)
-    if module:
-        return Finding(name, OK, f"{module} is loaded")
+    """Whether an adapter can access GPU memory without a copy in host memory."""
+    if not machine.gpus or not files.names(machine.root / "sys/class/infiniband"):
+        return ok("not needed: that takes a GPU and an RDMA adapter")
+    loaded = {line.split()[0] for line in (files.text(machine.root / "proc/modules") or "").splitlines() if line}
+    for module in ("nvidia_peermem", "nv_peer_mem"):
+        if module in loaded:
+            return ok(f"{module} is loaded")
     if machine.ucx and "gdr_copy" in machine.ucx.transports:
-        return Finding(name, OK, "gdrcopy; large messages need dma-buf or nvidia_peermem as well")
-    return Finding(
-        name, WARN, "nvidia_peermem is not loaded", "GPU memory goes through host memory unless dma-buf is supported",
-        "modprobe nvidia_peermem",
-    )  # fmt: skip
+        return ok("gdrcopy; large messages also need dma-buf or nvidia_peermem")
+    spoils = "GPU data is copied through host memory unless dma-buf is supported"
+    return warn("nvidia_peermem is not loaded", spoils, "modprobe nvidia_peermem")
 
 
+@check("other GPU users")
 def gpu_users(machine: Machine) -> Finding:
     """Other processes that compute on the GPUs."""
-    name = "other GPU users"
     if not machine.gpus:
-        return Finding(name, OK, "no GPU")
-    users = [(gpu, process) for gpu in machine.gpus for process in gpu.get("processes", ())]
+        return ok("no GPU")
+    users = [(gpu, process) for gpu in machine.gpus for process in gpu.processes]
     if not users:
-        return Finding(name, OK, f"none on {len(machine.gpus)} GPUs")
-    told = ", ".join(
-        f"process {process['pid']} on GPU {gpu.get('index')}"
-        + (f" ({format_bytes(process['memory_bytes'])})" if process.get("memory_bytes") else "")
+        return ok(f"none on {len(machine.gpus)} GPUs")
+    found = ", ".join(
+        f"process {process.pid} on GPU {gpu.index}"
+        + (f" ({format_bytes(process.memory_bytes)})" if process.memory_bytes else "")
         for gpu, process in users[:4]
     )
     more = f" and {len(users) - 4} more" if len(users) > 4 else ""
-    return Finding(name, WARN, told + more, "they share memory and time of the GPU", "end them; see nvidia-smi")
+    return warn(found + more, "they use memory and time of the GPU", "end them; see nvidia-smi")
 
 
+@check("GPU driver")
 def gpu_driver(machine: Machine) -> Finding:
-    """Whether the driver is new enough for the stack that is installed."""
-    name = "GPU driver"
-    versions = {str(gpu["driver_version"]) for gpu in machine.gpus if gpu.get("driver_version")}
+    """Whether the driver is new enough for the installed stack."""
+    versions = {gpu.driver_version for gpu in machine.gpus if gpu.driver_version}
     if not versions:
-        return Finding(name, OK, "no GPU" if not machine.gpus else "not told")
-    stacks = {match[2] for package in machine.packages if (match := _STACK.match(package))} & set(LEAST_DRIVER)
-    needed = max((LEAST_DRIVER[stack] for stack in stacks if "cudf-" + stack in machine.packages), default=0)
+        return ok("unknown" if machine.gpus else "no GPU")
+    needed = max((least for stack, least in LEAST_DRIVER.items() if f"cudf-{stack}" in machine.packages), default=0)
     found = ", ".join(sorted(versions))
     if any(_numbers(version)[:1] < (needed,) for version in versions):
-        return Finding(
-            name, BAD, found, f"the installed CUDA packages need {needed} or newer",
-            f"{how_to_set_up('cu12')}, or a newer driver",
-        )  # fmt: skip
-    return Finding(name, OK, found)
+        remedy = f"{how_to_set_up('cu12')}, or install a newer driver"
+        return bad(found, f"the installed CUDA packages need {needed} or newer", remedy)
+    return ok(found)
 
 
+@check("Python packages")
 def packages(machine: Machine) -> Finding:
     """Whether the Python packages belong together."""
-    name = "Python packages"
     have = {package: version for package, version in machine.packages.items() if version}
-    remedy = f"make the environment anew: {how_to_set_up(anew=True)}"
+    remedy = f"set the environment up again: {how_to_set_up(anew=True)}"
     missing = [package for package in ("dask", "distributed") if package not in have]
     if missing:
-        return Finding(name, BAD, f"no {', '.join(missing)}", "nothing can be launched", remedy)
+        return bad(f"no {', '.join(missing)}", "nothing can be launched", remedy)
     wrong = []
     if have["dask"] != have["distributed"]:
         wrong.append(f"dask {have['dask']} with distributed {have['distributed']}")
@@ -121,10 +107,10 @@ def packages(machine: Machine) -> Finding:
         if ours and comms and _numbers(ours)[:2] != _numbers(comms)[:2]:
             wrong.append(f"ucxx {ours} with distributed-ucxx {comms}")
     if wrong:
-        return Finding(name, BAD, "; ".join(wrong), "they do not fit each other", remedy)
+        return bad("; ".join(wrong), "these versions do not work together", remedy)
     if not stacks:
-        return Finding(name, WARN, "no ucxx", "only --exchange dask can run", remedy)
-    return Finding(name, OK, f"dask {have['dask']}, ucxx {have.get(f'ucxx-{stacks[0]}', 'none')} ({stacks[0]})")
+        return warn("no ucxx", "only --exchange dask works", remedy)
+    return ok(f"dask {have['dask']}, ucxx {have.get(f'ucxx-{stacks[0]}', 'none')} ({stacks[0]})")
 
 
 def _numbers(version: str) -> tuple[int, ...]:

@@ -1,8 +1,8 @@
 """The dataframe libraries that partition and join on a worker: a registry of this folder, one file an engine.
 
-An engine's file describes it in a constant, ``ENGINE = Description(…)``, of literals alone. Descriptions are read from
-the source text, so that listing the engines loads neither them nor their libraries: the command line, its help and
-what is asked of an engine elsewhere are made from them.
+An engine's file has a constant ``ENGINE = Description(…)`` with literal arguments. They are read from the source text,
+so that listing the engines imports neither engines nor their libraries. The command line, its help and all questions
+about an engine use these descriptions.
 
 To add one: a file with such a constant and a class of the protocol in `base.py`, a row in docs/engines.md.
 """
@@ -13,6 +13,7 @@ import ast
 import functools
 import importlib
 import importlib.util
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,29 +31,29 @@ class Description:
     Attributes
     ----------
     name
-        As ``--engine`` takes it, and the name of its file.
+        Its name in ``--engine``, and the name of its file.
     help
         What it is, in one line of the command's help.
     attribute
-        Its class in its file.
+        The name of its class.
     packages
         Names of the packages that it imports.
     place
-        In lists, among the engines of the same memory. The first that can work is the one that ``auto`` takes.
+        Its position in lists, among the engines of the same memory. ``auto`` uses the first one that can work.
     device_memory
-        Its rows lie in the memory of a GPU, which every worker then needs; else they lie in host memory.
+        Its rows are in the memory of a GPU, and every worker needs one. Otherwise they are in host memory.
     in_parts
-        It can join some rows while others are on their way (`base.PipelinedEngine`), as ``--pipeline on`` needs.
+        It can join some rows while others are in flight (`base.PipelinedEngine`), as ``--pipeline on`` needs.
     dask_backend
-        The backend of Dask's own dataframes that belongs to it, for ``--exchange dask``; None where there is none.
+        The backend of Dask's dataframes that ``--exchange dask`` uses with it; None if there is none.
     refuses
-        Column types that it cannot carry: the name of a test of `pyarrow.types` without ``is_``, and why.
+        Column types that it does not support: the name of a test of `pyarrow.types` without ``is_``, and the reason.
     result_copies
         Host memory of a result, times its bytes; measured.
     kept_bytes
-        What its library keeps of memory that it was given back, bytes per row and payload column; measured.
+        Freed memory that its library keeps, bytes for each row and payload column; measured.
     reuses_sent
-        With phases apart, it writes the result where the right parcels lay that were sent.
+        Without pipelining, it writes the result into the memory of right parcels that were sent.
     """
 
     name: str
@@ -70,13 +71,8 @@ class Description:
 
     @property
     def missing(self) -> str | None:
-        """The first package that it needs and that is not installed here."""
+        """The first package that it needs and that is not installed; None if all are."""
         return next((name for name in self.packages if importlib.util.find_spec(name) is None), None)
-
-    @property
-    def module(self) -> str:
-        """Its module, for `import`."""
-        return f"{__name__}.{self.name}"
 
 
 def descriptions() -> tuple[Description, ...]:
@@ -104,7 +100,7 @@ def describe(name: str) -> Description:
 
 
 def first(*, device_memory: bool, dask: bool = False) -> Description:
-    """The first engine of a kind of memory; with `dask`, of those that Dask's own merge has a backend for."""
+    """The first engine of a kind of memory; with `dask`, the first that has a backend in Dask."""
     return next(
         engine
         for engine in descriptions()
@@ -113,18 +109,18 @@ def first(*, device_memory: bool, dask: bool = False) -> Description:
 
 
 def automatic(*, gpus: bool, dask: bool = False) -> Description:
-    """The engine that ``auto`` stands for: one of device memory if there are `gpus` and it is installed."""
+    """The engine that ``auto`` means: one of device memory if there are `gpus` and it is installed."""
     on_gpus = first(device_memory=True, dask=dask)
     return on_gpus if gpus and on_gpus.missing is None else first(device_memory=False, dask=dask)
 
 
 def choices() -> tuple[str, ...]:
-    """What ``--engine`` takes."""
+    """The values of ``--engine``."""
     return ("auto", *names())
 
 
 def help_text() -> str:
-    """The help of ``--engine``: what ``auto`` takes, and what each engine is."""
+    """The help of ``--engine``: the meaning of ``auto``, and a line about each engine."""
     on_gpus, elsewhere = first(device_memory=True), first(device_memory=False)
     each = "; ".join(f"{engine.name}: {engine.help}" for engine in descriptions())
     return (
@@ -132,18 +128,19 @@ def help_text() -> str:
     )
 
 
-def make_engine(name: str, shape: JoinShape) -> Engine:
-    """The engine called `name` for a join of this shape.
+def engine_class(name: str) -> Callable[[JoinShape], Engine]:
+    """Import the engine called `name` with its library; returns its class.
 
     Raises
     ------
     UsageError
-        If there is none of that name, its library is not installed here, or it cannot work on this machine.
+        If there is no engine of that name, or its library is not installed here. The class raises it, too, if the
+        engine cannot work on this machine.
     """
     found = describe(name)
     if found.missing is not None:
         raise UsageError(f"engine {name} needs the package {found.missing}, which is not installed in this environment")
-    engine: Engine = getattr(importlib.import_module(found.module), found.attribute)(shape)
+    engine: Callable[[JoinShape], Engine] = getattr(importlib.import_module(f"{__name__}.{name}"), found.attribute)
     return engine
 
 
@@ -155,7 +152,7 @@ def _read(folders: tuple[str, ...]) -> tuple[Description, ...]:
 
 
 def _described(file: Path) -> Description | None:
-    """The description in a file; None where it has none, as the files that engines share."""
+    """The description in a file; None if the file is not an engine."""
     text = file.read_text(encoding="utf-8")
     for statement in ast.parse(text).body if "\nENGINE = " in text else ():
         match statement:

@@ -1,4 +1,4 @@
-"""What every engine offers: the steps of one merge on one worker."""
+"""The protocol of engines: the steps of one merge on one worker."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Side(Enum):
 
 @dataclass(frozen=True)
 class JoinShape:
-    """What all workers agree on before the first row moves.
+    """The join as all workers agree on it before any row is sent.
 
     `keys` are names in both sides' fields; other names differ between the sides. `rows`: of both frames over all
     workers. `threads`: this worker's share of the cores.
@@ -39,6 +39,21 @@ class JoinShape:
         """The fields of one side."""
         return self.left if side is Side.LEFT else self.right
 
+    def key_places(self, side: Side) -> list[int]:
+        """Positions of the keys among the fields of one side, in the order of `keys`."""
+        names = [field.name for field in self.fields(side)]
+        return [names.index(key) for key in self.keys]
+
+    @property
+    def payload(self) -> list[int]:
+        """Positions of the right fields that are no keys."""
+        return [at for at, field in enumerate(self.right) if field.name not in self.keys]
+
+    @property
+    def output(self) -> tuple[Field, ...]:
+        """The fields of the result: all left ones, then the right ones that are no keys."""
+        return (*self.left, *(self.right[at] for at in self.payload))
+
 
 WHOLE = -1
 """The part of a piece that holds all buckets."""
@@ -46,7 +61,7 @@ WHOLE = -1
 
 @dataclass(frozen=True)
 class Piece:
-    """Some of a frame that travels by itself where the exchange is pipelined: the buckets of one part, or `WHOLE`."""
+    """A part of a frame that a pipelined exchange sends by itself: the buckets of one part, or `WHOLE`."""
 
     side: Side
     part: int
@@ -54,7 +69,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Outgoing:
-    """What goes to one worker: `header` tells the receiver how to read `data`. Both are contiguous."""
+    """A parcel for one worker: its `header` describes the layout of `data`. Both are contiguous."""
 
     header: Bytes
     data: Any
@@ -64,29 +79,29 @@ class Engine(Protocol):
     """One worker's dataframe library.
 
     An iteration calls `begin`, `partition` for both sides, then for one side after the other `inbox` for every header
-    that arrived and `sent` when its data has been exchanged, and at last `join`. The result then lies in memory until
-    the next `begin`.
+    that arrived and `sent` when its data has been exchanged, and at last `join`. The result stays in memory until the
+    next `begin`.
     """
 
     name: ClassVar[str]
 
     def load(self, left: Frame, right: Frame) -> None:
-        """Take this worker's chunks."""
+        """Store this worker's chunks."""
 
     def header_bytes(self, side: Side) -> int:
         """Length of every header of a side, the same on all workers."""
 
     def begin(self) -> None:
-        """Forget the last result and get the buffers ready."""
+        """Free the last result and prepare the buffers."""
 
     def partition(self, side: Side) -> list[Outgoing]:
         """Split a chunk by the hash of its keys: one entry per worker, in rank order, this worker's own included."""
 
     def inbox(self, side: Side, source: int, header: Bytes) -> Any:
-        """A buffer of the right size for what `source` sends; its contents are the engine's once `join` is called."""
+        """A buffer of the right size for the parcel of `source`; the engine reads it in `join`."""
 
     def sent(self, side: Side) -> None:
-        """Nothing that `partition` gave for a side has to stay as it is: the others have it."""
+        """The parcels of a side were sent: the engine may use their memory again."""
 
     def join(self) -> int:
         """Join what this worker owns; returns the number of result rows."""
@@ -103,22 +118,22 @@ class Engine(Protocol):
 
 @runtime_checkable
 class PipelinedEngine(Engine, Protocol):
-    """An engine that can join some rows while others are on their way.
+    """An engine that can join some rows while others are in flight.
 
-    Instead of `partition` and `join`, an iteration goes through `split`, whose pieces are those of `pieces`, in that
-    order and the same on all workers. A part is joined when all workers' pieces of it, and all `WHOLE` ones, are here.
+    Instead of `partition` and `join`, an iteration calls `split`, which gives the pieces of `pieces` in that order, the
+    same on all workers. `join_part` is called when all workers' pieces of a part, and all `WHOLE` ones, have arrived.
     """
 
     @property
     def pieces(self) -> tuple[Piece, ...]:
-        """What travels by itself."""
+        """The pieces that are sent by themselves."""
 
     @property
     def parts(self) -> int:
-        """How many parts there are to join: 0…parts-1."""
+        """The number of parts to join: 0…parts-1."""
 
     def split(self) -> Iterator[list[Outgoing]]:
-        """Partition both chunks, giving each piece as soon as it is made: one entry per worker, in rank order."""
+        """Partition both chunks; yields each piece as soon as it is made: one entry per worker, in rank order."""
 
     def inbox_of(self, piece: Piece, source: int, header: Bytes) -> Any:
         """`inbox` for one piece. Called from the thread that exchanges."""

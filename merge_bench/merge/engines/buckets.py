@@ -1,13 +1,13 @@
-"""A hash join of one bucket, compiled; what `merge_bench.merge.engines.native` is made of.
+"""The compiled hash join of one bucket, for the engine `native`.
 
-The left rows of a bucket are entered into a table of chains, the right rows looked up in it. What is reached at random,
-heads, links and left keys, is about the size of the L2 cache for a bucket of 65,000 rows a side. The loops are laid out
-so that the processor has many look-ups under way at once: the first one decides without a branch, by a tag of three
-further bits of the hash, which right rows can have a match at all (after the tagged chain heads of Leis et al.,
+The left rows of a bucket are entered into a table of chains, and the right rows are looked up in it. For a bucket of
+65,000 rows a side, what is read in random order (heads, links and left keys) is about the size of the L2 cache. The
+processor works on many look-ups at once: the first loop finds without a branch, by a tag of three further bits of the
+hash, which right rows can have a match at all (after the tagged chain heads of Leis et al.,
 "Morsel-Driven Parallelism", SIGMOD 2014, section 4.2).
 
-Rows are entered and looked up by 64 bits. A single key of up to 8 bytes is these bits itself. All other keys are hashed
-together into them; of the pairs of rows that are found, those whose keys are equal in truth are kept.
+Rows are entered and looked up by 64 bits. A single key of up to 8 bytes is used as it is. Other keys are hashed into 64
+bits, and of the pairs of rows that are found, those with equal keys are kept.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from merge_bench.merge.arena import Arena
+from merge_bench.merge.buffer_pool import BufferPool
+from merge_bench.merge.engines.base import JoinShape, Side
 from merge_bench.merge.engines.pairs import (
     build_chains,
     find_candidates,
@@ -34,7 +35,7 @@ from merge_bench.merge.frame import Column, Field, Frame
 from merge_bench.merge.hashing import BLOCK, RowHasher
 
 MOST_ROWS = (1 << 24) - 2
-"""Left rows that a table can number: a head holds 24 bits of row and 8 of tags."""
+"""Most left rows of a table: a head has 24 bits for the row and 8 for tags."""
 
 
 class BucketJoin:
@@ -42,18 +43,15 @@ class BucketJoin:
 
     Parameters
     ----------
-    left, right
-        Fields of both sides.
-    keys
-        The keys' names: columns of one type on both sides, without nulls. Values are equal where their bytes are,
-        so none is a float.
+    shape
+        Its keys are columns of one type on both sides, without nulls, and none is a float: values are equal where their
+        bytes are.
     """
 
-    def __init__(self, left: Sequence[Field], right: Sequence[Field], keys: Sequence[str]) -> None:
-        self._left, self._right = tuple(left), tuple(right)
-        self._left_keys, self._right_keys = ([[f.name for f in side].index(k) for k in keys] for side in (left, right))
-        self.fields = (*self._left, *(field for at, field in enumerate(right) if at not in self._right_keys))
-        self._hashed = len(keys) > 1 or not 0 < left[self._left_keys[0]].width <= 8
+    def __init__(self, shape: JoinShape) -> None:
+        self._left, self._right, self._output = shape.left, shape.right, shape.output
+        self._left_keys, self._right_keys = (shape.key_places(side) for side in Side)
+        self._hashed = len(shape.keys) > 1 or not 0 < shape.left[self._left_keys[0]].width <= 8
         self._hasher = RowHasher()
         self._heads = np.zeros(0, np.uint32)
         self._links = self._entered = np.zeros(0, np.uint64)
@@ -61,7 +59,7 @@ class BucketJoin:
         self._found: list[npt.NDArray[Any]] = [np.zeros(0, np.int32)] * 4
         self._side: dict[tuple[int, str], npt.NDArray[Any]] = {}
 
-    def join(self, left: Sequence[Frame], right: Sequence[Frame], out: Arena) -> Iterator[Frame]:
+    def join(self, left: Sequence[Frame], right: Sequence[Frame], out: BufferPool) -> Iterator[Frame]:
         """The matching rows, a piece at a time, in memory of `out`.
 
         `left`, `right`: the bucket's rows in chunks.
@@ -90,7 +88,7 @@ class BucketJoin:
         return shift
 
     def _words(self, chunk: Frame, fields: Sequence[Field], keys: Sequence[int]) -> npt.NDArray[Any]:
-        """What each row is entered and looked up by; valid until the next call."""
+        """The 64 bits of each row; valid until the next call."""
         if not self._hashed:
             return chunk.columns[keys[0]].values
         if self._hashes.size < chunk.rows:
@@ -102,7 +100,7 @@ class BucketJoin:
         return self._hashes[: chunk.rows]
 
     def _contiguous(self, left: Sequence[Frame]) -> list[Column | None]:
-        """The left columns as one chunk each; none of a key that has been compared when its row is found."""
+        """The left columns as one chunk each; None for a key that the look-up has compared already."""
         found: list[Column | None] = []
         for at in range(len(self._left)):
             chunks = [chunk.columns[at] for chunk in left]
@@ -139,7 +137,7 @@ class BucketJoin:
             room = self._side[name] = np.empty((size, *chunks[0].shape[1:]), chunks[0].dtype)
         return room[:size]
 
-    def _look_up(self, chunk: Frame, left: Sequence[Column | None], shift: Any, out: Arena) -> Iterator[Frame]:
+    def _look_up(self, chunk: Frame, left: Sequence[Column | None], shift: Any, out: BufferPool) -> Iterator[Frame]:
         words = self._words(chunk, self._right, self._right_keys)
         if self._found[0].size <= chunk.rows:
             self._found = [np.empty(chunk.rows + 1, np.int32) for _ in range(4)]
@@ -155,7 +153,12 @@ class BucketJoin:
                 yield self._piece(chunk, left, lefts[:rows], rights[:rows], out)
 
     def _piece(
-        self, chunk: Frame, left: Sequence[Column | None], lefts: npt.NDArray[Any], rights: npt.NDArray[Any], out: Arena
+        self,
+        chunk: Frame,
+        left: Sequence[Column | None],
+        lefts: npt.NDArray[Any],
+        rights: npt.NDArray[Any],
+        out: BufferPool,
     ) -> Frame:
         # Keys come from the right, where they are read in order.
         keys = dict(zip(self._left_keys, self._right_keys, strict=True))
@@ -167,10 +170,10 @@ class BucketJoin:
         columns += [
             _taken(column, rights, out) for at, column in enumerate(chunk.columns) if at not in self._right_keys
         ]
-        return Frame(self.fields, tuple(columns), lefts.size)
+        return Frame(self._output, tuple(columns), lefts.size)
 
 
-def _taken(column: Column, rows: npt.NDArray[Any], out: Arena) -> Column:
+def _taken(column: Column, rows: npt.NDArray[Any], out: BufferPool) -> Column:
     valid = None
     if column.valid is not None:
         valid = out.take(rows.size)

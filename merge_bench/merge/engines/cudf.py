@@ -1,4 +1,4 @@
-"""cuDF: the engine for NVIDIA GPUs. The only module that knows pylibcudf; device memory is that of `gpu_memory`.
+"""cuDF: the engine for NVIDIA GPUs. Only this module uses pylibcudf; `gpu_memory` has the device memory.
 
 Frames stay in device memory from `load` to `results`. Each partition is packed into one contiguous device buffer, which
 UCX sends as it is; its header carries libcudf's description of what lies where in it.
@@ -20,11 +20,11 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from merge_bench.errors import RunFailed, UsageError
+from merge_bench.errors import RunFailed, UsageError, first_line
 from merge_bench.merge.engines import Description
 from merge_bench.merge.engines.base import Engine, JoinShape, Outgoing, Side
-from merge_bench.merge.engines.gpu_memory import DeviceBytes, allocate, first_line, load_rapids
-from merge_bench.merge.frame import Bytes, Field, Frame
+from merge_bench.merge.engines.gpu_memory import DeviceBytes, allocate, load_rapids
+from merge_bench.merge.frame import Bytes, Field, Frame, arrow_schema, integer_type
 
 # libcudf's Arrow import (`arrow_to_cudf_type`) maps integers, floats, booleans, decimals of up to 128 bits, strings,
 # dates (as a timestamp in days), timestamps (the zone is dropped, the instant stays) and durations.
@@ -50,8 +50,8 @@ RESULT_PIECE_ROWS = 1 << 22  # rows brought to the host at once
 PARTITION_SEED = 0x9E3779B9
 
 _LENGTHS = 16  # bytes of a header before the description: its length and the length of the data, int64 each
-# libcudf 26.10 describes a table in 16 bytes and each column in 40, the offsets of strings being a column (its
-# pack.cpp). The form is its own affair, so there is room to grow.
+# libcudf 26.10 describes a table in 16 bytes and each column in 40; the offsets of strings are a column (its pack.cpp).
+# Other releases may need more, so there is room to grow.
 _TABLE_BYTES, _COLUMN_BYTES = 128, 64
 
 
@@ -83,11 +83,7 @@ class CudfEngine:
         self._rmm.statistics.enable_statistics()
         self._rmm.statistics.push_statistics()  # counts from zero: the process may have held another engine
         self.shape = shape
-        self._keys = {
-            side: [[field.name for field in shape.fields(side)].index(key) for key in shape.keys] for side in Side
-        }
-        self._payload = [index for index, field in enumerate(shape.right) if field.name not in shape.keys]
-        self._output = [*shape.left, *(shape.right[index] for index in self._payload)]
+        self._keys = {side: shape.key_places(side) for side in Side}
         self._chunks: dict[Side, Any] = {}
         self._whole: dict[Side, Any] = {}  # with one worker, the rows that can match
         self._parcels: dict[Side, list[_Packed]] = {side: [] for side in Side}
@@ -102,7 +98,7 @@ class CudfEngine:
                     f"the {side.value} chunk has {frame.rows:,} rows and engine cudf holds at most {MOST_ROWS:,} in one"
                     " table; take a smaller --chunk or more workers"
                 )
-            with self._told("copying the chunks to the GPU"):
+            with self._named_errors("copying the chunks to the GPU"):
                 stored = _stored(frame.to_arrow(), self.shape.fields(side))
                 self._chunks[side] = self._plc.Table.from_arrow(stored, stream=self._stream)
                 self._stream.synchronize()
@@ -112,7 +108,7 @@ class CudfEngine:
         return _LENGTHS + self._capacity(side)
 
     def begin(self) -> None:
-        """Give what the last iteration held back to the pool."""
+        """Return the memory of the last iteration to the pool."""
         self._result = None
         self._whole = {}
         self._parcels = {side: [] for side in Side}
@@ -120,7 +116,7 @@ class CudfEngine:
     def partition(self, side: Side) -> list[Outgoing]:
         """Split a chunk by libcudf's hash of its keys, which takes both zeros for one value, and pack each part."""
         plc, stream = self._plc, self._stream
-        with self._told(f"partitioning the {side.value} frame"):
+        with self._named_errors(f"partitioning the {side.value} frame"):
             table = self._joinable(side)
             if self.shape.workers == 1:
                 self._whole[side] = table
@@ -143,7 +139,7 @@ class CudfEngine:
             raise RunFailed(f"rank {self.shape.rank} got a header from rank {source} that is not one of engine cudf")
         if size == 0:
             return _EMPTY.data
-        with self._told("making room for what arrives"):
+        with self._named_errors("making room for what arrives"):
             data = allocate(size)
         parcel = _Packed(header[_LENGTHS : _LENGTHS + length].tobytes(), data)
         self._parcels[side].append(parcel)
@@ -156,7 +152,7 @@ class CudfEngine:
         """Inner join of all parcels at once: two maps of row numbers, then one gather a side."""
         plc, stream = self._plc, self._stream
         dont_check = plc.copying.OutOfBoundsPolicy.DONT_CHECK
-        with self._told("joining"):
+        with self._named_errors("joining"):
             left, right = self._owned(Side.LEFT), self._owned(Side.RIGHT)
             self._joined = {Side.LEFT: left.num_rows(), Side.RIGHT: right.num_rows()}
             left_map, right_map = plc.join.inner_join(
@@ -167,8 +163,8 @@ class CudfEngine:
             )
             columns = list(plc.copying.gather(left, left_map, dont_check, stream=stream).columns())
             del left, left_map
-            if self._payload:
-                payload = self._select(right, self._payload)
+            if self.shape.payload:
+                payload = self._select(right, self.shape.payload)
                 columns += plc.copying.gather(payload, right_map, dont_check, stream=stream).columns()
             stream.synchronize()
         self._result = plc.Table(columns)
@@ -181,11 +177,11 @@ class CudfEngine:
     def results(self) -> Iterator[pa.Table]:
         """The result in pieces of at most `RESULT_PIECE_ROWS` rows; one empty piece if there are none."""
         rows = int(self._result.num_rows()) if self._result is not None else 0
-        schema = pa.schema([(field.name, field.type) for field in self._output])
+        schema = arrow_schema(self.shape.output)
         if rows == 0:
             yield schema.empty_table()
         for start in range(0, rows, RESULT_PIECE_ROWS):
-            with self._told("bringing the result to the host"):
+            with self._named_errors("bringing the result to the host"):
                 bounds = [start, min(start + RESULT_PIECE_ROWS, rows)]
                 piece = self._plc.copying.slice(self._result, bounds, stream=self._stream)[0]
                 host = piece.to_arrow(schema.names, stream=self._stream)
@@ -235,7 +231,7 @@ class CudfEngine:
         return _TABLE_BYTES + columns * _COLUMN_BYTES
 
     def _owned(self, side: Side) -> Any:
-        """All rows of one side that this worker joins, as one table; its parcels are let go."""
+        """All rows of one side that this worker joins, as one table; its parcels are freed."""
         if side in self._whole:
             return self._whole.pop(side)
         plc = self._plc
@@ -258,8 +254,8 @@ class CudfEngine:
         return self._plc.Table([columns[index] for index in indices])
 
     @contextmanager
-    def _told(self, doing: str) -> Iterator[None]:
-        """Turn what libcudf and RMM raise into one sentence."""
+    def _named_errors(self, doing: str) -> Iterator[None]:
+        """Turn exceptions of libcudf and RMM into one sentence."""
         try:
             yield
         except MemoryError as error:
@@ -281,9 +277,7 @@ def _storage_type(arrow_type: pa.DataType) -> pa.DataType:
     libcudf has no time of day, no zones and no byte strings; equality, which is all that a merge asks of a value, is
     the same for their integers and bytes.
     """
-    if pa.types.is_temporal(arrow_type):
-        return pa.int32() if arrow_type.bit_width == 32 else pa.int64()
-    return pa.large_string() if pa.types.is_large_binary(arrow_type) else arrow_type
+    return pa.large_string() if pa.types.is_large_binary(arrow_type) else integer_type(arrow_type)
 
 
 def _stored(table: pa.Table, fields: Sequence[Field]) -> pa.Table:

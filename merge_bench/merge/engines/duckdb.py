@@ -1,4 +1,4 @@
-"""DuckDB: reads buckets where they lie, as Arrow, and joins them in memory."""
+"""DuckDB, which reads buckets as Arrow without copies, and joins them in memory."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from collections.abc import Sequence
 import duckdb
 import pyarrow as pa
 
-from merge_bench.errors import RunFailed
+from merge_bench.errors import RunFailed, first_line
 from merge_bench.merge.engines import Description
-from merge_bench.merge.engines.base import JoinShape
+from merge_bench.merge.engines.base import JoinShape, Side
 from merge_bench.merge.engines.host import HostEngine
+from merge_bench.merge.frame import arrow_schema, integer_type, viewed
 
 ENGINE = Description(
     name="duckdb",
@@ -47,12 +48,11 @@ class DuckdbEngine(HostEngine):
         )
         self._database.execute("SET enable_progress_bar = false")
         # Columns have numbered names, because DuckDB's names do not distinguish `a` from `A`.
-        left, right = ([field.name for field in fields] for fields in (shape.left, shape.right))
-        condition = " AND ".join(f"l{left.index(key)} = r{right.index(key)}" for key in shape.keys)
-        payload = [at for at, name in enumerate(right) if name not in shape.keys]
-        columns = ", ".join([*(f"l{at}" for at in range(len(left))), *(f"r{at}" for at in payload)])
+        keys = zip(*(shape.key_places(side) for side in Side), strict=True)
+        condition = " AND ".join(f"l{left} = r{right}" for left, right in keys)
+        columns = ", ".join([*(f"l{at}" for at in range(len(shape.left))), *(f"r{at}" for at in shape.payload)])
         self._query = f"SELECT {columns} FROM left_rows JOIN right_rows ON {condition}"
-        self._output = pa.schema([(f.name, f.type) for f in (*shape.left, *(shape.right[at] for at in payload))])
+        self._output = arrow_schema(shape.output)
 
     def join_tables(self, left: pa.Table, right: pa.Table, keys: Sequence[str]) -> pa.Table:
         """Inner join of two tables without null or NaN keys."""
@@ -61,32 +61,18 @@ class DuckdbEngine(HostEngine):
             self._database.register("right_rows", _reader(right, "r"))
             return self._database.sql(self._query).to_arrow_table()
         except duckdb.Error as error:
-            reason = str(error).partition("\n")[0]
-            raise RunFailed(f"rank {self.shape.rank} failed while joining in DuckDB: {reason}") from error
+            raise RunFailed(f"rank {self.shape.rank} failed while joining in DuckDB: {first_line(error)}") from error
 
     def to_arrow(self, piece: pa.Table) -> pa.Table:
         """One joined piece as an Arrow table, under the columns' own names and types."""
-        columns = [
-            pa.chunked_array([chunk.view(kind) for chunk in column.chunks], kind)
-            for column, kind in zip(piece.columns, self._output.types, strict=True)
-        ]
+        columns = [viewed(column, kind) for column, kind in zip(piece.columns, self._output.types, strict=True)]
         return pa.Table.from_arrays(columns, schema=self._output)
 
 
 def _reader(table: pa.Table, prefix: str) -> pa.RecordBatchReader:
-    """The rows of a table without copies, under the names ``l0``, ``l1``… or ``r0``… and under storage types."""
-    schema = pa.schema([(f"{prefix}{at}", _storage_type(kind)) for at, kind in enumerate(table.schema.types)])
-    batches = (
-        pa.RecordBatch.from_arrays(
-            [column.view(kind) for column, kind in zip(batch.columns, schema.types, strict=True)], schema=schema
-        )
-        for batch in table.to_batches()
-    )
-    return pa.RecordBatchReader.from_batches(schema, batches)
+    """The rows of a table without copies, under the names ``l0``, ``l1``… or ``r0``… and with integers for dates.
 
-
-def _storage_type(kind: pa.DataType) -> pa.DataType:
-    """Integers for dates, times and durations, which DuckDB's own types would round or refuse; else the type itself."""
-    if pa.types.is_temporal(kind):
-        return pa.int32() if kind.bit_width == 32 else pa.int64()
-    return kind
+    DuckDB's own types for dates, times and durations would round them, or refuse them.
+    """
+    columns = [viewed(column, integer_type(column.type)) for column in table.columns]
+    return pa.Table.from_arrays(columns, names=[f"{prefix}{at}" for at in range(len(columns))]).to_reader()

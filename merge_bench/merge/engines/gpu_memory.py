@@ -1,4 +1,4 @@
-"""Device memory: pools, buffers, and the libraries that make them. The only module that knows RMM."""
+"""Device memory: pools, buffers, and the libraries that make them. Only this module uses RMM."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from merge_bench.errors import UsageError
+from merge_bench.errors import UsageError, first_line
 from merge_bench.host import cuda_context
 from merge_bench.units import format_bytes
 
@@ -16,7 +16,7 @@ POOL_ALIGN = 256
 
 @dataclass(frozen=True)
 class GpuMemory:
-    """Of one GPU, in bytes: what is free, and all of it."""
+    """The memory of one GPU in bytes: free, and in total."""
 
     free: int
     total: int
@@ -71,7 +71,7 @@ def inspect() -> GpuMemory | None:
 
 
 def pool_size(asked: int | None, found: Sequence[GpuMemory]) -> int:
-    """How large the pools of the workers on one GPU are, each, in bytes.
+    """The size of the pool of each worker on one GPU, in bytes.
 
     `asked`: `--rmm-pool-size`, else `POOL_SHARE` of the GPU's memory in equal parts, or of what is free where that is
     less. `found`: what each worker found after all had a CUDA context and before any made a pool, so that the size does
@@ -91,7 +91,7 @@ def pool_size(asked: int | None, found: Sequence[GpuMemory]) -> int:
 
 
 def set_up_pool(size: int | None = None) -> int:
-    """See to it that this process's device memory comes from a pool whose memory other processes can open.
+    """Have this process's device memory come from a pool whose memory other processes can open.
 
     Where there is a pool, as in a running cluster whose workers were started with `--rmm-pool-size`, this only checks
     that it can be shared over CUDA IPC. In a process that has none, it makes one over `cudaMalloc`, of `size` bytes;
@@ -137,8 +137,8 @@ def _does_not_fit(size: int, count: int, memory: GpuMemory) -> UsageError:
     what = "an RMM pool" if count == 1 else f"{count} RMM pools"
     return UsageError(
         f"{what} of {format_bytes(size)} {'does' if count == 1 else 'do'} not fit: of the GPU's"
-        f" {format_bytes(memory.total)}, {format_bytes(memory.free)} are free; take a smaller --rmm-pool-size or end"
-        " what else uses the GPU"
+        f" {format_bytes(memory.total)}, {format_bytes(memory.free)} are free; use a smaller --rmm-pool-size or end"
+        " other programs on the GPU"
     )
 
 
@@ -163,9 +163,3 @@ def load_rapids() -> tuple[Any, Any, Any]:
     except Exception as error:
         raise UsageError(f"engine cudf cannot be loaded here: {first_line(error)}") from error
     return pylibcudf, rmm, DEFAULT_STREAM
-
-
-def first_line(error: BaseException) -> str:
-    """The first line of what an exception says."""
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__

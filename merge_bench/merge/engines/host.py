@@ -1,15 +1,15 @@
-"""The part that CPU engines share: partitioning, parcels and the walk over the buckets.
+"""The base of engines on CPUs: partitioning, parcels, and the join bucket by bucket.
 
-Where the exchange is pipelined, a frame travels in pieces. The first rows of the left chunk go first, all buckets of
-them, so that the wire has something to carry as early as can be; then both frames by ranges of buckets, so that the
-first range can be joined while the others are on their way.
+A pipelined exchange sends a frame in pieces. The first rows of the left chunk go first, with all buckets, so that the
+link is busy as early as possible. Both frames follow by ranges of buckets, so that the first range can be joined while
+the others are in flight.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, ClassVar
@@ -17,26 +17,30 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from merge_bench.merge.arena import Arena
+from merge_bench.merge.buffer_pool import BufferPool
 from merge_bench.merge.engines.base import WHOLE, JoinShape, Outgoing, Piece, PipelinedEngine, Side
 from merge_bench.merge.frame import Bytes, Frame
-from merge_bench.merge.parcel import Layout, Parcel, header_shape
+from merge_bench.merge.parcel_layout import Layout, Parcel, header_shape
 from merge_bench.merge.partition import BucketReader, Partitioner, bucket_groups
 
-MOST_STREAMS = 512  # write streams of a scatter: beyond it their cache lines are more than L1, and the pass slows down
-FEWEST_STREAMS = 256  # below it successive rows often go to one stream, and wait for its position to be written back
-ALIASING = 1 / 128  # how near to a power of two, or half as much again, the distance of streams may not come
-FEWEST_ROWS = 1 << 10  # of a bucket, where there would be fewer streams
-MOST_PARTS = 32  # what is left to join when the last byte has come is one part
-PIECE_BYTES = 1 << 20  # to one worker; shorter messages do not reach what a link can carry
-HEADS = (0.0, 1 / 16, 1 / 4)  # of the left rows: on a slow link each takes longer than to partition the next
-VARIABLE_BYTES = 16  # guessed of a value of variable width, where all workers have to guess the same
+MOST_STREAMS = 512  # write streams of a scatter: the cache lines of more streams do not fit L1, and the pass is slower
+FEWEST_STREAMS = 256  # with fewer, successive rows often go to one stream and wait for its position
+ALIASING = 1 / 128  # least relative distance between streams' spacing and a power of two, or 1.5 times one
+FEWEST_ROWS = 1 << 10  # of a bucket, if there would be fewer streams
+MOST_PARTS = 32  # one part is left to join when the last byte has arrived
+PIECE_BYTES = 1 << 20  # to one worker; shorter messages do not reach the link's bandwidth
+HEADS = (
+    0.0,
+    1 / 16,
+    1 / 4,
+)  # of the left rows: on a slow link, sending each takes longer than partitioning the next
+VARIABLE_BYTES = 16  # assumed for a value of variable width; all workers must assume the same
 
 
 def bucket_count(rows: int, workers: int, join_rows: int) -> int:
-    """Buckets of each worker for `rows` of both frames together, `join_rows` of which are joined best at once.
+    """Buckets of each worker for `rows` of both frames together; joins are fastest with `join_rows` rows at once.
 
-    A few fewer are taken where streams would lie so evenly in memory that they contend for the same places of a cache.
+    It is slightly fewer if streams would be so evenly spaced in memory that they compete for the same cache sets.
     """
     per_worker = -(-rows // workers)
     wanted = max(-(-per_worker // join_rows), min(FEWEST_STREAMS // workers, per_worker // FEWEST_ROWS))
@@ -53,7 +57,7 @@ def _aliased(rows: int, streams: int) -> bool:
 class HostEngine:
     """Base of engines whose frames lie in host memory; a subclass joins two Arrow tables.
 
-    `join_rows` is the number of left and right rows that its library joins best at once.
+    `join_rows` is the number of left and right rows together with which its library is fastest.
     """
 
     name: ClassVar[str]
@@ -64,13 +68,13 @@ class HostEngine:
         self.buckets = bucket_count(shape.rows, shape.workers, self.join_rows)
         self._cuts = _cuts(shape, self.buckets)
         split = partial(
-            Partitioner, workers=shape.workers, buckets=self.buckets, threads=shape.threads, scratch=Arena()
+            Partitioner, workers=shape.workers, buckets=self.buckets, threads=shape.threads, scratch=BufferPool()
         )
         self._partitioners = {side: split(shape.fields(side), shape.keys) for side in Side}
         self._pool = ThreadPoolExecutor(shape.threads) if shape.threads > 1 else None
         self._chunks: dict[Side, Frame] = {}
-        self._out, self._in = Arena(), Arena()
-        self._arenas = [self._out, self._in]
+        self._out, self._in = BufferPool(), BufferPool()
+        self._buffer_pools = [self._out, self._in]
         self._parcels = self._no_parcels()
         self._away: dict[Side, list[Parcel]] = {}
         self._results: list[Any] = []
@@ -87,10 +91,10 @@ class HostEngine:
         """Forget the last result and get the buffers ready."""
         self._results = []
         self._parcels, self._away = self._no_parcels(), {}
-        for arena in self._arenas:  # first of all: what is made then has their place
-            arena.release()
-        for arena in self._arenas:
-            arena.reset()
+        for buffers in self._buffer_pools:  # all before the first reset, which allocates in their place
+            buffers.release()
+        for buffers in self._buffer_pools:
+            buffers.reset()
 
     def partition(self, side: Side) -> list[Outgoing]:
         """Split a chunk into a parcel per worker."""
@@ -99,11 +103,11 @@ class HostEngine:
         return [_outgoing(parcel) for parcel in parcels]
 
     def inbox(self, side: Side, source: int, header: Bytes) -> Bytes:
-        """Room for the parcel that `header` describes."""
+        """A buffer for the parcel that `header` describes."""
         return self.inbox_of(Piece(side, WHOLE), source, header)
 
     def sent(self, side: Side) -> None:
-        """Use the memory of what was sent again: of the left side to receive the right one, of that for the result."""
+        """Use the memory of sent parcels again: of left ones to receive right ones, of right ones for the result."""
         rooms = [parcel.room for parcel in self._away.pop(side) if parcel.room is not None]
         if side is Side.LEFT:
             self._in.lend(rooms)
@@ -111,7 +115,7 @@ class HostEngine:
             self.lend(rooms)
 
     def lend(self, rooms: Sequence[Bytes]) -> None:
-        """Memory that lies idle until the next `begin`, for engines that write the result themselves."""
+        """Offer memory that is free until the next `begin` to engines that write the result themselves."""
 
     def join(self) -> int:
         """Join bucket by bucket; each piece of the result stays in memory."""
@@ -130,7 +134,7 @@ class HostEngine:
         return (*heads, *(Piece(side, part) for side in Side for part in range(self.parts)))
 
     def split(self) -> Iterator[list[Outgoing]]:
-        """Partition both chunks, giving each piece as soon as it is made."""
+        """Partition both chunks; yields each piece as soon as it is made."""
         rows = self._chunks[Side.LEFT].rows
         edges = [int(rows * share) for share in HEADS]
         for head in itertools.pairwise(edges):
@@ -140,7 +144,7 @@ class HostEngine:
         yield from self._pieces(Side.RIGHT, parts)
 
     def inbox_of(self, piece: Piece, source: int, header: Bytes) -> Bytes:
-        """Room for the parcel of one piece."""
+        """A buffer for the parcel of one piece."""
         fields = self.shape.fields(piece.side)
         counts = header.view(np.int64).reshape(header_shape(fields, self.buckets))
         layout = Layout.of(fields, counts)
@@ -156,9 +160,12 @@ class HostEngine:
     def join_buckets(self, first: int, last: int, left: Sequence[Parcel], right: Sequence[Parcel]) -> None:
         """Join buckets first…last-1 of these parcels, which may hold others too."""
         readers = BucketReader(self.shape.left, left), BucketReader(self.shape.right, right)
-        for start, stop in bucket_groups(*readers, last, self.join_rows, first=first):
-            ours, theirs = (reader.table(start, stop) for reader in readers)
-            self._results.append(self.join_tables(ours, theirs, self.shape.keys))
+        self._results += self.join_groups(bucket_groups(*readers, last, self.join_rows, first=first), *readers)
+
+    def join_groups(self, groups: Iterable[tuple[int, int]], left: BucketReader, right: BucketReader) -> Iterable[Any]:
+        """The joined pieces of buckets first…last-1, for each of `groups`."""
+        for first, last in groups:
+            yield self.join_tables(left.table(first, last), right.table(first, last), self.shape.keys)
 
     def result_rows(self) -> int:
         """Rows of the result so far."""
@@ -171,9 +178,9 @@ class HostEngine:
         return [[_outgoing(parcel) for parcel in parcels] for parcels in self._split(side, parts, rows)]
 
     def _split(self, side: Side, parts: Sequence[int], rows: tuple[int, int] | None = None) -> list[list[Parcel]]:
-        """What of a chunk (or of its rows first…last-1) goes to each worker, for each of `parts`."""
+        """Split a chunk, or its rows first…last-1: for each of `parts` a parcel per worker."""
         cuts = () if parts == [WHOLE] else self._cuts
-        made = self._partitioners[side].split_parts(self._chunks[side], self._out, self._pool, rows=rows, cuts=cuts)
+        made = self._partitioners[side].split(self._chunks[side], self._out, self._pool, rows=rows, cuts=cuts)
         for part, parcels in zip(parts, made, strict=True):
             self._parcels[side][part].append(parcels[self.shape.rank])
         return made
@@ -209,7 +216,7 @@ def _outgoing(parcel: Parcel) -> Outgoing:
 
 
 def _cuts(shape: JoinShape, buckets: int) -> tuple[int, ...]:
-    """Where ranges of buckets begin and end, so that a range's parcel to one worker has about `PIECE_BYTES` or more."""
+    """The edges of ranges of buckets, so that a range's parcel to one worker has about `PIECE_BYTES` or more."""
     widths = [sum((field.width or VARIABLE_BYTES) + field.nullable for field in shape.fields(side)) for side in Side]
     share = shape.rows / 2 / shape.workers**2 * sum(widths) / 2
     parts = max(1, min(MOST_PARTS, buckets, int(share / PIECE_BYTES)))

@@ -1,6 +1,6 @@
 """Compiled loops of the join: chains of left rows, look-ups of right ones, and the values of the pairs found.
 
-Positions that are loaded or counted are unsigned: a signed one costs a look whether it counts from the array's end.
+Positions that are loaded or counted are unsigned, because a signed one costs a check whether it counts from the end.
 """
 
 from __future__ import annotations
@@ -10,21 +10,22 @@ from typing import Any
 import numpy as np
 
 from merge_bench.merge.frame import Column
-from merge_bench.merge.kernels import _inline, _jit, copy_bytes, load_word
+from merge_bench.merge.jit import compiled, inlined
+from merge_bench.merge.kernels import copy_bytes, load_word
 
 MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 ROW_MASK = np.uint32(0x00FFFFFF)
 TAG_MASK = np.uint32(0xFF000000)
 
 
-@_inline
+@inlined
 def slot_hash(key: Any) -> Any:
     """Knuth's multiplicative hashing (The Art of Computer Programming 3, section 6.4): its upper bits are the slot."""
     x = np.uint64(key)
     return (x ^ (x >> np.uint64(32))) * MULTIPLIER
 
 
-@_jit
+@compiled
 def build_chains(keys: Any, first: int, shift: Any, heads: Any, links: Any, copies: Any) -> None:
     """Enter rows first… into the chains of their slots, rows numbered from 1; `copies` gets their keys.
 
@@ -42,9 +43,9 @@ def build_chains(keys: Any, first: int, shift: Any, heads: Any, links: Any, copi
         heads[slot] = (head & TAG_MASK) | tag | np.uint32(row + np.uint64(1))
 
 
-@_jit
+@compiled
 def find_candidates(keys: Any, shift: Any, heads: Any, candidates: Any, entries: Any) -> Any:
-    """Which rows can have a match, and the first row of the chain that it would be in; gives their number."""
+    """Find the rows that can have a match, and the first row of their chains; returns their number."""
     count = 0
     for i in range(keys.size):
         hashed = slot_hash(keys[i])
@@ -56,14 +57,14 @@ def find_candidates(keys: Any, shift: Any, heads: Any, candidates: Any, entries:
     return count
 
 
-@_jit
+@compiled
 def follow_chains(
     keys: Any, candidates: Any, entries: Any, count: Any, links: Any, copies: Any, lefts: Any, rights: Any
 ) -> tuple[Any, Any]:
-    """Pairs of rows with equal keys, a link of all `count` candidates' chains at a time, while there is room for more.
+    """Find pairs of rows with equal keys, one link of all `count` candidates' chains at a time, while there is room.
 
-    Gives the number of pairs, and of candidates whose chains go on: they are moved to the front, and their entries say
-    where. What does not match is overwritten by the next, so that there is no branch to predict.
+    Returns the number of pairs, and of candidates whose chains continue: these are moved to the front, with their next
+    entries. A pair that does not match is overwritten by the next one, so that there is no branch to predict.
     """
     found = np.uint64(0)
     while count > 0 and np.int64(found) + count <= lefts.size:
@@ -82,14 +83,14 @@ def follow_chains(
 
 
 def keep_equal(left: Column, right: Column, lefts: Any, rights: Any) -> int:
-    """Move the pairs whose values are equal to the front of `lefts` and `rights`, in order; gives their number."""
+    """Move the pairs whose values are equal to the front of `lefts` and `rights`, in order; returns their number."""
     if left.offsets is not None:
         return int(_keep_bytes(left.values, left.offsets, right.values, right.offsets, lefts, rights))
     keep = _keep_wide if left.values.ndim == 2 else _keep_fixed
     return int(keep(left.values, right.values, lefts, rights))
 
 
-@_jit
+@compiled
 def _keep_fixed(left: Any, right: Any, lefts: Any, rights: Any) -> int:
     kept = np.uint64(0)
     for i in range(lefts.size):
@@ -99,7 +100,7 @@ def _keep_fixed(left: Any, right: Any, lefts: Any, rights: Any) -> int:
     return int(kept)
 
 
-@_jit
+@compiled
 def _keep_wide(left: Any, right: Any, lefts: Any, rights: Any) -> int:
     kept = np.uint64(0)
     for i in range(lefts.size):
@@ -109,7 +110,7 @@ def _keep_wide(left: Any, right: Any, lefts: Any, rights: Any) -> int:
     return int(kept)
 
 
-@_jit
+@compiled
 def _keep_bytes(left: Any, left_offsets: Any, right: Any, right_offsets: Any, lefts: Any, rights: Any) -> int:
     kept = np.uint64(0)
     for i in range(lefts.size):
@@ -129,14 +130,14 @@ def _keep_bytes(left: Any, left_offsets: Any, right: Any, right_offsets: Any, le
     return int(kept)
 
 
-@_jit
+@compiled
 def gather(values: Any, rows: Any, out: Any) -> None:
     """The values of the given rows."""
     for i in range(rows.size):
         out[i] = values[np.uint64(rows[i])]
 
 
-@_jit
+@compiled
 def gather_wide(values: Any, rows: Any, out: Any) -> None:
     """`gather` for 16-byte values: `values` (n, 2), `out` flat."""
     for i in range(rows.size):
@@ -145,9 +146,9 @@ def gather_wide(values: Any, rows: Any, out: Any) -> None:
         out[2 * i + 1] = values[row, 1]
 
 
-@_jit
+@compiled
 def gather_offsets(offsets: Any, rows: Any, out: Any) -> int:
-    """Where the values of the given rows begin and end when laid end to end, into `out`; gives the end."""
+    """Offsets of the values of the given rows when they are stored end to end, into `out`; returns the end."""
     at = 0
     out[0] = 0
     for i in range(rows.size):
@@ -157,9 +158,9 @@ def gather_offsets(offsets: Any, rows: Any, out: Any) -> int:
     return at
 
 
-@_jit
+@compiled
 def gather_bytes(data: Any, offsets: Any, rows: Any, places: Any, out: Any) -> None:
-    """The bytes of the given rows, each to its place of `gather_offsets`."""
+    """The bytes of the given rows, each at its offset of `gather_offsets`."""
     for i in range(rows.size):
         row = rows[i]
         copy_bytes(data, offsets[row], offsets[row + 1] - offsets[row], out, places[i])

@@ -1,4 +1,4 @@
-"""pandas: the engine most users know, and the one that Dask's own merge uses."""
+"""pandas, which Dask's own merge uses, too."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ENGINE = Description(
 
 
 class PandasEngine(HostEngine):
-    """Joins with `pandas.DataFrame.merge`, in pieces short enough that heartbeats get through between them."""
+    """Joins with `pandas.DataFrame.merge`, in groups of buckets, between which heartbeats are sent."""
 
     name = ENGINE.name
     join_rows = 1 << 19

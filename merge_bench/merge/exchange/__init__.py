@@ -1,1 +1,1 @@
-"""What carries the frames between workers; one file each."""
+"""The exchange of frames between workers over UCX."""

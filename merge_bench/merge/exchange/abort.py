@@ -1,4 +1,4 @@
-"""The one way to make a waiting worker stop waiting."""
+"""The flag that ends every wait of a worker."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import time
 from merge_bench.errors import RunFailed
 
 ORPHANED_SECONDS = 60.0
-"""Without a sign of life of the driver, after which work on a cluster that goes on living ends by itself."""
+"""Seconds without a heartbeat of the driver, after which work on a cluster that keeps running ends by itself."""
 
 
 class Abort:
-    """A flag that every wait of a worker looks at, and the time of the driver's last sign of life.
+    """A flag that every wait of a worker checks, and the time of the driver's last heartbeat.
 
     The driver's calls reach the worker on Dask's event loop while the exchanging thread waits; both sides are
     thread-safe.
@@ -36,11 +36,11 @@ class Abort:
         self.heartbeat()
 
     def heartbeat(self) -> None:
-        """Note that the driver is there."""
+        """Note that the driver is alive."""
         self.last_heartbeat = time.monotonic()
 
     def left_alone(self, seconds: float) -> bool:
-        """Whether the run was aborted, or its driver gave no sign of life for this long."""
+        """Whether the run was aborted, or its driver sent no heartbeat for this long."""
         return self._event.is_set() or time.monotonic() - self.last_heartbeat > seconds
 
     def check(self) -> None:

@@ -1,7 +1,7 @@
-"""One-sided puts over an endpoint of the data plane, through libucp itself: UCXX's Python has none.
+"""One-sided puts over an endpoint of the data plane, with libucp's functions: UCXX's Python has none.
 
-The timed loops are compiled and call `ucp_put_nbx`, `ucp_worker_progress` and `ucp_ep_flush_nbx` directly, so that no
-interpreter stands between two puts; they run without the GIL and look at a flag, so that they can be ended.
+The timed loops are compiled and call `ucp_put_nbx`, `ucp_worker_progress` and `ucp_ep_flush_nbx` directly, so that the
+interpreter does not run between two puts. They run without its lock, and check a flag that ends them.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from merge_bench.config.libraries import loaded_library
 from merge_bench.errors import RunFailed
-from merge_bench.host.libraries import library_path
-from merge_bench.merge.c_functions import address_of, call, compiled
+from merge_bench.merge.c_functions import address_of, call
+from merge_bench.merge.jit import compiled
 
 _FIELD_LENGTH, _FIELD_FLAGS = 1 << 1, 1 << 2
 _ALLOCATE = 1 << 1
@@ -26,7 +27,7 @@ _FIELD_ADDRESS = 1 << 0
 _OK, _IN_PROGRESS = 0, 1
 _FIRST_ERROR = 2**64 - 100  # UCS_STATUS_IS_ERR: a status code in place of a pointer
 STOPPED = -1000
-"""What a loop returns when it was told to end."""
+"""What a loop returns when the flag ended it."""
 
 Loop = Callable[..., int]
 
@@ -52,7 +53,7 @@ class _MemoryAttributes(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Window:
-    """Memory that others may put into: where it is, and the packed key that lets them."""
+    """Memory that others may put into: its address, and the packed key for access."""
 
     address: int
     length: int
@@ -60,10 +61,10 @@ class Window:
 
 
 class Memory:
-    """Memory that UCX allocated and registered, as ``ucx_perftest`` has it: so transports may choose its kind."""
+    """Memory that UCX allocated and registered, as in ``ucx_perftest``, so that transports may choose its kind."""
 
     def __init__(self, context: int, length: int) -> None:
-        self._library = _libucp()
+        self._library = loaded_library("libucp")
         self._context, self.length = ctypes.c_void_p(context), length
         self._handle = ctypes.c_void_p()
         params = _MapParams(field_mask=_FIELD_LENGTH | _FIELD_FLAGS, length=length, flags=_ALLOCATE)
@@ -82,7 +83,7 @@ class Memory:
         return np.ctypeslib.as_array((ctypes.c_uint8 * self.length).from_address(self.address))
 
     def window(self) -> Window:
-        """What a peer needs to put into it."""
+        """The address and key that a peer needs to put into it."""
         packed, size = ctypes.c_void_p(), ctypes.c_size_t()
         self._call("ucp_rkey_pack", self._context, self._handle, ctypes.byref(packed), ctypes.byref(size))
         try:
@@ -92,13 +93,13 @@ class Memory:
         return Window(self.address, self.length, key)
 
     def free(self) -> None:
-        """Give it back; no put may be under way."""
+        """Free it; no put may be in flight."""
         self._call("ucp_mem_unmap", self._context, self._handle)
 
     def _call(self, name: str, *arguments: Any) -> None:
         status = _status(self._library, name)(*arguments)
         if status != _OK:
-            raise RunFailed(f"UCX refused {name} of {self.length} bytes with status {status}")
+            raise RunFailed(f"{name} of {self.length} bytes failed with UCX status {status}")
 
 
 @dataclass(frozen=True)
@@ -116,28 +117,29 @@ class Loops:
 
 
 def unpack_key(endpoint: int, key: bytes) -> int:
-    """The remote key for an endpoint from its packed form, as an integer; `drop_key` gives it back."""
+    """The remote key for an endpoint from its packed form, as an integer; free it with `drop_key`."""
     found = ctypes.c_void_p()
-    status = _status(_libucp(), "ucp_ep_rkey_unpack")(ctypes.c_void_p(endpoint), key, ctypes.byref(found))
+    unpack = _status(loaded_library("libucp"), "ucp_ep_rkey_unpack")
+    status = unpack(ctypes.c_void_p(endpoint), key, ctypes.byref(found))
     if status != _OK or not found.value:
-        raise RunFailed(f"UCX refused a peer's memory with status {status}")
+        raise RunFailed(f"UCX could not open a peer's memory: status {status}")
     return int(found.value)
 
 
 def drop_key(key: int) -> None:
-    """Give a key back; no put may be under way."""
-    _libucp().ucp_rkey_destroy(ctypes.c_void_p(key))
+    """Free a key; no put may be in flight."""
+    loaded_library("libucp").ucp_rkey_destroy(ctypes.c_void_p(key))
 
 
 def parameters() -> npt.NDArray[np.uint8]:
-    """An `ucp_request_param_t` that asks for nothing; larger than any release's."""
+    """An empty `ucp_request_param_t`; larger than that of any release."""
     return np.zeros(256, np.uint8)
 
 
 @functools.cache
 def loops() -> Loops:
     """The loops; numba compiles them when they are first called, and stores the code for later processes."""
-    library = _libucp()
+    library = loaded_library("libucp")
     put, flush, progress, check, release = (
         address_of(library, f"ucp_{name}")
         for name in ("put_nbx", "ep_flush_nbx", "worker_progress", "request_check_status", "request_free")
@@ -177,7 +179,7 @@ def _together(  # type: ignore[no-untyped-def]
             call(None, release, (request,))  # completes by itself; the flush waits for it
         if stop[0] != 0:
             return STOPPED
-    return _finish(flush, progress, check, release, worker, endpoint, params, stop)
+    return _finish(flush, progress, check, release, worker, endpoint, params, stop)  # type: ignore[no-untyped-call]
 
 
 @compiled
@@ -190,7 +192,7 @@ def _apart(  # type: ignore[no-untyped-def]
             return -1
         if request != np.uint64(0):
             call(None, release, (request,))
-        status = _finish(flush, progress, check, release, worker, endpoint, params, stop)
+        status = _finish(flush, progress, check, release, worker, endpoint, params, stop)  # type: ignore[no-untyped-call]
         if status != 0:
             return status
     return 0
@@ -203,13 +205,6 @@ def _spin(progress, worker, rounds, stop):  # type: ignore[no-untyped-def]  # pr
         if stop[0] != 0:
             return STOPPED
     return 0
-
-
-def _libucp() -> ctypes.CDLL:
-    path = library_path("libucp")
-    if path is None:
-        raise RunFailed("this process has loaded no libucp")
-    return ctypes.CDLL(str(path))
 
 
 def _status(library: ctypes.CDLL, name: str) -> Any:

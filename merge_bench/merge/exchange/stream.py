@@ -1,12 +1,11 @@
-"""The pipelined exchange: pieces of both frames travel while their worker partitions and joins others.
+"""The pipelined exchange: pieces of both frames travel while their worker partitions and joins other pieces.
 
-A thread of its own drives UCX as long as a `Stream` is open, and nobody else may use the exchange meanwhile. A header
-announces every piece to its receiver; headers and data of a pair of ranks go one after the other, those first that will
-be joined first.
+While a `Stream` is open, its own thread drives UCX, and no other thread may use the exchange. A header announces every
+piece to its receiver. Between two ranks, headers and data are sent one after the other, in the order of the joins.
 
 Each of a worker's W - 1 peers has an equal share of a window (`share_bytes`), and no message is longer than half of it.
-So sends that are posted and not complete hold at most max(`WINDOW_BYTES`, (W - 1) · `LEAST_SHARE`) bytes beside their
-headers, and what all others have under way to one worker is bounded by as much.
+So sends in flight hold at most max(`WINDOW_BYTES`, (W - 1) · `LEAST_SHARE`) bytes beside their headers, and so do all
+other workers' sends to one worker.
 """
 
 from __future__ import annotations
@@ -23,21 +22,21 @@ from typing import Any
 import numpy as np
 
 from merge_bench.merge.engines.base import WHOLE, Outgoing, Piece, Side
-from merge_bench.merge.exchange.flight import Meter, Pending, longest_message, share_bytes
+from merge_bench.merge.exchange.in_flight import Meter, Pending, longest_message, share_bytes
 from merge_bench.merge.exchange.ucx import UcxExchange, size_of
 from merge_bench.merge.frame import Bytes
 
-IDLE_SECONDS = 300e-6  # between looks at UCX while the worker computes; sockets hold more than a link carries in that
+IDLE_SECONDS = 300e-6  # between polls of UCX while the worker computes; sockets buffer what arrives meanwhile
 WAITING_SECONDS = 50e-6  # and while it waits
-SWITCH_SECONDS = 1e-4  # how long a thread that computes in Python may keep the other from the interpreter
-_NUMBER = 8  # bytes before a header: which piece it is of
+SWITCH_SECONDS = 1e-4  # for which a thread that computes in Python may hold the interpreter's lock
+_NUMBER = 8  # bytes before a header: the number of its piece
 
 Room = Callable[[int, int, Bytes], Any]
 
 
 @dataclass(frozen=True, eq=False)
 class _Item:
-    """A message under way: of which piece, or a header that is to come."""
+    """A message in flight: part of piece `number`, or a header."""
 
     message: Pending
     number: int | None = None
@@ -45,16 +44,16 @@ class _Item:
 
 
 class Stream:
-    """One worker's end of one pipelined exchange. All workers open theirs at the same point, with the same pieces.
+    """One worker's end of one pipelined exchange. All workers open it at the same point, with the same pieces.
 
     Parameters
     ----------
     pieces
-        What travels, the same on all workers; a piece is named by its place in this list.
+        What is exchanged, the same on all workers. A piece is identified by its position in this list.
     header_bytes
         Length of the longest header.
     room
-        Called with a piece's number, a source rank and a header, by the thread that exchanges; gives the buffer.
+        Called by the exchange thread with a piece's number, a source rank and a header; returns the buffer.
     """
 
     def __init__(self, exchange: UcxExchange, pieces: Sequence[Piece], header_bytes: int, room: Room) -> None:
@@ -101,23 +100,23 @@ class Stream:
         sys.setswitchinterval(self._switch)
 
     def send(self, number: int, outgoing: Sequence[Outgoing]) -> None:
-        """Hand a piece over: one entry per worker, in rank order. Its buffers must stay as they are until the end.
+        """Queue a piece to be sent: one entry per worker, in rank order. Its buffers must not change until the end.
 
         Raises
         ------
         RunFailed
-            If the exchange has failed meanwhile.
+            If the exchange has failed.
         """
         self._given.append((number, outgoing))
         if self._error is not None:
             raise self._error
 
     def wait(self, part: int) -> None:
-        """Return when all pieces of `part`, and those of all parts, have arrived from everybody; raises `RunFailed`."""
+        """Wait until all pieces of `part`, and all `WHOLE` ones, have arrived from every worker; raises `RunFailed`."""
         self._until(lambda: not self._missing[WHOLE] and not self._missing[part])
 
     def finish(self) -> None:
-        """Return when everything has arrived here, and at the others what was sent; raises `RunFailed`."""
+        """Wait until every send and receive is complete; raises `RunFailed`."""
         self._until(lambda: False)
 
     def _until(self, so: Callable[[], bool]) -> None:
@@ -128,7 +127,7 @@ class Stream:
         if self._error is not None:
             raise self._error
 
-    # -- what follows runs in the thread
+    # -- the exchange thread runs the methods below
 
     def _run(self) -> None:
         try:
@@ -146,7 +145,7 @@ class Stream:
         while not self._stopped:
             self._exchange.abort.check()
             moved = self._exchange.progress()
-            # A receive of what has come already is complete at once, with nothing for UCX to do: so always look.
+            # A receive of a message that is already here completes at once without progress: so always look.
             settled, posted = self._settle(), self._feed()
             if moved or settled or posted:
                 last_byte = time.monotonic()
@@ -165,7 +164,7 @@ class Stream:
         )
 
     def _feed(self) -> bool:
-        """Post what was handed over, as far as the peers' shares let it; whether there was anything to post."""
+        """Post queued messages as far as the peers' shares allow; returns whether any was posted."""
         while self._given:
             number, outgoing = self._given.popleft()
             self._made[number] = outgoing
@@ -180,7 +179,7 @@ class Stream:
         return posted
 
     def _fits(self, peer: int) -> bool:
-        """Whether there is a message to a peer, and room for it; a header goes when the first data after it fit."""
+        """Whether a message to a peer is queued and fits its share. A header is sent once the data after it fit."""
         if peer not in self._sending and not self._queues[peer]:
             return False
         number, start = self._sending.get(peer) or (self._queues[peer][0][-1], 0)
@@ -188,7 +187,7 @@ class Stream:
         return self._under_way[peer] + min(rest, self._longest) <= self._share
 
     def _post(self, peer: int) -> None:
-        """The next message to a peer: the rest of a piece, or the header of the next."""
+        """Post the next message to a peer: the rest of a piece, or the header of the next piece."""
         if peer not in self._sending:
             number = heapq.heappop(self._queues[peer])[-1]
             outgoing = self._made[number][peer]
@@ -221,7 +220,7 @@ class Stream:
             self._pending.append(_Item(message, header=header))
 
     def _settle(self) -> bool:
-        """Go on with what is no longer under way; whether there was anything."""
+        """Handle messages that are complete; returns whether there were any."""
         done, still = list[_Item](), list[_Item]()
         for item in self._pending:
             (done if item.message.request.completed else still).append(item)
@@ -238,7 +237,7 @@ class Stream:
         return bool(done)
 
     def _take(self, source: int, header: Bytes) -> None:
-        """Make room for what a header announces, and post its receives."""
+        """Get the buffer for the piece that a header announces, and post its receives."""
         number = int(header[:_NUMBER].view(np.int64)[0])
         buffer = self._room(number, source, header[_NUMBER:])
         size = size_of(buffer)
@@ -272,7 +271,7 @@ class Stream:
             self._landed(message.peer, item.number)
 
     def _landed(self, source: int, number: int) -> None:
-        """A piece from one peer is whole."""
+        """Note that a piece from one peer is complete."""
         del self._open[source, number]
         part = self._pieces[number].part
         with self._changed:

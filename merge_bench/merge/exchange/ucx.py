@@ -1,11 +1,11 @@
 """The data plane: tagged messages over UCX endpoints directly between the workers.
 
-The only module that knows UCXX. Endpoints are made from worker addresses, which travel over Dask, and not through a
-listener: so error handling is a choice, and without it UCX may use shared memory. The thread that exchanges also drives
-progress; every wait looks at an abort flag and at a limit.
+Only this module uses UCXX. Endpoints are made from worker addresses, which Dask carries, and not through a listener:
+that makes UCX's error handling optional, and without it UCX may use shared memory. The exchanging thread also drives
+progress. Every wait checks an abort flag and a time limit.
 
 All workers call the same collective operations in the same order. Each operation takes the next number (`_stage`),
-which is part of every tag, so a message can never be taken for one of another operation.
+which is part of every tag, so that messages of two operations cannot be confused.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-# UCX takes SIGHUP over for its debugger as soon as it is loaded: then a lost terminal would no longer end a run.
+# By default UCX handles SIGHUP for its debugger, and a closed terminal would no longer end a run.
 os.environ.setdefault("UCX_DEBUG_SIGNO", "0")
 
 from ucxx._lib.arr import Array
@@ -25,15 +25,16 @@ from ucxx._lib.libucxx import Feature, UCXAddress, UCXContext, UCXEndpoint, UCXW
 from ucxx.exceptions import UCXError
 
 from merge_bench.errors import RunFailed
-from merge_bench.merge.exchange import lanes, protocols
+from merge_bench.merge.exchange import protocols
 from merge_bench.merge.exchange.abort import Abort
-from merge_bench.merge.exchange.flight import Flight, Pending
+from merge_bench.merge.exchange.in_flight import Flight, Pending
 from merge_bench.merge.plan import Plan
+from merge_bench.records.schema import SizeRange
 
 SPINS_BEFORE_YIELD = 200
 SPINS_BEFORE_SLEEP = 4000
 SLEEP_SECONDS = 50e-6
-STALL_FACTOR = 4  # × timeout without one byte is an end even while heartbeats arrive
+STALL_FACTOR = 4  # × timeout without one byte ends a run even while heartbeats arrive
 
 
 class UcxExchange:
@@ -44,7 +45,7 @@ class UcxExchange:
     rank, workers
         This worker's number and how many there are.
     error_handling
-        UCX's peer error handling on the endpoints. On, UCX reports a dead peer but drops shared memory unless
+        UCX's peer error handling on the endpoints. With it UCX reports a dead peer, but drops shared memory unless
         `UCX_POSIX_ERROR_HANDLING` or `UCX_SYSV_ERROR_HANDLING` is `y`.
     message_bytes
         Longest message; a parcel is cut into messages of this size. 0: never cut.
@@ -53,7 +54,7 @@ class UcxExchange:
     abort
         The flag every wait looks at.
     puts
-        Whether peers may also put into each other's memory, which `handles` are for.
+        Whether peers may also put into each other's memory, through `handles`.
     """
 
     def __init__(
@@ -95,11 +96,11 @@ class UcxExchange:
 
     @property
     def effective_config(self) -> dict[str, str]:
-        """UCX's settings as the context took them, under their full names."""
+        """The settings of the UCX context, under their full names."""
         return {f"UCX_{name}": value for name, value in self._context.config.items()}
 
     def connect(self, addresses: Sequence[bytes]) -> None:
-        """Make an endpoint to every other worker and send each a first message both ways.
+        """Make an endpoint to every other worker, and exchange a first message with each.
 
         Raises
         ------
@@ -119,7 +120,7 @@ class UcxExchange:
         self.barrier()
 
     def barrier(self) -> float:
-        """Return when every worker has entered; gives the seconds waited.
+        """Wait until every worker has entered; returns the seconds waited.
 
         A dissemination barrier (Hensgen, Finkel and Manber 1988): ceil(log2 W) rounds, and no rank leaves before all
         have come.
@@ -142,10 +143,10 @@ class UcxExchange:
         return best
 
     def transfer(self, sends: Mapping[int, Any], receives: Mapping[int, Any]) -> Flight:
-        """Send a buffer to each peer in `sends` while receiving into those of `receives`; returns when all is done.
+        """Send the buffers of `sends` to their peers while receiving into those of `receives`; waits until all is done.
 
-        Buffers are contiguous, host or device. Both sides must agree on the sizes; empty buffers are skipped. All
-        workers must call this in the same order.
+        Buffers are contiguous, in host or device memory. Both sides must agree on the sizes; empty buffers are skipped.
+        All workers must call this in the same order.
         """
         self._stage += 1
         flight = Flight(time.perf_counter(), 0.0)
@@ -166,20 +167,21 @@ class UcxExchange:
                 flight.arrived[peer] = (size, finished.get(peer, flight.first_post) - flight.first_post)
         return flight
 
-    def lanes(self) -> dict[int, list[str]]:
-        """Transports and devices that UCX selected to each peer, like ``sysv/memory``."""
-        return {peer: _lanes(endpoint.handle) for peer, endpoint in sorted(self._endpoints.items())}
+    def endpoints(self) -> dict[int, tuple[list[str], list[SizeRange]]]:
+        """How UCX reaches each peer.
 
-    def protocols(self) -> dict[int, list[protocols.Range]]:
-        """How UCX carries messages to each peer, by size and by the kind of memory that was sent from so far."""
-        return {peer: protocols.of_endpoint(endpoint.handle) for peer, endpoint in sorted(self._endpoints.items())}
+        The lanes that it selected, like ``sysv/memory``, and the protocols of messages by size, for each kind of memory
+        that was sent from so far.
+        """
+        texts = {peer: protocols.print_endpoint(endpoint.handle) for peer, endpoint in sorted(self._endpoints.items())}
+        return {peer: (protocols.lanes(text), protocols.parse(text)) for peer, text in texts.items()}
 
     def handles(self, peer: int) -> tuple[int, int, int]:
         """UCX's own context, worker, and endpoint to `peer`, as integers."""
         return self._context.handle, self._worker.handle, self._endpoints[peer].handle
 
     def await_token(self, peer: int, progress: Callable[[], None]) -> None:
-        """Receive a byte from `peer`, calling `progress`, which drives UCX, until it is there.
+        """Receive a byte from `peer`; calls `progress`, which drives UCX, until it has arrived.
 
         The peer sends it with `transfer`; both count as one operation.
         """
@@ -191,26 +193,26 @@ class UcxExchange:
         self.check(pending[0])
 
     def reserve(self, stages: int) -> int:
-        """Numbers for as many operations that are carried out with `post` and `progress`; gives the first."""
+        """Reserve numbers of operations for use with `post` and `progress`; returns the first."""
         self._stage += stages
         return self._stage - stages + 1
 
     def post(self, buffer: Any, peer: int, stage: int, number: int, *, receive: bool) -> Pending:
-        """Begin one message of operation `stage`. Messages between two ranks that have one number arrive in order."""
+        """Begin one message of operation `stage`. Messages of the same number between two ranks arrive in order."""
         source = peer if receive else self.rank
         tag, piece = UCXXTag(stage << 32 | source << 16 | number & 0xFFFF), Array(buffer)
         request = self._worker.tag_recv(piece, tag) if receive else self._endpoints[peer].tag_send(piece, tag)
         return Pending(request, peer, receive, size_of(buffer))
 
     def progress(self) -> bool:
-        """Let UCX do what there is to do now, without the interpreter's lock; whether there was anything."""
+        """Progress UCX without the interpreter's lock; returns whether there was anything to do."""
         if not self._worker.progress_once():
             return False
         self._worker.progress()
         return True
 
     def close(self) -> None:
-        """Let the endpoints go, waiting at most a second for their peers."""
+        """Close the endpoints; waits at most a second for their peers."""
         requests = []
         for endpoint in self._endpoints.values():
             try:
@@ -234,7 +236,7 @@ class UcxExchange:
         return size
 
     def _drive(self, pending: list[Pending], flight: Flight) -> dict[int, float]:
-        """Progress until nothing is pending; when the last receive from each peer was done."""
+        """Progress until nothing is pending; returns when the last receive from each peer completed."""
         finished: dict[int, float] = {}
         progress = self._worker.progress_once
         spins, last_byte = 0, time.monotonic()
@@ -268,7 +270,7 @@ class UcxExchange:
                     os.sched_yield()
 
     def check(self, item: Pending) -> None:
-        """Raise `RunFailed` if a message that is no longer under way did not come through."""
+        """Raise `RunFailed` if a completed message failed."""
         try:
             item.request.check_error()
         except UCXError as error:
@@ -276,7 +278,7 @@ class UcxExchange:
             raise RunFailed(f"rank {self.rank} failed {what} rank {item.peer}: {error}") from error
 
     def check_limit(self, pending: list[Pending], last_byte: float) -> None:
-        """Raise `RunFailed` if there was no byte for too long; `last_byte`: when there was one (`time.monotonic`)."""
+        """Raise `RunFailed` if no byte arrived for too long; `last_byte`: when the last one did (`time.monotonic`)."""
         now = time.monotonic()
         silent = now - last_byte
         if silent < self._timeout:
@@ -284,11 +286,7 @@ class UcxExchange:
         unheard = now - self.abort.last_heartbeat
         if unheard >= self._timeout or silent >= STALL_FACTOR * self._timeout:
             peers = ", ".join(str(peer) for peer in sorted({item.peer for item in pending}))
-            raise RunFailed(f"rank {self.rank} waited {silent:.0f} s for rank {peers} without a byte")
-
-
-def _lanes(handle: int) -> list[str]:
-    return lanes.of_endpoint(handle) or protocols.lanes(protocols.print_endpoint(handle))
+            raise RunFailed(f"rank {self.rank} received nothing from rank {peers} for {silent:.0f} s")
 
 
 def size_of(buffer: Any) -> int:

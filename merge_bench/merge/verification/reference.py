@@ -1,8 +1,8 @@
-"""The right answer of a merge of real tables, from an independent engine: DuckDB finds which rows match.
+"""The expected result of a merge of real tables, computed with DuckDB, which finds the matching rows.
 
-Nothing here uses the hashes by which the workers find partners. The tables are read whole, all row groups of all files,
-whichever worker they were assigned to. Dates, times and timestamps travel through DuckDB as the integers they are made
-of, and columns under numbered names, so that neither units nor DuckDB's case-insensitive names can change a value.
+Nothing here uses the hashes with which the workers find matches. All row groups of all files are read, whichever worker
+they were assigned to. In DuckDB, dates, times and timestamps are integers, and columns have numbered names, so that
+neither units nor DuckDB's case-insensitive names can change a value.
 """
 
 from __future__ import annotations
@@ -17,26 +17,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from merge_bench.errors import RunFailed, UsageError, WrongResult
+from merge_bench.errors import RunFailed, UsageError, WrongResult, first_line
 from merge_bench.host.memory import available_bytes
 from merge_bench.merge import hashing
-from merge_bench.merge.frame import Frame
-from merge_bench.merge.workload.parquet import first_line
+from merge_bench.merge.frame import Frame, integer_type, viewed
 from merge_bench.merge.workload.tables import TableSide, TableSpec, canonical_columns
 
 BATCH_ROWS = 1 << 17
-DEFAULT_THREADS = 2
+THREADS = 2  # of DuckDB
 
 
-def count_rows(spec: TableSpec, *, memory_bytes: int | None = None, threads: int = DEFAULT_THREADS) -> int:
-    """Rows of the result: for every key the rows of the left times the rows of the right, none of them made.
-
-    Parameters
-    ----------
-    memory_bytes
-        Memory that DuckDB may take before it goes to disk; by default a quarter of what is available.
-    threads
-        Threads that DuckDB may use.
+def count_rows(spec: TableSpec) -> int:
+    """Rows of the result, without making any: for every key its left rows times its right rows.
 
     Raises
     ------
@@ -51,39 +43,37 @@ def count_rows(spec: TableSpec, *, memory_bytes: int | None = None, threads: int
         counted.format(keys=keys, side=side, whole=_whole_keys(spec)) for side in ("left_rows", "right_rows")
     )
     query = f"SELECT coalesce(sum(l.n::HUGEINT * r.n), 0)::VARCHAR FROM ({left}) l JOIN ({right}) r USING ({keys})"
-    with _session(spec, memory_bytes, threads, keys_only=True) as connection:
+    with _session(spec, keys_only=True) as connection:
         row = connection.execute(query).fetchone()
     assert row is not None
     return int(row[0])
 
 
-def expected(spec: TableSpec, *, memory_bytes: int | None = None, threads: int = DEFAULT_THREADS) -> tuple[int, int]:
+def expected(spec: TableSpec) -> tuple[int, int]:
     """Rows of the result, and `hashing.checksum` over all of its columns in the order of `spec.output`.
 
-    The result streams through in batches and is never held whole. Parameters and errors as `count_rows`.
+    The result is processed in batches and is never in memory as a whole. Errors as `count_rows`.
     """
     names = [field.name for field in spec.output]
     rows, checksum = 0, 0
-    for table in expected_batches(spec, memory_bytes=memory_bytes, threads=threads):
+    for table in expected_batches(spec):
         rows += table.num_rows
         checksum += hashing.checksum(Frame.from_arrow(table), names)
     return rows, checksum % 2**64
 
 
-def expected_batches(
-    spec: TableSpec, *, memory_bytes: int | None = None, threads: int = DEFAULT_THREADS
-) -> Iterator[pa.Table]:
-    """The result in pieces, in no order, under `spec.output_schema`. Parameters and errors as `count_rows`."""
+def expected_batches(spec: TableSpec) -> Iterator[pa.Table]:
+    """The result in pieces, in no order, under `spec.output_schema`. Errors as `count_rows`."""
     keys = _key_names(spec)
-    left = [_number("l", i) for i in range(len(spec.left.columns))]
-    right = [_number("r", i) for i, field in enumerate(spec.right.fields) if field.name not in spec.keys]
+    left = [f"l{i}" for i in range(len(spec.left.columns))]
+    right = [f"r{i}" for i, field in enumerate(spec.right.fields) if field.name not in spec.keys]
     whole = _whole_keys(spec)
     query = (
         f"SELECT {', '.join([*left, *right])}"
         f" FROM (SELECT * FROM left_rows WHERE {whole}) l"
         f" JOIN (SELECT * FROM right_rows WHERE {whole}) r USING ({', '.join(keys)})"
     )
-    with _session(spec, memory_bytes, threads, keys_only=False) as connection:
+    with _session(spec, keys_only=False) as connection:
         for batch in connection.sql(query).to_arrow_reader(BATCH_ROWS):
             arrays = [
                 _from_integers(array, field.type) for array, field in zip(batch.columns, spec.output, strict=True)
@@ -94,8 +84,8 @@ def expected_batches(
 def result_table(spec: TableSpec, table: pa.Table) -> pa.Table:
     """An engine's result → the same rows under `spec.output_schema`.
 
-    Engines give columns in their own order and in types of their own for the same values: string views, finer units,
-    wider decimals, timestamps in UTC without saying so.
+    Engines return columns in their own order and with their own types for the same values: string views, finer units,
+    wider decimals, UTC timestamps without a zone.
 
     Raises
     ------
@@ -105,7 +95,7 @@ def result_table(spec: TableSpec, table: pa.Table) -> pa.Table:
     columns = []
     for field in spec.output:
         if field.name not in table.column_names:
-            raise WrongResult(f"the result lacks the column {field.name!r}")
+            raise WrongResult(f"the result has no column {field.name!r}")
         values = table.column(field.name)
         if pa.types.is_dictionary(values.type):
             values = values.cast(values.type.value_type)
@@ -133,13 +123,13 @@ def compare_full(spec: TableSpec, tables: list[pa.Table]) -> str | None:
 
     Returns
     -------
-    A sentence that names the first difference, or None if there is none.
+    A sentence about the first difference; None if there is none.
     """
     balance = [_counted(spec, table, 1) for table in expected_batches(spec)]
     balance += [_counted(spec, result_table(spec, table), -1) for table in tables]
     if not balance:
         return None
-    names = [_number("c", i) for i in range(len(spec.output))]
+    names = [f"c{i}" for i in range(len(spec.output))]
     # Many keys of several types in one group_by; one thread keeps the order of first appearance.
     totals = pa.concat_tables(balance).group_by(names, use_threads=False).aggregate([("count", "sum")])
     wrong = totals.filter(pc.not_equal(totals["count_sum"], 0))
@@ -160,8 +150,8 @@ def _counted(spec: TableSpec, table: pa.Table, sign: int) -> pa.Table:
     """The rows with comparable values under numbered names, and a column `count` of `sign`."""
     columns = []
     for column, field in zip(table.columns, spec.output, strict=True):
-        columns.append(_to_integers(_one_nan_one_zero(column) if field.floating else column, bits=True))
-    names = [_number("c", i) for i in range(len(columns))]
+        columns.append(_to_integers(_one_nan_one_zero(column) if field.floating else column, floats=True))
+    names = [f"c{i}" for i in range(len(columns))]
     columns.append(pa.chunked_array([pa.array([sign] * table.num_rows, pa.int64())]))
     return pa.Table.from_arrays(columns, names=[*names, "count"])
 
@@ -180,16 +170,12 @@ def _readable(column: pa.ChunkedArray, arrow_type: pa.DataType) -> Any:
         return str(scalar)
 
 
-def _number(prefix: str, index: int) -> str:
-    return f"{prefix}{index}"
-
-
 def _key_names(spec: TableSpec) -> list[str]:
-    return [_number("k", i) for i in range(len(spec.keys))]
+    return [f"k{i}" for i in range(len(spec.keys))]
 
 
 def _whole_keys(spec: TableSpec) -> str:
-    """The condition that no key is null or NaN, neither of which matches anything."""
+    """The condition that no key is null or NaN, which match nothing."""
     types = {field.name: field for field in spec.left.fields}
     conditions = []
     for name, key in zip(_key_names(spec), spec.keys, strict=True):
@@ -199,16 +185,18 @@ def _whole_keys(spec: TableSpec) -> str:
     return " AND ".join(conditions)
 
 
+def _memory_limit() -> int:
+    """Bytes that DuckDB may use before it spills to disk."""
+    return max(available_bytes() // 4, 256 << 20)
+
+
 @contextlib.contextmanager
-def _session(
-    spec: TableSpec, memory_bytes: int | None, threads: int, *, keys_only: bool
-) -> Iterator[duckdb.DuckDBPyConnection]:
+def _session(spec: TableSpec, *, keys_only: bool) -> Iterator[duckdb.DuckDBPyConnection]:
     """DuckDB over `left_rows` and `right_rows`: key columns k0… and, unless `keys_only`, all columns l0… or r0…"""
-    limit = memory_bytes if memory_bytes is not None else max(available_bytes() // 4, 256 << 20)
     with tempfile.TemporaryDirectory(prefix="merge-bench-duckdb-") as folder:
         settings: dict[str, Any] = {
-            "memory_limit": f"{limit // 2**20}MiB",
-            "threads": threads,
+            "memory_limit": f"{_memory_limit() // 2**20}MiB",
+            "threads": THREADS,
             "temp_directory": folder,
             "preserve_insertion_order": False,
             "arrow_large_buffer_size": True,
@@ -228,28 +216,25 @@ def _session(
 def _reader(
     side: TableSide, keys: tuple[str, ...], prefix: str, keys_only: bool, unreadable: list[UsageError]
 ) -> pa.RecordBatchReader:
-    """All rows of one side, file after file, as DuckDB gets them.
+    """All rows of one side, file by file, for DuckDB.
 
-    An error in reading goes through DuckDB, which makes another one of it; the first is kept in `unreadable`.
+    DuckDB replaces an error that occurs while a file is read by its own error, so the first is kept in `unreadable`.
     """
     by_name = {column.field.name: column for column in side.columns}
-    wanted = [(_number("k", i), by_name[key]) for i, key in enumerate(keys)]
+    wanted = [(f"k{i}", by_name[key]) for i, key in enumerate(keys)]
     if not keys_only:
-        wanted += [(_number(prefix, index), column) for index, column in enumerate(side.columns)]
-    schema = pa.schema([pa.field(name, _integer_type(column.field.type)) for name, column in wanted])
+        wanted += [(f"{prefix}{index}", column) for index, column in enumerate(side.columns)]
+    schema = pa.schema([pa.field(name, integer_type(column.field.type)) for name, column in wanted])
     columns = [column for _, column in wanted]
     sources = sorted({column.source for column in columns})
-
-    def read(file: str) -> Iterator[pa.RecordBatch]:
-        with pq.ParquetFile(file) as opened:
-            for batch in opened.iter_batches(BATCH_ROWS, columns=sources):
-                values = canonical_columns(columns, pa.Table.from_batches([batch]), file)
-                yield from pa.Table.from_arrays([_to_integers(v) for v in values], schema=schema).to_batches()
 
     def batches() -> Iterator[pa.RecordBatch]:
         for file in side.files:
             try:
-                yield from read(file)
+                with pq.ParquetFile(file) as opened:
+                    for batch in opened.iter_batches(BATCH_ROWS, columns=sources):
+                        values = canonical_columns(columns, pa.Table.from_batches([batch]), file)
+                        yield from pa.Table.from_arrays([_to_integers(v) for v in values], schema=schema).to_batches()
             except UsageError as error:
                 unreadable.append(error)
                 raise
@@ -260,21 +245,12 @@ def _reader(
     return pa.RecordBatchReader.from_batches(schema, batches())
 
 
-def _integer_type(arrow_type: pa.DataType, *, bits: bool = False) -> pa.DataType:
-    """The integer type that stands for a temporal one (with `bits` also for a float); other types themselves."""
-    if pa.types.is_temporal(arrow_type) or (bits and pa.types.is_floating(arrow_type)):
-        return pa.int32() if arrow_type.bit_width == 32 else pa.int64()
-    return arrow_type
-
-
-def _to_integers(column: pa.ChunkedArray, *, bits: bool = False) -> pa.ChunkedArray:
-    target = _integer_type(column.type, bits=bits)
-    if target == column.type:
-        return column
-    return pa.chunked_array([chunk.view(target) for chunk in column.chunks], target)
+def _to_integers(column: pa.ChunkedArray, *, floats: bool = False) -> pa.ChunkedArray:
+    target = integer_type(column.type, floats=floats)
+    return column if target == column.type else viewed(column, target)
 
 
 def _from_integers(array: pa.Array, arrow_type: pa.DataType) -> pa.Array:
-    if array.type != arrow_type and _integer_type(arrow_type, bits=True) == array.type:
+    if array.type != arrow_type and integer_type(arrow_type, floats=True) == array.type:
         return array.view(arrow_type)
     return array.cast(arrow_type)

@@ -1,11 +1,11 @@
-"""Proof of a result: every worker checks its rows, the cluster their number and an order-independent checksum."""
+"""Verification of a result: each worker checks its rows; their number and a checksum are checked over all workers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
+import msgspec
 import pyarrow as pa
 
 from merge_bench.merge.exchange.abort import Abort
@@ -16,12 +16,11 @@ from merge_bench.merge.workload.tables import TableSpec
 MODULUS = 2**64
 
 
-@dataclass(frozen=True)
-class Check:
+class Check(msgspec.Struct, frozen=True):
     """What one worker found in its part of the result.
 
     `checksum`: modulo 2**64; over right-row numbers for the synthetic workload, over all columns for real tables.
-    `bad_rows`: rows that are wrong in themselves. `tables`: the rows themselves as Arrow IPC, where all are compared.
+    `bad_rows`: rows that are wrong in themselves. `tables`: the rows as Arrow IPC, where all rows are compared.
     """
 
     rows: int
@@ -29,19 +28,10 @@ class Check:
     bad_rows: int = 0
     tables: bytes | None = None
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain data; the checksum as text, since not every reader of JSON keeps 64 bits."""
-        return {**asdict(self), "checksum": str(self.checksum)}
-
-    @staticmethod
-    def from_json(data: dict[str, Any]) -> Check:
-        """The reverse of `to_json`."""
-        return Check(**{**data, "checksum": int(data["checksum"])})
-
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether the cluster's result is right, and if not, a sentence that says in what."""
+    """Whether the whole result is right; if not, `message` says what is wrong."""
 
     ok: bool
     rows: int
@@ -52,31 +42,29 @@ class Verdict:
     message: str | None
 
 
-class ResultCheck:
-    """Checks one worker's part of the result, piece by piece."""
+def check_result(
+    workload: SyntheticSpec | TableSpec, pieces: Iterable[pa.Table], abort: Abort, *, full: bool = False
+) -> Check:
+    """Check every row of one worker's part of the result, piece by piece.
 
-    def __init__(self, workload: SyntheticSpec | TableSpec, *, full: bool = False) -> None:
-        self._workload = workload
-        self._full = full and isinstance(workload, TableSpec)
+    `full`: keep the rows of real tables, to be compared with the expected ones.
+    """
+    rows = total = bad = 0
+    kept = []
+    for piece in pieces:
+        abort.check()
+        if isinstance(workload, SyntheticSpec):
+            some, part, wrong = synthetic.check(workload, piece)
+            bad += wrong
+        else:
+            from merge_bench.merge.verification.reference import result_checksum, result_table
 
-    def run(self, pieces: Iterable[pa.Table], abort: Abort) -> Check:
-        """Look at every row of every piece."""
-        rows = total = bad = 0
-        kept = []
-        for piece in pieces:
-            abort.check()
-            if isinstance(self._workload, SyntheticSpec):
-                some, part, wrong = synthetic.check(self._workload, piece)
-                bad += wrong
-            else:
-                from merge_bench.merge.verification.reference import result_checksum, result_table
-
-                some, part = piece.num_rows, result_checksum(self._workload, piece)
-                if self._full:
-                    kept.append(result_table(self._workload, piece))
-            rows += some
-            total = (total + part) % MODULUS
-        return Check(rows, total, bad, _serialized(kept) if self._full else None)
+            some, part = piece.num_rows, result_checksum(workload, piece)
+            if full:
+                kept.append(result_table(workload, piece))
+        rows += some
+        total = (total + part) % MODULUS
+    return Check(rows, total, bad, _serialized(kept) if full and isinstance(workload, TableSpec) else None)
 
 
 def _serialized(tables: Sequence[pa.Table]) -> bytes:
@@ -95,7 +83,7 @@ def deserialized(data: bytes | None) -> list[pa.Table]:
 
 
 def judge(checks: Sequence[Check], expected_rows: int, expected_checksum: int) -> Verdict:
-    """Sum the workers' findings and hold them against what must come out."""
+    """Add up the workers' checks and compare them with the expected result."""
     rows = sum(check.rows for check in checks)
     total = sum(check.checksum for check in checks) % MODULUS
     bad = sum(check.bad_rows for check in checks)

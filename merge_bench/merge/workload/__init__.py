@@ -1,1 +1,1 @@
-"""What is merged; one file each."""
+"""The tables that are merged: synthetic ones, Parquet files, and TPC-H."""

@@ -1,21 +1,22 @@
-"""Parquet footers: which files, row groups and columns there are, before a single row is read."""
+"""Files, row groups and columns of a table, from Parquet footers."""
 
 from __future__ import annotations
 
 import glob
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from merge_bench.errors import UsageError
+from merge_bench.errors import UsageError, first_line
 from merge_bench.merge.frame import canonical_type
 
 
 @dataclass(frozen=True)
 class RowGroup:
-    """One row group of one file: the unit that is given to a worker."""
+    """One row group of one file: the unit that is assigned to a worker."""
 
     file: str
     index: int
@@ -24,10 +25,10 @@ class RowGroup:
 
 @dataclass(frozen=True)
 class ColumnFacts:
-    """What the footers tell about one column, all files together.
+    """What the footers of all files contain about one column.
 
-    `type` is the canonical one. `nullable`: False only where every row group says that it holds no null. `largest`: the
-    largest value of an unsigned integer column (0 without values), None where a row group does not say.
+    `type`: canonical. `nullable`: False only if statistics of every row group show that there is no null. `largest`:
+    the largest value of an unsigned integer column (0 without values), None if a row group has no statistics.
     """
 
     name: str
@@ -51,22 +52,20 @@ def find_files(path: str) -> list[str]:
     Raises
     ------
     UsageError
-        If there is nothing.
+        If there is no such file.
     """
+    found: Iterable[Path]
     given = Path(path).expanduser()
     if given.is_dir():
-        found = [p for p in given.glob("*.parquet") if p.is_file()]
-        if not found:
-            raise UsageError(f"folder {path} holds no *.parquet file")
-    elif given.exists():
-        found = [given]
-    elif glob.has_magic(path):
-        found = [p for p in map(Path, glob.glob(str(given), recursive=True)) if p.is_file()]
-        if not found:
-            raise UsageError(f"no file matches {path}")
+        found, problem = given.glob("*.parquet"), f"folder {path} has no *.parquet file"
+    elif given.exists() or not glob.has_magic(path):
+        found, problem = iter([given]), f"no such file: {path}"
     else:
-        raise UsageError(f"no such file: {path}")
-    return sorted(str(p.absolute()) for p in found)
+        found, problem = map(Path, glob.iglob(str(given), recursive=True)), f"no file matches {path}"
+    files = sorted(str(each.absolute()) for each in found if each.is_file())
+    if not files:
+        raise UsageError(problem)
+    return files
 
 
 def read_footers(path: str) -> Footers:
@@ -75,7 +74,7 @@ def read_footers(path: str) -> Footers:
     Raises
     ------
     UsageError
-        For a missing or unreadable file, for files that differ in their columns, for a column type that cannot travel.
+        For a missing or unreadable file, for files that differ in their columns, for an unsupported column type.
     """
     files = find_files(path)
     columns: dict[str, pa.DataType] = {}
@@ -118,11 +117,6 @@ def open_footer(file: str) -> tuple[pq.FileMetaData, pa.Schema]:
         raise UsageError(f"{file} cannot be read: {error.strerror or first_line(error)}") from None
     except pa.ArrowException as error:
         raise UsageError(f"{file} is not a readable Parquet file: {first_line(error)}") from None
-
-
-def first_line(error: Exception) -> str:
-    """An error's own words, without the lines that follow and without the full stop."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
 
 
 def _canonical_columns(schema: pa.Schema, file: str) -> dict[str, pa.DataType]:

@@ -1,6 +1,6 @@
-"""The types under which columns of two tables travel, and what each engine refuses to carry.
+"""Common types of keys, names of result columns, and the column types that engines refuse.
 
-Nothing here reads a file: these are rules over Arrow types and names.
+Nothing here reads a file: these are rules about Arrow types and names.
 """
 
 from __future__ import annotations
@@ -14,29 +14,16 @@ from merge_bench.merge.engines import Description, describe, descriptions
 
 types = pa.types
 
-# Digits a decimal needs for every value of an integer type.
-_DIGITS = {
-    pa.int8(): 3,
-    pa.uint8(): 3,
-    pa.int16(): 5,
-    pa.uint16(): 5,
-    pa.int32(): 10,
-    pa.uint32(): 10,
-    pa.int64(): 19,
-    pa.uint64(): 20,
-}
-_SIGNED = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
-_UNITS = ("s", "ms", "us", "ns")
-MAX_DECIMAL_DIGITS = 38
+_FAMILIES = (types.is_integer, types.is_floating, types.is_decimal128, types.is_time, types.is_duration)
 
 
 def refuse_for_engine(engine: str, columns: Iterable[tuple[str, pa.DataType]]) -> None:
-    """Refuse the first of the canonical columns (name, type; see `frame.canonical_type`) that `engine` cannot carry.
+    """Refuse the first of the columns (name, canonical type; see `frame.canonical_type`) that `engine` cannot merge.
 
     Raises
     ------
     UsageError
-        Naming the column, its type and the engines that take it; or the engine, if there is none of that name.
+        Naming the column, its type and the engines that support it; or if there is no engine of that name.
     """
     asked = describe(engine)
     for name, arrow_type in columns:
@@ -50,31 +37,24 @@ def refuse_for_engine(engine: str, columns: Iterable[tuple[str, pa.DataType]]) -
 
 
 def _refusal(engine: Description, arrow_type: pa.DataType) -> str | None:
-    """Why an engine cannot carry a type; None if it can."""
+    """The reason why an engine does not support a type; None if it does."""
     return next((why for kind, why in engine.refuses if getattr(types, f"is_{kind}")(arrow_type)), None)
 
 
 def common_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
-    """The canonical type that holds every value of both canonical key types exactly; None if they do not compare.
+    """The canonical type that holds every value of both canonical key types exactly; None if they cannot be compared.
 
     For uint64 beside a signed integer it is int64, which holds uint64 only below 2**63: see `needs_small_values`.
     """
     if left == right:
         return left
-    if types.is_integer(left) and types.is_integer(right):
-        return _common_integer(left, right)
-    if types.is_floating(left) and types.is_floating(right):
-        return pa.float64()
-    if (types.is_decimal128(left) or left in _DIGITS) and (types.is_decimal128(right) or right in _DIGITS):
-        return _common_decimal(left, right)
-    if types.is_time(left) and types.is_time(right):
-        unit = _finer(left.unit, right.unit)
-        return pa.time64(unit) if unit in ("us", "ns") else pa.time32(unit)
-    if types.is_timestamp(left) and types.is_timestamp(right):
-        return pa.timestamp(_finer(left.unit, right.unit), left.tz) if left.tz == right.tz else None
-    if types.is_duration(left) and types.is_duration(right):
-        return pa.duration(_finer(left.unit, right.unit))
-    return None
+    if types.is_decimal128(left) or types.is_decimal128(right):
+        left, right = _as_decimal(left), _as_decimal(right)
+    if _family(left) != _family(right):
+        return None
+    schemas = [pa.schema([("key", each)]) for each in (left, right)]
+    common = pa.unify_schemas(schemas, promote_options="permissive").field("key").type
+    return None if types.is_decimal256(common) else common
 
 
 def needs_small_values(arrow_type: pa.DataType, common: pa.DataType) -> bool:
@@ -82,32 +62,27 @@ def needs_small_values(arrow_type: pa.DataType, common: pa.DataType) -> bool:
     return bool(arrow_type == pa.uint64() and common == pa.int64())
 
 
-def _common_integer(left: pa.DataType, right: pa.DataType) -> pa.DataType:
-    if types.is_signed_integer(left) == types.is_signed_integer(right):
-        return max(left, right, key=lambda t: t.bit_width)
-    signed, unsigned = (left, right) if types.is_signed_integer(left) else (right, left)
-    wide_enough = [t for t in _SIGNED if t.bit_width >= signed.bit_width and t.bit_width > unsigned.bit_width]
-    return wide_enough[0] if wide_enough else pa.int64()
+def _family(arrow_type: pa.DataType) -> object:
+    """Equal for types whose values can be compared exactly once they have one type."""
+    if types.is_timestamp(arrow_type):
+        return "timestamp", arrow_type.tz
+    return next((holds for holds in _FAMILIES if holds(arrow_type)), arrow_type)
 
 
-def _common_decimal(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
-    shapes = [(_DIGITS[t], 0) if t in _DIGITS else (t.precision, t.scale) for t in (left, right)]
-    scale = max(s for _, s in shapes)
-    precision = scale + max(p - s for p, s in shapes)
-    return pa.decimal128(precision, scale) if precision <= MAX_DECIMAL_DIGITS else None
-
-
-def _finer(left: str, right: str) -> str:
-    return max(left, right, key=_UNITS.index)
+def _as_decimal(arrow_type: pa.DataType) -> pa.DataType:
+    """For an integer type the decimal that holds all of its values (Arrow's own promotion gives a digit too few)."""
+    if not types.is_integer(arrow_type):
+        return arrow_type
+    return pa.decimal128(len(str(2 ** (arrow_type.bit_width - types.is_signed_integer(arrow_type)))), 0)
 
 
 def output_names(
     left: Sequence[str], right: Sequence[str], left_on: Sequence[str], right_on: Sequence[str]
 ) -> tuple[list[str], list[str]]:
-    """The names under which both sides' columns travel and stand in the result, in the order of the columns.
+    """The names of both sides' columns in frames and in the result, in the order of the columns.
 
-    A key stands under its left name on both sides. A payload name that occurs on both sides takes `_left` and `_right`,
-    a right payload named like a key takes `_right`; a suffix is repeated until the name is free.
+    A key has its left name on both sides. A payload name that occurs on both sides gets `_left` and `_right`, a right
+    payload with the name of a key gets `_right`. A suffix is repeated until the name is unique.
     """
     partner = dict(zip(right_on, left_on, strict=True))
     left_payload = [name for name in left if name not in left_on]

@@ -1,4 +1,4 @@
-"""How much memory rows of real tables take, estimated before they are read in full.
+"""Estimates of the memory that rows of real tables take, before they are read.
 
 Widths of fixed-width columns are known; the mean length of strings and binaries comes from one row group of each side.
 """
@@ -24,8 +24,8 @@ def row_bytes(side: TableSide) -> float:
 def output_bytes(spec: TableSpec, rows: int) -> int:
     """Estimated bytes of `rows` rows of the result, all columns once.
 
-    Rows are taken to be like those of the sampled row groups; where the longest strings belong to the most frequent
-    keys, the result is larger.
+    The estimate assumes that rows are like those of the sampled row groups. If the most frequent keys have the longest
+    strings, the result is larger.
     """
     lengths = {**mean_lengths(spec.right), **mean_lengths(spec.left)}
     return round(rows * _row_bytes(spec.output, lengths))

@@ -45,7 +45,7 @@ class SyntheticSpec:
 
     @property
     def hottest(self) -> float:
-        """The part of the matching right rows that have the most frequent key: rank 1 of the law that `_law` is of."""
+        """The part of the matching right rows with the most frequent key: rank 1 of the law of `_law`."""
         if self.zipf == 0.0:
             return 1 / max(self.matches, 1)
         exponent = 1.0 - self.zipf
@@ -66,7 +66,7 @@ class SyntheticSpec:
 
 @dataclass(frozen=True)
 class Expectation:
-    """What a worker knows of the right result from its own right rows alone: to be summed over the workers."""
+    """A worker's part of the expected result, from its own right rows; to be added up over the workers."""
 
     rows: int
     checksum: int
@@ -121,7 +121,7 @@ def check(spec: SyntheticSpec, table: pa.Table) -> tuple[int, int, int]:
 
 
 def _int64(table: pa.Table, name: str) -> npt.NDArray[np.int64]:
-    """A column's values where they lie; Arrow's own way to NumPy would import pandas, which takes half a second."""
+    """A column's values without a copy. (Arrow's `to_numpy` imports pandas, which takes half a second.)"""
     column = table.column(name)
     column = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
     if column.null_count or column.type != pa.int64():

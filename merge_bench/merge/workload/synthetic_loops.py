@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from merge_bench.merge.kernels import _inline, _jit, mix64
+from merge_bench.merge.jit import compiled, inlined
+from merge_bench.merge.kernels import mix64
 
 ROUNDS = 4
 
 
-@_inline
+@inlined
 def _permute(x: Any, rows: Any, root: Any, key: Any) -> Any:
     """A bijection of [0, rows): a Feistel network over root × root ≥ rows, walked until it lands inside.
 
@@ -29,7 +30,7 @@ def _permute(x: Any, rows: Any, root: Any, key: Any) -> Any:
             return x
 
 
-@_inline
+@inlined
 def _right_key(j: Any, rows: Any, root: Any, matches: Any, key: Any, law: Any) -> Any:
     place = _permute(j, rows, root, key + np.uint64(1))
     if place >= matches:
@@ -41,14 +42,14 @@ def _right_key(j: Any, rows: Any, root: Any, matches: Any, key: Any, law: Any) -
     return min(np.uint64(rank) - np.uint64(1), rows - np.uint64(1))
 
 
-@_jit
+@compiled
 def left_keys(first: int, out: Any, rows: int, root: int, seed: int) -> None:
     n, r, key = np.uint64(rows), np.uint64(root), mix64(np.uint64(seed) + np.uint64(17))
     for k in range(out.size):
         out[k] = _permute(np.uint64(first + k), n, r, key)
 
 
-@_jit
+@compiled
 def right_keys(first: int, out: Any, rows: int, root: int, matches: int, seed: int, law: Any, expected: Any) -> None:
     n, r, m, key = np.uint64(rows), np.uint64(root), np.uint64(matches), mix64(np.uint64(seed) + np.uint64(17))
     for k in range(out.size):
@@ -60,14 +61,14 @@ def right_keys(first: int, out: Any, rows: int, root: int, matches: int, seed: i
             expected[1] += mix64(j + np.uint64(1))
 
 
-@_jit
+@compiled
 def payload(first: int, out: Any, number: int) -> None:
     for k in range(out.size):
         row = np.uint64(first + k)
         out[k] = row if number == 0 else mix64(row ^ (np.uint64(number) << np.uint64(48)))
 
 
-@_jit
+@compiled
 def check_payload(numbers: Any, payload: Any, number: int) -> Any:
     bad = 0
     for k in range(numbers.size):
@@ -76,7 +77,7 @@ def check_payload(numbers: Any, payload: Any, number: int) -> Any:
     return bad
 
 
-@_jit
+@compiled
 def check_rows(
     keys: Any, left: Any, right: Any, rows: int, root: int, matches: int, seed: int, law: Any, out: Any
 ) -> None:

@@ -1,8 +1,8 @@
-"""Merges of real tables: Parquet files, shared among the workers by row group.
+"""Merges of real tables: Parquet files whose row groups are divided among the workers.
 
-`plan_tables` reads footers only and runs before anything is started; its `TableSpec` travels to every worker, which
-reads its own row groups with `load_chunk`. What is in the spec is the same for all workers: names, types, and which
-columns carry validity, so that the frames of all workers have identical fields.
+`plan_tables` reads only footers, before anything is started. Its `TableSpec` is sent to every worker, which reads its
+own row groups with `load_chunk`. The spec is the same for all workers (names, types, nullability), so that their frames
+have identical fields.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from merge_bench.errors import UsageError
-from merge_bench.merge.frame import Field, Frame, field_of
+from merge_bench.errors import Caution, UsageError, first_line
+from merge_bench.merge.frame import Field, Frame, arrow_schema, field_of
 from merge_bench.merge.workload import parquet, schema
 
 
 @dataclass(frozen=True)
 class TableColumn:
-    """One column of one side: `source` is its name in the files, `field` how it travels and stands in the result."""
+    """One column of one side: `source` is its name in the files, `field` describes it in frames and in the result."""
 
     source: str
     field: Field
@@ -55,7 +55,7 @@ class TableSide:
     @property
     def schema(self) -> pa.Schema:
         """The Arrow schema of every worker's chunk."""
-        return pa.schema([pa.field(f.name, f.type) for f in self.fields])
+        return arrow_schema(self.fields)
 
     def to_json(self) -> dict[str, Any]:
         """Plain lists, strings and numbers."""
@@ -73,29 +73,20 @@ class TableSide:
 
 
 @dataclass(frozen=True)
-class TableWarning:
-    """Something about the tables that the report shows: the fields of a warning in the records."""
-
-    code: str
-    message: str
-    remedy: str
-
-
-@dataclass(frozen=True)
 class TableSpec:
-    """A merge of two tables, planned: plain data, the same on every worker.
+    """The plan of a merge of two tables: plain data, the same on every worker.
 
-    `keys` are the names under which both sides' keys travel: the left table's.
+    `keys`: names of the keys in both sides' frames, which are those of the left table.
     """
 
     left: TableSide
     right: TableSide
     keys: tuple[str, ...]
-    warnings: tuple[TableWarning, ...] = ()
+    warnings: tuple[Caution, ...] = ()
 
     @property
     def workers(self) -> int:
-        """How many workers share the tables."""
+        """The number of workers that share the tables."""
         return len(self.left.chunks)
 
     @property
@@ -106,7 +97,7 @@ class TableSpec:
     @property
     def output_schema(self) -> pa.Schema:
         """The result's canonical Arrow schema."""
-        return pa.schema([pa.field(f.name, f.type) for f in self.output])
+        return arrow_schema(self.output)
 
     def to_json(self) -> dict[str, Any]:
         """Plain dictionaries, lists, strings and numbers, for the records."""
@@ -126,12 +117,12 @@ def plan_tables(
     Raises
     ------
     UsageError
-        With one sentence, for files that cannot be read, columns that do not exist, keys that do not compare, and types
-        that cannot travel or that `engine` cannot carry.
+        For files that cannot be read, columns that do not exist, keys that cannot be compared, and types that no engine
+        or that `engine` does not support.
     """
     if not left_on or len(left_on) != len(right_on):
         raise UsageError(
-            "a merge needs at least one key column, and as many on the left as on the right;"
+            "a merge needs at least one key column, and the same number on the left and on the right;"
             f" there are {len(left_on)} and {len(right_on)}"
         )
     left_footers, right_footers = parquet.read_footers(left), parquet.read_footers(right)
@@ -152,7 +143,7 @@ def plan_tables(
 
 
 def assign(row_groups: Sequence[parquet.RowGroup], workers: int) -> list[list[parquet.RowGroup]]:
-    """Share row groups among workers so that their rows balance: the largest first, each to whoever has least.
+    """Divide row groups among workers so that rows balance: the largest first, each to the worker with least rows.
 
     The result depends on the order and sizes of `row_groups` only; each worker's groups are in the order given.
     """
@@ -171,24 +162,24 @@ def load_chunk(spec: TableSpec, rank: int) -> tuple[Frame, Frame]:
     Raises
     ------
     UsageError
-        If a file is not there on this host or is not the one that was planned, or if a key value does not fit the type
-        in which both sides' keys are compared.
+        If a file is missing on this host or differs from the plan, or if a key value does not fit the type in which
+        both sides' keys are compared.
     """
     return _load(spec.left, rank), _load(spec.right, rank)
 
 
 def canonical_columns(columns: Sequence[TableColumn], table: pa.Table, file: str) -> list[pa.ChunkedArray]:
-    """The values of some columns of a side, as they lie in a file's rows, in the types under which they travel.
+    """The values of some columns of rows of a file, under the types of their fields.
 
     Raises
     ------
     UsageError
-        If a column is gone, or a key value does not fit its type.
+        If a column is missing, or a key value does not fit its type.
     """
     found = []
     for column in columns:
         if column.source not in table.column_names:
-            raise UsageError(f"{file} has lost its column {column.source!r} since the merge was planned")
+            raise UsageError(f"{file} no longer has the column {column.source!r} that the merge was planned with")
         values = table.column(column.source)
         if pa.types.is_dictionary(values.type):
             values = values.cast(values.type.value_type)
@@ -211,7 +202,7 @@ def _load(side: TableSide, rank: int) -> Frame:
     )
     if table.num_rows != side.chunk_rows[rank]:
         raise UsageError(
-            f"worker {rank} read {table.num_rows} rows of {side.path} where the plan counted {side.chunk_rows[rank]};"
+            f"worker {rank} read {table.num_rows} rows of {side.path} but the plan has {side.chunk_rows[rank]};"
             " the files have changed or differ between hosts"
         )
     frame = Frame.from_arrow(table)
@@ -228,7 +219,7 @@ def _read(side: TableSide, file: str, indices: Sequence[int]) -> pa.Table:
         with pq.ParquetFile(file) as opened:
             table = opened.read_row_groups(indices)
     except (OSError, pa.ArrowException, ValueError, IndexError) as error:
-        raise UsageError(f"{file} cannot be read: {parquet.first_line(error)}") from None
+        raise UsageError(f"{file} cannot be read: {first_line(error)}") from None
     return pa.Table.from_arrays(canonical_columns(side.columns, table, file), schema=side.schema)
 
 
@@ -249,7 +240,7 @@ def _key_type(left: parquet.ColumnFacts, right: parquet.ColumnFacts) -> pa.DataT
     common = schema.common_type(left.type, right.type)
     if common is None:
         raise UsageError(
-            f"keys {left.name!r} ({left.type}) and {right.name!r} ({right.type}) do not compare:"
+            f"keys {left.name!r} ({left.type}) and {right.name!r} ({right.type}) cannot be compared:"
             " no type holds the values of both exactly"
         )
     for column, other in ((left, right), (right, left)):
@@ -280,12 +271,12 @@ def _side(
     )
 
 
-def _few_row_groups(side: str, path: str, footers: parquet.Footers, workers: int) -> tuple[TableWarning, ...]:
+def _few_row_groups(side: str, path: str, footers: parquet.Footers, workers: int) -> tuple[Caution, ...]:
     groups = len(footers.row_groups)
     if groups >= workers:
         return ()
     return (
-        TableWarning(
+        Caution(
             "few-row-groups",
             f"the {side} table {path} has {groups} row groups for {workers} workers:"
             f" {workers - groups} of them start with no rows of it",

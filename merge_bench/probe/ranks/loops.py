@@ -1,87 +1,72 @@
 """The timed loops over MPI: compiled with numba, they call the C functions of libmpi directly.
 
-A loop of mpi4py calls costs some 0.3 µs a message on top, several times what a short message takes through shared
-memory. Every loop gives MPI's error code (0: none), and counts the operations done into an array, so that another
-thread can see that it goes on. Times are those of the caller's clock around the whole loop, unless said otherwise.
+A loop of mpi4py calls would add some 0.3 µs to a message, several times what a short message takes through shared
+memory. Every loop returns MPI's error code (0: none) and counts its operations into an array, from which another thread
+sees progress. The caller measures the time of the whole loop, unless said otherwise.
 """
 
 from __future__ import annotations
 
 import ctypes
+import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import numpy as np
 from mpi4py import MPI
 
-from merge_bench.host.libraries import library_path
-from merge_bench.merge.c_functions import address_of, call, compiled
-from merge_bench.probe.ranks.rules import WINDOW
+from merge_bench.config.libraries import library_path
+from merge_bench.errors import RunFailed
+from merge_bench.merge.c_functions import address_of, call
+from merge_bench.merge.jit import compiled
+from merge_bench.probe.ranks.osu_rules import WINDOW
 
 _TAG, _ACK_TAG = np.int32(100), np.int32(101)
 _ACK_BYTES = np.int32(4)
-_LIBRARIES = ("libmpi", "libmpich")
 PAGE = 4096
 _MOST_STATUS_BYTES = 64  # of one MPI_Status; 24 in Open MPI, 20 in MPICH
 
 
-@dataclass
-class Link:
-    """libmpi as compiled code calls it. Handles are pointers in Open MPI and integers in MPICH."""
-
-    path: str
-    library: ctypes.CDLL = field(init=False)
-    handle: type[np.signedinteger[Any]] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.library = ctypes.CDLL(self.path)
-        self.handle = np.int64 if MPI._sizeof(MPI.Comm) == ctypes.sizeof(ctypes.c_void_p) else np.int32
-
-    def addresses(self, *names: str) -> Sequence[int]:
-        """Where these functions are."""
-        return [address_of(self.library, name) for name in names]
+def _addresses(*names: str) -> Sequence[int]:
+    """The addresses of functions of libmpi."""
+    return [address_of(_libmpi(), name) for name in names]
 
 
-def open_link() -> Link:
-    """The libmpi that mpi4py has loaded into this process.
+@functools.cache
+def _libmpi() -> ctypes.CDLL:
+    """The library that mpi4py has loaded into this process.
 
     Raises
     ------
     OSError
-        If it cannot be told which one that is.
+        If it cannot be found.
     """
-    for name in _LIBRARIES:
-        path = library_path(name)
-        if path is not None:
-            return Link(str(path))
-    raise OSError("it cannot be told which libmpi mpi4py has loaded")
+    path = library_path("libmpi") or library_path("libmpich")
+    if path is None:
+        raise OSError("cannot find the libmpi that mpi4py has loaded")
+    return ctypes.CDLL(str(path))
 
 
-def requests(count: int) -> np.ndarray[Any, Any]:
-    """Room for `count` handles of requests."""
-    return np.zeros(count * MPI._sizeof(MPI.Request), np.uint8)
+def room(count: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Memory for the handles and for the statuses of `count` requests."""
+    status = max(MPI._sizeof(MPI.Status), _MOST_STATUS_BYTES)
+    return np.zeros(count * MPI._sizeof(MPI.Request), np.uint8), np.zeros(count * status, np.uint8)
 
 
-def statuses(count: int) -> np.ndarray[Any, Any]:
-    """Room for `count` statuses."""
-    return np.zeros(count * max(MPI._sizeof(MPI.Status), _MOST_STATUS_BYTES), np.uint8)
+def ping_pong(send_name: str) -> Callable[..., int]:
+    """``loop(outgoing, incoming, size, iterations, first, peer, byte, comm, requests, statuses, done)``.
 
-
-def ping_pong(link: Link, send_name: str) -> Callable[..., int]:
-    """``loop(outgoing, incoming, size, iterations, first, peer, byte, comm, status, done)``.
-
-    The first rank sends and then receives, the other the other way round. The two buffers may be the same one.
+    The first rank sends and then receives, the other receives and then sends. Both buffers may be the same.
     """
-    return partial(_ping_pong, *link.addresses(send_name, "MPI_Recv"))
+    return partial(_ping_pong, *_addresses(send_name, "MPI_Recv"))
 
 
 @compiled
 def _ping_pong(  # type: ignore[no-untyped-def]
-    send, receive, outgoing, incoming, size, iterations, first, peer, byte, comm, status, done
+    send, receive, outgoing, incoming, size, iterations, first, peer, byte, comm, requests, statuses, done
 ):  # pragma: no cover
-    source, target, where = outgoing.ctypes.data, incoming.ctypes.data, status.ctypes.data
+    source, target, where = outgoing.ctypes.data, incoming.ctypes.data, statuses.ctypes.data
     length, other = np.int32(size), np.int32(peer)
     failed = 0
     for _ in range(iterations):
@@ -97,13 +82,14 @@ def _ping_pong(  # type: ignore[no-untyped-def]
     return 0
 
 
-def windows(link: Link) -> Callable[..., int]:
-    """``loop(buffer, ack, size, iterations, first, peer, byte, comm, requests, statuses, done)``: OSU's bandwidth test.
+def windows() -> Callable[..., int]:
+    """OSU's bandwidth test, a loop with the parameters of `ping_pong`'s.
 
-    In each iteration 64 messages go one way, then a short one comes back.
+    In each iteration 64 messages go one way, then a short one comes back. The first rank sends from `outgoing`, and the
+    second receives into it; `incoming` is for the short one.
     """
-    functions = link.addresses("MPI_Isend", "MPI_Irecv", "MPI_Waitall", "MPI_Send", "MPI_Recv")
-    return partial(_windows, *functions, MPI._sizeof(MPI.Request))
+    functions = _addresses("MPI_Isend", "MPI_Irecv", "MPI_Waitall", "MPI_Send", "MPI_Recv")
+    return partial(_windows, *functions, MPI._sizeof(MPI.Request))  # type: ignore[call-arg]
 
 
 @compiled
@@ -130,13 +116,13 @@ def _windows(  # type: ignore[no-untyped-def]
     return 0
 
 
-def reduce_scatter(link: Link) -> Callable[..., float]:
+def reduce_scatter() -> Callable[..., float]:
     """``loop(source, target, block, iterations, real, add, comm, ranks, requests, statuses, done)``.
 
-    Calls MPI_Reduce_scatter_block; gives the seconds spent in it, without the barrier after each operation. Negative:
-    MPI's error code.
+    Calls MPI_Reduce_scatter_block; returns the seconds inside it, without the barrier after each operation. A negative
+    result is MPI's error code.
     """
-    return partial(_reduce_scatter, *link.addresses("MPI_Reduce_scatter_block", "MPI_Barrier", "MPI_Wtime"))
+    return partial(_reduce_scatter, *_addresses("MPI_Reduce_scatter_block", "MPI_Barrier", "MPI_Wtime"))
 
 
 @compiled
@@ -156,10 +142,10 @@ def _reduce_scatter(  # type: ignore[no-untyped-def]
     return inside
 
 
-def rooted_reduces(link: Link) -> Callable[..., float]:
+def rooted_reduces() -> Callable[..., float]:
     """The same signature and result as `reduce_scatter`: one MPI_Ireduce to each rank, then MPI_Waitall."""
-    functions = link.addresses("MPI_Ireduce", "MPI_Barrier", "MPI_Wtime", "MPI_Waitall")
-    return partial(_rooted_reduces, *functions, MPI._sizeof(MPI.Request), MPI.FLOAT.Get_size())
+    functions = _addresses("MPI_Ireduce", "MPI_Barrier", "MPI_Wtime", "MPI_Waitall")
+    return partial(_rooted_reduces, *functions, MPI._sizeof(MPI.Request), MPI.FLOAT.Get_size())  # type: ignore[call-arg]
 
 
 @compiled
@@ -185,6 +171,13 @@ def _rooted_reduces(  # type: ignore[no-untyped-def]
     return inside
 
 
-def handles(link: Link, *objects: Any) -> Sequence[np.signedinteger[Any]]:
-    """MPI's handles as compiled code passes them on: with the width that they have in C."""
-    return [link.handle(np.uint64(MPI._handleof(each)).astype(link.handle)) for each in objects]
+def handles(*objects: Any) -> Sequence[np.signedinteger[Any]]:
+    """MPI's handles with the width that they have in C: pointers in Open MPI, integers in MPICH."""
+    width = np.int64 if MPI._sizeof(MPI.Comm) == ctypes.sizeof(ctypes.c_void_p) else np.int32
+    return [width(np.uint64(MPI._handleof(each)).astype(width)) for each in objects]
+
+
+def check(failed: int, where: str) -> None:
+    """Raise `RunFailed` for an MPI error code other than 0."""
+    if failed:
+        raise RunFailed(f"MPI failed with {MPI.Get_error_string(failed)} at {where}")

@@ -1,4 +1,4 @@
-"""Point-to-point between two ranks: what the ranks of `probe mpi` do."""
+"""What the two ranks of `probe mpi` run."""
 
 from __future__ import annotations
 
@@ -9,62 +9,50 @@ import numpy as np
 from mpi4py import MPI
 
 from merge_bench.errors import RunFailed
-from merge_bench.probe.ranks import loops, rules
+from merge_bench.probe.ranks import loops, osu_rules
+from merge_bench.probe.ranks.osu_rules import Timed
 from merge_bench.probe.ranks.rank import Rank, say
-from merge_bench.probe.ranks.rules import Timed
 from merge_bench.probe.shared.sizes import parse_sizes
 
 
 class Pair:
-    """One of the two ranks, with its buffers."""
+    """This rank of the two, with its buffers: `buffer` for messages, and `ack` for the answer to a window."""
 
-    def __init__(self, rank: Rank, link: loops.Link, largest: int) -> None:
-        self.rank, self.comm = rank, rank.comm
+    def __init__(self, rank: Rank, largest: int) -> None:
+        self.rank = rank
         self.first = rank.rank == 0
-        self.outgoing, self.incoming = _pages(largest), _pages(largest)
-        self.ack = np.zeros(64, np.uint8)
-        self.byte, self.handle = loops.handles(link, MPI.BYTE, rank.comm)
-        self.requests = loops.requests(rules.WINDOW)
-        self.statuses = loops.statuses(rules.WINDOW)
+        self.buffer, self.ack = _pages(largest), np.zeros(64, np.uint8)
+        self.handles = loops.handles(MPI.BYTE, rank.comm)
+        self.room = loops.room(osu_rules.WINDOW)
 
-    def ping_pong(self, loop: Callable[..., int], size: int, iterations: int, *, one_buffer: bool) -> Timed:
-        """Time `iterations` pings and pongs."""
-        incoming = self.outgoing if one_buffer else self.incoming
-        return self._time(
-            loop, size, iterations, self.outgoing, incoming, size, iterations, self.first, 1 - self.comm.rank,
-            self.byte, self.handle, self.statuses, self.rank.done,
-        )  # fmt: skip
-
-    def windows(self, loop: Callable[..., int], size: int, iterations: int) -> Timed:
-        """Time `iterations` windows of 64 messages and one answer."""
-        buffer = self.outgoing if self.first else self.incoming
-        return self._time(
-            loop, size, iterations, buffer, self.ack, size, iterations, self.first, 1 - self.comm.rank, self.byte,
-            self.handle, self.requests, self.statuses, self.rank.done,
-        )  # fmt: skip
-
-    def _time(self, loop: Callable[..., int], size: int, iterations: int, *arguments: Any) -> Timed:
+    def time(
+        self, loop: Callable[..., int], size: int, iterations: int, incoming: np.ndarray[Any, Any] | None = None
+    ) -> Timed:
+        """Time a loop; `incoming`: the buffer of what is received, if not the one of messages."""
+        arrivals = self.buffer if incoming is None else incoming
         self.rank.watch.touch()
-        self.comm.Barrier()
+        self.rank.comm.Barrier()
         began = MPI.Wtime()
-        failed = loop(*arguments)
+        failed = loop(
+            self.buffer, arrivals, size, iterations, self.first, 1 - self.rank.rank, *self.handles, *self.room,
+            self.rank.done,
+        )  # fmt: skip
         elapsed = MPI.Wtime() - began
-        if failed:
-            raise RunFailed(f"MPI failed with {MPI.Get_error_string(failed)} at {size} bytes")
+        loops.check(failed, f"{size} bytes")
         return Timed(size, iterations, elapsed)
 
 
 Result = tuple[str, Timed, float, float | None]
-"""Test, loop, seconds and bytes per second of a row."""
+"""Test, timed loop, seconds and bytes per second."""
 
 
 def run(rank: Rank) -> None:
-    """Measure what the spec asks for between the only two ranks."""
+    """Measure the spec's pattern and sizes, and report each row."""
     spec = rank.spec
     if rank.size != 2:
-        raise RunFailed(f"two ranks were to be started, and there are {rank.size}")
+        raise RunFailed(f"expected 2 ranks, found {rank.size}")
     rank.watch.speaks = rank.rank == 0
-    pattern = _ping_pong if spec["pattern"] == rules.PING_PONG else _osu
+    pattern = _ping_pong if spec["pattern"] == osu_rules.PING_PONG else _osu
     for test, timed, seconds, rate in pattern(rank, parse_sizes(spec["sizes"])):
         if rank.rank == 0:
             say(
@@ -74,23 +62,22 @@ def run(rank: Rank) -> None:
 
 
 def _ping_pong(rank: Rank, sizes: tuple[int, ...]) -> Iterable[Result]:
-    """Standard and buffered sends: every size, then the delay of one byte."""
-    link = loops.open_link()
-    pair = Pair(rank, link, sizes[-1])
+    """Standard, then buffered sends: all sizes, then the delay of one byte."""
+    pair = Pair(rank, sizes[-1])
     asked = rank.spec["iterations"]
-    room = bytearray(rules.BUFFERED_MESSAGES * (sizes[-1] + MPI.BSEND_OVERHEAD))
+    room = bytearray(osu_rules.BUFFERED_MESSAGES * (sizes[-1] + MPI.BSEND_OVERHEAD))
     for name, function in (("std", "MPI_Send"), ("buff", "MPI_Bsend")):
-        loop = loops.ping_pong(link, function)
+        loop = loops.ping_pong(function)
         if name == "buff":
             MPI.Attach_buffer(room)
-        pair.ping_pong(loop, 1, 1, one_buffer=True)  # compiles it
+        pair.time(loop, 1, 1)  # compiles it
         for size in sizes:
-            warm = [pair.ping_pong(loop, size, rules.WARM_UP, one_buffer=True) for _ in range(rules.WARM_UPS)]
-            quickest = min(timed.elapsed for timed in warm) / rules.WARM_UP
-            iterations = asked or rank.comm.bcast(rules.bounded_iterations(quickest))
-            timed = pair.ping_pong(loop, size, iterations, one_buffer=True)
+            warm = [pair.time(loop, size, osu_rules.WARM_UP) for _ in range(osu_rules.WARM_UPS)]
+            quickest = min(timed.elapsed for timed in warm) / osu_rules.WARM_UP
+            iterations = asked or rank.comm.bcast(osu_rules.bounded_iterations(quickest))
+            timed = pair.time(loop, size, iterations)
             yield name, timed, timed.one_way, timed.both_ways_rate
-        timed = pair.ping_pong(loop, 1, asked or rules.DELAYS, one_buffer=True)
+        timed = pair.time(loop, 1, asked or osu_rules.DELAYS)
         yield f"{name}-delay", timed, timed.one_way, None
         if name == "buff":
             MPI.Detach_buffer()
@@ -98,23 +85,22 @@ def _ping_pong(rank: Rank, sizes: tuple[int, ...]) -> Iterable[Result]:
 
 def _osu(rank: Rank, sizes: tuple[int, ...]) -> Iterable[Result]:
     """Latency and bandwidth as the OSU micro-benchmarks define them."""
-    link = loops.open_link()
-    pair = Pair(rank, link, sizes[-1])
-    asked = rank.spec["iterations"]
-    loop = loops.ping_pong(link, "MPI_Send")
+    pair = Pair(rank, sizes[-1])
+    asked, incoming = rank.spec["iterations"], _pages(sizes[-1])
+    loop = loops.ping_pong("MPI_Send")
     for size in sizes:
-        pair.ping_pong(loop, size, rules.loops_of_size(size, rules.LATENCY_SKIPPED), one_buffer=False)
-        timed = pair.ping_pong(loop, size, asked or rules.loops_of_size(size, rules.LATENCY), one_buffer=False)
+        pair.time(loop, size, osu_rules.loops_of_size(size, osu_rules.LATENCY_SKIPPED), incoming)
+        timed = pair.time(loop, size, asked or osu_rules.loops_of_size(size, osu_rules.LATENCY), incoming)
         yield "osu_latency", timed, timed.one_way, None
-    stream = loops.windows(link)
+    stream = loops.windows()
     for size in sizes:
-        pair.windows(stream, size, rules.loops_of_size(size, rules.WINDOWS_SKIPPED))
-        timed = pair.windows(stream, size, asked or rules.loops_of_size(size, rules.WINDOWS))
+        pair.time(stream, size, osu_rules.loops_of_size(size, osu_rules.WINDOWS_SKIPPED), pair.ack)
+        timed = pair.time(stream, size, asked or osu_rules.loops_of_size(size, osu_rules.WINDOWS), pair.ack)
         yield "osu_bw", timed, timed.of_window, timed.window_rate
 
 
 def _pages(size: int) -> np.ndarray[Any, Any]:
-    """A buffer that begins at a page, as OSU's do, with every page touched."""
+    """A buffer that begins at a page, as in the OSU benchmarks; every page has been written to."""
     raw = np.zeros(size + loops.PAGE, np.uint8)
     start = -raw.ctypes.data % loops.PAGE
     buffer = raw[start : start + size]

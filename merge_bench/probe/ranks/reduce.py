@@ -1,6 +1,6 @@
-"""What the ranks of `probe reduce-scatter` do: time it, prove the result right, and tell.
+"""What the ranks of `probe reduce-scatter` run: timed operations, and a check of every result.
 
-Every rank contributes a whole vector of float32; afterwards rank r has block r of the vectors' sum.
+Every rank contributes a whole vector of float32; the result on rank r is block r of the vectors' sum.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from mpi4py import MPI
 
 from merge_bench.errors import RunFailed
 from merge_bench.probe.ranks import loops
+from merge_bench.probe.ranks.osu_rules import ELEMENT, OPERATIONS, OPERATIONS_SKIPPED, block_of, fitting, loops_of_count
 from merge_bench.probe.ranks.rank import Rank, say
 from merge_bench.probe.ranks.reduce_check import MOST_RANKS, contribute, count_wrong
-from merge_bench.probe.ranks.rules import ELEMENT, OPERATIONS, OPERATIONS_SKIPPED, block_of, fitting, loops_of_count
 from merge_bench.units import format_bytes, format_count
 
 ALGORITHMS = {"mpi": loops.reduce_scatter, "reduces": loops.rooted_reduces}
@@ -24,38 +24,36 @@ def run(rank: Rank) -> None:
     """Measure every algorithm at every count that fits."""
     spec, ranks = rank.spec, rank.size
     if ranks > MOST_RANKS:
-        raise RunFailed(f"{ranks} ranks are too many: their sum would not be exact in float32")
+        raise RunFailed(f"{ranks} ranks are too many: their sum is not exact in float32")
     counts = _counts_that_fit(rank, [int(count) for count in spec["counts"]])
     if not counts:
         return
-    link = loops.open_link()
     longest = block_of(counts[-1], ranks)
     source, target = np.empty(longest * ranks, np.float32), np.empty(longest, np.float32)
     contribute(source, rank.rank)
     rank.watch.speaks = rank.rank == 0
     for name in spec["algorithms"]:
-        loop = ALGORITHMS[name](link)
+        loop = ALGORITHMS[name]()
         for count in counts:
-            _measure(rank, name, loop, link, block_of(count, ranks), source, target)
+            _measure(rank, name, loop, block_of(count, ranks), source, target)
 
 
-def _measure(rank: Rank, name: str, loop: Any, link: loops.Link, block: int, source: Any, target: Any) -> None:
+def _measure(rank: Rank, name: str, loop: Any, block: int, source: Any, target: Any) -> None:
     ranks, count = rank.size, block * rank.size
-    real, add, comm = loops.handles(link, MPI.FLOAT, MPI.SUM, rank.comm)
-    requests, statuses = loops.requests(ranks), loops.statuses(ranks)
+    real, add, comm = loops.handles(MPI.FLOAT, MPI.SUM, rank.comm)
+    room = loops.room(ranks)
 
     def times(iterations: int) -> float:
         """Mean seconds of an operation on this rank."""
         rank.watch.touch()
         rank.comm.Barrier()
-        inside = loop(source, target, block, iterations, real, add, comm, ranks, requests, statuses, rank.done)
-        if inside < 0:
-            raise RunFailed(f"MPI failed with {MPI.Get_error_string(int(-inside))} at {format_count(count)} elements")
+        inside = loop(source, target, block, iterations, real, add, comm, ranks, *room, rank.done)
+        loops.check(int(-min(inside, 0)), f"{format_count(count)} elements")
         return float(inside) / iterations
 
     mine = target[:block]
     times(loops_of_count(count, OPERATIONS_SKIPPED))
-    mine[:] = -1  # what warming up left there proves nothing
+    mine[:] = -1  # so that results of the warm-up cannot pass the check
     iterations = rank.spec["iterations"] or loops_of_count(count, OPERATIONS)
     seconds = times(iterations)
     wrong = rank.comm.allreduce(count_wrong(mine, block * rank.rank, ranks))
@@ -79,12 +77,12 @@ def _counts_that_fit(rank: Rank, counts: list[int]) -> list[int]:
         say(
             "warning", code="counts-left-out",
             message=f"not measured, because each rank has only {format_bytes(room)} of memory: {listed} elements",
-            remedy="fewer ranks on a host, or smaller --counts",
+            remedy="use fewer ranks on a host, or smaller --counts",
         )  # fmt: skip
     crowded = rank.comm.allreduce(int(rank.local_ranks > usable_cores()))
     if rank.rank == 0 and crowded:
         say(
-            "warning", code="more-ranks-than-cores", message="a host has more ranks than cores: times hold waiting",
-            remedy="--workers with fewer",
+            "warning", code="more-ranks-than-cores",
+            message="a host has more ranks than cores, so times include waiting for a core", remedy="lower --workers",
         )  # fmt: skip
     return kept

@@ -1,24 +1,23 @@
-"""ucc_perftest, where a site has it: which one, its command line, and what its table and its trace mean.
+"""ucc_perftest, if a site has it: where it is, its command line, and how to read its table and its trace.
 
-Its ``-b`` and ``-e`` are always elements that a rank keeps. What it prints as count and size is the same before UCC
-1.5, and the whole source vector since (its generator of counts); its bus bandwidth is of the source vector in both.
-Times and bandwidths have two decimals, so that 0.00 and 0.01 GB/s are all that short vectors get: bandwidths only tell
-which convention a line follows, and records compute them from size and time.
+``-b`` and ``-e`` are always the elements that a rank keeps. Before UCC 1.5 the printed count and size are those of a
+rank's part, since 1.5 those of the whole source vector; the bus bandwidth is always that of the source vector. Times
+and bandwidths have two decimals, so bandwidths of short vectors are 0.00 or 0.01 GB/s. Bandwidths are therefore only
+used to find out which convention a line follows; the records compute them from size and time.
 """
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
-import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from merge_bench.errors import LaunchFailed, UsageError
-from merge_bench.probe.ranks.last_words import OWN_MPIRUN
-from merge_bench.probe.ranks.rules import (
+from merge_bench.probe.ranks.mpirun import ask
+from merge_bench.probe.ranks.mpirun_messages import OWN_MPIRUN
+from merge_bench.probe.ranks.osu_rules import (
     ELEMENT,
     OPERATIONS,
     OPERATIONS_SKIPPED,
@@ -30,22 +29,21 @@ from merge_bench.probe.ranks.rules import (
 TOOL, INFO = "ucc_perftest", "ucc_info"
 UCP, SHARP = "ucc-ucp", "ucc-sharp"
 SHARP_ASKED = "(sharp asked for)"
-"""Ends the name of a row that was to be carried by SHARP and was not."""
+"""End of the name of a row for which SHARP was requested but not used."""
 SOURCE_SIDE_SINCE = (1, 5)
 HALF_A_DIGIT = (0.005e-6, 0.005e9)
-"""What rounding to two decimals may have taken or added: to µs, and to GB/s, as seconds and bytes per second."""
-_FLOAT32 = 1e-6  # the tool computes its bandwidths with so few digits
+"""The largest error by rounding to two decimals of µs and of GB/s, in seconds and bytes per second."""
+_FLOAT32 = 1e-6  # relative error: the tool computes bandwidths as float32
 TRACE = {"UCC_COLL_TRACE": "INFO"}
-"""Makes rank 0 log which transport layer each collective takes; not while measuring: it is a line an operation."""
+"""Makes rank 0 log the transport layer of each collective; not while measuring, because it logs every operation."""
 ENVIRONMENT = {
     UCP: {"UCC_CLS": "basic", "UCC_CL_BASIC_TLS": "ucp"},
     SHARP: {
         "UCC_CLS": "basic", "UCC_CL_BASIC_TLS": "ucp,sharp", "ENABLE_SHARP_COLL": "1", "SHARP_COLL_ENABLE_SAT": "1",
-        "OMPI_MCA_coll_hcoll_enable": "0",  # hcoll would take SHARP's resources for itself
+        "OMPI_MCA_coll_hcoll_enable": "0",  # hcoll would use up SHARP's resources
     },
 }  # fmt: skip
-_ASK_SECONDS = 30.0
-_COLUMNS = 8
+_ROW = re.compile(r"#?\s*(\d+)\s+(\d+)" + r"\s+(\d+\.\d\d)" * 6)
 _HEADING = re.compile(r"^#?\s*Count\s+Size\s+Time, us\s+(Bus )?Bandwidth, GB/s\s*$", re.MULTILINE)
 _COLLECTIVE = re.compile(r"^\s*Collective:", re.MULTILINE)
 _VERSION = re.compile(r"UCC version=(\d+)\.(\d+)(?:\.(\d+))?")
@@ -56,32 +54,27 @@ _INIT = re.compile(r"coll_init: Reduce_scatter\b[^\n]*?src=\{[^,}]*, (\d+),[^\n]
 
 @dataclass(frozen=True)
 class Tool:
-    """An ucc_perftest and the release of the UCC that it belongs to."""
+    """A ucc_perftest, and the release of its UCC."""
 
     path: str
     version: tuple[int, ...]
     libmpi: str | None = None
-    """The MPI library that it loads; None where nobody can tell."""
-
-    @property
-    def release(self) -> str:
-        """``1.4.4``."""
-        return ".".join(str(number) for number in self.version)
+    """The MPI library that it loads; None if unknown."""
 
 
 @dataclass(frozen=True)
 class Printed:
-    """A line of its table as it stands there; seconds and bytes per second."""
+    """A line of its table, in seconds and bytes per second: average, least and greatest time and their bandwidths."""
 
     count: int
     size: int
     seconds: tuple[float, float, float]
-    bandwidth: tuple[float, float, float]
+    bandwidth: tuple[float, ...]
 
 
 @dataclass(frozen=True)
 class Chain:
-    """Counts that one run covers, each twice the one before, and how often it repeats them."""
+    """The counts of one run, each twice the one before, and their iterations."""
 
     blocks: tuple[int, ...]
     iterations: int
@@ -94,37 +87,35 @@ def find_tool() -> Tool:
     Raises
     ------
     UsageError
-        If there is none, or nobody tells its release, without which its counts have two meanings.
+        If there is none, or its release is unknown: the meaning of its counts depends on it.
     """
     path = shutil.which(TOOL)
     if path is None:
-        raise UsageError(f"there is no {TOOL} on PATH: {UCP} and {SHARP} need a site's UCC (HPC-X has one)")
+        raise UsageError(f"there is no {TOOL} on PATH: {UCP} and {SHARP} need a UCC of the site (HPC-X has one)")
     info = Path(path).with_name(INFO)
-    asked = str(info) if info.exists() else shutil.which(INFO)
-    said = _ask([asked, "-v"]) if asked else ""
-    known = version(said)
+    known = version(ask([str(info) if info.exists() else INFO, "-v"]) or "")
     if known is None:
         raise UsageError(
-            f"{path}: {INFO} -v does not tell its release, and before UCC 1.5 its counts are a rank's part, since then"
-            f" the whole vector; put {INFO} of the same UCC beside it"
+            f"{path}: {INFO} -v does not print its release. Before UCC 1.5 its counts are those of a rank's part, since"
+            f" then those of the whole vector; put {INFO} of the same UCC beside it"
         )
-    return Tool(path, known, libmpi(_ask(["ldd", path])))
+    return Tool(path, known, libmpi(ask(["ldd", path]) or ""))
 
 
 def libmpi(text: str) -> str | None:
-    """The MPI library among those that ``ldd`` lists."""
+    """The MPI library in the output of ``ldd``."""
     match = _LIBMPI.search(text)
     return match[1] if match else None
 
 
 def version(text: str) -> tuple[int, ...] | None:
-    """The release that ``ucc_info -v`` tells."""
+    """The release in the output of ``ucc_info -v``."""
     match = _VERSION.search(text)
     return tuple(int(number) for number in match.groups() if number) if match else None
 
 
 def chains(counts: Sequence[int], ranks: int, iterations: int | None) -> list[Chain]:
-    """Whole vectors of `counts` elements as runs of ucc_perftest, which doubles from a first to a last block."""
+    """The runs of ucc_perftest for whole vectors of `counts` elements; a run doubles from a first to a last block."""
     found: list[Chain] = []
     for count in counts:
         block = block_of(count, ranks)
@@ -139,7 +130,7 @@ def chains(counts: Sequence[int], ranks: int, iterations: int | None) -> list[Ch
 
 
 def command(tool: Tool, chain: Chain, *, trace: bool) -> list[str]:
-    """One run; with `trace` each count only once, to see what carries it."""
+    """The command of one run; with `trace` each count is run once, to log what carries it."""
     often = ("1", "0") if trace else (str(chain.iterations), str(chain.warm_up))
     return [
         tool.path, "-c", "reduce_scatter", "-F", "-d", "float32", "-o", "sum", "-m", "host",
@@ -148,57 +139,44 @@ def command(tool: Tool, chain: Chain, *, trace: bool) -> list[str]:
 
 
 def parse_table(text: str) -> tuple[list[Printed], list[str]]:
-    """The lines under the heading, leading ``#`` ignored; and a sentence for each that is not whole."""
+    """The lines under the heading, without a leading ``#``; and a message for each damaged line."""
     heading = _HEADING.search(text)
     if heading is None:
         return [], ["it printed no table of times and bandwidths"]
     found, damaged = [], []
     for line in text[heading.end() :].splitlines():
+        row = _ROW.fullmatch(line.strip())
         words = line.lstrip("# ").split()
-        if not words or not words[0].isdigit():
-            continue
-        printed = _printed(words)
-        if printed is None:
-            damaged.append(f"the line of {words[0]} elements is not whole: {line.strip()!r}")
-        elif printed.size != printed.count * ELEMENT:
-            damaged.append(f"{printed.count} elements are no {printed.size} bytes of float32")
-        else:
-            found.append(printed)
+        if row is not None:
+            count, size, rounded = int(row[1]), int(row[2]), [float(each) for each in row.groups()[2:]]
+            if size != count * ELEMENT:
+                damaged.append(f"{count} elements of float32 are not {size} bytes")
+                continue
+            one, two, three, *rates = rounded
+            found.append(Printed(count, size, (one / 1e6, two / 1e6, three / 1e6), tuple(rate * 1e9 for rate in rates)))
+        elif words and words[0].isdigit():
+            damaged.append(f"the line of {words[0]} elements is incomplete: {line.strip()!r}")
     return found, damaged
 
 
-def _printed(words: Sequence[str]) -> Printed | None:
-    try:
-        count, size, *numbers = int(words[0]), int(words[1]), *(float(word) for word in words[2:])
-    except (ValueError, IndexError):
-        return None
-    if len(words) != _COLUMNS:
-        return None
-    times, rates = numbers[:3], numbers[3:]
-    return Printed(
-        count, size, (times[0] / 1e6, times[1] / 1e6, times[2] / 1e6), (rates[0] * 1e9, rates[1] * 1e9, rates[2] * 1e9)
-    )
-
-
 def convention(table: Sequence[Printed], traced: Mapping[int, str], ranks: int, release: tuple[int, ...]) -> int:
-    """By what the counts of a `table` are multiplied to get those of the whole source vector: 1, or `ranks`.
+    """The factor from counts of a `table` to counts of the whole source vector: 1, or `ranks`.
 
-    The trace tells, which has source counts; else those lines whose bandwidth goes with one of both alone, even where
-    it was rounded; else the `release`. `traced`: as from `carried_by`.
+    It is taken from the trace, which has source counts; else from the lines whose bandwidth fits only one of the two;
+    else from the `release`. `traced`: as from `carried_by`.
     """
     both = (1, ranks)
-    for told in (
-        [factor for factor in both if table and all(each.count * factor in traced for each in table)],
-        _only([each for each in (_fitting(printed, both, ranks) for printed in table) if len(each) == 1]),
-    ):
-        if len(told) == 1:
-            return told[0]
+    of_trace = {factor for factor in both if table and all(each.count * factor in traced for each in table)}
+    fitting = [[factor for factor in both if _fits(each, factor, ranks)] for each in table]
+    for found in (of_trace, {factors[0] for factors in fitting if len(factors) == 1}):
+        if len(found) == 1:
+            return found.pop()
     return 1 if release >= SOURCE_SIDE_SINCE else ranks
 
 
 def contradiction(printed: Printed, factor: int, ranks: int) -> str | None:
-    """A sentence for a line whose bandwidth is not that of `factor` times its size; None for one that goes with it."""
-    if _fitting(printed, (factor,), ranks):
+    """Why the bandwidth of a line does not fit `factor` times its size; None if it does."""
+    if _fits(printed, factor, ranks):
         return None
     rate = " / ".join(f"{each / 1e9:.2f}" for each in printed.bandwidth)
     return (
@@ -207,51 +185,35 @@ def contradiction(printed: Printed, factor: int, ranks: int) -> str | None:
     )
 
 
-def _only(votes: Sequence[Sequence[int]]) -> list[int]:
-    return sorted({factor for vote in votes for factor in vote})
-
-
-def _fitting(printed: Printed, factors: Sequence[int], ranks: int) -> list[int]:
-    """Those factors with which all three bandwidths of a line go, which are at its mean, least and greatest time."""
-    pairs = list(zip(printed.seconds, printed.bandwidth, strict=True))
-    return [factor for factor in factors if all(_goes(printed.size * factor, ranks, *pair) for pair in pairs)]
-
-
-def _goes(size: int, ranks: int, seconds: float, rate: float) -> bool:
-    of_time, of_rate = HALF_A_DIGIT
-    least = bus_bandwidth(size, seconds + of_time, ranks) or 0.0
-    greatest = bus_bandwidth(size, seconds - of_time, ranks) or float("inf")
-    return least * (1 - _FLOAT32) <= rate + of_rate and rate - of_rate <= greatest * (1 + _FLOAT32)
+def _fits(printed: Printed, factor: int, ranks: int) -> bool:
+    """Whether all three bandwidths of a line, of its mean, least and greatest time, fit `factor` times its size."""
+    size, (of_time, of_rate) = printed.size * factor, HALF_A_DIGIT
+    for seconds, rate in zip(printed.seconds, printed.bandwidth, strict=True):
+        least = bus_bandwidth(size, seconds + of_time, ranks) or 0.0
+        greatest = bus_bandwidth(size, seconds - of_time, ranks) or float("inf")
+        if least * (1 - _FLOAT32) > rate + of_rate or rate - of_rate > greatest * (1 + _FLOAT32):
+            return False
+    return True
 
 
 def carried_by(text: str) -> dict[int, str]:
-    """Which transport layers carried reduce-scatter, by source count, as the trace tells: ``TL_SHARP``."""
+    """The transport layers of reduce-scatter (``TL_SHARP``) by source count, from the trace."""
     return {int(count): layers.strip() for count, layers in _INIT.findall(text)}
 
 
 def why_no_sharp(text: str) -> str:
-    """Why SHARP carried nothing, in UCC's words if it said any."""
+    """Why SHARP was not used, from UCC's output if it says so."""
     match = _NOT_THERE.search(text)
     return f"UCC says “{match[0]}”" if match else "UCC does not say why"
 
 
 def check_one_job(text: str, ranks: int) -> None:
-    """Whether the ranks found each other.
+    """Check that the ranks found each other.
 
     Raises
     ------
     LaunchFailed
-        If each ran by itself: ucc_perftest is linked with another MPI than the mpirun that started it.
+        If each ran by itself: ucc_perftest is linked with another MPI than that of the mpirun.
     """
     if len(_COLLECTIVE.findall(text)) > 1:
         raise LaunchFailed(f"{TOOL} ran {ranks} times by itself instead of as {ranks} ranks; {OWN_MPIRUN}")
-
-
-def _ask(argv: Sequence[str]) -> str:
-    try:
-        return subprocess.run(
-            argv, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=_ASK_SECONDS, check=False,
-            errors="replace", env=dict(os.environ),
-        ).stdout  # fmt: skip
-    except (OSError, subprocess.TimeoutExpired):
-        return ""

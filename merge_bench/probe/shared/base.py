@@ -1,12 +1,12 @@
-"""What a network measurement is, and what its file declares of it; light, as the command line imports it."""
+"""What the file of a probe declares. The command line imports this module, so it loads nothing slow."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from merge_bench.probe.shared.measures import ONE_WAY, Measure, by_name
+from merge_bench.probe.shared.measures import LATENCY_TEST, ONE_WAY, Measure
 from merge_bench.probe.shared.options import Option
 
 if TYPE_CHECKING:
@@ -17,57 +17,75 @@ if TYPE_CHECKING:
     from merge_bench.records.writer import CampaignWriter
 
 
-class Probe(Protocol):
-    """One kind of network measurement."""
+class Probe:
+    """A network measurement.
 
-    @property
-    def name(self) -> str:
-        """Its kind's."""
+    Attributes
+    ----------
+    name
+        The name of its kind.
+    device_memory
+        Whether messages are in GPU memory, so that workers need GPUs.
+    data_plane
+        Whether workers load the data plane before they measure.
+    """
 
-    @property
-    def device_memory(self) -> bool:
-        """Whether messages lie in the memory of GPUs, which the workers then need."""
+    name: ClassVar[str]
+    device_memory = False
+    data_plane = False
 
     def describe(self) -> dict[str, Any]:
-        """What is asked for, as plain data: the plan in the records."""
+        """What to measure, as plain data: the plan in the records."""
+        raise NotImplementedError
 
     def prepare(self, prepared: Prepared) -> Prepared:
-        """The same hosts and settings, with the workers that this measurement needs.
+        """The same hosts and settings, with the workers that this measurement needs; by default all.
 
         Raises
         ------
         UsageError
-            If the hosts do not suffice, or a tool is missing.
+            If there are too few hosts, or a tool is missing.
         """
+        return prepared
 
     def launch(self, job: Job, writer: CampaignWriter, progress: Progress, index: int) -> int:
-        """Make one launch, write its lines, take down what was started; gives the exit status."""
+        """Make one launch of a Dask cluster, measure in it, and end its processes; gives the exit status."""
+        from merge_bench.campaign.launch import make_launch
+
+        return make_launch(job, writer, progress, index, self.measure, engine=False, data_plane=self.data_plane)
+
+    def measure(self, session: Any) -> None:
+        """Measure between the start and the end of a launch, and record the rows.
+
+        `session`: a `campaign.cluster_session.Session`, or what `launch` makes instead.
+        """
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class ProbeKind:
-    """What a file of `probe` declares of its measurement.
+    """What a file of `probe` declares.
 
     Attributes
     ----------
     name, help
-        The command's, and the name in the records.
+        Name and help of the command; the name is also the one in the records.
     make
-        The measurement that the command's options, by their keys, describe. Raises UsageError.
+        Makes the measurement from the command's options, by their keys. Raises UsageError.
     options
-        Those that other probes need not have.
-    test_kind
-        Which kind of test a name is of (see `measures`): tables and drawings go by it.
+        Its options besides those that all probes share.
+    other_tests
+        Kind of its tests whose names do not say bandwidth or latency (see `measures`); tables and charts depend on it.
     latency
-        What its tests of latency measure.
+        What its latency tests measure.
     in_rank
-        What runs in each rank that mpirun starts for it, if it has ranks.
+        What runs in each rank of a probe that mpirun starts.
     """
 
     name: str
     help: str
     make: Callable[[Mapping[str, Any]], Probe]
     options: tuple[Option, ...] = ()
-    test_kind: Callable[[str], str] = by_name
+    other_tests: str = LATENCY_TEST
     latency: Measure = ONE_WAY
     in_rank: Callable[[Rank], None] | None = None

@@ -1,16 +1,16 @@
-"""A campaign of network measurements: every config once a block, in random order, each in a launch of its own."""
+"""A campaign of network measurements: in each block every config gets a launch of its own, in random order."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from merge_bench.campaign.caller import UNTOUCHED, Caller
 from merge_bench.campaign.campaign import config_line, make_campaign
 from merge_bench.campaign.jobs import Head, Job
 from merge_bench.campaign.prepare import refuse_more_launches
-from merge_bench.campaign.program import UNTOUCHED, Program
 from merge_bench.campaign.progress import Labelled, Progress
-from merge_bench.campaign.run import Warned, load
+from merge_bench.campaign.run import load
 from merge_bench.campaign.sweep import add_config, in_blocks
 from merge_bench.cluster.launchers import launchers
 from merge_bench.config.options import PROBE_OPTIONS, without_merge
@@ -27,14 +27,14 @@ FIXED = without_merge(PROBE_OPTIONS)
 def prepare(
     probe: Probe, configs: Sequence[str | None], values: Mapping[str, object], *, blocks: int | None
 ) -> tuple[Head, list[Job]]:
-    """Read every config and plan its launches; None stands for the built-in defaults.
+    """Read every config (None: the built-in defaults) and plan its launches.
 
     `blocks`: launches of each config; None: 3, and 1 on a running cluster.
 
     Raises
     ------
     UsageError
-        For whatever is wrong with an option, a config, or the places that `probe` needs.
+        If an option or a config is wrong, or `probe` needs other hosts.
     """
     fixed = {**FIXED, "engine": engines.first(device_memory=probe.device_memory).name}
     lines: list[Config] = []
@@ -44,7 +44,7 @@ def prepare(
         add_config(lines, config_line(prepared, config))
         ready.append(probe.prepare(prepared))
     if len({each.settings.results for each in ready}) > 1:
-        raise UsageError("the configs name different folders for results; say --results")
+        raise UsageError("the configs name different folders for results; use --results")
     running = not launchers()[ready[0].settings.launcher].owns_processes
     blocks = blocks or (1 if running else REPETITIONS)
     refuse_more_launches(ready[0].settings.launcher, blocks * len(lines))
@@ -55,16 +55,11 @@ def prepare(
     return Head(lines, [plan], keys, ready[0].plan.seed), jobs
 
 
-def warnings(jobs: Sequence[Job]) -> list[Warned]:
-    """What is known to be wrong before anything starts, once each."""
-    return list(dict.fromkeys(warning for job in jobs for warning in job.prepared.warnings))
-
-
 def run(
     probe: Probe, head: Head, jobs: Sequence[Job], progress: Progress, *, fresh: bool = False,
-    program: Program = UNTOUCHED,
+    caller: Caller = UNTOUCHED,
 ) -> tuple[Path, int]:  # fmt: skip
-    """Make the campaign, or go on with it unless `fresh`; gives its folder and the exit status."""
+    """Make the campaign, or resume it unless `fresh`; gives its folder and the exit status."""
 
     def launch(job: Job, writer: CampaignWriter, index: int) -> int:
         shown = Labelled(progress, f"{jobs.index(job) + 1}/{len(jobs)} {job.config}")
@@ -72,4 +67,4 @@ def run(
 
     name = "-".join([f"probe-{probe.name}", *(line.name for line in head.configs)])
     settings = jobs[0].prepared.settings
-    return make_campaign(settings.results, name, head, jobs, launch, resume=not fresh, program=program)
+    return make_campaign(settings.results, name, head, jobs, launch, resume=not fresh, caller=caller)

@@ -1,10 +1,13 @@
-"""What the tests of network measurements measure, and in which units people read it."""
+"""What the tests of network measurements measure, with units for people."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from merge_bench.probe import probes
+from merge_bench.records.placements import ONE_HOST, TWO_HOSTS
 
 if TYPE_CHECKING:
     from merge_bench.records.probe_rows import Range, Row
@@ -15,7 +18,7 @@ _LATENCY_WORDS = frozenset(("lat", "latency"))
 
 @dataclass(frozen=True)
 class Measure:
-    """A quantity of a row: how it is called, its unit for people, and the SI value of one unit."""
+    """A quantity of a row: its title, its unit for people, the SI value of one unit, and the row's field."""
 
     title: str
     unit: str
@@ -24,7 +27,7 @@ class Measure:
     less_is_better: bool = False
 
     def of(self, row: Row | None) -> Range | None:
-        """The row's value in this unit; None where it was not measured."""
+        """The row's value in this unit; None if it was not measured."""
         from merge_bench.records.probe_rows import Range
 
         found: Range | None = getattr(row, self.field) if row is not None else None
@@ -43,8 +46,8 @@ LATENCY_TEST, RATE_TEST, PING_PONG, COLLECTIVE = "latency", "bandwidth", "ping-p
 """Kinds of tests."""
 
 
-def by_name(test: str, otherwise: str = LATENCY_TEST) -> str:
-    """Which kind of test a name is of: ``tag_bw`` is one of bandwidth; `otherwise` where it does not say."""
+def by_name(test: str, otherwise: str) -> str:
+    """The kind of a test by its name: ``tag_bw`` is a bandwidth test; `otherwise` if the name does not say."""
     words = set(re.split(r"[^a-z0-9]+", test.lower()))
     if words & _BANDWIDTH_WORDS:
         return RATE_TEST
@@ -52,8 +55,29 @@ def by_name(test: str, otherwise: str = LATENCY_TEST) -> str:
 
 
 def family(test: str) -> str:
-    """What latency and bandwidth tests of the same kind have in common: ``tag_lat``, ``tag_bw`` → ``tag``."""
+    """The common name of a latency and a bandwidth test: ``tag_lat``, ``tag_bw`` → ``tag``."""
     words = [
         word for word in re.split(r"([^A-Za-z0-9]+)", test) if word.lower() not in _BANDWIDTH_WORDS | _LATENCY_WORDS
     ]
     return "".join(words).strip("_- .") or test
+
+
+_PLACEMENTS = {ONE_HOST: "one host", TWO_HOSTS: "two hosts"}
+
+
+def kind_of(row: Row) -> str:
+    """The kind of a row's test."""
+    probe = probes().get(row.probe)
+    return by_name(row.test, otherwise=probe.other_tests if probe is not None else LATENCY_TEST)
+
+
+def measure_of(row: Row) -> Measure:
+    """The quantity that a row's test measures."""
+    probe = probes().get(row.probe)
+    latency = probe.latency if probe is not None else ONE_WAY
+    return {LATENCY_TEST: latency, RATE_TEST: RATE, PING_PONG: THROUGHPUT, COLLECTIVE: BUS}[kind_of(row)]
+
+
+def placed(placement: str) -> str:
+    """A placement in words: ``one-host`` → ``one host``."""
+    return _PLACEMENTS.get(placement, placement)

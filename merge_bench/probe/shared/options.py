@@ -1,4 +1,4 @@
-"""Options that a probe has beside those of all probes."""
+"""Options of a probe's command besides those that all probes share."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Option:
-    """One option of a probe's command; its value is text, or a number where it has a `least` one.
+    """One option of a probe's command. Its value is text, or a whole number if it has a `least` value.
 
-    `name`: kebab case, without dashes; `placeholder`: what stands for the value in the help; `choices`: all values,
-    where those are few; `least`: the smallest whole number; `default`: None means that the probe decides (`help` says
-    what).
+    `name`: kebab case, without dashes; `placeholder`: the word for the value in the help; `choices`: all values that
+    are allowed; `least`: the smallest number; `default`: None means that the probe decides, as `help` says.
     """
 
     name: str
@@ -27,13 +26,13 @@ SIZES = Option(
 )
 PLACEMENT = Option(
     "placement",
-    "one-host, two-hosts, both with a comma between, or every-pair. [one-host; two-hosts where there are two]",
+    "one-host, two-hosts, both separated by a comma, or every-pair. [one-host; two-hosts where there are two]",
     "WHERE",
 )
 MPIRUN = Option(
     "mpirun",
-    "The mpirun that starts the ranks. [default: that of ucc_perftest's MPI if that tool runs, else this environment's,"
-    " else the first on PATH]",
+    "The mpirun that starts the ranks. [default: that of ucc_perftest's MPI if ucc_perftest is measured, else this"
+    " environment's, else the first on PATH]",
     "PATH",
 )
-ITERATIONS = Option("iterations", "Iterations of each size; by default fewer for large sizes.", "N", least=1)
+ITERATIONS = Option("iterations", "Iterations of each size. [default: fewer for large sizes]", "N", least=1)

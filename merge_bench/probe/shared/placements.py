@@ -1,80 +1,78 @@
-"""Where the ends of a measurement are placed, and on which transports they were to be."""
+"""On which hosts the ends of a measurement are, and which transports the user asked for."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from merge_bench.config.tls import REQUESTED, WITHIN_A_PROCESS, selected
+from merge_bench.config.tls import WITHIN_A_PROCESS, selected
 from merge_bench.errors import UsageError
+from merge_bench.probe.shared.sizes import parse_names
 from merge_bench.records.placements import EVERY_PAIR, ONE_HOST, TWO_HOSTS
 
 if TYPE_CHECKING:
     from merge_bench.campaign.prepare import Prepared
-    from merge_bench.cluster.hosts import HostSpec
     from merge_bench.records.schema import Worker
 
 PLACEMENTS = (ONE_HOST, TWO_HOSTS, EVERY_PAIR)
 
 
 def placements_of(text: str | None) -> tuple[str, ...] | None:
-    """The placements of ``--placement``; None where nothing was said."""
-    if text is None:
-        return None
-    words = tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
-    wrong = [word for word in words if word not in PLACEMENTS]
-    if wrong or not words:
-        raise UsageError(f"--placement {text}: write {', '.join(PLACEMENTS)}, or two of them with a comma")
-    return words
+    """The placements of ``--placement``; None if it was not given."""
+    return None if text is None else parse_names("--placement", text, PLACEMENTS)
 
 
-def places(prepared: Prepared, placements: tuple[str, ...]) -> Prepared:
-    """As many workers as `placements` need, host by host: two on the first host, and one or two on the second.
+def places(prepared: Prepared, asked: tuple[str, ...] | None, *, both: bool = False) -> Prepared:
+    """The same plan with as many workers as the placements need: two on the first host, one or two on the second.
+
+    `asked`: None for two-hosts where there are two, else one-host; with `both`, one-host also where there are two.
 
     Raises
     ------
     UsageError
-        If two hosts are needed and only one is known.
+        If there are too few hosts or workers.
     """
-    hosts = prepared.settings.hosts
+    placements, hosts = _chosen(prepared, asked, both), prepared.settings.hosts
     if EVERY_PAIR in placements:
         if prepared.plan.workers < 2:
             raise UsageError("--placement every-pair needs at least two workers: --workers 2")
         return prepared
+    slots = [2 if ONE_HOST in placements else 1]
     if TWO_HOSTS in placements:
         if len(hosts) < 2:
-            raise UsageError(
-                "--placement two-hosts needs two hosts: name them with --hosts, or start it in a batch job"
-            )
-        first = replace(hosts[0], slots=2 if ONE_HOST in placements else 1)
-        return _with(prepared, (first, replace(hosts[1], slots=1)))
-    return _with(prepared, tuple(replace(host, slots=2) for host in hosts[:1]))
+            raise UsageError("--placement two-hosts needs two hosts: name them with --hosts, or use a batch job")
+        slots.append(1)
+    if hosts:
+        hosts = tuple(replace(host, slots=count) for host, count in zip(hosts, slots, strict=False))
+    plan = replace(prepared.plan, workers=sum(slots))
+    return replace(prepared, plan=plan, settings=replace(prepared.settings, hosts=hosts))
 
 
-def _with(prepared: Prepared, hosts: tuple[HostSpec, ...]) -> Prepared:
-    workers = sum(host.slots or 1 for host in hosts) if hosts else 2
-    return replace(
-        prepared, plan=replace(prepared.plan, workers=workers), settings=replace(prepared.settings, hosts=hosts)
-    )
-
-
-def pairs(placements: tuple[str, ...], hosts: list[str]) -> list[tuple[int, int, str]]:
-    """From rank, to rank, and placement of each pair to measure; `hosts`: the host of each rank."""
-
-    def placed(a: int, b: int) -> str:
-        return ONE_HOST if hosts[a] == hosts[b] else TWO_HOSTS
-
-    ranks = range(len(hosts))
+def pairs(
+    prepared: Prepared, asked: tuple[str, ...] | None, hosts: list[str], *, both: bool = False
+) -> list[tuple[tuple[int, int], str]]:
+    """Both ranks and the placement of each pair to measure. `hosts`: the host of each rank; others as of `places`."""
+    placements = _chosen(prepared, asked, both)
+    every = [
+        (pair, ONE_HOST if hosts[pair[0]] == hosts[pair[1]] else TWO_HOSTS)
+        for pair in itertools.combinations(range(len(hosts)), 2)
+    ]
     if EVERY_PAIR in placements:
-        return [(a, b, placed(a, b)) for a in ranks for b in ranks if a < b]
-    found = []
-    for placement in placements:
-        pair = next(((a, b) for a in ranks for b in ranks if a < b and placed(a, b) == placement), None)
-        if pair is None:
-            raise UsageError(f"no two workers are placed as --placement {placement} asks")
-        found.append((*pair, placement))
-    return found
+        return every
+    found = [next((each for each in every if each[1] == placement), None) for placement in placements]
+    if None in found:
+        raise UsageError(f"no two workers match --placement {placements[found.index(None)]}")
+    return [each for each in found if each is not None]
+
+
+def _chosen(prepared: Prepared, asked: tuple[str, ...] | None, both: bool) -> tuple[str, ...]:
+    if asked is not None:
+        return asked
+    if len(prepared.settings.hosts) < 2:
+        return (ONE_HOST,)
+    return (ONE_HOST, TWO_HOSTS) if both else (TWO_HOSTS,)
 
 
 def placement(workers: Sequence[Worker]) -> str:
@@ -84,15 +82,10 @@ def placement(workers: Sequence[Worker]) -> str:
 
 
 def as_requested(requested: str | None, lanes: Sequence[str]) -> bool | None:
-    """Whether every lane (``tcp/eth0``) that UCX selected is of a transport that `UCX_TLS` = `requested` allows.
+    """Whether every lane that UCX selected (``tcp/eth0``) is of a transport that ``UCX_TLS`` = `requested` allows.
 
-    None where nothing was asked for, or nothing is known of what was selected.
+    None if ``UCX_TLS`` is not set, or no lane is known.
     """
     if not lanes or requested is None:
         return None
     return {lane.partition("/")[0] for lane in lanes} <= selected(requested) | WITHIN_A_PROCESS
-
-
-def transports_asked(environment: Mapping[str, str]) -> dict[str, str]:
-    """The settings about transports in a rank's environment."""
-    return {name: environment[name] for name in REQUESTED if name in environment}

@@ -1,8 +1,8 @@
-"""Message sizes as people write them: ``8,65536``, ``1..4M`` (doubling) or ``1K..100K+1K`` (in steps); counts, too."""
+"""Lists in options: of names, and of sizes and counts (``8,65536``, doubling ``1..4M``, in steps ``1K..100K+1K``)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 from merge_bench.errors import UsageError
 from merge_bench.units import parse_bytes, parse_count
@@ -11,62 +11,63 @@ LARGEST = 1 << 34
 MOST = 10_000
 
 
-def parse_sizes(text: str) -> tuple[int, ...]:
-    """Read a list of sizes in bytes, ascending and without repeats.
-
-    A part is a size (``65536``, ``64k``), ``FIRST..LAST`` (each twice the one before) or ``FIRST..LAST+STEP``.
+def parse_names(option: str, text: str, known: Collection[str]) -> tuple[str, ...]:
+    """Names of an option, without repeats.
 
     Raises
     ------
-    ValueError
-        With one sentence.
+    UsageError
+        If there is none, or one is not among the `known`.
     """
-    return _parse(text, parse_bytes, "message sizes", "1 byte to 16 GiB")
+    names = tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
+    unknown = [name for name in names if name not in known]
+    if unknown or not names:
+        raise UsageError(f"{option} {text}: {', '.join(unknown)!r} is not one of {', '.join(known)}")
+    return names
+
+
+def parse_sizes(text: str) -> tuple[int, ...]:
+    """Sizes in bytes, ascending and without repeats.
+
+    A part of the list is a size (``65536``, ``64k``), ``FIRST..LAST`` (doubling) or ``FIRST..LAST+STEP``.
+
+    Raises
+    ------
+    UsageError
+        If `text` has another form, or a value that is out of range.
+    """
+    return _parse("--sizes", text, parse_bytes, "1 byte to 16 GiB")
 
 
 def parse_counts(text: str) -> tuple[int, ...]:
-    """Read a list of numbers of elements in the same way: ``16Ki..128Mi``, ``1e6,3e6``.
-
-    Raises
-    ------
-    ValueError
-        With one sentence.
-    """
-    return _parse(text, parse_count, "numbers of elements", "1 to 16Gi")
+    """Numbers of elements in the same forms: ``16Ki..128Mi``, ``1e6,3e6``; raises as `parse_sizes`."""
+    return _parse("--counts", text, parse_count, "1 to 16Gi")
 
 
-def _parse(text: str, read: Callable[[str], int], what: str, limits: str) -> tuple[int, ...]:
+def _parse(option: str, text: str, read: Callable[[str], int], limits: str) -> tuple[int, ...]:
     found: set[int] = set()
-    for part in text.split(","):
-        for size in _expand(part.strip(), read, what):
-            if not 1 <= size <= LARGEST:
-                raise ValueError(f"{size} is not among the {what}: they go from {limits}")
-            found.add(size)
-            if len(found) > MOST:
-                raise ValueError(f"{text!r} is more than {MOST:,} {what}")
+    try:
+        for part in text.split(","):
+            for value in _expand(part.strip(), read):
+                if not 1 <= value <= LARGEST:
+                    raise ValueError(f"{value} is out of range; values go from {limits}")
+                found.add(value)
+                if len(found) > MOST:
+                    raise ValueError(f"more than {MOST:,} values")
+    except ValueError as error:
+        raise UsageError(f"{option} {text}: {error}") from None
     return tuple(sorted(found))
 
 
-def _expand(part: str, read: Callable[[str], int], what: str) -> Iterator[int]:
+def _expand(part: str, read: Callable[[str], int]) -> Iterator[int]:
     first, dots, rest = part.partition("..")
     if not dots:
         yield read(part)
         return
     last, plus, step = rest.partition("+")
-    size, end = read(first), read(last)
-    if size < 1 or end < size:
-        raise ValueError(f"{part!r} is no range of {what}; write it like 1..4M or 1K..100K+1K")
-    stride = read(step) if plus else 0
-    if plus and stride < 1:
-        raise ValueError(f"{part!r} goes nowhere: its step is {step}")
-    while size <= end:
-        yield size
-        size = size + stride if plus else size * 2
-
-
-def sizes_of(text: str | None, default: str) -> tuple[int, ...]:
-    """The sizes of ``--sizes``."""
-    try:
-        return parse_sizes(text or default)
-    except ValueError as error:
-        raise UsageError(f"--sizes {text}: {error}") from None
+    value, end, stride = read(first), read(last), read(step) if plus else 0
+    if value < 1 or end < value or (plus and stride < 1):
+        raise ValueError(f"{part!r} is not a range; write it like 1..4M or 1K..100K+1K")
+    while value <= end:
+        yield value
+        value = value + stride if plus else value * 2

@@ -1,10 +1,11 @@
-"""Rows of stored campaigns: in the order that was asked for, and with names that tell campaigns apart."""
+"""Rows of stored campaigns, in the order of the configs and with unique names."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from merge_bench.errors import UsageError
 from merge_bench.records.campaign import Campaign
@@ -12,22 +13,22 @@ from merge_bench.records.probe_rows import Row, rows_of
 
 
 def in_order(campaign: Campaign) -> list[Row]:
-    """The rows of `campaign`, its configs in the order in which they were named: the baseline's first."""
+    """The rows of `campaign`, its configs in the order of the command line: the baseline first."""
     order = [config.name for config in campaign.head.configs]
     return sorted(rows_of(campaign), key=lambda row: order.index(row.config) if row.config in order else len(order))
 
 
 def label_rows(campaigns: Sequence[Campaign]) -> list[Row]:
-    """The rows of several campaigns; a config that two of them have is named with its campaign.
+    """The rows of several campaigns. The name of a config that two campaigns have gets the campaign's time and id.
 
     Raises
     ------
     UsageError
-        If one holds no network measurement, or stands there twice.
+        If a campaign has no network measurement, or is given twice.
     """
     for number, campaign in enumerate(campaigns):
         if campaign.probe is None and not any(launch.probes for launch in campaign.launches):
-            raise UsageError(f"{campaign.folder} is a campaign of merges, not of probe")
+            raise UsageError(f"{campaign.folder} holds measurements of merges, not of `probe`")
         if any(other.head.campaign_id == campaign.head.campaign_id for other in campaigns[:number]):
             raise UsageError(f"{campaign.folder} is named twice")
     held = Counter(name for campaign in campaigns for name in {config.name for config in campaign.head.configs})
@@ -39,6 +40,6 @@ def label_rows(campaigns: Sequence[Campaign]) -> list[Row]:
 
 
 def _short(campaign: Campaign) -> str:
-    """When the campaign was made and its short id: what tells its folder's name from others'."""
+    """The campaign's time and short id."""
     first, *_, last = campaign.head.campaign_id.split("-")
     return f"{first}-{last}"

@@ -1,4 +1,4 @@
-"""What runs inside the two workers of `probe rma`: one puts, the other holds the memory and drives UCX."""
+"""What the two workers of `probe rma` run: the source puts, the target has the memory and progresses UCX."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from merge_bench.errors import RunFailed
 from merge_bench.merge.exchange import puts
 from merge_bench.merge.exchange.abort import ORPHANED_SECONDS
 from merge_bench.merge.exchange.puts import STOPPED, Memory, Window
-from merge_bench.merge.worker import here
+from merge_bench.merge.worker import current_plugin
 
 TOGETHER, APART = "put-overlapping", "put-non-overlapping"
 TARGET, SOURCE = "put-target", "put-source"
@@ -24,7 +24,7 @@ SPIN_ROUNDS = 2000
 
 @dataclass(frozen=True)
 class Measured:
-    """One size: seconds for all `count` puts, flushes included; both for the source."""
+    """One size: seconds of all `count` puts and their flushes."""
 
     test: str
     size: int
@@ -33,8 +33,8 @@ class Measured:
 
 
 def hold(length: int, puts_from: int) -> Window:
-    """Register memory for the puts of rank `puts_from`, and keep it until `release`."""
-    plugin = here()
+    """Register memory for the puts of rank `puts_from`; `release` frees it."""
+    plugin = current_plugin()
     context, _, _ = plugin.exchange.handles(puts_from)
     memory = Memory(context, length)
     plugin.children[TARGET] = _Held(memory)
@@ -43,8 +43,8 @@ def hold(length: int, puts_from: int) -> Window:
 
 
 def drive(source: int, sizes: Sequence[tuple[int, int]]) -> list[int]:
-    """The target's part of `put`: drive UCX while the source puts; gives the number of wrong bytes after each."""
-    plugin = here()
+    """The target's part of `put`: progress UCX meanwhile; gives the number of wrong bytes after each test."""
+    plugin = current_plugin()
     held = plugin.children[TARGET]
     assert isinstance(held, _Held)
     loops = puts.loops()
@@ -53,27 +53,25 @@ def drive(source: int, sizes: Sequence[tuple[int, int]]) -> list[int]:
     with _stoppable() as stop:
 
         def progress() -> None:
-            if loops.spin(worker, SPIN_ROUNDS, stop) == STOPPED:
-                plugin.abort.check()
-                raise RunFailed(f"the driver was gone while rank {source} put")
+            _check(loops.spin(worker, SPIN_ROUNDS, stop), f"rank {source} put into this one")
 
         for number, (size, _) in enumerate(sizes):
             for test in (TOGETHER, APART):
                 plugin.exchange.await_token(source, progress)
                 wrong.append(int(np.count_nonzero(held.memory.bytes[:size] != _pattern(number, test))))
-                plugin.exchange.transfer({source: np.ones(1, np.uint8)}, {})  # only now may it put again
+                plugin.exchange.transfer({source: np.ones(1, np.uint8)}, {})  # it may put again
     return wrong
 
 
 def put(target: int, window: Window, sizes: Sequence[tuple[int, int]]) -> list[Measured]:
     """Put every size (bytes, count) overlapping and non-overlapping into the memory of rank `target`.
 
-    Each is warmed up with a tenth of its puts. Seconds are those from the first put to the end of the last flush.
+    A tenth of the puts are made before as a warm-up. The time is that from the first put to the end of the last flush.
     """
-    plugin = here()
+    plugin = current_plugin()
     context, worker, endpoint = plugin.exchange.handles(target)
     loops, parameters = puts.loops(), puts.parameters()
-    # If this is stopped, puts are still under way: what they read stays until the endpoints are closed (`let_go`).
+    # If this is stopped, puts are in flight: their memory stays until the endpoints are closed (`release`).
     plugin.children[SOURCE] = held = _Held(Memory(context, window.length))
     memory, held.key = held.memory, puts.unpack_key(endpoint, window.key)
     found = []
@@ -90,7 +88,7 @@ def put(target: int, window: Window, sizes: Sequence[tuple[int, int]]) -> list[M
                         parameters.ctypes.data, stop,
                     )  # fmt: skip
                     seconds = time.perf_counter() - start
-                    _check(status, target)
+                    _check(status, f"this one put into rank {target}")
                 plugin.exchange.transfer({target: np.ones(1, np.uint8)}, {})
                 plugin.exchange.transfer({}, {target: np.empty(1, np.uint8)})
                 found.append(Measured(test, size, count, seconds))
@@ -99,44 +97,45 @@ def put(target: int, window: Window, sizes: Sequence[tuple[int, int]]) -> list[M
 
 
 def release(end: str) -> None:
-    """Give the memory of the `TARGET` or the `SOURCE` back; nothing is under way to it any more."""
-    held = here().children.pop(end, None)
+    """Free the memory of the `TARGET` or the `SOURCE`; no put may be in flight."""
+    held = current_plugin().children.pop(end, None)
     if held is not None:
         held.end()
 
 
 @dataclass
 class _Held:
-    """Registered memory, and at the source the key of the target's (0: none yet)."""
+    """Registered memory; at the source also the key of the target's memory (0: none yet)."""
 
     memory: Memory
     key: int = 0
 
     def end(self) -> None:
-        """Give both back."""
+        """Free both."""
         if self.key:
             puts.drop_key(self.key)
         self.memory.free()
 
 
 def _pattern(number: int, test: str) -> int:
-    """A byte that differs from that of the puts before."""
+    """A byte that differs from that of the test before."""
     return (2 * number + (test == APART)) % 255 + 1
 
 
-def _check(status: int, target: int) -> None:
+def _check(status: int, during: str) -> None:
+    """Raise `RunFailed` for a status other than 0 of a compiled loop."""
     if status == STOPPED:
-        here().abort.check()
-        raise RunFailed(f"the driver was gone while rank {target} was put into")
+        current_plugin().abort.check()
+        raise RunFailed(f"the driver did not answer while {during}")
     if status != 0:
-        raise RunFailed(f"UCX failed putting into rank {target} (status {status})")
+        raise RunFailed(f"UCX failed with status {status} while {during}")
 
 
 @contextlib.contextmanager
 def _stoppable() -> Iterator[npt.NDArray[np.int64]]:
-    """A flag that the compiled loops look at, set when the run is aborted or its driver is gone."""
+    """A flag that ends the compiled loops; it is set when the run is aborted or its driver does not answer."""
     stop, over = np.zeros(1, np.int64), threading.Event()
-    abort = here().abort
+    abort = current_plugin().abort
 
     def watch() -> None:
         while not over.wait(0.02):

@@ -1,7 +1,7 @@
 """Ways to search a space, one file each: the files of this folder are the values of ``--strategy``.
 
-To add one: a file that declares a `bench.Strategy` as ``STRATEGY`` and imports what it works with inside functions, a
-test, and a line in docs/tune.md.
+To add one: a file that declares a `Strategy` as ``STRATEGY`` and imports what it works with inside functions, a test,
+and a line in docs/tune.md.
 """
 
 from __future__ import annotations
@@ -9,11 +9,42 @@ from __future__ import annotations
 import functools
 import importlib
 import pkgutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from merge_bench.tune.bench import Strategy
+    from merge_bench.tune.evaluator import Candidate, Evaluator, Options
+    from merge_bench.tune.space import Space, Value
+
+
+def _each_alone(space: Space, values: Sequence[Value]) -> int:
+    return len(values) + 2  # with the baseline and its twin
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """A way to search a space for the best candidate.
+
+    Attributes
+    ----------
+    name
+        As ``--strategy`` takes it.
+    help
+        One line of what it does.
+    place
+        Its position in lists.
+    tune
+        Searches; returns the candidate to confirm, the empty one if nothing is better than the baseline.
+    first_block
+        How many launches the first block takes, which is the largest. Raises UsageError if the space is too large.
+    """
+
+    name: str
+    help: str
+    place: int
+    tune: Callable[[Space, Sequence[Value], Evaluator, Options], Candidate]
+    first_block: Callable[[Space, Sequence[Value]], int] = _each_alone
 
 
 @functools.cache

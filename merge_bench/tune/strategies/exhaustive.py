@@ -7,45 +7,34 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from merge_bench.errors import UsageError
+from merge_bench.tune.strategies import Strategy
 
 if TYPE_CHECKING:
-    from merge_bench.tune.bench import Bench, Candidate, Options
+    from merge_bench.tune.evaluator import Candidate, Evaluator, Options
     from merge_bench.tune.space import Space, Value
 
 MOST = 256
 
 
-class Exhaustive:
-    """See the module."""
+def tune(space: Space, values: Sequence[Value], evaluator: Evaluator, options: Options) -> Candidate:
+    """The combination with the largest effect, without the values that add nothing; the baseline if none gains."""
+    from merge_bench.tune.evaluator import SCREEN, Candidate
+    from merge_bench.tune.head_to_head import Bar, State, from_blocks, ranked, shown
+    from merge_bench.tune.steps import without_idle
 
-    name = "exhaustive"
-    help = "Measure all combinations, 256 at most, in every block."
-    place = 3
-
-    def first_block(self, space: Space, values: Sequence[Value]) -> int:
-        """Every combination."""
-        return len(combinations(space, values))
-
-    def tune(self, space: Space, values: Sequence[Value], bench: Bench, options: Options) -> Candidate:
-        """The combination with the largest effect, without what it does not miss; the baseline where none gains."""
-        from merge_bench.tune.bench import Candidate
-        from merge_bench.tune.duel import Bar, State, held, ranked, shown
-        from merge_bench.tune.steps import SCREEN, without_idle
-
-        candidates = combinations(space, values)
-        blocks = [dict(zip(candidates, bench.block(candidates), strict=True)) for _ in range(options.most)]
-        bar = Bar(options.threshold)
-        gains = []
-        for candidate in candidates[1:]:
-            duel = held(blocks, candidate, candidates[0])
-            state = duel.state(bar, least=options.least)
-            gained = state is State.GAIN and not duel.failures
-            if gained:
-                gains.append(duel)
-            decision = "failed" if state is State.FAILED else "kept" if gained else "dropped"
-            setting = candidate.values[0].id if len(candidate.values) == 1 else None
-            bench.note(duel.line(bench, SCREEN, decision, shown(state, duel, bar), plan=0, setting=setting))
-        return without_idle(ranked(gains)[0].candidate, blocks, bench, options) if gains else Candidate()
+    candidates = combinations(space, values)
+    blocks = [dict(zip(candidates, evaluator.block(candidates), strict=True)) for _ in range(options.most)]
+    bar = Bar(options.threshold)
+    gains = []
+    for candidate in candidates[1:]:
+        contest = from_blocks(blocks, candidate, candidates[0])
+        state = contest.state(bar, least=options.least)
+        gained = state is State.GAIN and not contest.failures
+        if gained:
+            gains.append(contest)
+        decision = "failed" if state is State.FAILED else "kept" if gained else "dropped"
+        contest.note(evaluator, SCREEN, decision, shown(state, contest, bar))
+    return without_idle(ranked(gains)[0].candidate, blocks, evaluator, options) if gains else Candidate()
 
 
 def combinations(space: Space, values: Sequence[Value]) -> list[Candidate]:
@@ -56,7 +45,7 @@ def combinations(space: Space, values: Sequence[Value]) -> list[Candidate]:
     UsageError
         If there are more than 256.
     """
-    from merge_bench.tune.bench import Candidate
+    from merge_bench.tune.evaluator import Candidate
 
     by_setting: dict[str, list[Value | None]] = {}
     for value in values:
@@ -71,4 +60,7 @@ def combinations(space: Space, values: Sequence[Value]) -> list[Candidate]:
     return found
 
 
-STRATEGY = Exhaustive()
+STRATEGY = Strategy(
+    "exhaustive", help="Measure every combination in every block; at most 256 of them.", place=3, tune=tune,
+    first_block=lambda space, values: len(combinations(space, values)),
+)  # fmt: skip

@@ -9,31 +9,31 @@ from typing import Any, Protocol
 
 import panel as pn
 
-from merge_bench.view.dashboard import look
+from merge_bench.view.dashboard import style_sheets
+from merge_bench.view.dashboard.background import Session
+from merge_bench.view.dashboard.components import complaints, html
 from merge_bench.view.dashboard.index import Entry, Index
 from merge_bench.view.dashboard.library import Library
 from merge_bench.view.dashboard.live_view import LiveView
-from merge_bench.view.dashboard.network_view import NetworkView
-from merge_bench.view.dashboard.parts import complaints, html
+from merge_bench.view.dashboard.network import NetworkView
 from merge_bench.view.dashboard.results_view import ResultsView
 from merge_bench.view.dashboard.run_view import RunView
 from merge_bench.view.dashboard.runner import Permission, Runner
-from merge_bench.view.dashboard.session import Session
-from merge_bench.view.dashboard.tuning_view import TuningView
+from merge_bench.view.dashboard.tuning import TuningView
 
 SCAN_SECONDS = 2.0
 READ_SECONDS = 0.25
 LIVE_SECONDS = 0.05
-"""Between two looks at the campaign that is watched, which cost little while nothing is new."""
+"""Between two reads of the watched campaign; a read costs little while nothing is new."""
 HOLD_SECONDS = 1.0
-"""For which several pages share a look at the folder."""
+"""For this long, several pages share one listing of the folder."""
 
 
 _TABS = ("Live", "Results", "Tuning", "Network", "Run")
 
 
 class _Tab(Protocol):
-    """What a tab is: something to show, something to do in a thread, and showing what came of it."""
+    """A tab: a layout, work for a thread, and a method that shows the result of that work."""
 
     layout: Any
 
@@ -43,21 +43,27 @@ class _Tab(Protocol):
 
 
 class _Page(pn.Column):  # type: ignore[misc]  # Panel is not typed.
-    """All that is shown. In a notebook it is told of clicks by whichever thread the kernel chose for it."""
+    """The whole page. In a notebook, the kernel may report clicks from any thread.
+
+    A notebook's page collects changes and sends them together. Bokeh drops a whole message if one change in it belongs
+    to a part of the page that was just removed, so a click could be lost with it: each change is handled by itself.
+    """
 
     def __init__(self, *parts: Any, session: Session, **options: Any) -> None:
         super().__init__(*parts, **options)
         self._session = session
 
     def _on_msg(self, ref: str, manager: Any, msg: Any) -> None:
-        self._session.hear(partial(super()._on_msg, ref, manager, msg))
+        for change in msg["content"]["events"]:
+            single = {**msg, "content": {**msg["content"], "events": [change]}}
+            self._session.on_loop(partial(super()._on_msg, ref, manager, single))
 
 
 class Dashboard(pn.viewable.Viewer):  # type: ignore[misc]  # Panel is not typed.
     """The view of `results`, a folder of campaigns; a notebook shows it where a cell ends with it.
 
-    `index`, `library`, `runner` and `permission` are given where several pages share them. Without them the view has
-    its own, and a run that is started from it ends with this process at the latest.
+    Several pages can share `index`, `library`, `runner` and `permission`. Without them the view makes its own, and a
+    run started from it ends with this process at the latest.
     """
 
     def __init__(
@@ -76,47 +82,28 @@ class Dashboard(pn.viewable.Viewer):  # type: ignore[misc]  # Panel is not typed
         self._index = index or Index(results)
         self._session = Session()
         self._entries: tuple[Entry, ...] = ()
-        self._shared = self._session, self._campaigns, library or Library()
-        self._run = self._session, runner, permission or Permission()
+        self._library, self._runner, self._permission = library or Library(), runner, permission or Permission()
         self._begun: set[str] = set()
         self._problem = html(height=24, visible=False)
         # Buttons, because Bokeh's tabs do not listen to the keyboard.
         self.tabs = pn.widgets.RadioButtonGroup(
-            options=list(_TABS), value=_TABS[0], stylesheets=[look.TABS], margin=0, sizing_mode="stretch_width"
+            options=list(_TABS), value=_TABS[0], stylesheets=[style_sheets.TABS], margin=0, sizing_mode="stretch_width"
         )
         self._body = pn.Column(sizing_mode="stretch_width", min_height=600, margin=0)
         self.tabs.param.watch(lambda event: self._turn(event.new), "value")
         self._layout = _Page(
             self._problem, self.tabs, self._body, self._session.echo.pane,
-            session=self._session, sizing_mode="stretch_width", stylesheets=[look.ROOT], margin=0,
+            session=self._session, sizing_mode="stretch_width", stylesheets=[style_sheets.ROOT], margin=0,
         )  # fmt: skip
         self._turn(_TABS[0])
         self._session.every(SCAN_SECONDS, self._index.scan, self._listed)
 
-    @cached_property
-    def live(self) -> LiveView:
-        """The tabs are made when they are first chosen."""
-        return LiveView(self._session, self._campaigns)
-
-    @cached_property
-    def results(self) -> ResultsView:
-        """Of all campaigns."""
-        return ResultsView(*self._shared)
-
-    @cached_property
-    def tuning(self) -> TuningView:
-        """Of campaigns of `tune`."""
-        return TuningView(*self._shared)
-
-    @cached_property
-    def network(self) -> NetworkView:
-        """Of campaigns of `probe`."""
-        return NetworkView(*self._shared)
-
-    @cached_property
-    def run(self) -> RunView:
-        """Of the run that this view started."""
-        return RunView(*self._run)
+    # The tabs are made when they are first chosen.
+    live = cached_property(lambda self: LiveView(self._session, self._campaigns))
+    results = cached_property(lambda self: ResultsView(self._campaigns, self._library))
+    tuning = cached_property(lambda self: TuningView(self._campaigns, self._library))
+    network = cached_property(lambda self: NetworkView(self._campaigns, self._library))
+    run = cached_property(lambda self: RunView(self._runner, self._permission))
 
     def _turn(self, name: str) -> None:
         if name not in _TABS:
@@ -127,7 +114,7 @@ class Dashboard(pn.viewable.Viewer):  # type: ignore[misc]  # Panel is not typed
         self._body.objects = [view.layout]
         if name not in self._begun:
             self._begun.add(name)
-            # What a hidden tab shows is not in the page, and is shown when the tab is chosen.
+            # A hidden tab is not in the page; it is updated when it is chosen.
             seconds = LIVE_SECONDS if name == "Live" else READ_SECONDS
             self._session.every(seconds, view.refresh, view.show, partial(self._chosen, name))
 
@@ -135,7 +122,7 @@ class Dashboard(pn.viewable.Viewer):  # type: ignore[misc]  # Panel is not typed
         return self._layout
 
     def _campaigns(self) -> tuple[Entry, ...]:
-        """The campaigns as they were last listed; a view that comes first lists them itself, in its thread."""
+        """The campaigns as last listed; the first view to ask lists them itself, in its thread."""
         return self._entries or self._index.scan()
 
     def _chosen(self, name: str) -> bool:

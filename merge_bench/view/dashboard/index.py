@@ -8,11 +8,13 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 from merge_bench.analysis import published
 from merge_bench.records import schema as s
-from merge_bench.records.codec import decode, decode_head
+from merge_bench.records.codec import decode
+from merge_bench.records.plan import Plan
 from merge_bench.records.writer import RECORDS
 
 YOURS, SHIPPED, PUBLISHED = "yours", "shipped", "published"
@@ -32,8 +34,8 @@ _ENDED = {0: DONE, 2: "wrong usage", 3: "failed", 4: "wrong result", 5: "gate no
 class Entry:
     """A campaign as the list shows it.
 
-    `origin`: yours, shipped or published. `modified`: seconds since the epoch. `head` is None where `problem`, a
-    sentence, says why it cannot be read. `ended` is the exit status of its last line, None if that is no end.
+    `origin`: yours, shipped or published. `modified`: seconds since the epoch. `head` is None where it cannot
+    be read. `ended` is the exit status of its last line, None if that is no end.
     """
 
     folder: Path
@@ -42,7 +44,6 @@ class Entry:
     modified: float
     head: s.CampaignLine | None
     ended: int | None
-    problem: str | None
     written: bool = False
 
     @property
@@ -68,8 +69,13 @@ class Entry:
             return IMPORTED
         if self.head.argv[:1] == [TUNE]:
             return TUNE
-        probe = self.head.plans[0].get("probe") if self.head.plans else None
+        probe = self.plans[0].probe if self.plans else None
         return f"probe {probe}" if probe else MERGE
+
+    @cached_property
+    def plans(self) -> tuple[Plan, ...]:
+        """The plans of its first line."""
+        return tuple(map(Plan.of, self.head.plans)) if self.head else ()
 
     @property
     def configs(self) -> tuple[str, ...]:
@@ -83,8 +89,8 @@ class Entry:
 
     def of_plans(self, name: str) -> tuple[object, ...]:
         """The values of one option in its plans, each once."""
-        values = [plan.get(name) for plan in self.head.plans] if self.head else []
-        return tuple(dict.fromkeys(value for value in values if isinstance(value, (str, int, float))))
+        values = [getattr(plan, name) for plan in self.plans]
+        return tuple(dict.fromkeys(value for value in values if value is not None))
 
 
 class Index:
@@ -122,8 +128,8 @@ class Index:
                 found = (folder / RECORDS).stat()
             except FileNotFoundError:
                 continue  # No campaign, and nothing that claims to be one.
-            except OSError as error:
-                entries.append(_unreadable(folder, origin, error.strerror))
+            except OSError:
+                entries.append(_unreadable(folder, origin))
                 continue
             key = found.st_size, found.st_mtime_ns
             held = self._known.get(folder)
@@ -175,7 +181,7 @@ def newest_running(entries: Sequence[Entry]) -> Entry | None:
 def _look(folder: Path, origin: str, found: os.stat_result) -> Entry:
     """Read the first line and the end."""
     if not stat.S_ISREG(found.st_mode):
-        return _unreadable(folder, origin, f"its {RECORDS} is no file")
+        return _unreadable(folder, origin)
     try:
         descriptor = os.open(folder / RECORDS, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
@@ -183,35 +189,23 @@ def _look(folder: Path, origin: str, found: os.stat_result) -> Entry:
             tail = os.pread(descriptor, _TAIL, max(found.st_size - _TAIL, 0))
         finally:
             os.close(descriptor)
-    except OSError as error:
-        return _unreadable(folder, origin, error.strerror)
-    head, problem = _head(first)
-    return Entry(folder, origin, found.st_size, found.st_mtime, head, _end(tail), problem)
+    except OSError:
+        return _unreadable(folder, origin)
+    return Entry(folder, origin, found.st_size, found.st_mtime, _head(first), _end(tail))
 
 
-def _unreadable(folder: Path, origin: str, why: str | None) -> Entry:
-    return Entry(folder, origin, 0, 0.0, None, None, f"cannot be read: {why}")
+def _unreadable(folder: Path, origin: str) -> Entry:
+    return Entry(folder, origin, 0, 0.0, None, None)
 
 
-def _head(first: bytes) -> tuple[s.CampaignLine | None, str | None]:
+def _head(first: bytes) -> s.CampaignLine | None:
+    """The first line, if it is whole and this version can read it. A reader of the whole file says why not."""
     line, end, _ = first.partition(b"\n")
-    if not end:
-        return None, "its first line has no end yet" if len(first) < _LONGEST_HEAD else "its first line is too long"
     try:
-        record = decode(line)
+        record = decode(line) if end else None
     except ValueError:
-        return None, _foreign(line)
-    if isinstance(record, s.CampaignLine) and record.schema <= s.SCHEMA:
-        return record, None
-    return None, _foreign(line)
-
-
-def _foreign(line: bytes) -> str:
-    try:
-        schema = decode_head(line).schema
-    except ValueError:
-        return "not a campaign of merge_bench"
-    return "a newer merge_bench wrote it" if schema > s.SCHEMA else "not a campaign of merge_bench"
+        return None
+    return record if isinstance(record, s.CampaignLine) and record.schema <= s.SCHEMA else None
 
 
 def _end(tail: bytes) -> int | None:
@@ -227,7 +221,7 @@ def _end(tail: bytes) -> int | None:
 
 
 def _written_files() -> frozenset[int]:
-    """Inodes of files that somebody holds a lock on: the writer of a campaign does, as long as it lives.
+    """Inodes of locked files: the writer of a campaign holds a lock until it ends.
 
     Read from the kernel's list: taking the lock to see whether it is free would be in the way of a run that wants it.
     """

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from merge_bench.analysis import aggregate, metrics
+from merge_bench.analysis import aggregate
 from merge_bench.analysis.verification_state import State, state_of
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.follow import LIMIT_BYTES, Follower
@@ -60,7 +60,7 @@ class Library:
         return known[1] if known is not None and known[0] == (entry.size, entry.modified) else None
 
     def look(self, entries: Sequence[Entry]) -> bool:
-        """Read some of the small ones among `entries` that nobody writes and that are not known; whether any were."""
+        """Read some small, finished campaigns of `entries` that are not known; returns whether any were read."""
         left = _BATCH_BYTES
         for entry in entries:
             if entry.head is None or entry.written or entry.size > SMALL_BYTES or self.figures(entry) is not None:
@@ -83,7 +83,8 @@ class Library:
         campaign = follower.campaign
         if campaign is not None:
             self._figures[entry.folder] = (entry.size, entry.modified), figures_of(campaign)
-        return Loaded(entry, campaign, follower.problem or (None if campaign else entry.problem or "it is empty"))
+        problem = follower.problem or ("" if campaign else "its first line has no end yet")
+        return Loaded(entry, campaign, f"{entry.folder.name}: {problem}" if problem else None)
 
 
 def figures_of(campaign: Campaign) -> Figures:
@@ -95,9 +96,8 @@ def figures_of(campaign: Campaign) -> Figures:
         counted = aggregate.counted(run)
         if counted:
             states.add(state_of(run, counted))
-            through += [value] if (value := aggregate.middle(aggregate.throughput_samples(counted))) else []
-            rates = aggregate.samples(counted, metrics.iteration_bandwidth)
-            band += [value] if (value := aggregate.middle(rates)) else []
+            through += [value] if (value := aggregate.of_run(counted, aggregate.throughput)) else []
+            band += [value] if (value := aggregate.of_run(counted, aggregate.bandwidth)) else []
     return Figures(
         max(through) / GIB if through else None,
         max(band) / GIB if band else None,

@@ -10,7 +10,7 @@ from merge_bench.records import schema as s
 from merge_bench.records.campaign import Campaign, Launch
 from merge_bench.view.dashboard.progress import Progress, progress_of
 from merge_bench.view.plot import merge
-from merge_bench.view.plot.charts import Heat
+from merge_bench.view.plot.marks import Chart
 from merge_bench.view.text import plural
 
 RECENT = 10
@@ -53,15 +53,15 @@ NO_PAIRS = merge.pair_map({}, {"lanes": {}}, {})
 class Now:
     """Everything but the points, of the launch that is the newest with workers.
 
-    `workers`: over its last iterations; `memory`: of the last launch that told it; `limit`: bytes per second; `dask`:
-    the address of Dask's own dashboard, while it is there.
+    `workers`: over its last iterations; `memory`: of the last launch that recorded it; `limit`: bytes per second;
+    `dask`: the address of Dask's own dashboard, while it is there.
     """
 
     progress: Progress
     launch: int | None = None
     config: str = ""
     workers: tuple[aggregate.WorkerFigures, ...] = ()
-    pairs: Heat = NO_PAIRS
+    pairs: Chart = NO_PAIRS
     memory: s.MemoryLine | None = None
     notes: tuple[Note, ...] = ()
     checks: str = ""
@@ -117,7 +117,7 @@ class Points:
 
 
 def now(campaign: Campaign, *, running: bool = True) -> Now:
-    """What `campaign` does now; `running` False: nobody writes it any more, as far as this machine can tell."""
+    """What `campaign` does now; `running` False: no process of this machine writes it."""
     launch = next((each for each in reversed(campaign.launches) if each.line is not None), None)
     progress = progress_of(campaign, running=running)
     notes = _notes(campaign)
@@ -138,7 +138,7 @@ def now(campaign: Campaign, *, running: bool = True) -> Now:
     )
 
 
-def _pairs(launch: Launch) -> Heat:
+def _pairs(launch: Launch) -> Chart:
     """Traffic from each rank to each other in the last iteration."""
     last = next((each for each in reversed(launch.iterations) if each.pairs), None)
     lanes = {(each.from_rank, each.to_rank): each for each in launch.lanes.pairs} if launch.lanes else {}

@@ -11,19 +11,16 @@ from merge_bench.analysis.aggregate import WorkerFigures
 from merge_bench.records.schema import WorkerMemory
 from merge_bench.units import GIB
 from merge_bench.view.dashboard.live import Point
-from merge_bench.view.plot.charts import every, with_unit
+from merge_bench.view.plot.charts import every, stacked, with_unit
 from merge_bench.view.plot.interactive import Drawn, hover
 from merge_bench.view.plot.marks import Axis, Boxes, Group, Picture, Whiskers
 from merge_bench.view.plot.merge import PARTS, parts_of
 from merge_bench.view.plot.style import look
+from merge_bench.view.report.workers import slowest_of
 from merge_bench.view.text import as_html, short, visible
 
 HEIGHT = 270
 _USUAL, _SLOW = 0, 1
-_SHAPES = {
-    "circle": "●", "square": "■", "triangle": "▲", "diamond": "◆", "inverted_triangle": "▼", "star": "★", "hex": "⬢",
-    "plus": "✚",
-}  # fmt: skip
 
 
 def live(picture: Picture) -> Drawn:
@@ -87,7 +84,7 @@ class Rates:
     def legend(self) -> str:
         """Which colour and shape stands for which config."""
         looks = {as_html(short(config, 30)): look(number) for config, number in self._configs.items()}
-        named = [f'<span style="color: {one.colour}">{_SHAPES[one.shape]}</span> {name}' for name, one in looks.items()]
+        named = [f'<span style="color: {one.colour}">{one.symbol}</span> {name}' for name, one in looks.items()]
         return f'<div class="scroll">{" &ensp; ".join(named)}</div>'
 
 
@@ -103,19 +100,16 @@ def workers(found: Sequence[WorkerFigures]) -> Picture:
             "value": [with_unit(rate, "GiB/s") for _, rate in mine],
         }
         ranks, rates = [worker.rank for worker, _ in mine], [rate for _, rate in mine]
-        groups.append(Group(index, (_bars(ranks, rates, details, fill=0.6, hatched=index == _SLOW),)))
+        bars = Boxes(ranks, [0.0] * len(ranks), rates, True, fill=0.6, hatched=index == _SLOW, details=details)
+        groups.append(Group(index, (bars,)))
     return _by_rank("GiB/s", [worker.rank for worker, _ in known], groups, [rate for _, rate in known])
 
 
 def phases(found: Sequence[WorkerFigures]) -> Picture:
     """The time of every worker in an iteration, by phase."""
     known = [(worker, parts) for worker in found if (parts := parts_of(worker)) is not None]
-    ranks, groups, ends = [worker.rank for worker, _ in known], [], [0.0] * len(known)
-    for number, part in enumerate(PARTS):
-        values = [parts[number] for _, parts in known]
-        starts, ends = ends, [end + value for end, value in zip(ends, values, strict=True)]
-        details = {"worker": [_named(worker) for worker, _ in known], part: [f"{value:,.2f} ms" for value in values]}
-        groups.append(Group(number, (_bars(ranks, ends, details, starts, fill=0.75),), part))
+    ranks = [worker.rank for worker, _ in known]
+    ends, groups = stacked(PARTS, {_named(worker): parts for worker, parts in known}, at=ranks, upright=True)
     return _by_rank("ms", ranks, groups, ends)
 
 
@@ -132,18 +126,11 @@ def memory(found: Sequence[WorkerMemory]) -> Picture:
         values = [_gib(getattr(one, name)) for one in found]
         details = {"rank": list(map(str, ranks)), label: [f"{value:,.3f} GiB" for value in values]}
         details["input"] = [f"{value:,.3f} GiB" for value in inputs]
-        groups.append(Group(index, (_bars(ranks, values, details, fill=0.7, width=width),), label))
+        bars = Boxes(ranks, [0.0] * len(ranks), values, True, width=width, fill=0.7, details=details)
+        groups.append(Group(index, (bars,), label))
         highest += values
     mark = Whiskers(inputs, [rank - 0.4 for rank in ranks], [rank + 0.4 for rank in ranks], width=3)
     return _by_rank("GiB", ranks, [*groups, Group(_SLOW, (mark,), "its input")], highest + inputs)
-
-
-def slowest_of(workers: Sequence[WorkerFigures]) -> int | None:
-    """The rank with the least bandwidth, if there are two that differ."""
-    known = {worker.rank: rate for worker in workers if (rate := worker.bandwidth.mean) is not None}
-    if len(set(known.values())) < 2:
-        return None
-    return min(known, key=lambda rank: known[rank])
 
 
 def _named(worker: WorkerFigures) -> str:
@@ -152,13 +139,6 @@ def _named(worker: WorkerFigures) -> str:
 
 def _gib(value: float | None) -> float:
     return float("nan") if value is None else value / GIB
-
-
-def _bars(
-    ranks: Sequence[int], ends: Sequence[float], details: dict[str, list[str]], starts: Sequence[float] | None = None,
-    **look: Any,
-) -> Boxes:  # fmt: skip
-    return Boxes(ranks, starts or [0.0] * len(ranks), ends, upright=True, details=details, **look)
 
 
 def _by_rank(unit: str, ranks: Sequence[int], groups: Sequence[Group], values: Iterable[float]) -> Picture:

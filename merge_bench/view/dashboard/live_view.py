@@ -6,23 +6,34 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from statistics import median
 from typing import Any
 
 import panel as pn
 
+from merge_bench.analysis.aggregate import middle
 from merge_bench.records.follow import Follower
 from merge_bench.units import format_bytes, format_rate, format_seconds
 from merge_bench.view.dashboard import live_charts
+from merge_bench.view.dashboard.background import Session
+from merge_bench.view.dashboard.components import (
+    card,
+    cards,
+    complaints,
+    defined,
+    figure_pane,
+    html,
+    listed,
+    number,
+    select,
+)  # fmt: skip
 from merge_bench.view.dashboard.index import RUNNING, YOURS, Entry, newest_running
-from merge_bench.view.dashboard.live import FAILED, NO_PAIRS, Now, Point, Points, now
-from merge_bench.view.dashboard.parts import card, cards, complaints, defined, figure_pane, html, listed, number, select
-from merge_bench.view.dashboard.session import Session
+from merge_bench.view.dashboard.live import FAILED, NO_PAIRS, WARNING, Now, Point, Points, now
 from merge_bench.view.plot.marks import Picture
+from merge_bench.view.report.workers import slowest_of
 from merge_bench.view.text import as_html
 
 NEWEST = ""
-"""What stands for the newest campaign, whichever that is."""
+"""The value of the choice "the newest"."""
 
 _LISTED = 100
 _AT_ONCE = 0.6  # seconds of reading, before what was read so far is shown
@@ -166,12 +177,7 @@ class LiveView:
             chart.add(points if anew else points[count:], anew=anew)
             legend.value = chart.legend
         self._drawn = update.generation, len(points)
-        if update.entry is None:
-            self._status.value = NOTHING
-        elif update.now is None:
-            self._status.value = _reading(update)
-        else:
-            self._status.value = _said(update, points, update.now)
+        self._status.value = _status(update)
         self._show_now(update.now)
         self._session.push(self._panes)
         return True
@@ -190,7 +196,7 @@ def _pictures(found: Now | None) -> tuple[Picture, ...]:
     """Of workers, their phases, pairs of them, and their memory."""
     workers, pairs = (found.workers, found.pairs) if found else ((), NO_PAIRS)
     memory = found.memory.workers if found and found.memory else ()
-    return live_charts.workers(workers), live_charts.phases(workers), pairs.picture(), live_charts.memory(memory)
+    return live_charts.workers(workers), live_charts.phases(workers), pairs.picture, live_charts.memory(memory)
 
 
 def _dask(address: str | None) -> str:
@@ -201,29 +207,26 @@ def _dask(address: str | None) -> str:
     return f"<p>{link} of this launch</p>"
 
 
-def _reading(update: Update) -> str:
+def _status(update: Update) -> str:
+    """How far the campaign is, its numbers so far, and what of it was not read."""
+    if update.entry is None:
+        return NOTHING
     problem = complaints([update.problem] if update.problem else [])
-    return f"{problem}<p>{_share_read(update)}</p>"
-
-
-def _said(update: Update, points: Sequence[Point], found: Now) -> str:
-    progress = found.progress
-    left = f"{duration(progress.seconds_left)} left" if progress.seconds_left is not None else ""
-    parts = [
-        f"{progress.launches} of {progress.planned_launches} {defined('launches', 'Launch')}",
-        f"{progress.iterations} of {progress.planned_iterations} {defined('iterations', 'Iteration')}"
-        if progress.planned_iterations
-        else "",
-        as_html(progress.doing),
-        f"<b>{as_html(left)}</b>" if left else "",
-    ]
-    problem = complaints([update.problem] if update.problem else [])
-    reading = f"<p>{_share_read(update)}</p>" if update.read < update.size and not update.problem else ""
+    reading = f"<p>Reading: {format_bytes(update.read)} of {format_bytes(update.size)}.</p>"
+    if update.now is None:
+        return problem + reading
+    progress = update.now.progress
+    parts = [f"{progress.launches} of {progress.planned_launches} {defined('launches', 'Launch')}"]
+    if progress.planned_iterations:
+        parts.append(f"{progress.iterations} of {progress.planned_iterations} {defined('iterations', 'Iteration')}")
+    parts.append(as_html(progress.doing))
+    if progress.seconds_left is not None:
+        parts.append(f"<b>{duration(progress.seconds_left)} left</b>")
     return (
         f'<p><progress value="{progress.share:.4f}" max="1" aria-label="Progress"></progress> '
-        f"{progress.share:.0%} · {' · '.join(part for part in parts if part)}</p>"
-        f'<div class="numbers">{_numbers(points, update.bandwidth, found)}</div>'
-        f"{problem}{reading}"
+        f"{progress.share:.0%} · {' · '.join(parts)}</p>"
+        f'<div class="numbers">{_numbers(update.points, update.bandwidth, update.now)}</div>'
+        f"{problem}{reading if update.read < update.size and not update.problem else ''}"
     )
 
 
@@ -234,29 +237,23 @@ def duration(seconds: float) -> str:
     return f"{seconds / 60:.1f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
-def _share_read(update: Update) -> str:
-    return f"Reading: {format_bytes(update.read)} of {format_bytes(update.size)}."
-
-
 def _numbers(points: Sequence[Point], bandwidth: float | None, found: Now) -> str:
     mine = [point for point in points if point.launch == found.launch]
-    through = [point.throughput for point in mine if point.throughput is not None]
-    return "".join(
-        [
-            number("Throughput", format_rate(median(through) if through else None)),
-            number("Bandwidth", format_rate(bandwidth)),
-            number("Wall-clock", format_seconds(median([point.wall_seconds for point in mine]) if mine else None)),
-            number("Link limit", format_rate(found.limit)),
-            number("Config", found.config or "-"),
-            number("Verified", found.checks or "-"),
-        ]
-    )
+    numbers = {
+        "Throughput": format_rate(middle(point.throughput for point in mine)),
+        "Bandwidth": format_rate(bandwidth),
+        "Wall-clock": format_seconds(middle(point.wall_seconds for point in mine)),
+        "Link limit": format_rate(found.limit),
+        "Config": found.config or "-",
+        "Verified": found.checks or "-",
+    }
+    return "".join(number(name, value) for name, value in numbers.items())
 
 
 def _slowest(found: Now) -> str:
     if found.launch is None:
         return ""
-    slowest = live_charts.slowest_of(found.workers)
+    slowest = slowest_of(found.workers)
     worker = next((worker for worker in found.workers if worker.rank == slowest), None)
     if worker is None:
         alone = "one worker sends nothing to others" if len(found.workers) == 1 else "not measured, or all alike"
@@ -270,12 +267,6 @@ def _slowest(found: Now) -> str:
 def _notes(found: Now) -> str:
     if not found.notes:
         return '<p class="soft">None.</p>'
-    rows = [
-        (
-            f'<b class="bad">{note.kind}</b>' if note.kind == FAILED else note.kind,
-            as_html(note.message),
-            as_html(note.remedy or ""),
-        )
-        for note in found.notes
-    ]
+    kinds = {FAILED: f'<b class="bad">{FAILED}</b>', WARNING: WARNING}
+    rows = [(kinds[each.kind], as_html(each.message), as_html(each.remedy or "")) for each in found.notes]
     return f'<div class="scroll" tabindex="0" aria-label="Warnings">{listed(rows, ("", "what", "what helps"))}</div>'

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from merge_bench.analysis.statistics import median
 from merge_bench.records.campaign import Campaign, Launch
+from merge_bench.records.plan import Plan
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a campaign is. `share` from 0 to 1; `seconds_left` None: ended, or nobody can tell yet."""
+    """How far a campaign is. `share` from 0 to 1; `seconds_left` None: ended, or not known yet."""
 
     launches: int
     planned_launches: int
@@ -25,7 +25,7 @@ class Progress:
 
 def progress_of(campaign: Campaign, *, running: bool = True) -> Progress:
     """How far `campaign` is, and how long the rest takes if it goes on as until now."""
-    runs = [(run.planned_launches, _whole(run.plan.get("iterations")), run.launches) for run in campaign.runs]
+    runs = [(run.planned_launches, run.plan.iterations or 0, run.launches) for run in campaign.runs]
     planned = sum(launches for launches, _, _ in runs)
     planned_iterations = sum(launches * each for launches, each, _ in runs)
     done = sum(min(sum(_over(each) for each in made), launches) for launches, _, made in runs)
@@ -70,12 +70,12 @@ def _lengths(launches: Sequence[Launch]) -> list[float]:
     ]
 
 
-def _estimate(up: Launch | None, plan: Mapping[str, Any]) -> float | None:
+def _estimate(up: Launch | None, plan: Plan) -> float | None:
     """How long the first launch will have taken, judged by the iterations that it has made."""
     if up is None or up.line is None or len(up.iterations) < 2:
         return None
     every = (up.iterations[-1].time - up.iterations[0].time) / (len(up.iterations) - 1)  # written in bursts: no median
-    count = _whole(plan.get("iterations")) + _whole(plan.get("warmup"))
+    count = (plan.iterations or 0) + (plan.warmup or 0)
     return (up.line.startup_seconds or 0.0) + every * max(count, len(up.iterations))
 
 
@@ -108,7 +108,3 @@ def _step(launch: Launch) -> str:
 
 def _over(launch: Launch) -> bool:
     return launch.end is not None or bool(launch.failures)
-
-
-def _whole(value: object) -> int:
-    return value if isinstance(value, int) else 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,8 +11,9 @@ import pandas as pd
 
 from merge_bench.analysis import published
 from merge_bench.analysis.compare.document import compare
+from merge_bench.analysis.documents.compare import CompareDocument
 from merge_bench.errors import MergeBenchError
-from merge_bench.view.dashboard.frames import frame_of
+from merge_bench.view.dashboard.components import frame_of
 from merge_bench.view.dashboard.index import Entry
 from merge_bench.view.dashboard.library import Figures, Loaded
 from merge_bench.view.plot import merge
@@ -37,13 +38,13 @@ class Chosen:
     judged: tuple[Column, ...] = ()
     differences: tuple[tuple[str, tuple[Column, ...]], ...] = ()
     notes: tuple[str, ...] = ()
-    problems: tuple[str, ...] = field(default=())
+    problems: tuple[str, ...] = ()
 
 
 def frame(
     entries: Sequence[Entry], figures: Callable[[Entry], Figures | None], *, gone: Collection[str] = ()
 ) -> pd.DataFrame:
-    """The table of campaigns, a row each, in their order; `gone`: of which ids there is nothing left."""
+    """The table of campaigns, a row each, in their order; `gone`: ids of deleted ones."""
     found = [(entry, figures(entry) or Figures()) for entry in entries]
     columns: dict[str, list[Any]] = {
         "Started (UTC)": [_day(entry) for entry, _ in found],
@@ -63,7 +64,7 @@ def frame(
 
 def choose(loaded: Sequence[Loaded], *, metric: str, axis: str, datasets: Sequence[str]) -> Chosen:
     """What `loaded` come to, in `metric`; `datasets`: published results to stand beside them."""
-    problems = [f"{one.entry.folder.name}: {one.problem}" for one in loaded if one.problem]
+    problems = [one.problem for one in loaded if one.problem]
     campaigns = [one.campaign for one in loaded if one.campaign is not None and one.campaign.probe is None]
     probes = sum(one.campaign is not None and one.campaign.probe is not None for one in loaded)
     notes = [f"{probes} of the chosen are network measurements: the Network tab shows them."] if probes else []
@@ -71,21 +72,18 @@ def choose(loaded: Sequence[Loaded], *, metric: str, axis: str, datasets: Sequen
         return Chosen(notes=tuple(notes), problems=tuple(problems))
     sources = sources_of(campaigns)
     cells = [cell for name in datasets for cell in published.merge_results(name)] if axis == ABSOLUTE else []
-    charts = list(_charts(sources, metric, axis, cells))
     shown_problems = by_problem(sources)
     if len(shown_problems) > _MOST_PROBLEMS:
         notes.append(f"Iterations of the first {_MOST_PROBLEMS} of {len(shown_problems)} problems are drawn.")
     notes += [f"{cell.config} {cell.published}: {cell.note}" for cell in cells if cell.note]
-    if sum(len(campaign.runs) for campaign in campaigns) < 2:
-        return Chosen(tuple(charts), notes=tuple(notes), problems=tuple(problems))
+    found = Chosen(tuple(_charts(sources, metric, axis, cells)), notes=tuple(notes), problems=tuple(problems))
+    if len(sources) < 2:
+        return found
     try:
         document = compare(campaigns)
     except MergeBenchError as reason:
-        notes.append(f"Not compared: {reason}.")
-        return Chosen(tuple(charts), notes=tuple(notes), problems=tuple(problems))
-    return _compared(
-        charts, document, {source.name: source.look for source in sources}, metric.lower(), notes, problems
-    )
+        return replace(found, notes=(*found.notes, f"Not compared: {reason}."))
+    return _compared(found, document, {source.name: source.look for source in sources}, metric.lower())
 
 
 def _charts(sources: Sequence[Source], metric: str, axis: str, cells: Sequence[published.MergeResult]) -> list[Chart]:
@@ -100,30 +98,19 @@ def _charts(sources: Sequence[Source], metric: str, axis: str, cells: Sequence[p
     return [chart for chart in charts if not chart.empty]
 
 
-def _compared(
-    charts: Sequence[Chart],
-    document: comparison.Document,
-    looks: Mapping[str, int],
-    metric: str,
-    notes: Sequence[str],
-    problems: Sequence[str],
-) -> Chosen:
-    pairs = comparison.by_pair(document)
-    found = [comparison.about(each, metric) for each in pairs]
+def _compared(found: Chosen, document: CompareDocument, looks: Mapping[str, int], metric: str) -> Chosen:
+    """`found` with the verdicts of `document`, and with what differs."""
+    chosen = [comparison.about(each, metric) for each in comparison.by_pair(document)]
+    titles = [comparison.title(one) for one in chosen]
     speedups = merge.speedups(document, metric, looks)
-    differences = [(one, comparison.of_pair(document, one)) for one in found]
-    return Chosen(
-        charts=(*charts, *([] if speedups.empty else [speedups])),
-        verdicts=tuple((comparison.title(one), comparison.sentence(one)) for one in found),
-        judged=(
-            Column("Compared", [comparison.title(one) for one in found], text=True),
-            *comparison.judged_columns(found),
-        ),
-        differences=tuple(
-            (comparison.title(one), tuple(comparison.difference_columns(each))) for one, each in differences if each
-        ),
-        notes=(*notes, *document["notes"]),
-        problems=tuple(problems),
+    differences = [(name, comparison.of_pair(document, one)) for name, one in zip(titles, chosen, strict=True)]
+    return replace(
+        found,
+        charts=found.charts if speedups.empty else (*found.charts, speedups),
+        verdicts=tuple((name, comparison.sentence(one)) for name, one in zip(titles, chosen, strict=True)),
+        judged=(Column("Compared", titles, text=True), *comparison.judged_columns(chosen)),
+        differences=tuple((name, tuple(comparison.difference_columns(each))) for name, each in differences if each),
+        notes=(*found.notes, *document.notes),
     )
 
 

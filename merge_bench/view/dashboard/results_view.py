@@ -11,18 +11,17 @@ import pandas as pd
 import panel as pn
 
 from merge_bench.analysis import published
-from merge_bench.view.dashboard.asking import answered
+from merge_bench.view.dashboard.answers import Answers
+from merge_bench.view.dashboard.components import chart_card, columns_of, complaints, heading, html, side_by_side, table
 from merge_bench.view.dashboard.index import Entry
 from merge_bench.view.dashboard.library import Library
-from merge_bench.view.dashboard.parts import chart_card, columns_of, complaints, heading, html, side_by_side, table
 from merge_bench.view.dashboard.results import ABSOLUTE, METRICS, MOST_CHOSEN, OF_LINK, Chosen, choose, frame
-from merge_bench.view.dashboard.session import Session
 from merge_bench.view.text import as_html
 
 _PAGE = 10
 MOST_LISTED = 3000
 PATIENCE_SECONDS = 5.0
-"""After which a table that has not told that it is built makes way for one with the new rows."""
+"""After this, a table that has not reported that it is built is replaced by one with the new rows."""
 _TABLE_HEIGHT = 415
 HINT = "Choose one campaign to see its runs, or several to compare them: the oldest of them is the baseline."
 
@@ -39,7 +38,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Update:
-    """The table's rows, and the answer to what was asked; whoever shows it sees by identity what is new."""
+    """The table's rows, and the answer to the question; an object that is not the last one is new."""
 
     rows: pd.DataFrame
     answer: Chosen
@@ -49,17 +48,17 @@ class Update:
 class ResultsView:
     """See the module. The first campaign by time is the baseline of a comparison.
 
-    The table tells what is chosen by places, and messages to it and from it cross. So a campaign keeps its place as
-    long as the page lives: others come in below it, the browser sorts them, and nobody but the page chooses.
+    The table reports chosen rows by their places, and messages to and from it can cross. So a campaign keeps its place
+    until the page is closed: new ones are added below, the browser sorts them, and only the page changes the choice.
 
-    Rows that change while a browser builds the table are lost to it. So a table is made with the rows that there are,
-    and they change only after it has told how many of them it finds to fit on a page, which it does once it is built.
-    Where it does not tell, it makes way for another table, made with the new rows: what is shown is right either way.
+    Rows that change while a browser builds the table are lost. So a table is made with the known rows, and they change
+    only after the table has reported how many fit on a page, which it does once it is built. If it does not report
+    this, another table with the new rows replaces it: what is shown is right either way.
     """
 
-    def __init__(self, session: Session, entries: Callable[[], Sequence[Entry]], library: Library) -> None:
-        self._session, self._listed, self._library = session, entries, library
-        self._question = Question()
+    def __init__(self, entries: Callable[[], Sequence[Entry]], library: Library) -> None:
+        self._listed, self._library = entries, library
+        self._answers = Answers(self._work_out, lambda problem: Chosen(problems=(problem,)))
         self._answer = Chosen()
         self._shown_answer: Chosen | None = None
         self._every: tuple[Entry, ...] = tuple(entries())
@@ -130,8 +129,9 @@ class ResultsView:
         asked, current = self.question, {entry.id: entry for entry in every}
         chosen = tuple(current[entry.id] for entry in asked.entries if entry.id in current)
         question = replace(asked, entries=chosen)
-        if question != self._question:
-            self._question, self._answer = question, self._work_out(question)
+        answer = self._answers(question)
+        if answer is not self._answer:
+            self._answer = answer
             self._every = ()  # because of large campaigns, whose figures are known now
         return Update(self._rows, self._answer, len(every))
 
@@ -146,12 +146,8 @@ class ResultsView:
     def _work_out(self, question: Question) -> Chosen:
         if len(question.entries) > MOST_CHOSEN:
             return Chosen(problems=(f"At most {MOST_CHOSEN} campaigns are shown beside each other.",))
-
-        def make() -> Chosen:
-            loaded = self._library.load(question.entries)
-            return choose(loaded, metric=question.metric, axis=question.axis, datasets=question.datasets)
-
-        return answered(make, lambda problem: Chosen(problems=(problem,)))
+        loaded = self._library.load(question.entries)
+        return choose(loaded, metric=question.metric, axis=question.axis, datasets=question.datasets)
 
     def show(self, update: Update) -> None:
         """Show it; under the document's lock."""
@@ -166,17 +162,16 @@ class ResultsView:
         if update.answer is not self._shown_answer:
             self._shown_answer = update.answer
             self._problems.value = complaints(update.answer.problems)
-            self.answer.objects = list(_laid_out(update.answer))
+            self.answer.objects = _laid_out(update.answer)
 
 
-def _laid_out(answer: Chosen) -> Sequence[Any]:
+def _laid_out(answer: Chosen) -> list[Any]:
     parts: list[Any] = []
     if answer.verdicts:
         rows = "".join(f"<li><b>{as_html(title)}</b>: {as_html(sentence)}</li>" for title, sentence in answer.verdicts)
         parts.append(html(heading("Verdicts", ["Verdict", "Speed-up", "95 % interval"]) + f"<ul>{rows}</ul>"))
         parts.append(html(columns_of(answer.judged)))
-    for chart in answer.charts:
-        parts.append(chart_card(chart))
+    parts += map(chart_card, answer.charts)
     if answer.differences:
         found = "".join(f"<h2>{as_html(title)}</h2>{columns_of(columns)}" for title, columns in answer.differences)
         parts.append(html(f"<details open><summary>What differs between them</summary>{found}</details>"))

@@ -8,21 +8,10 @@ from typing import Any
 
 import panel as pn
 
+from merge_bench.config.shipped import config_names
 from merge_bench.errors import UsageError
-from merge_bench.view.dashboard.parts import card, cards, html, select, side_by_side
-from merge_bench.view.dashboard.runner import (
-    GOING,
-    IDLE,
-    OVER,
-    STOPPING,
-    Permission,
-    Request,
-    Runner,
-    State,
-    arguments,
-    configs,
-)  # fmt: skip
-from merge_bench.view.dashboard.session import Session
+from merge_bench.view.dashboard.components import card, cards, html, select, side_by_side
+from merge_bench.view.dashboard.runner import GOING, IDLE, OVER, STOPPING, Permission, Request, Runner, State, arguments
 from merge_bench.view.text import as_html
 
 DEFAULT = "(the default)"
@@ -33,14 +22,14 @@ _MEANING = {
 
 
 class RunView:
-    """See the module. Whether somebody may start or stop a run is asked here, on the server, at each click."""
+    """See the module. The server checks at each click whether runs may be started and stopped."""
 
-    def __init__(self, session: Session, runner: Runner, permission: Permission) -> None:
-        self._session, self._runner, self._permission = session, runner, permission
+    def __init__(self, runner: Runner, permission: Permission) -> None:
+        self._runner, self._permission = runner, permission
         self._last: State | None = None
         self.config = select(
             "Config",
-            [DEFAULT, *configs()],
+            [DEFAULT, *config_names()],
             width=260,
             description="The environment that it runs under.",
         )

@@ -36,7 +36,7 @@ IDLE, GOING, STOPPING, OVER = "idle", "running", "stopping", "over"
 
 @dataclass(frozen=True)
 class Request:
-    """What to run, as text; empty: the command's own default. The command judges it, nobody else."""
+    """What to run, as text; empty: the command's default. Only the command checks it."""
 
     config: str = ""
     chunk: str = ""
@@ -56,21 +56,16 @@ class State:
 
 @dataclass(frozen=True)
 class Permission:
-    """Who may start and stop runs: nobody where `refusal` says why; with a `token`, who knows it; else everybody."""
+    """Who may start and stop runs: with a `refusal`, no one; with a `token`, who gives it; else everyone."""
 
     token: str | None = None
     refusal: str | None = None
 
     def granted(self, token: str) -> bool:
-        """Whether whoever gives this token may."""
+        """Whether runs may be started and stopped with this token."""
         if self.refusal is not None:
             return False
         return self.token is None or hmac.compare_digest(self.token.encode(), token.encode())
-
-
-def configs() -> list[str]:
-    """The shipped configs."""
-    return config_names()
 
 
 def arguments(request: Request, results: Path) -> list[str]:
@@ -103,7 +98,7 @@ class Runner:
         UsageError
             If one is going on, or the config is none of the shipped ones or brings code: who asks may be anybody.
         """
-        if request.config and request.config not in configs():
+        if request.config and request.config not in config_names():
             raise UsageError("choose one of the shipped configs")
         if request.config:  # by its path: a file of the same name in the working folder is not meant
             path = find_shipped(request.config)

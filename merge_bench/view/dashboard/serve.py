@@ -21,7 +21,7 @@ from tornado.websocket import WebSocketClosedError
 
 from merge_bench.cluster import signals
 from merge_bench.errors import UsageError
-from merge_bench.view.dashboard import look
+from merge_bench.view.dashboard import style_sheets
 from merge_bench.view.dashboard.app import HOLD_SECONDS, Dashboard
 from merge_bench.view.dashboard.index import Index
 from merge_bench.view.dashboard.library import Library
@@ -41,8 +41,8 @@ def serve(results: Path, *, port: int, address: str, open_browser: bool, allow_r
     """
     permission = permission_for(address, allow_run=allow_run)
     port = _free_port(address, port)
-    pn.extension("tabulator", raw_css=[look.PAGE])
-    # Said where a browser tells of a part that the server knows, as it does when a tab is shown again.
+    pn.extension("tabulator", raw_css=[style_sheets.PAGE])
+    # Bokeh warns when a browser sends a part that the server already has, which happens when a tab is shown again.
     warnings.filterwarnings("ignore", message="reference already known", category=BokehUserWarning)
     index, library, runner = Index(results, hold_seconds=HOLD_SECONDS), Library(), Runner(results)
     server: Any = pn.serve(
@@ -58,7 +58,8 @@ def serve(results: Path, *, port: int, address: str, open_browser: bool, allow_r
     loop.asyncio_loop.set_exception_handler(tell_mistakes)
     loop.run_in_executor(None, index.scan)  # so that the first page need not wait for it
     before = {
-        number: signal.signal(number, lambda *_: loop.add_callback_from_signal(loop.stop)) for number in signals.ends()
+        number: signal.signal(number, lambda *_: loop.add_callback_from_signal(loop.stop))
+        for number in signals.ending_signals()
     }
     try:
         server.start()
@@ -74,7 +75,7 @@ def serve(results: Path, *, port: int, address: str, open_browser: bool, allow_r
 
 
 def tell_mistakes(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Log what failed unseen on the event loop; that a page was closed while it was told something is no mistake."""
+    """Log exceptions of the event loop, except those of pages that were closed during an update."""
     if not isinstance(context.get("exception"), WebSocketClosedError):
         loop.default_exception_handler(context)
 

@@ -1,13 +1,16 @@
-"""What the Tuning tab shows, as plain data: the steps as they were made, what they decided, and the config to keep."""
+"""The Tuning tab: how a config was found, step by step, and the file to keep."""
 
 from __future__ import annotations
 
+import io
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pandas as pd
+import panel as pn
 
 from merge_bench.analysis import published
 from merge_bench.config.shell import NAME, parse
@@ -15,26 +18,39 @@ from merge_bench.records.campaign import Campaign
 from merge_bench.records.schema import ConfigLine, TuneLine
 from merge_bench.records.writer import safe_name
 from merge_bench.tune.result import Result, result_of
-from merge_bench.view.dashboard.frames import frame_of
-from merge_bench.view.dashboard.library import Loaded
+from merge_bench.view.dashboard.answers import Answers
+from merge_bench.view.dashboard.components import (
+    chart_card,
+    complaints,
+    frame_of,
+    html,
+    select,
+    side_by_side,
+    table,
+)  # fmt: skip
+from merge_bench.view.dashboard.index import TUNE, Entry
+from merge_bench.view.dashboard.library import Library, Loaded
 from merge_bench.view.numbers import with_interval
 from merge_bench.view.plot import merge
-from merge_bench.view.plot.forest import Estimate, Race
+from merge_bench.view.plot.forest import Estimate, race
 from merge_bench.view.plot.marks import Chart
 from merge_bench.view.report.full.tuning import published_effects
 from merge_bench.view.report.tuning import size_of
-from merge_bench.view.text import visible
+from merge_bench.view.text import as_html, visible
 
 MOST_STEPS = 2000
+
+_LISTED = 100
+_TERMS = {"Low": "95 % interval", "High": "95 % interval", "Decision": "Verdict"}
 
 
 @dataclass(frozen=True)
 class Tuned:
-    """See the module. `config` is the text of the file to keep, None where nothing was confirmed."""
+    """What the tab shows. `config` is the text of the file to keep, None where nothing was confirmed."""
 
     outcome: tuple[str, ...] = ()
     charts: tuple[Chart, ...] = ()
-    race: Race | None = None
+    race: Chart | None = None
     frame: pd.DataFrame | None = None
     config: str | None = None
     file_name: str = "tuned.cfg"
@@ -45,7 +61,7 @@ def tuned(loaded: Loaded | None) -> Tuned:
     """What a campaign of `tune` came to, or has come to so far; without one, what others have published."""
     if loaded is None:
         return Tuned(outcome=("No tuning was made into this folder yet.",), charts=_published())
-    problems: tuple[str, ...] = (f"{loaded.entry.folder.name}: {loaded.problem}",) if loaded.problem else ()
+    problems: tuple[str, ...] = (loaded.problem,) if loaded.problem else ()
     campaign = loaded.campaign
     if campaign is None or not campaign.tuning:
         return Tuned(outcome=("This campaign has no step of tuning yet.",), problems=problems)
@@ -58,7 +74,7 @@ def tuned(loaded: Loaded | None) -> Tuned:
         problems += ("The config that was found holds a name or value that no config file can hold.",)
     return Tuned(
         outcome=tuple(_outcome(campaign, result)),
-        charts=tuple(_charts(campaign, steps)),
+        charts=tuple(merge.tunings(steps, partial(size_of, campaign))),
         race=_race(campaign, steps),
         frame=frame(campaign, steps),
         config=text,
@@ -121,13 +137,7 @@ def _outcome(campaign: Campaign, result: Result) -> list[str]:
     return [f"Nothing that beats {result.baseline} was confirmed."]
 
 
-def _charts(campaign: Campaign, steps: Sequence[TuneLine]) -> list[Chart]:
-    keys = dict.fromkeys((step.phase, step.plan) for step in steps)
-    made = [merge.tuning(steps, phase, plan, size_of(campaign, plan)) for phase, plan in keys]
-    return [chart for chart in made if not chart.empty]
-
-
-def _race(campaign: Campaign, steps: Sequence[TuneLine]) -> Race:
+def _race(campaign: Campaign, steps: Sequence[TuneLine]) -> Chart:
     """Speed-ups with their intervals over the time at which they were decided."""
     found = [(number, step) for number, step in enumerate(steps, 1) if step.ratio is not None]
     labels = [f"step {at}, {one.phase}: {one.setting or one.config} against {one.against}" for at, one in found]
@@ -135,11 +145,9 @@ def _race(campaign: Campaign, steps: Sequence[TuneLine]) -> Race:
         Estimate(label, step.decision, step.ratio, step.low, step.high, f"{step.decision}: {step.reason}")
         for label, (_, step) in zip(labels, found, strict=True)
     ]
-    return Race(
-        title="The race as it ran",
-        minutes=tuple((step.time - campaign.head.time) / 60.0 for _, step in found),
-        estimates=tuple(estimates),
-        kinds=tuple(dict.fromkeys(step.decision for step in steps)),
+    minutes = [(step.time - campaign.head.time) / 60.0 for _, step in found]
+    return race(
+        minutes, estimates, title="The race as it ran", kinds=list(dict.fromkeys(step.decision for step in steps))
     )
 
 
@@ -151,3 +159,55 @@ def _published() -> tuple[Chart, ...]:
 
 def _speedup(line: TuneLine | None) -> str:
     return with_interval(line.ratio, line.low, line.high, " ×") if line else "not measured"
+
+
+class TuningView:
+    """The tab."""
+
+    def __init__(self, entries: Callable[[], Sequence[Entry]], library: Library) -> None:
+        self._listed = entries
+        self._answers = Answers(
+            lambda chosen: tuned(library.load([chosen])[0] if chosen is not None else None),
+            lambda problem: Tuned(problems=(problem,)),
+        )
+        self._shown = Tuned()
+        self.choice = select("Tuning", {"none yet": ""}, width=460)
+        self.download = pn.widgets.FileDownload(
+            callback=lambda: io.StringIO(self._shown.config or ""), filename="tuned.cfg", label="Download the config",
+            color="primary", width=220, disabled=True, embed=False,
+        )  # fmt: skip
+        self._outcome = html(height=70)
+        self._rest = pn.Column(sizing_mode="stretch_width", min_height=300, margin=0)
+        self.layout = pn.Column(
+            side_by_side(self.choice, self.download), self._outcome, self._rest,
+            sizing_mode="stretch_width",
+        )  # fmt: skip
+
+    def refresh(self) -> tuple[Sequence[Entry], Tuned]:
+        """Read the chosen campaign as far as it goes, and what there is to choose from; in a thread."""
+        entries = tuple(entry for entry in self._listed() if entry.kind == TUNE)[:_LISTED]
+        chosen = next((entry for entry in entries if entry.id == self.choice.value), next(iter(entries), None))
+        return entries, self._answers(chosen)
+
+    def show(self, found: tuple[Sequence[Entry], Tuned]) -> None:
+        """Show it; under the document's lock."""
+        entries, answer = found
+        options = {entry.folder.name: entry.id for entry in entries} or {"none yet": ""}
+        if options != self.choice.options:
+            value = self.choice.value if self.choice.value in options.values() else next(iter(options.values()))
+            self.choice.param.update(options=options, value=value)
+        if answer is not self._shown:
+            self._shown = answer
+            self.download.param.update(disabled=answer.config is None, filename=answer.file_name)
+            outcome = "".join(f"<p><b>{as_html(each)}</b></p>" for each in answer.outcome)
+            self._outcome.value = complaints(answer.problems) + outcome
+            self._rest.objects = _laid_out(answer)
+
+
+def _laid_out(found: Tuned) -> list[Any]:
+    race = [chart_card(found.race, ["Speed-up", "95 % interval", "Phase"])] if found.race else []
+    parts: list[Any] = [*race, *map(chart_card, found.charts)]
+    if found.frame is not None:
+        options = {"pagination": "local", "page_size": 10, "widths": {"Why": 360, "Config": 200}}
+        parts.append(table(found.frame, height=430, terms=_TERMS, **options))
+    return parts

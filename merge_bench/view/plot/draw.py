@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from merge_bench.errors import UsageError
@@ -41,7 +42,7 @@ def check_plots(names: Sequence[str], others: Sequence[tuple[str, Path]] = ()) -
     paths = [file.resolve() for _, file in files]
     twice = next((file for _, file in files if paths.count(file.resolve()) > 1), None)
     if twice is not None:
-        raise UsageError(f"{twice} is to be written twice; name each file once")
+        raise UsageError(f"{twice} is named for two outputs; name each file once")
     return plots
 
 
@@ -65,6 +66,17 @@ def draw(charts: Sequence[Chart], path: Path) -> None:
             from merge_bench.view.plot import static
 
             static.draw(charts, draft, extension.removeprefix("."))
+
+
+def write_each(files: Mapping[Path, Callable[[Path], object]]) -> list[str]:
+    """Let each function write its file, and print the file's name on standard error; gives what went wrong."""
+    problems = []
+    for file, make in files.items():
+        if problem := attempt(make, file):
+            problems.append(problem)
+        else:
+            print(f"merge_bench: wrote {file}", file=sys.stderr)
+    return problems
 
 
 def attempt(make: Callable[[Path], object], file: Path) -> str | None:

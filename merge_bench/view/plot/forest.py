@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from merge_bench.view.numbers import with_interval
 from merge_bench.view.plot.charts import rows_axis
-from merge_bench.view.plot.marks import Axis, Boxes, Group, Picture, Points, Whiskers
+from merge_bench.view.plot.marks import Axis, Boxes, Chart, Group, Picture, Points, Whiskers
 from merge_bench.view.plot.style import GREY
 
 
@@ -28,88 +28,49 @@ class Estimate:
         return with_interval(self.ratio, self.low, self.high)
 
 
-@dataclass(frozen=True)
-class Section:
-    """Estimates that belong together, under a title."""
+def forest(
+    sections: Mapping[str, Sequence[Estimate]], *, title: str, axis: str, kinds: Sequence[str],
+    noise: tuple[float, float] | None,
+) -> Chart:  # fmt: skip
+    """A row for each title of a section and for each estimate, which has its numbers on the right.
 
-    title: str
-    estimates: tuple[Estimate, ...]
-
-
-@dataclass(frozen=True)
-class Forest:
-    """Estimates in rows.
-
-    Attributes
+    Parameters
     ----------
-    title, axis : str
+    sections
+        Estimates that belong together, by their title; those that are empty are left out.
+    title, axis
         `axis`: of the ratios.
-    sections : tuple of Section
-    kinds : tuple of str
+    kinds
         What may have been decided; each has its colour and its marker.
-    noise : tuple of float or None
+    noise
         The interval of what is compared with itself, drawn as a band.
-    note : str
-        What bars and points are.
     """
-
-    title: str
-    axis: str
-    sections: tuple[Section, ...]
-    kinds: tuple[str, ...]
-    noise: tuple[float, float] | None = None
-    note: str = ""
-
-    @property
-    def empty(self) -> bool:
-        """Whether there is nothing to draw."""
-        return not self.sections
-
-    def picture(self) -> Picture:
-        """A row for each title of a section and for each estimate, which has its numbers on the right."""
-        rows: list[str | Estimate] = []
-        for section in self.sections:
-            rows += [section.title.upper(), *section.estimates]
-        found = {at: row for at, row in enumerate(rows) if isinstance(row, Estimate)}
-        ends = [end for row in found.values() for end in (row.ratio, row.low, row.high) if end is not None]
-        low, high = min([1.0, *ends, *(self.noise or ())]), max([1.0, *ends, *(self.noise or ())])
-        room = 0.06 * max(high - low, 0.02)
-        groups = _groups(list(found), list(found.values()), self.kinds)
-        if self.noise:
-            band = Boxes([len(rows) / 2], [self.noise[0]], [self.noise[1]], width=len(rows) + 2, fill=0.25)
-            groups.insert(0, Group(GREY, (band,), "the baseline against itself"))
-        names = {at: row.label if isinstance(row, Estimate) else row for at, row in enumerate(rows)}
-        return Picture(
-            Axis(self.axis, low=max(low - room, 0.0), high=high + room, rule=1.0),
-            rows_axis(names, len(rows) - 1, {at: row.shown for at, row in found.items()}),
-            tuple(groups),
-            height=30 + 24 * len(rows),
-        )
+    rows: list[str | Estimate] = []
+    for name, estimates in sections.items():
+        rows += [name.upper(), *estimates] if estimates else []
+    found = {at: row for at, row in enumerate(rows) if isinstance(row, Estimate)}
+    ends = [end for row in found.values() for end in (row.ratio, row.low, row.high) if end is not None]
+    low, high = min([1.0, *ends, *(noise or ())]), max([1.0, *ends, *(noise or ())])
+    room = 0.06 * max(high - low, 0.02)
+    groups = _groups(list(found), list(found.values()), kinds)
+    if noise and rows:
+        band = Boxes([len(rows) / 2], [noise[0]], [noise[1]], width=len(rows) + 2, fill=0.25)
+        groups.insert(0, Group(GREY, (band,), "the baseline against itself"))
+    names = {at: row.label if isinstance(row, Estimate) else row for at, row in enumerate(rows)}
+    picture = Picture(
+        Axis(axis, low=max(low - room, 0.0), high=high + room, rule=1.0),
+        rows_axis(names, len(rows) - 1, {at: row.shown for at, row in found.items()}),
+        tuple(groups),
+        height=30 + 24 * len(rows),
+    )
+    return Chart(title, picture)
 
 
-@dataclass(frozen=True)
-class Race:
+def race(minutes: Sequence[float], estimates: Sequence[Estimate], *, title: str, kinds: Sequence[str]) -> Chart:
     """Estimates by the `minutes` after which they were decided; `kinds`: as in a forest."""
-
-    title: str
-    minutes: tuple[float, ...]
-    estimates: tuple[Estimate, ...]
-    kinds: tuple[str, ...]
-    note: str = ""
-
-    @property
-    def empty(self) -> bool:
-        """Whether there is nothing to draw."""
-        return not self.estimates
-
-    def picture(self) -> Picture:
-        """A group for each decision."""
-        return Picture(
-            Axis("Minutes since the campaign began"),
-            Axis("Speed-up (×)", rule=1.0),
-            tuple(_groups(self.minutes, self.estimates, self.kinds, upright=True)),
-            height=280,
-        )
+    groups = tuple(_groups(minutes, estimates, kinds, upright=True))
+    axis = Axis("Minutes since the campaign began")
+    return Chart(title, Picture(axis, Axis("Speed-up (×)", rule=1.0), groups, height=280))
 
 
 def _groups(

@@ -1,13 +1,13 @@
 """What a picture is made of, as plain data: two axes and groups of marks. Drawing libraries translate nothing else.
 
-A kind of chart computes its picture once, so that a page and a printed figure show the same.
+The functions that make charts compute a picture once, so that a page and a printed figure show the same.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 Values = Sequence[float]
 Ticks = Mapping[Any, str]
@@ -150,20 +150,15 @@ class Picture:
         return ((group, mark) for group in self.groups for mark in group.marks)
 
 
-class Chart(Protocol):
-    """A kind of chart: data with a title, and the picture that is made of them."""
+@dataclass(frozen=True)
+class Chart:
+    """A picture with its title; `note`: what its marks mean, in sentences. Labels are data, never markup."""
 
-    @property
-    def title(self) -> str:
-        """What it shows."""
-
-    @property
-    def note(self) -> str:
-        """What its marks mean, in sentences."""
+    title: str
+    picture: Picture
+    note: str = ""
 
     @property
     def empty(self) -> bool:
         """Whether there is nothing to draw."""
-
-    def picture(self) -> Picture:
-        """What is drawn. Labels are data, never markup."""
+        return not any(mark.at if isinstance(mark, Whiskers | Boxes) else mark.x for _, mark in self.picture.marks)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
-from merge_bench.analysis import aggregate, metrics
+from merge_bench.analysis import aggregate
+from merge_bench.analysis.documents.compare import CompareDocument
+from merge_bench.analysis.documents.run import Lane
 from merge_bench.analysis.statistics import median, median_interval, outliers, quartiles
 from merge_bench.records.campaign import Launch, Run
 from merge_bench.records.schema import TuneLine
 from merge_bench.units import GIB, MIB
-from merge_bench.view.plot.charts import Bar, Bars, Heat, Row, Stack, StackRow, Strip, StripLaunch, StripSeries
+from merge_bench.view.plot.charts import Bar, bars, every, heat, rows_axis, stacked, with_unit
+from merge_bench.view.plot.marks import Axis, Chart, Group, Mark, Picture, Points, Whiskers
+from merge_bench.view.plot.style import bar_height
 
 MOST_POINTS = 20_000
 """Of iterations in one chart; of more, some of each launch are left out, never the slowest and the fastest."""
@@ -36,7 +39,7 @@ class Metric:
     """What launches have a value of: rates in bytes per second, or shares; `scale`: from that to `unit`."""
 
     title: str
-    of_launch: Callable[[Launch], float | None]
+    value: aggregate.Value
     axis: str
     unit: str = "GiB/s"
     scale: float = 1 / GIB
@@ -44,30 +47,25 @@ class Metric:
 
     def points(self, run: Run) -> tuple[tuple[str, float], ...]:
         """The value of each launch, in `unit`, with the launch's name."""
-        found = [(launch, self.of_launch(launch)) for launch in aggregate.counted(run)]
+        found = [(launch, aggregate.of_launch(launch, self.value)) for launch in aggregate.counted(run)]
         return tuple((f"launch {launch.index}", value * self.scale) for launch, value in found if value is not None)
 
 
-def _share_of_link(launch: Launch) -> float | None:
-    limit = launch.link.limit_bytes_per_second if launch.link is not None else None
-    return aggregate.of_launch(launch, lambda iteration: metrics.link_fraction(iteration, limit))
-
-
-THROUGHPUT = Metric(
-    "Throughput", lambda launch: aggregate.middle(aggregate.throughputs(launch)), axis="Throughput (GiB/s)"
-)
-BANDWIDTH = Metric(
-    "Bandwidth", lambda launch: aggregate.of_launch(launch, metrics.iteration_bandwidth), axis="Bandwidth (GiB/s)"
-)
+THROUGHPUT = Metric("Throughput", aggregate.throughput, axis="Throughput (GiB/s)")
+BANDWIDTH = Metric("Bandwidth", aggregate.bandwidth, axis="Bandwidth (GiB/s)")
 OF_LINK = Metric(
-    "Fraction of the link limit", _share_of_link, "Bytes of both frames ÷ seconds in flight ÷ link limit (%)", "%",
-    scale=100.0, line=100.0,
-)  # fmt: skip
+    "Fraction of the link limit",
+    aggregate.link_fraction,
+    "Bytes of both frames ÷ seconds in flight ÷ link limit (%)",
+    "%",
+    scale=100.0,
+    line=100.0,
+)
 
 
 def rates(
     metric: Metric, groups: Sequence[tuple[str, Sequence[Labelled]]], published: Mapping[str, Sequence[Bar]]
-) -> Bars:
+) -> Chart:
     """A metric of every run, the runs of one problem together.
 
     Parameters
@@ -81,11 +79,11 @@ def rates(
     """
     mine = {name: tuple(_bar(one.label, one.index, metric.points(one.run)) for one in runs) for name, runs in groups}
     names = dict.fromkeys([*mine, *published])
-    return Bars(
+    return bars(
+        _rows({name: (*mine.get(name, ()), *published.get(name, ())) for name in names}),
         title=f"{metric.title} by problem" if len(names) > 1 else metric.title,
         axis=metric.axis,
         unit=metric.unit,
-        rows=_rows({name: (*mine.get(name, ()), *published.get(name, ())) for name in names}),
         line=metric.line,
         note=_sentence(_DIFFERENCE + ("; hatched: as published" if any(published.values()) else "")),
     )
@@ -99,59 +97,60 @@ def _bar(series: str, index: int, points: Sequence[tuple[str, float]]) -> Bar:
     return Bar(series, index, median(values) if values else None, ends, tuple(points) if len(points) > 1 else ())
 
 
-def iterations(runs: Sequence[Labelled]) -> Strip:
-    """The throughput of every timed iteration of `runs`, in GiB/s."""
+def iterations(runs: Sequence[Labelled]) -> Chart:
+    """The throughput of every timed iteration of `runs`, in GiB/s: a point each, by launch in the order made.
+
+    Lines are the median and the quartiles of each launch, whether all its points are shown or not.
+    """
     launches = [
-        (one, [launch for launch in aggregate.counted(one.run) if aggregate.throughputs(launch)]) for one in runs
+        (one, [launch for launch in aggregate.counted(one.run) if aggregate.each([launch], aggregate.throughput)])
+        for one in runs
     ]
     keys = sorted({(one.part, launch.index) for one, found in launches for launch in found})
     apart = len({part for part, _ in keys}) > 1
     places = {key: at if apart else key[1] for at, key in enumerate(keys)}
+    names = {key: f"{key[0] if apart else ''} {key[1]}".strip() for key in keys}
     total = sum(len(launch.timed) for _, found in launches for launch in found)
-    every = max(-(-total // MOST_POINTS), 1)
+    step = max(-(-total // MOST_POINTS), 1)
+    several = sum(1 for _, found in launches if found) > 1
+    groups: list[Group] = []
+    for one, found in launches:
+        placed = [(places[one.part, launch.index], names[one.part, launch.index], launch) for launch in found]
+        groups += [Group(one.index, tuple(_strip(placed, step)), one.label * several)] if found else []
     note = "points: iterations, left to right within a launch; lines: median and quartiles; hollow: far out"
-    thinned = f"; one of {every} iterations is shown, and the slowest and fastest of each launch" if every > 1 else ""
-    return Strip(
-        title="Throughput of every iteration, by launch in the order made",
-        axis="Throughput (GiB/s)",
-        unit="GiB/s",
-        series=tuple(
-            StripSeries(
-                one.label,
-                one.index,
-                tuple(
-                    _strip(launch, every, places[one.part, launch.index], one.part if apart else "") for launch in found
-                ),
-            )
-            for one, found in launches
-            if found
-        ),
-        note=_sentence(note + thinned),
+    thinned = f"; one of {step} iterations is shown, and the slowest and fastest of each launch" if step > 1 else ""
+    ticks = {places[key]: names[key] for key in keys}
+    return Chart(
+        "Throughput of every iteration, by launch in the order made",
+        Picture(Axis("Launch", every(ticks, 24), grid=False), Axis("Throughput (GiB/s)", low=0.0), tuple(groups), 300),
+        _sentence(note + thinned),
     )
 
 
-def _strip(launch: Launch, every: int, place: int, part: str) -> StripLaunch:
-    found = [
-        (each.index, rate / GIB) for each in launch.timed if (rate := aggregate.throughput(launch, each)) is not None
-    ]
-    values = [value for _, value in found]
-    far = outliers(values)
-    low, middle, high = quartiles(values)
-    ends = {values.index(min(values)), values.index(max(values))}
-    kept = [at for at in range(len(values)) if at % every == 0 or at in ends]
-    return StripLaunch(
-        place=place,
-        launch=f"{part} {launch.index}".strip(),
-        iterations=tuple(found[at][0] for at in kept),
-        values=tuple(values[at] for at in kept),
-        flagged=tuple(far[at] for at in kept),
-        median=middle,
-        low=low,
-        high=high,
-    )
+def _strip(launches: Sequence[tuple[int, str, Launch]], step: int) -> Iterator[Mark]:
+    """One of `step` iterations of each of `launches`, which have a place and a name, and lines for all of them."""
+    points: list[tuple[float, float, bool, str, str]] = []
+    lines: list[tuple[float, ...]] = []
+    for place, name, launch in launches:
+        found = [(each.index, aggregate.throughput(launch, each)) for each in launch.timed]
+        known = [(index, rate / GIB) for index, rate in found if rate is not None]
+        values = [value for _, value in known]
+        ends = {values.index(min(values)), values.index(max(values))}
+        flagged = [(index, value, far) for (index, value), far in zip(known, outliers(values), strict=True)]
+        kept = [each for at, each in enumerate(flagged) if at % step == 0 or at in ends]
+        last = max(index for index, _, _ in kept) or 1
+        points += [(place - 0.35 + 0.7 * index / last, value, far, name, str(index)) for index, value, far in kept]
+        lines.append((place - 0.38, place + 0.38, *quartiles(values)))
+    x, y, far, names, indices = zip(*points, strict=True)
+    details = {"launch": names, "iteration": indices, "value": [with_unit(value, "GiB/s") for value in y]}
+    yield Points(x, y, hollow=far, size=6, details=details)
+    left, right, low, middle, high = zip(*lines, strict=True)
+    yield Whiskers(middle, left, right, width=3)
+    for ends_of in (low, high):
+        yield Whiskers(ends_of, left, right, width=1, dotted=True)
 
 
-def workers(run: Run) -> Bars:
+def workers(run: Run) -> Chart:
     """The bandwidth of every worker, left and right frame, in GiB/s; no bars where it was not measured."""
     launches = aggregate.counted(run)
     each = [{worker.rank: worker.bandwidth for worker in aggregate.worker_figures([launch])} for launch in launches]
@@ -162,28 +161,29 @@ def workers(run: Run) -> Bars:
         return replace(_bar(f"{frame} frame", index, points), interval=None)
 
     rows = [
-        Row(f"{worker.rank} {worker.host}", (bar(worker.rank, 0, "left"), bar(worker.rank, 1, "right")))
+        (f"{worker.rank} {worker.host}", (bar(worker.rank, 0, "left"), bar(worker.rank, 1, "right")))
         for worker in aggregate.worker_figures(launches)
     ]
-    return Bars(
+    return bars(
+        [(label, mine) for label, mine in rows if any(each.value is not None for each in mine)],
         title="Bandwidth of each worker",
         axis="Bandwidth: bytes sent to other workers ÷ seconds in flight (GiB/s)",
         unit="GiB/s",
-        rows=tuple(row for row in rows if any(bar.value is not None for bar in row.bars)),
         note=_sentence("rows: rank and host; bars: median over launches; points: one a launch"),
     )
 
 
-def phases(run: Run) -> Stack:
+def phases(run: Run) -> Chart:
     """The time of every worker in an iteration, by phase, in milliseconds; no rows where it was not measured."""
     figures = aggregate.worker_figures(aggregate.counted(run))
-    return Stack(
-        title="Phases of each worker in an iteration",
-        axis="Time (ms)",
-        unit="ms",
-        parts=PARTS,
-        rows=tuple(StackRow(f"{each.rank} {each.host}", parts) for each in figures if (parts := parts_of(each))),
-        note=_sentence("medians over launches; rest: what the worker's own time is more than its phases"),
+    rows = {f"{each.rank} {each.host}": parts for each in figures if (parts := parts_of(each))}
+    ends, groups = stacked(PARTS, rows)
+    axis = Axis("Time (ms)", low=0.0, high=1.05 * max(ends, default=1.0))
+    height = 30 + int(1.4 * bar_height(len(rows)) * len(rows))
+    return Chart(
+        "Phases of each worker in an iteration",
+        Picture(axis, rows_axis(dict(enumerate(rows)), len(rows) - 1), groups, height),
+        _sentence("medians over launches; rest: what the worker's own time is more than its phases"),
     )
 
 
@@ -197,17 +197,17 @@ def parts_of(worker: aggregate.WorkerFigures) -> tuple[float, ...] | None:
     return tuple(1e3 * seconds for seconds in (*parts, max((worker.seconds or 0.0) - sum(parts), 0.0)))
 
 
-def pairs(run: Run, lanes: Sequence[Mapping[str, Any]]) -> Heat:
+def pairs(run: Run, lanes: Sequence[Lane]) -> Chart:
     """Bytes ÷ seconds in flight from every worker to every other, in GiB/s; `lanes` as in ``run --json``."""
     launches = aggregate.counted(run)
-    known = {(lane["from"], lane["to"]): lane for lane in lanes}
+    known = {(lane.from_rank, lane.to_rank): lane for lane in lanes}
     figures = {pair: each for pair, each in aggregate.pair_figures(launches).items() if each.seconds}
-    told = {pair: known.get(pair, {}) for pair in figures}
+    told = {pair: known[pair] for pair in figures if pair in known}
     return pair_map(
         {pair: (each.bytes, each.seconds) for pair, each in figures.items()},
         {
-            "lanes selected": {pair: ", ".join(lane.get("transports", ())) for pair, lane in told.items()},
-            "placement": {pair: lane.get("placement") for pair, lane in told.items()},
+            "lanes selected": {pair: ", ".join(lane.transports) for pair, lane in told.items()},
+            "placement": {pair: lane.placement for pair, lane in told.items()},
         },
         {worker.rank: worker.host for launch in launches if launch.line for worker in launch.line.workers},
     )
@@ -217,23 +217,21 @@ def pair_map(
     traffic: Mapping[tuple[int, int], tuple[float, float | None]],
     details: Mapping[str, Mapping[tuple[int, int], str | None]],
     hosts: Mapping[int, str],
-) -> Heat:
+) -> Chart:
     """The rate from rank to rank, by its bytes and seconds in flight; `details`: what else there is, by name."""
-    place = {rank: at for at, rank in enumerate(sorted({rank for pair in traffic for rank in pair}))}
-    told = {name: tuple([known.get(pair) or "not known" for pair in traffic]) for name, known in details.items()}
-    return Heat(
+    ranks = sorted({rank for pair in traffic for rank in pair})
+    told = {name: [known.get(pair) or "not known" for pair in traffic] for name, known in details.items()}
+    return heat(
+        {pair: sent / seconds / GIB if seconds else math.nan for pair, (sent, seconds) in traffic.items()},
+        {rank: f"{rank} {hosts.get(rank, '?')}" for rank in ranks},
+        told | {"sent in an iteration": [f"{sent / MIB:,.1f} MiB" for sent, _ in traffic.values()]},
         title="Rate of each pair of workers",
         unit="GiB/s",
-        labels=tuple(f"{rank} {hosts.get(rank, '?')}" for rank in place),
-        rows=tuple([place[sender] for sender, _ in traffic]),
-        columns=tuple([place[receiver] for _, receiver in traffic]),
-        values=tuple([sent / seconds / GIB if seconds else math.nan for sent, seconds in traffic.values()]),
-        details=told | {"sent in an iteration": tuple([f"{sent / MIB:,.1f} MiB" for sent, _ in traffic.values()])},
         note=_sentence("bytes ÷ seconds in flight of that pair; rows send, columns receive"),
     )
 
 
-def speedups(document: Mapping[str, Any], metric: str, looks: Mapping[str, int]) -> Bars:
+def speedups(document: CompareDocument, metric: str, looks: Mapping[str, int]) -> Chart:
     """Figure 1 of the report of 2022: what each config makes of the baseline's throughput, or of another metric.
 
     Parameters
@@ -246,33 +244,39 @@ def speedups(document: Mapping[str, Any], metric: str, looks: Mapping[str, int])
         Which look each run has, by what the document calls it.
     """
     groups: dict[tuple[str, str], list[Bar]] = {}
-    for each in document["comparisons"]:
-        if each["metric"] != metric or each["ratio"] is None:
+    for each in document.comparisons:
+        if each.metric != metric or each.ratio is None:
             continue
-        plan = ", ".join(f"{name.replace('_', ' ')} {_plain(value)}" for name, value in each["plan"].items())
-        bars = groups.setdefault((each["baseline"], plan), [])
-        if not bars:
-            bars.append(Bar(each["baseline"], looks.get(each["baseline"], 0), 1.0, remark="the baseline"))
-        points = tuple((_point(point), point["ratio"]) for point in each["points"])
-        interval = tuple(each["ci95"]) if each["ci95"] else None
-        bars.append(
+        plan = ", ".join(f"{name.replace('_', ' ')} {_plain(value)}" for name, value in each.plan.items())
+        mine = groups.setdefault((each.baseline, plan), [])
+        if not mine:
+            mine.append(Bar(each.baseline, looks.get(each.baseline, 0), 1.0, remark="the baseline"))
+        points = tuple((point.label, point.ratio) for point in each.points)
+        interval = (each.interval.low, each.interval.high) if each.interval else None
+        mine.append(
             Bar(
-                each["candidate"], looks.get(each["candidate"], len(looks)), each["ratio"], interval,
-                points if len(points) > 1 else (), remark=each["verdict"],
+                each.candidate, looks.get(each.candidate, len(looks)), each.ratio, interval,
+                points if len(points) > 1 else (), remark=each.verdict,
             )
         )  # fmt: skip
-    return Bars(
+    return bars(
+        _rows({name: mine for (_, name), mine in groups.items()}),
         title=f"Speed-up in {metric} over the baseline",
         axis=f"Speed-up in {metric} (1 = the baseline, more is better)",
         unit="×",
-        rows=_rows({name: bars for (_, name), bars in groups.items()}),
         line=1.0,
         note=_sentence("bars: estimate of compare; thick lines: its interval; points: one a block, or a launch"),
     )
 
 
-def tuning(steps: Sequence[TuneLine], phase: str, plan: int, size: str) -> Bars:
-    """The steps of one `phase` of tuning with one `plan`, called `size`: and what it makes of speed."""
+def tunings(steps: Sequence[TuneLine], size_of: Callable[[int], str]) -> list[Chart]:
+    """What each step makes of speed: a chart for each phase of tuning and each plan; `size_of`: a plan's name."""
+    keys = dict.fromkeys((step.phase, step.plan) for step in steps)
+    charts = [_tuning(steps, phase, plan, size_of(plan)) for phase, plan in keys]
+    return [chart for chart in charts if not chart.empty]
+
+
+def _tuning(steps: Sequence[TuneLine], phase: str, plan: int, size: str) -> Chart:
     found = [step for step in steps if step.phase == phase and step.plan == plan]
     decisions = list(dict.fromkeys(step.decision for step in steps))
     rows = []
@@ -280,26 +284,22 @@ def tuning(steps: Sequence[TuneLine], phase: str, plan: int, size: str) -> Bars:
         interval = (step.low, step.high) if step.low is not None and step.high is not None else None
         remark = f"{step.launches} launches each; {step.reason}"
         bar = Bar(step.decision, decisions.index(step.decision), step.ratio, interval, remark=remark)
-        rows.append(Row(step.setting or step.config, (bar,)))
-    return Bars(
+        rows.append((step.setting or step.config, (bar,)))
+    return bars(
+        rows,
         title=f"Tuning, {phase}, {size}: speed-up by setting",
         axis="Speed-up in throughput (1 = without it, more is better)",
         unit="×",
-        rows=tuple(rows),
         line=1.0,
         note=_sentence("bars: estimates, paired by block; thick lines: their intervals"),
     )
 
 
-def _rows(groups: Mapping[str, Sequence[Bar]]) -> tuple[Row, ...]:
+def _rows(groups: Mapping[str, Sequence[Bar]]) -> list[tuple[str, Sequence[Bar]]]:
     """A row for each group; the bars of a single group have rows of their own."""
     if len(groups) == 1:
-        return tuple(Row(bar.series, (bar,)) for bars in groups.values() for bar in bars)
-    return tuple(Row(name, tuple(bars)) for name, bars in groups.items())
-
-
-def _point(point: Mapping[str, Any]) -> str:
-    return next(f"{name} {value}" for name, value in point.items() if name != "ratio")
+        return [(bar.series, (bar,)) for mine in groups.values() for bar in mine]
+    return list(groups.items())
 
 
 def _plain(value: object) -> str:

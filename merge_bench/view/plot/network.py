@@ -5,10 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from merge_bench.probe.shared.kinds import kind_of, measure_of, placed
-from merge_bench.probe.shared.measures import COLLECTIVE, LATENCY_TEST, PING_PONG, RATE_TEST, Measure, family
+from merge_bench.probe.shared.measures import (
+    COLLECTIVE,
+    LATENCY_TEST,
+    PING_PONG,
+    RATE_TEST,
+    Measure,
+    family,
+    kind_of,
+    measure_of,
+    placed,
+)
 from merge_bench.records.probe_rows import Range, Row
-from merge_bench.view.plot.series import Panel, Series
+from merge_bench.view.plot.marks import Chart
+from merge_bench.view.plot.series import Series, panel
 from merge_bench.view.plot.style import evenly_spaced
 from merge_bench.view.text import visible
 
@@ -16,7 +26,7 @@ _UNITS = {"µs": "µs", "MB/s": "MB/s, 1 MB = 10⁶ B", "GB/s": "GB/s, 1 GB = 10
 Label = Callable[[Row], str]
 
 
-def panels_of(rows: Sequence[Row]) -> tuple[Panel, ...]:
+def panels_of(rows: Sequence[Row]) -> tuple[Chart, ...]:
     """The panels that `rows` fill: latency, bandwidth, throughput of a ping-pong, bus bandwidth.
 
     Axes are logarithmic, except those of a ping-pong whose sizes go up in equal steps: they are linear and there is a
@@ -32,8 +42,8 @@ def panels_of(rows: Sequence[Row]) -> tuple[Panel, ...]:
         apart = linear and kind == PING_PONG
         for placement in dict.fromkeys(row.placement if apart else "" for row in found):
             drawn = [row for row in found if placement in ("", row.placement)]
-            panel = _panel(drawn, label, order, placement, kind, log=not apart)
-            panels += [panel] if panel.series else []
+            if series := _all_series(drawn, label, order, log=not apart):
+                panels.append(_panel(drawn, series, placement, kind, log=not apart))
     return tuple(panels)
 
 
@@ -44,7 +54,7 @@ def _sizes(rows: Sequence[Row]) -> list[list[int]]:
 
 
 def _labels(rows: Sequence[Row], *, apart: bool) -> Label:
-    """How lines are called: by their config, and by whatever else tells them apart; `apart`: ping-pongs' panels are."""
+    """The labels of lines: config, and what else differs; `apart`: ping-pongs have a panel for each placement."""
 
     def several(of: Callable[[Row], object]) -> bool:
         return len({of(row) for row in rows if of(row)}) > 1
@@ -68,14 +78,14 @@ def _labels(rows: Sequence[Row], *, apart: bool) -> Label:
     return label
 
 
-def _panel(rows: Sequence[Row], label: Label, order: Sequence[str], placement: str, kind: str, *, log: bool) -> Panel:
+def _panel(rows: Sequence[Row], series: Sequence[Series], placement: str, kind: str, *, log: bool) -> Chart:
     measures = list(dict.fromkeys(measure_of(row) for row in rows))
     tests = visible(", ".join(dict.fromkeys(row.test for row in rows)))
     title = " / ".join(measure.title for measure in measures)
-    unit = measures[0].unit if measures else ""
-    lines = {name: [row for row in rows if label(row) == name] for name in dict.fromkeys(label(row) for row in rows)}
+    unit = measures[0].unit
     over_ranks = kind == COLLECTIVE
-    return Panel(
+    return panel(
+        series,
         title=f"{title}{', ' * bool(placement)}{placed(placement)}: {tests}",
         x_title="Elements of the whole vector" if over_ranks else "Message size (B)",
         y_title=f"{title} ({_UNITS.get(unit, unit)})",
@@ -83,35 +93,25 @@ def _panel(rows: Sequence[Row], label: Label, order: Sequence[str], placement: s
         y_unit=unit,
         spread="over ranks and launches" if over_ranks else "over launches",
         log=log,
-        series=tuple(
-            series for name, mine in lines.items() for series in _series(mine, name, order.index(name), log=log)
-        ),
     )
 
 
-def _series(rows: Sequence[Row], label: str, index: int, *, log: bool) -> list[Series]:
-    points = []
+def _all_series(rows: Sequence[Row], label: Label, order: Sequence[str], *, log: bool) -> list[Series]:
+    """One for each label, without the rows that have no value."""
+    found: dict[str, list[tuple[tuple[float, float, float, float], Row]]] = {}
     for row in rows:
         value = _spread(row, measure_of(row))
         if value is not None and (value.low > 0 or not log):
-            points.append((row.size if row.count is None else row.count, value, row))
-    if not points:
-        return []
-    points.sort(key=lambda point: point[0])
-    told = [_details(row) for _, _, row in points]
-    return [
-        Series(
-            label=label,
-            index=index,
-            x=tuple(x for x, _, _ in points),
-            y=tuple(value.median for _, value, _ in points),
-            low=tuple(value.low for _, value, _ in points),
-            high=tuple(value.high for _, value, _ in points),
-            source=rows[0].source,
-            doubtful=tuple(row.as_requested is False or bool(row.wrong) for _, _, row in points),
-            details={name: tuple(each[name] for each in told) for name in told[0] if any(each[name] for each in told)},
-        )
-    ]
+            point = (row.size if row.count is None else row.count, value.median, value.low, value.high)
+            found.setdefault(label(row), []).append((point, row))
+    series = []
+    for name, each in found.items():
+        points, mine = zip(*sorted(each, key=lambda one: one[0][0]), strict=True)
+        doubtful = tuple(row.as_requested is False or bool(row.wrong) for row in mine)
+        texts = [_details(row) for row in mine]
+        details = {key: tuple(one[key] for one in texts) for key in texts[0] if any(one[key] for one in texts)}
+        series.append(Series(name, order.index(name), points, mine[0].source, doubtful, details))
+    return series
 
 
 def _spread(row: Row, measure: Measure) -> Range | None:

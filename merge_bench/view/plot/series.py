@@ -1,4 +1,4 @@
-"""Curves over sizes or counts, as plain data: series, and the panels that they share."""
+"""Curves over sizes or counts: series, and the charts that they share."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from merge_bench.view.numbers import binary
-from merge_bench.view.plot.marks import Axis, Band, Group, Line, Mark, Picture, Points, Whiskers
+from merge_bench.view.plot.marks import Axis, Band, Chart, Group, Line, Mark, Picture, Points, Whiskers
 from merge_bench.view.plot.style import size_ticks, tick_label
 
 MANY = 60
@@ -23,10 +23,8 @@ class Series:
         As the legend has it. Data: never markup.
     index : int
         Which look of `style.look`; the same thing has the same one in every panel.
-    x, y : tuple of float
-        The points, by x; `y` in the panel's unit.
-    low, high : tuple of float
-        The least and the greatest value at each point.
+    points : tuple of (float, float, float, float)
+        By x: x, y, and the least and the greatest value there; all but x in the panel's unit.
     source : str or None
         Where published numbers come from; drawn dashed.
     doubtful : tuple of bool
@@ -39,10 +37,7 @@ class Series:
 
     label: str
     index: int
-    x: tuple[float, ...]
-    y: tuple[float, ...]
-    low: tuple[float, ...]
-    high: tuple[float, ...]
+    points: tuple[tuple[float, float, float, float], ...]
     source: str | None = None
     doubtful: tuple[bool, ...] = ()
     details: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -56,81 +51,66 @@ class Series:
     @property
     def spreads(self) -> bool:
         """Whether least and greatest differ anywhere."""
-        return self.low != self.high
+        return any(low != high for _, _, low, high in self.points)
 
 
-@dataclass(frozen=True)
-class Panel:
-    """Series over a common axis of sizes in bytes, or of counts.
+def panel(
+    series: Sequence[Series], *, title: str, x_title: str, y_title: str, x_unit: str, y_unit: str, spread: str,
+    log: bool, counted: str = "elements",
+) -> Chart:  # fmt: skip
+    """Series over a common axis of sizes in bytes, or of counts: a group for each.
 
-    Attributes
+    Parameters
     ----------
-    title, x_title, y_title : str
+    title, x_title, y_title
         With units in the titles of axes.
-    x_unit, y_unit : str
+    x_unit, y_unit
         For single values: ``B`` or nothing; ``µs``, ``MB/s``, ….
-    spread : str
-        What lies between `low` and `high`.
-    log : bool
+    spread
+        What lies between the least and the greatest value.
+    log
         Both axes; else both are linear and begin at 0.
-    counted : str
-        What `x` counts where it has no unit.
+    counted
+        What x counts where it has no unit.
     """
+    sizes = [x for one in series for x, *_ in one.points]
+    ticks = size_ticks(min(sizes, default=1), max(sizes, default=1), log=log, most=32 if log else 16)
+    picture = Picture(
+        x=Axis(x_title, {at: tick_label(at, x_unit) for at in ticks}, log=log, grid=log),
+        y=Axis(y_title, low=None if log else 0.0, log=log),
+        groups=tuple(
+            Group(one.index, tuple(_marks(one, x_unit, y_unit, spread, counted)), one.label) for one in series
+        ),
+        height=400,
+    )
+    return Chart(title, picture, _note(series, spread))
 
-    title: str
-    x_title: str
-    y_title: str
-    x_unit: str
-    y_unit: str
-    spread: str
-    log: bool
-    series: tuple[Series, ...]
-    counted: str = "elements"
 
-    @property
-    def empty(self) -> bool:
-        """Whether there is nothing to draw."""
-        return not self.series
+def _note(series: Sequence[Series], spread: str) -> str:
+    """What points, bars and hollow points are."""
+    said = f"Points: {', or '.join(sorted({one.origin for one in series}, reverse=True))}"
+    if any(one.spreads for one in series):
+        drawn = {len(one.points) > MANY for one in series if one.spreads}
+        names = " and ".join(name for name, many in (("bars", False), ("bands", True)) if many in drawn)
+        least = "" if any(one.forecast for one in series) else "least to greatest "
+        said += f"; {names}: {least}{spread}"
+    hollow = " Hollow: not as asked for, or wrong." if any(any(one.doubtful) for one in series) else ""
+    return f"{said}.{hollow}"
 
-    @property
-    def note(self) -> str:
-        """What points, bars and hollow points are."""
-        origins = {one.origin for one in self.series}
-        said = f"Points: {', or '.join(sorted(origins, reverse=True))}"
-        if any(one.spreads for one in self.series):
-            drawn = {len(one.x) > MANY for one in self.series if one.spreads}
-            names = " and ".join(name for name, many in (("bars", False), ("bands", True)) if many in drawn)
-            least = "" if any(one.forecast for one in self.series) else "least to greatest "
-            said += f"; {names}: {least}{self.spread}"
-        hollow = " Hollow: not as asked for, or wrong." if any(any(one.doubtful) for one in self.series) else ""
-        return f"{said}.{hollow}"
 
-    def picture(self) -> Picture:
-        """A group for each series."""
-        sizes = [x for one in self.series for x in one.x]
-        ticks = size_ticks(min(sizes), max(sizes), log=self.log, most=32 if self.log else 16)
-        return Picture(
-            x=Axis(self.x_title, {at: tick_label(at, self.x_unit) for at in ticks}, log=self.log, grid=self.log),
-            y=Axis(self.y_title, low=None if self.log else 0.0, log=self.log),
-            groups=tuple(Group(one.index, tuple(self._marks(one)), one.label) for one in self.series),
-            height=400,
-        )
-
-    def _marks(self, one: Series) -> Iterator[Mark]:
-        many = len(one.x) > MANY
-        yield Line(one.x, one.y, dashed=bool(one.source) or one.forecast)
-        if one.spreads:
-            yield (
-                Band(one.x, one.low, one.high) if many else Whiskers(one.x, one.low, one.high, upright=True, alpha=0.5)
-            )
-        ranges = zip(one.low, one.high, strict=True)
-        details: dict[str, Sequence[str]] = {
-            "series": [one.label] * len(one.x),
-            "size" if self.x_unit else self.counted: [_exact(x, self.x_unit) for x in one.x],
-            "value": [f"{y:,.6g} {self.y_unit}" for y in one.y],
-            "range": [f"{low:,.6g} to {high:,.6g} {self.y_unit} {self.spread}" for low, high in ranges],
-        }
-        yield Points(one.x, one.y, one.doubtful, size=4 if many else 9, details=details | one.details)
+def _marks(one: Series, x_unit: str, y_unit: str, spread: str, counted: str) -> Iterator[Mark]:
+    many = len(one.points) > MANY
+    x, y, low, high = zip(*one.points, strict=True) if one.points else ((), (), (), ())
+    yield Line(x, y, dashed=bool(one.source) or one.forecast)
+    if one.spreads:
+        yield Band(x, low, high) if many else Whiskers(x, low, high, upright=True, alpha=0.5)
+    details: dict[str, Sequence[str]] = {
+        "series": [one.label] * len(x),
+        "size" if x_unit else counted: [_exact(at, x_unit) for at in x],
+        "value": [f"{value:,.6g} {y_unit}" for value in y],
+        "range": [f"{least:,.6g} to {most:,.6g} {y_unit} {spread}" for _, _, least, most in one.points],
+    }
+    yield Points(x, y, one.doubtful, size=4 if many else 9, details=details | one.details)
 
 
 def _exact(count: float, unit: str) -> str:

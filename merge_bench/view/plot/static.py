@@ -61,7 +61,7 @@ def _settings() -> Iterator[None]:
 
 
 def _side_by_side(charts: Sequence[marks.Chart]) -> Figure:
-    pictures = [chart.picture() for chart in charts]
+    pictures = [chart.picture for chart in charts]
     width = len(charts) * (_WIDTH + _BESIDE * any(picture.y.beside for picture in pictures))
     letters = int(_LETTERS * width / _WIDTH)
     entries: dict[str, Patch | Line2D] = {}

@@ -13,8 +13,8 @@ _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#
 """Okabe and Ito's palette, which colour-blind people can tell apart (https://jfly.uni-koeln.de/color/, 2008), without
 its yellow, which is faint on white, and with grey for its black, which a dark page would hide."""
 _MARKERS = (
-    ("o", "circle"), ("s", "square"), ("^", "triangle"), ("D", "diamond"),
-    ("v", "inverted_triangle"), ("*", "star"), ("h", "hex"), ("P", "plus"),
+    ("o", "circle", "●"), ("s", "square", "■"), ("^", "triangle", "▲"), ("D", "diamond", "◆"),
+    ("v", "inverted_triangle", "▼"), ("*", "star", "★"), ("h", "hex", "⬢"), ("P", "plus", "✚"),
 )  # fmt: skip
 GRID = "#DDDDDD"
 NEUTRAL = "#888888"
@@ -29,17 +29,17 @@ GREY = -1
 
 @dataclass(frozen=True)
 class Look:
-    """A series' colour, and its marker in Matplotlib's and in Bokeh's words."""
+    """A series' colour, and its marker: Matplotlib's name, Bokeh's name, and the character."""
 
     colour: str
     marker: str
     shape: str
+    symbol: str
 
 
 def look(index: int) -> Look:
     """The look of series `index`; colour *and* marker differ, and 56 series go by before one comes back."""
-    marker, shape = _MARKERS[index % len(_MARKERS)]
-    return Look(_COLOURS[index % len(_COLOURS)], marker, shape)
+    return Look(_COLOURS[index % len(_COLOURS)], *_MARKERS[index % len(_MARKERS)])
 
 
 def tick_label(count: float, unit: str = "B") -> str:

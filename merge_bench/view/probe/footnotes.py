@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 
 from merge_bench.probe.ranks.ucc import SHARP_ASKED
 from merge_bench.records.probe_rows import Row
@@ -39,7 +40,7 @@ def _facts(rows: Sequence[Row]) -> list[tuple[str, str]]:
     """Sentences, each with its style."""
     first = rows[0]
     notes = [(f"{REMARK} {note}", "yellow") for note in dict.fromkeys(row.note for row in rows) if note]
-    asked = ", ".join(f"{name}={value}" for name, value in first.requested)
+    asked = ", ".join(f"{name}={value}" for name, value in first.requested.items())
     lanes = list(dict.fromkeys(lane for row in rows for lane in row.selected))
     if first.source is not None:
         known = [f"asked for: {asked}"] * bool(asked) + [f"selected: {', '.join(lanes)}"] * bool(lanes)
@@ -52,7 +53,7 @@ def _facts(rows: Sequence[Row]) -> list[tuple[str, str]]:
         (f"asked for: {asked or 'nothing'}", "dim"),
         (f"selected: {', '.join(lanes) or 'not known'}", "dim"),
         (f"protocols: {_protocols(rows) or 'not known'}", "dim"),
-        *_doubts(rows, dict(first.requested).get("UCX_TLS"), lanes),
+        *_doubts(rows, first.requested.get("UCX_TLS"), lanes),
         *notes,
     ]
 
@@ -94,15 +95,10 @@ def _sizes(some: Sequence[Row], rows: Sequence[Row]) -> str:
 
 
 def _protocols(rows: Sequence[Row]) -> str:
-    """Runs of sizes with the same protocol, as measured; what lies between two sizes is not told."""
-    runs: list[list[Row]] = []
-    for row in rows:
-        if runs and runs[-1][-1].protocol == row.protocol:
-            runs[-1].append(row)
-        else:
-            runs.append([row])
+    """Runs of sizes with the same protocol, as measured; nothing is said of what lies between two sizes."""
     if all(row.protocol is None for row in rows):
         return ""
+    runs = [list(run) for _, run in groupby(rows, lambda row: row.protocol)]
     return "; ".join(f"{_span(run)} {run[0].protocol or 'not known'}" for run in runs)
 
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from merge_bench.analysis import published
+from merge_bench.analysis.documents.probe import ReferencesDocument
 from merge_bench.errors import UsageError
 from merge_bench.records.probe_rows import Row
-from merge_bench.view.plot.draw import attempt, check_plots, draw
+from merge_bench.view.document import print_document
+from merge_bench.view.plot.draw import check_plots, draw, write_each
 from merge_bench.view.plot.network import panels_of
 from merge_bench.view.probe.table_csv import write_csv
 
@@ -51,7 +52,7 @@ def print_references(*, as_json: bool) -> None:
     datasets = sorted(published.datasets().items())
     known = {name: found.cite for name, found in datasets if found.kind == published.NETWORK}
     if as_json:
-        print(json.dumps({"references": known}))
+        print_document(ReferencesDocument(references=known))
         return
     width = max(map(len, known), default=0)
     for name, cite in known.items():
@@ -59,14 +60,9 @@ def print_references(*, as_json: bool) -> None:
 
 
 def write_files(output: Output, rows: Sequence[Row]) -> list[str]:
-    """Write the CSV and the drawings of `rows`, telling each file on standard error; gives what went wrong."""
-    files = {plot: lambda file: draw(panels_of(rows), file) for plot in output.plots}
+    """Write the CSV and the drawings of `rows`; gives what went wrong."""
+    files: dict[Path, Callable[[Path], object]] = {}
     if output.csv_file is not None:
-        files = {output.csv_file: lambda file: write_csv(rows, file)} | files
-    problems = []
-    for file, make in files.items():
-        if problem := attempt(make, file):
-            problems.append(f"{problem}; the records hold all that was measured")
-        else:
-            print(f"merge_bench: wrote {file}", file=sys.stderr)
-    return problems
+        files[output.csv_file] = partial(write_csv, rows)
+    files |= dict.fromkeys(output.plots, lambda file: draw(panels_of(rows), file))
+    return [f"{problem}; the records hold all that was measured" for problem in write_each(files)]

@@ -5,8 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TextIO
 
-from merge_bench.probe.shared.kinds import measure_of, placed
-from merge_bench.probe.shared.measures import BUS, COLLECTIVE, ONE_WAY, PING_PONG, RATE, THROUGHPUT, TIME, Measure
+from merge_bench.errors import Caution
+from merge_bench.probe.shared.measures import (
+    BUS,
+    COLLECTIVE,
+    ONE_WAY,
+    PING_PONG,
+    RATE,
+    THROUGHPUT,
+    TIME,
+    Measure,
+    measure_of,
+    placed,
+)
 from merge_bench.records.probe_rows import Range, Row
 from merge_bench.view.numbers import NULL, binary, number, thin
 from merge_bench.view.probe.footnotes import footnotes, mark
@@ -30,7 +41,7 @@ def print_rows(
     rows: Sequence[Row],
     *,
     baseline: str | None = None,
-    warnings: Sequence[tuple[str, str, str | None]] = (),
+    warnings: Sequence[Caution] = (),
     remarks: Sequence[str] = (),
     records: Sequence[object] = (),
     file: TextIO | None = None,
@@ -43,7 +54,7 @@ def print_rows(
     baseline
         The config that the others are held against; speed-ups are ratios of medians, > 1 is better than it.
     warnings
-        Code, message and remedy of each.
+        Shown below the tables, with their remedies.
     remarks, records
         Sentences for the end, and where the records are.
     file

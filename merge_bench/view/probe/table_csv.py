@@ -37,14 +37,13 @@ def write_csv(rows: Sequence[Row], path: Path) -> None:
 
 def _flat(row: Row) -> tuple[Any, ...]:
     """The values of `COLUMNS`; lists are words as a shell splits them."""
-    one = row.to_json()
     return (
-        one["probe"], one["test"], one["method"], one["config"], one["placement"], _words(one["ranks"]),
-        _words(one["hosts"]), one["memory"], one["size"], one["count"], one["launches"], one["seconds"],
-        *(one["seconds_range"] or (None, None)), *one["seconds_over_ranks"], one["bandwidth_bytes_per_second"],
-        *(one["bandwidth_range"] or (None, None)), *one["bandwidth_over_ranks"], one["messages_per_second"],
-        one["wrong"], _words(f"{name}={value}" for name, value in one["requested_transports"].items()),
-        _words(one["selected_transports"]), one["protocol"], one["as_requested"], one["source"], one["note"],
+        row.probe, row.test, row.method, row.config, row.placement, _words(row.ranks),
+        _words(row.hosts), row.memory, row.size, row.count, row.launches, row.seconds_median,
+        *(row.seconds_range or (None, None)), *row.seconds_ranks, row.bandwidth_median,
+        *(row.bandwidth_range or (None, None)), *row.bandwidth_ranks, row.messages_per_second,
+        row.wrong, _words(f"{name}={value}" for name, value in row.requested.items()),
+        _words(row.selected), row.protocol, row.as_requested, row.source, row.note,
     )  # fmt: skip
 
 

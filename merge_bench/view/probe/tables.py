@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from merge_bench.probe.shared.kinds import kind_of, placed
-from merge_bench.probe.shared.measures import COLLECTIVE, PING_PONG
+from merge_bench.probe.shared.measures import COLLECTIVE, PING_PONG, kind_of, placed
 from merge_bench.records.probe_rows import Row
 from merge_bench.view.text import visible
 
@@ -17,7 +16,7 @@ MOST_SIDE_BY_SIDE = 4
 
 @dataclass(frozen=True)
 class Line:
-    """One series in a table: what tells it from the table's others, and its rows by size."""
+    """One series in a table: a label that differs from the table's other series, and its rows by size."""
 
     label: str
     config: str

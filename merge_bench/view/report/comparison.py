@@ -5,15 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
-from typing import Any, TextIO
+from typing import TextIO
 
+from merge_bench.analysis.documents.compare import CompareDocument, Comparison, Difference, Interval, Value
 from merge_bench.analysis.statistics.power import MOST
 from merge_bench.analysis.verification_state import UNVERIFIED
 from merge_bench.view.numbers import NULL, cell, ends, gib, ms, ratio, rows
 from merge_bench.view.report.layout import Column, Page, page_on
 from merge_bench.view.text import plural
-
-Document = Mapping[str, Any]
 
 UNITS: Mapping[str, tuple[str, Callable[[float | None], str]]] = {"B/s": ("GiB/s", gib), "s": ("ms", ms)}
 STYLES = {"FASTER": "bold green", "SLOWER": "bold red", "FAILED": "bold red", "WRONG": "bold red"}
@@ -21,7 +20,9 @@ _STRIP = 24  # columns
 _LISTED = 24  # of more blocks than this only the strip is shown
 
 
-def print_comparison(document: Document, *, metric: str, file: TextIO | None = None, width: int | None = None) -> None:
+def print_comparison(
+    document: CompareDocument, *, metric: str, file: TextIO | None = None, width: int | None = None
+) -> None:
     """Print the document of ``compare`` on `file` (standard output); `metric` is what the sentences are about."""
     with page_on(file, width) as page:
         page.heading("merge_bench · compare")
@@ -29,58 +30,58 @@ def print_comparison(document: Document, *, metric: str, file: TextIO | None = N
         for comparisons in by_pair(document):
             chosen = about(comparisons, metric)
             page.heading(title(chosen))
-            page.line(sentence(chosen), style=STYLES.get(chosen["verdict"], "bold"))
+            page.line(sentence(chosen), style=STYLES.get(chosen.verdict, "bold"))
             _metrics(page, comparisons)
             if listed := points(chosen):
                 page.line(listed)
             if found := of_pair(document, chosen):
                 page.line("")
                 page.table(*difference_columns(found))
-        if document["notes"]:
+        if document.notes:
             page.heading("Notes")
-            for note in document["notes"]:
+            for note in document.notes:
                 page.line(note)
 
 
-def by_pair(document: Document) -> list[list[Document]]:
+def by_pair(document: CompareDocument) -> list[list[Comparison]]:
     """The comparisons, those of one candidate and its baseline together, as they stand in the document."""
-    return [list(group) for _, group in groupby(document["comparisons"], lambda each: each["pair"])]
+    return [list(group) for _, group in groupby(document.comparisons, lambda each: each.pair)]
 
 
-def about(comparisons: Sequence[Document], metric: str) -> Document:
+def about(comparisons: Sequence[Comparison], metric: str) -> Comparison:
     """The comparison of `metric`; of the first one where it was not measured."""
-    return next((each for each in comparisons if each["metric"] == metric), comparisons[0])
+    return next((each for each in comparisons if each.metric == metric), comparisons[0])
 
 
-def lettered(document: Document) -> list[tuple[str, str]]:
+def lettered(document: CompareDocument) -> list[tuple[str, str]]:
     """The letter of each result, where there are several, and its folder."""
-    return [(f"{each['letter']}:" if each["letter"] else "Result", each["path"]) for each in document["results"]]
+    return [(f"{each.letter}:" if each.letter else "Result", each.path) for each in document.results]
 
 
-def title(comparison: Document) -> str:
+def title(comparison: Comparison) -> str:
     """Who against whom, on what."""
-    chunk, workers, *others = comparison["plan"].items()
+    chunk, workers, *others = comparison.plan.items()
     what = [f"{rows(chunk[1])} rows a chunk"] if isinstance(chunk[1], int) else []
-    what += [plural(workers[1], "worker")] if workers[1] is not None else []
+    what += [plural(workers[1], "worker")] if isinstance(workers[1], int) else []
     what += [f"{name} {value}" for name, value in others]
-    aa = ", the same config (A/A)" if comparison["aa"] else ""
-    return f"{comparison['candidate']} against {comparison['baseline']}{aa}" + (f" · {', '.join(what)}" if what else "")
+    aa = ", the same config (A/A)" if comparison.aa else ""
+    return f"{comparison.candidate} against {comparison.baseline}{aa}" + (f" · {', '.join(what)}" if what else "")
 
 
-def sentence(comparison: Document) -> str:
+def sentence(comparison: Comparison) -> str:
     """The verdict in one line, with what it rests on."""
-    mark = "" if comparison["verified"] or comparison["ratio"] is None else f" {UNVERIFIED}"
+    mark = "" if comparison.verified or comparison.ratio is None else f" {UNVERIFIED}"
     told = [part for part in (_why(comparison), _ratio(comparison), _more(comparison)) if part]
-    return f"{comparison['verdict']}{mark}: {'; '.join(told)}"
+    return f"{comparison.verdict}{mark}: {'; '.join(told)}"
 
 
-def points(comparison: Document) -> str | None:
+def points(comparison: Comparison) -> str | None:
     """The ratio of every block in order, if they fit on a line or two."""
-    found = comparison["points"]
+    found = comparison.points
     if not 1 < len(found) <= _LISTED:
         return None
-    name = "by block" if comparison["paired"] else "by launch, against the baseline's median"
-    return f"{comparison['metric']} {name}: {'  '.join(ratio(point['ratio']) for point in found)}"
+    name = "by block" if comparison.paired else "by launch, against the baseline's median"
+    return f"{comparison.metric} {name}: {'  '.join(ratio(point.ratio) for point in found)}"
 
 
 def strip(ratios: Sequence[float], columns: int = _STRIP) -> str:
@@ -99,61 +100,61 @@ def strip(ratios: Sequence[float], columns: int = _STRIP) -> str:
     return f"{ratio(math.exp(low))} [{drawn[:left]}|{drawn[left:]}] {ratio(math.exp(high))}"
 
 
-def metric_columns(comparisons: Sequence[Document]) -> list[Column]:
+def metric_columns(comparisons: Sequence[Comparison]) -> list[Column]:
     """A row a metric."""
     first = comparisons[0]
     judged = judged_columns(comparisons)
-    sides = (("baseline_value", first["baseline"]), ("candidate_value", first["candidate"]))
+    shown = [UNITS[each.unit][1] for each in comparisons]
+    old = [each.baseline_value.median for each in comparisons]
+    new = [each.candidate_value.median if each.candidate_value else None for each in comparisons]
     return [
-        Column("Metric", [f"{each['metric']} ({UNITS[each['unit']][0]})" for each in comparisons], text=True),
+        Column("Metric", [f"{each.metric} ({UNITS[each.unit][0]})" for each in comparisons], text=True),
         *judged[:3],
-        *(
-            Column(name, [UNITS[each["unit"]][1]((each[key] or {}).get("median")) for each in comparisons])
-            for key, name in sides
-        ),
+        Column(first.baseline, [form(value) for form, value in zip(shown, old, strict=True)]),
+        Column(first.candidate, [form(value) for form, value in zip(shown, new, strict=True)]),
         *judged[3:],
     ]
 
 
-def judged_columns(comparisons: Sequence[Document]) -> list[Column]:
+def judged_columns(comparisons: Sequence[Comparison]) -> list[Column]:
     """Verdicts, speed-ups and intervals; then launches and p."""
-    corrected = any(each["p_holm"] not in (None, each["p"]) for each in comparisons)
+    corrected = any(each.p_holm not in (None, each.p) for each in comparisons)
     return [
-        Column("Verdict", [each["verdict"] for each in comparisons], text=True),
-        Column("Speed-up", [ratio(each["ratio"]) for each in comparisons]),
-        Column(_heading(comparisons), [ends(*each["ci95"] or ()) for each in comparisons]),
+        Column("Verdict", [each.verdict for each in comparisons], text=True),
+        Column("Speed-up", [ratio(each.ratio) for each in comparisons]),
+        Column(_heading(comparisons), [_interval(each.interval) for each in comparisons]),
         Column("Launches", [_launches(each) for each in comparisons]),
-        Column("p", [_p(each["p"]) for each in comparisons]),
-        Column("p (Holm)", [_p(each["p_holm"]) if corrected else "" for each in comparisons]),
+        Column("p", [_p(each.p) for each in comparisons]),
+        Column("p (Holm)", [_p(each.p_holm) if corrected else "" for each in comparisons]),
     ]
 
 
-def strip_column(comparisons: Sequence[Document]) -> Column:
+def strip_column(comparisons: Sequence[Comparison]) -> Column:
     """The points of every metric."""
-    name = "By block" if comparisons[0]["paired"] else "By launch"
-    strips = [strip([point["ratio"] for point in each["points"]]) if each["points"] else "" for each in comparisons]
+    name = "By block" if comparisons[0].paired else "By launch"
+    strips = [strip([point.ratio for point in each.points]) if each.points else "" for each in comparisons]
     return Column(name, strips, text=True)
 
 
-def of_pair(document: Document, comparison: Document) -> list[Document]:
+def of_pair(document: CompareDocument, comparison: Comparison) -> list[Difference]:
     """What differs between the two runs of `comparison`."""
-    return [each for each in document["differences"] if each["pair"] == comparison["pair"]]
+    return [each for each in document.differences if each.pair == comparison.pair]
 
 
-def difference_columns(found: Sequence[Document]) -> list[Column]:
+def difference_columns(found: Sequence[Difference]) -> list[Column]:
     """A row a difference."""
     return [
-        Column("Differs", [each["kind"] for each in found], text=True),
-        Column("", [each["name"] for each in found], text=True),
-        Column(found[0]["baseline"], [cell(each["baseline_value"]) for each in found], text=True),
-        Column(found[0]["candidate"], [cell(each["candidate_value"]) for each in found], text=True),
+        Column("Differs", [each.kind for each in found], text=True),
+        Column("", [each.name for each in found], text=True),
+        Column(found[0].baseline, [cell(each.baseline_value) for each in found], text=True),
+        Column(found[0].candidate, [cell(each.candidate_value) for each in found], text=True),
     ]
 
 
-def _metrics(page: Page, comparisons: Sequence[Document]) -> None:
-    if all(each["ratio"] is None for each in comparisons):
+def _metrics(page: Page, comparisons: Sequence[Comparison]) -> None:
+    if all(each.ratio is None for each in comparisons):
         return
-    mark = None if comparisons[0]["verified"] else UNVERIFIED
+    mark = None if comparisons[0].verified else UNVERIFIED
     columns, strips = metric_columns(comparisons), strip_column(comparisons)
     if page.narrow and not page.plain:
         page.table(*columns, mark=mark)
@@ -163,55 +164,59 @@ def _metrics(page: Page, comparisons: Sequence[Document]) -> None:
         page.table(*columns, strips, mark=mark)
 
 
-def _why(comparison: Document) -> str | None:
-    reason = comparison["reason"]
+def _why(comparison: Comparison) -> str | None:
+    reason = comparison.reason
     if reason == "underpowered":
         return "underpowered, so few launches prove nothing"
     if reason == "wide-interval":
-        return f"neither within {percent(comparison['threshold'])} nor beyond for sure"
+        return f"neither within {percent(comparison.threshold)} nor beyond for sure"
     if reason == "within-noise":
         return "a difference, and no larger than a config shows against itself"
     return str(reason) if reason else None
 
 
-def _ratio(comparison: Document) -> str | None:
-    if comparison["ratio"] is None:
+def _ratio(comparison: Comparison) -> str | None:
+    if comparison.ratio is None:
         return None
-    found = f"speed-up {ratio(comparison['ratio'])} in {comparison['metric']}"
-    threshold = f"threshold {percent(comparison['threshold'])}"
-    if comparison["noise_floor"] is not None:
-        threshold += f", noise floor {percent(comparison['noise_floor'])}"
-    if comparison["ci95"] is not None:
-        found += f" ({percent(comparison['confidence'])} interval {ends(*comparison['ci95'])}, {threshold})"
-    count = comparison["launches"]
-    made = plural(count, "block") if comparison["paired"] else plural(count, "launch", "es")
-    apart = "" if comparison["paired"] else " each, not interleaved"
-    corrected = " by Holm" if comparison["p_holm"] != comparison["p"] else ""
-    return f"{found}, {made}{apart}, p = {_p(comparison['p_holm'])}{corrected}"
+    found = f"speed-up {ratio(comparison.ratio)} in {comparison.metric}"
+    threshold = f"threshold {percent(comparison.threshold)}"
+    if comparison.noise_floor is not None:
+        threshold += f", noise floor {percent(comparison.noise_floor)}"
+    if comparison.interval is not None:
+        found += f" ({percent(comparison.interval.level)} interval {_interval(comparison.interval)}, {threshold})"
+    count = comparison.launches
+    made = plural(count, "block") if comparison.paired else plural(count, "launch", "es")
+    apart = "" if comparison.paired else " each, not interleaved"
+    corrected = " by Holm" if comparison.p_holm != comparison.p else ""
+    return f"{found}, {made}{apart}, p = {_p(comparison.p_holm)}{corrected}"
 
 
-def _more(comparison: Document) -> str | None:
-    if comparison["verdict"] != "INCONCLUSIVE":
+def _more(comparison: Comparison) -> str | None:
+    if comparison.verdict != "INCONCLUSIVE":
         return None
-    more = comparison["more_launches"]
+    more = comparison.more_launches
     if more is None:
         return f"it would take more than {MOST} launches of each to settle it"
     return f"about {plural(more, 'more launch', 'es')} of each would settle it"
 
 
-def _launches(comparison: Document) -> str:
-    def side(value: Document | None) -> str:
+def _launches(comparison: Comparison) -> str:
+    def side(value: Value | None) -> str:
         if value is None:
             return NULL
-        failed = f" ({value['failed_launches']} failed)" if value["failed_launches"] else ""
-        return f"{value['launches']}{failed}"
+        failed = f" ({value.failed_launches} failed)" if value.failed_launches else ""
+        return f"{value.launches}{failed}"
 
-    return f"{side(comparison['baseline_value'])} / {side(comparison['candidate_value'])}"
+    return f"{side(comparison.baseline_value)} / {side(comparison.candidate_value)}"
 
 
-def _heading(comparisons: Sequence[Document]) -> str:
-    levels = {each["confidence"] for each in comparisons} - {None}
+def _heading(comparisons: Sequence[Comparison]) -> str:
+    levels = {each.confidence for each in comparisons if each.confidence is not None}
     return f"{percent(levels.pop())} interval" if len(levels) == 1 else "Interval"
+
+
+def _interval(found: Interval | None) -> str:
+    return ends(found.low, found.high) if found is not None else ends()
 
 
 def _p(value: float | None) -> str:

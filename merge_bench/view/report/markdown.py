@@ -27,10 +27,15 @@ def fenced(text: str) -> Iterator[str]:
     yield from (fence, *lines, fence)
 
 
-def table(columns: Sequence[Column], drawn: Column | None = None, mark: str = "") -> Iterator[str]:
-    """A table without its empty columns; `drawn` has cells that are Markdown already, `mark` ends every row."""
+def table(
+    columns: Sequence[Column], drawn: Column | None = None, mark: str = "", *, markup: bool = False
+) -> Iterator[str]:
+    """A table without its empty columns; `drawn` has cells that are Markdown already, `mark` ends every row.
+
+    `markup`: the cells of all columns are Markdown already.
+    """
     shown = [column for column in columns if any(column.cells)]
-    cells = [[escaped(cell) for cell in column.cells] for column in shown]
+    cells = [[cell.replace("|", "\\|") if markup else escaped(cell) for cell in column.cells] for column in shown]
     if drawn is not None:
         shown, cells = [*shown, drawn], [*cells, [cell.replace("|", "\\|") for cell in drawn.cells]]
     if mark:

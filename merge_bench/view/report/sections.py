@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
 
 from merge_bench.analysis import aggregate, metrics
+from merge_bench.analysis.documents.run import RunDocument
 from merge_bench.analysis.statistics import median_interval, outliers, quartiles
 from merge_bench.analysis.verification_state import NOT_BY_US, UNVERIFIED
+from merge_bench.errors import Caution
 from merge_bench.records.campaign import Launch, Run
+from merge_bench.records.plan import Plan
 from merge_bench.records.schema import IterationLine
 from merge_bench.view.numbers import NULL, gib, ms, number, percent, rows
 from merge_bench.view.report.layout import Column, Page, by_row
@@ -16,7 +18,6 @@ from merge_bench.view.report.layout import Column, Page, by_row
 _SHOWN = 20
 _ENDS = 5
 
-Document = Mapping[str, Any]
 PIPELINED = ", partition and join beside it (--pipeline on)"
 LIMITED_BY = {"link": "the link", "cores": "the cores, which are busy nearly all the time"}
 _TOTALS = (("Wall-clock", "ms"), ("Bandwidth", "GiB/s"), ("Throughput", "GiB/s"))
@@ -26,58 +27,57 @@ def absent(run: Run, workers: int) -> str:
     """Why a run has no bandwidth, phases or link."""
     if run.imported:
         return "not in the text that was imported"
-    if run.plan.get("exchange") == "dask":
+    if run.plan.exchange == "dask":
         return "not measured: Dask's own shuffle tells no bytes, flight times or phases of a worker"
     if workers < 2:
         return "nothing to measure: one worker has no other to send to"
     return "not in the records"
 
 
-def header(page: Page, run: Run, launches: Sequence[Launch], document: Document) -> None:
+def header(page: Page, run: Run, launches: Sequence[Launch], document: RunDocument) -> None:
     """What ran."""
-    plan, config = run.plan, document["config"]
+    plan, config = run.plan, document.config
     line = next((launch.line for launch in launches if launch.line is not None), None)
     hosts = list(dict.fromkeys(worker.host for worker in line.workers)) if line is not None else []
-    page.heading(f"merge_bench · {document['run_id']}")
+    page.heading(f"merge_bench · {document.run_id}")
     shown = [
-        ("Workers", f"{plan.get('workers', NULL)}{_on(hosts)}"),
+        ("Workers", f"{NULL if plan.workers is None else plan.workers}{_on(hosts)}"),
         ("Rows per chunk", _chunk(plan)),
-        ("Engine", str(plan.get("engine", NULL))),
-        ("Exchange", str(plan.get("exchange", NULL)) + (PIPELINED if plan.get("pipeline") is True else "")),
-        ("Protocol", (line.cluster.protocol or NULL) if line is not None else str(plan.get("protocol", NULL))),
+        ("Engine", plan.engine or NULL),
+        ("Exchange", (plan.exchange or NULL) + (PIPELINED if plan.pipeline else "")),
+        ("Protocol", (line.cluster.protocol if line is not None else plan.protocol) or NULL),
         ("Data processed per iteration (GiB)", gib(line.data_bytes if line is not None else None)),
         ("Iterations", _counts(run, launches)),
-        ("Config", config["name"] + (f" ({config['path']})" if config["path"] else "")),
+        ("Config", config.name + (f" ({config.path})" if config.path else "")),
     ]
     page.pairs(*shown)
-    for name, value in config["variables"].items():
+    for name, value in config.variables.items():
         page.line(f"{name}={value}", indent=2)
     if line is None:
         page.note("not known: no launch came up")
 
 
-def imported(page: Page, document: Document) -> None:
+def imported(page: Page, document: RunDocument) -> None:
     """What the text of another program says of the whole, beside the medians that follow."""
-    found = document["imported"]
+    found = document.imported
     if found is None:
         return
-    head = found["headline"]
-    page.heading(f"Headline of the text ({found['program']}, imported; {NOT_BY_US.partition(': ')[2]})")
+    head = found.headline
+    page.heading(f"Headline of the text ({found.program}, imported; {NOT_BY_US.partition(': ')[2]})")
     page.pairs(
-        ("File", found["file"]),
-        ("Wall-clock of all iterations (s)", number(head["wall_seconds"])),
-        ("Bandwidth (GiB/s)", gib(head["bandwidth_bytes_per_second"])),
-        ("Throughput: all bytes ÷ that wall-clock (GiB/s)", gib(head["throughput_bytes_per_second"])),
+        ("File", found.file),
+        ("Wall-clock of all iterations (s)", number(head.wall_seconds)),
+        ("Bandwidth (GiB/s)", gib(head.bandwidth_bytes_per_second)),
+        ("Throughput: all bytes ÷ that wall-clock (GiB/s)", gib(head.throughput_bytes_per_second)),
         mark=UNVERIFIED,
     )
 
 
-def _chunk(plan: Document) -> str:
+def _chunk(plan: Plan) -> str:
     """Rows per chunk; real tables have none, and are named instead."""
-    count = plan.get("rows_per_chunk")
-    workload = plan.get("workload")
-    name = workload.get("name") if isinstance(workload, Mapping) else workload
-    return rows(count) if isinstance(count, int) else f"as the {name or 'tables'} have them"
+    if plan.rows_per_chunk is not None:
+        return rows(plan.rows_per_chunk)
+    return f"as the {(plan.workload and plan.workload.name) or 'tables'} have them"
 
 
 def _on(hosts: Sequence[str]) -> str:
@@ -96,24 +96,18 @@ def _counts(run: Run, launches: Sequence[Launch]) -> str:
     return f"{named}, after {' or '.join(map(str, warm))} to warm up" if warm[-1] else named
 
 
-def totals(page: Page, launches: Sequence[Launch], document: Document, mark: str | None) -> None:
+def totals(page: Page, launches: Sequence[Launch], document: RunDocument, mark: str | None) -> None:
     """Wall-clock, bandwidth and throughput, with their spread."""
-    timed = [iteration for launch in launches for iteration in launch.timed]
-    walls = [iteration.wall_seconds for iteration in timed]
-    rates = [rate for launch in launches for rate in aggregate.throughputs(launch)]
-    bands = [value for iteration in timed if (value := metrics.iteration_bandwidth(iteration)) is not None]
-    parts = (
-        (ms, document["wall_seconds"]["median"], walls, aggregate.samples(launches, aggregate.wall)),
-        (
-            gib, document["bandwidth_bytes_per_second"]["harmonic_mean"], bands,
-            aggregate.samples(launches, metrics.iteration_bandwidth),
-        ),
-        (gib, document["throughput_bytes_per_second"]["median"], rates, aggregate.throughput_samples(launches)),
-    )  # fmt: skip
-    printed = ", as printed" if document["imported"] else ""
-    intervals = [median_interval(sample) for *_, sample in parts]
+    parts: tuple[tuple[Callable[[float | None], str], float | None, aggregate.Value], ...] = (
+        (ms, document.wall_seconds.median, aggregate.wall),
+        (gib, document.bandwidth_bytes_per_second.harmonic_mean, aggregate.bandwidth),
+        (gib, document.throughput_bytes_per_second.median, aggregate.throughput),
+    )
+    printed = ", as printed" if document.imported else ""
+    intervals = [median_interval(aggregate.samples(launches, value)) for *_, value in parts]
     cells = []
-    for (what, unit), (form, middle, values, _), interval in zip(_TOTALS, parts, intervals, strict=True):
+    for (what, unit), (form, middle, value), interval in zip(_TOTALS, parts, intervals, strict=True):
+        values = aggregate.each(launches, value)
         low, _, high = quartiles(values) if values else (None, None, None)
         spread = [form(each) for each in (middle, low, high, min(values, default=None), max(values, default=None))]
         ends = NULL if interval is None else f"{form(interval.low)}–{form(interval.high)}"
@@ -161,23 +155,23 @@ def _with_gap(cells: Sequence[str]) -> list[str]:
     return [*cells[:_ENDS], gap, *cells[_ENDS:]] if cells else []
 
 
-def link(page: Page, run: Run, workers: int, document: Document, mark: str | None) -> None:
+def link(page: Page, run: Run, workers: int, document: RunDocument, mark: str | None) -> None:
     """What the link could carry, and which share of it the merge used."""
-    found = document["link"]
+    found = document.link
     page.heading("Link")
-    fraction = found["fraction"] if found else None
-    limit = found["limit_bytes_per_second"] if found else None
-    unchecked = found["not_checked"] if found else None
+    fraction = found.fraction if found else None
+    limit = found.limit_bytes_per_second if found else None
+    unchecked = found.not_checked if found else None
     shown = [
         ("Link limit of a worker (GiB/s)", gib(limit) + (f"; {unchecked}" if unchecked else "")),
         ("Reached by the merge (%)", percent(fraction)),
     ]
-    if found and found["check_bytes_per_second"] and limit:
-        shown.insert(1, ("The same by ucx_perftest (GiB/s)", gib(found["check_bytes_per_second"])))
-    pipelined = found is not None and run.plan.get("pipeline") is True
+    if found and found.check_bytes_per_second and limit:
+        shown.insert(1, ("The same by ucx_perftest (GiB/s)", gib(found.check_bytes_per_second)))
+    pipelined = found is not None and run.plan.pipeline
     if found and pipelined:
-        shown.append(("Wall-clock ÷ bytes at the link limit (×)", number(found["wall_ratio"])))
-        shown.append(("Limited by", LIMITED_BY.get(found["bottleneck"], "neither link nor cores alone")))
+        shown.append(("Wall-clock ÷ bytes at the link limit (×)", number(found.wall_ratio)))
+        shown.append(("Limited by", LIMITED_BY.get(found.bottleneck or "", "neither link nor cores alone")))
     page.pairs(*shown, mark=mark)
     if pipelined:
         page.line("Both frames travel at once, so that the bandwidth of each is a share of the link's.", "dim")
@@ -185,7 +179,7 @@ def link(page: Page, run: Run, workers: int, document: Document, mark: str | Non
         page.note(f"link limit: {absent(run, workers)}")
 
 
-def verification(page: Page, run: Run, launches: Sequence[Launch], document: Document) -> None:
+def verification(page: Page, run: Run, launches: Sequence[Launch], document: RunDocument) -> None:
     """Whether the numbers rest on a proven result, and how it was proven."""
     page.heading("Verification")
     checks = [check for launch in run.launches for check in launch.verifications]
@@ -199,7 +193,7 @@ def verification(page: Page, run: Run, launches: Sequence[Launch], document: Doc
         page.line(f"WRONG RESULT: {worst.message or 'the merge result was wrong'}", "bold red")
         page.line(f"rows {rows(worst.rows)}, expected {rows(worst.expected_rows)}", indent=2)
         page.line(f"checksum {worst.checksum or NULL}, expected {worst.expected_checksum or NULL}", indent=2)
-    elif document["verified"]:
+    elif document.verified:
         last = next(launch for launch in reversed(launches) if launch.verifications).verifications[-1]
         page.line(
             f"verified: {rows(last.rows)} rows, checksum {last.checksum or NULL}; "
@@ -210,25 +204,25 @@ def verification(page: Page, run: Run, launches: Sequence[Launch], document: Doc
         page.line(f"UNVERIFIED: {len(checks)} checks were made, all right, but not all that were asked for", "yellow")
 
 
-def findings(page: Page, documents: Sequence[Document]) -> None:
+def findings(page: Page, documents: Sequence[RunDocument]) -> None:
     """Errors and warnings of all runs, each once, with what to do about it."""
-    errors = {one["error"]["message"]: one["error"] for one in documents if one["error"]}
+    errors = {one.error.message: one.error for one in documents if one.error}
     if errors:
         page.heading("Error")
         for error in errors.values():
-            where = [f"rank {error['rank']}"] if error["rank"] is not None else []
-            where += [str(error["host"])] if error["host"] else []
+            where = [f"rank {error.rank}"] if error.rank is not None else []
+            where += [error.host] if error.host else []
             named = f" ({', '.join(where)})" if where else ""
-            page.line(f"{error['code']}: {error['message']}{named}", "bold red")
-    found = dict.fromkeys((w["code"], w["message"], w["remedy"]) for one in documents for w in one["warnings"])
+            page.line(f"{error.code}: {error.message}{named}", "bold red")
+    found = dict.fromkeys(caution for one in documents for caution in one.warnings)
     if found:
         page.heading("Warnings")
         warnings(page, found)
 
 
-def warnings(page: Page, found: Iterable[tuple[str, str, str | None]]) -> None:
+def warnings(page: Page, found: Iterable[Caution]) -> None:
     """Code, message and remedy of each, as lines."""
-    for code, message, remedy in found:
-        page.line(f"{code}: {message}", "yellow")
-        if remedy:
-            page.line(f"→ {remedy}", indent=2)
+    for caution in found:
+        page.line(f"{caution.code}: {caution.message}", "yellow")
+        if caution.remedy:
+            page.line(f"→ {caution.remedy}", indent=2)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, TextIO
+from collections.abc import Sequence
+from typing import TextIO
 
 from merge_bench.analysis import aggregate
+from merge_bench.analysis.documents.run import Document, RunDocument, SweepDocument, runs_of
 from merge_bench.analysis.summary import summarize
 from merge_bench.analysis.verification_state import state_of
 from merge_bench.records.campaign import Campaign, Run
@@ -19,7 +20,7 @@ _LENGTHS = frozenset(("iterations", "warmup", "launches", "timeout"))
 
 def print_report(
     campaign: Campaign,
-    document: Mapping[str, Any] | None = None,
+    document: Document | None = None,
     *,
     file: TextIO | None = None,
     width: int | None = None,
@@ -42,8 +43,8 @@ def print_report(
     summary = summarize(campaign) if document is None else document
     with page_on(file, width) as page:
         runs = campaign.runs
-        documents = summary.get("runs", [summary])
-        sweep = "runs" in summary
+        documents = runs_of(summary)
+        sweep = isinstance(summary, SweepDocument)
         if not sweep or len(runs) <= _FULL_REPORTS:
             for run, one in zip(runs, documents, strict=True):
                 report_run(page, run, one)
@@ -51,10 +52,10 @@ def print_report(
             overview(page, runs, documents)
         sections.findings(page, documents)
         page.heading("Records")
-        page.line(str(summary["records"]))
+        page.line(summary.records)
 
 
-def report_run(page: Page, run: Run, document: Mapping[str, Any]) -> None:
+def report_run(page: Page, run: Run, document: RunDocument) -> None:
     """Everything about one run."""
     from merge_bench.view.plot import merge
 
@@ -73,44 +74,41 @@ def report_run(page: Page, run: Run, document: Mapping[str, Any]) -> None:
             page.drawing(lambda: merge.workers(run))
             page.drawing(lambda: merge.phases(run))
             workers.pairs(page, len(figures), launches, mark)
-            page.drawing(lambda: merge.pairs(run, document["lanes"]))
+            page.drawing(lambda: merge.pairs(run, document.lanes))
             sections.link(page, run, len(figures), document, mark)
-    transports.selected(page, document["lanes"], document["requested_transports"])
-    transports.protocols(page, document["protocols"])
-    transports.traffic(page, document["traffic"])
+    transports.selected(page, document.lanes, document.requested_transports)
+    transports.protocols(page, document.protocols)
+    transports.traffic(page, document.traffic)
     sections.verification(page, run, launches, document)
     page.end()
 
 
-def overview(
-    page: Page, runs: Sequence[Run], documents: Sequence[Mapping[str, Any]], names: Sequence[str] = ()
-) -> None:
+def overview(page: Page, runs: Sequence[Run], documents: Sequence[RunDocument], names: Sequence[str] = ()) -> None:
     """One row a run, with what differs between their plans.
 
     `names`: what the runs of several campaigns are called; what one of them does not tell is no difference then.
     """
     page.heading(f"All {len(runs)} runs" if len(runs) > 1 else "The run")
-    link = [one["link"] or {} for one in documents]
     states = [state_of(run, aggregate.counted(run)) for run in runs]
     page.table(
         Column("Config", names or [run.config.name for run in runs], text=True),
         *(
-            Column(_heading(name), [_cell(run.plan.get(name)) for run in runs])
+            Column(_heading(name), [_cell(run.options.get(name)) for run in runs])
             for name in _varying(runs, {None} if names else set())
         ),
-        Column("Wall-clock\n(ms)", [ms(one["wall_seconds"]["median"]) for one in documents]),
-        Column("Bandwidth\n(GiB/s)", [gib(one["bandwidth_bytes_per_second"]["harmonic_mean"]) for one in documents]),
-        Column("Throughput\n(GiB/s)", [gib(one["throughput_bytes_per_second"]["median"]) for one in documents]),
-        Column("Of link\n(%)", [percent(one.get("fraction")) for one in link]),
+        Column("Wall-clock\n(ms)", [ms(one.wall_seconds.median) for one in documents]),
+        Column("Bandwidth\n(GiB/s)", [gib(one.bandwidth_bytes_per_second.harmonic_mean) for one in documents]),
+        Column("Throughput\n(GiB/s)", [gib(one.throughput_bytes_per_second.median) for one in documents]),
+        Column("Of link\n(%)", [percent(one.link.fraction if one.link else None) for one in documents]),
         Column("Result", [state.mark or "verified" for state in states], text=True),
     )
 
 
 def _varying(runs: Sequence[Run], ignored: set[None]) -> list[str]:
     """The plans' plain values that tell the runs apart; how long they were measured does not."""
-    names = dict.fromkeys(name for run in runs for name in run.plan if name not in _LENGTHS)
-    plain = [name for name in names if not any(isinstance(run.plan.get(name), (dict, list)) for run in runs)]
-    return [name for name in plain if len({run.plan.get(name) for run in runs} - ignored) > 1]
+    names = dict.fromkeys(name for run in runs for name in run.options if name not in _LENGTHS)
+    plain = [name for name in names if not any(isinstance(run.options.get(name), (dict, list)) for run in runs)]
+    return [name for name in plain if len({run.options.get(name) for run in runs} - ignored) > 1]
 
 
 def _heading(name: str) -> str:

@@ -3,44 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TextIO
+from typing import TextIO
 
+from merge_bench.analysis.documents.run import Lane, Protocols, Traffic
+from merge_bench.analysis.documents.transports import Pair, TransportsDocument
+from merge_bench.records.schema import SizeRange
 from merge_bench.view.numbers import mib
 from merge_bench.view.report.layout import Column, Page, by_pair, page_on
 from merge_bench.view.report.sections import warnings
 
-Document = Mapping[str, Any]
 _PAIRS_SHOWN = 6
 _LARGEST_MATRIX = 8
 _PERIODS = {"iterations": "Timed\niterations (MiB)", "link": "Link\nmeasurement (MiB)"}
 
 
-def print_survey(document: Document, *, show_available: bool, file: TextIO | None = None) -> None:
+def print_survey(document: TransportsDocument, *, show_available: bool, file: TextIO | None = None) -> None:
     """The outcome of `transports` for people, on `file` (standard output)."""
     with page_on(file) as page:
-        selected(page, document["pairs"], document["requested"])
-        matrix(page, document["pairs"])
-        protocols(page, by_protocols(document["pairs"]))
+        selected(page, document.pairs, document.requested)
+        matrix(page, document.pairs)
+        protocols(page, by_protocols(document.pairs))
         if show_available:
-            available(page, document["available"])
-        if document["warnings"]:
+            available(page, document.available)
+        if document.warnings:
             page.heading("Warnings")
-            warnings(page, ((each["code"], each["message"], each["remedy"]) for each in document["warnings"]))
+            warnings(page, document.warnings)
 
 
-def by_protocols(pairs: Sequence[Document]) -> Sequence[Document]:
+def by_protocols(pairs: Sequence[Pair]) -> Sequence[Protocols]:
     """Pairs with the same protocols together, as `protocols` shows them."""
-    found: list[dict[str, Any]] = []
+    found: list[Protocols] = []
     for pair in pairs:
-        known = next((one for one in found if one["ranges"] == pair["protocols"]), None)
+        known = next((one for one in found if one.ranges == pair.protocols), None)
         if known is None:
-            known = {"pairs": [], "ranges": pair["protocols"]}
+            known = Protocols(pairs=[], ranges=pair.protocols)
             found.append(known)
-        known["pairs"].append([pair["from"], pair["to"]])
+        known.pairs.append((pair.from_rank, pair.to_rank))
     return found
 
 
-def selected(page: Page, lanes: Sequence[Document], requested: Mapping[str, str]) -> None:
+def selected(page: Page, lanes: Sequence[Lane], requested: Mapping[str, str]) -> None:
     """Two lines, the transports configured and the transports selected; pairs with the same ones together."""
     if not lanes:
         return
@@ -49,8 +51,8 @@ def selected(page: Page, lanes: Sequence[Document], requested: Mapping[str, str]
         page.line("configured: " + ", ".join(f"{name}={value}" for name, value in requested.items()))
     groups: dict[tuple[str, str], list[str]] = {}
     for lane in lanes:
-        key = ", ".join(lane["transports"]) or "none", lane["placement"] or ""
-        groups.setdefault(key, []).append(f"{lane['from']}→{lane['to']}")
+        key = ", ".join(lane.transports) or "none", lane.placement or ""
+        groups.setdefault(key, []).append(f"{lane.from_rank}→{lane.to_rank}")
     if len(groups) == 1:
         transports, placement = next(iter(groups))
         where = f", {placement}" if placement else ""
@@ -63,46 +65,47 @@ def selected(page: Page, lanes: Sequence[Document], requested: Mapping[str, str]
     )
 
 
-def matrix(page: Page, lanes: Sequence[Document]) -> None:
+def matrix(page: Page, lanes: Sequence[Lane]) -> None:
     """Every ordered pair, for a few workers."""
-    cells = {(lane["from"], lane["to"]): " ".join(lane["transports"]) or "none" for lane in lanes}
+    cells = {(lane.from_rank, lane.to_rank): " ".join(lane.transports) or "none" for lane in lanes}
     if len({rank for pair in cells for rank in pair}) <= _LARGEST_MATRIX:
         page.heading("Transports from a worker (row) to another (column)")
         page.table(*by_pair(cells, text=True))
 
 
-def protocols(page: Page, found: Sequence[Document]) -> None:
+def protocols(page: Page, found: Sequence[Protocols]) -> None:
     """How a message travels, by memory and size."""
-    rows = [(one["pairs"], each) for one in found for each in one["ranges"]]
+    rows = [(one.pairs, each) for one in found for each in one.ranges]
     if not rows:
         return
     several = len(found) > 1
     page.heading("Protocols that UCX selected, by message size")
     page.table(
         Column("Pairs", [_some([f"{a}→{b}" for a, b in pairs]) for pairs, _ in rows] if several else [], text=True),
-        Column("Memory", [each["memory"] for _, each in rows], text=True),
+        Column("Memory", [each.memory for _, each in rows], text=True),
         Column("Bytes", [_span(each) for _, each in rows]),
-        Column("Protocol", [each["protocol"] + (" *" if each["estimated"] else "") for _, each in rows], text=True),
-        Column("Transports", [each["transports"] for _, each in rows], text=True),
+        Column("Protocol", [each.protocol + (" *" if each.estimated else "") for _, each in rows], text=True),
+        Column("Transports", [each.transports for _, each in rows], text=True),
     )
-    if any(each["estimated"] for _, each in rows):
+    if any(each.estimated for _, each in rows):
         page.line("* as the sender expects it; in a rendezvous the receiver decides.", "dim")
 
 
-def traffic(page: Page, found: Sequence[Document]) -> None:
+def traffic(page: Page, found: Sequence[Traffic]) -> None:
     """What the ranks of each host sent, and what its devices counted meanwhile."""
     if not found:
         return
-    hosts = list(dict.fromkeys(one["host"] for one in found))
-    periods = [period for period in _PERIODS if any(one["during"] == period for one in found)]
-    by_key = {(one["host"], one["during"]): one for one in found}
+    hosts = list(dict.fromkeys(one.host for one in found))
+    periods = [period for period in _PERIODS if any(one.during == period for one in found)]
+    by_key = {(one.host, one.during): one for one in found}
     rows: list[tuple[str, str, list[str]]] = []
     for host in hosts:
-        here = [by_key.get((host, period), {"sent": None, "devices": {}}) for period in periods]
-        rows.append((host, "sent by its ranks", [mib(one["sent"]) for one in here]))
-        moved = [name for one in here for name, count in one["devices"].items() if any(count.values())]
+        here = [by_key.get((host, period)) for period in periods]
+        rows.append((host, "sent by its ranks", [mib(one.sent if one else None) for one in here]))
+        devices = [one.devices if one else {} for one in here]
+        moved = [name for each in devices for name, count in each.items() if count.sent or count.received]
         for name in dict.fromkeys(moved):
-            cells = [mib(one["devices"].get(name, {}).get("sent")) for one in here]
+            cells = [mib(each[name].sent if name in each else None) for each in devices]
             rows.append((host, f"counted by {name}", cells))
     page.heading("Bytes sent, as ranks and as devices counted them")
     page.table(
@@ -133,8 +136,8 @@ def _some(pairs: Sequence[str]) -> str:
     return ", ".join(pairs[:_PAIRS_SHOWN]) + more
 
 
-def _span(each: Document) -> str:
-    first, last = each["first_bytes"], each.get("last_bytes")
+def _span(each: SizeRange) -> str:
+    first, last = each.first_bytes, each.last_bytes
     if last is None:
         return f"{first:,} and more"
     return f"{first:,}" if first == last else f"{first:,} to {last:,}"

@@ -70,5 +70,5 @@ def _steps(page: Page, title: str, lines: Sequence[TuneLine], *, sizes: Sequence
 
 def size_of(campaign: Campaign, plan: int) -> str:
     """What a plan of `campaign` is called."""
-    count = campaign.head.plans[plan].get("rows_per_chunk") if plan < len(campaign.head.plans) else None
-    return f"{count:,} rows per chunk" if isinstance(count, int) else f"plan {plan}"
+    count = campaign.plans[plan].rows_per_chunk if plan < len(campaign.plans) else None
+    return f"plan {plan}" if count is None else f"{count:,} rows per chunk"

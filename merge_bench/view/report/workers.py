@@ -32,10 +32,10 @@ def table(page: Page, run: Run, workers: Sequence[WorkerFigures], mark: str | No
     ]
     load = [
         Column("Received\n(rows)", [rows(w.received_rows) for w in shown]),
-        Column("Peak memory\n(GiB)", [gib(w.peak_bytes) for w in shown]),
-        Column("Peak above\nimports (GiB)", [gib(w.peak_above_imports_bytes) for w in shown]),
+        Column("Peak memory\n(GiB)", [gib(w.memory.peak) for w in shown]),
+        Column("Peak above\nimports (GiB)", [gib(w.memory.above_imports) for w in shown]),
         Column("of its\ninput (×)", [number(_of_input(w)) for w in shown]),
-        Column("Device peak\n(GiB)", [gib(w.device_peak_bytes) for w in shown] if _on_devices(shown) else []),
+        Column("Device peak\n(GiB)", [gib(w.memory.device_peak) for w in shown] if _on_devices(shown) else []),
     ]
     remarks = Column("", _remarks(workers, shown), text=True)
     page.heading("Workers (medians; bandwidth: bytes sent to other workers ÷ seconds in flight)")
@@ -49,7 +49,7 @@ def table(page: Page, run: Run, workers: Sequence[WorkerFigures], mark: str | No
         page.line(f"The {len(shown)} slowest of {len(workers)} workers; all are in the records.", "dim")
     if any(w.bandwidth.mean is None or w.partition is None for w in shown):
         page.note(f"bandwidth, phases, received rows: {absent(run, len(workers))}")
-    if any(w.peak_bytes is None for w in shown):
+    if any(w.memory.peak is None for w in shown):
         page.note("peak memory: not measured")
 
 
@@ -73,9 +73,14 @@ def _selection(workers: Sequence[WorkerFigures]) -> list[WorkerFigures]:
     return slowest[: _MOST_ROWS // 2]
 
 
+def slowest_of(workers: Sequence[WorkerFigures]) -> int | None:
+    """The rank with the least bandwidth, if there are two that differ."""
+    known = {worker.rank: rate for worker in workers if (rate := worker.bandwidth.mean) is not None}
+    return min(known, key=lambda rank: known[rank]) if len(set(known.values())) > 1 else None
+
+
 def _remarks(workers: Sequence[WorkerFigures], shown: Sequence[WorkerFigures]) -> list[str]:
-    known = {w.rank: w.bandwidth.mean for w in workers if w.bandwidth.mean is not None}
-    slowest = min(known, key=lambda rank: known[rank]) if len(set(known.values())) > 1 else None
+    slowest = slowest_of(workers)
     heavy = {overload.rank: f"overloaded {overload.factor:.2f} ×" for overload in overloaded(workers)}
     slow = straggling(workers)
     return [
@@ -93,10 +98,10 @@ def _remarks(workers: Sequence[WorkerFigures], shown: Sequence[WorkerFigures]) -
 
 
 def _of_input(worker: WorkerFigures) -> float | None:
-    if worker.peak_above_imports_bytes is None or not worker.input_bytes:
+    if worker.memory.above_imports is None or not worker.memory.input:
         return None
-    return worker.peak_above_imports_bytes / worker.input_bytes
+    return worker.memory.above_imports / worker.memory.input
 
 
 def _on_devices(workers: Sequence[WorkerFigures]) -> bool:
-    return any(worker.device_peak_bytes is not None for worker in workers)
+    return any(worker.memory.device_peak is not None for worker in workers)

@@ -13,10 +13,9 @@ import msgspec
 import pytest
 
 from merge_bench import cli
-from merge_bench.analysis.compare.gate import GATES
+from merge_bench.analysis.compare.fail_on import GATES
 from merge_bench.analysis.compare.samples import METRICS
-from merge_bench.cli.compare_command import parse_percent
-from merge_bench.errors import UsageError
+from merge_bench.config.values import percent
 from merge_bench.records import schema as s
 from tests.analysis.compare.test_document import SIX, failing, faster
 from tests.helpers.synthetic_campaigns import Script, interleaved, launches, write_campaign
@@ -142,7 +141,7 @@ def test_json_is_one_document_also_where_a_gate_is_not_met(
         "rank": None,
     }
     one = found["comparisons"][0]
-    assert {"baseline", "candidate", "metric", "verdict", "ratio", "ci95", "launches", "p"} <= one.keys()
+    assert {"baseline", "candidate", "metric", "verdict", "ratio", "interval", "launches", "p"} <= one.keys()
     assert (one["baseline"], one["candidate"], one["verdict"], one["launches"]) == ("base", "tuned", "SLOWER", 6)
 
 
@@ -162,13 +161,13 @@ def test_the_threshold_is_a_percentage(tmp_path: Path, monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize(("words", "share"), [("2%", 0.02), (" 0.5 %", 0.005), ("0%", 0.0), (".5%", 0.005)])
 def test_percentages_as_people_write_them(words: str, share: float) -> None:
-    assert parse_percent(words) == share
+    assert percent(words) == share
 
 
 @pytest.mark.parametrize("words", ["2", "0.02", "100%", "-1%", "two%", "", "%", "nan%", "1e1%"])
 def test_anything_else_is_no_percentage(words: str) -> None:
-    with pytest.raises(UsageError, match="write it like 2%"):
-        parse_percent(words)
+    with pytest.raises(ValueError, match="write it like 2%"):
+        percent(words)
 
 
 @pytest.mark.parametrize("words", [[], ["nowhere"], ["--threshold", "2", "nowhere"], ["--metric", "speed", "nowhere"]])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,22 +14,21 @@ import pytest
 from merge_bench.analysis.compare.document import compare
 from merge_bench.records import schema as s
 from merge_bench.records.reader import read_campaign
+from tests.helpers.documents import plain
 from tests.helpers.synthetic_campaigns import Script, interleaved, plan, write_campaign
 
 SIX = [0.10, 0.11, 0.12, 0.13, 0.14, 0.15]  # a machine that gets slower
 NOISE = [1.000, 1.001, 0.999, 1.002, 0.998, 1.000]
 KEYS = [
     "pair", "baseline", "candidate", "baseline_result", "candidate_result", "plan", "metric", "unit", "verdict",
-    "reason", "ratio", "ci95", "confidence", "launches", "more_launches", "p", "p_holm", "threshold", "noise_floor",
+    "reason", "ratio", "interval", "confidence", "launches", "more_launches", "p", "p_holm", "threshold", "noise_floor",
     "aa", "paired", "verified", "baseline_value", "candidate_value", "points",
 ]  # fmt: skip
 
 
 def document(*folders: Path, **options: Any) -> dict[str, Any]:
     """As it is printed."""
-    made = compare([read_campaign(folder) for folder in folders], **options)
-    found: dict[str, Any] = json.loads(json.dumps(made, allow_nan=False))
-    return found
+    return plain(compare([read_campaign(folder) for folder in folders], **options))
 
 
 def of(found: dict[str, Any], metric: str = "throughput", candidate: str | None = None) -> dict[str, Any]:
@@ -60,7 +58,10 @@ def failing(scripts: list[Script], config: str, *blocks: int) -> list[Script]:
 def test_every_key_of_a_faster_config(tmp_path: Path) -> None:
     folder = ran(tmp_path, tuned=faster(1.25))
     found = document(folder)
-    assert list(found) == ["results", "threshold", "alpha", "comparisons", "differences", "notes", "verified", "error"]
+    assert list(found) == [
+        "document_version", "results", "threshold", "alpha", "comparisons", "differences", "notes", "verified", "error",
+    ]  # fmt: skip
+    assert found["document_version"] == 2
     assert found["results"] == [{"letter": None, "path": str(folder)}]
     assert [each["metric"] for each in found["comparisons"]] == [
         "throughput", "bandwidth", "wall", "partition", "exchange", "join",
@@ -71,7 +72,7 @@ def test_every_key_of_a_faster_config(tmp_path: Path) -> None:
     assert [point["block"] for point in one["points"]] == [0, 1, 2, 3, 4, 5]
     assert [point["ratio"] for point in one["points"]] == pytest.approx(ratios)
     # With 6 pairs the interval is the least and the largest ratio, and p is 2 ÷ 2⁶.
-    assert one["ci95"] == pytest.approx([min(ratios), max(ratios)])
+    assert one["interval"] == pytest.approx({"low": min(ratios), "high": max(ratios), "level": 0.95})
     assert one["ratio"] == pytest.approx(1.25, rel=1e-3)
     assert (one["p"], one["p_holm"], one["confidence"]) == (0.03125, 0.03125, 0.95)
     assert (one["verdict"], one["reason"], one["more_launches"]) == ("FASTER", None, None)
@@ -136,7 +137,7 @@ def test_few_launches_are_underpowered(tmp_path: Path) -> None:
     walls = {"base": SIX[:3], "tuned": [wall / 2 for wall in SIX[:3]]}
     one = of(document(write_campaign(tmp_path, *interleaved(walls))))
     assert (one["verdict"], one["reason"]) == ("INCONCLUSIVE", "underpowered")
-    assert (one["ci95"], one["p"], one["more_launches"]) == (None, 0.25, 4)
+    assert (one["interval"], one["p"], one["more_launches"]) == (None, 0.25, 4)
     assert one["ratio"] == pytest.approx(2.0)
 
 

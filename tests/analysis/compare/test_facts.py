@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from merge_bench.campaign.importing.campaign import import_text
+from merge_bench.host.facts import Hardware, Ucx
 from merge_bench.records import schema as s
 from tests.analysis.compare.test_document import SIX, document
 from tests.campaign.importing.texts import text
@@ -55,7 +56,7 @@ def test_phases_at_once_are_a_difference_and_plans_of_before_had_them_apart(tmp_
 
 def test_a_setting_that_ucx_did_not_take_is_told(tmp_path: Path) -> None:
     def machine(worker: s.Worker) -> s.Worker:
-        return msgspec.structs.replace(worker, ucx={"version": "1.21.0", "config": {"UCX_TLS": "all"}})
+        return msgspec.structs.replace(worker, ucx=Ucx(version="1.21.0", config={"UCX_TLS": "all"}))
 
     scripts = [replace(each, machine=machine) for each in interleaved({"base": SIX, "tuned": SIX})]
     found = document(write_campaign(tmp_path, *scripts))
@@ -78,10 +79,10 @@ def test_tables_are_told_by_path_rows_and_columns(tmp_path: Path) -> None:
 
 def test_what_varies_within_a_run_is_shown_whole(tmp_path: Path) -> None:
     def machine(worker: s.Worker) -> s.Worker:
-        return msgspec.structs.replace(worker, hardware={"affinity": str(worker.rank)})
+        return msgspec.structs.replace(worker, hardware=Hardware(affinity=str(worker.rank)))
 
     def same(worker: s.Worker) -> s.Worker:
-        return msgspec.structs.replace(worker, hardware={"affinity": "0-1"})
+        return msgspec.structs.replace(worker, hardware=Hardware(affinity="0-1"))
 
     one = write_campaign(tmp_path, *(replace(each, machine=machine) for each in interleaved({"base": SIX})))
     two = write_campaign(tmp_path, *(replace(each, machine=same) for each in interleaved({"base": SIX})))

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from merge_bench.analysis.compare.document import compare
+from merge_bench.analysis.documents.compare import CompareDocument
 from merge_bench.records.reader import read_campaign
 from merge_bench.view.report.comparison import percent, print_comparison, strip
 from merge_bench.view.report.comparison_markdown import markdown
@@ -120,7 +121,7 @@ def test_every_line_with_numbers_is_marked_where_nothing_was_verified(tmp_path: 
     assert all("UNVERIFIED" in row for row in rows)
 
 
-def document(*folders: Path) -> dict[str, Any]:
+def document(*folders: Path) -> CompareDocument:
     return compare([read_campaign(each) for each in folders])
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from merge_bench.analysis.compare.select import Selection, select
 from merge_bench.errors import UsageError, WrongResult
+from merge_bench.host.facts import Hardware, Ucx
 from merge_bench.records import schema as s
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.writer import CampaignWriter
@@ -49,7 +50,7 @@ def test_each_size_is_compared_by_itself(tmp_path: Path) -> None:
     large = interleaved({"base": SIX, "one": SIX}, plan_index=1, first=12, rows_per_chunk=25_000_000)
     found = selected(write_campaign(tmp_path, *small, *large))
     assert [
-        (pair.baseline.run.plan["rows_per_chunk"], pair.candidate.run.plan["rows_per_chunk"], pair.candidate.label)
+        (pair.baseline.run.plan.rows_per_chunk, pair.candidate.run.plan.rows_per_chunk, pair.candidate.label)
         for pair in found.pairs
     ] == [(1_000_000, 1_000_000, "one"), (25_000_000, 25_000_000, "one")]
 
@@ -109,7 +110,7 @@ def test_a_size_that_the_baseline_did_not_run_is_left_out(tmp_path: Path) -> Non
         (lambda: interleaved({"base": SIX}, workload={"name": "synthetic", "fraction": 0.5}), "workload fraction"),
         (lambda: on(interleaved({"base": SIX}), host="far"), "hosts (node0 and far)"),
         (
-            lambda: on(interleaved({"base": SIX}), hardware={"cpu_model": "AMD"}, ucx={"version": "1.20.0"}),
+            lambda: on(interleaved({"base": SIX}), hardware=Hardware(cpu_model="AMD"), ucx=Ucx(version="1.20.0")),
             "UCX version (1.21.0 and 1.20.0), cpu model (Intel and AMD)",
         ),
     ],
@@ -117,7 +118,7 @@ def test_a_size_that_the_baseline_did_not_run_is_left_out(tmp_path: Path) -> Non
 def test_what_is_not_comparable_is_refused_by_name_and_compared_anyway(
     tmp_path: Path, other: Callable[[], list[Script]], sentence: str
 ) -> None:
-    known = {"hardware": {"cpu_model": "Intel"}, "ucx": {"version": "1.21.0"}}
+    known = {"hardware": Hardware(cpu_model="Intel"), "ucx": Ucx(version="1.21.0")}
     mine = on(interleaved({"base": SIX}, workload={"name": "synthetic", "fraction": 0.3}), **known)
     folders = [write_campaign(tmp_path, *mine), write_campaign(tmp_path, *other())]
     with pytest.raises(UsageError) as refused:
@@ -131,8 +132,8 @@ def test_what_is_not_comparable_is_refused_by_name_and_compared_anyway(
 
 
 def test_another_seed_kernel_or_config_is_comparable(tmp_path: Path) -> None:
-    mine = on(interleaved({"base": SIX}, workload={"name": "synthetic", "seed": 1}), hardware={"kernel": "6.1"})
-    other = on(interleaved({"base": SIX}, workload={"name": "synthetic", "seed": 2}), hardware={"kernel": "6.2"})
+    mine = on(interleaved({"base": SIX}, workload={"name": "synthetic", "seed": 1}), hardware=Hardware(kernel="6.1"))
+    other = on(interleaved({"base": SIX}, workload={"name": "synthetic", "seed": 2}), hardware=Hardware(kernel="6.2"))
     other = [replace(script, variables={"UCX_TLS": "tcp"}) for script in other]
     assert len(selected(write_campaign(tmp_path, *mine), write_campaign(tmp_path, *other)).pairs) == 1
 
@@ -145,7 +146,7 @@ def test_within_a_campaign_engines_and_exchanges_may_differ(tmp_path: Path) -> N
 
 def test_what_is_not_recorded_is_no_difference_and_is_told(tmp_path: Path) -> None:
     silent = write_campaign(tmp_path, *interleaved({"base": SIX}))
-    telling = write_campaign(tmp_path, *on(interleaved({"base": SIX}), ucx={"version": "1.21.0"}))
+    telling = write_campaign(tmp_path, *on(interleaved({"base": SIX}), ucx=Ucx(version="1.21.0")))
     found = selected(silent, telling)
     assert "A: base: nothing is recorded of its UCX, UCX settings, packages, which may differ" in found.notes
 

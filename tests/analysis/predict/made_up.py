@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from merge_bench.host.facts import Gpu, Hardware
 from merge_bench.records import schema as s
 from merge_bench.records.writer import CampaignWriter
 
@@ -163,7 +164,7 @@ def _launch(
     writer: CampaignWriter, cluster: Cluster, setup: Setup, launch: int, plan: int, chance: random.Random
 ) -> None:
     hosts = setup.hosts
-    hardware = {"gpus": [{"name": setup.gpu}]} if setup.gpu else {}
+    hardware = Hardware(gpus=[Gpu(name=setup.gpu)] if setup.gpu else None)
     rows = 2 * len(hosts) * setup.rows
     writer.write(
         s.LaunchLine(

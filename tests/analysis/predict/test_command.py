@@ -55,8 +55,8 @@ def test_the_document_keeps_its_keys(
     document = json.loads(capsys.readouterr().out)
     assert document["schema"] == 1
     assert set(document) == {
-        "schema", "results", "engine", "config", "rows_per_chunk", "row_bytes", "what_if", "forecast", "scaling",
-        "parameters", "checked", "notes", "error",
+        "document_version", "schema", "results", "engine", "config", "rows_per_chunk", "row_bytes", "what_if",
+        "forecast", "scaling", "parameters", "checked", "notes", "error",
     }  # fmt: skip
     assert set(document["forecast"]) == ROW
     assert all(set(row) == ROW for row in document["scaling"])
@@ -101,7 +101,7 @@ def test_people_see_the_forecast_the_scaling_the_parameters_and_what_is_not_know
         (["--workers", "4", "--hosts", "4", "--link", "bus=1GB/s"], "write nic=12.5GB/s,2us"),
         (["--workers", "4", "--hosts", "4", "--config", "other"], "only for tuned"),
         (["--workers", "4", "--hosts", "4", "--chunk", "many"], "--chunk"),
-        (["--workers", "4", "--hosts", "4", "--chunk", "0"], "less than 1"),
+        (["--workers", "4", "--hosts", "4", "--chunk", "0"], "at least 1"),
         (["--workers", "4", "--hosts", "4", "--plot", "scaling.doc"], ".png, .svg or .html"),
     ],
 )

@@ -16,13 +16,14 @@ from merge_bench.analysis.statistics import median
 from merge_bench.errors import UsageError
 from merge_bench.records.reader import read_campaign
 from tests.analysis.predict.made_up import Cluster, Setup, simulate, write, write_probe
+from tests.helpers.documents import plain
 
 EXACT = Cluster()
 REAL = Cluster(spread=0.08, noise=0.03)
 
 
 def forecast(*folders: Path, **asked: Any) -> dict[str, Any]:
-    return predict([read_campaign(folder) for folder in folders], **asked)
+    return plain(predict([read_campaign(folder) for folder in folders], **asked))
 
 
 def parameters(document: dict[str, Any]) -> dict[str, dict[str, Any]]:

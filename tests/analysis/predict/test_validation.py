@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from benchmarks.predict_validation import HEADINGS, TARGETS, Target, chosen, compare, rows_of, table, worst
+from benchmarks.predict_validation import HEADINGS, TARGETS, Target, chosen, compare, rows_of, table, validate, worst
 from merge_bench.errors import UsageError
+from tests.helpers.benchmark_commands import refusal
 
 ROOT = Path(__file__).resolve().parents[3]
 STORED = ROOT / "results" / "curated" / "predict-cpu-2026-11" / "predict.json"
@@ -52,10 +50,10 @@ def test_the_slowest_link_is_what_a_cluster_with_different_ones_is_forecast_by()
 
 def test_clusters_are_chosen_by_name() -> None:
     assert len({target.name for target in TARGETS}) == len(TARGETS)
-    assert chosen("8x1, 4x1@0.5") == (Target(4, rates=(0.5,)), Target(8))
-    assert chosen("") == TARGETS
-    with pytest.raises(UsageError, match=r"--only 9x1: there are 2x1@0\.5, 4x1"):
-        chosen("9x1")
+    assert chosen(["8x1", "4x1@0.5"]) == (Target(4, rates=(0.5,)), Target(8))
+    assert chosen([]) == TARGETS
+    with pytest.raises(UsageError, match=r"--only 9x1: there is no such name; choose from 2x1@0\.5, 4x1"):
+        chosen(["9x1"])
 
 
 def test_the_worst_wall_counts_whether_it_is_too_long_or_too_short() -> None:
@@ -75,19 +73,17 @@ def test_the_worst_wall_counts_whether_it_is_too_long_or_too_short() -> None:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (["--only", "9x9"], "--only 9x9: there are"),
-        (["--show", "/no/such/file.json"], "/no/such/file.json holds no result of this command"),
+        (["--only", "9x9"], "--only 9x9: there is no such name"),
+        (["--show", "/no/such/file.json"], "/no/such/file.json holds no results of this command"),
         (["--launches", "0"], "0 is not in the range x>=1"),
     ],
 )
-def test_wrong_options_are_one_sentence_and_status_2(options: list[str], sentence: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.predict_validation", *options], cwd=ROOT, capture_output=True, text=True,
-        timeout=60, env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
-    assert done.returncode == 2
-    assert sentence in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
+def test_wrong_options_are_one_sentence_and_status_2(
+    options: list[str], sentence: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    errors = refusal(validate, *options, monkeypatch=monkeypatch, capsys=capsys)
+    assert sentence in errors
+    assert len(errors.strip().splitlines()) == 1
 
 
 def test_the_documented_table_is_that_of_the_stored_result() -> None:

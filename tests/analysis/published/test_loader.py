@@ -5,14 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec import to_builtins
 
 from merge_bench.analysis import published
-from merge_bench.analysis.summary import summarize
 from merge_bench.campaign.importing.campaign import import_text
 from merge_bench.errors import UsageError
 from merge_bench.records import schema as s
 from merge_bench.records.codec import validate
 from merge_bench.records.reader import read_campaign
+from tests.helpers.documents import summarized
 
 NETWORK = {
     "nthu-hw4-latency": (92, 4),
@@ -67,7 +68,7 @@ def test_the_invalid_column_is_left_out() -> None:
 def test_rows_tell_requested_and_selected_transports_where_published() -> None:
     rows = published.network_rows("nthu-hw4-latency")
     before = next(row for row in rows if row.config == "NTHU HW4 before (ud_verbs)")
-    assert before.requested == (("UCX_NET_DEVICES", "ibp3s0:1"), ("UCX_TLS", "ud_verbs"))
+    assert before.requested == {"UCX_NET_DEVICES": "ibp3s0:1", "UCX_TLS": "ud_verbs"}
     assert before.seconds is not None
     assert before.seconds.median == 1.73e-6
     apart = next(row for row in rows if row.placement == "two-hosts")
@@ -100,7 +101,7 @@ def test_rows_name_their_tests_as_our_own_measurements_do() -> None:
 
 
 def test_rows_become_json_with_their_source() -> None:
-    row = published.network_rows("krakow-mpi-delay")[0].to_json()
+    row = to_builtins(published.network_rows("krakow-mpi-delay")[0])
     assert (row["seconds"], row["size"], row["placement"]) == (2.8e-7, 1, "one-host")
     assert row["source"].startswith("AGH Kraków")
 
@@ -144,7 +145,7 @@ def test_a_published_campaign_is_what_importing_its_text_makes(name: str, tmp_pa
     assert (source.sha256, source.headline) == (now.sha256, now.headline)
     assert stored.head.plans == made.head.plans
     assert stored.head.campaign_id == name
-    document = summarize(stored)
+    document = summarized(stored)
     assert document["imported"]["headline"]["throughput_bytes_per_second"] == pytest.approx(CAMPAIGNS[name] * 2**30)
     assert document["verified"] is False
 

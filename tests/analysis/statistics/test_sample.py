@@ -16,7 +16,6 @@ from merge_bench.analysis.statistics import (
     outliers,
     quantile,
     quartiles,
-    union_length,
 )
 
 VALUES = st.lists(st.floats(min_value=1e-6, max_value=1e12), min_size=1, max_size=40)
@@ -112,20 +111,6 @@ def test_harmonic_mean_refuses_what_is_no_rate() -> None:
         harmonic_mean([1.0, -1.0])
     with pytest.raises(ValueError, match="no values"):
         harmonic_mean([])
-
-
-INTERVALS = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 15)).map(lambda p: (p[0], p[0] + p[1])), max_size=12)
-
-
-@given(INTERVALS)
-def test_union_counts_every_moment_once(intervals: list[tuple[int, int]]) -> None:
-    cells = {cell for start, end in intervals for cell in range(start, end)}
-    assert union_length(intervals) == len(cells)
-
-
-def test_an_interval_ends_after_it_starts() -> None:
-    with pytest.raises(ValueError, match="ends before it starts"):
-        union_length([(2.0, 1.0)])
 
 
 def test_outliers_are_flagged_where_they_stand() -> None:

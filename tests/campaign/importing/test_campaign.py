@@ -14,7 +14,6 @@ import msgspec
 import pytest
 
 from merge_bench.analysis import metrics
-from merge_bench.analysis.summary import summarize
 from merge_bench.analysis.verification_state import State, state_of
 from merge_bench.campaign.importing import campaign as importing
 from merge_bench.campaign.importing.campaign import import_text
@@ -25,6 +24,7 @@ from merge_bench.records.codec import validate
 from merge_bench.records.reader import read_campaign
 from merge_bench.view.report.text import print_report
 from tests.campaign.importing.texts import BANDWIDTHS, WALLS, text
+from tests.helpers.documents import summarized
 
 GIB = 2**30
 DOCS = Path(__file__).parents[3] / "docs" / "records.md"
@@ -54,7 +54,7 @@ def test_the_records_are_strictly_valid_and_whole(tmp_path: Path) -> None:
     assert campaign.end.status == 0
     assert campaign.folder.name == campaign.head.campaign_id
     assert campaign.launches[0].complete
-    assert summarize(campaign)["error"] is None
+    assert summarized(campaign)["error"] is None
 
 
 def test_the_text_itself_is_kept_with_its_checksum(tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ def test_what_the_text_tells_is_in_the_records(tmp_path: Path) -> None:
     (launch,) = campaign.launches
     assert launch.line is not None
     assert (launch.line.data_bytes, launch.line.rows) == (16_000_000 * 32, 32_000_000)
-    assert dict(run.plan) == {
+    assert run.options == {
         "rows_per_chunk": 1_000_000, "workers": 16, "iterations": 3, "launches": 1, "engine": "cudf",
         "verify": "imported",
     }  # fmt: skip
@@ -101,7 +101,7 @@ def test_what_the_text_does_not_tell_is_null_or_empty(tmp_path: Path) -> None:
     assert [*told, campaign.head.seed, campaign.head.configs[0].path, launch.link, launch.memory] == [None] * 8
     assert (launch.line.workers, campaign.head.configs[0].variables) == ([], {})
     assert all(i.workers == [] and i.pairs == [] and i.barrier_skew_seconds is None for i in launch.iterations)
-    document = summarize(campaign)
+    document = summarized(campaign)
     assert document["result_rows"] is None
     assert document["link"] is None
     assert document["phases_seconds"] == {"partition": None, "exchange": None, "join": None}
@@ -117,7 +117,7 @@ def test_it_is_verified_nowhere(tmp_path: Path) -> None:
     (run,) = campaign.runs
     assert state_of(run, run.launches) is State.IMPORTED
     assert State.IMPORTED.mark == "UNVERIFIED"
-    document = summarize(campaign)
+    document = summarized(campaign)
     assert document["verified"] is False
     assert codes(document)["unverified"].endswith("imported: not verified by this program")
     page = report_of(campaign).splitlines()
@@ -128,7 +128,7 @@ def test_it_is_verified_nowhere(tmp_path: Path) -> None:
 
 
 def test_median_and_headline_stand_side_by_side(tmp_path: Path) -> None:
-    document = summarize(brought_in(tmp_path, text()))
+    document = summarized(brought_in(tmp_path, text()))
     assert document["wall_seconds"]["median"] == WALLS[1]
     assert document["throughput_bytes_per_second"]["median"] == pytest.approx(9.46 * GIB, rel=1e-3)
     headline = document["imported"]["headline"]
@@ -150,25 +150,25 @@ def test_the_report_tells_source_and_headline_and_leaves_out_single_workers(tmp_
 def test_throughput_is_that_of_the_text_where_times_are_rounded_more(tmp_path: Path) -> None:
     walls = (1.0066, 1.0083, 1.0099)
     campaign = brought_in(tmp_path, text(rows=25_000_000, walls=walls))
-    found = summarize(campaign)["throughput_bytes_per_second"]["median"]
+    found = summarized(campaign)["throughput_bytes_per_second"]["median"]
     assert found == pytest.approx(12.8e9 / walls[1], rel=5e-4)
-    assert "10.00 ms" in codes(summarize(campaign))["imported-rounded"]
+    assert "10.00 ms" in codes(summarized(campaign))["imported-rounded"]
 
 
 def test_doubts_become_warnings(tmp_path: Path) -> None:
     noise = "\nbye\nTraceback (most recent call last):\nOSError: gone\n"
-    found = codes(summarize(brought_in(tmp_path, text("ucxx", devices="[0]") + noise)))
+    found = codes(summarized(brought_in(tmp_path, text("ucxx", devices="[0]") + noise)))
     assert "the text names 1 of the devices" in found["imported-workers"]
     assert "those of 16 workers" in found["imported-workers"]
     assert found["imported-error"].endswith("OSError: gone")
     assert found["imported-lines"].endswith(": 19, 20, 21")
     assert "closing barrier" in found["imported-definitions"]
     many = brought_in(tmp_path, text(walls=(0.05,) * 2000, bandwidths=(1e9,) * 2000), "many.out")
-    assert "leaves room for 20" in codes(summarize(many))["imported-length"]
+    assert "leaves room for 20" in codes(summarized(many))["imported-length"]
 
 
 def test_a_text_without_doubts_has_no_such_warnings(tmp_path: Path) -> None:
-    assert set(codes(summarize(brought_in(tmp_path, text())))) == {
+    assert set(codes(summarized(brought_in(tmp_path, text())))) == {
         "imported-definitions", "imported-rounded", "unverified",
     }  # fmt: skip
 
@@ -214,5 +214,5 @@ def test_every_field_of_an_import_is_documented() -> None:
 
 
 def test_the_document_is_plain_json(tmp_path: Path) -> None:
-    document = summarize(brought_in(tmp_path, text()))
+    document = summarized(brought_in(tmp_path, text()))
     assert json.loads(json.dumps(document)) == document

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from merge_bench.host.doctor.base import BAD, OK, STATES, WARN, Finding, worst
 from merge_bench.host.doctor.examine import CHECKS, Examination, agreement, examine
@@ -113,8 +114,8 @@ def test_a_scheduler_that_is_not_there_is_wrong_usage(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_strict_makes_a_bad_finding_a_gate(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    from merge_bench.cli import run_command
+def test_strict_makes_a_bad_finding_a_gate(monkeypatch: pytest.MonkeyPatch) -> None:
+    from merge_bench.cli import cli
     from merge_bench.host.doctor import examine as module
 
     def made(state: str) -> Examination:
@@ -122,8 +123,6 @@ def test_strict_makes_a_bad_finding_a_gate(monkeypatch: pytest.MonkeyPatch, caps
 
     for state, strict, status in ((BAD, True, 5), (BAD, False, 0), (WARN, True, 0), (OK, True, 0)):
         monkeypatch.setattr(module, "examine_here", lambda state=state: made(state))
-        answer = run_command.doctor_command(
-            json_output=True, strict=strict, scheduler_address=None, scheduler_file=None
-        )
-        assert answer == status
-        assert json.loads(capsys.readouterr().out)["worst"] == state
+        done = CliRunner().invoke(cli, ["doctor", "--json", *["--strict"] * strict])
+        assert done.exit_code == status
+        assert json.loads(done.stdout)["worst"] == state

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
+from msgspec.structs import replace
 
 from merge_bench.host.doctor import stack
 from merge_bench.host.doctor.base import BAD, OK, WARN, Ucx
+from merge_bench.host.facts import BusyGpu, GpuProcess
 from tests.host.doctor.conftest import Make
 
 PORT = "sys/class/infiniband/mlx5_0/ports/1/state"
 ACTIVE, DOWN = {PORT: "4: ACTIVE"}, {PORT: "1: DOWN"}
 RDMA = Ucx("1.20.0", "system", frozenset({"tcp", "rc_mlx5", "ud_mlx5"}))
-GPU: dict[str, Any] = {"index": 0, "driver_version": "580.65.06", "processes": []}
+GPU = BusyGpu(index=0, driver_version="580.65.06")
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_an_adapter_that_the_loaded_ucx_cannot_use(machine: Make) -> None:
 
 def test_an_adapter_that_it_can_use(machine: Make) -> None:
     found = stack.infiniband(machine(ACTIVE, ucx=RDMA))
-    assert (found.state, found.found) == (OK, "mlx5_0: port 1 ACTIVE; rc_mlx5, ud_mlx5")
+    assert (found.state, found.found) == (OK, "mlx5_0:1 ACTIVE; rc_mlx5, ud_mlx5")
 
 
 def test_an_adapter_whose_port_is_down(machine: Make) -> None:
@@ -65,7 +65,7 @@ def test_peer_memory_needs_both_a_gpu_and_an_adapter(machine: Make) -> None:
 def test_other_gpu_users(machine: Make) -> None:
     assert stack.gpu_users(machine()).state == OK
     assert stack.gpu_users(machine(gpus=[GPU])).state == OK
-    busy = {**GPU, "processes": [{"pid": 7, "memory_bytes": 1 << 30}, {"pid": 8, "memory_bytes": None}]}
+    busy = replace(GPU, processes=[GpuProcess(pid=7, memory_bytes=1 << 30), GpuProcess(pid=8)])
     found = stack.gpu_users(machine(gpus=[GPU, busy]))
     assert found.state == WARN
     assert found.found == "process 7 on GPU 0 (1.00 GiB), process 8 on GPU 0"
@@ -83,7 +83,7 @@ def test_other_gpu_users(machine: Make) -> None:
     ],
 )
 def test_gpu_driver(machine: Make, driver: str | None, packages: dict[str, str], state: str) -> None:
-    made = machine(gpus=[{**GPU, "driver_version": driver}], packages=packages)
+    made = machine(gpus=[replace(GPU, driver_version=driver)], packages=packages)
     assert stack.gpu_driver(made).state == state
 
 

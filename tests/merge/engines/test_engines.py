@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from merge_bench.errors import UsageError
-from merge_bench.merge.engines import describe, descriptions, make_engine
+from merge_bench.merge.engines import descriptions, engine_class
 from merge_bench.merge.engines.base import Engine, JoinShape, Side
 from merge_bench.merge.engines.host import HostEngine
 from merge_bench.merge.frame import Frame
@@ -95,7 +95,7 @@ def simulate(
     engines: list[Engine] = []
     for rank, chunk in enumerate(zip(lefts, rights, strict=True)):
         shape = JoinShape(lefts[0].fields, rights[0].fields, keys, workers, rank, rows, threads)
-        engines.append(make_engine(engine, shape))
+        engines.append(engine_class(engine)(shape))
         engines[rank].load(*chunk)
     for _ in range(iterations):
         run_once(engines)
@@ -156,7 +156,7 @@ def test_buffers_used_again(engine: str) -> None:
     engines: list[Engine] = []
     for rank in range(3):
         shape = JoinShape(frames[0][0][0].fields, frames[0][1][0].fields, ("c0",), 3, rank, 600)
-        engines.append(make_engine(engine, shape))
+        engines.append(engine_class(engine)(shape))
     for turn in (0, 1, 2, 3, 0, 2):
         for rank, one in enumerate(engines):
             one.load(frames[turn][0][rank], frames[turn][1][rank])
@@ -178,10 +178,9 @@ def test_many_buckets_and_threads(engine: str, monkeypatch: pytest.MonkeyPatch) 
     right = pa.table({"key": rng.integers(0, 2 * rows, rows), "c": np.arange(rows)})
     answer = left.join(right, "key", join_type="inner").select(["key", "a", "c"])
     one_bucket = simulate(engine, chunks(left, 2), chunks(right, 2), ("key",))
-    described = describe(engine)
-    monkeypatch.setattr(f"{described.module}.{described.attribute}.join_rows", 500)
+    monkeypatch.setattr(engine_class(engine), "join_rows", 500)
     shape = JoinShape(chunks(left, 2)[0].fields, chunks(right, 2)[0].fields, ("key",), 2, 0, 2 * rows)
-    made = make_engine(engine, shape)
+    made = engine_class(engine)(shape)
     assert isinstance(made, HostEngine)
     assert made.buckets == 140
     many = simulate(engine, chunks(left, 2), chunks(right, 2), ("key",), iterations=2, threads=3)
@@ -207,7 +206,7 @@ def test_a_rank_without_rows(engine: str) -> None:
 @pytest.mark.parametrize("engine", ENGINES)
 def test_results_are_let_go_at_the_next_begin(engine: str) -> None:
     left, right = (chunks(table, 1)[0] for table in merge_cases.CASES["integers"][0]())
-    made = make_engine(engine, merge_cases.shapes(left, right, ("key",), 1)[0])
+    made = engine_class(engine)(merge_cases.shapes(left, right, ("key",), 1)[0])
     made.load(left, right)
     assert run_once([made]) > 0
     assert made.received_rows() == {"left": left.rows, "right": right.rows}
@@ -220,4 +219,4 @@ def test_results_are_let_go_at_the_next_begin(engine: str) -> None:
 def test_an_engine_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(UsageError, match="engine polars needs the package polars"):
-        make_engine("polars", None)  # type: ignore[arg-type]
+        engine_class("polars")(None)  # type: ignore[arg-type]

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from merge_bench.campaign.session import set_up_devices
-from merge_bench.cluster.watch import Member
+from merge_bench.campaign.cluster_session import set_up_devices
 from merge_bench.errors import UsageError
 from merge_bench.merge import steps
+from merge_bench.merge.engines import gpu_memory
 from merge_bench.merge.engines.gpu_memory import GpuMemory
+from merge_bench.records.schema import Worker
 
 GB = 10**9
 
@@ -25,8 +26,10 @@ class Cluster:
         self.gpus, self.pools = gpus, dict.fromkeys(pooled, 5 * GB)
         self.free = dict.fromkeys(gpus, (100 - used) * GB)
         self.asked = asked
-        self.members = [Member(rank, f"at-{rank}", f"worker-{rank}", "here", 0) for rank in range(len(gpus))]
-        self.facts = [{"environment": {"CUDA_VISIBLE_DEVICES": gpu}} for gpu in gpus]
+        self.facts = [
+            Worker(rank=rank, host="here", pid=1, name="", environment={"CUDA_VISIBLE_DEVICES": gpu})
+            for rank, gpu in enumerate(gpus)
+        ]
 
     def on_all(self, step: Callable[..., Any]) -> list[Any]:
         return [self.do(rank, step) for rank in range(len(self.gpus))]
@@ -41,9 +44,9 @@ class Cluster:
         gpu = self.gpus[rank]
         if step is steps.open_device:
             self.free[gpu] -= GB
-        elif step is steps.inspect_device:
+        elif step is gpu_memory.inspect:
             return None if rank in self.pools else GpuMemory(self.free[gpu], 100 * GB)
-        elif step is steps.set_up_device and rank not in self.pools:
+        elif step is gpu_memory.set_up_pool and rank not in self.pools:
             (size,) = arguments
             assert size <= self.free[gpu], "the pool does not fit any more"
             self.free[gpu] -= size

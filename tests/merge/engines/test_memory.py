@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from merge_bench.merge import arena as arenas
-from merge_bench.merge.arena import ALIGN, Arena
-from merge_bench.merge.engines import make_engine
+from merge_bench.merge import buffer_pool
+from merge_bench.merge.buffer_pool import ALIGN, BufferPool
+from merge_bench.merge.engines import engine_class
 from merge_bench.merge.engines.base import JoinShape, Side
 from merge_bench.merge.engines.native import NativeEngine
 from merge_bench.merge.frame import Frame
@@ -28,7 +28,7 @@ def engines(threads: int = 1) -> list[NativeEngine]:
             Frame.from_arrow(pa.table({"k": mine[::step], name: mine})) for step, name in ((1, "a"), (-1, "b"))
         )
         shape = JoinShape(left.fields, right.fields, ("k",), 2, rank, 4 * ROWS, threads)
-        engine = make_engine("native", shape)
+        engine = engine_class("native")(shape)
         assert isinstance(engine, NativeEngine)
         engine.load(left, right)
         made.append(engine)
@@ -87,37 +87,37 @@ def test_no_buffer_is_made_before_the_last_iteration_s_are_gone(monkeypatch: pyt
     old = [weakref.ref(data.base) for data in sent[Side.LEFT]]
     assert all(ref() is not None for ref in old)
     del sent, received
-    made, touched = [], arenas._touched
+    made, touched = [], buffer_pool._touched
 
     def note(size: int) -> Any:
         made.append(size)
         assert all(ref() is None for ref in old)
         return touched(size)
 
-    monkeypatch.setattr(arenas, "_touched", note)
+    monkeypatch.setattr(buffer_pool, "_touched", note)
     del old[1:]
     pair[0].begin()
     assert made
 
 
-def test_an_arena_takes_what_was_lent_first_and_gives_it_back_at_reset() -> None:
-    arena, lent = Arena(), np.zeros(4 * ALIGN, np.uint8)
-    arena.lend([lent[:ALIGN], lent[ALIGN:]])
-    large, small, more = arena.take(2 * ALIGN), arena.take(5), arena.take(2 * ALIGN)
+def test_a_buffer_pool_takes_what_was_lent_first_and_gives_it_back_at_reset() -> None:
+    buffers, lent = BufferPool(), np.zeros(4 * ALIGN, np.uint8)
+    buffers.lend([lent[:ALIGN], lent[ALIGN:]])
+    large, small, more = buffers.take(2 * ALIGN), buffers.take(5), buffers.take(2 * ALIGN)
     assert np.shares_memory(large, lent[ALIGN : 3 * ALIGN])
     assert np.shares_memory(small, lent[:ALIGN])
     assert not np.shares_memory(more, lent)
-    arena.reset()
-    assert not np.shares_memory(arena.take(ALIGN), lent)
+    buffers.reset()
+    assert not np.shares_memory(buffers.take(ALIGN), lent)
 
 
-def test_small_pieces_of_an_arena_lie_in_one_block_and_after_a_reset_in_one_buffer() -> None:
-    arena = Arena()
-    pieces = [arena.take(size) for size in (100, 1, 1000)]
+def test_small_pieces_of_a_buffer_pool_lie_in_one_block_and_after_a_reset_in_one_buffer() -> None:
+    buffers = BufferPool()
+    pieces = [buffers.take(size) for size in (100, 1, 1000)]
     assert len({id(piece.base) for piece in pieces}) == 1
-    arena.reset()
-    again = [arena.take(size) for size in (100, 1, 1000)]
+    buffers.reset()
+    again = [buffers.take(size) for size in (100, 1, 1000)]
     starts = [piece.ctypes.data for piece in again]
     assert [start - starts[0] for start in starts] == [0, 128, 192]
     assert starts[0] % ALIGN == 0
-    assert np.shares_memory(arena._buffer, again[2])
+    assert np.shares_memory(buffers._buffer, again[2])

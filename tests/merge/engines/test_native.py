@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from merge_bench.merge.arena import Arena
-from merge_bench.merge.engines import buckets, make_engine
+from merge_bench.merge.buffer_pool import BufferPool
+from merge_bench.merge.engines import buckets, engine_class
 from merge_bench.merge.engines.base import JoinShape, Side
 from merge_bench.merge.engines.buckets import BucketJoin
 from merge_bench.merge.engines.native import NativeEngine, joins_itself
@@ -42,8 +42,8 @@ def in_chunks(table: pa.Table, parts: int) -> list[Frame]:
 
 def joined(left: pa.Table, right: pa.Table, *, parts: int = 1, join: BucketJoin | None = None) -> pa.Table:
     ours, theirs = Frame.from_arrow(left), Frame.from_arrow(right)
-    join = join or BucketJoin(ours.fields, theirs.fields, ("k",))
-    pieces = [piece.to_arrow() for piece in join.join(in_chunks(left, parts), in_chunks(right, parts), Arena())]
+    join = join or BucketJoin(JoinShape(ours.fields, theirs.fields, ("k",), 1, 0, 0))
+    pieces = [piece.to_arrow() for piece in join.join(in_chunks(left, parts), in_chunks(right, parts), BufferPool())]
     result = (
         pa.concat_tables(pieces) if pieces else pa.table({"k": left["k"][:0], "a": left["a"][:0], "b": right["b"][:0]})
     )
@@ -93,8 +93,8 @@ def test_one_key_a_thousand_times_on_both_sides_overflows_no_room() -> None:
 
 def test_a_smaller_bucket_after_a_larger_one_sees_nothing_of_it() -> None:
     large, small = tables(range(5000), range(5000)), tables([1, 2], range(5000))
-    fields = [Frame.from_arrow(table).fields for table in large]
-    join = BucketJoin(*fields, ("k",))
+    left, right = (Frame.from_arrow(table).fields for table in large)
+    join = BucketJoin(JoinShape(left, right, ("k",), 1, 0, 0))
     assert joined(*large, join=join).num_rows == 5000
     assert joined(*small, join=join)["k"].to_pylist() == [1, 2]
     assert joined(*large, parts=2, join=join).equals(answer(*large))
@@ -152,7 +152,7 @@ def test_its_own_join_is_what_ran(threads: int, monkeypatch: pytest.MonkeyPatch)
     made = []
     for rank, pair in enumerate(zip(chunks(left, 2), chunks(right, 2), strict=True)):
         shape = JoinShape(pair[0].fields, pair[1].fields, ("k",), 2, rank, 140_000, threads)
-        made.append(make_engine("native", shape))
+        made.append(engine_class("native")(shape))
         made[rank].load(*pair)
     for _ in range(3):
         assert run_once(made) == 35_000
@@ -174,7 +174,7 @@ def test_a_bucket_too_long_for_its_table_goes_to_polars(monkeypatch: pytest.Monk
 
 def test_the_result_lies_in_memory_that_is_used_again() -> None:
     left, right = (chunks(table, 1)[0] for table in tables(range(3000), range(3000)))
-    engine = make_engine("native", JoinShape(left.fields, right.fields, ("k",), 1, 0, 6000))
+    engine = engine_class("native")(JoinShape(left.fields, right.fields, ("k",), 1, 0, 6000))
     engine.load(left, right)
     places = []
     for _ in range(4):

@@ -13,13 +13,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from merge_bench.merge.arena import Arena
+from merge_bench.merge.buffer_pool import BufferPool
 from merge_bench.merge.engines import buckets
+from merge_bench.merge.engines.base import JoinShape
 from merge_bench.merge.engines.buckets import BucketJoin
 from merge_bench.merge.engines.native import NativeEngine
 from merge_bench.merge.engines.polars import PolarsEngine
 from merge_bench.merge.frame import Frame
-from merge_bench.merge.parcel import Layout, Parcel
+from merge_bench.merge.parcel_layout import Layout, Parcel
 from merge_bench.merge.partition import BucketReader
 from tests.helpers.merge_cases import chunks, rows_of
 from tests.merge.engines.test_engines import simulate
@@ -62,9 +63,10 @@ def collide(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def joined(left: pa.Table, right: pa.Table, keys: Sequence[str], parts: int = 1) -> Counter[tuple[Any, ...]]:
-    join = BucketJoin(Frame.from_arrow(left).fields, Frame.from_arrow(right).fields, keys)
+    ours, theirs = (Frame.from_arrow(table).fields for table in (left, right))
+    join = BucketJoin(JoinShape(ours, theirs, tuple(keys), 1, 0, 0))
     found: Counter[tuple[Any, ...]] = Counter()
-    for piece in join.join(in_chunks(left, parts), in_chunks(right, parts), Arena()):
+    for piece in join.join(in_chunks(left, parts), in_chunks(right, parts), BufferPool()):
         table = piece.to_arrow()
         table.validate(full=True)
         found += rows_of(table)
@@ -140,11 +142,11 @@ def test_one_join_for_buckets_of_changing_size_sees_nothing_of_earlier_ones() ->
             {"k": pa.array([f"key {n}" * (n % 4) for n in range(rows)], pa.large_string()), payload: np.arange(rows)}
         )
 
-    shapes = [Frame.from_arrow(table(1, name)).fields for name in "ab"]
-    join = BucketJoin(*shapes, ("k",))
+    ours, theirs = (Frame.from_arrow(table(1, name)).fields for name in "ab")
+    join = BucketJoin(JoinShape(ours, theirs, ("k",), 1, 0, 0))
     for rows in (500, 3, 700, 0, 40):
         left, right = table(rows, "a"), table(rows, "b")
-        pieces = list(join.join(in_chunks(left, 3), in_chunks(right, 2), Arena()))
+        pieces = list(join.join(in_chunks(left, 3), in_chunks(right, 2), BufferPool()))
         found = sum((rows_of(piece.to_arrow()) for piece in pieces), Counter())
         assert found == expected(left, right, ["k"])
 

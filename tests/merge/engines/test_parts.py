@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from merge_bench.merge.engines import describe, descriptions, host, make_engine
+from merge_bench.merge.engines import descriptions, engine_class, host
 from merge_bench.merge.engines.base import WHOLE, JoinShape, PipelinedEngine, Side
 from merge_bench.merge.engines.host import HostEngine
 from merge_bench.merge.frame import Frame
@@ -23,7 +23,7 @@ def made(name: str, left: list[Frame], right: list[Frame], keys: tuple[str, ...]
     rows = sum(frame.rows for frame in (*left, *right))
     found = []
     for rank, pair in enumerate(zip(left, right, strict=True)):
-        engine = make_engine(name, JoinShape(left[0].fields, right[0].fields, keys, len(left), rank, rows))
+        engine = engine_class(name)(JoinShape(left[0].fields, right[0].fields, keys, len(left), rank, rows))
         assert isinstance(engine, HostEngine)
         engine.load(*pair)
         found.append(engine)
@@ -77,8 +77,8 @@ def in_parts(engines: list[HostEngine], seed: int = 0) -> pa.Table:
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several buckets and parts even of small tables."""
     monkeypatch.setattr(host, "PIECE_BYTES", 64)
-    for engine in map(describe, ENGINES):
-        monkeypatch.setattr(f"{engine.module}.{engine.attribute}.join_rows", 40)
+    for engine in ENGINES:
+        monkeypatch.setattr(engine_class(engine), "join_rows", 40)
 
 
 @pytest.mark.usefixtures("small_parts")
@@ -123,7 +123,7 @@ def test_pieces_are_the_same_on_all_ranks_whatever_rows_they_hold() -> None:
 def test_a_piece_to_one_worker_has_a_mebibyte_or_more(rows: float, workers: int, parts: int) -> None:
     fields = Frame.from_arrow(pa.table({"key": [1], "a": [1]})).fields
     other = Frame.from_arrow(pa.table({"key": [1], "c": [1]})).fields
-    engine = make_engine("polars", JoinShape(fields, other, ("key",), workers, 0, int(2 * rows * workers)))
+    engine = engine_class("polars")(JoinShape(fields, other, ("key",), workers, 0, int(2 * rows * workers)))
     assert isinstance(engine, HostEngine)
     assert engine.parts == parts
     assert parts == 1 or 16 * rows / workers / parts >= 1 << 20

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import os
 import re
 import shutil
@@ -14,12 +13,21 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from merge_bench.campaign.choices import complete
+from merge_bench.campaign.member_options import complete
 from merge_bench.campaign.prepare import _engine
 from merge_bench.config.options import BY_KEY
 from merge_bench.errors import UsageError
 from merge_bench.merge import engines
-from merge_bench.merge.engines import Description, automatic, describe, descriptions, first, help_text, names
+from merge_bench.merge.engines import (
+    Description,
+    automatic,
+    describe,
+    descriptions,
+    engine_class,
+    first,
+    help_text,
+    names,
+)
 from merge_bench.merge.engines.host import HostEngine
 from merge_bench.merge.workload.schema import refuse_for_engine
 from tests.helpers import merge_cases
@@ -63,10 +71,11 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Description:
 
 
 @pytest.mark.parametrize("engine", descriptions(), ids=names())
-def test_what_is_read_is_what_the_module_has(engine: Description) -> None:
-    module = importlib.import_module(engine.module)
-    made = getattr(module, engine.attribute)
-    assert engine == module.ENGINE
+def test_what_is_read_is_what_the_module_has(engine: Description, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Description, "missing", None)
+    made = engine_class(engine.name)
+    assert isinstance(made, type)
+    assert engine == sys.modules[made.__module__].ENGINE
     assert made.name == engine.name
     assert engine.in_parts == hasattr(made, "join_part")
     assert engine.device_memory != issubclass(made, HostEngine)

@@ -10,7 +10,7 @@ import pytest
 
 from merge_bench.merge.exchange import protocols
 from merge_bench.merge.exchange.abort import Abort
-from merge_bench.merge.exchange.protocols import Range
+from merge_bench.records.schema import SizeRange
 
 SHARED_MEMORY = """\
 #
@@ -56,12 +56,18 @@ OLD = """\
 """
 
 
+def size_range(memory: str, first: int, last: int | None, protocol: str, transports: str, estimated: bool) -> SizeRange:
+    return SizeRange(
+        memory=memory, first_bytes=first, last_bytes=last, protocol=protocol, transports=transports, estimated=estimated
+    )
+
+
 def test_only_plain_tag_sends_count_and_every_memory_type_is_told() -> None:
     assert protocols.parse(SHARED_MEMORY) == [
-        Range("host", 0, 0, "eager short", "sysv/memory", False),
-        Range("host", 1, 8191, "eager copy-in copy-out", "sysv/memory", False),
-        Range("host", 8192, None, "rendezvous zero-copy read from remote", "cma/memory", True),
-        Range("cuda/GPU0", 0, None, "rendezvous zero-copy", "50% on a/b and 50% on c/d", True),
+        size_range("host", 0, 0, "eager short", "sysv/memory", False),
+        size_range("host", 1, 8191, "eager copy-in copy-out", "sysv/memory", False),
+        size_range("host", 8192, None, "rendezvous zero-copy read from remote", "cma/memory", True),
+        size_range("cuda/GPU0", 0, None, "rendezvous zero-copy", "50% on a/b and 50% on c/d", True),
     ]
 
 
@@ -71,9 +77,9 @@ def test_lanes_with_dots_in_the_name_of_a_device() -> None:
 
 def test_protocols_of_version_1_have_thresholds_only() -> None:
     assert protocols.parse(OLD) == [
-        Range("host", 0, 92, "eager short", "", False),
-        Range("host", 93, 8191, "eager copy-in copy-out", "", False),
-        Range("host", 8192, None, "rendezvous", "", True),
+        size_range("host", 0, 92, "eager short", "", False),
+        size_range("host", 93, 8191, "eager copy-in copy-out", "", False),
+        size_range("host", 8192, None, "rendezvous", "", True),
     ]
 
 
@@ -95,11 +101,11 @@ def test_an_endpoint_tells_how_it_sends_and_asking_changes_nothing() -> None:
                 payload, room = np.full(1 << 20, rank, np.uint8), np.empty(1 << 20, np.uint8)
                 ends[rank].transfer({1 - rank: payload}, {1 - rank: room})
                 assert (room == 1 - rank).all()
-                told.setdefault(rank, []).append((ends[rank].lanes()[1 - rank], ends[rank].protocols()[1 - rank]))
+                told.setdefault(rank, []).append(ends[rank].endpoints()[1 - rank])
         except BaseException as error:
             failures.append(error)
 
-    told: dict[int, list[tuple[list[str], list[Range]]]] = {}
+    told: dict[int, list[tuple[list[str], list[SizeRange]]]] = {}
     threads = [threading.Thread(target=drive, args=(rank,)) for rank in range(2)]
     for thread in threads:
         thread.start()
@@ -108,13 +114,12 @@ def test_an_endpoint_tells_how_it_sends_and_asking_changes_nothing() -> None:
     assert not failures
     lanes, ranges = told[0][0]
     assert told[0][1] == (lanes, ranges)
-    assert ranges[0].first == 0
-    assert ranges[-1].last is None
+    assert ranges[0].first_bytes == 0
+    assert ranges[-1].last_bytes is None
     for before, after in itertools.pairwise(ranges):
-        assert before.last is not None
-        assert after.first == before.last + 1
+        assert before.last_bytes is not None
+        assert after.first_bytes == before.last_bytes + 1
     assert {each.memory for each in ranges} == {"host"}
     assert all(any(lane in each.transports for lane in lanes) for each in ranges)
-    assert protocols.lanes(protocols.print_endpoint(ends[0]._endpoints[1].handle)) == lanes
     for end in ends:
         end.close()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from merge_bench.merge.engines.base import Outgoing, Piece, Side
-from merge_bench.merge.exchange.flight import Pending
+from merge_bench.merge.exchange.in_flight import Pending
 from merge_bench.merge.exchange.stream import Stream
 from merge_bench.merge.exchange.ucx import UcxExchange
 

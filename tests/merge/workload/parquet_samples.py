@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from merge_bench.merge.engines import make_engine
+from merge_bench.merge.engines import engine_class
 from merge_bench.merge.engines.base import JoinShape, Side
 from merge_bench.merge.frame import Frame
 from merge_bench.merge.workload.tables import TableSpec, load_chunk, plan_tables
@@ -121,7 +121,7 @@ def run_engine(name: str, spec: TableSpec) -> list[pa.Table]:
             rank=rank,
             rows=spec.left.rows + spec.right.rows,
         )
-        engine = make_engine(name, shape)
+        engine = engine_class(name)(shape)
         engine.load(*load_chunk(spec, rank))
         engine.begin()
         engines.append(engine)

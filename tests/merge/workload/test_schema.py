@@ -85,7 +85,7 @@ def test_dates_and_zones_travel_in_one_form() -> None:
     ids=str,
 )
 def test_types_that_no_engine_carries(refused: pa.DataType) -> None:
-    with pytest.raises(UsageError, match=r"column 'odd' has type .* no engine here can carry"):
+    with pytest.raises(UsageError, match=r"column 'odd' has type .* no engine can merge"):
         canonical_type(refused, "odd")
 
 

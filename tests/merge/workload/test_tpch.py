@@ -16,6 +16,8 @@ from tests.merge.workload.parquet_samples import plan, run_engine
 
 ORDERS, LINEITEM = 15_000, 60_175  # rows at scale 0.01
 
+KEYS = "o_orderkey", "l_orderkey"
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -27,7 +29,7 @@ def test_counts_at_scale_001(folder: Path) -> None:
     orders, lineitem = tpch.ensure_tables(0.01, folder)
     assert orders.parent == lineitem.parent
     assert orders.parent.name.startswith("sf0.01-")
-    spec = plan(orders, lineitem, tpch.LEFT_KEY, tpch.RIGHT_KEY, workers=16)
+    spec = plan(orders, lineitem, *KEYS, workers=16)
     assert (spec.left.rows, spec.right.rows) == (ORDERS, LINEITEM)
     assert spec.warnings == ()
     assert min(spec.left.chunk_rows) > 0.8 * ORDERS / 16
@@ -38,7 +40,7 @@ def test_counts_at_scale_001(folder: Path) -> None:
 @pytest.mark.parametrize("engine", ["native", "polars", "pandas", "duckdb"])
 def test_every_engine_gives_the_same_checksum(folder: Path, engine: str) -> None:
     orders, lineitem = tpch.ensure_tables(0.01, folder)
-    spec = plan(orders, lineitem, tpch.LEFT_KEY, tpch.RIGHT_KEY, workers=3, engine=engine)
+    spec = plan(orders, lineitem, *KEYS, workers=3, engine=engine)
     results = run_engine(engine, spec)
     found = sum(t.num_rows for t in results), sum(reference.result_checksum(spec, t) for t in results) % 2**64
     assert found == reference.expected(spec)
@@ -81,28 +83,33 @@ def test_an_interrupted_generation_is_done_again(tmp_path: Path, monkeypatch: py
         with pytest.raises(KeyboardInterrupt):
             tpch.ensure_tables(0.001, tmp_path)
     assert not (tmp_path / name).exists()
-    said: list[str] = []
-    orders, lineitem = tpch.ensure_tables(0.001, tmp_path, said.append)
-    assert said == [f"making the TPC-H tables at scale 0.001 in {tmp_path / name}"]
-    assert plan(orders, lineitem, tpch.LEFT_KEY, tpch.RIGHT_KEY).right.rows == 6005
+    orders, lineitem = tpch.ensure_tables(0.001, tmp_path)
+    assert plan(orders, lineitem, *KEYS).right.rows == 6005
     assert {p.name for p in tmp_path.iterdir()} == {name, f".{name}.lock"}
 
 
-def test_two_at_once(tmp_path: Path) -> None:
-    said: list[str] = []
+def test_two_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Path] = []
+    generate = tpch._generate
+
+    def counted(program: str, scale: float, temporary: Path, target: Path) -> None:
+        made.append(target)
+        generate(program, scale, temporary, target)
+
+    monkeypatch.setattr(tpch, "_generate", counted)
     found: list[tuple[Path, Path]] = []
     barrier = threading.Barrier(3)
 
     def ask() -> None:
         barrier.wait()
-        found.append(tpch.ensure_tables(0.001, tmp_path, said.append))
+        found.append(tpch.ensure_tables(0.001, tmp_path))
 
     threads = [threading.Thread(target=ask) for _ in range(3)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(said) == 1
+    assert len(made) == 1
     assert len(found) == 3
     assert len(set(found)) == 1
     assert found[0][1].is_file()

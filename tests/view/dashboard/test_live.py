@@ -7,7 +7,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from merge_bench.analysis.summary import summarize
 from merge_bench.records import schema as s
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.follow import Follower
@@ -17,7 +16,9 @@ from merge_bench.units import GIB
 from merge_bench.view.dashboard.live import RECENT, Points, now
 from merge_bench.view.dashboard.live_view import duration
 from merge_bench.view.dashboard.progress import progress_of
+from merge_bench.view.plot.marks import Cells
 from merge_bench.view.plot.merge import parts_of
+from tests.helpers.documents import summarized
 from tests.helpers.synthetic_campaigns import (
     CHUNK_BYTES,
     LANES,
@@ -77,7 +78,7 @@ def test_the_bandwidth_so_far_is_the_one_that_the_report_will_have(tmp_path: Pat
     folder = write_campaign(tmp_path, Script(plan=plan(4), walls=(0.1, 0.3, 0.2), worker=uneven))
     points = Points()
     points.add(Follower(folder).read())
-    report = summarize(read_campaign(folder))["bandwidth_bytes_per_second"]["harmonic_mean"]
+    report = summarized(read_campaign(folder))["bandwidth_bytes_per_second"]["harmonic_mean"]
     assert points.bandwidth(0) == pytest.approx(report)
     assert points.bandwidth(7) is None
 
@@ -114,9 +115,11 @@ def test_workers_are_medians_of_the_last_iterations(tmp_path: Path) -> None:
 
 def test_pairs_are_those_of_the_last_iteration_with_their_lanes(tmp_path: Path) -> None:
     found = now(read_campaign(write_campaign(tmp_path)))
-    assert (found.pairs.rows, found.pairs.columns) == ((0, 1), (1, 0))
-    assert found.pairs.details["lanes"] == (", ".join(LANES), ", ".join(LANES))
-    assert found.pairs.values[0] == pytest.approx((LEFT_BYTES + RIGHT_BYTES) / 0.03 / GIB)
+    ((_, cells),) = found.pairs.picture.marks
+    assert isinstance(cells, Cells)
+    assert (cells.y, cells.x) == ([0, 1], [1, 0])
+    assert cells.details["lanes"] == [", ".join(LANES), ", ".join(LANES)]
+    assert cells.values[0] == pytest.approx((LEFT_BYTES + RIGHT_BYTES) / 0.03 / GIB)
 
 
 def test_memory_stays_from_the_last_launch_that_told_it(tmp_path: Path) -> None:

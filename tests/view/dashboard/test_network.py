@@ -21,7 +21,7 @@ def test_configs_and_placements_are_series_of_the_panels_of_latency_and_bandwidt
     latency, bandwidth = found.panels
     assert "Latency" in latency.title
     assert "Bandwidth" in bandwidth.title
-    assert [series.label for series in latency.series] == [
+    assert [group.label for group in latency.picture.groups] == [
         "tcp, one host", "tcp, two hosts", "optimized, one host", "optimized, two hosts",
     ]  # fmt: skip
     assert found.frame is not None
@@ -32,7 +32,7 @@ def test_configs_and_placements_are_series_of_the_panels_of_latency_and_bandwidt
 def test_published_series_stand_in_the_same_panel(tmp_path: Path) -> None:
     probing(tmp_path)
     found = drawn(load(tmp_path), ("nthu-hw4-latency",))
-    labels = [series.label for series in found.panels[0].series]
+    labels = [group.label for group in found.panels[0].picture.groups]
     assert any("published" in label for label in labels)
     assert any("tcp" in label for label in labels)
 
@@ -45,5 +45,5 @@ def test_a_published_dataset_alone_is_enough() -> None:
 def test_a_campaign_of_merges_is_refused_with_a_sentence(tmp_path: Path) -> None:
     write_campaign(tmp_path)
     found = drawn(load(tmp_path), ("nthu-hw4-latency",))
-    assert "is a campaign of merges" in found.problems[0]
+    assert "holds measurements of merges" in found.problems[0]
     assert found.panels

@@ -9,14 +9,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from merge_bench.analysis.summary import summarize
 from merge_bench.records import schema as s
 from merge_bench.units import GIB
 from merge_bench.view.dashboard import library as library_module
 from merge_bench.view.dashboard.index import Index
 from merge_bench.view.dashboard.library import Library, Loaded
 from merge_bench.view.dashboard.results import ABSOLUTE, OF_LINK, Chosen, choose, frame
-from merge_bench.view.plot.charts import Bars
+from merge_bench.view.plot.marks import Boxes, Chart, Points
+from tests.helpers.charts import bars_of
+from tests.helpers.documents import summarized
 from tests.helpers.synthetic_campaigns import Script, plan, write_campaign
 from tests.view.dashboard.samples import broken, hostile, interleaved, probing
 
@@ -30,9 +31,8 @@ def chosen(results: Path, metric: str = "Throughput", axis: str = ABSOLUTE, data
     return choose(load(results), metric=metric, axis=axis, datasets=datasets)
 
 
-def bars_of(found: Chosen, title: str) -> Bars:
-    (chart,) = [chart for chart in found.charts if isinstance(chart, Bars) and chart.title.startswith(title)]
-    return chart
+def chart_of(found: Chosen, title: str) -> Chart:
+    return next(chart for chart in found.charts if chart.title.startswith(title))
 
 
 def test_the_table_has_the_numbers_of_the_summary(tmp_path: Path) -> None:
@@ -43,7 +43,7 @@ def test_the_table_has_the_numbers_of_the_summary(tmp_path: Path) -> None:
     assert not library.look([one.entry])
     row = frame([one.entry], library.figures).iloc[0]
     assert one.campaign is not None
-    document = summarize(one.campaign)
+    document = summarized(one.campaign)
     assert row["Throughput (GiB/s)"] == pytest.approx(document["throughput_bytes_per_second"]["median"] / GIB)
     assert row["Bandwidth (GiB/s)"] == pytest.approx(document["bandwidth_bytes_per_second"]["harmonic_mean"] / GIB)
     assert (row["Rows per chunk"], row["Workers"], row["Verified"], row["Status"]) == ("1,000,000", "2", "yes", "done")
@@ -80,9 +80,10 @@ def test_one_campaign_of_two_configs_is_compared_by_block(tmp_path: Path) -> Non
     assert title.startswith("tuned against default")
     assert sentence.startswith("FASTER")
     assert "speed-up 1.300" in sentence
-    speedups = bars_of(found, "Speed-up")
-    assert [bar.value for bar in speedups.bars] == pytest.approx([1.0, 1.3])
-    assert len(list(speedups.bars)[1].points) == 8
+    speedups = chart_of(found, "Speed-up")
+    assert list(bars_of(speedups).values()) == pytest.approx([1.0, 1.3])
+    (points,) = [mark for _, mark in speedups.picture.marks if isinstance(mark, Points)]
+    assert len(points.x) == 8
 
 
 def test_several_campaigns_are_held_against_the_oldest_and_their_differences_are_told(tmp_path: Path) -> None:
@@ -93,24 +94,23 @@ def test_several_campaigns_are_held_against_the_oldest_and_their_differences_are
     found = chosen(tmp_path)
     assert any(note.startswith("Not compared") and "engine" in note for note in found.notes)
     assert found.verdicts == ()
-    assert [bar.series for bar in bars_of(found, "Throughput").bars] == ["A: one", "B: two"]
+    assert [series for _, series in bars_of(chart_of(found, "Throughput"))] == ["A: one", "B: two"]
 
 
 def test_the_axis_can_be_the_fraction_of_the_link(tmp_path: Path) -> None:
     write_campaign(tmp_path)
     (chart,) = chosen(tmp_path, axis=OF_LINK).charts
-    assert isinstance(chart, Bars)
-    ((bar,),) = [row.bars for row in chart.rows]
-    assert bar.value == pytest.approx(100 * (12_000_000 / 0.03) / (12_000_000 / 0.025))
-    assert chart.line == 100.0
+    assert list(bars_of(chart).values()) == pytest.approx([100 * (12_000_000 / 0.03) / (12_000_000 / 0.025)])
+    assert chart.picture.x.rule == 100.0
 
 
 def test_published_results_stand_beside_but_never_in_a_comparison(tmp_path: Path) -> None:
     interleaved(tmp_path)
     found = chosen(tmp_path, datasets=("gadi-v100",))
-    published = [bar for bar in bars_of(found, "Throughput").bars if bar.published]
-    assert len(published) > 1
-    assert all(bar.remark for bar in published)
+    marks = [mark for _, mark in chart_of(found, "Throughput").picture.marks if isinstance(mark, Boxes)]
+    remarks = [remark for mark in marks if mark.hatched for remark in mark.details["remark"]]
+    assert len(remarks) > 1
+    assert "-" not in remarks
     assert len(found.verdicts) == 1
 
 
@@ -128,7 +128,7 @@ def test_broken_results_are_sentences_beside_the_others(tmp_path: Path) -> None:
     for name in ("empty", "half", "foreign", "array", "newer", "deep", "damaged"):
         assert f"{name}: " in text
     assert "line 10" in text
-    assert bars_of(found, "Throughput").rows
+    assert not chart_of(found, "Throughput").empty
 
 
 def test_a_campaign_larger_than_the_limit_is_read_up_to_it_with_a_sentence(tmp_path: Path) -> None:

@@ -14,9 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from merge_bench.config.shipped import config_names
 from merge_bench.errors import UsageError
 from merge_bench.view.dashboard import runner as runner_module
-from merge_bench.view.dashboard.runner import Permission, Request, Runner, arguments, configs
+from merge_bench.view.dashboard.runner import Permission, Request, Runner, arguments
 
 POLITE = """
 import signal, sys, time
@@ -96,7 +97,7 @@ def test_no_request_trusts_a_config(config: str) -> None:
 
 
 def test_the_shipped_configs_are_offered() -> None:
-    assert {"default.cfg", "optimized.cfg", "tcp.cfg"} <= set(configs())
+    assert {"default.cfg", "optimized.cfg", "tcp.cfg"} <= set(config_names())
 
 
 def test_a_null_character_is_a_sentence(tmp_path: Path) -> None:

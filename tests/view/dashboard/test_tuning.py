@@ -9,7 +9,7 @@ from merge_bench.config.reader import read_config
 from merge_bench.view.dashboard.index import Index
 from merge_bench.view.dashboard.library import Library
 from merge_bench.view.dashboard.tuning import Tuned, tuned
-from merge_bench.view.plot.charts import Bars
+from merge_bench.view.plot.marks import Boxes, Points, Whiskers
 from tests.helpers.synthetic_campaigns import write_campaign
 from tests.view.dashboard.samples import tuning
 
@@ -48,9 +48,13 @@ def test_the_race_leaves_out_what_was_not_measured_and_keeps_its_time(tmp_path: 
     tuning(tmp_path)
     race = found(tmp_path).race
     assert race is not None
-    assert [row.label.split(",")[0] for row in race.estimates] == [f"step {at}" for at in (1, 2, 3, 4, 6, 7, 8, 9, 10)]
-    assert race.minutes[1] == 2.0
-    assert (race.estimates[1].low, race.estimates[1].ratio, race.estimates[1].high) == (1.28, 1.32, 1.36)
+    points = [mark for _, mark in race.picture.marks if isinstance(mark, Points)]
+    labels = [label.split(",")[0] for mark in points for label in mark.details["setting"]]
+    assert sorted(labels) == sorted(f"step {at}" for at in (1, 2, 3, 4, 6, 7, 8, 9, 10))
+    interval, kept = race.picture.groups[0].marks
+    assert isinstance(interval, Whiskers)
+    assert isinstance(kept, Points)
+    assert (kept.x[1], interval.start[1], kept.y[1], interval.end[1]) == (2.0, 1.28, 1.32, 1.36)
 
 
 def test_the_config_to_keep_is_read_alike_by_bash_and_by_merge_bench(tmp_path: Path) -> None:
@@ -111,4 +115,5 @@ def test_without_a_tuning_the_published_effects_of_settings_are_shown() -> None:
     shown = tuned(None)
     assert "No tuning" in shown.outcome[0]
     assert shown.charts
-    assert all(bar.published for chart in shown.charts if isinstance(chart, Bars) for bar in chart.bars)
+    marks = [mark for chart in shown.charts for _, mark in chart.picture.marks]
+    assert all(isinstance(mark, Boxes) and mark.hatched for mark in marks)

@@ -15,15 +15,18 @@ from typing import Any
 import panel as pn
 import pytest
 from bokeh.core.properties import value
+from bokeh.document import Document
+from panel.models.comm_manager import CommManager
+from pyviz_comms import Comm
 
 from merge_bench.errors import UsageError
 from merge_bench.view.dashboard import results_view
 from merge_bench.view.dashboard.app import Dashboard
+from merge_bench.view.dashboard.background import Session
+from merge_bench.view.dashboard.components import defined
 from merge_bench.view.dashboard.library import Library
-from merge_bench.view.dashboard.parts import defined
 from merge_bench.view.dashboard.run_view import DEFAULT, RunView
 from merge_bench.view.dashboard.runner import Permission, Request, Runner
-from merge_bench.view.dashboard.session import Session
 from merge_bench.view.plot.interactive import figure_of
 from merge_bench.view.text import as_html
 from tests.helpers.synthetic_campaigns import Script, plan, write_campaign
@@ -369,7 +372,7 @@ def test_a_failure_of_one_view_is_not_the_end_of_its_updates() -> None:
 
 def test_a_view_that_drew_something_rests_before_it_draws_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """A browser that gets figures faster than it can draw them answers to nothing else."""
-    monkeypatch.setattr("merge_bench.view.dashboard.session.DRAWN_SECONDS", 3600.0)
+    monkeypatch.setattr("merge_bench.view.dashboard.background.DRAWN_SECONDS", 3600.0)
     drawn: list[int] = []
     looked: list[int] = []
 
@@ -410,7 +413,7 @@ class Page:
 
 def drawn_while(page_does: Callable[[Page, list[int]], Any], monkeypatch: pytest.MonkeyPatch) -> Page:
     """Draw again and again, while `page_does` what it does."""
-    monkeypatch.setattr("merge_bench.view.dashboard.session.DRAWN_SECONDS", 0.0)
+    monkeypatch.setattr("merge_bench.view.dashboard.background.DRAWN_SECONDS", 0.0)
     pages: list[Page] = []
 
     async def main() -> None:
@@ -441,7 +444,7 @@ def test_a_page_that_has_not_drawn_the_last_figures_gets_no_new_ones(monkeypatch
 
 
 def test_a_page_that_cannot_answer_is_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("merge_bench.view.dashboard.session.ANSWER_SECONDS", 0.0)
+    monkeypatch.setattr("merge_bench.view.dashboard.background.ANSWER_SECONDS", 0.0)
 
     async def page_does(page: Page, drawn: list[int]) -> None:
         while len(drawn) < 20:  # in 20 s, if each were waited for
@@ -459,13 +462,15 @@ def test_what_a_page_tells_in_other_threads_is_heard_on_the_event_loop_in_its_or
 ) -> None:
     heard: list[tuple[object, threading.Thread]] = []
     monkeypatch.setattr(
-        pn.Column, "_on_msg", lambda _self, _ref, _manager, msg: heard.append((msg, threading.current_thread()))
-    )
+        pn.Column, "_on_msg",
+        lambda _self, _ref, _manager, msg: heard.append((msg["content"]["events"], threading.current_thread())),
+    )  # fmt: skip
 
     async def main() -> None:
         board = view()
         for number in range(3):
-            teller = threading.Thread(target=board._layout._on_msg, args=["ref", None, number])
+            message = {"content": {"events": [2 * number, 2 * number + 1]}}
+            teller = threading.Thread(target=board._layout._on_msg, args=["ref", None, message])
             teller.start()
             teller.join()
         assert heard == []
@@ -473,7 +478,27 @@ def test_what_a_page_tells_in_other_threads_is_heard_on_the_event_loop_in_its_or
         board._session.close()
 
     asyncio.run(asyncio.wait_for(main(), 60))
-    assert heard == [(number, threading.current_thread()) for number in range(3)]
+    assert heard == [([number], threading.current_thread()) for number in range(6)]
+
+
+def test_a_click_in_a_notebook_counts_though_something_that_is_gone_is_told_with_it(
+    view: Callable[[], Dashboard],
+) -> None:
+    board, page = view(), Document()
+    root = board._layout.get_root(page, Comm())
+    page.add_root(root)
+    reference = root.ref["id"]
+    gone, buttons = board.live.layout._models[reference][0], board.tabs._models[reference][0]
+    assert page.get_model_by_id(gone.id) is gone
+    board.tabs.value = "Run"
+    assert page.get_model_by_id(gone.id) is None
+    changes = [
+        {"kind": "ModelChanged", "model": {"id": gone.id}, "attr": "visible", "new": False},
+        {"kind": "ModelChanged", "model": {"id": buttons.id}, "attr": "active", "new": 2},
+    ]
+    message = {"header": {"msgid": "1", "msgtype": "PATCH-DOC"}, "metadata": {}, "content": {"events": changes}}
+    board._layout._on_msg(reference, CommManager(), {**message, "_buffers": {}})
+    assert board.tabs.value == "Tuning"
 
 
 class Recorder(Runner):
@@ -495,7 +520,7 @@ def runner() -> Recorder:
 
 
 def run_view(runner: Runner, permission: Permission) -> RunView:
-    return RunView(Session(), runner, permission)
+    return RunView(runner, permission)
 
 
 def test_the_form_becomes_the_request_and_the_command_line(runner: Recorder) -> None:

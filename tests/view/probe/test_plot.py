@@ -14,8 +14,8 @@ from merge_bench.errors import UsageError
 from merge_bench.records.probe_rows import Row
 from merge_bench.view.plot import style
 from merge_bench.view.plot.draw import check_plots, draw
+from merge_bench.view.plot.marks import Band, Chart, Line, Points, Whiskers
 from merge_bench.view.plot.network import panels_of
-from merge_bench.view.plot.series import Panel
 from tests.probe.samples import EVIL, collective, latency, ping_pong, published, rate
 
 
@@ -24,6 +24,11 @@ def drawing(rows: list[Row], folder: Path, extension: str) -> bytes:
     check_plots([str(path)])
     draw(panels_of(rows), path)
     return path.read_bytes()
+
+
+def points_of(panel: Chart) -> list[tuple[float, ...]]:
+    """The x of the points of every series."""
+    return [tuple(mark.x) for _, mark in panel.picture.marks if isinstance(mark, Points)]
 
 
 class Page(HTMLParser):
@@ -42,32 +47,36 @@ class Page(HTMLParser):
 
 def test_latency_and_bandwidth_are_two_panels_with_units() -> None:
     first, second = panels_of([latency(size=8), rate(size=8), latency(size=16)])
-    assert (first.title, first.y_title, first.x_title) == (
+    assert (first.title, first.picture.y.title, first.picture.x.title) == (
         "Latency, one way: tag_lat", "Latency, one way (µs)", "Message size (B)",
     )  # fmt: skip
-    assert (second.title, second.y_title) == ("Bandwidth: tag_bw", "Bandwidth (MB/s, 1 MB = 10⁶ B)")
-    assert first.log
-    assert second.log
+    assert (second.title, second.picture.y.title) == ("Bandwidth: tag_bw", "Bandwidth (MB/s, 1 MB = 10⁶ B)")
+    assert first.picture.x.log
+    assert second.picture.x.log
 
 
 def test_points_are_medians_in_the_units_of_the_axis_by_size() -> None:
     first, second = panels_of([latency(size=16, micros=3.0), latency(size=8, micros=2.0), rate(size=8)])
-    (line,) = first.series
-    assert line.x == (8, 16)
+    assert points_of(first) == [(8, 16)]
+    line, bars, _ = first.picture.groups[0].marks
+    assert isinstance(line, Line)
+    assert isinstance(bars, Whiskers)
     assert line.y == pytest.approx((2.0, 3.0))
-    assert line.low == pytest.approx((1.8, 2.7))
-    assert line.high == pytest.approx((2.2, 3.3))
-    assert second.series[0].y == pytest.approx((500.0,))
+    assert bars.start == pytest.approx((1.8, 2.7))
+    assert bars.end == pytest.approx((2.2, 3.3))
+    assert isinstance(second.picture.groups[0].marks[0], Line)
+    assert second.picture.groups[0].marks[0].y == pytest.approx((500.0,))
 
 
 def test_the_same_config_looks_the_same_in_every_panel() -> None:
     first, second = panels_of([latency("a"), latency("b"), rate("b"), rate("a")])
-    assert {line.label: line.index for line in first.series} == {line.label: line.index for line in second.series}
+    looks = [{group.label: group.index for group in panel.picture.groups} for panel in (first, second)]
+    assert looks == [{"a": 0, "b": 1}] * 2
 
 
 def test_labels_hold_what_tells_series_apart_and_no_more() -> None:
     def labels(*rows: Row) -> list[str]:
-        return [line.label for panel in panels_of(rows) for line in panel.series]
+        return [group.label for panel in panels_of(rows) for group in panel.picture.groups]
 
     assert labels(latency("a"), latency("b")) == ["a", "b"]
     assert labels(latency("a"), latency("a", placement="two-hosts")) == ["a, one host", "a, two hosts"]
@@ -78,8 +87,10 @@ def test_labels_hold_what_tells_series_apart_and_no_more() -> None:
 
 def test_a_point_on_other_transports_and_a_wrong_one_are_doubtful() -> None:
     (panel,) = panels_of([latency(size=8), latency(size=16, as_requested=False), latency(size=32, wrong=2)])
-    assert panel.series[0].doubtful == (False, True, True)
-    assert panel.series[0].details["remark"][1:] == (
+    points = panel.picture.groups[0].marks[-1]
+    assert isinstance(points, Points)
+    assert points.hollow == (False, True, True)
+    assert points.details["remark"][1:] == (
         "ran on other transports than were asked for", "2 wrong elements",
     )  # fmt: skip
     assert "hollow" in panel.note.lower()
@@ -87,11 +98,13 @@ def test_a_point_on_other_transports_and_a_wrong_one_are_doubtful() -> None:
 
 def test_reduce_scatter_is_bus_bandwidth_over_count_with_the_extremes_of_ranks() -> None:
     (panel,) = panels_of([collective("mpi", 1024, 2.0), collective("mpi", 2048, 3.0)])
-    assert panel.x_title == "Elements of the whole vector"
-    assert "GB/s" in panel.y_title
-    assert panel.series[0].x == (1024, 2048)
-    assert panel.series[0].y[0] == pytest.approx(1.536)
-    assert (panel.series[0].low[0], panel.series[0].high[0]) == pytest.approx((0.768, 3.072))
+    assert panel.picture.x.title == "Elements of the whole vector"
+    assert "GB/s" in panel.picture.y.title
+    assert points_of(panel) == [(1024, 2048)]
+    line, bars, _ = panel.picture.groups[0].marks
+    assert isinstance(line, Line)
+    assert isinstance(bars, Whiskers)
+    assert (bars.start[0], line.y[0], bars.end[0]) == pytest.approx((0.768, 1.536, 3.072))
 
 
 def test_a_ping_pong_in_equal_steps_is_linear_with_a_panel_a_placement() -> None:
@@ -100,20 +113,20 @@ def test_a_ping_pong_in_equal_steps_is_linear_with_a_panel_a_placement() -> None
         for placement in ("one-host", "two-hosts") for test in ("std", "buff") for size in range(1, 20)
     ]  # fmt: skip
     panels = panels_of([*rows, ping_pong("std", 1, 0.5)])  # the delay does not count
-    assert [panel.log for panel in panels] == [False, False]
+    assert [panel.picture.x.log for panel in panels] == [False, False]
     assert [panel.title for panel in panels] == ["Throughput, one host: std, buff", "Throughput, two hosts: std, buff"]
-    assert [line.label for line in panels[0].series] == ["default, std", "default, buff"]
+    assert [group.label for group in panels[0].picture.groups] == ["default, std", "default, buff"]
 
 
 def test_a_ping_pong_in_doublings_is_logarithmic() -> None:
     (panel,) = panels_of([ping_pong("std", 1 << power, 4.0) for power in range(10)])
-    assert panel.log
+    assert panel.picture.x.log
 
 
 def test_rows_without_a_value_are_left_out() -> None:
-    (panel,) = panels_of([latency(size=8), latency(size=16, seconds=None)])
-    assert panel.series[0].x == (8,)
-    assert panels_of([latency(seconds=None)]) == ()
+    (panel,) = panels_of([latency(size=8), latency(size=16, seconds_median=None)])
+    assert points_of(panel) == [(8,)]
+    assert panels_of([latency(seconds_median=None)]) == ()
 
 
 @pytest.mark.parametrize(
@@ -236,14 +249,12 @@ def test_the_caption_says_which_points_are_medians_and_which_are_published() -> 
 
 
 def test_many_points_get_a_band_and_few_get_bars() -> None:
-    def said(count: int) -> str:
-        (panel,) = panels_of([latency(size=size) for size in range(1, count + 1)])
-        assert isinstance(panel, Panel)
-        return panel.note
-
-    assert "bars" in said(10)
-    assert "bands" not in said(10)
-    assert "bands" in said(100)
+    few, many = (panels_of([latency(size=size) for size in range(1, count + 1)])[0] for count in (10, 100))
+    assert isinstance(few.picture.groups[0].marks[1], Whiskers)
+    assert "bars" in few.note
+    assert "bands" not in few.note
+    assert isinstance(many.picture.groups[0].marks[1], Band)
+    assert "bands" in many.note
 
 
 @pytest.mark.parametrize("name", ["a.pdf", "a", "a.html.gz"])

@@ -129,7 +129,7 @@ def test_nothing_known_is_said_as_such() -> None:
     text = piped([latency(selected=(), protocol=None, as_requested=None)])
     assert "  selected: not known\n  protocols: not known" in text
     assert "whether it ran on what was asked for: nobody can tell" in text
-    assert "nobody can tell" not in piped([latency(requested=(), as_requested=None)])
+    assert "nobody can tell" not in piped([latency(requested={}, as_requested=None)])
 
 
 def test_a_published_row_joins_the_table_of_its_test_with_its_source_and_note() -> None:

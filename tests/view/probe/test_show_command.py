@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from merge_bench.cli import cli
-from merge_bench.cli.probe_command import probe_command, show_command
+from merge_bench.cli import cli, probe
 from merge_bench.errors import UsageError
+from merge_bench.probe import probes
 from merge_bench.probe.shared import campaign as campaigns
 from tests.probe.samples import published, write_campaign
 
@@ -21,10 +21,9 @@ Show = Callable[..., int]
 
 
 def show(*results: Path, **options: Any) -> int:
-    return show_command(
-        {"results": tuple(map(str, results)), "csv_file": None, "plots": (), "references": (), "json_output": False}
-        | options
-    )
+    given = {"results": tuple(map(str, results)), "csv_file": None, "plots": (), "references": (), "as_json": False}
+    assert probe.show.callback is not None
+    return int(probe.show.callback(**given | options))
 
 
 @pytest.fixture
@@ -64,7 +63,7 @@ def test_campaigns_whose_configs_have_one_name_are_told_apart(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     one, other = write_campaign(tmp_path, ["default"], micros=[2]), write_campaign(tmp_path, ["default"], micros=[4])
-    assert show(one, other, json_output=True) == 0
+    assert show(one, other, as_json=True) == 0
     document = json.loads(capsys.readouterr().out)
     names = [row["config"] for row in document["rows"]]
     assert len(set(names)) == 2
@@ -87,7 +86,7 @@ def test_a_warning_of_the_records_is_said_once(tmp_path: Path, capsys: pytest.Ca
     at = lines.index("Warnings")
     assert lines[at + 1 : at + 3] == ["rdma-unused: eth0 has no RDMA device", "→ --interface ib0"]
     assert lines.count("rdma-unused: eth0 has no RDMA device") == 1
-    show(folder, json_output=True)
+    show(folder, as_json=True)
     assert json.loads(capsys.readouterr().out)["warnings"] == [
         {"code": "rdma-unused", "message": "eth0 has no RDMA device", "remedy": "--interface ib0"}
     ]
@@ -96,7 +95,7 @@ def test_a_warning_of_the_records_is_said_once(tmp_path: Path, capsys: pytest.Ca
 def test_an_unfinished_campaign_and_its_failures_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     show(write_campaign(tmp_path, finished=False, failure="rank 1 died"))
     told = capsys.readouterr()
-    assert "did not come to its end" in told.out
+    assert "did not finish" in told.out
     assert "rank 1 died" in told.err
 
 
@@ -127,7 +126,7 @@ def test_a_drawing_that_fails_is_a_sentence_after_the_results(
     assert f"merge_bench: {plot} was not written: no ink; the records hold all that was measured" in told.err
     assert plot.read_text() == "before"
     assert table.exists()
-    assert show(folder, plots=(str(plot),), json_output=True) == 3
+    assert show(folder, plots=(str(plot),), as_json=True) == 3
     document = json.loads(capsys.readouterr().out)
     assert len(document["rows"]) == 2
     assert document["error"]["code"] == "not-written"
@@ -140,7 +139,7 @@ def test_a_drawing_that_fails_is_a_sentence_after_the_results(
         ({"plots": ("{}/a.pdf",)}, "must end in .png, .svg or .html"),
         ({"csv_file": "{}"}, "is a folder"),
         ({"csv_file": "/proc/rows.csv"}, "cannot be written"),
-        ({"plots": ("{0}/a.png", "{0}/./a.png")}, "written twice"),
+        ({"plots": ("{0}/a.png", "{0}/./a.png")}, "two outputs"),
     ],
 )
 def test_a_file_that_cannot_be_written_stops_it_before_anything_is_measured(
@@ -157,7 +156,7 @@ def test_a_file_that_cannot_be_written_stops_it_before_anything_is_measured(
     }
     values = {"csv_file": None, "plots": (), "references": (), "json": False, "baseline": None, "configs": ()} | asked
     with pytest.raises(UsageError, match=sentence):
-        probe_command("p2p", values)
+        probe.measure(probes()["p2p"], values)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -166,7 +165,7 @@ def test_published_rows_stand_beside_the_measured_ones(tmp_path: Path, capsys: p
     folder = write_campaign(tmp_path)
     assert show(folder, references=("theirs",)) == 0
     assert "their cluster (published)" in capsys.readouterr().out
-    assert show(folder, references=("theirs",), json_output=True) == 0
+    assert show(folder, references=("theirs",), as_json=True) == 0
     sources = [row["source"] for row in json.loads(capsys.readouterr().out)["rows"]]
     assert sources == [None, None, "a report"]
 
@@ -183,7 +182,7 @@ def test_the_list_of_references_needs_nothing_else(command: list[str]) -> None:
     done = CliRunner().invoke(cli, ["probe", *command, "--reference", "list"])
     assert (done.exit_code, done.stdout) == (0, "theirs  a report\n")
     done = CliRunner().invoke(cli, ["probe", *command, "--reference", "list", "--json"])
-    assert json.loads(done.stdout) == {"references": {"theirs": "a report"}}
+    assert json.loads(done.stdout) == {"document_version": 1, "references": {"theirs": "a report"}}
 
 
 def test_show_without_a_result_and_with_a_campaign_of_merges_is_wrong_usage(tmp_path: Path) -> None:
@@ -191,5 +190,5 @@ def test_show_without_a_result_and_with_a_campaign_of_merges_is_wrong_usage(tmp_
 
     with pytest.raises(UsageError, match="name a RESULT"):
         show()
-    with pytest.raises(UsageError, match="a campaign of merges, not of probe"):
+    with pytest.raises(UsageError, match="measurements of merges"):
         show(write_merges(tmp_path))

@@ -8,6 +8,7 @@ from functools import partial
 
 from merge_bench.analysis.compare.document import compare
 from merge_bench.analysis.compare.select import letter
+from merge_bench.analysis.documents.compare import CompareDocument
 from merge_bench.analysis.published import MergeResult, SettingEffect
 from merge_bench.analysis.verification_state import UNVERIFIED
 from merge_bench.errors import MergeBenchError
@@ -31,8 +32,6 @@ MOST_RUNS = 24
 
 _OPEN = 3
 """...of which so many sections are open if there are no more."""
-
-Document = comparison.Document
 
 
 @dataclass(frozen=True)
@@ -95,7 +94,7 @@ def _state(sources: Sequence[Source], probes: Sequence[Campaign]) -> tuple[str, 
     marks = {source.name: source.label[len(source.name) :].strip(" ()") for source in sources}
     wrong = [name for name, mark in marks.items() if mark.startswith("WRONG")]
     loose = [name for name, mark in marks.items() if mark and name not in wrong]
-    broken = [source.document["error"]["message"] for source in sources if source.document["error"]]
+    broken = [source.document.error.message for source in sources if source.document.error]
     said = [f"WRONG RESULT: {', '.join(wrong)}; no number of it counts"] if wrong else []
     said += [f"UNVERIFIED: {', '.join(loose)}"] if loose else []
     said += [f"Not whole: {message}" for message in dict.fromkeys(broken)] if not wrong else []
@@ -144,19 +143,19 @@ def _comparisons(page: Recorder, merges: Sequence[Campaign], sources: Sequence[S
         _comparison(page, document, {source.run.config.name: source.look for source in mine})
 
 
-def _comparison(page: Recorder, document: Document, looks: Mapping[str, int]) -> None:
-    mark = None if document["verified"] else UNVERIFIED
+def _comparison(page: Recorder, document: CompareDocument, looks: Mapping[str, int]) -> None:
+    mark = None if document.verified else UNVERIFIED
     page.drawing(partial(merge.speedups, document, "throughput", looks))
     chosen = [comparison.about(each, "throughput") for each in comparison.by_pair(document)]
     pairs = Column("Throughput", [comparison.title(each) for each in chosen], text=True)
     page.table(pairs, *comparison.judged_columns(chosen), mark=mark)
-    for note in document["notes"]:
+    for note in document.notes:
         page.line(note, "dim")
     page.section("Comparison in detail", folded=len(chosen) > _OPEN)
     for comparisons in comparison.by_pair(document):
         one = comparison.about(comparisons, "throughput")
         page.heading(comparison.title(one))
-        page.line(comparison.sentence(one), comparison.STYLES.get(one["verdict"], "bold"))
+        page.line(comparison.sentence(one), comparison.STYLES.get(one.verdict, "bold"))
         page.table(*comparison.metric_columns(comparisons), mark=mark)
         if found := comparison.of_pair(document, one):
             page.table(*comparison.difference_columns(found))

@@ -44,11 +44,6 @@ def _iterations(campaign: Campaign, sources: Sequence[Source]) -> list[Chart]:
     return [merge.iterations([source.labelled for source in found]) for found in by_problem(sources).values()]
 
 
-def _tuning(campaign: Campaign, sources: Sequence[Source]) -> list[Chart]:
-    keys = dict.fromkeys((step.phase, step.plan) for step in campaign.tuning)
-    return [merge.tuning(campaign.tuning, phase, plan, f"plan {plan}") for phase, plan in keys]
-
-
 _KINDS: Mapping[str, Callable[[Campaign, Sequence[Source]], Sequence[Chart]]] = {
     "throughput": lambda campaign, sources: _rates(merge.THROUGHPUT, sources),
     "bandwidth": lambda campaign, sources: _rates(merge.BANDWIDTH, sources),
@@ -56,6 +51,6 @@ _KINDS: Mapping[str, Callable[[Campaign, Sequence[Source]], Sequence[Chart]]] = 
     "iterations": _iterations,
     "workers": lambda campaign, sources: [merge.workers(source.run) for source in sources],
     "phases": lambda campaign, sources: [merge.phases(source.run) for source in sources],
-    "pairs": lambda campaign, sources: [merge.pairs(source.run, source.document["lanes"]) for source in sources],
-    "tuning": _tuning,
+    "pairs": lambda campaign, sources: [merge.pairs(source.run, source.document.lanes) for source in sources],
+    "tuning": lambda campaign, sources: merge.tunings(campaign.tuning, lambda plan: f"plan {plan}"),
 }

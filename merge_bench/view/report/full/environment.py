@@ -5,7 +5,8 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import PurePath
-from typing import Any
+
+import msgspec
 
 from merge_bench.analysis.compare import facts
 from merge_bench.records.campaign import Campaign
@@ -31,9 +32,9 @@ def write_command(page: Recorder, campaign: Campaign) -> None:
         page.code(imported.command or "the text does not tell the command line")
         return
     page.code(command_of(campaign.head.argv))
-    git = campaign.head.git or {}
-    commit = str(git.get("commit") or "not known")
-    changed = ", with local changes" if git.get("dirty") else ""
+    git = campaign.head.git
+    commit = (git and git.commit) or "not known"
+    changed = ", with local changes" if git and git.dirty else ""
     page.line(f"merge_bench {campaign.head.version}, commit {commit}{changed}.", "dim")
 
 
@@ -64,13 +65,13 @@ def _hosts(page: Recorder, workers: Sequence[Worker]) -> None:
     page.table(
         Column("Host", list(hosts), text=True),
         Column("Ranks", [_span(sorted({worker.rank for worker in mine})) for mine in hosts.values()], text=True),
-        Column("Processor", [_text(each.get("cpu_model")) for each in first], text=True),
-        Column("Cores", [_text(each.get("cores_online")) for each in first]),
-        Column("NUMA nodes", [_text(each.get("numa_nodes")) for each in first]),
-        Column("Memory\n(GiB)", [gib(_number(each.get("memory_bytes"))) for each in first]),
-        Column("Kernel", [_text(each.get("kernel")) for each in first], text=True),
-        Column("Huge pages", [_text(each.get("huge_pages")) for each in first], text=True),
-        Column("TCP", [_text(each.get("tcp_congestion_control")) for each in first], text=True),
+        Column("Processor", [cell(each.cpu_model) for each in first], text=True),
+        Column("Cores", [cell(each.cores_online) for each in first]),
+        Column("NUMA nodes", [cell(each.numa_nodes) for each in first]),
+        Column("Memory\n(GiB)", [gib(each.memory_bytes) for each in first]),
+        Column("Kernel", [cell(each.kernel) for each in first], text=True),
+        Column("Huge pages", [cell(each.huge_pages) for each in first], text=True),
+        Column("TCP", [cell(each.tcp_congestion_control) for each in first], text=True),
     )
 
 
@@ -79,16 +80,15 @@ def _devices(page: Recorder, workers: Sequence[Worker]) -> None:
     rows: dict[tuple[str, str, str], None] = {}
     for worker in workers:
         known = worker.hardware
-        for name, about in _mapping(known.get("interfaces")).items():
-            if _mapping(about).get("up"):
-                speed = _mapping(about).get("megabits_per_second")
-                mtu = _mapping(about).get("mtu")
-                told = f"{speed:,} Mbit/s" if isinstance(speed, int) else "speed not known"
-                rows[worker.host, f"network {name}", f"{told}, MTU {mtu}"] = None
-        for name in _sequence(known.get("infiniband")):
-            rows[worker.host, "InfiniBand", _text(name)] = None
-        for about in _sequence(known.get("gpus")):
-            rows[worker.host, "GPU", _text(about)] = None
+        for name, about in (known.interfaces or {}).items():
+            if about.up:
+                speed = about.megabits_per_second
+                told = f"{speed:,} Mbit/s" if speed is not None else "speed not known"
+                rows[worker.host, f"network {name}", f"{told}, MTU {about.mtu}"] = None
+        for name in known.infiniband or ():
+            rows[worker.host, "InfiniBand", name] = None
+        for gpu in known.gpus or ():
+            rows[worker.host, "GPU", _listed(msgspec.to_builtins(gpu))] = None
     if rows:
         page.heading("Devices")
         page.table(*by_row(("Host", "Device", "What it is"), list(rows), texts=3))
@@ -101,8 +101,10 @@ def _versions(page: Recorder, workers: Sequence[Worker]) -> None:
 
 
 def _ucx(page: Recorder, workers: Sequence[Worker], defaults: Mapping[str, str] | None) -> None:
-    about = facts.gathered({key: worker.ucx.get(key) for key in ("version", "origin", "path")} for worker in workers)
-    settings = facts.gathered(_mapping(worker.ucx.get("config")) for worker in workers)
+    about = facts.gathered(
+        {"version": worker.ucx.version, "origin": worker.ucx.origin, "path": worker.ucx.path} for worker in workers
+    )
+    settings = facts.gathered(worker.ucx.config for worker in workers)
     if about:
         page.heading("UCX")
         page.pairs(*about.items())
@@ -143,19 +145,7 @@ def _span(ranks: Sequence[int]) -> str:
     return f"{ranks[0]} to {ranks[-1]}" if whole else ", ".join(map(str, ranks))
 
 
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
-def _sequence(value: object) -> Sequence[Any]:
-    return value if isinstance(value, list | tuple) else ()
-
-
-def _number(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
-
-
-def _text(value: object) -> str:
-    if isinstance(value, Mapping):
-        return ", ".join(f"{name} {_text(each)}" for name, each in value.items() if each is not None)
-    return cell(value)
+def _listed(facts: Mapping[str, object]) -> str:
+    """``index 0, name H200, nvlink bus 2 4``: what is known."""
+    told = {name: _listed(value) if isinstance(value, Mapping) else value for name, value in facts.items()}
+    return ", ".join(f"{name} {value}" for name, value in told.items() if value is not None)

@@ -9,9 +9,10 @@ from functools import partial
 from merge_bench.analysis import aggregate
 from merge_bench.analysis.compare.facts import problem, same_problem
 from merge_bench.analysis.compare.select import letter
+from merge_bench.analysis.documents.run import RunDocument
 from merge_bench.analysis.published import MergeResult
 from merge_bench.analysis.statistics import median, median_interval
-from merge_bench.analysis.summary import Document, summarize_run
+from merge_bench.analysis.summary import summarize_run
 from merge_bench.analysis.verification_state import state_of
 from merge_bench.records.campaign import Campaign, Run
 from merge_bench.units import GIB
@@ -39,7 +40,7 @@ class Source:
 
     campaign: Campaign
     run: Run
-    document: Document
+    document: RunDocument
     name: str
     label: str
     look: int
@@ -52,8 +53,7 @@ class Source:
 
     def samples(self, metric: Metric) -> list[float]:
         """One value a launch."""
-        found = (metric.of_launch(launch) for launch in aggregate.counted(self.run))
-        return [value for value in found if value is not None]
+        return aggregate.samples(aggregate.counted(self.run), metric.value)
 
 
 def sources_of(campaigns: Sequence[Campaign]) -> list[Source]:

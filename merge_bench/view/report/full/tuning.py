@@ -11,7 +11,8 @@ from merge_bench.records.campaign import Campaign
 from merge_bench.tune.result import result_of
 from merge_bench.view.numbers import gib, number
 from merge_bench.view.plot import merge
-from merge_bench.view.plot.charts import Bar, Bars, Row
+from merge_bench.view.plot.charts import Bar, bars
+from merge_bench.view.plot.marks import Chart
 from merge_bench.view.report import tuning as outcome
 from merge_bench.view.report.blocks import Recorder
 from merge_bench.view.report.layout import Column
@@ -21,13 +22,12 @@ def write_tuning(page: Recorder, campaign: Campaign) -> None:
     """What was found, every step that led to it, drawn phase by phase, and what the config that was found sets."""
     page.section("Tuning")
     result = result_of(campaign)
-    sizes = [outcome.size_of(campaign, plan) for plan in range(len(campaign.head.plans))]
-    asked = campaign.head.plans[0].get("tune")
-    metric = asked.get("metric") if isinstance(asked, dict) else None
-    outcome.write_tuning(page, result, sizes=sizes, metric=str(metric or "throughput"))
+    sizes = [outcome.size_of(campaign, plan) for plan in range(len(campaign.plans))]
+    asked = campaign.plans[0].tune
+    outcome.write_tuning(page, result, sizes=sizes, metric=(asked and asked.metric) or "throughput")
     page.heading("Speed-up step by step")
-    for phase, plan in dict.fromkeys((step.phase, step.plan) for step in campaign.tuning):
-        page.drawing(partial(merge.tuning, campaign.tuning, phase, plan, sizes[plan]))
+    for chart in merge.tunings(campaign.tuning, sizes.__getitem__):
+        page.drawing(lambda chart=chart: chart)  # type: ignore[misc]
     if result.winner is not None:
         page.heading(f"What {result.winner.config.name} sets")
         page.code("\n".join(f"{name}={shlex.quote(value)}" for name, value in result.winner.config.variables.items()))
@@ -52,18 +52,18 @@ def write_published(page: Recorder, effects: Sequence[SettingEffect]) -> None:
         page.line(f"Published: {source}; ratios are recomputed from the printed values.", "dim")
 
 
-def published_effects(effects: Sequence[SettingEffect]) -> Bars:
+def published_effects(effects: Sequence[SettingEffect]) -> Chart:
     """What single settings made of others' throughput, as the bar graph of their report has it."""
-    return Bars(
+    names = [each.label if each.beside == "default" else f"{each.label}, beside {each.beside}" for each in effects]
+    return bars(
+        [
+            (name, (Bar(name, 0, each.ratio, remark=each.note or "", published=True),))
+            for name, each in zip(names, effects, strict=True)
+            if each.ratio is not None
+        ],
         title="Speed-up in throughput by setting, as published",
         axis="Speed-up in throughput (1 = the baseline)",
         unit="×",
-        rows=tuple(
-            Row(name, (Bar(name, 0, each.ratio, remark=each.note or "", published=True),))
-            for each in effects
-            for name in [each.label if each.beside == "default" else f"{each.label}, beside {each.beside}"]
-            if each.ratio is not None
-        ),
         line=1.0,
         note="One launch each; beside the default config unless it says otherwise.",
     )

@@ -70,7 +70,7 @@ def check_outputs(outputs: Outputs, campaigns: Sequence[Campaign]) -> None:
         if taken or path.resolve().name == RECORDS:
             raise UsageError(f"{option} {path} is the records of a result, which are never overwritten")
     if outputs.markdown is not None and outputs.markdown.resolve() == outputs.page.resolve():
-        raise UsageError(f"{outputs.page} is to be written twice; name each file once")
+        raise UsageError(f"{outputs.page} is named for two outputs; name each file once")
     if outputs.figures is not None:
         try:
             outputs.figures.mkdir(exist_ok=True)
@@ -81,17 +81,14 @@ def check_outputs(outputs: Outputs, campaigns: Sequence[Campaign]) -> None:
 
 def ucx_defaults(campaigns: Sequence[Campaign]) -> Mapping[str, str] | None:
     """What every setting of UCX is where nothing is set, if the UCX of this machine is the one that all ran with."""
-    from merge_bench.config.ucx_info import effective, locate, read_installed
+    from merge_bench.config.ucx_info import effective, find_installed
 
     lines = [launch.line for campaign in campaigns for launch in campaign.launches if launch.line is not None]
-    versions = {worker.ucx.get("version") for line in lines for worker in line.workers if worker.ucx.get("config")}
+    versions = {worker.ucx.version for line in lines for worker in line.workers if worker.ucx.config}
     if not versions:
         return None
-    try:
-        installed = read_installed(locate("auto", os.environ))
-        return effective(installed, {}) if versions == {installed.version} else None
-    except UsageError:
-        return None
+    installed = find_installed()
+    return effective(installed, {}) if installed and versions == {installed.version} else None
 
 
 def write(report: Report, outputs: Outputs) -> int:

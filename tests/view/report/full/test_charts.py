@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import xml.etree.ElementTree as ElementTree
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from bokeh.embed import json_item
 from matplotlib.figure import Figure
 
+from merge_bench.analysis.documents.run import runs_of
 from merge_bench.analysis.summary import summarize
 from merge_bench.records import schema as s
 from merge_bench.records.campaign import Run
 from merge_bench.records.reader import read_campaign
 from merge_bench.view.plot import interactive, merge, static
-from merge_bench.view.plot.charts import Bar, Bars, Heat, Row, Stack, Strip
-from merge_bench.view.plot.forest import Estimate, Forest, Race, Section
-from merge_bench.view.plot.marks import Boxes, Chart, Picture
+from merge_bench.view.plot.charts import Bar, bars, heat
+from merge_bench.view.plot.forest import Estimate, forest, race
+from merge_bench.view.plot.marks import Axis, Boxes, Cells, Chart, Group, Picture, Points, Whiskers
 from merge_bench.view.plot.merge import Labelled
-from merge_bench.view.plot.series import Panel, Series
+from merge_bench.view.plot.series import Series, panel
 from merge_bench.view.text import for_canvas, short, visible
+from tests.helpers.charts import bars_of, rows_of
 from tests.helpers.synthetic_campaigns import Script, interleaved, launches, plan, write_campaign
 from tests.view.report.full.samples import BASE, DATA, EVIL, GIB, SLOW
 
@@ -37,52 +38,62 @@ def one(folder: Path, *scripts: Script) -> Run:
 def test_bars_of_rates_have_a_point_a_launch_and_the_interval_of_the_median(tmp_path: Path) -> None:
     found = runs(tmp_path, *interleaved({"default": BASE, "tcp": SLOW}))
     chart = merge.rates(merge.THROUGHPUT, [("1e6", found)], {})
-    default, tcp = chart.rows
-    bar = default.bars[0]
-    assert (default.label, bar.series, bar.index, tcp.bars[0].index) == ("default", "default", 0, 1)
-    assert [name for name, _ in bar.points] == [f"launch {number}" for number in range(0, 12, 2)]
-    assert [value for _, value in bar.points] == pytest.approx([DATA / wall / GIB for wall in BASE])
-    assert bar.interval == pytest.approx((DATA / 0.15 / GIB, DATA / 0.10 / GIB))
-    assert [group.label for group in chart.picture().groups] == ["", ""]
+    default, tcp = chart.picture.groups
+    _, interval, points = default.marks
+    assert isinstance(interval, Whiskers)
+    assert isinstance(points, Points)
+    assert list(bars_of(chart)) == [("default", "default"), ("tcp", "tcp")]
+    assert (default.index, tcp.index, default.label, tcp.label) == (0, 1, "", "")
+    assert list(points.details["of"]) == [f"launch {number}" for number in range(0, 12, 2)]
+    assert points.x == pytest.approx([DATA / wall / GIB for wall in BASE])
+    assert (*interval.start, *interval.end) == pytest.approx((DATA / 0.15 / GIB, DATA / 0.10 / GIB))
 
 
 def test_several_problems_are_rows_with_a_legend(tmp_path: Path) -> None:
     found = runs(tmp_path, *interleaved({"default": BASE, "tcp": SLOW}))
     theirs = Bar("default (published)", 0, 3.95, published=True)
     chart = merge.rates(merge.THROUGHPUT, [("1e6", found)], {"25e6": [theirs]})
-    assert [row.label for row in chart.rows] == ["1e6", "25e6"]
-    assert [group.label for group in chart.picture().groups] == ["default", "tcp", "default (published)"]
+    assert rows_of(chart) == ["1e6", "25e6"]
+    assert [group.label for group in chart.picture.groups] == ["default", "tcp", "default (published)"]
 
 
 def test_one_launch_has_a_bar_and_neither_points_nor_interval(tmp_path: Path) -> None:
-    bar = next(merge.rates(merge.BANDWIDTH, [("1e6", runs(tmp_path))], {}).bars)
-    assert (bar.points, bar.interval) == ((), None)
-    assert bar.value == pytest.approx(300e6 / GIB)
+    chart = merge.rates(merge.BANDWIDTH, [("1e6", runs(tmp_path))], {})
+    ((_, bar),) = chart.picture.marks
+    assert isinstance(bar, Boxes)
+    assert bar.end == pytest.approx([300e6 / GIB])
 
 
 def test_a_run_that_measured_nothing_has_no_bar(tmp_path: Path) -> None:
     dask = Script(plan=plan(exchange="dask"))
     chart = merge.rates(merge.BANDWIDTH, [("1e6", runs(tmp_path, dask))], {})
-    assert [bar.value for bar in chart.bars] == [None]
+    assert rows_of(chart) == ["optimized"]
+    assert bars_of(chart) == {}
     assert chart.empty
 
 
 def test_iterations_keep_the_order_in_which_launches_were_made(tmp_path: Path) -> None:
     chart = merge.iterations(runs(tmp_path, *interleaved({"default": BASE[:2], "tcp": SLOW[:2]})))
-    assert chart.ticks == {0: "0", 1: "1", 2: "2", 3: "3"}
-    default, tcp = chart.series
-    assert [launch.place for launch in default.launches] == [0, 2]
-    assert [launch.place for launch in tcp.launches] == [1, 3]
-    first = default.launches[0]
-    assert first.iterations == (0, 1, 2)
-    assert first.values == pytest.approx([DATA / wall / GIB for wall in (0.099, 0.1, 0.102)])
-    assert first.median == pytest.approx(DATA / 0.1 / GIB)
+    assert chart.picture.x.ticks == {0: "0", 1: "1", 2: "2", 3: "3"}
+    default, tcp = chart.picture.groups
+    points, medians, *_ = default.marks
+    assert isinstance(points, Points)
+    assert isinstance(medians, Whiskers)
+    assert sorted(set(points.details["launch"])) == ["0", "2"]
+    assert {round(x) for x in points.x} == {0, 2}
+    assert isinstance(tcp.marks[0], Points)
+    assert {round(x) for x in tcp.marks[0].x} == {1, 3}
+    assert points.details["iteration"][:3] == ("0", "1", "2")
+    assert points.y[:3] == pytest.approx([DATA / wall / GIB for wall in (0.099, 0.1, 0.102)])
+    assert medians.at[0] == pytest.approx(DATA / 0.1 / GIB)
 
 
 def test_far_out_iterations_are_flagged(tmp_path: Path) -> None:
     walls = (0.1, 0.101, 0.102, 0.103, 0.9)
-    (series,) = merge.iterations(runs(tmp_path, Script(plan=plan(iterations=5), walls=walls))).series
-    assert series.launches[0].flagged == (False, False, False, False, True)
+    chart = merge.iterations(runs(tmp_path, Script(plan=plan(iterations=5), walls=walls)))
+    points = chart.picture.groups[0].marks[0]
+    assert isinstance(points, Points)
+    assert points.hollow == (False, False, False, False, True)
 
 
 def test_too_many_iterations_are_thinned_but_never_the_slowest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,9 +101,10 @@ def test_too_many_iterations_are_thinned_but_never_the_slowest(tmp_path: Path, m
     walls = [0.1 + 0.001 * (number % 7) for number in range(40)]
     walls[37] = 0.5
     chart = merge.iterations(runs(tmp_path, Script(plan=plan(iterations=40), walls=walls)))
-    launch = chart.series[0].launches[0]
-    assert 37 in launch.iterations
-    assert len(launch.values) == 10 + 1  # every fourth, and the slowest; the fastest is among them
+    points = chart.picture.groups[0].marks[0]
+    assert isinstance(points, Points)
+    assert "37" in points.details["iteration"]
+    assert len(points.y) == 10 + 1  # every fourth, and the slowest; the fastest is among them
     assert "one of 4 iterations is shown" in chart.note
 
 
@@ -104,29 +116,36 @@ def test_phases_that_overlap_are_told_apart_and_sum_up_to_the_workers_time(tmp_p
         )
 
     chart = merge.phases(one(tmp_path, Script(worker=overlapping)))
-    assert [row.label for row in chart.rows] == ["0 node0", "1 node0"]
-    assert chart.rows[0].values == pytest.approx((10, 10, 15, 40, 5))  # ms
-    assert sum(chart.rows[0].values) == pytest.approx(80)
+    assert rows_of(chart) == ["0 node0", "1 node0"]
+    parts = [mark for _, mark in chart.picture.marks if isinstance(mark, Boxes)]
+    assert [part.end[0] - part.start[0] for part in parts] == pytest.approx((10, 10, 15, 40, 5))  # ms
+    assert parts[-1].end[0] == pytest.approx(80)
 
 
 def test_the_map_of_pairs_has_lanes_and_bytes(tmp_path: Path) -> None:
     campaign = read_campaign(write_campaign(tmp_path, Script(plan=plan(3))))
-    chart = merge.pairs(campaign.runs[0], summarize(campaign)["lanes"])
-    assert chart.labels == ("0 node0", "1 node0", "2 node0")
-    assert (len(chart.values), chart.rows[0], chart.columns[0]) == (6, 0, 1)
-    assert chart.values[0] == pytest.approx(12e6 / 0.03 / GIB)
-    assert {name: texts[0] for name, texts in chart.details.items()} == {
-        "lanes selected": "sysv/memory, tcp/lo", "placement": "same host", "sent in an iteration": "11.4 MiB",
+    chart = merge.pairs(campaign.runs[0], runs_of(summarize(campaign))[0].lanes)
+    ((_, cells),) = chart.picture.marks
+    assert isinstance(cells, Cells)
+    assert rows_of(chart) == ["0 node0", "1 node0", "2 node0"]
+    assert (len(cells.values), cells.y[0], cells.x[0]) == (6, 0, 1)
+    assert cells.values[0] == pytest.approx(12e6 / 0.03 / GIB)
+    assert {name: texts[0] for name, texts in cells.details.items()} == {
+        "from": "0 node0", "to": "1 node0", "value": "0.3725 GiB/s", "lanes selected": "sysv/memory, tcp/lo",
+        "placement": "same host", "sent in an iteration": "11.4 MiB",
     }  # fmt: skip
 
 
 def test_workers_have_both_frames_with_a_point_a_launch(tmp_path: Path) -> None:
     chart = merge.workers(one(tmp_path, *launches(2)))
-    assert [row.label for row in chart.rows] == ["0 node0", "1 node0"]
-    left, right = chart.rows[0].bars
-    assert (left.series, right.series) == ("left frame", "right frame")
-    assert (left.value, right.value) == (pytest.approx(400e6 / GIB), pytest.approx(200e6 / GIB))
-    assert [name for name, _ in left.points] == ["launch 0", "launch 1"]
+    assert rows_of(chart) == ["0 node0", "1 node0"]
+    assert [group.label for group in chart.picture.groups] == ["left frame", "right frame"]
+    found = bars_of(chart)
+    assert found["0 node0", "left frame"] == pytest.approx(400e6 / GIB)
+    assert found["0 node0", "right frame"] == pytest.approx(200e6 / GIB)
+    points = chart.picture.groups[0].marks[-1]
+    assert isinstance(points, Points)
+    assert points.details["of"][:2] == ("launch 0", "launch 1")
 
 
 def test_dask_and_imported_runs_have_neither_workers_nor_pairs(tmp_path: Path) -> None:
@@ -137,29 +156,40 @@ def test_dask_and_imported_runs_have_neither_workers_nor_pairs(tmp_path: Path) -
     assert not merge.iterations([Labelled("dask", 0, run)]).empty
 
 
+STRIP = Chart(
+    "Strip",
+    Picture(
+        Axis("Launch", {0: EVIL, 3: "3"}), Axis("GiB/s", low=0.0),
+        (
+            Group(0, (Points((0, 1), (1.0, 2.0), (False, True)), Whiskers((1.5,), (-0.4,), (0.4,), dotted=True)), EVIL),
+            Group(1, (Points((3,), (1.0,)), Whiskers((1.0,), (2.6,), (3.4,), width=3)), "other"),
+        ), 300,
+    ),
+)  # fmt: skip
+HEAT = heat(
+    {(0, 1): 1.0, (1, 0): 1.0}, {0: EVIL, 1: "1 b"}, {"lanes": (EVIL, "x")}, title="Heat", unit="GiB/s", note=EVIL
+)
+FOREST = forest(
+    {EVIL: [Estimate(EVIL, "kept", 1.2, 1.1, 1.3, EVIL), Estimate("b", "failed", None, None, None, "died")], "no": []},
+    title=f"Forest {EVIL}", axis="ratio", kinds=("kept", "dropped", "failed"), noise=(0.99, 1.01),
+)  # fmt: skip
 CHARTS: list[Chart] = [
-    Bars("Bars $$", "GiB/s", "GiB/s", (
-        Row(EVIL, (Bar(EVIL, 0, 1.0, (0.5, 1.5), (("launch 0", 0.9), ("launch 1", 1.1))), Bar("b", 1, None))),
-        Row("second", (Bar("their", 8, 2.0, published=True),)),
-    ), line=1.0, note=EVIL),
-    Stack("Stack", "ms", "ms", ("one", EVIL), (merge.StackRow(EVIL, (1.0, 2.0)),)),
-    Strip("Strip", "GiB/s", "GiB/s", (
-        merge.StripSeries(EVIL, 0, (merge.StripLaunch(0, EVIL, (0, 1), (1.0, 2.0), (False, True), 1.5, 1.2, 1.8),)),
-        merge.StripSeries("other", 1, (merge.StripLaunch(3, "3", (0,), (1.0,), (False,), 1.0, 1.0, 1.0),)),
-    )),
-    Heat("Heat", "GiB/s", (EVIL, "1 b"), (0, 1), (1, 0), (1.0, 1.0), {"lanes": (EVIL, "x")}),
-    Heat("Equal", "GiB/s", ("0 a",), (0,), (0,), (0.0,)),
-    Heat("Gap", "GiB/s", ("0 a", "1 a"), (0, 1), (1, 0), (float("nan"), 1.0)),
-    Forest(f"Forest {EVIL}", "ratio", (Section(EVIL, (
-        Estimate(EVIL, "kept", 1.2, 1.1, 1.3, EVIL), Estimate("b", "failed", None, None, None, "died"),
-    )),), ("kept", "dropped", "failed"), (0.99, 1.01)),
-    Race("Race", (1.0, 2.0), (
+    bars([
+        (EVIL, [Bar(EVIL, 0, 1.0, (0.5, 1.5), (("launch 0", 0.9), ("launch 1", 1.1))), Bar("b", 1, None)]),
+        ("second", [Bar("their", 8, 2.0, published=True)]),
+    ], title="Bars $$", axis="GiB/s", unit="GiB/s", line=1.0, note=EVIL),
+    STRIP,
+    HEAT,
+    heat({(0, 0): 0.0}, {0: "0 a"}, {}, title="Equal", unit="GiB/s", note=""),
+    heat({(0, 1): float("nan"), (1, 0): 1.0}, {0: "0 a", 1: "1 a"}, {}, title="Gap", unit="GiB/s", note=""),
+    FOREST,
+    race((1.0, 2.0), (
         Estimate(EVIL, "kept", 1.2, 1.1, 1.3, EVIL), Estimate("b", "dropped", 0.9, None, None, ""),
-    ), ("kept", "dropped")),
-    Panel("Panel", "Workers", "ms", "", "ms", "over launches", True, (
-        Series(EVIL, 0, (1, 2), (1.0, 2.0), (0.9, 1.8), (1.1, 2.2), None, (False, True), {"lanes": (EVIL, "x")}),
-        Series("b", 1, tuple(range(1, 100)), tuple(range(1, 100)), (0.5,) * 99, (100.0,) * 99, forecast=True),
-    )),
+    ), title="Race", kinds=("kept", "dropped")),
+    panel((
+        Series(EVIL, 0, ((1, 1.0, 0.9, 1.1), (2, 2.0, 1.8, 2.2)), None, (False, True), {"lanes": (EVIL, "x")}),
+        Series("b", 1, tuple((x, x, 0.5, 100.0) for x in range(1, 100)), forecast=True),
+    ), title="Panel", x_title="Workers", y_title="ms", x_unit="", y_unit="ms", spread="over launches", log=True),
 ]  # fmt: skip
 
 
@@ -179,7 +209,7 @@ def test_both_libraries_draw_it_whatever_its_labels_are(
 
 @pytest.mark.parametrize("chart", CHARTS, ids=lambda chart: chart.title.split()[0])
 def test_both_libraries_draw_the_same_axes_labels_and_marks(chart: Chart) -> None:
-    picture = chart.picture()
+    picture = chart.picture
     page, figure = interactive.figure_of(chart), static.figure_of(chart)
     axes = figure.axes[0]
     assert len(page.renderers) == len(list(picture.marks))
@@ -202,8 +232,8 @@ def test_both_libraries_draw_the_same_axes_labels_and_marks(chart: Chart) -> Non
 
 def test_every_bar_lies_within_the_axis_of_rows() -> None:
     """Rows of many bars are named at their middle, and the last of them reaches far below its name."""
-    bars = tuple(Bar(f"series {number}", number, 1.0) for number in range(6))
-    picture = Bars("Bars", "GiB/s", "GiB/s", (Row("first", bars), Row("second", bars))).picture()
+    many = [Bar(f"series {number}", number, 1.0) for number in range(6)]
+    picture = bars([("first", many), ("second", many)], title="Bars", axis="GiB/s", unit="GiB/s", note="").picture
     places = [at for _, mark in picture.marks if isinstance(mark, Boxes) for at in mark.at]
     assert len(places) == 12
     assert picture.y.high is not None
@@ -214,9 +244,9 @@ def test_every_bar_lies_within_the_axis_of_rows() -> None:
 
 def test_a_figure_shows_another_picture_and_sends_only_what_changed() -> None:
     def picture(*values: float) -> Picture:
-        places = tuple(range(len(values)))
-        labels, lanes = tuple(f"{at} a" for at in places), tuple(f"lane {at}" for at in places)
-        return Heat("Heat", "GiB/s", labels, (0,) * len(values), places, values, {"lanes": lanes}).picture()
+        cells = {(0, at): value for at, value in enumerate(values)}
+        labels, lanes = {at: f"{at} a" for _, at in cells}, [f"lane {at}" for _, at in cells]
+        return heat(cells, labels, {"lanes": lanes}, title="Heat", unit="GiB/s", note="").picture
 
     drawn = interactive.Drawn(picture(1.0, 2.0))
     source = drawn.figure.renderers[0].data_source
@@ -232,7 +262,7 @@ def test_a_figure_shows_another_picture_and_sends_only_what_changed() -> None:
 
 
 def test_a_forest_says_on_both_sides_what_each_row_is() -> None:
-    picture = next(chart for chart in CHARTS if isinstance(chart, Forest)).picture()
+    picture = FOREST.picture
     assert picture.y.ticks is not None
     assert list(picture.y.ticks.values()) == [EVIL.upper(), EVIL, "b"]
     assert dict(picture.y.beside) == {1: "1.200 (1.100 to 1.300)", 2: "not measured"}
@@ -241,4 +271,5 @@ def test_a_forest_says_on_both_sides_what_each_row_is() -> None:
 
 def test_a_figure_can_be_saved_later_with_any_labels(tmp_path: Path) -> None:
     static.figure_of(CHARTS[0]).savefig(tmp_path / "x.png")
-    static.figure_of(replace(CHARTS[3], labels=("$\\frac{", "1 $b"))).savefig(tmp_path / "y.png")  # type: ignore[call-arg]
+    labels = {0: "$\\frac{", 1: "1 $b"}
+    static.figure_of(heat({(0, 1): 1.0}, labels, {}, title="", unit="", note="")).savefig(tmp_path / "y.png")

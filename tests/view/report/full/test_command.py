@@ -89,7 +89,7 @@ def test_records_are_never_overwritten(tmp_path: Path, report: Run) -> None:
         (["{}", "{}"], "is named twice"),
         (["{}", "--output", "/no/such/x.html"], "--output /no/such/x.html: there is no folder /no/such"),
         (["{}", "--output", "{}"], "is a folder; name a file"),
-        (["{}", "--output", "x", "--markdown", "x"], "x is to be written twice; name each file once"),
+        (["{}", "--output", "x", "--markdown", "x"], "x is named for two outputs"),
         (["{}", "--reference", "nobody"], "there is no published dataset 'nobody'; there are: "),
         (["{}", "--reference", "gadi-v100-optimized-small"], "is a campaign; name it as a RESULT: "),
         (["{}/logs"], "holds no records.jsonl"),

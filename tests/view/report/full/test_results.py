@@ -8,9 +8,11 @@ import pytest
 
 from merge_bench.analysis import published
 from merge_bench.records.reader import read_campaign
+from merge_bench.view.plot.marks import Boxes
 from merge_bench.view.report.blocks import Drawing, Line, Section, Table
 from merge_bench.view.report.full.build import Report
 from merge_bench.view.report.full.results import by_problem, sources_of
+from tests.helpers.charts import bars_of
 from tests.helpers.synthetic_campaigns import Script, interleaved, plan, write_campaign
 from tests.view.report.full.samples import BASE, DATA, GIB, SLOW, report_of, two_configs
 
@@ -90,9 +92,10 @@ def test_configs_of_several_campaigns_are_told_apart(tmp_path: Path) -> None:
     report = report_of(two_configs(tmp_path / "a"), two_configs(tmp_path / "b"))
     throughput, _ = tables(report, "Results")
     assert throughput[0][1::2] == ("A: default", "A: tcp", "B: default", "B: tcp")
-    (strip,) = [chart for chart in drawings(report, "Results") if hasattr(chart, "ticks")]
-    assert list(strip.ticks.values())[11:13] == ["A 11", "B 0"]
-    assert len(strip.ticks) == 24
+    (strip,) = [chart for chart in drawings(report, "Results") if chart.picture.x.title == "Launch"]
+    assert strip.picture.x.ticks is not None
+    assert list(strip.picture.x.ticks.values())[11:13] == ["A 11", "B 0"]
+    assert len(strip.picture.x.ticks) == 24
 
 
 def test_published_tables_stand_beside_with_their_source_and_corrections(tmp_path: Path) -> None:
@@ -112,9 +115,9 @@ def test_published_effects_of_settings_are_figure_1_of_that_report(tmp_path: Pat
     effects = tuple(published.settings_effects("gadi-v100-settings"))
     report = report_of(two_configs(tmp_path), settings=effects)
     (chart,) = drawings(report, "Published effects of single settings")
-    bars = {row.label: row.bars[0].value for row in chart.rows}
-    assert bars["rendezvous over active messages"] == pytest.approx(5.54 / 4.27, abs=1e-4)
-    assert all(row.bars[0].published for row in chart.rows)
+    name = "rendezvous over active messages"
+    assert bars_of(chart)[name, name] == pytest.approx(5.54 / 4.27, abs=1e-4)
+    assert all(mark.hatched for _, mark in chart.picture.marks if isinstance(mark, Boxes))
 
 
 def test_an_imported_result_stands_with_its_own_numbers() -> None:

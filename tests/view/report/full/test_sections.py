@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from merge_bench.host.facts import Gpu, Hardware, Interface, Ucx
 from merge_bench.records import schema as s
-from merge_bench.view.plot.charts import Bars, Heat, Stack
-from merge_bench.view.plot.series import Panel
+from merge_bench.view.plot.marks import Boxes, Cells, Points, Whiskers
 from merge_bench.view.report.blocks import Code, Facts
 from merge_bench.view.report.full.environment import command_of
+from tests.helpers.charts import bars_of, rows_of
 from tests.helpers.synthetic_campaigns import Script, write_campaign
 from tests.probe.samples import published as published_row
 from tests.probe.samples import write_campaign as write_probe
@@ -24,11 +25,12 @@ def test_verdicts_come_with_figure_1(tmp_path: Path) -> None:
     (verdicts,) = tables(report, "Comparison")
     assert verdicts[1][:3] == ("tcp against default · 1,000,000 rows a chunk, 2 workers", "SLOWER", "0.500")
     (chart,) = drawings(report, "Comparison")
-    assert isinstance(chart, Bars)
-    assert [(row.label, round(row.bars[0].value or 0, 3), row.bars[0].remark) for row in chart.rows] == [
-        ("default", 1.0, "the baseline"), ("tcp", 0.5, "SLOWER"),
-    ]  # fmt: skip
-    assert [name for name, _ in chart.rows[1].bars[0].points] == [f"block {number}" for number in range(6)]
+    assert bars_of(chart) == pytest.approx({("default", "default"): 1.0, ("tcp", "tcp"): 0.5}, abs=1e-3)
+    bar, *_, points = chart.picture.groups[1].marks
+    assert isinstance(bar, Boxes)
+    assert isinstance(points, Points)
+    assert bar.details["remark"] == ["SLOWER"]
+    assert list(points.details["of"]) == [f"block {number}" for number in range(6)]
     metrics, differences = tables(report, "Comparison in detail")
     assert [row[0] for row in metrics[1:4]] == ["throughput (GiB/s)", "bandwidth (GiB/s)", "wall (ms)"]
     assert differences[1] == ("config", "UCX_TLS", "default", "tcp")
@@ -55,9 +57,8 @@ def test_a_run_has_its_workers_phases_and_pairs(tmp_path: Path) -> None:
     report = report_of(write_campaign(tmp_path))
     title = "optimized: 1,000,000 rows per chunk"
     bandwidth, phases, pairs = drawings(report, title)
-    assert isinstance(bandwidth, Bars)
-    assert isinstance(phases, Stack)
-    assert isinstance(pairs, Heat)
+    assert rows_of(bandwidth) == rows_of(phases) == rows_of(pairs) == ["0 node0", "1 node0"]
+    assert isinstance(pairs.picture.groups[0].marks[0], Cells)
     headings = [table[0] for table in tables(report, title)]
     assert ("Rank", "Host", "Left (GiB/s)", "Right (GiB/s)", "Mean (GiB/s)") in [heading[:5] for heading in headings]
 
@@ -73,8 +74,9 @@ def test_tuning_shows_its_steps_and_what_was_found(tmp_path: Path) -> None:
     report = report_of(folder)
     assert tables(report, "Tuning")[0][1][:3] == ("mutex=y", "1.100", "1.050 to 1.200")
     screen, confirm = drawings(report, "Tuning")
-    assert isinstance(screen, Bars)
-    assert screen.rows[0].bars[0].interval == (1.05, 1.2)
+    _, interval = screen.picture.groups[0].marks
+    assert isinstance(interval, Whiskers)
+    assert (*interval.start, *interval.end) == (1.05, 1.2)
     assert (screen.title, confirm.title) == (
         "Tuning, screen, 1,000,000 rows per chunk: speed-up by setting",
         "Tuning, confirm, 1,000,000 rows per chunk: speed-up by setting",
@@ -88,8 +90,11 @@ def test_network_measurements_are_shown_as_probe_shows_them(tmp_path: Path) -> N
     table = tables(report, "Network")[0]
     assert table[1][:3] == ("8", "2.00", "1.00")
     (panel,) = drawings(report, "Network")
-    assert isinstance(panel, Panel)
-    assert [series.label for series in panel.series] == ["default", "tuned", "their cluster (published: a report)"]
+    assert [group.label for group in panel.picture.groups] == [
+        "default",
+        "tuned",
+        "their cluster (published: a report)",
+    ]
 
 
 def test_warnings_of_network_measurements_stand_in_the_summary(tmp_path: Path) -> None:
@@ -119,11 +124,14 @@ def machine(worker: s.Worker) -> s.Worker:
     held = {"UCX_TLS": "sm,tcp", "UCX_RNDV_THRESH": "8K", "UCX_KEEPALIVE_NUM_EPS": "128"}
     return s.Worker(
         rank=worker.rank, host=worker.host, pid=1, name="w", environment={"UCX_TLS": "sm,tcp"},
-        versions={"polars": "2.1.0"}, ucx={"version": "1.21.0", "origin": "wheel", "config": held},
-        hardware={"cpu_model": "EPYC", "cores_online": 2, "memory_bytes": 2**33, "kernel": "6.18",
-                  "infiniband": ["mlx5_0"],
-                  "interfaces": {"eth0": {"up": True, "megabits_per_second": 1000, "mtu": 1500}, "eth1": {"up": False}},
-                  "gpus": [{"name": "H200", "index": 0}]},
+        versions={"polars": "2.1.0"}, ucx=Ucx(version="1.21.0", origin="wheel", config=held),
+        hardware=Hardware(
+            cpu_model="EPYC", cores_online=2, memory_bytes=2**33, kernel="6.18", infiniband=["mlx5_0"],
+            interfaces={
+                "eth0": Interface(up=True, megabits_per_second=1000, mtu=1500), "eth1": Interface(up=False),
+            },
+            gpus=[Gpu(name="H200", index=0)],
+        ),
     )  # fmt: skip
 
 
@@ -133,7 +141,7 @@ def test_the_environment_names_hosts_devices_packages_and_ucx(tmp_path: Path) ->
     hosts, devices, settings = tables(report, "Environment")
     assert hosts[1] == ("node0", "0, 1", "EPYC", "2", "-", "8.00", "6.18", "-", "-")
     assert [row[1:] for row in devices[1:]] == [
-        ("network eth0", "1,000 Mbit/s, MTU 1500"), ("InfiniBand", "mlx5_0"), ("GPU", "name H200, index 0"),
+        ("network eth0", "1,000 Mbit/s, MTU 1500"), ("InfiniBand", "mlx5_0"), ("GPU", "index 0, name H200"),
     ]  # fmt: skip
     assert settings[1:] == [("UCX_TLS", "sm,tcp", "all"), ("UCX_RNDV_THRESH", "8K", "auto")]
     facts = [block.rows for block in section(report, "Environment").blocks if isinstance(block, Facts)]

@@ -1,0 +1,82 @@
+"""`run --against RESULT --fail-on slower`: compares a new result with an earlier one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from merge_bench.analysis.compare.document import compare
+from merge_bench.analysis.documents.compare import CompareDocument
+from merge_bench.analysis.documents.error import Failure
+from merge_bench.errors import GateNotMet, UsageError, WrongResult
+from merge_bench.records.campaign import Campaign
+from merge_bench.records.reader import read_campaign
+
+METRIC = "throughput"
+GATES = {
+    "slower": ("SLOWER", "FAILED", "WRONG"),
+    "inconclusive": ("INCONCLUSIVE", "FAILED", "WRONG"),
+    "not-faster": ("SLOWER", "EQUIVALENT", "INCONCLUSIVE", "FAILED", "WRONG"),
+}
+"""Which verdicts each ``--fail-on`` does not let pass."""
+
+
+@dataclass(frozen=True)
+class Gate:
+    """`against`: the earlier result, None where a campaign's configs are held against its first."""
+
+    against: Campaign | None
+    fail_on: Sequence[str]
+    threshold: float
+
+    def hold(self, campaign: Campaign) -> tuple[CompareDocument, int]:
+        """The comparison's document, its ``error`` filled, and the exit status: 4, 5 or 0.
+
+        Raises
+        ------
+        UsageError
+            If the two cannot be compared; what was measured is kept.
+        """
+        campaigns = [self.against, campaign] if self.against is not None else [campaign]
+        document = compare(campaigns, threshold=self.threshold)
+        return judged(document, metric=METRIC, fail_on=self.fail_on)
+
+
+def asked_for(values: Mapping[str, Any], *, configs: int) -> Gate | None:
+    """The gate that the options of `run` ask for; the earlier result is read before anything is launched.
+
+    Raises
+    ------
+    UsageError
+        If there is nothing to compare with, or the earlier result cannot be read.
+    """
+    against, fail_on = values["against"], tuple(values["fail_on"])
+    if fail_on and not against and configs < 2:
+        raise UsageError("--fail-on needs something to compare with: --against RESULT, or several --configs")
+    if not against and not fail_on:
+        return None
+    earlier = read_campaign(str(against)) if against else None
+    return Gate(earlier, fail_on, float(values["threshold"]))
+
+
+def judged(document: CompareDocument, *, metric: str, fail_on: Sequence[str]) -> tuple[CompareDocument, int]:
+    """The document with its ``error``, and the exit status: 4 for a wrong result, 5 for a gate not met.
+
+    A/A comparisons pass every gate: they are there to show the noise.
+    """
+    chosen = [each for each in document.comparisons if each.metric == metric and not each.aa]
+    wrong = [each.candidate for each in chosen if each.verdict == "WRONG"]
+    held = [each for each in chosen if any(each.verdict in GATES[gate] for gate in fail_on)]
+    kind: type[GateNotMet] | type[WrongResult]
+    if wrong:
+        kind, message = WrongResult, f"the merge result was wrong: {', '.join(wrong)}"
+    elif held:
+        named = ", ".join(f"{each.candidate} is {each.verdict} in {metric}" for each in held)
+        options = " ".join(f"--fail-on {gate}" for gate in fail_on)
+        kind, message = GateNotMet, f"{options}: {named}"
+    else:
+        return document, 0
+    return msgspec.structs.replace(document, error=Failure(kind.code, message)), kind.exit_status

@@ -1,0 +1,30 @@
+"""The document of ``check --json``; `docs/configs.md` describes it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from merge_bench.config.conflicts import Conflict
+from merge_bench.config.variable_states import VariableState
+
+
+class CheckedConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """The config's file."""
+
+    name: str
+    path: str
+    sha256: str
+
+
+class CheckDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """How UCX reads a config. `ucx`: the release that was asked, null if none is installed."""
+
+    document_version: Literal[1] = 1
+    ok: bool
+    config: CheckedConfig
+    ucx: str | None
+    variables: list[VariableState]
+    conflicts: list[Conflict]
+    warnings: list[str]

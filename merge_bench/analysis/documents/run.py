@@ -1,0 +1,164 @@
+"""The document of ``run --json`` and ``import --json``; `docs/records.md` describes every key."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from merge_bench.analysis.documents.compare import Comparison
+from merge_bench.analysis.documents.error import Failure
+from merge_bench.errors import Caution
+from merge_bench.records.imported import ImportedFrom
+from merge_bench.records.plan import PlanOptions
+from merge_bench.records.schema import SCHEMA, Config, Phases, SizeRange
+
+Interval: TypeAlias = tuple[float, float]
+
+
+class Spread(msgspec.Struct, frozen=True, kw_only=True):
+    """Median and 95 % interval over launches, null below 6 of them; quartiles over all their iterations."""
+
+    median: float | None
+    ci95: Interval | None
+    quartiles: Interval | None
+
+
+class Wall(Spread, frozen=True, kw_only=True):
+    """Seconds of an iteration; the least and the greatest of all."""
+
+    min: float | None
+    max: float | None
+
+
+class WorkerBandwidth(msgspec.Struct, frozen=True, kw_only=True):
+    """Bytes per second that a worker sent to others, by frame and over both."""
+
+    rank: int
+    host: str
+    left: float | None
+    right: float | None
+    mean: float | None
+
+
+class Bandwidth(msgspec.Struct, frozen=True, kw_only=True):
+    """Over workers; of an imported result the median over its iterations."""
+
+    harmonic_mean: float | None
+    min: float | None
+    max: float | None
+    per_worker: list[WorkerBandwidth]
+
+
+class Link(msgspec.Struct, frozen=True, kw_only=True):
+    """The link limit, and which share of it the merge used."""
+
+    limit_bytes_per_second: float
+    fraction: float | None
+    check_bytes_per_second: float | None
+    not_checked: str | None
+    wall_ratio: float | None
+    bottleneck: str | None
+    transports: list[str]
+
+
+class Lane(msgspec.Struct, frozen=True, kw_only=True):
+    """The transports that UCX selected from one worker to another, as ``tcp/eth0``."""
+
+    from_rank: int = msgspec.field(name="from")
+    to_rank: int = msgspec.field(name="to")
+    placement: str | None
+    transports: list[str]
+
+
+class Protocols(msgspec.Struct, frozen=True, kw_only=True):
+    """How messages travel by memory and size between these pairs of ranks."""
+
+    pairs: list[tuple[int, int]]
+    ranges: list[SizeRange]
+
+
+class Counted(msgspec.Struct, kw_only=True):
+    """Bytes that a device counted."""
+
+    sent: int = 0
+    received: int = 0
+
+
+class Traffic(msgspec.Struct, kw_only=True):
+    """Bytes that the ranks of a host sent to others, and that its devices counted meanwhile."""
+
+    host: str
+    during: str
+    sent: int = 0
+    devices: dict[str, Counted] = {}
+
+
+class WorkerPeak(msgspec.Struct, frozen=True, kw_only=True):
+    """Peak memory of one worker, bytes."""
+
+    rank: int
+    host: str
+    peak: int | None
+    above_imports: int | None
+    device_peak: int | None
+    device_above_imports: int | None
+    input: int | None
+
+
+class Memory(msgspec.Struct, frozen=True, kw_only=True):
+    """Peak memory of the workers, bytes."""
+
+    max: int | None
+    per_worker: list[WorkerPeak]
+
+
+class RunDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """One config with one plan.
+
+    `plan`: its options as the records have them, and the `hosts` of its workers, each once. `comparisons`: where
+    ``--against`` or ``--fail-on`` asked for them.
+    """
+
+    document_version: Literal[1] = 1
+    schema: int = SCHEMA
+    run_id: str
+    records: str
+    config: Config
+    plan: PlanOptions
+    verified: bool
+    result_rows: int | None
+    wall_seconds: Wall
+    throughput_bytes_per_second: Spread
+    bandwidth_bytes_per_second: Bandwidth
+    phases_seconds: Phases
+    link: Link | None
+    lanes: list[Lane]
+    requested_transports: dict[str, str]
+    protocols: list[Protocols]
+    traffic: list[Traffic]
+    peak_memory_bytes: Memory
+    imported: ImportedFrom | None
+    warnings: list[Caution]
+    error: Failure | None
+    comparisons: list[Comparison] | msgspec.UnsetType = msgspec.UNSET
+
+
+class SweepDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """Every config with every plan, in the order in which they were asked for."""
+
+    document_version: Literal[1] = 1
+    schema: int = SCHEMA
+    records: str
+    runs: list[RunDocument]
+    comparisons: list[Comparison] | msgspec.UnsetType = msgspec.UNSET
+    error: Failure | msgspec.UnsetType | None = msgspec.UNSET
+
+
+Document: TypeAlias = RunDocument | SweepDocument
+
+
+def runs_of(document: Document) -> Sequence[RunDocument]:
+    """The documents of its runs; a single run's is its own."""
+    return document.runs if isinstance(document, SweepDocument) else (document,)

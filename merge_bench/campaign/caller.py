@@ -1,0 +1,33 @@
+"""What a campaign needs to know about the program that runs it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+
+
+def _leave_alone(log: Path) -> AbstractContextManager[None]:
+    return contextlib.nullcontext()
+
+
+@dataclass(frozen=True)
+class Caller:
+    """The program that runs a campaign.
+
+    Attributes
+    ----------
+    argv
+        The command line that the records keep.
+    surround
+        Gives a context for the time of the launches, from the path of a log for what libraries print.
+    """
+
+    argv: Sequence[str] = ()
+    surround: Callable[[Path], AbstractContextManager[None]] = _leave_alone
+
+
+UNTOUCHED = Caller()
+"""Another program: its signal handlers and file descriptors stay unchanged."""

@@ -1,0 +1,232 @@
+"""The cluster of one launch: starts it, connects its workers, hands them work, and ends it."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from distributed import Client
+from msgspec.structs import replace
+
+from merge_bench.campaign.jobs import Job
+from merge_bench.campaign.progress import Progress
+from merge_bench.cluster import on_scheduler
+from merge_bench.cluster.base import ClusterSettings, Launcher
+from merge_bench.cluster.first_cause import Member
+from merge_bench.cluster.host_check import check_environment, check_ucx
+from merge_bench.cluster.launcher_choice import make_launcher
+from merge_bench.cluster.scheduler_client import close, connect, dashboard_link, raise_for_exited, wait_for_workers
+from merge_bench.cluster.worker_calls import WorkerCalls
+from merge_bench.errors import Caution, LaunchFailed, MergeBenchError
+from merge_bench.merge import steps, worker
+from merge_bench.merge.engines import gpu_memory
+from merge_bench.merge.engines.gpu_memory import GpuMemory, pool_size
+from merge_bench.merge.plan import Plan, check_fits
+from merge_bench.records.schema import Cluster, LanesLine, LaunchLine, WarningLine, Worker
+from merge_bench.records.writer import CampaignWriter
+
+
+class Session:
+    """One life of a cluster: between `start` and `end` its workers carry out steps.
+
+    Attributes
+    ----------
+    facts
+        The description of each worker and its machine, by rank.
+    topic
+        The name under which workers send events.
+    lanes
+        Those last recorded.
+    """
+
+    def __init__(self, job: Job, writer: CampaignWriter, progress: Progress, launch: int = 0) -> None:
+        self.job, self.writer, self.progress, self.launch = job, writer, progress, launch
+        self.plan, self.settings = job.prepared.plan, job.prepared.settings
+        self.launcher = make_launcher(self.settings)
+        self.topic = f"merge-bench-{secrets.token_hex(8)}"
+        self.facts: list[Worker] = []
+        self.lanes: LanesLine | None = None
+        self._client: Client | None = None
+        self._workers: WorkerCalls | None = None
+        self._events: dict[str, Callable[[Mapping[str, Any]], None]] = {}
+        self._began = time.monotonic()
+
+    @property
+    def workers(self) -> WorkerCalls:
+        """Calls to the workers, once the cluster is up."""
+        assert self._workers is not None, "the cluster was not started"
+        return self._workers
+
+    @property
+    def members(self) -> list[Member]:
+        """The workers, by rank."""
+        return self.workers.members
+
+    # -- the life of the cluster
+
+    def start(self, *, engine: bool = True, data_plane: bool | None = None) -> None:
+        """Start the processes, wait for the workers, give them ranks, and have them load their libraries.
+
+        `engine`, `data_plane`: whether they load these; None: if the plan needs it.
+        """
+        self.progress.phase("launching")
+        access = self.launcher.start(self.plan, self.settings, self.writer.logs, f"launch-{self.launch:03d}-")
+        up_by = time.monotonic() + self.settings.start_timeout
+        self._client = connect(access, self.launcher, self.settings, up_by)
+        self._workers = WorkerCalls(self._client, self.launcher, self.plan.timeout)
+        self.progress.phase("waiting for workers")
+        self._gather(up_by)
+        self.progress.phase("loading libraries")
+        if data_plane is None:
+            data_plane = self.plan.exchange == "ucx"
+        self._describe(self.plan.engine if engine else None, data_plane)
+        check_ucx(self.facts)
+        for caution in cautions(self.launcher, self.plan, self.settings):
+            self.writer.write(WarningLine.of(caution, self.launch))
+        if not self.launcher.owns_processes:
+            check_environment(self.facts, self.settings.environment)
+        for host in {each.host for each in self.facts}:
+            here = [each.hardware.available_bytes for each in self.facts if each.host == host]
+            check_fits(self.plan, here[0] or 0, len(here), host)
+        if self.plan.device_memory:
+            set_up_devices(self.workers, self.facts, self.settings.rmm_pool_bytes)
+        self._client.subscribe_topic(self.topic, self._on_event)
+
+    def cause(self, problem: Exception) -> MergeBenchError | None:
+        """The process whose end caused a `problem` that Dask raised; None if none did."""
+        try:
+            if self._workers is not None:
+                # An OSError, as Dask's CommClosedError is, means that the connection to the scheduler closed.
+                self._workers.watch.settle(lost_scheduler=isinstance(problem, OSError))
+            raise_for_exited(self.launcher)
+        except LaunchFailed as reason:
+            return reason
+        return None
+
+    def end(self, *, well: bool) -> None:
+        """Close the client and end the processes; after a failure the processes first, so nothing waits for them."""
+        self.progress.phase("taking the cluster down")
+        if self._workers is not None:
+            self._workers.watch.stop()
+            if not well and not self.launcher.owns_processes:
+                self._workers.abort("the run is ending")
+        if well and self._client is not None:
+            close(self._client)
+        self.launcher.stop()
+        if not well and self._client is not None:
+            close(self._client)
+
+    # -- between start and end
+
+    def listen(self, event: str, take: Callable[[Mapping[str, Any]], None]) -> None:
+        """Have `take` called, in a thread of the client's, with every event of this name that a worker sends.
+
+        An error that it raises ends the wait for the workers.
+        """
+        self._events[event] = take
+
+    def connect(self, addresses: Sequence[bytes]) -> float:
+        """Connect every worker with every other, and learn what settings their UCX has.
+
+        `addresses`: UCX's, by rank. Gives the longest round trip of a barrier, in seconds.
+        """
+        connected: list[steps.Connected] = self.workers.on_all(steps.connect, addresses)
+        self.facts = [
+            replace(each, ucx=replace(each.ucx, config=connection.ucx_config))
+            for each, connection in zip(self.facts, connected, strict=True)
+        ]
+        return float(max(connection.round_trip for connection in connected))
+
+    def record_launch(self, *, data_bytes: int = 0, rows: int = 0) -> None:
+        """Write the launch line: from here on the folder can be read as a result.
+
+        `data_bytes`, `rows`: of both frames over all workers.
+        """
+        client = self.workers.client
+        port = self.workers.call(client._run_on_scheduler(on_scheduler.dashboard_port))
+        address = client.scheduler.address if client.scheduler else None
+        self.writer.write(
+            LaunchLine(
+                launch=self.launch, config=self.job.config, plan=self.job.plan, block=self.job.block,
+                cluster=Cluster(
+                    launcher=self.launcher.name, protocol=self.plan.protocol, scheduler=address,
+                    dashboard=dashboard_link(address, port),
+                ),
+                workers=self.facts, data_bytes=data_bytes, rows=rows, startup_seconds=time.monotonic() - self._began,
+            )
+        )  # fmt: skip
+
+    # -- the steps of a start
+
+    def _gather(self, up_by: float) -> None:
+        """Wait for the workers, give them ranks and the plugin."""
+        calls = self.workers
+        calls.watch.start([])
+        found = wait_for_workers(
+            lambda: calls.call(calls.client._run_on_scheduler(on_scheduler.worker_names)),
+            self.launcher, self.settings, self.plan.workers, up_by,
+        )  # fmt: skip
+        # Workers that we start are numbered host by host; those of a running cluster are grouped by host.
+        owned = self.launcher.owns_processes
+        chosen = sorted(found, key=lambda at: ("" if owned else found[at][0], _natural(found[at][1])))
+        placed = self.launcher.placed()
+        calls.members = [
+            Member(rank, address, found[address][1], placed.get(found[address][1], found[address][0]), 0)
+            for rank, address in enumerate(chosen[: self.plan.workers])
+        ]
+        calls.watch.start(calls.members)
+        calls.call(calls.client._register_worker_plugin(worker.MergeWorker(), worker.PLUGIN, True))
+
+    def _describe(self, engine: str | None, data_plane: bool) -> None:
+        """Have the workers load libraries and describe their machines; from here on members have process ids."""
+        calls = self.workers
+        found = calls.on_all(steps.describe, engine, data_plane, tuple(self.settings.environment))
+        self.facts = [Worker.of(m.rank, m.name, facts) for m, facts in zip(calls.members, found, strict=True)]
+        calls.members = [
+            Member(m.rank, m.address, m.name, each.host, each.pid)
+            for m, each in zip(calls.members, self.facts, strict=True)
+        ]
+        calls.watch.start(calls.members)
+
+    def _on_event(self, event: tuple[float, Mapping[str, Any]]) -> None:
+        message = event[1]
+        if message["event"] == "out-of-memory":
+            self.workers.watch.report(message["message"])
+            return
+        take = self._events.get(message["event"])
+        try:
+            if take is not None:
+                take(message)
+        except MergeBenchError as error:
+            self.workers.notice(error)
+        else:
+            self.workers.notice()
+
+
+def cautions(launcher: Launcher, plan: Plan, settings: ClusterSettings) -> list[Caution]:
+    """Warnings about the hosts that affect the numbers; none if nothing goes over UCX."""
+    if plan.exchange != "ucx" and plan.protocol != "ucx":
+        return []
+    return launcher.cautions(settings)
+
+
+def set_up_devices(workers: WorkerCalls, facts: Sequence[Worker], pool_bytes: int | None) -> None:
+    """Make a pool of device memory on every worker, of a size that does not depend on which of them is first.
+
+    `pool_bytes`: the size that was asked for; None: by what the GPU has.
+    """
+    workers.on_all(steps.open_device)  # each context takes some of the memory that the next step looks at
+    found = workers.on_all(gpu_memory.inspect)
+    places = [(each.host, str(each.environment.get("CUDA_VISIBLE_DEVICES")).partition(",")[0]) for each in facts]
+    on_gpu: dict[tuple[str, str], list[GpuMemory]] = {}
+    for place, memory in zip(places, found, strict=True):
+        on_gpu.setdefault(place, []).extend([memory] if memory else [])
+    sizes = {place: pool_size(pool_bytes, each) for place, each in on_gpu.items() if each}
+    workers.results(workers.submit(gpu_memory.set_up_pool, [(sizes.get(place),) for place in places]))
+
+
+def _natural(name: Any) -> tuple[int, str]:
+    digits = "".join(c for c in str(name) if c.isdigit())
+    return (int(digits) if digits else 0, str(name))

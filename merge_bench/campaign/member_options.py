@@ -1,0 +1,27 @@
+"""Completes the options of `run` whose values are members of a registry, with those values and their help.
+
+`config` declares these options, but must not import the packages that hold the registries.
+"""
+
+from __future__ import annotations
+
+import functools
+
+from merge_bench.cluster import launcher_choice
+from merge_bench.config.options import OPTIONS, Option
+from merge_bench.merge import engines
+
+
+@functools.cache
+def options() -> tuple[Option, ...]:
+    """Every option of `run`, complete."""
+    return tuple(map(complete, OPTIONS))
+
+
+def complete(option: Option) -> Option:
+    """`option` with its values, if they are members of a registry."""
+    if option.key == "engine":
+        return option.taking(engines.choices(), engines.help_text())
+    if option.key == "launcher":
+        return option.taking(launcher_choice.choices(), launcher_choice.help_text())
+    return option

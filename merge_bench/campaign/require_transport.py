@@ -1,0 +1,78 @@
+"""`--require-transport`: every pair of workers uses one of the transports named, or the run ends with status 5.
+
+A transport that UCX on this machine does not have is refused before anything is started. The pairs are checked as soon
+as they are connected, before anything is measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from merge_bench.config import tls
+from merge_bench.config.ucx_info import find_installed
+from merge_bench.errors import GateNotMet, UsageError
+from merge_bench.records.schema import LanePair
+
+OPTION = "--require-transport"
+
+
+def check_names(required: Sequence[str]) -> None:
+    """Refuse names that no release of UCX has.
+
+    Raises
+    ------
+    UsageError
+        With the nearest names.
+    """
+    for word, hint in tls.unknown_words(",".join(required)).items():
+        raise UsageError(f"{OPTION} {word}: no release of UCX has such a transport{hint}")
+
+
+def check_machine(required: Sequence[str], environment: Mapping[str, str]) -> None:
+    """Refuse to start on this machine what its UCX cannot do; `environment`: what the workers will be started with.
+
+    Raises
+    ------
+    UsageError
+        If `UCX_TLS` leaves no transport between two processes: UCX itself would only say "no such device".
+    GateNotMet
+        If there is no transport of `required`.
+    """
+    installed = find_installed(environment.get("MERGE_BENCH_UCX", "auto"), environment)
+    if installed is None or not installed.transports:  # the workers will report theirs
+        return
+    there = ", ".join(sorted(installed.transports))
+    asked = environment.get("UCX_TLS", "all")
+    if not tls.selected(asked) & set(installed.transports) - tls.WITHIN_A_PROCESS:
+        raise UsageError(
+            f"UCX_TLS={asked} leaves nothing that could connect two workers: UCX {installed.version}"
+            f" ({installed.info.origin}) has only {there} on this machine"
+        )
+    if not required or tls.meant(required) & set(installed.transports):
+        return
+    raise GateNotMet(
+        f"{OPTION} {','.join(required)} cannot be met: UCX {installed.version} ({installed.info.origin}) has no such"
+        f" transport on this machine, only {there}; nothing was started"
+    )
+
+
+def check_pairs(required: Sequence[str], pairs: Sequence[LanePair]) -> None:
+    """Refuse to go on where a pair uses none of `required`.
+
+    Raises
+    ------
+    GateNotMet
+        Naming the first such pair and what it uses.
+    """
+    if not required:
+        return
+    wanted = tls.meant(required)
+    failing = [pair for pair in pairs if not wanted & {lane.partition("/")[0] for lane in pair.transports}]
+    if failing:
+        first = failing[0]
+        uses = ", ".join(first.transports) or "nothing that UCX tells of"
+        others = f" ({len(failing)} of {len(pairs)} pairs do not)" if len(pairs) > 1 else ""
+        raise GateNotMet(
+            f"{OPTION} {','.join(required)}: rank {first.from_rank} to rank {first.to_rank}"
+            f" ({first.placement or 'placement unknown'}) uses {uses}{others}"
+        )

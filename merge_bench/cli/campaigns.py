@@ -1,0 +1,42 @@
+"""What commands that make or show campaigns have in common."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from merge_bench.campaign.caller import Caller
+from merge_bench.records.campaign import Campaign
+from merge_bench.records.schema import FailureLine
+from merge_bench.view.messages import say_log
+
+
+@contextlib.contextmanager
+def _surround(log: Path) -> Iterator[None]:
+    from merge_bench.cluster import library_output, signals
+
+    with signals.raising(), library_output.libraries(log):
+        yield
+
+
+def this_command() -> Caller:
+    """This command as the caller of a campaign: it owns its process, so it handles signals and library output."""
+    return Caller(tuple(sys.argv), _surround)
+
+
+def failures_of(campaigns: Sequence[Campaign]) -> list[FailureLine]:
+    """Every failure in the records, without those of launches that were made again."""
+    return [
+        failure
+        for campaign in campaigns
+        for failure in (*campaign.failures, *(each for launch in campaign.standing for each in launch.failures))
+    ]
+
+
+def say_failures(failures: Sequence[FailureLine]) -> None:
+    """Print failures, each with the end of its log, on standard error."""
+    for failure in failures:
+        print(f"merge_bench: {failure.message}", file=sys.stderr)
+        say_log(failure.log_tail)

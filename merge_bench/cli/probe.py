@@ -1,0 +1,187 @@
+"""The commands that measure the network without a merge: one for each probe, and `show` for stored campaigns."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from merge_bench.cli.parameters import (
+    CONTEXT,
+    Decorator,
+    SectionedCommand,
+    add_options,
+    count_option,
+    decorated,
+    json_option,
+    plot_option,
+)
+from merge_bench.config.options import PROBE_OPTIONS
+from merge_bench.errors import RunFailed, UsageError
+from merge_bench.probe import probes
+
+if TYPE_CHECKING:
+    from merge_bench.errors import Caution
+    from merge_bench.probe.shared.base import ProbeKind
+    from merge_bench.probe.shared.options import Option
+    from merge_bench.records.campaign import Campaign
+    from merge_bench.records.probe_rows import Row
+    from merge_bench.view.probe.output import Output
+
+_OUTPUT_OPTIONS = decorated(
+    click.option("--csv", "csv_file", metavar="FILE", help="Write the rows as CSV."),
+    plot_option("results over message size"),
+    click.option("--reference", "references", multiple=True, metavar="NAME",
+                 help="Show these published results as well; `list` prints their names."),
+)  # fmt: skip
+_PROBE_OPTIONS = decorated(
+    click.option("--baseline", metavar="CFG", help="The config that the others are compared with; shown first."),
+    click.option("--config", "configs", multiple=True, metavar="CFG", help="A config; may be repeated."),
+    count_option("--repetitions", "N",
+                 "Number of launches of each config, in random order. [3, or 1 on a running cluster]"),
+    _OUTPUT_OPTIONS,
+    add_options(PROBE_OPTIONS),
+)  # fmt: skip
+
+
+class _Probes(click.Group):
+    """A command for each probe beside those of the group, made when any of them is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        self._add_probes()
+        return super().list_commands(ctx)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        self._add_probes()
+        return super().get_command(ctx, cmd_name)
+
+    def _add_probes(self) -> None:
+        for name, kind in probes().items():
+            if name not in self.commands:
+                self.add_command(_command(kind))
+
+
+@click.group(cls=_Probes, context_settings=CONTEXT)
+def probe() -> None:
+    """Measure the network without a merge, with the same launchers, configs and records as `run`."""
+
+
+def _own_option(option: Option) -> Decorator:
+    """An option that a probe declares."""
+    kind: click.ParamType[Any] | None = click.Choice(option.choices) if option.choices else None
+    if option.least is not None:
+        kind = click.IntRange(option.least)
+    return click.option(
+        f"--{option.name}", type=kind, default=option.default, show_default=option.default is not None,
+        metavar=option.placeholder, help=option.help,
+    )  # fmt: skip
+
+
+def _command(kind: ProbeKind) -> click.Command:
+    def command(**values: Any) -> int:
+        return measure(kind, values)
+
+    own = decorated(*map(_own_option, kind.options))
+    made = click.command(kind.name, cls=SectionedCommand, context_settings=CONTEXT, help=kind.help)
+    return made(own(_PROBE_OPTIONS(command)))
+
+
+def measure(kind: ProbeKind, values: Mapping[str, Any]) -> int:
+    """`probe NAME`: measure every config, interleaved; show what was measured and what failed."""
+    from merge_bench.cli.campaigns import this_command
+    from merge_bench.probe.shared import campaign as campaigns
+    from merge_bench.probe.shared.stored import in_order
+    from merge_bench.records.reader import read_campaign
+    from merge_bench.view.messages import say_warnings
+    from merge_bench.view.probe.output import LIST, asked_for, print_references
+    from merge_bench.view.progress import progress_for
+
+    as_json = bool(values["json"])
+    if LIST in values["references"]:
+        print_references(as_json=as_json)
+        return 0
+    output = asked_for(values)
+    made = kind.make(values)
+    baseline = [values["baseline"]] if values["baseline"] else []
+    configs = [*baseline, *(config for config in values["configs"] if config not in baseline)] or [None]
+    head, jobs = campaigns.prepare(made, configs, values, blocks=values["repetitions"])
+    say_warnings(warning for job in jobs for warning in job.prepared.warnings)
+    with contextlib.closing(progress_for(sys.stderr, quiet=as_json)) as progress:
+        fresh = bool(values["fresh"])
+        folder, status = campaigns.run(made, head, jobs, progress, fresh=fresh, caller=this_command())
+    campaign = read_campaign(folder)
+    return max(status, _show([campaign], in_order(campaign), output, as_json=as_json))
+
+
+@probe.command(context_settings=CONTEXT)
+@click.argument("results", nargs=-1, metavar="RESULT...")
+@_OUTPUT_OPTIONS
+@json_option()
+def show(**values: Any) -> int:
+    """Show stored campaigns of `probe` again, several together, without measuring.
+
+    A RESULT is a campaign's folder or its records, or a CSV file of the ping-pong; its name says where it was measured.
+    """
+    from merge_bench.probe.shared import ping_pong_csv
+    from merge_bench.probe.shared.stored import label_rows
+    from merge_bench.records.reader import read_campaign
+    from merge_bench.view.probe.output import LIST, asked_for, print_references
+
+    if LIST in values["references"]:
+        print_references(as_json=values["as_json"])
+        return 0
+    if not values["results"]:
+        raise UsageError("name a RESULT, the folder of a campaign of probe or its records.jsonl")
+    output = asked_for(values)
+    files = [Path(result) for result in dict.fromkeys(values["results"]) if str(result).endswith(".csv")]
+    found = [read_campaign(result) for result in values["results"] if not str(result).endswith(".csv")]
+    rows = [*label_rows(found), *(row for file in files for row in ping_pong_csv.read(file))]
+    return _show(found, rows, output, as_json=values["as_json"])
+
+
+def _show(found: Sequence[Campaign], measured: Sequence[Row], output: Output, *, as_json: bool) -> int:
+    """Tables first, then files; the document of `--json` last, as it contains which files could not be written."""
+    from merge_bench.analysis.documents.error import Failure
+    from merge_bench.analysis.documents.probe import ProbeDocument
+    from merge_bench.cli.campaigns import failures_of, say_failures
+    from merge_bench.view.document import print_document
+    from merge_bench.view.probe.output import write_files
+
+    rows = [*measured, *output.references]
+    warnings = list(dict.fromkeys(caution for one in found for caution in one.cautions))
+    if not as_json:
+        _print(found, measured, rows, warnings)
+    problems = write_files(output, rows) if measured else []
+    failures = failures_of(found)
+    if as_json:
+        errors = [*map(Failure.of, failures), *(Failure("not-written", problem) for problem in problems)]
+        records = [str(one.records) for one in found]
+        document = ProbeDocument(
+            records=records[0] if len(records) == 1 else records, rows=rows,
+            warnings=warnings, error=errors[0] if errors else None,
+        )  # fmt: skip
+        print_document(document)
+    say_failures(failures)
+    for problem in problems:
+        print(f"merge_bench: {problem}", file=sys.stderr)
+    return RunFailed.exit_status if problems else 0
+
+
+def _print(
+    found: Sequence[Campaign], measured: Sequence[Row], rows: Sequence[Row],
+    warnings: Sequence[Caution],
+) -> None:  # fmt: skip
+    from merge_bench.view.probe.show import print_rows
+
+    configs = list(dict.fromkeys(row.config for row in measured if row.source is None))
+    remarks = [] if measured else ["nothing was measured, and no file was written"]
+    if len(found) > 1 and len(configs) > 1:
+        remarks.append("the campaigns ran at different times, so speed-ups include any change of the machines between")
+    remarks += [f"{one.head.campaign_id} did not finish" for one in found if one.end is None]
+    baseline = configs[0] if len(configs) > 1 else None
+    records = [one.records for one in found]
+    print_rows(rows, baseline=baseline, warnings=warnings, remarks=remarks, records=records)

@@ -1,0 +1,99 @@
+"""The command that searches for a faster config."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from merge_bench.cli.parameters import (
+    CONTEXT,
+    Parsed,
+    SectionedCommand,
+    add_options,
+    choice_option,
+    count_option,
+    percent_option,
+    plot_option,
+)
+from merge_bench.config import values as parsers
+from merge_bench.config.options import TUNE_OPTIONS
+from merge_bench.tune.strategies import strategies
+
+if TYPE_CHECKING:
+    from merge_bench.tune.task import Task
+
+
+@click.command(cls=SectionedCommand, context_settings=CONTEXT)
+@click.argument("baseline", required=False, metavar="[BASELINE]")
+@click.option("--space", metavar="FILE", help="File that lists the settings to try; by default the shipped space.toml.")
+@click.option("--only", metavar="NAME[,NAME]", help="Try only these settings of the tuning space.")
+@choice_option("--strategy", list(strategies()), "Search strategy.")
+@choice_option("--metric", ["throughput", "bandwidth"], "Metric to improve.")
+@percent_option("--threshold", "2%", "Smaller gains do not count.")
+@count_option("--most-blocks", "N", "Judge a candidate after at most this many blocks.", least=3, default=8)
+@count_option("--confirm", "N", "Blocks of the confirmation at each size.", least=6, default=8)
+@click.option("--budget", type=Parsed("DURATION", parsers.duration), metavar="DURATION",
+              help="Time limit for all launches of the search together, such as 30m or 1h.")  # fmt: skip
+@count_option("--max-launches", "N", "Largest number of launches that the search may make.")
+@click.option("--output", metavar="FILE", help="The config to write; by default ./tuned-HOST.cfg.")
+@plot_option("the speed-up of each setting")
+@add_options(TUNE_OPTIONS)
+def tune(**values: Any) -> int:
+    """Find a config that is faster than BASELINE (a config, or the built-in defaults), and confirm it.
+
+    The search runs at the first size of --chunk (1e6 and 25e6 by default); the confirmation at all of them.
+    """
+    from merge_bench.analysis.documents.error import Failure
+    from merge_bench.cli.campaigns import this_command
+    from merge_bench.tune import campaign as campaigns
+    from merge_bench.tune.result import result_of
+    from merge_bench.tune.task import make_task
+    from merge_bench.view.document import print_document
+    from merge_bench.view.messages import say_warnings
+    from merge_bench.view.plot.draw import check_plots
+    from merge_bench.view.progress import progress_for
+    from merge_bench.view.report.tuning import print_tuning
+    from merge_bench.view.tune_figures import draw_figures
+
+    output = Path(values["output"] or f"tuned-{_host()}.cfg")
+    plots = check_plots(values["plots"], [("--output", output)])
+    task = make_task(values)
+    say_warnings(warning for each in task.prepared for warning in each.warnings)
+    if values["dry_run"]:
+        _print_space(task)
+        return 0
+    with contextlib.closing(progress_for(sys.stderr, quiet=bool(values["json"]))) as progress:
+        campaign, status, problem = campaigns.run(task, values, output, progress, this_command())
+    result = result_of(campaign)
+    written = output if status == 0 and result.winner is not None else None
+    remarks = [f"{result.stopped}."] if result.stopped else []
+    remarks += [f"Written: {written}"] if written else []
+    remarks.append(f"Records: {campaign.records}")
+    if status == 0:
+        remarks += draw_figures(result, campaign.folder, plots, task.sizes, values["metric"])
+    if values["json"]:
+        error = Failure("unfinished", problem) if status else None
+        print_document(result.document(campaign.records, written, task.pruned, error))
+    elif status:
+        print(f"merge_bench: {problem}", file=sys.stderr)
+    else:
+        print_tuning(result, sizes=task.sizes, metric=values["metric"], pruned=task.pruned, remarks=remarks)
+    return status
+
+
+def _print_space(task: Task) -> None:
+    for value in task.values:
+        print(f"{value.id}: " + " ".join(f"{name}={text}" for name, text in value.variables))
+    for each in task.pruned:
+        print(f"# {each.value.id}: {each.reason}")
+
+
+def _host() -> str:
+    from merge_bench.records.writer import safe_name
+
+    return safe_name(os.environ.get("SLURM_CLUSTER_NAME") or os.uname().nodename.partition(".")[0])

@@ -1,0 +1,136 @@
+"""Batch jobs: the script that asks SLURM or PBS for nodes and runs a merge on them.
+
+The script calls `run-cluster.sh` if this package is a checkout, and otherwise the Python that the package is installed
+in.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from merge_bench.cluster.launcher_choice import batches, with_storage
+from merge_bench.config.installation import checkout, search_path
+from merge_bench.errors import RunFailed, UsageError
+
+CORES_PER_GPU = 12  # as in the 2022 job: 192 cores and 16 GPUs
+REPOSITORY, HERE = "the repository's folder", "the folder that results are to go to"
+# One word of a batch system's language: nothing that begins a new line or option.
+_WORD = re.compile(r"[A-Za-z0-9_./+:=@,-]+")
+_TIME = re.compile(r"(?:(\d+):)?(\d{1,2}):(\d{2})")
+_HEAD = """\
+#!/usr/bin/env bash
+# Made by: {{ made_by }}
+# Submit it from {{ folder }}: {{ batch.command }} {{ batch.file }}
+"""
+_REST = """\
+set -euo pipefail
+cd "${{ batch.folder }}"
+{% for module in job.modules %}
+module load {{ module }}
+{% endfor %}
+{{ command }}
+"""
+
+
+@dataclass
+class Job:
+    """What the user asks for. `time`: given as ``MM:SS`` or ``HH:MM:SS``, kept as the latter.
+
+    Raises
+    ------
+    UsageError
+        Naming the option that is wrong.
+    """
+
+    nodes: int
+    gpus_per_node: int
+    time: str
+    cores_per_node: int | None
+    account: str | None
+    queue: str | None
+    storage: str | None
+    modules: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        match = _TIME.fullmatch(self.time)
+        if match is None or int(match[3]) > 59:
+            raise UsageError(f"--time {self.time} is not MM:SS or HH:MM:SS")
+        minutes = 60 * int(match[1] or 0) + int(match[2])
+        self.time = f"{minutes // 60:02}:{minutes % 60:02}:{match[3]}"
+        words = {"--account": self.account, "--queue": self.queue, "--storage": self.storage}
+        for option, word in (*words.items(), *(("--module", module) for module in self.modules)):
+            if word is not None and not _WORD.fullmatch(word):
+                raise UsageError(f"{option} {word!r} has characters that no batch system accepts there")
+        if self.cores_per_node is None and self.gpus_per_node:
+            self.cores_per_node = CORES_PER_GPU * self.gpus_per_node
+
+    @property
+    def workers_per_node(self) -> int:
+        """One per GPU; one if there is none."""
+        return self.gpus_per_node or 1
+
+
+def render(launcher: str, job: Job, config: str | None, options: Sequence[str], typed: Sequence[str]) -> str:
+    """The script. `options` go to the merge unchanged; `typed`: what the user typed after ``submit``.
+
+    Raises
+    ------
+    UsageError
+        If the batch system does not have an option, or a word would begin a line of its own in the script.
+    """
+    import jinja2
+
+    batch = batches()[launcher]
+    if job.storage and not batch.storage:
+        raise UsageError(f"--storage is an option of {' and '.join(with_storage())}; {batch.title} has none")
+    for word in typed:
+        if not word.isprintable():
+            raise UsageError(f"{word!r} has line breaks or other control characters, which a job script cannot contain")
+    # Text, not HTML: what is filled in was checked above or is quoted for the shell below.
+    templates = jinja2.Environment(
+        undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
+        autoescape=False,
+    )  # fmt: skip
+    return templates.from_string(_HEAD + batch.directives + _REST).render(
+        job=job, batch=batch, folder=HERE if checkout() is None else REPOSITORY,
+        command=shlex.join([*_program(config), "--launcher", launcher, *options]),
+        made_by=shlex.join(["merge-bench", "submit", *typed]),
+    )  # fmt: skip
+
+
+def _program(config: str | None) -> list[str]:
+    """What runs a merge under `config`, from the folder that the job was submitted from."""
+    if checkout() is not None:
+        return ["./run-cluster.sh", *([config] if config else [])]
+    # -P: Python must not import modules from that folder.
+    python = [sys.executable, "-P", "-m", "merge_bench", "run", *(["--config", config] if config else [])]
+    path = [f"{name}={value}" for name, value in search_path({}).items()]
+    return ["env", *path, *python] if path else python
+
+
+def submit(launcher: str, script: str) -> str:
+    """Give the script to the batch system, from the folder it is made for; gives its answer, with the job's number.
+
+    Raises
+    ------
+    UsageError
+        If this machine does not have the batch system.
+    RunFailed
+        If it refuses the job.
+    """
+    import subprocess
+
+    command = batches()[launcher].command
+    try:
+        done = subprocess.run([command], input=script, capture_output=True, text=True, cwd=checkout(), timeout=60)
+    except FileNotFoundError as error:
+        raise UsageError(f"--now: there is no {command} on this machine") from error
+    except subprocess.TimeoutExpired as error:
+        raise RunFailed(f"{command} gave no answer for 60 s") from error
+    if done.returncode:
+        raise RunFailed(f"{command} refused the job: {done.stderr.strip() or done.stdout.strip()}")
+    return done.stdout.strip()

@@ -1,0 +1,243 @@
+"""The agent of one host: starts the processes that the driver asks for, and ends them when the driver is gone.
+
+It runs on the host at the other end of ssh or srun. It reads requests from standard input and writes answers and events
+to standard output, as lines of JSON, so that no secret appears on a command line. It ends its processes when standard
+input closes, when no request came for the agreed time (a cut cable closes no connection), and on a signal. If the agent
+itself is killed, the kernel ends them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from merge_bench.cluster import scratch
+from merge_bench.cluster.base import SCHEDULER_FILE
+from merge_bench.cluster.supervisor import Child, end_all, last_bytes, tail
+from merge_bench.config.installation import PACKAGE, search_path
+
+ROOT = PACKAGE.parent  # the folder that this package is imported from
+LOG_BYTES = 4 << 20  # of a log that are kept: its end
+# The last lines of logs are sent unasked, so that the driver has them when the host is cut off.
+TAILS_BYTES = 32 << 10
+TAILS_SECONDS = 1.0
+# A cut connection blocks writes once its buffers are full, and the agent must never block: it sends no more lines after
+# three missed pings.
+TAILS_SILENCE = 3.0
+REQUESTS = ("describe", "write", "start", "ping", "tail", "log", "stop")
+LEAVE = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE)
+
+
+@dataclass
+class _Started:
+    child: Child
+    log: Path
+    reported: bool = False  # whether the driver knows of its end
+    sent_size: int = 0  # of the log, when its last lines were sent
+
+
+class HostAgent:
+    """Processes of one run on this host.
+
+    `silence`: seconds without a request after which the driver counts as gone; the request `describe` sets it.
+    """
+
+    def __init__(self) -> None:
+        self.scratch = scratch.make("node")
+        self.silence = 60.0
+        self._started: dict[str, _Started] = {}
+        self._last_request = time.monotonic()
+        self._announced = False
+        self._tails_sent = self._last_request
+        self._wake, waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(waker)
+        os.set_blocking(0, False)
+
+    def serve(self) -> None:
+        """Answer until the driver is gone."""
+        rest = b""
+        while time.monotonic() - self._last_request < self.silence:
+            ready, _, _ = select.select([0, self._wake], [], [], 0.05 if self._waits_for_scheduler() else 0.5)
+            if self._wake in ready:
+                os.read(self._wake, 4096)
+            if 0 in ready:
+                data = os.read(0, 1 << 16)
+                if not data:
+                    return
+                self._last_request = time.monotonic()
+                *lines, rest = (rest + data).split(b"\n")
+                for line in lines:
+                    self._answer(line)
+            self._send_events()
+
+    def close(self) -> None:
+        """End every process and remove the scratch folder."""
+        self.stop()
+        scratch.remove(self.scratch)
+
+    # -- requests
+
+    def describe(
+        self, interface: str | None, peer: str | None, silence: float, driver: str | None = None
+    ) -> dict[str, Any]:
+        """What the driver compares between hosts, and what it needs to place workers here.
+
+        `interface`: by default the one that leads to `peer`, and without `peer` the one that leads to the driver.
+        `driver`: the driver's `network.stack`.
+        """
+        import msgspec
+
+        from merge_bench.config.version import __version__
+        from merge_bench.host import machine, network, pinning
+
+        self.silence = silence
+        stack = network.stack()
+        if not peer and (stack is None or stack != driver):
+            peer = network.started_from(os.environ)
+        name = interface or (network.towards(peer) if peer else "lo")
+        if name is None:
+            raise LookupError(f"{socket.gethostname()} has no route to {peer}")
+        return {
+            "host": socket.gethostname(),
+            "project": {"version": __version__, "sources": fingerprint(ROOT / "merge_bench")},
+            "versions": machine.versions(),
+            "address": network.address(name),
+            "stack": stack,
+            "scratch": str(self.scratch),
+            **msgspec.to_builtins(pinning.describe(name)),
+        }
+
+    def write(self, name: str, text: str) -> dict[str, Any]:
+        """Write a file into the scratch folder, whole or not at all."""
+        path = self.scratch / Path(name).name
+        draft = path.with_suffix(".part")
+        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(text)
+        draft.rename(path)
+        return {}
+
+    def start(self, role: str, argv: list[str], environment: dict[str, str], cores: list[int]) -> dict[str, Any]:
+        """Start one process in a session of its own; its output goes to a log."""
+        log = self.scratch / f"{role}.log"
+        own_environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        parent = {"MERGE_BENCH_PARENT": str(os.getpid())}
+        environment = {**own_environment, **parent, **search_path({}), **environment}
+        child = Child(argv, environment=environment, log=log, cwd=self.scratch, cores=cores)
+        self._started[role] = _Started(child, log)
+        return {"pid": child.pid}
+
+    def ping(self) -> dict[str, Any]:
+        """Show that the driver is there."""
+        return {}
+
+    def tail(self, role: str) -> dict[str, Any]:
+        """The last lines of a process's log."""
+        return {"text": tail(self._started[role].log)}
+
+    def log(self, role: str) -> dict[str, Any]:
+        """A process's log, or its end if it is longer than `LOG_BYTES`."""
+        return {"text": last_bytes(self._started[role].log, LOG_BYTES)}
+
+    def stop(self) -> dict[str, Any]:
+        """End every process, children of theirs included, and return when they are gone."""
+        for started in self._started.values():
+            started.reported = True
+        end_all([started.child for started in self._started.values()])
+        return {}
+
+    # -- lines in, lines out
+
+    def _answer(self, line: bytes) -> None:
+        number = None
+        try:
+            request = json.loads(line)
+            number, do = request.pop("id", None), request.pop("do")
+            if do not in REQUESTS:
+                raise LookupError(f"there is no request {do!r}")
+            reply = getattr(self, do)(**request)
+        except (LookupError, ValueError, TypeError, OSError, ImportError, subprocess.SubprocessError) as error:
+            explained = isinstance(error, LookupError | OSError)
+            reply = {"error": str(error) if explained else f"{type(error).__name__}: {error}"}
+        if number is not None:
+            _send({"id": number, **reply})
+
+    def _send_events(self) -> None:
+        for role, started in self._started.items():
+            status = None if started.reported else started.child.poll()
+            if status is not None:
+                started.reported = True
+                pid, text = started.child.pid, tail(started.log)
+                _send({"event": "exited", "role": role, "pid": pid, "status": status, "tail": text})
+        if self._waits_for_scheduler():
+            with contextlib.suppress(OSError, ValueError):
+                text = (self.scratch / SCHEDULER_FILE).read_text()
+                json.loads(text)  # it may be half written
+                self._announced = True
+                _send({"event": "scheduler", "text": text})
+        self._send_tails()
+
+    def _send_tails(self) -> None:
+        now = time.monotonic()
+        if now - self._tails_sent < TAILS_SECONDS or now - self._last_request > TAILS_SILENCE:
+            return
+        self._tails_sent = now
+        share = TAILS_BYTES // max(8, len(self._started))
+        for role, started in self._started.items():
+            with contextlib.suppress(FileNotFoundError):
+                size = started.log.stat().st_size
+                if size != started.sent_size:
+                    started.sent_size = size
+                    _send({"event": "log", "role": role, "tail": tail(started.log, size=share)})
+
+    def _waits_for_scheduler(self) -> bool:
+        return "scheduler" in self._started and not self._announced
+
+
+def fingerprint(package: Path) -> str:
+    """A short checksum of all of a package's sources; unlike a commit it shows local changes too."""
+    digest = hashlib.sha256()
+    for path in sorted(package.rglob("*.py")):
+        digest.update(str(path.relative_to(package)).encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:12]
+
+
+def _send(message: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(message) + "\n")
+    sys.stdout.flush()
+
+
+def main() -> None:
+    """Serve one driver, then end."""
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        sys.exit(128 + number)
+
+    for number in LEAVE:
+        signal.signal(number, leave)
+    agent = HostAgent()
+    try:
+        agent.serve()
+    except BrokenPipeError:
+        pass
+    finally:
+        for number in LEAVE:
+            signal.signal(number, signal.SIG_IGN)
+        agent.close()
+        os._exit(0)  # does not flush standard output, which may be gone
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,181 @@
+"""Checks that the hosts of a cluster, and its workers, are what a run needs: alike, reachable, with enough GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from merge_bench.cluster import host_agent
+from merge_bench.cluster.hosts import Placement
+from merge_bench.config import tls
+from merge_bench.config.installation import how_to_set_up
+from merge_bench.config.version import __version__
+from merge_bench.errors import Caution, UsageError
+from merge_bench.host import machine, network
+from merge_bench.host.facts import Network, Node, Project
+from merge_bench.records.schema import Worker
+
+CODE = "rdma-unused"
+
+
+def node_of(name: str, answer: Mapping[str, Any]) -> Node:
+    """The description of a host from its agent's answer.
+
+    Raises
+    ------
+    UsageError
+        If it is not that of this release.
+    """
+    try:
+        return msgspec.convert(answer, Node)
+    except msgspec.ValidationError as error:
+        raise UsageError(
+            f"{name} has another release of merge_bench than the host that starts the run ({error});"
+            f" install the same packages on every host ({how_to_set_up()})"
+        ) from error
+
+
+def check_alike(hosts: Mapping[str, Node]) -> None:
+    """Refuse hosts whose Python, packages or sources differ from the driver's.
+
+    Raises
+    ------
+    UsageError
+        Naming the first host that differs, and all differences.
+    """
+    ours = machine.versions()
+    project = Project(version=__version__, sources=host_agent.fingerprint(host_agent.ROOT / "merge_bench"))
+    for name, host in hosts.items():
+        theirs = host.versions
+        differences = [
+            f"{package} {theirs.get(package) or 'missing'} instead of {ours.get(package) or 'none'}"
+            for package in sorted({*ours, *theirs})
+            if ours.get(package) != theirs.get(package)
+        ]
+        if host.project != project:
+            found, wanted = (f"{each.version} with sources {each.sources}" for each in (host.project, project))
+            differences.append(f"merge_bench {found} instead of {wanted}")
+        if differences:
+            raise UsageError(
+                f"{name} differs from the host that starts the run: {'; '.join(differences)}. Install the same"
+                f" packages on every host, or use one installation on a shared file system ({how_to_set_up()})"
+            )
+
+
+def check_reachable(hosts: Mapping[str, Node], driver: str | None) -> None:
+    """Refuse hosts other than the driver's that would listen on loopback; `driver`: its `network.stack`.
+
+    Raises
+    ------
+    UsageError
+        Naming the first such host.
+    """
+    for name, host in hosts.items():
+        own = driver is None or host.stack is None or host.stack == driver
+        if not own and network.is_loopback(host.address):
+            raise UsageError(
+                f"{name} would listen on {host.interface} ({host.address}) only, which other hosts cannot reach;"
+                " name with --interface the network interface that all hosts and this machine share"
+            )
+
+
+def check_ucx(workers: Sequence[Worker]) -> None:
+    """Refuse ranks that loaded different releases of UCX.
+
+    `check_alike` compares packages only, and a system's UCX is not a package. Ranks that loaded no UCX do not count.
+
+    Raises
+    ------
+    UsageError
+        Naming each release with its ranks and hosts.
+    """
+    loaded: dict[str, list[str]] = {}
+    for worker in workers:
+        if worker.ucx.version is not None:
+            loaded.setdefault(worker.ucx.version, []).append(f"rank {worker.rank} on {worker.host}")
+    if len(loaded) > 1:
+        found = "; ".join(f"{version} by {', '.join(ranks)}" for version, ranks in sorted(loaded.items()))
+        raise UsageError(
+            f"the ranks loaded different releases of UCX: {found}. Install one release on every host, or use the"
+            " package's UCX on all of them (--ucx wheel)"
+        )
+
+
+def check_environment(workers: Sequence[Worker], environment: Mapping[str, str]) -> None:
+    """Refuse a running cluster whose workers do not have the config's variables of UCX and RAPIDS.
+
+    Raises
+    ------
+    UsageError
+        Naming the first rank and variable that differ.
+    """
+    expected = {name: value for name, value in environment.items() if name.startswith(("UCX", "RAPIDS"))}
+    for worker in workers:
+        for name, value in expected.items():
+            found = worker.environment.get(name)
+            if found != value:
+                has = f"has {name}={found}" if found is not None else f"has no {name}"
+                raise UsageError(
+                    f"the config sets {name}={value}, but the running cluster's rank {worker.rank} on {worker.host}"
+                    f" {has}; UCX reads its settings only when a process starts, so start the cluster under this config"
+                )
+
+
+def check_gpus(
+    placements: Sequence[Placement], gpus: Mapping[str, int], workers_per_gpu: int, *, chosen: bool
+) -> None:  # fmt: skip
+    """Refuse workers that do not fit the hosts' GPUs; `gpus`: how many each host has.
+
+    `chosen`: whether the user gave the number of workers. Otherwise a host whose number of GPUs was not given got one
+    worker, or as many as another host. That is refused if it has room for more.
+
+    Raises
+    ------
+    UsageError
+        Naming the host, or all hosts whose number of GPUs was not given.
+    """
+    for placement in placements:
+        needed = -(-len(placement.workers) // workers_per_gpu)
+        found = gpus[placement.host.name]
+        if found < needed:
+            raise UsageError(
+                f"{placement.host.name} has {found} GPU{'s' * (found != 1)}, but its {len(placement.workers)} workers"
+                f" need {needed}; change --workers, --workers-per-gpu, or its slots"
+            )
+    unknown = [p for p in placements if p.host.slots is None and (p.host.gpus is None or p.host.assumed)]
+    if not chosen and any(gpus[p.host.name] * workers_per_gpu > len(p.workers) for p in unknown):
+        lines = ", ".join(f"{p.host.name} gpus={gpus[p.host.name]}" for p in unknown)
+        raise UsageError(
+            "the number of GPUs was not given for some hosts, and they have room for more workers than were planned:"
+            f" give --workers, or write the numbers into the file of --hosts ({lines})"
+        )
+
+
+def unused_rdma(hosts: Mapping[str, Network], config: Mapping[str, str]) -> list[Caution]:
+    """Warnings about hosts that have RDMA devices, but none that belongs to the interface that UCX gets.
+
+    `config`: the variables that workers get. There is no warning if these name devices or exclude RDMA, or if there is
+    only one host. Hosts with the same devices share a warning.
+    """
+    if len(hosts) < 2 or "UCX_NET_DEVICES" in config or not tls.RDMA & tls.selected(config.get("UCX_TLS", "all")):
+        return []
+    alike: dict[tuple[str, str], list[str]] = {}
+    for name, host in hosts.items():
+        if host.rdma_ports and not host.rdma:
+            ports = (f"{port} ({', '.join(owners) or 'no interface'})" for port, owners in host.rdma_ports.items())
+            what = f"UCX is given interface {host.interface}, which has no RDMA device, so that {', '.join(ports)}"
+            alike.setdefault((f"{what} cannot be used", _remedy(host)), []).append(name)
+    return [Caution(CODE, f"on {', '.join(names)} {what}", remedy) for (what, remedy), names in alike.items()]
+
+
+def _remedy(host: Network) -> str:
+    """Name an interface of these devices if one has an address, else the devices themselves."""
+    owners = dict.fromkeys(owner for names in host.rdma_ports.values() for owner in names)
+    usable = [owner for owner in owners if owner in host.addressed]
+    if usable:
+        return f"--interface {' or '.join(usable)}"
+    devices = ",".join([*host.rdma_ports, host.interface])
+    unnamed = f"give {' or '.join(owners)} an address for --interface, or " if owners else ""
+    return f"{unnamed}set UCX_NET_DEVICES={devices} in the config"

@@ -1,0 +1,86 @@
+"""Which launcher: the one that the user names, or the one that options and environment suggest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from merge_bench.cluster.base import Batch, ClusterSettings, Launcher, LauncherKind
+from merge_bench.cluster.hosts import HostSpec
+from merge_bench.cluster.launchers import launchers
+from merge_bench.errors import UsageError
+
+AUTO = "auto"
+
+
+def choose(values: Mapping[str, Any], environ: Mapping[str, str]) -> tuple[LauncherKind, tuple[HostSpec, ...]]:
+    """The launcher and its hosts (none for this machine and for a running cluster).
+
+    auto: the launcher whose options are given, else the one whose job this is, else the one that starts processes here.
+
+    Raises
+    ------
+    UsageError
+        If the options contradict each other, or the environment lacks what the launcher needs.
+    """
+    asked, known = str(values["launcher"]), launchers()
+    named = [kind for kind in known.values() if any(values[key] for key in kind.needs)]
+    running = next((kind for kind in named if not kind.owns_processes), None)
+    if running is not None:
+        if asked not in (AUTO, running.name) or named != [running]:
+            raise UsageError(
+                "a running cluster was named, so there is nothing to launch: leave out --launcher and --hosts"
+            )
+        return running, ()
+    if asked == AUTO:
+        inside = (kind for kind in known.values() if kind.inside(environ))
+        chosen = named[0] if named else next(inside, _here())
+    else:
+        chosen = known[asked]
+        if chosen.needs and chosen not in named:
+            raise UsageError(f"--launcher {asked} needs {' or '.join(map(_option, chosen.needs))}")
+        if named and chosen not in named:
+            given = next(key for key in named[0].needs if values[key])
+            raise UsageError(f"{_option(given)} cannot go with --launcher {asked}, which does not take it")
+    return chosen, chosen.hosts(values, environ)
+
+
+def choices() -> tuple[str, ...]:
+    """The values of ``--launcher``."""
+    return (AUTO, *launchers())
+
+
+def help_text() -> str:
+    """The help of ``--launcher``."""
+    found = dict.fromkeys(kind.auto for kind in launchers().values() if kind.auto)
+    return f"What starts the processes; auto: {', '.join([*found, f'else {_here().name}'])}."
+
+
+def batches() -> dict[str, Batch]:
+    """The batch systems that jobs are made for, by the name of their launcher."""
+    return {name: kind.batch for name, kind in launchers().items() if kind.batch is not None}
+
+
+def with_storage() -> list[str]:
+    """The batch systems whose jobs name the file systems that they need."""
+    return [batch.title for batch in batches().values() if batch.storage]
+
+
+def make_launcher(settings: ClusterSettings) -> Launcher:
+    """The launcher that these settings name."""
+    kind = launchers()[settings.launcher]
+    if kind.make is not None:
+        return kind.make()
+    from merge_bench.cluster.remote_launcher import RemoteLauncher
+
+    assert kind.reach is not None
+    return RemoteLauncher(kind.name, kind.reach)
+
+
+def _here() -> LauncherKind:
+    """What ``auto`` chooses if neither options nor environment suggest another."""
+    return next(kind for kind in launchers().values() if kind.starts_here)
+
+
+def _option(key: str) -> str:
+    return f"--{key.replace('_', '-')}"

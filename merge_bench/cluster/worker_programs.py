@@ -1,0 +1,220 @@
+"""Programs that a worker starts beside itself for network measurements: they have its environment and end with it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+from distributed import get_worker
+
+from merge_bench.cluster import perftest
+from merge_bench.cluster.supervisor import Child
+from merge_bench.errors import RunFailed, UsageError
+from merge_bench.merge import worker
+from merge_bench.merge.exchange.abort import ORPHANED_SECONDS
+
+START_POLL_SECONDS = 0.02
+POLL_SECONDS = 0.2
+"""How often a measuring program is looked at; more often would take its core and its caches from it."""
+START_SECONDS = 15.0
+PATIENCE_SECONDS = 2.0  # for the report that the other side was killed
+CONNECT_TRIES = 40
+PORT_TRIES = 5
+PORT_TAKEN = "Address already in use"
+PRINTED, LOG = "printed", "ucx.log"
+SLOWEST_BYTES_PER_SECOND = 2e6
+"""A line of a test may take the allowed silence, and the time of its bytes at this rate."""
+
+
+@dataclass(frozen=True)
+class Server:
+    """A ``ucx_perftest`` that listens on a worker's host."""
+
+    address: str
+    port: int
+
+
+@dataclass(frozen=True)
+class Output:
+    """Exit status of a program (negative: signal), its output, and its UCX log."""
+
+    status: int
+    text: str
+    log: str
+
+
+@dataclass
+class Tool:
+    """A program that runs beside the worker, and the folder with its files."""
+
+    process: Child
+    folder: Path
+
+    def text(self) -> str:
+        """Its output so far."""
+        return (self.folder / PRINTED).read_text(errors="replace")
+
+    def end(self) -> Output:
+        """End it if it still runs, read its files, and remove them."""
+        status = self.process.end()
+        log = self.folder / LOG
+        found = Output(status, self.text(), log.read_text(errors="replace") if log.exists() else "")
+        shutil.rmtree(self.folder, ignore_errors=True)
+        return found
+
+
+def ready() -> str:
+    """Release what an earlier run left on this worker; gives the origin of the UCX of its ``ucx_perftest``.
+
+    Raises
+    ------
+    UsageError
+        If it has none; names the host.
+    """
+    worker.release(worker.current_plugin())
+    try:
+        return perftest.find()[2]
+    except UsageError as error:
+        raise UsageError(f"on {socket.gethostname()} {error}") from error
+
+
+def listen(batch: str, core: int | None = None) -> Server:
+    """Start a server for `batch`; returns when it listens. Nothing may connect to test its port: it takes one client.
+
+    `core`: the one it is bound to; None: all of the worker's. If another program takes the free port first, the server
+    is started again with another port.
+    """
+    # The address that this worker is bound to: the chosen interface, or loopback.
+    address = str(get_worker().address).partition("://")[2].rpartition(":")[0].strip("[]")
+    for left in reversed(range(PORT_TRIES)):
+        server = Server(address, _free_port(address))
+        process = _start(batch, _options(server, core), str(server.port)).process
+        deadline = time.monotonic() + START_SECONDS
+        while not _listens(process.pid, server.port) and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(START_POLL_SECONDS)
+        if process.poll() is None:
+            break
+        output = _taken(server).end()
+        if not left or PORT_TAKEN not in output.text + output.log:
+            raise _failed("server", output)
+    return server
+
+
+def _options(server: Server, core: int | None) -> tuple[str, ...]:
+    bound = () if core is None else ("-c", str(core))
+    return ("-p", str(server.port), *bound, *(("-6",) if ":" in server.address else ()))
+
+
+def _free_port(address: str) -> int:
+    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as free:
+        free.bind((address, 0))
+        return int(free.getsockname()[1])
+
+
+def serve(server: Server) -> Output:
+    """Wait for the server, which ends with its client."""
+    output = _finished(_taken(server))
+    if output.status != 0:
+        raise _failed("server", output)
+    return output
+
+
+def ask(server: Server, batch: str, limits: Sequence[float], core: int | None = None) -> Output:
+    """Run the client of `server`. `limits`: seconds that each line of the batch may take. `core`: as in `listen`.
+
+    Raises
+    ------
+    RunFailed
+        If the client fails, or prints no line within its limit: the client of a killed server waits without end.
+    """
+    for _ in range(CONNECT_TRIES):
+        output = _finished(_start(batch, (server.address, "-f", "-v", *_options(server, core))), limits)
+        if output.status == 0:
+            return output
+        if perftest.has_heading(output.text) or "onnect" not in output.text + output.log:
+            break  # not refused by a server that does not listen yet
+        time.sleep(0.1)
+    raise _failed("client", output)
+
+
+def _listens(pid: int, port: int) -> bool:
+    """Whether this process listens on the port, by the kernel's list: its own output is buffered until it ends."""
+    with contextlib.suppress(psutil.Error):
+        found = psutil.Process(pid).net_connections("tcp")
+        return any(each.status == psutil.CONN_LISTEN and each.laddr.port == port for each in found)
+    return False
+
+
+def _finished(tool: Tool, limits: Sequence[float] = ()) -> Output:
+    """Wait for the end of a program; `limits`: as of `ask`, empty for a program that prints nothing meanwhile."""
+    abort = worker.current_plugin().abort
+    done, since = 0, time.monotonic()
+    try:
+        while tool.process.poll() is None:
+            abort.check()
+            if limits:
+                count = max(0, tool.text().count("\n") - 1)
+                done, since = count, since if count == done else time.monotonic()
+                silent = time.monotonic() - since
+                if silent > limits[min(done, len(limits) - 1)]:
+                    raise RunFailed(f"ucx_perftest printed nothing for {silent:.0f} s; its other side may have ended")
+            time.sleep(POLL_SECONDS)
+    finally:
+        output = tool.end()
+    return output
+
+
+def _start(batch: str, arguments: Sequence[str], key: str | None = None) -> Tool:
+    """Start a program on a batch. `key`: for a program that a later step takes; None if the caller keeps it."""
+    plugin = worker.current_plugin()
+    program, library, _ = perftest.find()
+    folder = Path(tempfile.mkdtemp(prefix="perftest-", dir=get_worker().local_directory))
+    script = folder / "batch"
+    script.write_text(batch)
+    environment = perftest.environment(os.environ, library, folder / LOG)
+    argv = (str(program), *arguments, "-b", str(script))
+    tool = Tool(Child(argv, environment=environment, log=folder / PRINTED), folder)
+    if key is not None:
+        plugin.children[key] = tool
+    threading.Thread(target=_watch, args=(plugin, tool, key), name="perftest-watch", daemon=True).start()
+    return tool
+
+
+def _watch(plugin: worker.MergeWorker, tool: Tool, key: str | None) -> None:
+    """End a program whose run is over; it would stay with the workers of a running cluster."""
+    while tool.process.poll() is None:
+        if plugin.abort.left_alone(ORPHANED_SECONDS):
+            tool.process.kill()
+            if key is not None and plugin.children.pop(key, None) is tool:
+                tool.end()  # no step waits for it
+            return
+        time.sleep(POLL_SECONDS)
+
+
+def _failed(side: str, output: Output) -> RunFailed:
+    """The failure of one side; if the side ended because its peer did, the peer's failure is raised."""
+    abort = worker.current_plugin().abort
+    deadline = time.monotonic() + (PATIENCE_SECONDS if output.status > 0 else 0.0)
+    abort.check()
+    while time.monotonic() < deadline:
+        time.sleep(POLL_SECONDS)
+        abort.check()
+    how = f"was killed by signal {-output.status}" if output.status < 0 else f"ended with status {output.status}"
+    complaint = perftest.complaint(output.log + output.text)
+    return RunFailed(f"the {side} of ucx_perftest {how}" + (f": {complaint}" if complaint else ""))
+
+
+def _taken(server: Server) -> Tool:
+    tool = worker.current_plugin().children.pop(str(server.port), None)
+    if not isinstance(tool, Tool):
+        raise RunFailed("the server of ucx_perftest ended before its client connected")
+    return tool

@@ -1,0 +1,139 @@
+"""Gives each variable of a config one state: its effect in this stack."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from merge_bench.config import tls
+from merge_bench.config.catalogue import Catalogue
+from merge_bench.config.names import (
+    OLD_NAMES,
+    PREFIX,
+    UCXX_VARIABLES,
+    TranslatedConfig,
+    no_effect,
+    translate,
+)
+from merge_bench.config.options import BY_VARIABLE, OPTIONS, Option, option_problem
+from merge_bench.config.reader import ConfigFile, Variable
+from merge_bench.config.trust import CODE, HELPER, judge
+from merge_bench.config.ucx_info import invalid_values
+from merge_bench.config.values import did_you_mean
+
+BRINGS_CODE = "brings-code"
+STATES = (
+    "known", "inherited", "alias", "deprecated", "module-absent", "unknown", "invalid", "translated", "no-effect",
+    "helper", BRINGS_CODE,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class VariableState:
+    """One setting and its effect.
+
+    `line`: in the config, from 1; None for other sources. `state`: one of `STATES`. `source`: ``config``,
+    ``environment``, ``launcher``, ``UCXX`` or ``UCX default``.
+    """
+
+    name: str
+    value: str
+    line: int | None
+    state: str
+    message: str
+    source: str
+
+
+def classify(
+    config: ConfigFile, translated: TranslatedConfig, catalogue: Catalogue, *, trusted: bool = False,
+    table: Sequence[Option] = OPTIONS,
+) -> list[VariableState]:  # fmt: skip
+    """The state of each variable of `config`, in its order.
+
+    `translated`: the same config with present names; `trusted`: processes get all variables; `table`: the options that
+    ``MERGE_BENCH_…`` variables set.
+    """
+    found: list[VariableState] = []
+    for variable in config.variables:
+        used = variable.name in config.used
+        judged = judge(variable.name, variable.value, used=used)
+        if variable.name in translated.shadowed:
+            state, message = "no-effect", f"{translated.shadowed[variable.name]} is set too and overrides it"
+        elif judged.kind == CODE:
+            state, message = BRINGS_CODE, judged.what
+        elif variable.name.startswith(PREFIX):
+            state, message = option_problem(variable, table) or ("known", f"--{BY_VARIABLE[variable.name].name}")
+        elif judged.kind == HELPER and not no_effect(variable.name):
+            state, message = _helper(variable.name, catalogue, used=used, trusted=trusted)
+        else:
+            state, message = _variable(variable, catalogue)
+        found.append(VariableState(variable.name, variable.value, variable.line, state, message, "config"))
+    return _with_invalid_values(found, catalogue)
+
+
+def classify_elsewhere(values: Iterable[tuple[str, str]], source: str, catalogue: Catalogue) -> list[VariableState]:
+    """The states of ``UCX…`` settings from other sources. Values from the environment are checked, too."""
+    found = [
+        VariableState(name, value, None, *_variable(Variable(name, value, 0), catalogue), source)
+        for name, value in values
+    ]
+    return _with_invalid_values(found, catalogue) if source == "environment" else found
+
+
+def _variable(variable: Variable, catalogue: Catalogue) -> tuple[str, str]:
+    translation = translate(variable)
+    if translation is not None:
+        meaning = f"read as {translation.name}"
+        if translation.name in BY_VARIABLE:
+            problem = option_problem(Variable(translation.name, translation.value, variable.line))
+            if problem:
+                return "invalid", f"{meaning}: {problem[1]}"
+        return "translated", f"{meaning}={translation.value} ({translation.reason})"
+    reason = no_effect(variable.name)
+    if reason is not None:
+        return "no-effect", reason
+    if variable.name in UCXX_VARIABLES:
+        return _ucxx(variable)
+    if variable.name.startswith("UCX_"):
+        meaning_of = catalogue.find(variable.name)
+        return meaning_of.kind, meaning_of.message
+    if variable.name.startswith(("UCXPY_", "UCXX_")):
+        hint = did_you_mean(variable.name, [*UCXX_VARIABLES, *OLD_NAMES])
+        return "unknown", f"UCXX does not read this variable{hint}"
+    return "known", "passed to the processes, not checked"
+
+
+def _ucxx(variable: Variable) -> tuple[str, str]:
+    allowed = UCXX_VARIABLES[variable.name]
+    if allowed is not None and variable.value not in allowed:
+        return "invalid", f"expected one of {', '.join(allowed)}"
+    if variable.name == "UCXPY_CONNECT_TIMEOUT" and not re.fullmatch(r"\d+(\.\d*)?|\.\d+", variable.value):
+        return "invalid", "expected seconds"
+    where = "" if variable.name == "UCXX_LOG_LEVEL" else "read by UCXX's Python comms (--protocol ucx)"
+    return "known", where
+
+
+def _helper(name: str, catalogue: Catalogue, *, used: bool, trusted: bool) -> tuple[str, str]:
+    """A name that is no setting: used by later lines, misspelt, or without effect."""
+    if used or trusted:
+        return "helper", "passed to the processes" if trusted else "for other lines; no process gets it"
+    hint = did_you_mean(name, [*OLD_NAMES, *UCXX_VARIABLES], cutoff=0.85)
+    if not hint and re.match(r"U[CX]{2}|MERGE", name):
+        hint = did_you_mean(name, [*catalogue.names(), *BY_VARIABLE], cutoff=0.85)
+    if hint:
+        return "unknown", hint.removeprefix("; ")
+    return "no-effect", "nothing in this stack is known to read it, and no process gets it"
+
+
+def _with_invalid_values(found: list[VariableState], catalogue: Catalogue) -> list[VariableState]:
+    """Replace the state of settings whose value UCX refuses."""
+    checked = [each for each in found if each.name.startswith("UCX_") and each.state in ("known", "inherited", "alias")]
+    values = {each.name: each.value for each in checked}
+    syntaxes = {name: catalogue.find(name).syntax for name in values}
+    refused = invalid_values(catalogue.installed, values, syntaxes) if catalogue.installed else {}
+    for word, hint in tls.unknown_words(values.get("UCX_TLS", "")).items():
+        refused["UCX_TLS"] = f"no release of UCX has a transport {word!r}{hint}"
+    return [
+        replace(each, state="invalid", message=refused[each.name]) if each.name in refused else each for each in found
+    ]

@@ -1,0 +1,148 @@
+"""Structures that describe a process, its host and its UCX. Each worker makes them, and the records contain them.
+
+A fact that is unknown, or that an older program did not record, is None.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Interface(msgspec.Struct, frozen=True, kw_only=True):
+    """A network interface. Its speed is None if the kernel does not know it, as for loopback."""
+
+    up: bool | None = None
+    megabits_per_second: int | None = None
+    mtu: int | None = None
+
+
+class Gpu(msgspec.Struct, frozen=True, kw_only=True):
+    """The constant facts about a GPU, so that two runs on one machine record the same.
+
+    `index`: in the order of the PCI bus. `memory_bandwidth`: bytes per second at the highest memory clock, with two
+    transfers per cycle over the width of the bus. `compute_capability`: like ``9.0``. `nvlink`: how many links are up,
+    by the bus id at their other end, a GPU or a switch.
+    """
+
+    index: int | None = None
+    driver_version: str | None = None
+    name: str | None = None
+    memory_bytes: int | None = None
+    memory_bandwidth: int | None = None
+    compute_capability: str | None = None
+    pci_bus_id: str | None = None
+    nvlink: dict[str, int] | None = None
+
+
+class GpuProcess(msgspec.Struct, frozen=True, kw_only=True):
+    """A process that computes on a GPU."""
+
+    pid: int
+    memory_bytes: int | None = None
+
+
+class BusyGpu(Gpu, frozen=True, kw_only=True):
+    """A GPU and the other processes that compute on it now."""
+
+    processes: list[GpuProcess] = []
+
+
+class Hardware(msgspec.Struct, frozen=True, kw_only=True):
+    """The machine, as far as a process may use it.
+
+    `cores`: how many cores the process may use; `affinity`: their numbers (``0-3,8``); `cores_online`: how many cores
+    the host has. `cpu_quota`: CPU time limit in cores, None without a limit. `cache_bytes`: the largest cache.
+    """
+
+    cpu_model: str | None = None
+    cores: int | None = None
+    affinity: str | None = None
+    cores_online: int | None = None
+    cpu_quota: float | None = None
+    cache_bytes: int | None = None
+    memory_bytes: int | None = None
+    available_bytes: int | None = None
+    kernel: str | None = None
+    machine: str | None = None
+    numa_nodes: int | None = None
+    interfaces: dict[str, Interface] | None = None
+    infiniband: list[str] | None = None
+    huge_pages: str | None = None
+    tcp_congestion_control: str | None = None
+    gpus: list[Gpu] | None = None
+
+
+class Ucx(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The UCX that a process has loaded; all None if it has loaded none.
+
+    `origin`: ``wheel`` or ``system``; of an MPI rank ``its own``, or the library. `config`: settings of its context.
+    `lanes`, `pml`: of an MPI rank, as UCX and Open MPI report them.
+    """
+
+    version: str | None = None
+    path: str | None = None
+    origin: str | None = None
+    config: dict[str, str] = {}
+    lanes: list[str] | None = None
+    pml: str | None = None
+
+
+class ProcessFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """A process: its host, effective environment, package versions, UCX and hardware."""
+
+    host: str
+    pid: int
+    environment: dict[str, str] = {}
+    versions: dict[str, str | None] = {}
+    ucx: Ucx = Ucx()
+    hardware: Hardware = Hardware()
+
+
+class Network(msgspec.Struct, kw_only=True):
+    """A host's network.
+
+    `interface`: UCX's; `rdma`: its RDMA devices, with UCX's names; `rdma_ports`: all RDMA ports that are up, with their
+    interfaces; `addressed`: the interfaces that have an address.
+    """
+
+    interface: str = ""
+    rdma: list[str] = []
+    rdma_ports: dict[str, list[str]] = {}
+    addressed: list[str] = []
+
+
+class Host(Network, kw_only=True):
+    """The facts about a host that determine where workers run.
+
+    `cores`: in the order of `pinning.neighbours`; `node_cores`: the cores of each NUMA node. `gpu_names`: names for
+    `CUDA_VISIBLE_DEVICES`; `gpu_nodes`, `rdma_nodes`: the NUMA node of each device, None if unknown.
+    """
+
+    cores: list[int] = []
+    gpus: int = 0
+    gpu_names: list[str] = []
+    gpu_nodes: list[int | None] = []
+    gpus_without_memory: list[str] = []
+    node_cores: dict[str, list[int]] = {}
+    rdma_nodes: dict[str, int | None] = {}
+
+
+class Project(msgspec.Struct, frozen=True, kw_only=True):
+    """The package on a host: its version, and a digest of its sources."""
+
+    version: str = ""
+    sources: str = ""
+
+
+class Node(Host, kw_only=True):
+    """The report of a host agent (`host_agent.HostAgent.describe`); other versions may omit fields.
+
+    `address`: of UCX's interface. `stack`: the result of `network.stack`. `scratch`: the agent's folder.
+    """
+
+    host: str = ""
+    project: Project = Project()
+    versions: dict[str, str | None] = {}
+    address: str = ""
+    stack: str | None = None
+    scratch: str = ""

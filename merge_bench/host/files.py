@@ -1,0 +1,49 @@
+"""Reads the small files of ``/proc`` and ``/sys``. A file that cannot be read counts as missing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def text(path: Path) -> str | None:
+    """The stripped text of a file, or None."""
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return None
+
+
+def number(path: Path) -> int | None:
+    """The number that a file consists of, or None."""
+    found = text(path)
+    return int(found) if found is not None and found.lstrip("-").isdigit() else None
+
+
+def names(folder: Path) -> list[str]:
+    """The sorted names in a folder; [] if there is no such folder."""
+    try:
+        return sorted(entry.name for entry in folder.iterdir())
+    except OSError:
+        return []
+
+
+def fields(path: Path) -> dict[str, str]:
+    """The values of a file of ``name: value`` lines; of a name that occurs twice, the last value."""
+    pairs = (line.partition(":") for line in (text(path) or "").splitlines())
+    return {name.strip(): value.strip() for name, colon, value in pairs if colon}
+
+
+def kib_fields(path: Path) -> dict[str, int]:
+    """The values of ``name: NUMBER kB`` lines, in bytes; numbers without a unit as they are."""
+    found = {}
+    for name, value in fields(path).items():
+        number, _, unit = value.partition(" ")
+        if number.isdigit():
+            found[name] = int(number) * (1024 if unit == "kB" else 1)
+    return found
+
+
+def chosen(path: Path) -> str | None:
+    """The selected word of a file like ``always [madvise] never``; without brackets, the whole text."""
+    found = text(path)
+    return found if found is None or "[" not in found else found[found.find("[") + 1 : found.find("]")]

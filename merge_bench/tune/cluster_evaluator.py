@@ -1,0 +1,213 @@
+"""The evaluator of a tuning on real clusters: a campaign to which configs are added as the strategy asks for them.
+
+Launches that are in the records are not made again. An interrupted tuning is resumed by running its strategy from the
+start, through the launches that were made, to the first that is missing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import re
+import shlex
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from merge_bench.analysis.compare.samples import METRICS
+from merge_bench.campaign.jobs import Job
+from merge_bench.campaign.prepare import Prepared
+from merge_bench.cluster import signals
+from merge_bench.errors import NotRecorded, RunFailed, UsageError, WrongResult
+from merge_bench.records.campaign import Campaign, Launch
+from merge_bench.records.follow import Follower
+from merge_bench.records.schema import Config, ConfigLine, TuneLine
+from merge_bench.records.writer import CampaignWriter
+from merge_bench.tune.evaluator import BudgetSpent, Candidate, Sample
+
+CONFIGS = "configs"
+LONGEST_NAME = 120
+MOST_BASELINE_FAILURES = 2
+RESUME = "run the same command to resume"
+Load = Callable[[Path], list[Prepared]]
+"""Reads a config file; returns a plan for each size."""
+MakeLaunch = Callable[[Job, int], int]
+Key = tuple[str, int, int]
+"""A launch: its config, the index of its plan, and its block."""
+
+
+@dataclass
+class Budget:
+    """What the search may cost: launches, and seconds of them; None: no limit."""
+
+    launches: int | None = None
+    seconds: float | None = None
+
+
+@dataclass
+class ClusterEvaluator:
+    """See the module. `text`: the baseline's config file; `show`: displays what is going on."""
+
+    writer: CampaignWriter
+    baseline: str
+    text: str
+    prepared: Sequence[Prepared]
+    load: Load
+    launch: MakeLaunch
+    metric: str
+    seed: int
+    budget: Budget
+    show: Callable[[str], None]
+    _searched: int = 0
+    _seconds: float = 0.0
+    _block: int = 0
+    _configs: dict[str, Sequence[Prepared] | str] = field(default_factory=dict)
+    _made: dict[Key, tuple[Sample, float]] = field(default_factory=dict)
+    _noted: list[TuneLine] = field(default_factory=list)
+    _added: set[str] = field(default_factory=set)
+    _next: int = 0
+    _baseline_failures: int = 0
+
+    def __post_init__(self) -> None:
+        self._records = Follower(self.writer.folder, limit=sys.maxsize)
+        self._of_launch = next(each.of_launch for each in METRICS if each.name == self.metric)
+        self._configs[self.baseline] = self.prepared
+        campaign = self._read()
+        self._added = {line.config.name for line in campaign.added}
+        self._noted = [msgspec.structs.replace(line, time=0.0) for line in campaign.tuning]
+        self._remember(campaign)
+
+    @property
+    def plans(self) -> int:
+        """How many sizes there are."""
+        return len(self.prepared)
+
+    def block(self, candidates: Sequence[Candidate], *, plan: int = 0, search: bool = True) -> list[Sample]:
+        """One launch of each, in random order; samples of launches that are in the records are taken from there."""
+        if search:
+            self._pay(len(candidates))
+        block = self._block
+        self._block += 1
+        order = list(range(len(candidates)))
+        random.Random(f"{self.seed}/{block}").shuffle(order)
+        samples = {at: self._one(candidates[at], plan, block) for at in order}
+        return [samples[at] for at in range(len(candidates))]
+
+    def note(self, line: TuneLine) -> None:
+        """Record a decision, unless the records have it."""
+        content = msgspec.structs.replace(line, time=0.0)
+        if content in self._noted:
+            self._noted.remove(content)
+        else:
+            self.writer.write(line)
+        self.show(f"{line.phase}: {line.config}: {line.decision}, {line.reason}")
+
+    def _pay(self, launches: int) -> None:
+        """Count only launches and seconds of the records, so that a resumed tuning ends where it would have ended."""
+        over = self.budget.launches is not None and self._searched + launches > self.budget.launches
+        if over or (self.budget.seconds is not None and self._seconds >= self.budget.seconds):
+            raise BudgetSpent(f"the budget is spent after {self._searched} launches of the search")
+        self._searched += launches
+
+    def _one(self, candidate: Candidate, plan: int, block: int) -> Sample:
+        name = candidate.name(self.baseline)
+        key = (name, plan, block)
+        if key not in self._made:
+            prepared = self._prepare(candidate, name)
+            if isinstance(prepared, str):
+                return Sample(None, prepared)
+            self._launch(Job(prepared[plan], name, plan, block))
+            if not candidate.values:
+                self._check_baseline(self._made[key][0])
+        sample, seconds = self._made[key]
+        self._seconds += seconds
+        return sample
+
+    def _launch(self, job: Job) -> None:
+        self.show(
+            f"launch {self._next}: {job.config}, {job.prepared.plan.rows_per_chunk or 'real'} rows, block {job.block}"
+        )
+        status = self.launch(job, self._next)
+        if signals.received():
+            raise signals.Interrupted(f"interrupted; {RESUME}")
+        self._remember(self._read())
+        if (job.config, job.plan, job.block) not in self._made:
+            raise RunFailed(f"a launch ended with status {status} and could not be recorded; {RESUME}")
+
+    def _check_baseline(self, sample: Sample) -> None:
+        if sample.wrong:
+            raise WrongResult(f"the merge result of the baseline {self.baseline} was wrong, so nothing can be tuned")
+        self._baseline_failures = 0 if sample.value is not None else self._baseline_failures + 1
+        if self._baseline_failures > MOST_BASELINE_FAILURES:
+            raise RunFailed(f"the baseline failed {self._baseline_failures} times in succession: {sample.reason}")
+
+    def _read(self) -> Campaign:
+        """The campaign; only what is new in its records is read, so that a launch of a long one takes no longer."""
+        self._records.read()
+        while self._records.behind:
+            self._records.read()
+        campaign = self._records.campaign
+        if self._records.problem or campaign is None:
+            raise RunFailed(self._records.problem or f"{self.writer.records} is empty")
+        return campaign
+
+    def _remember(self, campaign: Campaign) -> None:
+        for launch in campaign.launches:
+            self._next = max(self._next, launch.index + 1)
+            # A launch that failed because the disk was full says nothing about its config.
+            unrecorded = any(failure.code == NotRecorded.code for failure in launch.failures)
+            if launch.key is None or launch.block is None or launch.interrupted or unrecorded:
+                continue
+            key = (*launch.key, launch.block)
+            if key not in self._made:
+                self._made[key] = (self._sample(launch), launch.end.seconds or 0.0 if launch.end else 0.0)
+
+    def _sample(self, launch: Launch) -> Sample:
+        wrong = any(not check.ok for check in launch.verifications)
+        if wrong or any(failure.code == WrongResult.code for failure in launch.failures):
+            return Sample(None, "its result was wrong", wrong=True)
+        if not launch.complete:
+            return Sample(None, launch.failures[0].message if launch.failures else "the launch did not finish")
+        value = self._of_launch(launch)
+        return Sample(value or None, "" if value else f"{self.metric} was not measured")
+
+    def _prepare(self, candidate: Candidate, name: str) -> Sequence[Prepared] | str:
+        """The candidate's plans, or why its config cannot be used; its config is written before its first launch."""
+        if name in self._configs:
+            return self._configs[name]
+        path = self.writer.folder / CONFIGS / f"{file_name(name)}.cfg"
+        try:
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(config_text(self.text, candidate), encoding="utf-8")
+        except OSError as error:
+            raise RunFailed(f"cannot write the config {path}: {error.strerror}") from error
+        variables: dict[str, str] = {}
+        try:
+            prepared = self.load(path)
+            self._configs[name] = prepared
+            variables = dict(prepared[0].settings.environment)
+        except UsageError as error:  # nothing else: an interruption says nothing about a config
+            self._configs[name] = str(error)
+        if name not in self._added:
+            self._added.add(name)
+            config = Config(name=name, path=str(path), variables=variables)
+            self.writer.write(ConfigLine(config=config, settings=[value.id for value in candidate.values]))
+        return self._configs[name]
+
+
+def config_text(baseline: str, candidate: Candidate) -> str:
+    """The baseline's text, then the candidate's settings, which take precedence."""
+    lines = [baseline.rstrip("\n"), ""] if baseline.strip() else []
+    settings: Mapping[str, str] = {name: text for value in candidate.values for name, text in value.variables}
+    lines += [f"export {name}={shlex.quote(text)}" for name, text in settings.items()]
+    return "\n".join(lines) + "\n"
+
+
+def file_name(name: str) -> str:
+    """A file name for a candidate; a name that has to be changed gets a part of its checksum."""
+    plain = re.sub(r"[^A-Za-z0-9_=+. -]", "-", name)[:LONGEST_NAME].lstrip(".")
+    checksum = hashlib.sha256(name.encode(errors="surrogateescape")).hexdigest()[:8]
+    return plain if plain == name else f"{plain}-{checksum}"

@@ -1,0 +1,73 @@
+"""The confirmation: fresh launches of the baseline and of the config that was found, at every size of the problem.
+
+One config must serve all sizes: a gain at one size does not make up for a loss at another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from merge_bench.analysis.statistics.verdict import Judgement, Verdict, judge
+from merge_bench.tune.evaluator import ABLATE, CONFIRM, BudgetSpent, Candidate, Evaluator, Options
+from merge_bench.tune.head_to_head import Bar, Contest, State, decide, shown
+
+
+def settle(found: Candidate, evaluator: Evaluator, options: Options) -> Candidate:
+    """The confirmed part of `found`; the empty candidate if nothing is confirmed.
+
+    If `found` is slower at a size, each value is removed there in turn, and the rest gets one more confirmation. Those
+    launches are part of the search, so they are not made once the budget is spent.
+    """
+    if not found.values:
+        return found
+    slower = confirm(found, evaluator, options)
+    if slower is None:
+        return found
+    try:
+        repaired = _repair(found, slower, evaluator, options)
+    except BudgetSpent:
+        return Candidate()
+    if repaired == found or confirm(repaired, evaluator, options) is not None:
+        return Candidate()
+    return repaired
+
+
+def _repair(found: Candidate, slower: Sequence[int], evaluator: Evaluator, options: Options) -> Candidate:
+    """`found` without the values that lose at the sizes `slower`; at least one value stays."""
+    repaired, bar = found, Bar(options.threshold)
+    for plan in slower:
+        for value in found.values:
+            if value not in repaired.values or len(repaired.values) < 2:
+                continue
+            contest = Contest(repaired.without(value), repaired, plan=plan)
+            state = decide(evaluator, contest, options, bar)
+            reason = shown(state, contest, bar)
+            if state is State.GAIN:
+                contest.note(evaluator, ABLATE, "dropped", f"{reason} without it")
+                repaired = contest.candidate
+            else:
+                contest.note(evaluator, ABLATE, "kept", reason)
+    return repaired
+
+
+def confirm(found: Candidate, evaluator: Evaluator, options: Options) -> list[int] | None:
+    """None if `found` is faster at one size at least and slower at none; else the sizes at which it is slower.
+
+    Every size gets `options.confirm` blocks of its own. None of them was seen by the search, because the winner of a
+    search looks better than it is. The sizes are one family of verdicts.
+    """
+    contests = [Contest(found, Candidate(), plan=plan) for plan in range(evaluator.plans)]
+    for contest in contests:
+        for _ in range(options.confirm):
+            against, candidate = evaluator.block([Candidate(), found], plan=contest.plan, search=False)
+            contest.add(candidate, against)
+    whole = [contest.effect for contest in contests if contest.effect is not None and not contest.failures]
+    judgements: list[Judgement | None] = [None] * len(contests)
+    if len(whole) == len(contests):
+        judgements = list(judge(whole, threshold=options.threshold, alpha=options.alpha))
+    verdicts = [judgement.verdict if judgement else Verdict.FAILED for judgement in judgements]
+    accepted = Verdict.FASTER in verdicts and not {Verdict.SLOWER, Verdict.FAILED} & set(verdicts)
+    decision = "accepted" if accepted else "rejected"
+    for contest, judgement, verdict in zip(contests, judgements, verdicts, strict=True):
+        contest.note(evaluator, CONFIRM, decision, verdict.value, judgement.interval if judgement else None)
+    return None if accepted else [plan for plan, verdict in enumerate(verdicts) if verdict is Verdict.SLOWER]

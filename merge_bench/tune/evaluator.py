@@ -1,0 +1,99 @@
+"""What a strategy works with: candidates, their launches block by block, and a record of each decision."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from merge_bench.errors import MergeBenchError
+from merge_bench.records.schema import TuneLine
+from merge_bench.tune.space import Value
+
+SCREEN, COMBINE, ABLATE, CONFIRM = "screen", "combine", "ablate", "confirm"
+"""The phases of a tuning, as the records name them."""
+AGAIN = " again"
+"""The end of the name of the baseline's twin: the same config a second time, which shows the noise."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """The baseline with some values of the space, in the order of their ids; `twin`: the baseline a second time."""
+
+    values: tuple[Value, ...] = ()
+    twin: bool = False
+
+    @classmethod
+    def of(cls, *values: Value) -> Candidate:
+        """The candidate with these values."""
+        return cls(tuple(sorted(values, key=lambda value: value.id)))
+
+    def name(self, baseline: str) -> str:
+        """``mutex=y+transports=sysv``; the baseline's own name if there are no values."""
+        if self.twin:
+            return baseline + AGAIN
+        return "+".join(value.id for value in self.values) or baseline
+
+    def with_value(self, value: Value) -> Candidate:
+        """This candidate with `value` too."""
+        return Candidate.of(*self.values, value)
+
+    def without(self, value: Value) -> Candidate:
+        """This candidate without `value`."""
+        return Candidate.of(*(each for each in self.values if each != value))
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The result of one launch: the metric, larger is better; None if the launch failed, with the `reason`.
+
+    `wrong`: it failed because the result of the merge was wrong.
+    """
+
+    value: float | None
+    reason: str = ""
+    wrong: bool = False
+
+
+class BudgetSpent(MergeBenchError):
+    """The budget allows no further launch of the search."""
+
+    exit_status = 0
+    code = "budget-spent"
+
+
+class Evaluator(Protocol):
+    """Makes launches, or returns recorded ones."""
+
+    baseline: str
+
+    @property
+    def plans(self) -> int:
+        """How many sizes of the problem there are."""
+
+    def block(self, candidates: Sequence[Candidate], *, plan: int = 0, search: bool = True) -> list[Sample]:
+        """One launch of each candidate, one after the other in random order; samples in the order of `candidates`.
+
+        Raises
+        ------
+        BudgetSpent
+            If `search` and the budget is spent; nothing was launched.
+        """
+
+    def note(self, line: TuneLine) -> None:
+        """Record a decision."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a strategy decides.
+
+    `threshold`: a smaller gain does not count (0.02 for 2 %). `least`, `most`: a candidate is judged after at least and
+    at most this many blocks. `confirm`: blocks of the confirmation. `alpha`: of the verdicts of the confirmation.
+    """
+
+    threshold: float = 0.02
+    least: int = 3
+    most: int = 8
+    confirm: int = 8
+    alpha: float = 0.05

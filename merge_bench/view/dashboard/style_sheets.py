@@ -1,0 +1,20 @@
+"""How the view looks, in light and dark, in a browser and in JupyterLab: style sheets and nothing else.
+
+One set of CSS variables at the root reaches every component, shadow roots and canvases included (Bokeh reads
+``--bk-…`` when it paints). They follow JupyterLab's theme or VS Code's where there is one, else the browser's wish.
+"""
+
+from __future__ import annotations
+
+from importlib import resources
+
+
+def _sheet(name: str) -> str:
+    return (resources.files("merge_bench.view.dashboard") / "styles" / f"{name}.css").read_text(encoding="utf-8")
+
+
+ROOT, TEXT, CARD, TABS, TABLE = map(_sheet, ("root", "text", "card", "tabs", "table"))
+PAGE = _sheet("page")
+"""Of a page served by this program; in a notebook, JupyterLab owns the page."""
+FIELD = _sheet("field")
+"""Of lists: the browser's own arrow, which is seen on both grounds."""

@@ -1,0 +1,21 @@
+"""What ``--json`` prints."""
+
+from __future__ import annotations
+
+import json
+
+import click
+import msgspec
+
+
+def print_document(document: msgspec.Struct, *, indent: int = 0) -> None:
+    """Print one JSON document, and nothing else, on standard output."""
+    click.echo(encoded(document, indent=indent))
+
+
+def encoded(document: msgspec.Struct, *, indent: int = 0) -> bytes:
+    """The document as JSON, on one line without `indent`; file names that are no text keep their bytes as escapes."""
+    try:
+        return msgspec.json.format(msgspec.json.encode(document), indent=indent)
+    except UnicodeEncodeError:
+        return json.dumps(msgspec.to_builtins(document)).encode()

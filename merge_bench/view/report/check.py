@@ -1,0 +1,84 @@
+"""What UCX makes of a config, for people."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from merge_bench.analysis.documents.check import CheckDocument, CheckedConfig
+from merge_bench.config.check import CheckResult, check_config
+from merge_bench.config.options import OPTIONS, Option
+from merge_bench.config.reader import ConfigFile
+from merge_bench.config.variable_states import BRINGS_CODE
+from merge_bench.view.document import print_document
+
+_COLOURS = {
+    "unknown": "red",
+    "invalid": "red",
+    BRINGS_CODE: "red",
+    "module-absent": "yellow",
+    "no-effect": "yellow",
+    "deprecated": "yellow",
+}
+
+
+def run_check(
+    config: ConfigFile,
+    environ: Mapping[str, str] = os.environ,
+    *,
+    json_output: bool = False,
+    ucx: str = "auto",
+    launcher: Mapping[str, str] | None = None,
+    table: Sequence[Option] = OPTIONS,
+    trusted: bool = False,
+) -> int:
+    """The ``check`` command: print the outcome, as a table or one JSON document; returns the exit status, 0 or 2."""
+    result = check_config(config, environ, ucx=ucx, launcher=launcher, table=table, trusted=trusted)
+    if json_output:
+        print_document(document_of(result), indent=2)
+    else:
+        print_check(result, Console())
+    return 0 if result.ok else 2
+
+
+def print_check(result: CheckResult, console: Console) -> None:
+    """The outcome for people."""
+    table = Table(title=f"{result.config.path} against UCX {result.ucx or '(none installed)'}", title_justify="left")
+    table.add_column("line", justify="right")
+    table.add_column("setting", overflow="fold", ratio=1)
+    table.add_column("state", no_wrap=True)
+    table.add_column("source", no_wrap=True)
+    for each in result.variables:
+        colour = _COLOURS.get(each.state, "green")
+        note = f"\n  [dim]{escape(each.message)}[/dim]" if each.message else ""
+        table.add_row(
+            str(each.line or ""),
+            escape(f"{each.name}={each.value}") + note,
+            f"[{colour}]{each.state}[/{colour}]",
+            each.source,
+        )
+    console.print(table)
+    for sentence in result.errors:
+        console.print(f"[red]error[/red] {escape(sentence)}", soft_wrap=True)
+    for conflict in result.conflicts:
+        console.print(f"[yellow]{conflict.code}[/yellow] {escape(conflict.message)}", soft_wrap=True)
+        console.print(f"    documented: {escape(conflict.documented)}", soft_wrap=True)
+    for warning in result.warnings:
+        console.print(f"[yellow]warning[/yellow] {escape(warning)}", soft_wrap=True)
+
+
+def document_of(result: CheckResult) -> CheckDocument:
+    """The document of ``check --json``."""
+    config = result.config
+    return CheckDocument(
+        ok=result.ok,
+        config=CheckedConfig(name=config.name, path=str(config.path), sha256=config.sha256),
+        ucx=result.ucx,
+        variables=list(result.variables),
+        conflicts=list(result.conflicts),
+        warnings=list(result.warnings),
+    )

@@ -1,0 +1,54 @@
+"""`run --against RESULT --fail-on …`: a new measurement held against an old one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from merge_bench.analysis.compare.fail_on import Gate, asked_for
+from merge_bench.errors import UsageError
+from merge_bench.records.campaign import Campaign
+from merge_bench.records.reader import read_campaign
+from tests.analysis.compare.test_document import SIX, faster
+from tests.helpers.synthetic_campaigns import interleaved, write_campaign
+
+
+def measured(tmp_path: Path, walls: list[float], **changes: object) -> Campaign:
+    return read_campaign(write_campaign(tmp_path, *interleaved({"nightly": walls}, **changes)))
+
+
+@pytest.mark.parametrize(("by", "status"), [(0.5, 5), (1.0, 0), (2.0, 0)])
+def test_a_slower_night_ends_with_5(tmp_path: Path, by: float, status: int) -> None:
+    before, now = measured(tmp_path, list(SIX)), measured(tmp_path, faster(by))
+    document, found = Gate(before, ("slower",), 0.02).hold(now)
+    assert found == status
+    assert (document.error is None) == (status == 0)
+    assert {each.metric for each in document.comparisons} >= {"throughput", "wall"}
+
+
+def test_configs_of_one_campaign_are_held_against_the_first(tmp_path: Path) -> None:
+    campaign = read_campaign(write_campaign(tmp_path, *interleaved({"base": SIX, "tuned": faster(0.7)})))
+    document, status = Gate(None, ("slower",), 0.02).hold(campaign)
+    assert status == 5
+    assert document.error is not None
+    assert "tuned is SLOWER in throughput" in document.error.message
+
+
+def test_another_problem_cannot_be_compared(tmp_path: Path) -> None:
+    before, now = measured(tmp_path, list(SIX)), measured(tmp_path, list(SIX), rows_per_chunk=25_000_000)
+    with pytest.raises(UsageError, match="rows per chunk"):
+        Gate(before, ("slower",), 0.02).hold(now)
+
+
+def test_a_gate_needs_something_to_hold_against() -> None:
+    values = {"against": None, "fail_on": ("slower",), "threshold": 0.02}
+    with pytest.raises(UsageError, match="--against"):
+        asked_for(values, configs=1)
+    assert asked_for(values, configs=2) == Gate(None, ("slower",), 0.02)
+    assert asked_for({**values, "fail_on": ()}, configs=2) is None
+
+
+def test_an_earlier_result_that_is_not_there_is_told_before_anything_starts(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="there is no file"):
+        asked_for({"against": str(tmp_path / "gone"), "fail_on": (), "threshold": 0.02}, configs=1)

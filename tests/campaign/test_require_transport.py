@@ -1,0 +1,88 @@
+"""`--require-transport`: names, what this machine has, and what pairs use."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from merge_bench.campaign import require_transport
+from merge_bench.config.ucx_info import Installed, UcxInfo
+from merge_bench.errors import GateNotMet, UsageError
+from merge_bench.records.schema import LanePair
+
+
+def pair(a: int, b: int, *transports: str, placement: str | None = "same host") -> LanePair:
+    return LanePair(from_rank=a, to_rank=b, placement=placement, transports=list(transports))
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[str, ...]]:
+    """Transports of a machine that the test makes up; a UCX that tells none if it stays empty."""
+    transports: dict[str, tuple[str, ...]] = {}
+    info = UcxInfo(Path("ucx_info"), "wheel")
+    installed = Installed(info, "1.21.0", {}, transports)
+    monkeypatch.setattr(require_transport, "find_installed", lambda origin, environ: installed)
+    return transports
+
+
+@pytest.mark.parametrize("names", [["sysv"], ["rc", "cuda_ipc"], ["sm"], ["ib"], []])
+def test_names_and_aliases_of_transports(names: list[str]) -> None:
+    require_transport.check_names(names)
+
+
+def test_an_unknown_name_is_wrong_usage_with_the_nearest_names() -> None:
+    with pytest.raises(UsageError, match=r"sysvv.*no release of UCX.*did you mean.*sysv"):
+        require_transport.check_names(["tcp", "sysvv"])
+
+
+def test_what_the_machine_cannot_have_is_told_before(machine: dict[str, tuple[str, ...]]) -> None:
+    machine.update(tcp=("lo",), sysv=("memory",), self=("memory",))
+    require_transport.check_machine([], {})
+    require_transport.check_machine(["rc", "tcp"], {})
+    require_transport.check_machine(["sm"], {})
+    with pytest.raises(GateNotMet, match=r"rc,cuda_ipc cannot be met: UCX 1\.21\.0 \(wheel\).*only self, sysv, tcp"):
+        require_transport.check_machine(["rc", "cuda_ipc"], {})
+
+
+@pytest.mark.parametrize("value", ["rc", "ib,cuda_ipc", "self", "cuda_copy,self", "^tcp,sm"])
+def test_a_list_that_leaves_nothing_between_two_workers_is_wrong_usage(
+    machine: dict[str, tuple[str, ...]], value: str
+) -> None:
+    machine.update(tcp=("lo",), sysv=("memory",), self=("memory",), cuda_copy=("cuda",))
+    with pytest.raises(UsageError, match="leaves nothing that could connect two workers"):
+        require_transport.check_machine([], {"UCX_TLS": value})
+
+
+@pytest.mark.parametrize("value", ["tcp,rc", "all", "^sm", "sm", "\\sysv"])
+def test_a_list_that_leaves_something(machine: dict[str, tuple[str, ...]], value: str) -> None:
+    machine.update(tcp=("lo",), sysv=("memory",), self=("memory",))
+    require_transport.check_machine([], {"UCX_TLS": value})
+
+
+def test_a_ucx_that_tells_nothing_stops_nothing(
+    machine: dict[str, tuple[str, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    require_transport.check_machine(["rc"], {"UCX_TLS": "rc"})
+    monkeypatch.setattr(require_transport, "find_installed", lambda origin, environ: None)
+    require_transport.check_machine(["rc"], {"UCX_TLS": "rc"})
+
+
+def test_every_pair_needs_one_of_them() -> None:
+    pairs = [pair(0, 1, "sysv/memory", "cma/memory"), pair(1, 0, "tcp/lo")]
+    require_transport.check_pairs([], pairs)
+    require_transport.check_pairs(["sysv", "tcp"], pairs)
+    require_transport.check_pairs(["sm", "tcp"], pairs)
+    with pytest.raises(GateNotMet, match=r"sm: rank 1 to rank 0 \(same host\) uses tcp/lo \(1 of 2 pairs do not\)"):
+        require_transport.check_pairs(["sm"], pairs)
+
+
+def test_a_transport_is_its_whole_name() -> None:
+    with pytest.raises(GateNotMet, match=r"rank 0 to rank 1 \(placement unknown\) uses tcp/sysv0"):
+        require_transport.check_pairs(["sysv"], [pair(0, 1, "tcp/sysv0", placement=None)])
+    require_transport.check_pairs(["rc"], [pair(0, 1, "rc_mlx5/mlx5_0:1")])
+
+
+def test_a_pair_that_tells_nothing_does_not_pass() -> None:
+    with pytest.raises(GateNotMet, match="nothing that UCX tells of"):
+        require_transport.check_pairs(["tcp"], [pair(0, 1)])

@@ -1,0 +1,57 @@
+"""How commands are declared: what they require, and how their exit status leaves the process."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from merge_bench import cli
+from merge_bench.errors import RunFailed
+
+
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        (["submit", "--launcher", "slurm", "--time", "10:00"], "--nodes"),
+        (["submit", "--launcher", "slurm", "--nodes", "1"], "--time"),
+        (["predict", "result", "--hosts", "1"], "--workers"),
+        (["predict", "result", "--workers", "1"], "--hosts"),
+    ],
+)
+def test_a_required_option_that_is_missing_is_named(words: list[str], option: str) -> None:
+    done = CliRunner().invoke(cli.cli, words)
+    assert done.exit_code == 2
+    assert f"'{option}'" in done.stderr
+
+
+@pytest.mark.parametrize(("returned", "status"), [(None, 0), (0, 0), (3, 3), (5, 5)])
+def test_what_a_command_returns_is_the_exit_status(
+    monkeypatch: pytest.MonkeyPatch, returned: int | None, status: int
+) -> None:
+    monkeypatch.setitem(cli.cli.commands, "run", click.Command("run", callback=lambda: returned))
+    monkeypatch.setattr(sys, "argv", ["merge-bench"])
+    with pytest.raises(SystemExit) as leaving:
+        cli.main()
+    assert (leaving.value.code or 0) == status
+
+
+def test_an_error_is_a_message_a_document_and_a_status(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(**_: object) -> None:
+        raise RunFailed("it broke")
+
+    command = click.Command("run", params=[click.Option(["--json"], is_flag=True)], callback=fails)
+    monkeypatch.setitem(cli.cli.commands, "run", command)
+    monkeypatch.setattr(sys, "argv", ["merge-bench", "--json"])
+    with pytest.raises(SystemExit) as leaving:
+        cli.main()
+    assert leaving.value.code == RunFailed.exit_status
+    out, err = capsys.readouterr()
+    assert err == "merge_bench: it broke\n"
+    error = {"code": RunFailed.code, "message": "it broke", "host": None, "rank": None}
+    assert json.loads(out) == {"error": error}

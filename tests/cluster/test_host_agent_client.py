@@ -1,0 +1,95 @@
+"""What a host's agent tells of its processes' logs while the driver can hear it, and what is left when it cannot."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from merge_bench.cluster.host_agent import TAILS_SILENCE
+from merge_bench.cluster.host_agent_client import HostAgentClient, agent_argv
+from merge_bench.cluster.openssh import ssh
+from merge_bench.cluster.remote_launcher import RemoteLauncher
+from merge_bench.errors import LaunchFailed
+
+LIMIT = 60.0  # seconds, for a machine that is busy
+
+
+class Heard:
+    """An agent on this machine, and all that it told."""
+
+    def __init__(self, folder: Path) -> None:
+        self.news: list[dict[str, Any]] = []
+        argv = ["env", f"TMPDIR={folder}", *agent_argv()]  # one that is killed leaves its folder
+        self.line = HostAgentClient("here", argv, folder / "agent.log", lambda _, news: self.news.append(news))
+
+    def start(self, shell: str) -> None:
+        command = ["sh", "-c", shell]
+        started = self.line.send("start", role="worker-0", argv=command, environment={}, cores=[])(LIMIT)
+        self.line.started["worker-0"] = started["pid"]
+
+    def until(self, true: Callable[[], bool], *, pinging: bool = True) -> None:
+        deadline = time.monotonic() + LIMIT
+        while not true():
+            assert time.monotonic() < deadline, (self.line.lost, self.news[-3:])
+            if pinging:
+                self.line.notify("ping")
+            time.sleep(0.05)
+
+
+@pytest.fixture
+def heard(tmp_path: Path) -> Iterator[Heard]:
+    made = Heard(tmp_path)
+    yield made
+    made.line.close(time.monotonic() + 5)
+
+
+def test_last_lines_are_told_unasked_and_outlive_the_agent(heard: Heard) -> None:
+    heard.start("for n in $(seq 30); do echo line $n; done; exec sleep 600")
+    heard.until(lambda: "line 30" in heard.line.tails.get("worker-0", ""))
+    assert heard.line.tails["worker-0"].splitlines() == [f"line {n}" for n in range(16, 31)]
+    os.kill(heard.line._process.pid, signal.SIGKILL)
+    heard.until(lambda: bool(heard.line.exits), pinging=False)
+    (ended,) = heard.line.exits
+    assert (ended.status, ended.log_tail) == (None, heard.line.tails["worker-0"])
+    launcher = RemoteLauncher("ssh", ssh)
+    launcher._agents, launcher._placed = {"here": heard.line}, {"worker-0": "here"}
+    assert launcher.tail("worker-0") == ended.log_tail
+
+
+def test_nothing_is_told_of_logs_to_a_driver_that_is_silent(heard: Heard) -> None:
+    heard.start("n=0; while :; do n=$((n+1)); echo tick $n; sleep 0.2; done")
+    heard.until(lambda: "worker-0" in heard.line.tails)
+    time.sleep(TAILS_SILENCE + 1.0)
+    told = len(heard.news)
+    time.sleep(1.6)
+    assert len(heard.news) == told
+    heard.until(lambda: len(heard.news) > told)
+
+
+def test_a_host_that_cannot_be_reached_is_told_with_what_ssh_said(tmp_path: Path) -> None:
+    said = "echo first word >&2; echo ssh: no route >&2; exit 255"
+    line = HostAgentClient("far", ["sh", "-c", said], tmp_path / "agent.log", lambda *_: None)
+    with pytest.raises(LaunchFailed, match="far cannot be reached: ssh: no route") as caught:
+        line.send("describe")(LIMIT)
+    assert caught.value.log_tail == "first word\nssh: no route"
+    line.close(time.monotonic() + 5)
+
+
+def test_a_host_that_gives_no_answer_is_told_with_what_ssh_said(tmp_path: Path) -> None:
+    line = HostAgentClient(
+        "far", ["sh", "-c", "echo patience >&2; exec sleep 600"], tmp_path / "agent.log", lambda *_: None
+    )
+    deadline = time.monotonic() + LIMIT
+    while not (tmp_path / "agent.log").read_text():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    with pytest.raises(LaunchFailed, match="far gave no answer for 1 s: patience") as caught:
+        line.send("describe")(1.0)
+    assert caught.value.log_tail == "patience"
+    line.close(time.monotonic())

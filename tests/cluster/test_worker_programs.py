@@ -1,0 +1,200 @@
+"""ucx_perftest beside a worker: ports, ends on every way, and nothing left. Only Dask's worker is made up here."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+
+from merge_bench.cluster import perftest, worker_programs
+from merge_bench.cluster.perftest import Kind
+from merge_bench.errors import RunFailed, UsageError
+from merge_bench.merge import worker
+from merge_bench.merge.exchange.abort import Abort
+
+SIZES = [8, 65536]
+BATCH = perftest.batch(Kind("tag", "lat"), SIZES, memory="host", count=20, error_handling=False)
+ENDLESS = perftest.batch(Kind("tag", "lat"), [4 << 20], memory="host", count=10**7, error_handling=False)
+LIMITS = [30.0, 30.0]
+
+
+@dataclass
+class Worker:
+    """As much of a Dask worker as the steps look at."""
+
+    address: str
+    local_directory: str
+
+
+@pytest.fixture(params=["127.0.0.1", "[::1]"])
+def address(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[worker.MergeWorker]:
+    made = worker.MergeWorker()
+    made.abort, made.children, made.state = Abort(), {}, None
+    monkeypatch.setattr(worker, "current_plugin", lambda: made)
+    monkeypatch.setattr(worker_programs, "get_worker", lambda: Worker("tcp://127.0.0.1:1234", str(tmp_path)))
+    monkeypatch.setenv("UCX_TLS", "tcp")
+    monkeypatch.setenv("UCX_NET_DEVICES", "lo")
+    yield made
+    made.abort.set("the test is over")
+    until(lambda: not tools(tmp_path), "all tools ended")
+
+
+def tools(folder: Path) -> list[psutil.Process]:
+    """The processes whose batch lies in this folder."""
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        try:
+            if process.status() != psutil.STATUS_ZOMBIE and any(str(folder) in word for word in process.cmdline()):
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+def until(reached: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + 20
+    while not reached():
+        assert time.monotonic() < deadline, f"never came to: {what}"
+        time.sleep(0.01)
+
+
+@pytest.mark.cluster
+def test_a_client_and_a_server_measure_and_leave_nothing(
+    plugin: worker.MergeWorker, tmp_path: Path, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_programs, "get_worker", lambda: Worker(f"ucx://{address}:1234", str(tmp_path)))
+    server = worker_programs.listen(BATCH)
+    assert server.address == address.strip("[]")
+    with ThreadPoolExecutor() as pool:
+        served = pool.submit(worker_programs.serve, server)
+        asked = worker_programs.ask(server, BATCH, LIMITS)
+        assert served.result().status == 0
+    assert [each.size for each in perftest.parse_all(asked.text, SIZES)] == SIZES
+    assert perftest.parse_log(asked.log, Kind("tag", "lat")).lanes == ("tcp/lo",)
+    assert plugin.children == {}
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.cluster
+def test_a_port_that_was_taken_meanwhile_is_not_the_end(
+    plugin: worker.MergeWorker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free_port = worker_programs._free_port
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        taken = other.getsockname()[1]
+        offered = [taken, taken]
+        monkeypatch.setattr(
+            worker_programs, "_free_port", lambda address: offered.pop() if offered else free_port(address)
+        )
+        server = worker_programs.listen(BATCH)
+    assert offered == []
+    assert server.port != taken
+    assert len(plugin.children) == len(list(tmp_path.iterdir())) == 1
+    worker_programs.ask(server, BATCH, LIMITS)
+    worker_programs.serve(server)
+
+
+@pytest.mark.cluster
+def test_ports_that_are_all_taken_are_a_failure(
+    plugin: worker.MergeWorker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        monkeypatch.setattr(worker_programs, "_free_port", lambda address: other.getsockname()[1])
+        with pytest.raises(RunFailed, match="the server of ucx_perftest ended with status 255"):
+            worker_programs.listen(BATCH)
+    assert plugin.children == {}
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("how", ["aborted", "the driver is gone"])
+def test_a_server_whose_client_never_came_is_ended(
+    plugin: worker.MergeWorker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    server = worker_programs.listen(BATCH)
+    (tool,) = tools(tmp_path)
+    if how == "aborted":
+        plugin.abort.set("interrupted")
+    else:
+        monkeypatch.setattr(worker_programs, "ORPHANED_SECONDS", 0.1)
+    until(lambda: not tool.is_running() or tool.status() == psutil.STATUS_ZOMBIE, "the server's end")
+    until(lambda: list(tmp_path.iterdir()) == [], "no folder")
+    assert plugin.children == {}
+    with pytest.raises(RunFailed):
+        worker_programs.serve(server)
+
+
+@pytest.mark.cluster
+def test_an_abort_ends_both_sides_at_once_with_its_own_reason(plugin: worker.MergeWorker, tmp_path: Path) -> None:
+    server = worker_programs.listen(ENDLESS)
+    with ThreadPoolExecutor() as pool:
+        waiting = [
+            pool.submit(worker_programs.serve, server),
+            pool.submit(worker_programs.ask, server, ENDLESS, LIMITS),
+        ]
+        until(lambda: len(tools(tmp_path)) == 2, "both sides")
+        plugin.abort.set("interrupted by SIGINT")
+        for each in waiting:
+            with pytest.raises(RunFailed, match="interrupted by SIGINT"):
+                each.result(timeout=5)
+    until(lambda: not tools(tmp_path) and not list(tmp_path.iterdir()), "nothing left")
+
+
+@pytest.mark.cluster
+def test_the_next_run_ends_and_forgets_what_an_earlier_one_left(plugin: worker.MergeWorker, tmp_path: Path) -> None:
+    plugin.abort.set("an earlier run ended")
+    plugin.abort.heartbeat()
+    assert worker_programs.ready() in ("wheel", "system")
+    plugin.abort.check()
+    worker_programs.listen(BATCH)
+    assert len(tools(tmp_path)) == 1
+    worker_programs.ready()
+    assert tools(tmp_path) == []
+    assert plugin.children == {}
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_host_without_the_tool_is_named(plugin: worker.MergeWorker, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing() -> None:
+        raise UsageError("there is no ucx_perftest beside /x/ucx_info")
+
+    monkeypatch.setattr(perftest, "find", missing)
+    with pytest.raises(UsageError, match=f"^on {socket.gethostname()} there is no ucx_perftest beside"):
+        worker_programs.ready()
+
+
+@pytest.mark.cluster
+def test_a_client_whose_server_fell_silent_ends_in_time(plugin: worker.MergeWorker, tmp_path: Path) -> None:
+    server = worker_programs.listen(ENDLESS)
+    (tool,) = tools(tmp_path)
+    tool.suspend()
+    try:
+        with pytest.raises(RunFailed, match="printed nothing for"):
+            worker_programs.ask(server, ENDLESS, [0.5])
+        assert [each.pid for each in tools(tmp_path)] == [tool.pid]  # before it wakes: it ends once its client is gone
+    finally:
+        tool.resume()
+
+
+@pytest.mark.cluster
+def test_watching_leaves_no_thread_behind(plugin: worker.MergeWorker, tmp_path: Path) -> None:
+    server = worker_programs.listen(BATCH)
+    worker_programs.ask(server, BATCH, LIMITS)
+    worker_programs.serve(server)
+    until(lambda: not [t for t in threading.enumerate() if t.name == "perftest-watch"], "no watching thread")

@@ -1,0 +1,60 @@
+"""A plan as readers see it: every option that a merge writes down is known, and a foreign one harms nothing."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from merge_bench.merge import plan as made
+from merge_bench.merge.workload.synthetic import SyntheticSpec
+from merge_bench.merge.workload.tables import plan_tables
+from merge_bench.records import plan as read
+from merge_bench.records.codec import unknown_fields
+
+SYNTHETIC = made.Plan(
+    workload=SyntheticSpec(2000, 0.3, 7), workers=2, iterations=3, warmup=1, launches=4, engine="native",
+    exchange="ucx", protocol="tcp", verify="ends", timeout=15.0, seed=7, rows_per_chunk=1000, pipeline=True,
+    require_transport=("tcp",),
+)  # fmt: skip
+
+
+def recorded(plan: made.Plan) -> dict[str, object]:
+    text: dict[str, object] = json.loads(json.dumps(plan.to_json()))
+    return text
+
+
+def test_readers_know_every_option_of_a_merge() -> None:
+    options = recorded(SYNTHETIC)
+    assert unknown_fields(options, read.Plan.of(options)) == []
+    found = read.Plan.of(options)
+    assert (found.workers, found.rows_per_chunk, found.pipeline, found.require_transport) == (2, 1000, True, ["tcp"])
+    assert found.workload is not None
+    assert (found.workload.name, found.workload.fraction, found.workload.zipf) == ("synthetic", 0.3, 0.0)
+
+
+def test_readers_know_everything_that_is_recorded_of_tables(tmp_path: Path) -> None:
+    file = str(tmp_path / "t.parquet")
+    pq.write_table(pa.table({"id": [1, 2, 3], "v": [1.0, None, 2.0]}), file)
+    spec = plan_tables(file, file, ["id"], ["id"], 2, "native")
+    options = recorded(replace(SYNTHETIC, workload=spec, rows_per_chunk=None))
+    found = read.Plan.of(options)
+    assert unknown_fields(options, found) == []
+    assert found.rows_per_chunk is None
+    assert found.workload is not None
+    assert found.workload.left is not None
+    assert (found.workload.left.rows, [column.name for column in found.workload.left.columns]) == (3, ["id", "v_left"])
+    assert [each.code for each in found.workload.warnings or ()] == ["few-row-groups"] * 2
+
+
+def test_an_option_of_another_type_counts_as_missing_and_the_others_are_read() -> None:
+    found = read.Plan.of({**recorded(SYNTHETIC), "workers": "many", "workload": 5, "colour": "blue"})
+    assert (found.workers, found.workload, found.iterations, found.engine) == (None, None, 3, "native")
+
+
+def test_a_plan_of_something_else_has_no_such_options() -> None:
+    found = read.Plan.of({"probe": "p2p", "launches": 3, "sizes": [1024], "iterations": None})
+    assert (found.probe, found.launches, found.iterations, found.workers) == ("p2p", 3, None, None)
