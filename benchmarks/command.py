@@ -6,13 +6,14 @@ import io
 import itertools
 import json
 import os
+import random
 import signal
 import sys
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 from msgspec import to_builtins
@@ -22,23 +23,29 @@ from merge_bench.cli.parameters import CONTEXT as CONTEXT
 from merge_bench.cli.parameters import Parsed
 from merge_bench.errors import MergeBenchError, UsageError
 from merge_bench.host import machine
+from merge_bench.records.outputs import replacing
 from merge_bench.units import parse_count
 from merge_bench.view.report import markdown
-from merge_bench.view.report.layout import Column, page_on
+from merge_bench.view.report.layout import by_row, page_on
 
 ROOT = Path(__file__).resolve().parents[1]
 INTERRUPTED = 3
-PARTIAL = "interrupted: the table shows what was measured so far"
+T = TypeVar("T")
 ROWS = Parsed("ROWS", parse_count)
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def listed(name: str, parse: Callable[[str], object]) -> Parsed:
     """The type of an option that takes several values with commas between them."""
-    return Parsed(f"{name}[,{name}]", lambda text: [parse(word.strip()) for word in text.split(",") if word.strip()])
+    return Parsed(f"{name}[,{name}]", lambda text: [parse(word.strip()) for word in text.split(",")])
 
 
 NAMES = listed("NAME", str)
+
+
+def option(name: str, kind: Any, default: object, text: str, **more: Any) -> Callable[[Any], Any]:
+    """A click option of the type `kind`; its help is `text` and the default."""
+    return click.option(name, type=kind, default=default, show_default=default is not None, help=text, **more)
 
 
 def _in_a_folder(context: click.Context, option: click.Parameter, path: Path | None) -> Path | None:
@@ -47,13 +54,16 @@ def _in_a_folder(context: click.Context, option: click.Parameter, path: Path | N
     return path
 
 
-OUTPUT = click.option(
-    "--output", type=click.Path(path_type=Path, dir_okay=False), callback=_in_a_folder, metavar="FILE.json",
-    help="Write the results to this file.",
-)  # fmt: skip
-SHOW = click.option(
-    "--show", type=click.Path(path_type=Path), metavar="FILE.json", help="Measure nothing: show these results again."
-)
+FILE = click.Path(path_type=Path, dir_okay=False)
+OUTPUT = option("--output", FILE, None, "Write the results to this file.", callback=_in_a_folder, metavar="FILE.json")
+SHOW = option("--show", FILE, None, "Measure nothing: show these results again.", metavar="FILE.json")
+FOLDER = click.Path(path_type=Path)
+SEED = option("--seed", click.IntRange(0), 0, "Seed of the tables and the order.")
+
+
+def time_limit(seconds: float) -> Callable[[Any], Any]:
+    """The option ``--time-limit``, by default so many seconds."""
+    return option("--time-limit", click.FloatRange(1), seconds, "Seconds for one run.")
 
 
 def run(command: click.Command, name: str) -> None:
@@ -64,21 +74,29 @@ def run(command: click.Command, name: str) -> None:
     for number in SIGNALS:
         signal.signal(number, _interrupt)
     try:
-        command(standalone_mode=False)
-    except click.exceptions.Exit as leave:
-        sys.exit(leave.exit_code)
+        sys.exit(command(standalone_mode=False))
     except click.ClickException as error:
-        click.echo(f"{name}: {error.format_message()}", err=True)
-        sys.exit(UsageError.exit_status)
+        failed: MergeBenchError = UsageError(error.format_message())
     except MergeBenchError as error:
-        click.echo(f"{name}: {error}", err=True)
-        sys.exit(error.exit_status)
+        failed = error
+    click.echo(f"{name}: {failed}", err=True)
+    sys.exit(failed.exit_status)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
     for each in SIGNALS:
         signal.signal(each, signal.SIG_IGN)
     raise KeyboardInterrupt
+
+
+def until_interrupted(work: Callable[[], object], left: str = "the table shows what was measured so far") -> int:
+    """Do `work`; gives the exit status, which is 0 unless a signal interrupted it; `left`: what there is then."""
+    try:
+        work()
+    except KeyboardInterrupt:
+        say(f"interrupted: {left}")
+        return INTERRUPTED
+    return 0
 
 
 def say(line: str) -> None:
@@ -91,7 +109,7 @@ def sentence(error: Exception) -> str:
     return str(error) if isinstance(error, MergeBenchError) else f"{type(error).__name__}: {error}"
 
 
-def chosen(names: Sequence[str], known: Collection[str]) -> set[str]:
+def chosen(names: Sequence[str] | None, known: Collection[str]) -> set[str]:
     """The names given to --only, or all.
 
     Raises
@@ -99,10 +117,17 @@ def chosen(names: Sequence[str], known: Collection[str]) -> set[str]:
     UsageError
         If one of them is not known.
     """
-    for name in names:
+    for name in names or ():
         if name not in known:
             raise UsageError(f"--only {name}: there is no such name; choose from {', '.join(known)}")
     return set(names or known)
+
+
+def shuffled(items: Sequence[T], seed: int, block: int) -> list[T]:
+    """The order of a block: the same for the same seed."""
+    order = list(items)
+    random.Random(f"{seed}/{block}").shuffle(order)
+    return order
 
 
 def head(schema: int, **more: Any) -> dict[str, Any]:
@@ -116,12 +141,10 @@ def head(schema: int, **more: Any) -> dict[str, Any]:
 
 def write(path: Path | None, document: Mapping[str, Any] | str) -> None:
     """Replace the file at once, so that it is never half written. Does nothing without a path."""
-    if path is None:
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f"{path.name}.part")
-    draft.write_text((document if isinstance(document, str) else json.dumps(document, indent=1)) + "\n")
-    draft.replace(path)
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as draft:
+            draft.write_text((document if isinstance(document, str) else json.dumps(document, indent=1)) + "\n")
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -156,22 +179,17 @@ def new_folder(parent: Path, kind: str) -> Path:
     raise AssertionError
 
 
-def columns(headings: Sequence[str], rows: Sequence[Sequence[str]], text: Collection[int] = (0,)) -> list[Column]:
-    """The columns of a table; `text`: which of them are aligned to the left."""
-    return [Column(name, each, at in text) for at, (name, *each) in enumerate(zip(headings, *rows, strict=True))]
-
-
 def table(
     headings: Sequence[str], rows: Sequence[Sequence[str]], text: Collection[int] = (0,), *, markup: bool = False
 ) -> str:
-    """A table in Markdown; `markup`: the cells are Markdown already."""
-    return "\n".join(markdown.table(columns(headings, rows, text), markup=markup)) if rows else ""
+    """A table in Markdown; `text`: the columns that are aligned to the left; `markup`: the cells are Markdown."""
+    return "\n".join(markdown.table(by_row(headings, rows, text), markup=markup)) if rows else ""
 
 
 def aligned(headings: Sequence[str], rows: Sequence[Sequence[str]], text: Collection[int] = (0,)) -> str:
-    """A table as plain text."""
+    """A table as plain text; `text`: the columns that are aligned to the left."""
     with page_on(written := io.StringIO()) as page:
-        page.table(*columns(headings, rows, text))
+        page.table(*by_row(headings, rows, text))
     return written.getvalue().rstrip("\n")
 
 

@@ -33,19 +33,12 @@ AMPLE = 1.5  # times what the steps usually take: a budget in which all of them 
 
 
 @click.command(context_settings=command.CONTEXT)
-@click.option("--budget", type=click.FloatRange(10), help="Seconds for all steps. [half more than they usually take]")
-@click.option(
-    "--output", type=click.Path(path_type=Path), default=command.ROOT / "results", help="Folder for the results."
-)
-@click.option(
-    "--resume",
-    type=click.Path(path_type=Path),
-    metavar="FOLDER",
-    help="Resume this result: do the steps that are not done.",
-)
+@command.option("--budget", click.FloatRange(10), None, "Seconds for all steps. [half more than they usually take]")
+@command.option("--output", command.FOLDER, command.ROOT / "results", "Folder for the results.")
+@command.option("--resume", command.FOLDER, None, "Resume this result: do the steps that are not done.")
 @click.option("--curated", metavar="NAME", help="Also put summary and table into results/curated/NAME.")
-@click.option("--blocks", type=click.IntRange(1), default=3, show_default=True, help="Blocks of a comparison.")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the order of launches.")
+@command.option("--blocks", click.IntRange(1), 3, "Blocks of a comparison.")
+@command.SEED
 @click.option("--dry-run", is_flag=True, help="Print the steps and their usual seconds, and do nothing.")
 def on_gpus(
     budget: float | None, output: Path, resume: Path | None, curated: str | None, blocks: int, seed: int, dry_run: bool
@@ -56,7 +49,7 @@ def on_gpus(
     head, earlier = stored.read(resume, head) if resume else (head, [])
     place = stored.curated(curated, head) if curated is not None else None
     folder = resume or (output if dry_run else command.new_folder(output, "gpu"))
-    everything = steps(machine, Asked(folder, blocks, seed, lambda text: command.say(f"    {text}")))
+    everything = steps(machine, Asked(folder, blocks, seed))
     left = still_to_do(everything, earlier)
     seconds = budget or AMPLE * sum(step.seconds for step in left)
     if dry_run:
@@ -71,12 +64,7 @@ def on_gpus(
         command.say(line(each))
         write(folder, head, merged(everything, earlier, now))
 
-    status = 0
-    try:
-        run_all(left, seconds, note)
-    except KeyboardInterrupt:
-        command.say(command.PARTIAL)
-        status = command.INTERRUPTED
+    status = command.until_interrupted(lambda: run_all(left, seconds, note))
     ended = merged(everything, earlier, now)
     for where in filter(None, (folder, place)):
         write(where, head, ended)

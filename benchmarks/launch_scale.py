@@ -41,24 +41,17 @@ def measure(bench: Bench, workers: int, hosts: Hosts | None, rows: int) -> list[
 
 
 @click.command(context_settings=command.CONTEXT)
-@click.option(
-    "--workers",
-    type=command.listed("N", parse_count),
-    default="8,16,32,64",
-    show_default=True,
-    help="Sizes to measure.",
-)
-@click.option("--hosts", type=click.IntRange(0), default=4, show_default=True, help="Test hosts; 0: this machine.")
-@click.option("--rows", type=click.IntRange(1), default=10_000, show_default=True, help="Rows of a chunk.")
-@click.option("--output", type=click.Path(path_type=Path), metavar="FILE.md", help="Also write the table to this file.")
+@command.option("--workers", command.listed("N", parse_count), "8,16,32,64", "Sizes to measure.")
+@command.option("--hosts", click.IntRange(0), 4, "Test hosts; 0: this machine.")
+@command.option("--rows", click.IntRange(1), 10_000, "Rows of a chunk.")
+@command.option("--output", command.FILE, None, "Also write the table to this file.", metavar="FILE.md")
 def launch_scale(workers: list[int], hosts: int, rows: int, output: Path | None) -> None:
     """Measure the launch time for every number of workers, the smallest first."""
     if hosts:
         need_hosts()
     adopt_orphans()
     found: list[list[str]] = []
-    with scratch() as folder, Hosts(hosts, None) if hosts else contextlib.nullcontext() as made:
-        bench = Bench(folder)
+    with scratch() as bench, Hosts(hosts, None) if hosts else contextlib.nullcontext() as made:
         for count in sorted(workers):
             found.append(measure(bench, count, made, rows))
             command.say(" ".join(found[-1]))

@@ -11,16 +11,16 @@ about three minutes.
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
-from statistics import median
+from collections.abc import Sequence
 
 import click
 
 from benchmarks import command
 from benchmarks.goal.bench import Bench, need_hosts, scratch, two_hosts
 from benchmarks.processes import adopt_orphans
-from benchmarks.wide.figures import PAYLOAD
+from benchmarks.width import PAYLOAD
 from merge_bench.analysis import aggregate, metrics
+from merge_bench.analysis.statistics import median
 from merge_bench.records.campaign import Launch
 
 HEADINGS = (
@@ -29,39 +29,7 @@ HEADINGS = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Seen:
-    """One launch: medians over its iterations, seconds; `computing`: share of the wall-clock of the slowest worker.
-
-    `cores_used`: share of the wall-clock in which a host's core was busy; with phases apart UCX polls.
-    """
-
-    wall: float
-    wire: float
-    computing: float
-    cores_used: float
-    limit: float
-
-    @property
-    def ratio(self) -> float:
-        """Wall-clock ÷ time on the wire."""
-        return self.wall / self.wire
-
-
-def seen(launch: Launch) -> Seen:
-    """What one launch showed."""
-    assert launch.link is not None
-    limit = launch.link.limit_bytes_per_second
-    computing = aggregate.of_launch(launch, aggregate.computing)
-    cores_used = aggregate.of_launch(launch, aggregate.cores_used)
-    assert limit is not None
-    assert computing is not None
-    assert cores_used is not None
-    wall = median(iteration.wall_seconds for iteration in launch.timed)
-    return Seen(wall, max(launch.link.bytes) / limit, computing, cores_used, limit)
-
-
-def measure(bench: Bench, rate: float, **chosen: object) -> dict[str, list[Seen]]:
+def measure(bench: Bench, rate: float, **chosen: object) -> dict[str, Sequence[Launch]]:
     """One campaign between two hosts with links of `rate` Gbit/s: its launches with pipeline off and on."""
     base = (command.ROOT / "configs" / "ethernet.cfg").read_text()
     configs = [bench.folder / f"{name}.cfg" for name in ("off", "on")]
@@ -69,44 +37,45 @@ def measure(bench: Bench, rate: float, **chosen: object) -> dict[str, list[Seen]
         config.write_text(f"{base}\nMERGE_BENCH_PIPELINE={config.stem}\n")
     with two_hosts(f"{rate:g}gbit", one_core=True) as hosts:
         ran = bench.merge(configs=",".join(map(str, configs)), start_timeout=120, hosts=hosts, **chosen)
-    return {run.config.name.removesuffix(".cfg"): list(map(seen, run.launches)) for run in ran.campaign.runs}
+    return {run.config.name.removesuffix(".cfg"): run.launches for run in ran.campaign.runs}
 
 
-def row(rate: float, name: str, launches: list[Seen]) -> list[str]:
-    """One row of the table."""
-    ratios = [launch.ratio for launch in launches]
+def row(rate: float, name: str, launches: Sequence[Launch]) -> list[str]:
+    """One row of the table, of medians over launches.
+
+    `computing`: share of the wall-clock in which the busiest worker computes; `cores used`: share of it in which a
+    host's core was busy, which with phases apart it is with polling, too.
+    """
+    walls, ratios, computing, cores_used = (
+        aggregate.samples(launches, value)
+        for value in (aggregate.wall, aggregate.wall_over_wire, aggregate.computing, aggregate.cores_used)
+    )
+    wires = [wall / ratio for wall, ratio in zip(walls, ratios, strict=True)]
+    limit = aggregate.link_limit(launches) or float("nan")
     return [
-        f"{rate:g}", name, f"{median(s.wall for s in launches) * 1e3:.0f}",
-        f"{median(s.wire for s in launches) * 1e3:.0f}",
-        f"{median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f})",
-        f"{median(s.computing for s in launches):.0%}",
-        f"{median(s.cores_used for s in launches):.0%}",
-        f"{median(s.limit for s in launches) / 1e6:.0f} of {rate * 1e9 / 8 * PAYLOAD / 1e6:.0f}",
+        f"{rate:g}", name, f"{median(walls) * 1e3:.0f}", f"{median(wires) * 1e3:.0f}",
+        f"{median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f})", f"{median(computing):.0%}",
+        f"{median(cores_used):.0%}", f"{limit / 1e6:.0f} of {rate * 1e9 / 8 * PAYLOAD / 1e6:.0f}",
     ]  # fmt: skip
 
 
 @click.command(context_settings=command.CONTEXT)
-@click.option(
-    "--rates", type=command.listed("GBIT", float), default="2,8", show_default=True, help="Of every link, each way."
-)
-@click.option("--chunk", type=command.ROWS, default="4e6", show_default=True, help="Rows of a frame on each host.")
-@click.option("--blocks", type=click.IntRange(1), default=3, show_default=True, help="Launches with each setting.")
-@click.option("--iterations", type=click.IntRange(1), default=5, show_default=True, help="Timed merges of a launch.")
-@click.option("--engine", default="native", show_default=True, help="Engine of the merge.")
+@command.option("--rates", command.listed("GBIT", float), "2,8", "Of every link, each way.")
+@command.option("--chunk", command.ROWS, "4e6", "Rows of a frame on each host.")
+@command.option("--blocks", click.IntRange(1), 3, "Launches with each setting.")
+@command.option("--iterations", click.IntRange(1), 5, "Timed merges of a launch.")
+@command.option("--engine", str, "native", "Engine of the merge.")
 def overlap(rates: list[float], chunk: int, blocks: int, iterations: int, engine: str) -> None:
     """Compare pipeline off and on at every rate; status 1 where neither the link nor the cores limit the merge."""
     need_hosts()
     adopt_orphans()
     rows, missed = [], []
-    with scratch() as folder:
-        bench = Bench(folder)
+    with scratch() as bench:
         for rate in rates:
             found = measure(bench, rate, chunk=chunk, blocks=blocks, iterations=iterations, engine=engine)
             rows += [row(rate, name, found[name]) for name in ("off", "on")]
-            ratio, computing, used = (
-                median(getattr(launch, name) for launch in found["on"]) for name in ("ratio", "computing", "cores_used")
-            )
-            if metrics.bottleneck(ratio, computing, used) is None:
+            limits = (aggregate.wall_over_wire, aggregate.computing, aggregate.cores_used)
+            if metrics.bottleneck(*(aggregate.of_run(found["on"], value) for value in limits)) is None:
                 missed.append(rate)
     click.echo(command.aligned(HEADINGS, rows, text=()))
     click.echo("computing: share of the wall-clock in which the slowest worker partitions or joins.")

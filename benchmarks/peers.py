@@ -8,7 +8,6 @@ interrupted; 4 a result was wrong.
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import sys
 from pathlib import Path
@@ -16,10 +15,9 @@ from pathlib import Path
 import click
 
 from benchmarks import command
-from benchmarks.peer.comparison import Comparison
+from benchmarks.peer.comparison import SCHEMA, Comparison, Store
 from benchmarks.peer.contenders import choose, refuse_unfit
 from benchmarks.peer.protocol import Job
-from benchmarks.peer.store import SCHEMA, Store
 from benchmarks.processes import adopt_orphans
 from merge_bench.errors import UsageError
 from merge_bench.host import machine
@@ -28,27 +26,21 @@ from merge_bench.host.memory import available_bytes, usable_cores
 
 
 @click.command(context_settings=command.CONTEXT)
-@click.option("--chunk", type=command.ROWS, default="25e6", help="Rows of one frame that start on one worker. [25e6]")
-@click.option("--workers", type=click.IntRange(1), default=2, show_default=True, help="Chunks of each frame.")
-@click.option("--blocks", type=click.IntRange(1), default=6, show_default=True, help="Launches of each contender.")
-@click.option("--iterations", type=click.IntRange(1), default=5, show_default=True, help="Timed merges in a launch.")
-@click.option("--warmup", type=click.IntRange(0), default=1, show_default=True, help="Merges before the timed ones.")
-@click.option(
-    "--frac-match", type=click.FloatRange(0, 1), default=0.3, show_default=True, help="Right keys that match."
-)
-@click.option(
-    "--cores", type=click.IntRange(1), default=None, help="Number of cores that every contender may use. [all]"
-)
-@click.option("--only", type=command.NAMES, default="", help="Only these contenders; patterns as polars*. [all]")
-@click.option("--time-limit", type=click.FloatRange(1), default=1800, show_default=True, help="Seconds for a launch.")
-@click.option("--settle", type=click.FloatRange(0), default=2, show_default=True, help="Seconds between launches.")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the tables and the order.")
-@click.option(
-    "--results", type=click.Path(path_type=Path), default=command.ROOT / "results", help="Folder for the results."
-)
+@command.option("--chunk", command.ROWS, "25e6", "Rows of one frame that start on one worker.")
+@command.option("--workers", click.IntRange(1), 2, "Chunks of each frame.")
+@command.option("--blocks", click.IntRange(1), 6, "Launches of each contender.")
+@command.option("--iterations", click.IntRange(1), 5, "Timed merges in a launch.")
+@command.option("--warmup", click.IntRange(0), 1, "Merges before the timed ones.")
+@command.option("--frac-match", click.FloatRange(0, 1), 0.3, "Share of the right keys that match.")
+@command.option("--cores", click.IntRange(1), None, "Number of cores that every contender may use. [all]")
+@command.option("--only", command.NAMES, None, "Only these contenders; patterns as polars*. [all]")
+@command.time_limit(1800)
+@command.option("--settle", click.FloatRange(0), 2, "Seconds between launches.")
+@command.SEED
+@command.option("--results", command.FOLDER, command.ROOT / "results", "Folder for the results.")
 def peers(
     chunk: int, workers: int, blocks: int, iterations: int, warmup: int, frac_match: float, cores: int | None,
-    only: list[str], time_limit: float, settle: float, seed: int, results: Path,
+    only: list[str] | None, time_limit: float, settle: float, seed: int, results: Path,
 ) -> None:  # fmt: skip
     """Compare merge_bench with the programs people use today, in randomised blocks."""
     _keep_to(cores)
@@ -56,21 +48,18 @@ def peers(
         raise UsageError(f"--workers {workers} needs {workers} cores, but only {usable_cores()} may be used here")
     threads = usable_cores() // workers * workers
     job = Job(chunk, workers, threads, iterations, warmup, frac_match, seed)
-    contenders = choose(only, gpus=gpu_count())
+    contenders = choose(only or (), gpus=gpu_count())
     refuse_unfit(contenders, job, available_bytes())
     adopt_orphans()
     store = Store(results)
     head = command.head(
-        SCHEMA, job=dataclasses.asdict(job), data_bytes=job.data_bytes, blocks=blocks, seed=seed, gpus=gpu_facts(),
+        SCHEMA, job=job, data_bytes=job.data_bytes, blocks=blocks, seed=seed, gpus=gpu_facts(),
         contenders=[contender.name for contender in contenders], environment=machine.environment(),
     )  # fmt: skip
-    store.write("comparison", head)
-    comparison = Comparison(job, contenders, store, time_limit, settle, command.say)
-    try:
-        comparison.run(blocks, seed)
-    except KeyboardInterrupt:
-        command.say(command.PARTIAL)
-        comparison.status = max(comparison.status, command.INTERRUPTED)
+    store.write("comparison", **head)
+    comparison = Comparison(job, contenders, store, time_limit, settle, indent="")
+    interrupted = command.until_interrupted(lambda: comparison.run(blocks, seed))
+    comparison.status = max(comparison.status, interrupted)
     click.echo(comparison.finish())
     click.echo(f"\n{store.folder}")
     sys.exit(comparison.status)

@@ -8,6 +8,7 @@ exchange = bytes that a worker sends ÷ bandwidth; else = data ÷ throughput - e
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -46,16 +47,16 @@ class Cell:
 
 
 def cells() -> list[Cell]:
-    """The published runs of which bandwidth and throughput are both valid."""
+    """The published runs whose bandwidth and throughput are both valid."""
     found = []
     for cluster in CLUSTERS:
         values = {(one.config, one.rows_per_chunk, one.metric): one.value for one in merge_results(cluster)}
         for config, rows in dict.fromkeys((config, rows) for config, rows, _ in values):
             bandwidth, throughput = (values[config, rows, metric] for metric in ("bandwidth", "throughput"))
             if bandwidth and throughput:
-                sent = FRAMES * rows * ROW_BYTES * (WORKERS - 1) / WORKERS
-                data = FRAMES * rows * ROW_BYTES * WORKERS
-                found.append(Cell(cluster, config, rows, data / throughput, sent / bandwidth))
+                chunks = FRAMES * rows * ROW_BYTES
+                sent = chunks * (WORKERS - 1) / WORKERS
+                found.append(Cell(cluster, config, rows, chunks * WORKERS / throughput, sent / bandwidth))
     return found
 
 
@@ -71,10 +72,9 @@ def measured(cell: Cell) -> Measured:
 
 def other_sizes(found: Sequence[Cell]) -> Iterator[tuple[str, int, int, float, float]]:
     """Of each run: name, rows fitted on, rows forecast for, wall forecast from the other size, wall measured."""
-    for cell in found:
-        for other in found:
-            if (cell.cluster, cell.config) == (other.cluster, other.config) and cell.rows != other.rows:
-                yield cell.name, other.rows, cell.rows, _forecast(other, cell.rows), cell.wall
+    for cell, other in itertools.permutations(found, 2):
+        if (cell.cluster, cell.config) == (other.cluster, other.config):
+            yield cell.name, other.rows, cell.rows, _forecast(other, cell.rows), cell.wall
 
 
 def other_gpus(found: Sequence[Cell]) -> Iterator[tuple[str, float, float, float]]:
@@ -117,20 +117,16 @@ def tables() -> str:
         for name, naive, explained, true in other_gpus(found)
     ]
     fits = []
-    for cluster in CLUSTERS:
-        for rows in (SMALL, LARGE):
-            of = {cell.config: cell for cell in found if cell.cluster == cluster and cell.rows == rows}
-            k, computing = waiting(of["default"], of["optimized"])
-            fits.append((of["default"].name.split(",")[0], f"{rows:.3g}", f"{k:.2f}", _ms(computing)))
-    return "\n\n".join(
-        (
-            command.table(("run", "fitted on (rows)", "forecast for", "forecast ms", "published ms", "error %"), sizes),
-            command.table(
-                ("run", "scaled: forecast ms", "error %", "with waiting: forecast ms", "error %", "published ms"), gpus
-            ),
-            command.table(("cluster", "rows", "k", "computing ms"), fits),
-        )
+    for cluster, rows in itertools.product(CLUSTERS, (SMALL, LARGE)):
+        of = {cell.config: cell for cell in found if (cell.cluster, cell.rows) == (cluster, rows)}
+        k, computing = waiting(of["default"], of["optimized"])
+        fits.append((of["default"].name.partition(",")[0], f"{rows:.3g}", f"{k:.2f}", _ms(computing)))
+    made = (
+        (("run", "fitted on (rows)", "forecast for", "forecast ms", "published ms", "error %"), sizes),
+        (("run", "scaled: forecast ms", "error %", "with waiting: forecast ms", "error %", "published ms"), gpus),
+        (("cluster", "rows", "k", "computing ms"), fits),
     )
+    return "\n\n".join(command.table(*each) for each in made)
 
 
 def _ms(seconds: float) -> str:

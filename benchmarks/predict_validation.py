@@ -14,6 +14,7 @@ be measured, or it was interrupted; 5 a forecast of the wall is more than --goal
 
 from __future__ import annotations
 
+import itertools
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -25,10 +26,9 @@ import click
 from msgspec import to_builtins
 
 from benchmarks import command
-from benchmarks.goal.bench import Bench, need_hosts, scratch
+from benchmarks.goal.bench import Bench, Ran, need_hosts, scratch
 from benchmarks.processes import adopt_orphans
 from merge_bench.analysis.predict.document import predict
-from merge_bench.analysis.summary import summarize
 from merge_bench.errors import MergeBenchError, RunFailed, UsageError
 from merge_bench.records.campaign import Campaign
 
@@ -69,31 +69,19 @@ TARGETS = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Asked:
-    """Mbit/s of each link each way, rows of a chunk, launches of a cluster, iterations of each."""
-
-    rate: float
-    chunk: int
-    launches: int
-    iterations: int
-
-
 @click.command(context_settings=command.CONTEXT)
-@click.option("--rate", type=click.FloatRange(1), default=100.0, show_default=True, help="Mbit/s of a link, each way.")
-@click.option("--chunk", type=command.ROWS, default="250e3", show_default=True, help="Rows of a chunk.")
-@click.option("--launches", type=click.IntRange(1), default=2, show_default=True, help="Launches of each cluster.")
-@click.option("--iterations", type=click.IntRange(1), default=4, show_default=True, help="Timed merges of each launch.")
-@click.option("--only", type=command.NAMES, default="", help=f"Of {', '.join(each.name for each in TARGETS)}. [all]")
-@click.option(
-    "--goal", type=float, default=15.0, show_default=True, help="Percent by which a forecast of the wall may be off."
-)
+@command.option("--rate", click.FloatRange(1), 100.0, "Mbit/s of a link, each way.")
+@command.option("--chunk", command.ROWS, "250e3", "Rows of a chunk.")
+@command.option("--launches", click.IntRange(1), 2, "Launches of each cluster.")
+@command.option("--iterations", click.IntRange(1), 4, "Timed merges of each launch.")
+@command.option("--only", command.NAMES, None, f"Of {', '.join(each.name for each in TARGETS)}. [all]")
+@command.option("--goal", float, 15.0, "Percent by which a forecast of the wall may be off.")
 @command.OUTPUT
 @command.SHOW
 @click.option("--docs", is_flag=True, help="Put the table between the markers in docs/predict.md.")
-@click.option("--time-limit", type=click.FloatRange(1), default=300, show_default=True, help="Seconds for one run.")
+@command.time_limit(300)
 def validate(
-    rate: float, chunk: int, launches: int, iterations: int, only: list[str], goal: float, output: Path | None,
+    rate: float, chunk: int, launches: int, iterations: int, only: list[str] | None, goal: float, output: Path | None,
     show: Path | None, docs: bool, time_limit: float,
 ) -> None:  # fmt: skip
     """Compare forecasts with merges on test hosts that the model was not fitted on."""
@@ -102,19 +90,16 @@ def validate(
     targets = chosen(only)
     need_hosts()
     adopt_orphans()
-    asked = Asked(rate, chunk, launches, iterations)
-    document = command.head(SCHEMA, asked=asdict(asked), goal=goal / 100, fitted=[], targets=[], failures=[])
-    try:
-        with scratch() as folder:
-            _measure_all(Bench(folder, time_limit), asked, targets, document, output)
-    except KeyboardInterrupt:
-        command.say(command.PARTIAL)
-        document["failures"].append({"target": None, "message": "interrupted"})
-        command.write(output, document)
+    asked = {"rate": rate, "chunk": chunk, "launches": launches, "iterations": iterations}
+    document = command.head(SCHEMA, asked=asked, goal=goal / 100, fitted=[], targets=[], failures=[])
+    with scratch(time_limit) as bench:
+        if command.until_interrupted(lambda: _measure_all(bench, targets, document, output)):
+            document["failures"].append({"target": None, "message": "interrupted"})
+            command.write(output, document)
     sys.exit(_show(document, docs))
 
 
-def chosen(names: Sequence[str]) -> tuple[Target, ...]:
+def chosen(names: Sequence[str] | None) -> tuple[Target, ...]:
     """The clusters of these names, or all.
 
     Raises
@@ -126,26 +111,24 @@ def chosen(names: Sequence[str]) -> tuple[Target, ...]:
     return tuple(target for target in TARGETS if target.name in wanted)
 
 
-def _measure_all(
-    bench: Bench, asked: Asked, targets: Sequence[Target], document: dict[str, Any], output: Path | None
-) -> None:
+def _measure_all(bench: Bench, targets: Sequence[Target], document: dict[str, Any], output: Path | None) -> None:
     """Fit, then forecast and measure every target; what is found goes into `document`, and to `output` at once."""
     fits: dict[bool, list[Campaign]] = {}
+    asked = document["asked"]
     for target in targets:
         try:
             if target.at_once not in fits:
                 used = FITTED[target.at_once]
-                fits[target.at_once] = [measure(bench, each, asked)[0] for each in used]
+                fits[target.at_once] = [measure(bench, each, asked).campaign for each in used]
                 document["fitted"] += [_named(each) for each in used]
             found = predict(
                 fits[target.at_once], workers=target.hosts * target.per_host, hosts=target.hosts,
                 config="ethernet", what_if=target.what_if,
             )  # fmt: skip
-            _, summary = measure(bench, target, asked)
             forecast = to_builtins(found.forecast)
-            compared = compare(forecast, summary, at_once=target.at_once)
+            compared = compare(forecast, measure(bench, target, asked).document, at_once=target.at_once)
             document["targets"].append({**_named(target), "limit": forecast["limit"], "compared": compared})
-            for row in rows_of(document["targets"][-1], asked.rate):
+            for row in rows_of(document["targets"][-1], asked["rate"]):
                 command.say(" | ".join(row))
         except MergeBenchError as error:
             document["failures"].append({"target": target.name, "message": str(error)})
@@ -153,24 +136,24 @@ def _measure_all(
         command.write(output, document)
 
 
-def measure(bench: Bench, target: Target, asked: Asked) -> tuple[Campaign, Mapping[str, Any]]:
-    """A campaign on hosts of its own, and its summary."""
+def measure(bench: Bench, target: Target, asked: Mapping[str, Any]) -> Ran:
+    """A campaign on hosts of its own; `asked`: Mbit/s of a link, rows of a chunk, launches, iterations of each."""
     from tests.hosts.make_hosts import Hosts
 
     with Hosts(target.hosts, None) as hosts:
-        for number, host in enumerate(hosts.hosts):
-            hosts.shape(host, f"{round(asked.rate * target.rates[number % len(target.rates)] * 1e6)}bit")
+        for host, rate in zip(hosts.hosts, itertools.cycle(target.rates)):
+            hosts.shape(host, f"{round(asked['rate'] * rate * 1e6)}bit")
         hosts.write_hosts([f"{host.name} slots={target.per_host}" for host in hosts.hosts])
         ran = bench.merge(
-            config="ethernet.cfg", fresh=True, workers=target.hosts * target.per_host, chunk=asked.chunk,
-            payload_columns=7, launches=asked.launches, iterations=asked.iterations, timeout=60, start_timeout=180,
-            pipeline="on" if target.at_once else "off",
+            config="ethernet.cfg", fresh=True, workers=target.hosts * target.per_host, chunk=asked["chunk"],
+            payload_columns=7, launches=asked["launches"], iterations=asked["iterations"], timeout=60,
+            start_timeout=180, pipeline="on" if target.at_once else "off",
             link_rounds=None if target.at_once else 0,  # with phases at once links are fitted on these rounds
             hosts=hosts,
         )  # fmt: skip
-    if len(ran.campaign.standing) != asked.launches:
-        raise RunFailed(f"{target.name}: {len(ran.campaign.standing)} of {asked.launches} launches ended well")
-    return ran.campaign, to_builtins(summarize(ran.campaign))
+    if len(ran.campaign.standing) != asked["launches"]:
+        raise RunFailed(f"{target.name}: {len(ran.campaign.standing)} of {asked['launches']} launches ended well")
+    return ran
 
 
 def compare(forecast: Mapping[str, Any], measured: Mapping[str, Any], *, at_once: bool) -> list[dict[str, Any]]:
@@ -230,8 +213,8 @@ def table(document: Mapping[str, Any]) -> str:
 
 def worst(document: Mapping[str, Any]) -> float:
     """The largest relative error of a wall, without its sign."""
-    errors = (each for found in document["targets"] for each in found["compared"] if each["what"] == "wall_seconds")
-    return max((abs(each["error"]) for each in errors), default=0.0)
+    compared = (each for found in document["targets"] for each in found["compared"])
+    return max((abs(each["error"]) for each in compared if each["what"] == "wall_seconds"), default=0.0)
 
 
 def _show(document: Mapping[str, Any], docs: bool) -> int:

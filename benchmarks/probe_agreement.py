@@ -10,7 +10,6 @@ latency of shared memory tenfold and lasts for seconds to minutes. Blocks in whi
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import socket
@@ -18,44 +17,45 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from statistics import median
 
 import click
 
 from benchmarks import command
-from benchmarks.processes import options
-from merge_bench.cluster import perftest
-from merge_bench.config.names import UCXX_OVERRIDES
-from merge_bench.errors import UsageError
+from benchmarks.processes import options, run_merge_bench, surroundings
+from merge_bench.analysis.statistics import median
+from merge_bench.cli.parameters import Parsed
+from merge_bench.cluster import ucx_perftest
+from merge_bench.config.old_names import UCXX_OVERRIDES
 from merge_bench.probe.shared.sizes import parse_sizes
 from merge_bench.units import MIB
 
 TRANSPORTS = {"tcp": {"UCX_TLS": "tcp"}, "shared memory": {"UCX_TLS": "sysv,posix,cma"}}
-KINDS = (perftest.Kind("tag", perftest.LATENCY), perftest.Kind("tag", perftest.BANDWIDTH))
+KINDS = (ucx_perftest.Kind("tag", ucx_perftest.LATENCY), ucx_perftest.Kind("tag", ucx_perftest.BANDWIDTH))
 GOAL = 0.10
 HEADINGS = ("transport", "test", "bytes", "by hand", "probe", "unit", "probe ÷ by hand: median (min to max of blocks)")
+SIZES = Parsed("SIZES", parse_sizes)
 Key = tuple[str, str, int]
 
 
 def by_hand(transport: str, size: int) -> Iterator[tuple[Key, float]]:
     """Seconds (latency) and bytes per second (bandwidth): of three runs the middle one."""
     for kind in KINDS:
-        yield (transport, kind.name, size), median(_typed(transport, kind, size) for _ in range(perftest.RUNS))
+        yield (transport, kind.name, size), median([_typed(transport, kind, size) for _ in range(ucx_perftest.RUNS)])
 
 
-def _typed(transport: str, kind: perftest.Kind, size: int) -> float:
-    program, library, _ = perftest.find()
+def _typed(transport: str, kind: ucx_perftest.Kind, size: int) -> float:
+    program, library, _ = ucx_perftest.find()
     path = os.pathsep.join(filter(None, [str(library or ""), os.environ.get("LD_LIBRARY_PATH", "")]))
     own = {**UCXX_OVERRIDES, **TRANSPORTS[transport], "UCX_NET_DEVICES": "lo", "LD_LIBRARY_PATH": path}
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
-    timed, warm = perftest.iterations(size, kind.measures)
+    timed, warm = ucx_perftest.iterations(size, kind.measures)
     cores = sorted(os.sched_getaffinity(0))
     client_core, server_core = str(cores[0]), str(cores[-1])
-    window = ["-O", "32"] if kind.measures == perftest.BANDWIDTH else []
+    window = ["-O", str(ucx_perftest.WINDOW)] if kind.measures == ucx_perftest.BANDWIDTH else []
     line = ["-t", kind.name, "-s", str(size), "-n", str(timed), "-w", str(warm), *window]
     quiet = {"stdin": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "env": {**os.environ, **own}}
     server = subprocess.Popen([str(program), "-p", port, "-c", server_core], stdout=subprocess.DEVNULL, **quiet)  # type: ignore[call-overload]
@@ -72,8 +72,8 @@ def _typed(transport: str, kind: perftest.Kind, size: int) -> float:
         server.kill()
         server.wait()
     rows = [row for row in client.stdout.splitlines() if row and row.strip()[0].isdigit()]
-    cells = rows[-1].split(",")
-    return float(cells[5]) * MIB if kind.measures == perftest.BANDWIDTH else float(cells[3]) * 1e-6
+    cells = rows[-1].split(",")  # iterations, latencies (percentile, average, overall), bandwidths (average, overall)
+    return float(cells[5]) * MIB if kind.measures == ucx_perftest.BANDWIDTH else float(cells[3]) * 1e-6
 
 
 def by_probe(transport: str, size: int) -> Iterator[tuple[Key, float]]:
@@ -81,27 +81,21 @@ def by_probe(transport: str, size: int) -> Iterator[tuple[Key, float]]:
     with tempfile.TemporaryDirectory(prefix="probe-agreement-") as folder:
         config = Path(folder) / "config.cfg"
         config.write_text("".join(f"{name}={value}\n" for name, value in TRANSPORTS[transport].items()))
-        line = options(config=config, sizes=size, repetitions=1, json=True, results=folder)
-        done = subprocess.run(
-            [sys.executable, "-m", "merge_bench", "probe", "p2p", *line],
-            stdout=subprocess.PIPE, text=True, check=True, timeout=300,
-        )  # fmt: skip
-        for row in json.loads(done.stdout)["rows"]:
+        line = options(config=config, sizes=size, repetitions=1, results=folder)
+        document, _ = run_merge_bench(line, surroundings(), Path(folder, "run"), 300.0, verb=("probe", "p2p"))
+        for row in document["rows"]:
             latency = row["test"].endswith("_lat")
             yield (transport, row["test"], row["size"]), row["seconds" if latency else "bandwidth_bytes_per_second"]
 
 
 @click.command(context_settings=command.CONTEXT)
-@click.option("--blocks", type=click.IntRange(1), default=5, show_default=True, help="Measurements of each pair.")
-@click.option("--sizes", default="1,64,1K,4K,16K,64K,256K,1M,4M", show_default=True, help="Message sizes.")
-@click.option("--transport", type=click.Choice(list(TRANSPORTS)), multiple=True, help="Only this one. [both]")
-@click.option("--seed", default=0, show_default=True, help="Seed of the order.")
-def agreement(blocks: int, sizes: str, transport: tuple[str, ...], seed: int) -> None:
+@command.option("--blocks", click.IntRange(1), 5, "Measurements of each pair.")
+@command.option("--sizes", SIZES, "1,64,1K,4K,16K,64K,256K,1M,4M", "Message sizes.")
+@command.option("--transport", click.Choice(list(TRANSPORTS)), None, "Only this one. [both]", multiple=True)
+@command.SEED
+def agreement(blocks: int, sizes: Sequence[int], transport: tuple[str, ...], seed: int) -> None:
     """Compare `probe p2p` with ucx_perftest run by hand; status 1 if a median differs by more than a tenth."""
-    try:
-        places = [(name, size) for name in transport or TRANSPORTS for size in parse_sizes(sizes)]
-    except ValueError as error:
-        raise UsageError(f"--sizes {sizes}: {error}") from None
+    places = [(name, size) for name in transport or TRANSPORTS for size in sizes]
     order, hand, probe = random.Random(seed), dict[Key, list[float]](), dict[Key, list[float]]()
     worst = 0.0
     for block in range(blocks):

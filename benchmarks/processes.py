@@ -111,28 +111,20 @@ def options(**values: object) -> list[str]:
     return words
 
 
-def without_lane(pairs: Sequence[Mapping[str, Any]], transports: Sequence[str]) -> str | None:
-    """The first pair of a document's lanes that uses none of these transports, in words; None if all do."""
-    for pair in pairs:
-        if not any(lane.partition("/")[0] in transports for lane in pair["transports"]):
-            uses = ", ".join(pair["transports"]) or "nothing that UCX reports"
-            return f"rank {pair['from']} to rank {pair['to']} uses no {' or '.join(transports)} but {uses}"
-    return None if pairs else "no lanes were recorded"
-
-
 def run_merge_bench(
-    chosen: Sequence[str], environment: Mapping[str, str], stem: Path, limit: float, *, hosts: Any = None
-) -> tuple[Document, Ended]:
+    chosen: Sequence[str], environment: Mapping[str, str], stem: Path, limit: float, *,
+    verb: Sequence[str] = ("run",), hosts: Any = None,
+) -> tuple[Document, Ended]:  # fmt: skip
     """Run ``merge_bench run --json`` with these options; gives the document that it printed.
 
-    `hosts`: test hosts to run on. The driver then runs at their switch.
+    `verb`: another command than ``run``; `hosts`: test hosts to run on. The driver then runs at their switch.
 
     Raises
     ------
     RunFailed
         If it did not end well; with its exit status, if it printed a document.
     """
-    argv = [sys.executable, "-P", "-m", "merge_bench", "run", "--json", *chosen]
+    argv = [sys.executable, "-P", "-m", "merge_bench", *verb, "--json", *chosen]
     if hosts is not None:
         argv = hosts.command(*argv, *options(hosts=hosts.hosts_file, ssh_config=hosts.ssh_config))
     ended = run_limited(argv, environment, stem, limit)

@@ -12,30 +12,145 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import click
 
 from benchmarks import command
-from benchmarks.goal.bench import Bench, Ran, scratch
+from benchmarks.goal.bench import Ran, scratch
 from benchmarks.processes import adopt_orphans
 from benchmarks.roof import limits
-from benchmarks.roof.moved import Shape, join_accesses
-from benchmarks.roof.phases import PHASES, join_least, judge, limits_table, table
-from merge_bench.errors import UsageError
+from benchmarks.roof.moved import Counts, Shape, join_accesses, phase_bytes
+from merge_bench.analysis.statistics import median
+from merge_bench.errors import RunFailed, UsageError
+from merge_bench.records.campaign import Launch
+from merge_bench.records.schema import IterationLine, WorkerIteration
 
 SCHEMA = 1
-ENGINE = "native"
+PHASES = ("partition", "exchange", "join")
+WHOLE = "whole"
+HEADINGS = (
+    "phase", "bytes a row", "moved (GB)", "each worker (ms)", "slowest (ms)", "at the copy limit (ms)", "GB/s",
+    "of the copy limit",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One phase, or the whole.
+
+    `moved`: bytes of all workers; `rows`: of both frames; `workers`: median over iterations of each worker's seconds;
+    `seconds`: median over iterations of the slowest worker's; `least`: seconds that the bytes need at the copy limit.
+    """
+
+    name: str
+    rows: int
+    moved: int
+    workers: tuple[float, ...]
+    seconds: float
+    least: float
+
+    @property
+    def rate(self) -> float:
+        """Bytes per second of all workers together."""
+        return self.moved / self.seconds
+
+    @property
+    def fraction(self) -> float:
+        """Of the copy limit."""
+        return self.least / self.seconds
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return {**asdict(self), "bytes_per_row": self.moved / self.rows, "rate": self.rate, "fraction": self.fraction}
+
+
+def counts(iteration: IterationLine) -> Counts:
+    """What an iteration's workers sent, held and made.
+
+    Raises
+    ------
+    RunFailed
+        If a worker did not report that.
+    """
+    sent = left = right = result = 0
+    for worker in iteration.workers:
+        if worker.sent_bytes is None or worker.received_rows is None or worker.result_rows is None:
+            raise RunFailed(f"rank {worker.rank} did not report what it sent, received and made")
+        sent += worker.sent_bytes.left + worker.sent_bytes.right
+        left += worker.received_rows.left
+        right += worker.received_rows.right
+        result += worker.result_rows
+    return Counts(sent, left, right, result)
+
+
+def judge(launch: Launch, shape: Shape, copy_rate: float) -> tuple[list[Phase], Counts]:
+    """Every phase and the whole of a launch against the copy limit in bytes per second; and what was dealt with.
+
+    Raises
+    ------
+    RunFailed
+        If the records do not have it, or phases overlapped.
+    """
+    if not launch.timed:
+        raise RunFailed("no iteration was timed")
+    for worker in (worker for iteration in launch.timed for worker in iteration.workers):
+        if worker.phases_seconds is None or worker.overlap_seconds or worker.join_overlap_seconds:
+            raise RunFailed(f"rank {worker.rank} has no separate phases")
+    dealt = counts(launch.timed[0])
+    moved = phase_bytes(shape, dealt)
+    moved[WHOLE] = sum(moved.values())
+    found = []
+    for name, size in moved.items():
+        times = [[_seconds(worker, name) for worker in iteration.workers] for iteration in launch.timed]
+        workers = tuple(median(each) for each in zip(*times, strict=True))
+        found.append(Phase(name, shape.rows, size, workers, median([*map(max, times)]), size / copy_rate))
+    return found, dealt
+
+
+def _seconds(worker: WorkerIteration, name: str) -> float:
+    return worker.seconds if name == WHOLE else float(getattr(worker.phases_seconds, name))
+
+
+def join_least(shape: Shape, dealt: Counts, least: float, bucket_rate: float) -> float:
+    """Seconds that a join needs at both limits: its bytes at the copy limit (`least`), then its accesses in cache."""
+    return least + join_accesses(shape, dealt) / bucket_rate
+
+
+def table(phases: Sequence[Phase]) -> str:
+    """The phases in Markdown."""
+    rows = [
+        (
+            each.name, f"{each.moved / each.rows:.1f}", f"{each.moved / 1e9:.2f}",
+            ", ".join(f"{seconds * 1e3:.0f}" for seconds in each.workers), f"{each.seconds * 1e3:.0f}",
+            f"{each.least * 1e3:.0f}", f"{each.rate / 1e9:.1f}", f"{each.fraction:.0%}",
+        )
+        for each in phases
+    ]  # fmt: skip
+    return command.table(HEADINGS, rows)
+
+
+def limits_table(limits: Sequence[Mapping[str, Any]]) -> str:
+    """The memory limits in Markdown."""
+    rows = []
+    for each in limits:
+        unit, scale = ("{:.1f} GB/s", 1e9) if each["name"] in ("copy", "loop") else ("{:.0f} million values/s", 1e6)
+        rates = (each["rate"], each["amount"] / median(each["seconds"]))
+        shown = (unit.format(rate / scale) for rate in rates)
+        rows.append((each["name"], f"{each['array_bytes'] / 2**20:.1f}", *shown))
+    return command.table(("limit", "array of a core (MiB)", "fastest round", "median round"), rows)
 
 
 @click.command(context_settings=command.CONTEXT)
-@click.option("--chunk", type=command.ROWS, default="25e6", help="Rows of one frame that start on one worker. [25e6]")
-@click.option("--workers", type=click.IntRange(2), default=2, show_default=True, help="Workers on this machine.")
-@click.option("--iterations", type=click.IntRange(1), default=5, show_default=True, help="Timed merges.")
-@click.option("--payload-columns", type=click.IntRange(0), default=1, show_default=True, help="Beside the key.")
+@command.option("--chunk", command.ROWS, "25e6", "Rows of one frame that start on one worker.")
+@command.option("--workers", click.IntRange(2), 2, "Workers on this machine.")
+@command.option("--iterations", click.IntRange(1), 5, "Timed merges.")
+@command.option("--payload-columns", click.IntRange(0), 1, "Beside the key.")
 @command.OUTPUT
-@click.option("--time-limit", type=click.FloatRange(1), default=120, show_default=True, help="Seconds for the run.")
+@command.time_limit(120)
 def roofline(
     chunk: int, workers: int, iterations: int, payload_columns: int, output: Path | None, time_limit: float
 ) -> None:
@@ -45,16 +160,19 @@ def roofline(
     adopt_orphans()
     head = command.head(SCHEMA)
     head["last_cache_bytes"] = cache = head["hardware"]["cache_bytes"]
-    try:
-        measured = limits.measure(cores, shape.bucket_bytes, cache)
-        with scratch() as folder:
-            ran = merge(Bench(folder, time_limit), shape, iterations)
-            measured = limits.together(measured, limits.measure(cores, shape.bucket_bytes, cache))
-            document = judged(ran, shape, measured)  # reads the records
-    except KeyboardInterrupt:
-        command.say("interrupted: nothing was written")
-        sys.exit(command.INTERRUPTED)
-    command.write(output, {**head, **document})
+
+    def measure_and_judge() -> None:
+        before = limits.measure(cores, shape.bucket_bytes, cache)
+        with scratch(time_limit) as bench:
+            ran = bench.merge(
+                chunk=chunk, workers=workers, payload_columns=payload_columns, engine="native", iterations=iterations,
+                config="optimized.cfg", pipeline="off",
+            )  # fmt: skip
+            after = limits.measure(cores, shape.bucket_bytes, cache)
+            document = judged(ran, shape, limits.together(before, after))
+        command.write(output, {**head, **document})
+
+    sys.exit(command.until_interrupted(measure_and_judge, "nothing was written"))
 
 
 def cores_of(workers: int) -> list[int]:
@@ -69,14 +187,6 @@ def cores_of(workers: int) -> list[int]:
     if workers > len(cores):
         raise UsageError(f"{workers} workers need a core each, but this process may use only {len(cores)}")
     return cores[: len(cores) // workers * workers]
-
-
-def merge(bench: Bench, shape: Shape, iterations: int) -> Ran:
-    """The run whose phases are judged."""
-    return bench.merge(
-        chunk=shape.chunk, workers=shape.workers, payload_columns=shape.payloads, engine=ENGINE, iterations=iterations,
-        config="optimized.cfg", pipeline="off",
-    )  # fmt: skip
 
 
 def judged(ran: Ran, shape: Shape, measured: list[limits.Limit]) -> dict[str, Any]:
@@ -98,11 +208,8 @@ def judged(ran: Ran, shape: Shape, measured: list[limits.Limit]) -> dict[str, An
         f"needs {least * 1e3:.0f} ms at both limits, {least / join.seconds:.0%} of what it took. Without buckets the "
         f"accesses alone would take {accesses / far.rate * 1e3:.0f} ms."
     )
-    copies = (
-        "one copy"
-        if any(lane.startswith("cma/") for lane in lanes)
-        else "which is NOT used here: more is moved than counted"
-    )
+    cma = any(lane.startswith("cma/") for lane in lanes)
+    copies = "one copy" if cma else "which is NOT used here: more is moved than counted"
     click.echo(f"Endpoints: {', '.join(lanes)}; the bytes of the exchange are those of cma, {copies}.")
     return {
         "limits": [each.to_json() for each in measured],

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
 
-from merge_bench.analysis import aggregate, frames
+from merge_bench.analysis import aggregate, dataframes
 from merge_bench.analysis.verification_state import state_of
 from merge_bench.errors import GateNotMet, RunFailed, UsageError, WrongResult
 from merge_bench.records.campaign import Campaign, Run
@@ -27,7 +27,7 @@ from merge_bench.units import format_count, format_rate
 if TYPE_CHECKING:
     from merge_bench.analysis.documents import run as documents
     from merge_bench.analysis.documents.compare import CompareDocument
-    from merge_bench.campaign.caller import Caller
+    from merge_bench.campaign.calling_program import Caller
     from merge_bench.campaign.sweep import Sweep
     from merge_bench.view.plot.marks import Chart
 
@@ -95,23 +95,23 @@ class Result:
 
     def iterations(self, frame: Frame = "pandas") -> Any:
         """A data frame with a row for every timed iteration: wall-clock (s), throughput and bandwidth (B/s)."""
-        return _frame(frames.iterations(self.campaign), frame)
+        return _frame(dataframes.iterations(self.campaign), frame)
 
     def workers(self, frame: Frame = "pandas") -> Any:
         """A data frame with a row for every worker in every timed iteration: phases (s), bytes, bandwidth (B/s)."""
-        return _frame(frames.workers(self.campaign), frame)
+        return _frame(dataframes.workers(self.campaign), frame)
 
     def pairs(self, frame: Frame = "pandas") -> Any:
         """A data frame with a row for every ordered pair of workers in every launch: bytes, rate (B/s), transports."""
-        return _frame(frames.pairs(self.campaign), frame)
+        return _frame(dataframes.pairs(self.campaign), frame)
 
     def launches(self, frame: Frame = "pandas") -> Any:
         """A data frame with a row for every launch, the unit of all statistics."""
-        return _frame(frames.launches(self.campaign), frame)
+        return _frame(dataframes.launches(self.campaign), frame)
 
     def probes(self, frame: Frame = "pandas") -> Any:
         """A data frame with a row for every row of a network measurement."""
-        return _frame(frames.probes(self.campaign), frame)
+        return _frame(dataframes.probes(self.campaign), frame)
 
     def plot(self, kind: Kind, which: int = 0, *, backend: Backend = "bokeh") -> Any:
         """A plot, as a figure of Bokeh or of Matplotlib.
@@ -179,7 +179,7 @@ def run(*, check: bool = True, **options: object) -> Result:
     RunFailed, WrongResult, GateNotMet
         If `check`, and a launch failed, the merge was wrong, or a gate was not met.
     """
-    from merge_bench.campaign import member_options
+    from merge_bench.campaign import registry_options
     from merge_bench.campaign.run import load_all
     from merge_bench.config import ucx_choice
     from merge_bench.config.options import parse_options
@@ -188,7 +188,7 @@ def run(*, check: bool = True, **options: object) -> Result:
     refused = [key for key in _NOT_HERE if key in options]
     if refused:
         raise UsageError(f"run has no option {refused[0]!r}")
-    values = parse_options(options, member_options.options())
+    values = parse_options(options, registry_options.options())
     with ucx_choice.restored():
         sweep = load_all(values)
         say_warnings(warning for one in sweep.prepared.values() for warning in one.warnings)
@@ -283,7 +283,7 @@ def _campaigns(results: Sequence[Result | str | PathLike[str]]) -> list[Campaign
     return [result.campaign if isinstance(result, Result) else read_campaign(result) for result in results]
 
 
-def _frame(rows: frames.Rows, frame: Frame) -> Any:
+def _frame(rows: dataframes.Rows, frame: Frame) -> Any:
     import polars
 
     if frame not in ("pandas", "polars"):
@@ -314,17 +314,17 @@ def _plain(document: Struct) -> Document:
 
 def _caller(options: dict[str, object]) -> Caller:
     """The caller in the records: the command that runs the same merge."""
-    from merge_bench.campaign.caller import Caller
+    from merge_bench.campaign.calling_program import Caller
     from merge_bench.config.options import as_words
 
     return Caller([str(Path(__file__).with_name("__main__.py")), "run", *as_words(options)])
 
 
 def _rows(chunk: float) -> int:
-    from merge_bench.config import values
+    from merge_bench.config import parsers
     from merge_bench.config.options import as_text
 
     try:
-        return int(str(values.count(1)(as_text(chunk))))
+        return int(str(parsers.count(1)(as_text(chunk))))
     except ValueError as error:
         raise UsageError(f"chunk: {error}") from None

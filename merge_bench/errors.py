@@ -41,7 +41,6 @@ class UsageError(MergeBenchError):
 class RunFailed(MergeBenchError):
     """The run failed: a worker died, went silent or ran out of memory. What was measured is kept."""
 
-    exit_status = 3
     code = "run-failed"
 
 
@@ -52,7 +51,7 @@ class NotRecorded(RunFailed):
 
 
 class LaunchFailed(RunFailed):
-    """A run failed; carries where, as far as that is known."""
+    """A launch failed. `host`, `rank`, `log_tail`: the failed process, as far as known."""
 
     def __init__(
         self, message: str, *, host: str | None = None, rank: int | None = None, log_tail: str | None = None,

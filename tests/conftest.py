@@ -52,6 +52,14 @@ for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIG
         signal.signal(number, handler)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _no_waiting_for_the_disk() -> Iterator[None]:
+    """Records are on the disk after every line, which takes some 5 ms; no test is about a disk that loses power."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(os, "fsync", lambda descriptor: None)
+        yield
+
+
 SHARED_MEMORY = "/dev/shm"
 NEW_MOUNTS = 0x20000  # CLONE_NEWNS
 PRIVATE, ALL_BELOW = 1 << 18, 1 << 14  # MS_PRIVATE, MS_REC
@@ -103,7 +111,7 @@ CLUSTER_FOLDERS = ("hosts", "runs", "browser", "soak")
 """Below tests/: every test there starts a cluster, or hosts, or a browser beside it."""
 _CLUSTER = re.compile(
     r"-m merge_bench (?!.*--(help|version|dry-run))(run|probe|transports|tune|-)"
-    r"|-m (dask (cuda )?(scheduler|worker)|merge_bench\.cluster\.host_agent)"
+    r"|-m (dask (cuda )?(scheduler|worker)|distributed\.cli|merge_bench\.cluster\.host_agent)"
     r"|(^|[ /])(mpirun(\.\w+)?|srun|sshd|slurmctld|ucx_perftest|ucc_perftest|unshare|chromium) (?!--version)"
 )
 _running: pytest.Item | None = None  # the test without the mark `cluster` that is under way

@@ -1,8 +1,9 @@
-"""The public Python functions: load, data frames, drawings, comparisons; running is tested on a real cluster."""
+"""The public Python functions: load, data frames, drawings, comparisons; `tests/runs/test_existing.py` tests `run`."""
 
 from __future__ import annotations
 
 import doctest
+import importlib
 import re
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from bokeh.plotting import figure as bokeh_figure
 
 import merge_bench
 from merge_bench import api
-from merge_bench.campaign.caller import UNTOUCHED
+from merge_bench.campaign.calling_program import UNTOUCHED
 from merge_bench.config.options import OPTIONS, as_words, parse_options
 from merge_bench.errors import GateNotMet, RunFailed, UsageError, WrongResult
 from tests.helpers.synthetic_campaigns import Script, interleaved, plan, write_campaign
@@ -42,13 +43,10 @@ def test_importing_the_package_imports_nothing_heavy() -> None:
 
 
 def test_the_public_names_are_functions_whatever_modules_are_loaded() -> None:
-    code = (
-        "import merge_bench.cli.clusters, merge_bench.campaign.run, merge_bench.analysis.compare.document\n"
-        "from merge_bench import Result, compare, load, run\n"
-        "import types; print([type(each).__name__ for each in (compare, load, run, Result)])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "['function', 'function', 'function', 'type']\n"
+    for module in ("cli.clusters", "campaign.run", "analysis.compare.document"):
+        importlib.import_module(f"merge_bench.{module}")
+    public = (merge_bench.compare, merge_bench.load, merge_bench.run, merge_bench.Result)
+    assert [type(each).__name__ for each in public] == ["function", "function", "function", "type"]
     with pytest.raises(AttributeError, match="no attribute 'walk'"):
         merge_bench.walk  # noqa: B018
 
@@ -177,7 +175,8 @@ def test_results_are_compared_by_folder_or_as_they_are(result: merge_bench.Resul
         merge_bench.compare()
 
 
-def test_a_report_is_written_where_it_is_wanted(result: merge_bench.Result, tmp_path: Path) -> None:
+def test_a_report_is_written_where_it_is_wanted(tmp_path: Path) -> None:
+    result = merge_bench.load(write_campaign(tmp_path))
     assert result.write_report() == result.folder / "report.html"
     assert result.write_report(tmp_path / "x.html").read_text().startswith("<!DOCTYPE html>")
     with pytest.raises(UsageError, match="never overwritten"):
@@ -254,12 +253,3 @@ def test_the_examples_of_the_documentation_do_what_they_show(tmp_path: Path, mon
     )
     assert done.attempted > 10
     assert done.failed == 0
-
-
-@pytest.mark.cluster
-def test_a_run_from_python_is_the_run_of_the_command(tmp_path: Path) -> None:
-    result = merge_bench.run(chunk=1e4, workers=2, iterations=3, results=tmp_path)
-    assert result.verified
-    assert result.status == 0
-    assert len(result.iterations()) == 3
-    assert result.campaign.head.argv[1:3] == ["run", "--chunk"]

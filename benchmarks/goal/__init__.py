@@ -1,1 +1,1 @@
-"""The goals of `benchmarks/goals.py`: what is to be reached, how each is measured, and how the answer is shown."""
+"""The goals of `benchmarks/goals.py`: their bounds, and how each is measured."""

@@ -103,7 +103,7 @@ def two_hosts(rate: str = RATE, *, one_core: bool = False) -> Iterator[Any]:
 
 
 @contextmanager
-def scratch() -> Iterator[Path]:
-    """A folder for one block's runs, removed afterwards."""
+def scratch(limit: float = 900.0, seed: int = 0) -> Iterator[Bench]:
+    """A `Bench` in a folder that is removed afterwards."""
     with tempfile.TemporaryDirectory(prefix="benchmarks-") as folder:
-        yield Path(folder)
+        yield Bench(Path(folder), limit, seed)

@@ -5,17 +5,17 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from benchmarks.command import say
 from benchmarks.goal import targets
 from benchmarks.goal.bench import SETTINGS, Bench, Ran, two_hosts
 from benchmarks.goal.targets import Target
 from benchmarks.peer.comparison import Comparison
 from benchmarks.peer.contenders import REFERENCE
 from benchmarks.peer.protocol import Job, PeerError, Tables
-from benchmarks.processes import ROOT, surroundings, without_lane
+from benchmarks.processes import ROOT, surroundings
 from merge_bench.analysis import aggregate
 from merge_bench.analysis.statistics import median
 from merge_bench.errors import RunFailed
@@ -23,7 +23,6 @@ from merge_bench.host.memory import available_bytes, usable_cores
 from merge_bench.merge.plan import synthetic_worker_bytes
 
 LARGE, WORKERS = 25_000_000, 2
-ACROSS = {"workers": WORKERS, "config": "ethernet.cfg"}
 ENGINE = "native"  # what `run` takes on CPUs
 FAST_RATE = "8gbit"
 FIRST_SIZE, LINEAR_FROM, LAST_SIZE = 1_000_000, 4_000_000, 64_000_000
@@ -45,10 +44,11 @@ class Measure:
 def shared_memory(bench: Bench) -> Values:
     """The data plane on one host, its limit checked, and peak memory."""
     ran = bench.merge(
-        chunk=LARGE, workers=WORKERS, iterations=5, check_link=True, config="optimized.cfg", pipeline="off"
-    )
+        chunk=LARGE, workers=WORKERS, iterations=5, check_link=True, config="optimized.cfg", pipeline="off",
+        require_transport="sysv,posix,cma",
+    )  # fmt: skip
     return {
-        **link_values(bench, ran, targets.SHARED_MEMORY, targets.CHECK_SHARED_MEMORY, ("sysv", "posix", "cma")),
+        **link_values(bench, ran, targets.SHARED_MEMORY, targets.CHECK_SHARED_MEMORY),
         targets.MEMORY.name: memory_ratio(ran),
     }
 
@@ -56,23 +56,26 @@ def shared_memory(bench: Bench) -> Values:
 def shaped_tcp(bench: Bench) -> Values:
     """The data plane between two hosts, its limit checked."""
     with two_hosts() as hosts:
-        ran = bench.merge(chunk="5e6", **ACROSS, iterations=5, check_link=True, pipeline="off", hosts=hosts)
-    return link_values(bench, ran, targets.TCP, targets.CHECK_TCP, ("tcp",))
+        ran = across(bench, hosts, chunk="5e6", check_link=True, pipeline="off", require_transport="tcp")
+    return link_values(bench, ran, targets.TCP, targets.CHECK_TCP)
 
 
-def link_values(bench: Bench, ran: Ran, fraction: Target, check: Target, lanes: Sequence[str]) -> dict[str, float]:
+def across(bench: Bench, hosts: Any, *, iterations: int = 5, **chosen: object) -> Ran:
+    """A run between two hosts."""
+    return bench.merge(workers=WORKERS, config="ethernet.cfg", iterations=iterations, hosts=hosts, **chosen)
+
+
+def link_values(bench: Bench, ran: Ran, fraction: Target, check: Target) -> dict[str, float]:
     """Fraction of the link limit, and the limit ÷ what `ucx_perftest` found, or the report's reason why it did not run.
 
     Raises
     ------
     RunFailed
-        If there is no limit, or a pair used none of `lanes`.
+        If there is no limit.
     """
     link = ran.document["link"]
     if link is None or link["fraction"] is None:
         raise RunFailed("the link limit was not measured")
-    if lacking := without_lane(ran.document["lanes"], lanes):
-        raise RunFailed(lacking)
     found = {fraction.name: float(link["fraction"])}
     if link["check_bytes_per_second"]:
         found[check.name] = link["limit_bytes_per_second"] / link["check_bytes_per_second"]
@@ -90,17 +93,18 @@ def memory_ratio(ran: Ran) -> float:
 def slow_link(bench: Bench) -> Values:
     """How much longer a merge takes than its bytes alone would, across a link that is the bottleneck."""
     with two_hosts() as hosts:
-        ran = bench.merge(chunk="5e6", **ACROSS, iterations=5, pipeline="on", hosts=hosts)
+        ran = across(bench, hosts, chunk="5e6", pipeline="on")
     return {targets.OVERLAP.name: wall_over_bytes(ran)}
 
 
 def fast_link(bench: Bench) -> Values:
     """The same across a link so fast that cores may limit the merge, with the report's bottleneck beside it."""
     with two_hosts(FAST_RATE, one_core=True) as hosts:
-        ran = bench.merge(chunk="4e6", **ACROSS, iterations=20, pipeline="on", hosts=hosts)
+        ran = across(bench, hosts, chunk="4e6", iterations=20, pipeline="on")
+    link = ran.document["link"]
     bench.details[targets.FAST_LINK.name] = {
-        "bottleneck": ran.document["link"]["bottleneck"],
-        "link_limit_bytes_per_second": ran.document["link"]["limit_bytes_per_second"],
+        "bottleneck": link["bottleneck"],
+        "link_limit_bytes_per_second": link["limit_bytes_per_second"],
         "wall_seconds": ran.document["wall_seconds"]["median"],
         "cores_used": aggregate.of_run(ran.campaign.launches, aggregate.cores_used),
         "computing": aggregate.of_run(ran.campaign.launches, aggregate.computing),
@@ -109,16 +113,11 @@ def fast_link(bench: Bench) -> Values:
 
 
 def wall_over_bytes(ran: Ran) -> float:
-    """The median wall ÷ (the bytes of the worker that sends most ÷ the link limit)."""
-    link = ran.document["link"]
-    if link is None or not link["limit_bytes_per_second"]:
+    """The median wall ÷ (the bytes of the busiest link ÷ the link limit)."""
+    ratio = aggregate.of_run(ran.campaign.launches, aggregate.wall_over_wire)
+    if ratio is None:
         raise RunFailed("the link limit was not measured")
-    ratios = []
-    for launch in ran.campaign.launches:
-        for iteration in launch.timed:
-            sent = [each.sent_bytes.left + each.sent_bytes.right for each in iteration.workers if each.sent_bytes]
-            ratios.append(iteration.wall_seconds * link["limit_bytes_per_second"] / max(sent))
-    return median(ratios)
+    return ratio
 
 
 def in_one_process(bench: Bench) -> Values:
@@ -143,7 +142,7 @@ def against(bench: Bench, peers: Mapping[str, Target], iterations: int, tables: 
     """
     threads = usable_cores() // WORKERS * WORKERS
     job = Job(LARGE, WORKERS, threads, iterations, warmup=1, fraction=0.3, seed=bench.seed, tables=tables)
-    comparison = Comparison.of(list(peers), job, bench.folder, bench.limit, lambda line: say(f"    {line}"))
+    comparison = Comparison.of(list(peers), job, bench.folder, bench.limit)
     comparison.without = SETTINGS
     try:
         comparison.run(1, bench.seed)
@@ -173,33 +172,21 @@ def linear(bench: Bench) -> Values:
     bench.details[targets.LINEAR.name] = {
         "sizes": [{"rows_per_chunk": rows, "nanoseconds_per_row": each * 1e9} for rows, each in seconds.items()]
     }
-    try:
-        return {targets.LINEAR.name: targets.spread_of_sizes(seconds, LINEAR_FROM)}
-    except ValueError as error:
-        raise RunFailed(str(error)) from None
+    return {targets.LINEAR.name: targets.spread_of_sizes(seconds, LINEAR_FROM)}
 
 
 def sizes(available: int) -> list[int]:
-    """Rows a chunk, doubling, of which `available` bytes hold two workers' with a fifth to spare."""
-    found, rows = [], FIRST_SIZE
-    while (
-        rows <= LAST_SIZE and WORKERS * synthetic_worker_bytes(rows, WORKERS, 0.3, 1, engine=ENGINE) <= 0.8 * available
-    ):
-        found.append(rows)
-        rows *= 2
-    return found
+    """Rows per chunk, doubling, as long as the chunks of all workers fit into 80 % of `available` bytes."""
+    doubled = [FIRST_SIZE << power for power in range((LAST_SIZE // FIRST_SIZE).bit_length())]
+    each = 0.8 * available / WORKERS
+    return [rows for rows in doubled if synthetic_worker_bytes(rows, WORKERS, 0.3, 1, engine=ENGINE) <= each]
 
 
 def launch(bench: Bench) -> Values:
-    """From the start of the process to the beginning of the first timed iteration."""
+    """Seconds from the start of the process to the beginning of the first timed iteration."""
     ran = bench.merge(chunk="1e6", workers=WORKERS, iterations=5, warmup=1)
-    return {targets.LAUNCH.name: first_iteration(ran)}
-
-
-def first_iteration(ran: Ran) -> float:
-    """Seconds from the start of the process; the line's time is that at which the iteration had ended."""
-    line = ran.campaign.launches[0].timed[0]
-    return line.time - line.wall_seconds - ran.began
+    line = ran.campaign.launches[0].timed[0]  # its time is that at which the iteration had ended
+    return {targets.LAUNCH.name: line.time - line.wall_seconds - ran.began}
 
 
 def show_help(bench: Bench) -> Values:

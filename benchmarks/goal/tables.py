@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,10 +24,12 @@ GROUP_ROWS = 1_000_000
 
 @dataclass(frozen=True)
 class Keys:
-    """What the tables are joined by: the names of the keys, and how they are made of numbers."""
+    """What the tables are joined by: the names of the keys, how they are made of numbers, and the goals."""
 
     name: str
     on: tuple[str, ...]
+    polars: Target
+    duckdb: Target
 
     def columns(self, numbers: np.ndarray) -> dict[str, pa.Array]:
         """The key columns of rows with these numbers; another number is another key."""
@@ -38,11 +39,8 @@ class Keys:
         return {"place": pa.array(numbers // 1000, pa.int32()), "number": pa.array(numbers % 1000, pa.int64())}
 
 
-STRINGS, COLUMNS = Keys("strings", ("key",)), Keys("columns", ("place", "number"))
-TARGETS: Mapping[str, Mapping[str, Target]] = {
-    "strings": {"polars-streaming": targets.STRING_POLARS, "duckdb-table": targets.STRING_DUCKDB},
-    "columns": {"polars-streaming": targets.COLUMNS_POLARS, "duckdb-table": targets.COLUMNS_DUCKDB},
-}
+STRINGS = Keys("strings", ("key",), targets.STRING_POLARS, targets.STRING_DUCKDB)
+COLUMNS = Keys("columns", ("place", "number"), targets.COLUMNS_POLARS, targets.COLUMNS_DUCKDB)
 
 
 def make(folder: Path, keys: Keys, rows: int, seed: int) -> Tables:
@@ -73,4 +71,4 @@ def _write(path: Path, keys: Keys, numbers: np.ndarray) -> None:
 def against_libraries(bench: Bench, keys: Keys) -> Values:
     """One block: the libraries' median wall ÷ merge_bench's, by the target's name."""
     made = make(bench.folder, keys, ROWS * WORKERS, bench.seed)
-    return against(bench, TARGETS[keys.name], ITERATIONS, tables=made)
+    return against(bench, {"polars-streaming": keys.polars, "duckdb-table": keys.duckdb}, ITERATIONS, tables=made)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Self
 
 from benchmarks.peer.ratios import Spread
+from merge_bench.errors import RunFailed
 
 
 @dataclass(frozen=True)
@@ -37,40 +38,67 @@ class Target:
         """Whether `value` lies within the bounds."""
         return (self.least is None or value >= self.least) and (self.most is None or value <= self.most)
 
+    def judge(self, spread: Spread | None) -> tuple[bool | None, bool]:
+        """Whether the median lies within the bounds, None without a spread; and whether both its ends agree."""
+        if spread is None:
+            return None, False
+        met = self.holds(spread.median)
+        return met, self.holds(spread.low) == met == self.holds(spread.high)
 
-@dataclass(frozen=True)
+
+@dataclass
 class Result:
-    """A goal and what was measured, one value a block.
+    """A goal and what was measured so far, one value a block.
 
-    `met`: whether the median is within the bounds, None if nothing was measured; `sure`: whether that holds for the
-    whole spread. `instead`: whether it is met because every block out of bounds was limited by what the target allows
-    as a limit. `failures`: a sentence each. `details`: what was found beside each value, in the same order.
+    `failures`: a sentence each, each once. `details`: what was found beside each value, in the same order.
     """
 
     target: Target
-    values: tuple[float, ...]
-    spread: Spread | None
-    met: bool | None
-    sure: bool
-    failures: tuple[str, ...]
-    instead: bool = False
-    details: tuple[Mapping[str, Any], ...] = ()
+    values: list[float] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+    details: list[Mapping[str, Any]] = field(default_factory=list)
 
+    def fail(self, reason: str) -> None:
+        """Add a failure."""
+        self.failures = list(dict.fromkeys([*self.failures, reason]))
 
-def judge(
-    target: Target, values: Sequence[float], failures: Sequence[str], details: Sequence[Mapping[str, Any]] = ()
-) -> Result:
-    """Whether the blocks' values meet the goal; `details` may excuse those that miss it."""
-    reasons = tuple(dict.fromkeys(failures))
-    if not values:
-        return Result(target, (), None, None, False, reasons)
-    missed = [number for number, value in enumerate(values) if not target.holds(value)]
-    limits = [details[number].get("bottleneck") if details else None for number in missed]
-    instead = bool(missed) and target.or_limited_by is not None and set(limits) == {target.or_limited_by}
-    spread = Spread.of(values)
-    met = instead or target.holds(spread.median)
-    sure = instead or target.holds(spread.low) == met == target.holds(spread.high)
-    return Result(target, tuple(values), spread, met, sure, reasons, instead, tuple(details))
+    @property
+    def spread(self) -> Spread | None:
+        """Of the values, None if there are none."""
+        return Spread.of(self.values) if self.values else None
+
+    @property
+    def instead(self) -> bool:
+        """Whether every block out of bounds was limited by what the target allows as a limit: then the goal is met."""
+        missed = [number for number, value in enumerate(self.values) if not self.target.holds(value)]
+        limits = {self.details[number].get("bottleneck") if self.details else None for number in missed}
+        return self.target.or_limited_by is not None and limits == {self.target.or_limited_by}
+
+    @property
+    def met(self) -> bool | None:
+        """Whether the goal is met; None if nothing was measured."""
+        return self.instead or self.target.judge(self.spread)[0]
+
+    @property
+    def sure(self) -> bool:
+        """Whether that holds for the whole spread."""
+        return self.instead or self.target.judge(self.spread)[1]
+
+    def to_json(self) -> dict[str, Any]:
+        """One goal as plain data."""
+        about, spread = asdict(self.target), self.spread
+        return {
+            "goal": about.pop("name"), **about, "value": spread and spread.median,
+            **{name: getattr(spread, name, None) for name in ("low", "high", "coverage")}, "values": self.values,
+            "met": self.met, "sure": self.sure, "failures": self.failures, "details": self.details,
+        }  # fmt: skip
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """What `to_json` wrote."""
+        about = {name: data[name] for name in ("what", "how", "least", "most", "unit")}
+        target = Target(data["goal"], **about, or_limited_by=data.get("or_limited_by"))
+        return cls(target, data["values"], data["failures"], data.get("details", []))
 
 
 def spread_of_sizes(seconds_per_row: Mapping[int, float], from_rows: int) -> float:
@@ -78,12 +106,12 @@ def spread_of_sizes(seconds_per_row: Mapping[int, float], from_rows: int) -> flo
 
     Raises
     ------
-    ValueError
+    RunFailed
         If there are fewer than two such sizes.
     """
     known = [seconds for rows, seconds in seconds_per_row.items() if rows >= from_rows]
     if len(known) < 2:
-        raise ValueError(f"only {len(known)} sizes from {from_rows:,} rows on fit the memory here")
+        raise RunFailed(f"only {len(known)} sizes from {from_rows:,} rows on fit the memory here")
     return max(known) / min(known)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,7 +43,6 @@ class Asked:
     folder: Path
     blocks: int
     seed: int
-    say: Callable[[str], None]
 
 
 def steps(machine: Machine, asked: Asked) -> list[Step]:
@@ -54,34 +52,29 @@ def steps(machine: Machine, asked: Asked) -> list[Step]:
     """
     merge = functools.partial(_merge, machine, asked)
     compare = functools.partial(_compare, machine, asked)
-    several = machine.gpus > 1
-    found = [merge("ucx-shared-2", Merge(2, 2, SMALL), SMALL_SECONDS)]
-    if several:
-        found.append(merge("ucx-all-gpus", Merge(machine.gpus, 1, LARGE), LARGE_SECONDS))
-    found += [
+    others = [sharers for sharers in SHARING if sharers != 2]
+    on_all, dask_on_all = [], []
+    if machine.gpus > 1:
+        on_all = [merge("ucx-all-gpus", Merge(machine.gpus, 1, LARGE), LARGE_SECONDS)]
+        dask_on_all = [merge(f"{n}-all-gpus", Merge(machine.gpus, 1, SMALL, n), DASK_SECONDS) for n in SHUFFLES]
+    return [
+        merge("ucx-shared-2", Merge(2, 2, SMALL), SMALL_SECONDS),
+        *on_all,
         merge("link-shared-2", Merge(2, 2, LARGE), LARGE_SECONDS),
         compare("ucxx-large", versus.UCXX, LARGE, versus.GOAL),
         compare("ucxx-small", versus.UCXX, SMALL, versus.GOAL),
         Step("tests", "pytest -m gpu", TESTS_SECONDS, functools.partial(run_tests, asked.folder)),
-    ]
-    found += [merge(name, _on_host(*how), SMALL_SECONDS) for name, how in ON_HOST.items()]
-    found.append(_largest(machine, asked))
-    found += [merge(f"{name}-shared-2", Merge(2, 2, SMALL, name), DASK_SECONDS) for name in SHUFFLES]
-    found += [
+        *(merge(name, _on_host(*how), SMALL_SECONDS) for name, how in ON_HOST.items()),
+        _largest(machine, asked),
+        *(merge(f"{name}-shared-2", Merge(2, 2, SMALL, name), DASK_SECONDS) for name in SHUFFLES),
         compare("dask-cuda-large", versus.DASK_CUDA, LARGE),
         compare("ucxx-largest", versus.UCXX, None),
         compare("dask-cuda-largest", versus.DASK_CUDA, None),
-    ]
-    found += [merge(f"ucx-shared-{n}", Merge(n, n, SMALL), SMALL_SECONDS) for n in SHARING if n != 2]
-    found.append(merge("link-check", Merge(2, 2, LARGE, check_link=True), LARGE_SECONDS))
-    found.append(compare("dask-cuda-small", versus.DASK_CUDA, SMALL))
-    if several:
-        found += [merge(f"{name}-all-gpus", Merge(machine.gpus, 1, SMALL, name), DASK_SECONDS) for name in SHUFFLES]
-    return found + [
-        merge(f"{name}-shared-{n}", Merge(n, n, SMALL, name), DASK_SECONDS)
-        for n in SHARING
-        if n != 2
-        for name in SHUFFLES
+        *(merge(f"ucx-shared-{n}", Merge(n, n, SMALL), SMALL_SECONDS) for n in others),
+        merge("link-check", Merge(2, 2, LARGE, check_link=True), LARGE_SECONDS),
+        compare("dask-cuda-small", versus.DASK_CUDA, SMALL),
+        *dask_on_all,
+        *(merge(f"{x}-shared-{n}", Merge(n, n, SMALL, x), DASK_SECONDS) for n in others for x in SHUFFLES),
     ]
 
 
@@ -94,13 +87,13 @@ def _merge(machine: Machine, asked: Asked, name: str, merge: Merge, seconds: flo
     def do(left: float) -> Finding:
         return runs.judge(merge, runs.run(merge, name, asked.folder, left), machine.bandwidth)
 
+    chunk = f"{format_count(merge.rows)} rows a chunk"
     if merge.engine != runs.CUDF:
-        what = (
-            f"{merge.exchange}, engine {merge.engine}, {format_count(merge.rows)} rows a chunk, {merge.workers} workers"
-        )
-        return Step(name, what, seconds, do)
-    where = f"{merge.sharers} on each of {merge.gpus} GPUs" if merge.gpus > 1 else f"{merge.workers} on one GPU"
-    return Step(name, f"{merge.exchange}, {format_count(merge.rows)} rows a chunk, workers: {where}", seconds, do)
+        what = f"{merge.exchange}, engine {merge.engine}, {chunk}, {merge.workers} workers"
+    else:
+        where = f"{merge.sharers} on each of {merge.gpus} GPUs" if merge.gpus > 1 else f"{merge.workers} on one GPU"
+        what = f"{merge.exchange}, {chunk}, workers: {where}"
+    return Step(name, what, seconds, do)
 
 
 def _on_host(exchange: str, engine: str) -> Merge:
@@ -133,7 +126,7 @@ def _compare(
         if not size:
             return _no_room(left)
         job = Job(size, workers, machine.cores, iterations=5, warmup=2, fraction=FRACTION, seed=asked.seed)
-        return versus.compare(names, job, asked.folder, asked.blocks, left, machine.gpus, asked.say, goal)
+        return versus.compare(names, job, asked.folder, asked.blocks, left, machine.gpus, goal)
 
     what = f"merge_bench and {', '.join(names)} in turn, {format_count(size)} rows a chunk, {workers} workers"
     return Step(name, what, asked.blocks * VERSUS_SECONDS[names], do)

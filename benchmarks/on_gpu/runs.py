@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from benchmarks.on_gpu.figures import bandwidth_shares
 from benchmarks.on_gpu.steps import Finding
-from benchmarks.processes import Document, options, run_merge_bench, surroundings, without_lane
+from benchmarks.processes import Document, options, run_merge_bench, surroundings
 from merge_bench.errors import GateNotMet, RunFailed
 from merge_bench.units import format_bytes, format_count, format_rate, format_seconds
 
@@ -49,7 +50,7 @@ class Merge:
 
 
 def run(merge: Merge, name: str, folder: Path, limit: float) -> Document:
-    """The document that the run prints; its records lie under ``runs/<name>`` and its output under ``logs``.
+    """The document that the run prints; its records are in ``runs/<name>``, its output is in ``logs``.
 
     Raises
     ------
@@ -90,10 +91,19 @@ def judge(merge: Merge, document: Document, device_bandwidth: int | None) -> Fin
         if merge.workers > 1:
             figures |= {"link": document["link"], "lanes": document["lanes"], "protocols": document.get("protocols")}
             parts += _link(document["link"])
-            lacking = without_lane(document["lanes"], (DEVICE_LANE,))
+            lacking = without_device_lane(document["lanes"])
             parts.append(lacking or f"every pair over {DEVICE_LANE}")
             status = GateNotMet.exit_status if lacking else 0
     return Finding(", ".join(parts), figures, status)
+
+
+def without_device_lane(pairs: Sequence[Document]) -> str | None:
+    """The first pair of a document's lanes that does not use `cuda_ipc`, in words; None if all do."""
+    for pair in pairs:
+        if not any(lane.partition("/")[0] == DEVICE_LANE for lane in pair["transports"]):
+            uses = ", ".join(pair["transports"]) or "nothing that UCX reports"
+            return f"rank {pair['from']} to rank {pair['to']} uses no {DEVICE_LANE} but {uses}"
+    return None if pairs else "no lanes were recorded"
 
 
 def _link(link: Document | None) -> list[str]:

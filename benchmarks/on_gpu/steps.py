@@ -76,14 +76,13 @@ def run_all(
         began = clock()
         left = budget - (began - start)
         if step.seconds > left:
-            sentence = f"it usually takes {step.seconds:.0f} s, and {max(left, 0):.0f} s of the budget were left"
-            ended = Ended(step.name, step.what, SKIPPED, 0.0, sentence)
+            reason = f"it usually takes {step.seconds:.0f} s, and {max(left, 0):.0f} s of the budget were left"
+            state, seconds, one = SKIPPED, 0.0, Finding(reason)
         else:
             one = _do(step, min(left, PATIENCE * step.seconds))
-            state = FAILED if one.status else DONE
-            ended = Ended(step.name, step.what, state, clock() - began, one.sentence, one.status, one.figures)
-        found.append(ended)
-        note(ended)
+            state, seconds = FAILED if one.status else DONE, clock() - began
+        found.append(Ended(step.name, step.what, state, seconds, one.sentence, one.status, one.figures))
+        note(found[-1])
     return found
 
 

@@ -28,11 +28,10 @@ def missing(names: tuple[str, ...], there: Callable[[str], object] = importlib.u
 
 
 def compare(
-    names: Sequence[str], job: Job, folder: Path, blocks: int, left: float, gpus: int, say: Callable[[str], None],
-    goal: Target | None = None,
-) -> Finding:  # fmt: skip
+    names: Sequence[str], job: Job, folder: Path, blocks: int, left: float, gpus: int, goal: Target | None = None
+) -> Finding:
     """Launch merge_bench and `names` in turn, as many blocks as fit `left` seconds; judge their medians."""
-    comparison = Comparison.of(names, job, folder, min(LAUNCH_LIMIT, left), say, gpus)
+    comparison = Comparison.of(names, job, folder, min(LAUNCH_LIMIT, left), gpus)
     try:
         done = comparison.run(blocks, job.seed, until=time.monotonic() + left)
     finally:
@@ -73,8 +72,7 @@ def verdict(goal: Target, lines: Sequence[Standing]) -> dict[str, Any]:
     least = min((ratio for ratio in ratios if ratio), key=lambda ratio: ratio.median, default=None)
     values: dict[str, Any] = {"ratio": None, "low": None, "high": None, "met": None, "sure": False}
     if least is not None and None not in ratios:
-        met = goal.holds(least.median)
-        sure = goal.holds(least.low) == met == goal.holds(least.high)
+        met, sure = goal.judge(least)
         values = {"ratio": least.median, "low": least.low, "high": least.high, "met": met, "sure": sure}
     return {"goal": goal.shown, "what": goal.what, **values}
 

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import random
+import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import msgspec
 
 from benchmarks import command
-from benchmarks.peer import table
+from benchmarks.peer import ratios
 from benchmarks.peer.contenders import REFERENCE, Contender, choose
 from benchmarks.peer.protocol import Job, Outcome, PeerError, read_outcome
 from benchmarks.peer.ratios import Sample, Standing, fastest, standings
-from benchmarks.peer.store import Store
 from benchmarks.processes import Ended, run_limited, surroundings
 from merge_bench.errors import WrongResult
 
@@ -27,16 +26,47 @@ WRONG = WrongResult.exit_status
 SPREAD = 5.0  # slowest ÷ fastest iteration of a launch, above which a person should look
 
 
+SCHEMA = 1
+
+
+class Store:
+    """`results/peers-<utc>/` with `records.jsonl`, `table.md` and the peers' own output.
+
+    It can be read at any moment: each line is on the disk as soon as its launch has ended.
+    """
+
+    def __init__(self, results: Path) -> None:
+        self.folder = command.new_folder(results, "peers")
+        self.logs = self.folder / "logs"
+        self.logs.mkdir()
+        self._file = (self.folder / "records.jsonl").open("ab")
+
+    def write(self, kind: str, **fields: Any) -> None:
+        """Append one line."""
+        line = {"kind": kind, "schema": SCHEMA, "time": time.time(), **fields}
+        self._file.write(msgspec.json.encode(line) + b"\n")
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def close(self, table: str) -> None:
+        """Write the Markdown table; no more lines."""
+        command.write(self.folder / "table.md", table)
+        self._file.close()
+
+
 @dataclass
 class Comparison:
-    """What has been measured so far. `without`: beginnings of variables that contenders do not inherit."""
+    """What has been measured so far. `without`: beginnings of variables that contenders do not inherit.
+
+    `limit`: seconds of a launch; `settle`: between launches; `indent`: of lines of progress.
+    """
 
     job: Job
     contenders: Sequence[Contender]
     store: Store
     limit: float
-    settle: float
-    say: Callable[[str], None]
+    settle: float = 1.0
+    indent: str = "    "
     samples: list[Sample] = field(default_factory=list)
     versions: dict[str, str] = field(default_factory=dict)
     results: dict[str, str] = field(default_factory=dict)
@@ -44,11 +74,13 @@ class Comparison:
     without: tuple[str, ...] = ()
 
     @classmethod
-    def of(
-        cls, names: Sequence[str], job: Job, folder: Path, limit: float, say: Callable[[str], None], gpus: int = 0
-    ) -> Self:
+    def of(cls, names: Sequence[str], job: Job, folder: Path, limit: float, gpus: int = 0) -> Self:
         """A comparison of merge_bench with the contenders of these names, stored in `folder`."""
-        return cls(job, choose(names, gpus=gpus), Store(folder), limit, 1.0, say)
+        return cls(job, choose(names, gpus=gpus), Store(folder), limit)
+
+    def say(self, line: str) -> None:
+        """Print a line of progress."""
+        command.say(self.indent + line)
 
     def run(self, blocks: int, seed: int, until: float = math.inf) -> int:
         """Launch every contender once in each block, in an order drawn from `seed` and the block's number.
@@ -62,8 +94,8 @@ class Comparison:
             began = time.monotonic()
             if began + longest > until:
                 return block
-            order = shuffled(self.contenders, seed, block)
-            self.store.write("block", {"block": block, "order": [contender.name for contender in order]})
+            order = command.shuffled(self.contenders, seed, block)
+            self.store.write("block", block=block, order=[contender.name for contender in order])
             for contender in order:
                 number = len(self.samples)
                 self.say(f"[{number + 1}/{total}] block {block + 1}, {contender.name}")
@@ -74,18 +106,13 @@ class Comparison:
 
     def _launch(self, contender: Contender, block: int, number: int) -> None:
         stem = self.store.logs / f"{number:03d}-{contender.name}"
-        job = dataclasses.replace(self.job, options=contender.options)
+        job, own = dataclasses.replace(self.job, options=contender.options), contender.surroundings(self.job)
         argv = [sys.executable, "-m", f"benchmarks.peer.{contender.module}", *job.argv()]
-        ended = run_limited(argv, {**surroundings(*self.without), **contender.surroundings(self.job)}, stem, self.limit)
+        ended = run_limited(argv, {**surroundings(*self.without), **own}, stem, self.limit)
         outcome, problem = self._judge(ended)
         self.store.write(
-            "launch",
-            {
-                "contender": contender.name, "family": contender.family, "block": block, "argv": argv,
-                "environment": contender.surroundings(self.job), "status": ended.status, "seconds": ended.seconds,
-                "left_over": ended.left_over, "outcome": None if outcome is None else msgspec.to_builtins(outcome),
-                "failure": problem,
-            },
+            "launch", contender=contender.name, family=contender.family, block=block, argv=argv, environment=own,
+            status=ended.status, seconds=ended.seconds, left_over=ended.left_over, outcome=outcome, failure=problem,
         )  # fmt: skip
         if outcome is None:
             self.say(f"    failed: {problem}")
@@ -97,11 +124,10 @@ class Comparison:
         self.versions[contender.name] = outcome.version
         self.results[contender.name] = "not checkable" if outcome.verified is None else "verified"
         self.say(f"    {sample.wall:.4g} s, {self.results[contender.name]}")
-        if min(sample.walls) * SPREAD < max(sample.walls):
-            self.say(
-                f"    its iterations took {min(sample.walls):.4g} to {max(sample.walls):.4g} s: the machine may be"
-                " busy, or an earlier result was used again"
-            )
+        least, most = min(sample.walls), max(sample.walls)
+        if least * SPREAD < most:
+            busy = "the machine may be busy, or an earlier result was used again"
+            self.say(f"    its iterations took {least:.4g} to {most:.4g} s: {busy}")
 
     def _judge(self, ended: Ended) -> tuple[Outcome | None, str | None]:
         if ended.failure:
@@ -122,11 +148,11 @@ class Comparison:
         lines = self.standings()
         counted = fastest(lines, {contender.name: contender.family for contender in self.contenders})
         for line in lines:
-            self.store.write("summary", {**dataclasses.asdict(line), "counted": line.contender in counted})
-        self.store.write("end", {"status": self.status})
-        rows = table.cells(lines, self.versions, self.results, counted, self.job.data_bytes)
-        self.store.close(f"{self.caption()}\n\n{command.table(table.HEADINGS, rows, table.TEXT)}")
-        return f"{self.caption()}\n\n{command.aligned(table.HEADINGS, rows, table.TEXT)}"
+            self.store.write("summary", **dataclasses.asdict(line), counted=line.contender in counted)
+        self.store.write("end", status=self.status)
+        rows = ratios.cells(lines, self.versions, self.results, counted, self.job.data_bytes)
+        self.store.close(f"{self.caption()}\n\n{command.table(ratios.HEADINGS, rows, ratios.TEXT)}")
+        return f"{self.caption()}\n\n{command.aligned(ratios.HEADINGS, rows, ratios.TEXT)}"
 
     def caption(self) -> str:
         """What the numbers are of."""
@@ -137,10 +163,3 @@ class Comparison:
             " Wall: median over launches of their median iteration. Ours / peer: median over blocks of the peer's wall"
             " ÷ merge_bench's, above 1 where merge_bench is faster. *: the fastest of its kind, which counts."
         )
-
-
-def shuffled(contenders: Sequence[Contender], seed: int, block: int) -> list[Contender]:
-    """The order of a block: the same for the same seed."""
-    order = list(contenders)
-    random.Random(f"{seed}/{block}").shuffle(order)
-    return order

@@ -47,6 +47,11 @@ class Contender:
         return {**threads, **self.environment}
 
 
+def _dask_cuda(name: str, memory: float, kind: str, protocol: str) -> Contender:
+    options = {"type": kind, "protocol": protocol}
+    return Contender(name, "dask-cuda", "dask_cuda_merge", memory, options, several=True, gpu=kind == "gpu")
+
+
 _KEEP_PAGES = {"_RJEM_MALLOC_CONF": "dirty_decay_ms:-1,muzzy_decay_ms:-1"}
 _PROTOCOLS, _SHUFFLES = ("tcp", "ucx"), ("tasks", "p2p")
 
@@ -59,30 +64,15 @@ CONTENDERS: tuple[Contender, ...] = (
         )
         for shuffle in _SHUFFLES for protocol in _PROTOCOLS
     ),
-    *(
-        Contender(f"dask-{shuffle}", "dask", "dask_merge", 6.0, {"shuffle": shuffle}, several=True)
-        for shuffle in _SHUFFLES
-    ),
-    *(
-        Contender(
-            f"dask-cuda-{protocol}", "dask-cuda", "dask_cuda_merge", 6.0, {"type": "cpu", "protocol": protocol},
-            several=True,
-        )
-        for protocol in _PROTOCOLS
-    ),
-    Contender("polars-streaming", "polars", "polars_streaming", 3.5, {"engine": "streaming"}, _KEEP_PAGES),
-    Contender("polars-in-memory", "polars", "polars_streaming", 4.5, {"engine": "in-memory"}, _KEEP_PAGES),
-    Contender("duckdb-table", "duckdb", "duckdb_join", 3.0, {"result": "table"}),
-    Contender("duckdb-arrow", "duckdb", "duckdb_join", 3.0, {"result": "arrow"}),
-    Contender("pandas", "pandas", "pandas_merge", 5.0),
+    *(Contender(f"dask-{name}", "dask", "dask_merge", 6.0, {"shuffle": name}, several=True) for name in _SHUFFLES),
+    *(_dask_cuda(f"dask-cuda-{protocol}", 6.0, "cpu", protocol) for protocol in _PROTOCOLS),
+    Contender("polars-streaming", "polars", "libraries", 3.5, {"engine": "streaming"}, _KEEP_PAGES),
+    Contender("polars-in-memory", "polars", "libraries", 4.5, {"engine": "in-memory"}, _KEEP_PAGES),
+    Contender("duckdb-table", "duckdb", "libraries", 3.0, {"result": "table"}),
+    Contender("duckdb-arrow", "duckdb", "libraries", 3.0, {"result": "arrow"}),
+    Contender("pandas", "pandas", "libraries", 5.0),
     Contender("ucxx-cudf-merge", "ucxx", "ucxx_merge", 0.5, several=True, gpu=True),
-    *(
-        Contender(
-            f"dask-cuda-gpu-{protocol}", "dask-cuda", "dask_cuda_merge", 0.5, {"type": "gpu", "protocol": protocol},
-            several=True, gpu=True,
-        )
-        for protocol in _PROTOCOLS
-    ),
+    *(_dask_cuda(f"dask-cuda-gpu-{protocol}", 0.5, "gpu", protocol) for protocol in _PROTOCOLS),
 )  # fmt: skip
 
 

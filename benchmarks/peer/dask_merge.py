@@ -1,7 +1,7 @@
 """Dask's own merge, written as in its documentation: a `LocalCluster`, persisted frames, `merge`, `persist`.
 
 Everything that `--exchange dask` sets differently is at Dask's default here: nannies, memory limits and spilling, work
-stealing, P2P through files, no choice about broadcasting. The rows, and where they lie before the merge, are the same.
+stealing, P2P through files, no choice about broadcasting. The rows, and their places before the merge, are the same.
 """
 
 from __future__ import annotations

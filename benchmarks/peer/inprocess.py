@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import importlib.metadata
 import time
 from collections.abc import Callable
 from typing import Any
@@ -20,11 +21,13 @@ from merge_bench.merge.workload.synthetic import KEY, Expectation, SyntheticSpec
 
 
 class Joiner:
-    """One library's inner join of two tables that it holds in memory."""
+    """One library's inner join of two tables that it holds in memory. `name`: of the library and its package."""
 
     name: str
-    version: str
     _result: Any = None
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
 
     def load(self, left: pa.Table, right: pa.Table) -> None:
         """Take both tables over in the form that the library joins fastest."""
@@ -68,9 +71,9 @@ def timed(
     return walls[job.warmup :], rows
 
 
-def measure(job: Job, joiner: Joiner) -> Outcome:
-    """The job in this process, without garbage collection while it merges."""
-    meter = PeakMeter()
+def measure(joiner: Joiner) -> Outcome:
+    """The joiner's job in this process, without garbage collection while it merges."""
+    job, meter = joiner.job, PeakMeter()
     check = _load(job, joiner)
 
     def ready() -> None:
@@ -89,7 +92,7 @@ def measure(job: Job, joiner: Joiner) -> Outcome:
 
     gc.collect()
     walls, rows = timed(job, ready=ready, merge=merge, check=check_result, meter=lambda step: getattr(meter, step)())
-    return Outcome(joiner.name, joiner.version, walls, rows, rows is not None, meter.peak)
+    return Outcome(joiner.name, importlib.metadata.version(joiner.name), walls, rows, rows is not None, meter.peak)
 
 
 def _load(job: Job, joiner: Joiner) -> Callable[[pa.Table], int]:

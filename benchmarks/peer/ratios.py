@@ -1,4 +1,4 @@
-"""From launches to ratios: pure functions. The unit is the launch; a ratio is made within a block."""
+"""From launches to ratios and their table: pure functions. The unit is the launch; a ratio is made within a block."""
 
 from __future__ import annotations
 
@@ -6,6 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from merge_bench.analysis.statistics import median, median_interval
+from merge_bench.units import GIB
+
+HEADINGS = (
+    "peer", "version", "launches", "wall s", "throughput GiB/s", "ours / peer", "interval", "peak GiB", "result",
+)  # fmt: skip
+TEXT = (0, 1, 6, 8)
 
 
 @dataclass(frozen=True)
@@ -40,10 +46,10 @@ class Spread:
     @staticmethod
     def of(values: Sequence[float]) -> Spread:
         """The spread of one value or more, at 95 %."""
-        interval = median_interval(values)
-        if interval is None:
+        found = median_interval(values)
+        if found is None:
             return Spread(median(values), min(values), max(values), None, len(values))
-        return Spread(median(values), interval.low, interval.high, interval.coverage, len(values))
+        return Spread(median(values), found.low, found.high, found.coverage, len(values))
 
     def __str__(self) -> str:
         """``1.31–1.42 (97 %)``, or ``1.31–1.42 (min–max of 3)`` where blocks are too few."""
@@ -82,9 +88,7 @@ def standings(samples: Iterable[Sample], order: Sequence[str], reference: str) -
                 launches=len(launches),
                 failed=len(launches) - len(walls),
                 wall=median(list(walls.values())) if walls else None,
-                peak_bytes=max(
-                    (launch.peak_bytes for launch in launches if launch.peak_bytes is not None), default=None
-                ),
+                peak_bytes=max(filter(None, (launch.peak_bytes for launch in launches)), default=None),
                 ratio=Spread.of(ratios) if ratios else None,
             )
         )
@@ -93,9 +97,27 @@ def standings(samples: Iterable[Sample], order: Sequence[str], reference: str) -
 
 def fastest(lines: Iterable[Standing], family: Mapping[str, str]) -> set[str]:
     """The contender of each family that counts: the one with the least median wall."""
-    best: dict[str, tuple[float, str]] = {}
-    for line in lines:
-        if line.wall is not None:
-            name = family[line.contender]
-            best[name] = min(best.get(name, (line.wall, line.contender)), (line.wall, line.contender))
-    return {contender for _, contender in best.values()}
+    best: dict[str, str] = {}
+    for _, contender in sorted((line.wall, line.contender) for line in lines if line.wall is not None):
+        best.setdefault(family[contender], contender)
+    return set(best.values())
+
+
+def cells(
+    lines: Sequence[Standing], versions: Mapping[str, str], results: Mapping[str, str], counted: set[str], data: int
+) -> list[tuple[str, ...]]:
+    """The table's rows. `counted`: the fastest of each family, marked; `data`: bytes processed by an iteration."""
+    return [
+        (
+            f"{line.contender} *" if line.contender in counted else line.contender,
+            versions.get(line.contender, "-"),
+            f"{line.launches - line.failed} of {line.launches}" if line.failed else str(line.launches),
+            "-" if line.wall is None else f"{line.wall:.4g}",
+            "-" if line.wall is None else f"{data / line.wall / GIB:.3f}",
+            "-" if line.ratio is None else f"{line.ratio.median:.2f}",
+            "-" if line.ratio is None else str(line.ratio),
+            "-" if line.peak_bytes is None else f"{line.peak_bytes / GIB:.2f}",
+            results.get(line.contender, "-"),
+        )
+        for line in lines
+    ]

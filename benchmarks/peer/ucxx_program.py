@@ -1,7 +1,7 @@
 """`ucxx.benchmarks.cudf_merge` with the one header field that it reads and that cuDF no longer writes.
 
 Its receivers look for a frame's class under ``type-serialized``. cuDF 26.10 names it elsewhere and differently, so that
-UCXX 0.52's program fails in its workers and then waits for them for ever. Where cuDF writes the field, nothing changes.
+UCXX 0.52's program fails in its workers and then never ends. Where cuDF writes the field, nothing changes.
 The worker processes load this file too, since each loads what its parent was started with.
 """
 

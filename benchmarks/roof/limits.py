@@ -14,7 +14,7 @@ import numpy as np
 
 from merge_bench.errors import UsageError
 from merge_bench.host.memory import available_bytes
-from merge_bench.merge.engines import pairs
+from merge_bench.merge.engines import hash_join_loops
 from merge_bench.units import format_bytes
 
 LEAST_ARRAY = 256 << 20
@@ -71,10 +71,10 @@ def measure(cores: Sequence[int], bucket_bytes: int, last_cache: int | None) -> 
     """Copy, gather from arrays far larger than the caches, and gather from arrays of a join's bucket."""
     size = array_bytes(len(cores), last_cache)
     return [
-        _limit("copy", COPIES * 2 * size, size, cores, lambda: _copy(size)),
-        _limit("loop", COPIES * 2 * size, size, cores, lambda: _loop(size)),
-        _limit("gather", GATHERED, size, cores, lambda: _gather(size)),
-        _limit("gather in a bucket", GATHERED, bucket_bytes, cores, lambda: _gather(bucket_bytes)),
+        _limit("copy", COPIES * 2 * size, size, cores, _copy),
+        _limit("loop", COPIES * 2 * size, size, cores, _loop),
+        _limit("gather", GATHERED, size, cores, _gather),
+        _limit("gather in a bucket", GATHERED, bucket_bytes, cores, _gather),
     ]
 
 
@@ -85,12 +85,7 @@ def together(before: Sequence[Limit], after: Sequence[Limit]) -> list[Limit]:
 
 def _copy(size: int) -> Round:
     source, target = np.ones(size // VALUE, np.int64), np.zeros(size // VALUE, np.int64)
-
-    def copy() -> None:
-        for _ in range(COPIES):
-            np.copyto(target, source)
-
-    return copy
+    return lambda: [np.copyto(target, source) for _ in range(COPIES)]  # type: ignore[func-returns-value]
 
 
 def _loop(size: int) -> Round:
@@ -105,21 +100,17 @@ def _gather(size: int) -> Round:
     rows = np.random.default_rng(0).integers(0, values.size, GATHERED, np.int32)
     blocks = [rows[start : start + BLOCK] for start in range(0, GATHERED, BLOCK)]
 
-    def gather() -> None:
-        for block in blocks:
-            pairs.gather(values, block, out)
-
-    return gather
+    return lambda: [hash_join_loops.gather(values, block, out) for block in blocks]
 
 
-def _limit(name: str, amount: int, size: int, cores: Sequence[int], prepare: Callable[[], Round]) -> Limit:
+def _limit(name: str, amount: int, size: int, cores: Sequence[int], prepare: Callable[[int], Round]) -> Limit:
     """The same on every core at once: a round lasts from the first beginning to the last end."""
     meet = threading.Barrier(len(cores))
 
     def one(core: int) -> list[tuple[float, float]]:
         os.sched_setaffinity(0, {core})  # of this thread alone
         try:
-            do = prepare()
+            do = prepare(size)
             do()  # compiles, and touches what numpy has left to the first use
             spans = []
             for _ in range(ROUNDS):

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from merge_bench.merge.engines.host import bucket_count
+from merge_bench.merge.engines.cpu_base import bucket_count
 from merge_bench.merge.engines.native import NativeEngine
 from merge_bench.merge.partition import PAIRED_STREAMS
 

@@ -8,19 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from merge_bench.analysis import metrics
 from merge_bench.analysis.documents.run import WorkerBandwidth, WorkerPeak
 from merge_bench.analysis.statistics import harmonic_mean, median
 from merge_bench.host import core_budget
 from merge_bench.records.campaign import Launch, Run
-from merge_bench.records.schema import IterationLine, WorkerIteration, WorkerMemory
+from merge_bench.records.schema import IterationLine, PairTraffic, WorkerIteration, WorkerMemory
 
 PHASES = ("partition", "exchange", "join")
 
 Value: TypeAlias = Callable[[Launch, IterationLine], float | None]
 """A number of one iteration of a launch; None: not measured."""
+
+Number = TypeVar("Number", int, float)
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,7 @@ def bandwidth(launch: Launch, iteration: IterationLine) -> float | None:
 
 
 def throughput(launch: Launch, iteration: IterationLine) -> float | None:
-    """Throughput of one iteration; of an imported one what its text says, where the wall-clock is rounded more."""
+    """Throughput of one iteration; of an imported one the value in its text, where the wall-clock is rounded more."""
     if iteration.imported is not None:
         return iteration.imported.throughput_bytes_per_second
     return metrics.throughput(launch.line.data_bytes, iteration.wall_seconds) if launch.line is not None else None
@@ -106,20 +108,19 @@ def phase(name: str) -> Value:
     """The longest time that any worker spent in phase `name`, of one iteration."""
 
     def longest(launch: Launch, iteration: IterationLine) -> float | None:
-        known = [seconds for worker in iteration.workers if (seconds := _phase(worker, name)) is not None]
-        return max(known) if known else None
+        return _most(_phase(worker, name) for worker in iteration.workers)
 
     return longest
 
 
 def link_fraction(launch: Launch, iteration: IterationLine) -> float | None:
     """Share of the link limit of its launch that one iteration reached."""
-    return metrics.link_fraction(iteration, launch.link.limit_bytes_per_second if launch.link else None)
+    return metrics.link_fraction(iteration, link_limit([launch]))
 
 
 def wall_over_wire(launch: Launch, iteration: IterationLine) -> float | None:
     """Wall ÷ the time that the link needs for the bytes, at the link limit of its launch."""
-    return metrics.wall_over_wire(iteration, launch.link.limit_bytes_per_second if launch.link else None)
+    return metrics.wall_over_wire(iteration, link_limit([launch]))
 
 
 def computing(launch: Launch, iteration: IterationLine) -> float | None:
@@ -138,9 +139,9 @@ def link_limit(launches: Sequence[Launch]) -> float | None:
 
 
 def link_check(launches: Sequence[Launch]) -> float | None:
-    """What `ucx_perftest` gave instead of the link limit, bytes per second of a worker; median over launches.
+    """The link limit that `ucx_perftest` measured, bytes per second of a worker; median over launches.
 
-    What was measured by more polling processes than there are cores does not count.
+    Measurements with more polling processes than cores do not count.
     """
     checked = [
         [row.bandwidth_bytes_per_second for row in launch.probes if row.probe == "link"]
@@ -151,7 +152,7 @@ def link_check(launches: Sequence[Launch]) -> float | None:
 
 
 def link_not_checked(run: Run, launches: Sequence[Launch]) -> str | None:
-    """Why nothing of `ucx_perftest` stands beside the link limit; None where it does."""
+    """Why there is no figure of `ucx_perftest` to compare the link limit with; None if there is one."""
     if link_check(launches) is not None:
         return None
     if not run.plan.check_link:
@@ -169,63 +170,46 @@ def _crowded(launch: Launch) -> str | None:
 def worker_figures(launches: Sequence[Launch]) -> tuple[WorkerFigures, ...]:
     """Every worker of the run, by rank."""
     hosts: dict[int, str] = {}
+    memory: dict[int, list[WorkerMemory]] = {}
+    measured: dict[int, dict[int, list[WorkerIteration]]] = {}
     for launch in launches:
         for worker in launch.line.workers if launch.line is not None else ():
             hosts.setdefault(worker.rank, worker.host)
-    parts = [_by_rank(launch) for launch in launches]
-    memory = [_memory_by_rank(launch) for launch in launches]
+        for peak in launch.memory.workers if launch.memory is not None else ():
+            memory.setdefault(peak.rank, []).append(peak)
+        for iteration in launch.timed:
+            for part in iteration.workers:
+                measured.setdefault(part.rank, {}).setdefault(launch.index, []).append(part)
     return tuple(
-        _worker(rank, hosts[rank], [part.get(rank, []) for part in parts], [m[rank] for m in memory if rank in m])
+        _worker(rank, hosts[rank], list(measured.get(rank, {}).values()), memory.get(rank, []))
         for rank in sorted(hosts)
     )
 
 
 def pair_figures(launches: Sequence[Launch]) -> dict[tuple[int, int], PairFigures]:
-    """Traffic of every ordered pair of workers, medians as everywhere."""
-    per_launch: list[dict[tuple[int, int], PairFigures]] = []
+    """Traffic of every ordered pair of workers: of each launch the median, and of these the median."""
+    found: dict[tuple[int, int], dict[int, list[PairTraffic]]] = {}
     for launch in launches:
-        seen: dict[tuple[int, int], list[tuple[int, float | None]]] = {}
         for iteration in launch.timed:
             for pair in iteration.pairs:
-                seen.setdefault((pair.from_rank, pair.to_rank), []).append((pair.bytes, pair.seconds))
-        per_launch.append(
-            {
-                key: PairFigures(median([sent for sent, _ in values]), middle(seconds for _, seconds in values))
-                for key, values in seen.items()
-            }
-        )
-    keys = sorted({key for pairs in per_launch for key in pairs})
+                found.setdefault((pair.from_rank, pair.to_rank), {}).setdefault(launch.index, []).append(pair)
     return {
         key: PairFigures(
-            median([pairs[key].bytes for pairs in per_launch if key in pairs]),
-            middle(pairs[key].seconds for pairs in per_launch if key in pairs),
+            median([median([pair.bytes for pair in pairs]) for pairs in found[key].values()]),
+            middle(middle(pair.seconds for pair in pairs) for pairs in found[key].values()),
         )
-        for key in keys
+        for key in sorted(found)
     }
 
 
 def _phase(worker: WorkerIteration, name: str) -> float | None:
-    if worker.phases_seconds is None:
-        return None
-    seconds: float | None = getattr(worker.phases_seconds, name)
+    seconds: float | None = getattr(worker.phases_seconds, name, None)
     return seconds
 
 
 def _received(worker: WorkerIteration) -> float | None:
     rows = worker.received_rows
     return None if rows is None else rows.left + rows.right
-
-
-def _by_rank(launch: Launch) -> dict[int, list[WorkerIteration]]:
-    found: dict[int, list[WorkerIteration]] = {}
-    for iteration in launch.timed:
-        for worker in iteration.workers:
-            found.setdefault(worker.rank, []).append(worker)
-    return found
-
-
-def _memory_by_rank(launch: Launch) -> dict[int, WorkerMemory]:
-    return {worker.rank: worker for worker in launch.memory.workers} if launch.memory is not None else {}
 
 
 def _worker(
@@ -262,6 +246,6 @@ def _worker(
     )
 
 
-def _most(values: Iterable[int | None]) -> int | None:
-    """A peak over launches is the highest."""
+def _most(values: Iterable[Number | None]) -> Number | None:
+    """The greatest of the values that there are."""
     return max((value for value in values if value is not None), default=None)

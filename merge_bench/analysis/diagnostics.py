@@ -20,10 +20,11 @@ MOST_OVERLOADED = 3  # named; with many ranks a skew overloads many
 def warnings(
     campaign: Campaign, run: Run, counted: Sequence[Launch], workers: Sequence[WorkerFigures], state: State
 ) -> list[Caution]:
-    """Recorded warnings first, then what the numbers show; each once."""
+    """The recorded warnings, then those that follow from the numbers; each once."""
     recorded = [*campaign.warnings, *(warning for launch in run.launches for warning in launch.warnings)]
-    shown = (*_carried(counted), *_launches(run), *_links(counted, workers), *_ranks(workers), *_outliers(counted))
-    found = list(dict.fromkeys((*(line.caution for line in recorded), *_proof(state), *shown)))
+    verification = [_UNVERIFIED[state]] if state in _UNVERIFIED else []
+    shown = (*_traffic(counted), *_launches(run), *_links(counted, workers), *_ranks(workers), *_outliers(counted))
+    found = list(dict.fromkeys((*(line.caution for line in recorded), *verification, *shown)))
     if campaign.truncated:
         found.append(Caution("half-written-line", "the last line of the records is half written and was left out"))
     if campaign.skipped:
@@ -39,22 +40,20 @@ def warnings(
 
 
 def error(campaign: Campaign, run: Run) -> Failure | None:
-    """Why `run` is not whole, or ``None``. A wrong result comes before any other failure."""
+    """Why `run` is not complete, or ``None``. A wrong result comes before any other failure."""
     failures = [failure for launch in run.launches for failure in launch.failures]
     missing = run.planned_launches - sum(launch.complete for launch in run.launches)
     if missing > 0:
         failures.extend(campaign.unattributed_failures)
-    wrong = [failure for failure in failures if failure.code == WrongResult.code]
-    if wrong or failures:
-        return Failure.of((wrong or failures)[0])
+    if failures:
+        return Failure.of(next((failure for failure in failures if failure.code == WrongResult.code), failures[0]))
     for launch in run.launches:
         for check in launch.verifications:
             if not check.ok:
                 return Failure(WrongResult.code, check.message or "the merge result is wrong")
-    broken = [launch for launch in run.launches if launch.end is not None and launch.end.status != 0]
-    if broken:
-        message = f"launch {broken[0].index} ended with status {broken[0].end.status if broken[0].end else 0}"
-        return Failure(RunFailed.code, message)
+    for launch in run.launches:
+        if launch.end is not None and launch.end.status != 0:
+            return Failure(RunFailed.code, f"launch {launch.index} ended with status {launch.end.status}")
     if missing > 0:
         made = run.planned_launches - missing
         message = f"the records stop after {made} of {made + missing} launches: the run was killed, or still goes on"
@@ -81,24 +80,21 @@ def straggling(workers: Sequence[WorkerFigures]) -> metrics.Straggler | None:
     )
 
 
-def _proof(state: State) -> Iterator[Caution]:
-    if state is State.OFF:
-        yield Caution(
-            "unverified",
-            "every number here is unverified: the merge result was not checked",
-            "run again without --verify off",
-        )
-    elif state is State.IMPORTED:
-        yield Caution("unverified", f"every number here is unverified: {NOT_BY_US}")
-    elif state is State.MISSING:
-        yield Caution(
-            "not-verified", "no number here is verified: a check that was asked for is missing", "run again to the end"
-        )
-    elif state is State.WRONG:
-        yield Caution("wrong-result", "no number here counts: the merge result was wrong")
+_UNVERIFIED = {
+    State.OFF: Caution(
+        "unverified",
+        "every number here is unverified: the merge result was not checked",
+        "run again without --verify off",
+    ),
+    State.IMPORTED: Caution("unverified", f"every number here is unverified: {NOT_BY_US}"),
+    State.MISSING: Caution(
+        "not-verified", "no number here is verified: a check that was asked for is missing", "run again to the end"
+    ),
+    State.WRONG: Caution("wrong-result", "no number here counts: the merge result was wrong"),
+}
 
 
-def _carried(launches: Sequence[Launch]) -> Iterator[Caution]:
+def _traffic(launches: Sequence[Launch]) -> Iterator[Caution]:
     for launch in launches:
         for each in contradictions(launch):
             yield Caution(
@@ -138,8 +134,7 @@ def _links(launches: Sequence[Launch], workers: Sequence[WorkerFigures]) -> Iter
 def _ranks(workers: Sequence[WorkerFigures]) -> Iterator[Caution]:
     hosts = {worker.rank: worker.host for worker in workers}
     for overload in overloaded(workers)[:MOST_OVERLOADED]:
-        has = "received" if overload.what == "received" else "makes"
-        rows = "rows" if overload.what == "received" else "rows of the result"
+        has, rows = ("received", "rows") if overload.what == "received" else ("makes", "rows of the result")
         yield Caution(
             "overloaded-rank",
             f"rank {overload.rank} ({hosts[overload.rank]}) {has} {overload.rows:,.0f} {rows}, "

@@ -5,6 +5,7 @@ A number that was not measured, or that divides by nothing, is ``None``.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -21,12 +22,11 @@ NOISE = 6.0
 SLOWER = 1.2
 """A rank is a straggler if a phase takes it this many times as long as the others' median..."""
 
-SLOW_LINK = 2.0
-"""A rank's link is slow if the others exchange this many times as fast among each other as with it."""
-
 OF_WALL = 0.05
 """...and that costs it at least this share of the time that a worker usually needs."""
 
+SLOW_LINK = 2.0
+"""A rank's link is slow if the others exchange this many times as fast among each other as with it."""
 
 NEAR_WIRE = 1.1
 """The link limits a merge that takes at most this many times as long as its bytes need on the link."""
@@ -124,7 +124,7 @@ def over_workers(bandwidths: Sequence[float | None]) -> float | None:
 
 
 def iteration_bandwidth(iteration: IterationLine) -> float | None:
-    """Harmonic mean over the workers of (left + right) ÷ 2; of an imported iteration what its text says."""
+    """Harmonic mean over the workers of (left + right) ÷ 2; of an imported iteration the value in its text."""
     if iteration.imported is not None:
         return iteration.imported.bandwidth_bytes_per_second
     return over_workers([worker_bandwidth(worker).mean for worker in iteration.workers])
@@ -172,9 +172,9 @@ def link_fraction(iteration: IterationLine, limit: float | None) -> float | None
 
 def wall_over_wire(iteration: IterationLine, limit: float | None) -> float | None:
     """Wall ÷ the time that the link needs: the most bytes that any worker sends or receives ÷ link limit."""
-    received: dict[int, int] = {}
+    received: Counter[int] = Counter()
     for pair in iteration.pairs:
-        received[pair.to_rank] = received.get(pair.to_rank, 0) + pair.bytes
+        received[pair.to_rank] += pair.bytes
     sent = [worker.sent_bytes.left + worker.sent_bytes.right for worker in iteration.workers if worker.sent_bytes]
     most = max([*sent, *received.values()], default=0)
     return iteration.wall_seconds * limit / most if limit is not None and most > 0 else None
@@ -258,10 +258,10 @@ def straggler(times: Mapping[int, WorkerTimes]) -> Straggler | None:
 
 
 def slow_link(rates: Mapping[tuple[int, int], float]) -> SlowLink | None:
-    """The rank with which everybody exchanges far more slowly than the others do among each other.
+    """The rank with which all others exchange far more slowly than among each other.
 
-    Everybody waits for such a rank, so times of phases do not show it; single pairs do. `rates`: bytes per second by
-    (from, to). ``None`` below three ranks, where nobody can tell whose link it is.
+    All ranks wait for it, so the times of phases do not show it; single pairs do. `rates`: bytes per second by
+    (from, to). ``None`` below three ranks, where the rates do not show whose link it is.
     """
     found: list[SlowLink] = []
     for rank in sorted({rank for pair in rates for rank in pair}):

@@ -70,7 +70,7 @@ class Dataset(msgspec.Struct, frozen=True, kw_only=True):
 class MergeResult(msgspec.Struct, frozen=True, kw_only=True):
     """A cell of a published table: `metric` is ``bandwidth`` or ``throughput``, `published` what is printed.
 
-    `value`: bytes per second, corrected where `note` says so; None where the printed number is not valid.
+    `value`: bytes per second, corrected if `note` explains a correction; None where the printed number is not valid.
     """
 
     hardware: str
@@ -165,10 +165,9 @@ def merge_results(name: str) -> list[MergeResult]:
     data = dataset(name, MERGE)
     found = []
     for line in _lines(data):
-        more: dict[str, object] = {"hardware": data.hardware, "source": f"{data.cite}, Table {line['table']}"}
-        if line["valid"] != "true":
-            more["bytes_per_second"] = None
-        found.append(msgspec.convert(_cells(line) | more, MergeResult, strict=False))
+        more = {"hardware": data.hardware, "source": f"{data.cite}, Table {line['table']}"}
+        without = {} if line["valid"] == "true" else {"bytes_per_second": None}
+        found.append(msgspec.convert(_cells(line) | more | without, MergeResult, strict=False))
     return found
 
 
@@ -201,8 +200,8 @@ def campaign_folder(name: str) -> Path:
 
 
 def _dataset(path: Path) -> Dataset:
-    said = tomllib.loads(path.read_text(encoding="utf-8"))
-    return msgspec.convert({**said, "name": path.stem, "path": path.parent / said["data"]}, Dataset)
+    content = tomllib.loads(path.read_text(encoding="utf-8"))
+    return msgspec.convert({**content, "name": path.stem, "path": path.parent / content["data"]}, Dataset)
 
 
 def _lines(data: Dataset) -> Iterator[Mapping[str, str]]:
@@ -212,23 +211,23 @@ def _lines(data: Dataset) -> Iterator[Mapping[str, str]]:
 
 def _row(data: Dataset, series: str, lines: Sequence[Mapping[str, str]]) -> Row:
     """One size: its mean, and the least and greatest over ranks where published."""
-    said, first = data.series[series], lines[0]
+    same, first = data.series[series], lines[0]
     notes = dict.fromkeys(line["note"] for line in lines if line["note"])
 
     def value(column: str, statistic: str) -> float | None:
-        found = [_number(line[column]) for line in lines if line["statistic"] == statistic]
-        return next((number for number in found if number is not None), None)
+        found = (line[column] for line in lines if line["statistic"] == statistic)
+        return next((float(text) for text in found if text), None)
 
     seconds, seconds_range = over([value("seconds", "mean")])
     bandwidth, bandwidth_range = over([value("bytes_per_second", "mean")])
     return Row(
         probe=data.probe or "",
-        test=said.test,
+        test=same.test,
         method=data.tool or data.method,
-        config=said.config,
-        placement=said.placement,
+        config=same.config,
+        placement=same.placement,
         size=int(first["size_bytes"]),
-        hosts=said.hosts,
+        hosts=same.hosts,
         count=int(first["count"]) if first["count"] else None,
         seconds_median=seconds,
         seconds_range=seconds_range,
@@ -236,8 +235,8 @@ def _row(data: Dataset, series: str, lines: Sequence[Mapping[str, str]]) -> Row:
         bandwidth_median=bandwidth,
         bandwidth_range=bandwidth_range,
         bandwidth_ranks=(value("bytes_per_second", "min"), value("bytes_per_second", "max")),
-        requested=dict(sorted(said.requested.items())),
-        selected=said.selected,
+        requested=dict(sorted(same.requested.items())),
+        selected=same.selected,
         source=data.cite,
         note="; ".join(notes) or None,
     )
@@ -247,7 +246,3 @@ def _cells(line: Mapping[str, str]) -> dict[str, object]:
     """The line's cells, None where one is empty, and what is printed in the publication."""
     printed = f"{line['published_value']} {line['published_unit']}".strip()
     return {name: value or None for name, value in {**line, "published": printed}.items()}
-
-
-def _number(text: str) -> float | None:
-    return float(text) if text else None

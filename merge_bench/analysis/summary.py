@@ -7,36 +7,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from merge_bench.analysis import aggregate, diagnostics, metrics, transport_summary
-from merge_bench.analysis.documents.run import (
-    Bandwidth,
-    Document,
-    Lane,
-    Link,
-    Memory,
-    RunDocument,
-    Spread,
-    SweepDocument,
-    Wall,
-)
+from merge_bench.analysis.documents import run as documents
 from merge_bench.analysis.statistics import median, median_interval, quartiles
 from merge_bench.analysis.verification_state import State, state_of
 from merge_bench.records.campaign import Campaign, Launch, Run
 from merge_bench.records.schema import Phases
 
 
-def summarize(campaign: Campaign) -> Document:
+def summarize(campaign: Campaign) -> documents.Document:
     """The ``run --json`` document of `campaign`: of its one run, or of every run of a sweep."""
     runs = campaign.runs
     if len(runs) == 1:
         return summarize_run(campaign, runs[0], campaign.head.campaign_id)
-    return SweepDocument(
+    return documents.SweepDocument(
         records=str(campaign.records),
         runs=[summarize_run(campaign, run, f"{campaign.head.campaign_id}/{index}") for index, run in enumerate(runs)],
     )
 
 
-def summarize_run(campaign: Campaign, run: Run, run_id: str) -> RunDocument:
+def summarize_run(campaign: Campaign, run: Run, run_id: str) -> documents.RunDocument:
     """The document of one run of `campaign`."""
     launches = aggregate.counted(run)
     state = state_of(run, launches)
@@ -44,7 +36,7 @@ def summarize_run(campaign: Campaign, run: Run, run_id: str) -> RunDocument:
     lines = [launch.lanes for launch in launches or run.launches if launch.lanes is not None]
     lanes = transport_summary.lanes(lines)
     phases = {name: aggregate.of_run(launches, aggregate.phase(name)) for name in aggregate.PHASES}
-    return RunDocument(
+    return documents.RunDocument(
         run_id=run_id,
         records=str(campaign.records),
         config=run.config,
@@ -73,31 +65,28 @@ def _hosts(launches: Sequence[Launch]) -> list[str]:
     return list(dict.fromkeys(worker.host for line in lines for worker in line.workers))
 
 
-def _over_launches(launches: Sequence[Launch], value: aggregate.Value) -> Spread:
+def _over_launches(launches: Sequence[Launch], value: aggregate.Value) -> documents.Spread:
     """Median and interval over launches; quartiles over all the iterations of them."""
     samples, iterations = aggregate.samples(launches, value), aggregate.each(launches, value)
     interval = median_interval(samples)
     spread = quartiles(iterations) if iterations else None
-    return Spread(
+    return documents.Spread(
         median=median(samples) if samples else None,
         ci95=None if interval is None else (interval.low, interval.high),
         quartiles=None if spread is None else (spread[0], spread[2]),
     )
 
 
-def _wall(launches: Sequence[Launch]) -> Wall:
+def _wall(launches: Sequence[Launch]) -> documents.Wall:
     walls = aggregate.each(launches, aggregate.wall)
     found = _over_launches(launches, aggregate.wall)
-    return Wall(
-        median=found.median, ci95=found.ci95, quartiles=found.quartiles,
-        min=min(walls, default=None), max=max(walls, default=None),
-    )  # fmt: skip
+    return documents.Wall(**msgspec.structs.asdict(found), min=min(walls, default=None), max=max(walls, default=None))
 
 
-def _bandwidth(workers: Sequence[aggregate.WorkerFigures], launches: Sequence[Launch]) -> Bandwidth:
+def _bandwidth(workers: Sequence[aggregate.WorkerFigures], launches: Sequence[Launch]) -> documents.Bandwidth:
     """Over workers; an imported result has that of each iteration alone, of which this is the median."""
     known = [worker.bandwidth.mean for worker in workers if worker.bandwidth.mean is not None]
-    return Bandwidth(
+    return documents.Bandwidth(
         harmonic_mean=metrics.over_workers(known) if known else aggregate.of_run(launches, aggregate.bandwidth),
         min=min(known, default=None),
         max=max(known, default=None),
@@ -105,7 +94,7 @@ def _bandwidth(workers: Sequence[aggregate.WorkerFigures], launches: Sequence[La
     )
 
 
-def _link(run: Run, launches: Sequence[Launch], lanes: Sequence[Lane]) -> Link | None:
+def _link(run: Run, launches: Sequence[Launch], lanes: Sequence[documents.Lane]) -> documents.Link | None:
     limit = aggregate.link_limit(launches)
     if limit is None:
         return None
@@ -114,7 +103,7 @@ def _link(run: Run, launches: Sequence[Launch], lanes: Sequence[Lane]) -> Link |
         aggregate.of_run(launches, value)
         for value in (aggregate.wall_over_wire, aggregate.computing, aggregate.cores_used)
     )
-    return Link(
+    return documents.Link(
         limit_bytes_per_second=limit,
         fraction=aggregate.of_run(launches, aggregate.link_fraction),
         check_bytes_per_second=aggregate.link_check(launches),
@@ -125,9 +114,9 @@ def _link(run: Run, launches: Sequence[Launch], lanes: Sequence[Lane]) -> Link |
     )
 
 
-def _memory(workers: Sequence[aggregate.WorkerFigures]) -> Memory:
+def _memory(workers: Sequence[aggregate.WorkerFigures]) -> documents.Memory:
     peaks = [worker.memory.peak for worker in workers if worker.memory.peak is not None]
-    return Memory(max=max(peaks, default=None), per_worker=[worker.memory for worker in workers])
+    return documents.Memory(max=max(peaks, default=None), per_worker=[worker.memory for worker in workers])
 
 
 def _result_rows(launches: Sequence[Launch]) -> int | None:

@@ -7,10 +7,11 @@ Counters include control messages and other programs, so only large contradictio
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from merge_bench.config import tls
+from merge_bench.config import allowed_transports
 from merge_bench.records.campaign import Launch
 from merge_bench.records.schema import HostTraffic, LanePair, LanesLine
 from merge_bench.units import format_bytes
@@ -19,7 +20,7 @@ LEAST_BYTES = 4 << 20  # that a host's ranks must have sent; below this control 
 SHARE = 0.5  # of the bytes in question: as much on the wrong side is a contradiction
 HEADERS = 0.15  # more than the payload may cross a network: headers, acknowledgements
 LOOPBACK = "lo"
-_NO_NETWORK = tls.SHARED_MEMORY | {"cuda_ipc", "rocm_ipc", "ze_ipc"}
+_NO_NETWORK = allowed_transports.SHARED_MEMORY | {"cuda_ipc", "rocm_ipc", "ze_ipc"}
 _TRANSPORT = re.compile(r"(\w+)/([\w.:-]+)")
 
 
@@ -51,26 +52,26 @@ def contradictions(launch: Launch) -> list[Contradiction]:
     if counted is None or launch.lanes is None or launch.line is None:
         return []
     hosts = {worker.rank: worker.host for worker in launch.line.workers}
-    sent: dict[tuple[int, int], int] = {}
+    sent: Counter[tuple[int, int]] = Counter()
     for iteration in launch.timed:
         for pair in iteration.pairs:
-            sent[pair.from_rank, pair.to_rank] = sent.get((pair.from_rank, pair.to_rank), 0) + pair.bytes
+            sent[pair.from_rank, pair.to_rank] += pair.bytes
     expected = _expected(launch.lanes, sent, hosts)
     return [found for host in counted.hosts for found in _judge(host, expected.get(host.host, _Expected()))]
 
 
 def carriers(pair: LanePair, line: LanesLine) -> set[tuple[str, str]]:
-    """Transport and device of whatever may carry a pair's messages: as its protocols say, else its lanes."""
+    """Transports and devices that may carry a pair's messages: those of its protocols, else of its lanes."""
     ranges = line.protocols[pair.protocols] if pair.protocols is not None else []
     texts = [each.transports for each in ranges] if ranges and all(each.transports for each in ranges) else []
     found = {match for text in texts or pair.transports for match in _TRANSPORT.findall(text)}
-    return {(transport, device) for transport, device in found if transport not in tls.WITHIN_A_PROCESS}
+    return {(transport, device) for transport, device in found if transport not in allowed_transports.WITHIN_A_PROCESS}
 
 
-def _expected(line: LanesLine, sent: Mapping[tuple[int, int], int], hosts: Mapping[int, str]) -> dict[str, _Expected]:
+def _expected(line: LanesLine, sent: Counter[tuple[int, int]], hosts: Mapping[int, str]) -> dict[str, _Expected]:
     found: dict[str, _Expected] = {}
     for pair in line.pairs:
-        size, of_host = sent.get((pair.from_rank, pair.to_rank), 0), hosts.get(pair.from_rank)
+        size, of_host = sent[pair.from_rank, pair.to_rank], hosts.get(pair.from_rank)
         if of_host is None:
             continue
         all_carriers = carriers(pair, line)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from merge_bench.analysis.documents.run import Counted, Lane, Protocols, Traffic
@@ -11,11 +12,10 @@ from merge_bench.records.schema import LanesLine, SizeRange
 
 def requested(lines: Iterable[LanesLine]) -> dict[str, str]:
     """UCX's settings about transports as rank 0 held them; where launches differ, all values."""
-    found: dict[str, list[str]] = {}
+    found: dict[str, dict[str, None]] = {}
     for line in lines:
         for name, value in line.requested.items():
-            known = found.setdefault(name, [])
-            known.extend([value] if value not in known else [])
+            found.setdefault(name, {})[value] = None
     return {name: " or ".join(values) for name, values in found.items()}
 
 
@@ -67,11 +67,11 @@ def traffic(launches: Sequence[Launch]) -> list[Traffic]:
 def _exchanged(launch: Launch, during: str) -> dict[int, int]:
     """Bytes that each rank sent to others in the timed iterations, or in the rounds of the link measurement."""
     if during == "link":
-        rounds = len(launch.link.rounds) if launch.link else 0
-        return {rank: size * rounds for rank, size in enumerate(launch.link.bytes)} if launch.link else {}
-    found: dict[int, int] = {}
+        link = launch.link
+        return {rank: size * len(link.rounds) for rank, size in enumerate(link.bytes)} if link else {}
+    found: Counter[int] = Counter()
     for iteration in launch.timed:
         for worker in iteration.workers:
             if worker.sent_bytes is not None:
-                found[worker.rank] = found.get(worker.rank, 0) + worker.sent_bytes.left + worker.sent_bytes.right
+                found[worker.rank] += worker.sent_bytes.left + worker.sent_bytes.right
     return found

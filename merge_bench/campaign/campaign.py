@@ -12,9 +12,9 @@ from pathlib import Path
 import msgspec
 
 from merge_bench.campaign import resume as resuming
-from merge_bench.campaign.caller import UNTOUCHED, Caller
-from merge_bench.campaign.jobs import Head, Job
-from merge_bench.campaign.prepare import Prepared
+from merge_bench.campaign.calling_program import UNTOUCHED, Caller
+from merge_bench.campaign.make_plan import Prepared
+from merge_bench.campaign.planned_launches import Head, Job
 from merge_bench.cluster import signals
 from merge_bench.config.installation import checkout
 from merge_bench.config.reader import ConfigFile
@@ -49,8 +49,9 @@ def make_campaign(
     found = resuming.find(results, line, jobs) if resume and len(jobs) > 1 else None
     with found.writer if found else CampaignWriter.create(results, name) as writer:
         if found:
-            print(f"merge_bench: going on with {writer.folder}: {found.shown}", file=sys.stderr)
             left, first, status = found.left, found.next_launch, found.status
+            finished = f"{len(jobs) - len(left)} of {len(jobs)} launches finished"
+            print(f"merge_bench: resuming {writer.folder}: {finished}", file=sys.stderr)
         else:
             begin(writer, line, jobs)
             left, first, status = list(jobs), 0, 0
@@ -59,10 +60,8 @@ def make_campaign(
         if done < len(left) and status in resuming.GOES_ON:
             status = RunFailed.exit_status
             if resume and len(jobs) > 1:
-                made = len(jobs) - len(left) + done
-                print(
-                    f"merge_bench: {made} of {len(jobs)} launches are made; the same command goes on", file=sys.stderr
-                )
+                finished = f"{len(jobs) - len(left) + done} of {len(jobs)} launches finished"
+                print(f"merge_bench: {finished}; run the same command to resume", file=sys.stderr)
         with contextlib.suppress(RunFailed):
             writer.write(EndLine(status=status))
         return writer.folder, status
@@ -94,8 +93,7 @@ def first_line(head: Head, jobs: Sequence[Job], argv: Sequence[str] = ()) -> Cam
 def begin(writer: CampaignWriter, line: CampaignLine, jobs: Sequence[Job]) -> None:
     """Write the first lines: the plan, and the warnings that are known before the first launch."""
     writer.write(msgspec.structs.replace(line, campaign_id=writer.campaign_id))
-    told = dict.fromkeys(warning for job in jobs for warning in job.prepared.warnings)
-    for caution in told:
+    for caution in dict.fromkeys(warning for job in jobs for warning in job.prepared.warnings):
         writer.write(WarningLine.of(caution))
 
 

@@ -10,9 +10,9 @@ from typing import Any
 from distributed import Client
 from msgspec.structs import replace
 
-from merge_bench.campaign.jobs import Job
+from merge_bench.campaign.planned_launches import Job
 from merge_bench.campaign.progress import Progress
-from merge_bench.cluster import on_scheduler
+from merge_bench.cluster import dask_scheduler_functions
 from merge_bench.cluster.base import ClusterSettings, Launcher
 from merge_bench.cluster.first_cause import Member
 from merge_bench.cluster.host_check import check_environment, check_ucx
@@ -29,11 +29,11 @@ from merge_bench.records.writer import CampaignWriter
 
 
 class Session:
-    """One life of a cluster: between `start` and `end` its workers carry out steps.
+    """The cluster of one launch: between `start` and `end` its workers run steps.
 
     Attributes
     ----------
-    facts
+    descriptions
         The description of each worker and its machine, by rank.
     topic
         The name under which workers send events.
@@ -46,7 +46,7 @@ class Session:
         self.plan, self.settings = job.prepared.plan, job.prepared.settings
         self.launcher = make_launcher(self.settings)
         self.topic = f"merge-bench-{secrets.token_hex(8)}"
-        self.facts: list[Worker] = []
+        self.descriptions: list[Worker] = []
         self.lanes: LanesLine | None = None
         self._client: Client | None = None
         self._workers: WorkerCalls | None = None
@@ -64,7 +64,7 @@ class Session:
         """The workers, by rank."""
         return self.workers.members
 
-    # -- the life of the cluster
+    # -- starting and ending the cluster
 
     def start(self, *, engine: bool = True, data_plane: bool | None = None) -> None:
         """Start the processes, wait for the workers, give them ranks, and have them load their libraries.
@@ -82,16 +82,16 @@ class Session:
         if data_plane is None:
             data_plane = self.plan.exchange == "ucx"
         self._describe(self.plan.engine if engine else None, data_plane)
-        check_ucx(self.facts)
+        check_ucx(self.descriptions)
         for caution in cautions(self.launcher, self.plan, self.settings):
             self.writer.write(WarningLine.of(caution, self.launch))
         if not self.launcher.owns_processes:
-            check_environment(self.facts, self.settings.environment)
-        for host in {each.host for each in self.facts}:
-            here = [each.hardware.available_bytes for each in self.facts if each.host == host]
+            check_environment(self.descriptions, self.settings.environment)
+        for host in {each.host for each in self.descriptions}:
+            here = [each.hardware.available_bytes for each in self.descriptions if each.host == host]
             check_fits(self.plan, here[0] or 0, len(here), host)
         if self.plan.device_memory:
-            set_up_devices(self.workers, self.facts, self.settings.rmm_pool_bytes)
+            set_up_devices(self.workers, self.descriptions, self.settings.rmm_pool_bytes)
         self._client.subscribe_topic(self.topic, self._on_event)
 
     def cause(self, problem: Exception) -> MergeBenchError | None:
@@ -133,9 +133,9 @@ class Session:
         `addresses`: UCX's, by rank. Gives the longest round trip of a barrier, in seconds.
         """
         connected: list[steps.Connected] = self.workers.on_all(steps.connect, addresses)
-        self.facts = [
+        self.descriptions = [
             replace(each, ucx=replace(each.ucx, config=connection.ucx_config))
-            for each, connection in zip(self.facts, connected, strict=True)
+            for each, connection in zip(self.descriptions, connected, strict=True)
         ]
         return float(max(connection.round_trip for connection in connected))
 
@@ -145,18 +145,17 @@ class Session:
         `data_bytes`, `rows`: of both frames over all workers.
         """
         client = self.workers.client
-        port = self.workers.call(client._run_on_scheduler(on_scheduler.dashboard_port))
+        port = self.workers.call(client._run_on_scheduler(dask_scheduler_functions.dashboard_port))
         address = client.scheduler.address if client.scheduler else None
-        self.writer.write(
-            LaunchLine(
-                launch=self.launch, config=self.job.config, plan=self.job.plan, block=self.job.block,
-                cluster=Cluster(
-                    launcher=self.launcher.name, protocol=self.plan.protocol, scheduler=address,
-                    dashboard=dashboard_link(address, port),
-                ),
-                workers=self.facts, data_bytes=data_bytes, rows=rows, startup_seconds=time.monotonic() - self._began,
-            )
+        cluster = Cluster(
+            launcher=self.launcher.name, protocol=self.plan.protocol, scheduler=address,
+            dashboard=dashboard_link(address, port),
         )  # fmt: skip
+        line = LaunchLine(
+            launch=self.launch, config=self.job.config, plan=self.job.plan, block=self.job.block, cluster=cluster,
+            workers=self.descriptions, data_bytes=data_bytes, rows=rows, startup_seconds=time.monotonic() - self._began,
+        )  # fmt: skip
+        self.writer.write(line)
 
     # -- the steps of a start
 
@@ -165,7 +164,7 @@ class Session:
         calls = self.workers
         calls.watch.start([])
         found = wait_for_workers(
-            lambda: calls.call(calls.client._run_on_scheduler(on_scheduler.worker_names)),
+            lambda: calls.call(calls.client._run_on_scheduler(dask_scheduler_functions.worker_names)),
             self.launcher, self.settings, self.plan.workers, up_by,
         )  # fmt: skip
         # Workers that we start are numbered host by host; those of a running cluster are grouped by host.
@@ -183,10 +182,10 @@ class Session:
         """Have the workers load libraries and describe their machines; from here on members have process ids."""
         calls = self.workers
         found = calls.on_all(steps.describe, engine, data_plane, tuple(self.settings.environment))
-        self.facts = [Worker.of(m.rank, m.name, facts) for m, facts in zip(calls.members, found, strict=True)]
+        self.descriptions = [Worker.of(m.rank, m.name, each) for m, each in zip(calls.members, found, strict=True)]
         calls.members = [
             Member(m.rank, m.address, m.name, each.host, each.pid)
-            for m, each in zip(calls.members, self.facts, strict=True)
+            for m, each in zip(calls.members, self.descriptions, strict=True)
         ]
         calls.watch.start(calls.members)
 
@@ -212,14 +211,14 @@ def cautions(launcher: Launcher, plan: Plan, settings: ClusterSettings) -> list[
     return launcher.cautions(settings)
 
 
-def set_up_devices(workers: WorkerCalls, facts: Sequence[Worker], pool_bytes: int | None) -> None:
+def set_up_devices(workers: WorkerCalls, descriptions: Sequence[Worker], pool_bytes: int | None) -> None:
     """Make a pool of device memory on every worker, of a size that does not depend on which of them is first.
 
     `pool_bytes`: the size that was asked for; None: by what the GPU has.
     """
     workers.on_all(steps.open_device)  # each context takes some of the memory that the next step looks at
     found = workers.on_all(gpu_memory.inspect)
-    places = [(each.host, str(each.environment.get("CUDA_VISIBLE_DEVICES")).partition(",")[0]) for each in facts]
+    places = [(each.host, str(each.environment.get("CUDA_VISIBLE_DEVICES")).partition(",")[0]) for each in descriptions]
     on_gpu: dict[tuple[str, str], list[GpuMemory]] = {}
     for place, memory in zip(places, found, strict=True):
         on_gpu.setdefault(place, []).extend([memory] if memory else [])

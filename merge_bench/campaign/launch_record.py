@@ -7,12 +7,21 @@ from contextlib import contextmanager
 
 from merge_bench.campaign import require_transport, settings_check
 from merge_bench.campaign.cluster_session import Session
-from merge_bench.campaign.iteration_record import lanes_line, traffic_line
-from merge_bench.config import tls
+from merge_bench.config import allowed_transports
+from merge_bench.config.ucx_info import find_installed
 from merge_bench.errors import Caution
 from merge_bench.host import counters
 from merge_bench.merge import steps
-from merge_bench.records.schema import WarningLine, Worker
+from merge_bench.records.schema import (
+    DeviceTraffic,
+    HostTraffic,
+    LanePair,
+    LanesLine,
+    SizeRange,
+    TrafficLine,
+    WarningLine,
+    Worker,
+)
 
 
 def record_connections(session: Session) -> None:
@@ -31,9 +40,9 @@ def record_connections(session: Session) -> None:
 
 def compare_environment(session: Session) -> list[Caution]:
     """Record a warning for each setting of config and launcher that a worker does not have; gives the warnings."""
-    canonical = settings_check.installed_here()
-    contexts = [each.ucx.config if each.ucx.version == canonical.version else {} for each in session.facts]
-    environments = [each.environment for each in session.facts]
+    canonical = settings_check.Canonical(find_installed())  # the UCX that a worker here loads
+    contexts = [each.ucx.config if each.ucx.version == canonical.version else {} for each in session.descriptions]
+    environments = [each.environment for each in session.descriptions]
     differing = settings_check.differences(_asked(session), environments, contexts, canonical)
     found = [Caution(settings_check.CODE, each.message, settings_check.REMEDY) for each in differing]
     for caution in found:
@@ -45,31 +54,49 @@ def _asked(session: Session) -> list[Mapping[str, str]]:
     """The settings that each rank should have: those that its process was started with."""
     commands = session.launcher.commands(session.plan, session.settings)
     started = {command.role: command.environment for command in commands}
-    told = session.settings.environment
+    config = session.settings.environment
     return [
         {
             name: value
-            for name, value in started.get(member.name, told).items()
-            if name in told or name.startswith("UCX")
+            for name, value in started.get(member.name, config).items()
+            if name in config or name.startswith("UCX")
         }
         for member in session.members
     ]
 
 
 def record_lanes(session: Session) -> None:
-    """Write the lanes that UCX selected, unless they were already written; with one worker there are none."""
+    """Write the transports and protocols of every ordered pair, unless they were already written.
+
+    Equal protocols are written once. With one worker there is no pair.
+    """
     if session.plan.workers == 1:
         return
     hosts = [member.host for member in session.members]
-    line = lanes_line(session.launch, hosts, session.workers.on_all(steps.endpoints), requested(session.facts[0]))
-    if session.lanes is None or (line.pairs, line.protocols) != (session.lanes.pairs, session.lanes.protocols):
-        session.lanes = line
-        session.writer.write(line)
+    protocols: list[list[SizeRange]] = []
+    pairs = []
+    for rank, peers in enumerate(session.workers.on_all(steps.endpoints)):
+        for peer, (lanes, ranges) in sorted(peers.items()):
+            if ranges and ranges not in protocols:
+                protocols.append(ranges)
+            pairs.append(
+                LanePair(
+                    from_rank=rank,
+                    to_rank=peer,
+                    placement="same host" if hosts[rank] == hosts[peer] else "between hosts",
+                    transports=lanes,
+                    protocols=protocols.index(ranges) if ranges else None,
+                )
+            )
+    if session.lanes is None or (pairs, protocols) != (session.lanes.pairs, session.lanes.protocols):
+        asked = requested(session.descriptions[0])
+        session.lanes = LanesLine(launch=session.launch, requested=asked, pairs=pairs, protocols=protocols)
+        session.writer.write(session.lanes)
 
 
 def requested(worker: Worker) -> dict[str, str]:
     """The settings about transports that a worker's UCX context holds."""
-    return tls.requested(worker.ucx.config)
+    return allowed_transports.requested(worker.ucx.config)
 
 
 @contextmanager
@@ -81,6 +108,13 @@ def counted(session: Session, during: str) -> Iterator[None]:
     before = session.workers.on_all(counters.read)
     yield
     after = session.workers.on_all(counters.read)
-    first = {member.host: member.rank for member in reversed(session.members)}
-    hosts = {host: (before[rank], after[rank]) for host, rank in sorted(first.items(), key=lambda item: item[1])}
-    session.writer.write(traffic_line(session.launch, during, hosts))
+    hosts: dict[str, HostTraffic] = {}  # by the first worker of each
+    for member in session.members:
+        if member.host not in hosts:
+            devices = counters.difference(before[member.rank], after[member.rank])
+            traffic = [
+                DeviceTraffic(device=name, sent_bytes=sent, received_bytes=received)
+                for name, (sent, received) in devices.items()
+            ]
+            hosts[member.host] = HostTraffic(host=member.host, devices=traffic)
+    session.writer.write(TrafficLine(launch=session.launch, during=during, hosts=list(hosts.values())))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from merge_bench.campaign.cluster_session import Session
 from merge_bench.campaign.launch_record import requested
-from merge_bench.cluster import perftest, worker_programs
-from merge_bench.cluster.perftest import BANDWIDTH, Kind
+from merge_bench.cluster import ucx_perftest, worker_programs
+from merge_bench.cluster.ucx_perftest import BANDWIDTH, WINDOW, Kind
 from merge_bench.errors import Caution
 from merge_bench.host import core_budget
 from merge_bench.merge.exchange.in_flight import longest_message
@@ -26,7 +26,7 @@ def check_link(session: Session, link: LinkLine) -> float | None:
     names possible causes. If a host has fewer cores than polling processes, nothing is measured: the rate would show
     how the kernel schedules them, not what the link carries.
     """
-    if core_budget.crowded((each.host, each.hardware) for each in session.facts):
+    if core_budget.crowded((each.host, each.hardware) for each in session.descriptions):
         return None  # the report says so, from the same data
     limit = link.limit_bytes_per_second
     if limit is None:
@@ -39,27 +39,27 @@ def check_link(session: Session, link: LinkLine) -> float | None:
     size = _message(session, link)
     memory = "cuda" if session.plan.device_memory else "host"
     count = max(8, int(limit * SECONDS / size))
-    text = perftest.batch(test, [size], memory=memory, count=count, error_handling=session.plan.error_handling)
+    text = ucx_perftest.batch(test, [size], memory=memory, count=count, error_handling=session.plan.error_handling)
     limits = [2 * session.plan.timeout + 20 * SECONDS]
     servers = session.workers.on_all(worker_programs.listen, text)
     asked = session.workers.on_some({rank: (worker_programs.ask, servers[after[rank]], text, limits) for rank in ranks})
     session.workers.on_some({rank: (worker_programs.serve, servers[rank]) for rank in ranks})
     rates, lanes = [], []
     for rank, output in enumerate(asked):
-        log = perftest.parse_log(output.log, test)
-        (figures,) = perftest.parse_all(output.text, [size])
+        log = ucx_perftest.parse_log(output.log, test)
+        (figures,) = ucx_perftest.parse_all(output.text, [size])
         rates.append(figures.bandwidth)
         lanes.append(log.lanes)
         to = after[rank]
         session.writer.write(
             ProbeLine(
                 launch=session.launch, probe=NAME, test=test.name, ranks=[rank, to],
-                method=f"ucx_perftest of UCX {log.version}, window {perftest.WINDOW}, every worker to the next at once",
+                method=f"ucx_perftest of UCX {log.version}, window {WINDOW}, every worker to the next at once",
                 placement="one-host" if session.members[rank].host == session.members[to].host else "two-hosts",
                 hosts=[session.members[rank].host, session.members[to].host], memory=memory, size=size,
                 iterations=figures.iterations, seconds=figures.seconds,
                 bandwidth_bytes_per_second=figures.bandwidth,
-                messages_per_second=figures.messages, requested=requested(session.facts[rank]),
+                messages_per_second=figures.messages, requested=requested(session.descriptions[rank]),
                 selected=list(log.lanes), protocol=log.protocol(size),
             )
         )  # fmt: skip
@@ -87,7 +87,7 @@ def _message(session: Session, link: LinkLine) -> int:
 def _reasons(session: Session, lanes: list[tuple[str, ...]], size: int, memory: str) -> str:
     selected = {tuple(pair.transports) for pair in session.lanes.pairs} if session.lanes is not None else None
     one_host = len({member.host for member in session.members}) == 1
-    cache = session.facts[0].hardware.cache_bytes if memory == "host" and one_host else None
+    cache = session.descriptions[0].hardware.cache_bytes if memory == "host" and one_host else None
     found = reasons(set(lanes), selected, workers=len(session.members), size=size, cache=cache)
     return "; ".join(found) or "nothing that is known of this launch explains it"
 

@@ -1,18 +1,27 @@
-"""The tables of one launch's merge, and its iterations and verdicts as they are recorded."""
+"""The tables of one launch's merge with the expected result, and its iterations and verdicts as they are recorded."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from merge_bench.campaign.cluster_session import Session
-from merge_bench.campaign.expected_result import Expected, expectation, judge_full
-from merge_bench.campaign.iteration_record import verification_line
 from merge_bench.errors import RunFailed, WrongResult
 from merge_bench.merge import steps
 from merge_bench.merge.frame import Field
-from merge_bench.merge.verification.verify import Check, judge
-from merge_bench.records.schema import IterationLine
+from merge_bench.merge.plan import Plan
+from merge_bench.merge.verification.verify import MODULUS, Check, deserialized, judge
+from merge_bench.merge.workload.tables import TableSpec
+from merge_bench.records.schema import IterationLine, VerificationLine
+
+
+@dataclass(frozen=True)
+class Expected:
+    """The right number of rows, the right checksum, and how they were found."""
+
+    rows: int
+    checksum: int
+    how: str
 
 
 @dataclass(frozen=True)
@@ -37,7 +46,25 @@ def make_tables(session: Session) -> Tables:
         rows=sum(p.rows for p in prepared),
         data_bytes=sum(p.input_bytes for p in prepared),
         fields=prepared[0].fields,
-        expected=None if session.plan.verify == "off" else expectation(session.plan, prepared),
+        expected=None if session.plan.verify == "off" else _expectation(session.plan, prepared),
+    )
+
+
+def _expectation(plan: Plan, prepared: Sequence[steps.Prepared]) -> Expected:
+    """The expected result, computed without this package's partition, exchange or join.
+
+    For the synthetic workload from the generator, for real tables from DuckDB.
+    """
+    if isinstance(plan.workload, TableSpec):
+        from merge_bench.merge.verification import duckdb_reference
+
+        rows, total = duckdb_reference.expected(plan.workload)
+        return Expected(rows, total, "count and checksum against DuckDB")
+    parts = [p.expected for p in prepared if p.expected is not None]
+    return Expected(
+        sum(part.rows for part in parts),
+        sum(part.checksum for part in parts) % MODULUS,
+        "every row, the count, and a checksum over right-row numbers",
     )
 
 
@@ -64,9 +91,27 @@ class MergeRecord:
         session, expected = self._session, self._tables.expected
         assert expected is not None
         verdict = judge(checks, expected.rows, expected.checksum)
-        if verdict.ok and session.plan.verify == "full":
-            verdict = judge_full(session.plan, verdict, checks)
-        session.writer.write(verification_line(session.launch, after, verdict, expected.how))
+        workload = session.plan.workload
+        if verdict.ok and session.plan.verify == "full" and isinstance(workload, TableSpec):
+            from merge_bench.merge.verification import duckdb_reference
+
+            tables = [table for check in checks for table in deserialized(check.tables)]
+            message = duckdb_reference.compare_full(workload, tables)
+            verdict = replace(verdict, ok=message is None, message=message)
+        session.writer.write(
+            VerificationLine(
+                launch=session.launch,
+                after=after,
+                ok=verdict.ok,
+                how=expected.how,
+                rows=verdict.rows,
+                expected_rows=verdict.expected_rows,
+                checksum=f"{verdict.checksum:016x}",
+                expected_checksum=f"{verdict.expected_checksum:016x}",
+                bad_rows=verdict.bad_rows,
+                message=verdict.message,
+            )
+        )
         self.verdicts += 1
         if not verdict.ok:
             raise WrongResult(verdict.message or "the merge result is wrong")

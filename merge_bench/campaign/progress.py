@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Protocol
 
-
-class Progress(Protocol):
-    """What the driver reports while it works."""
+class Progress:
+    """What the driver reports while it works. This class shows nothing: for pipes, for ``--json`` and for tests."""
 
     def phase(self, text: str) -> None:
         """Show the current phase: launching, generating, connecting, warm-up, iterations, link limit."""
@@ -18,21 +16,8 @@ class Progress(Protocol):
         """Clear the display; again is harmless."""
 
 
-class SilentProgress:
-    """For pipes, for ``--json`` and for tests."""
-
-    def phase(self, text: str) -> None:
-        """Nothing."""
-
-    def iteration(self, index: int, total: int, wall_seconds: float, throughput: float | None) -> None:
-        """Nothing."""
-
-    def close(self) -> None:
-        """Nothing."""
-
-
-class Labelled:
-    """What `progress` shows, with a label before it: which launch of a campaign this is."""
+class Labelled(Progress):
+    """What `progress` shows, with a label before each phase that names the launch."""
 
     def __init__(self, progress: Progress, label: str) -> None:
         self._progress, self._label = progress, label
@@ -42,9 +27,9 @@ class Labelled:
         self._progress.phase(f"{self._label}: {text}")
 
     def iteration(self, index: int, total: int, wall_seconds: float, throughput: float | None) -> None:
-        """As `progress` does."""
+        """Show it without the label."""
         self._progress.iteration(index, total, wall_seconds, throughput)
 
     def close(self) -> None:
-        """As `progress` does."""
+        """Clear the display."""
         self._progress.close()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from merge_bench.config import tls
+from merge_bench.config import allowed_transports
 from merge_bench.config.ucx_info import find_installed
 from merge_bench.errors import GateNotMet, UsageError
 from merge_bench.records.schema import LanePair
@@ -24,7 +24,7 @@ def check_names(required: Sequence[str]) -> None:
     UsageError
         With the nearest names.
     """
-    for word, hint in tls.unknown_words(",".join(required)).items():
+    for word, hint in allowed_transports.unknown_words(",".join(required)).items():
         raise UsageError(f"{OPTION} {word}: no release of UCX has such a transport{hint}")
 
 
@@ -43,12 +43,12 @@ def check_machine(required: Sequence[str], environment: Mapping[str, str]) -> No
         return
     there = ", ".join(sorted(installed.transports))
     asked = environment.get("UCX_TLS", "all")
-    if not tls.selected(asked) & set(installed.transports) - tls.WITHIN_A_PROCESS:
+    if not allowed_transports.allowed(asked) & set(installed.transports) - allowed_transports.WITHIN_A_PROCESS:
         raise UsageError(
             f"UCX_TLS={asked} leaves nothing that could connect two workers: UCX {installed.version}"
             f" ({installed.info.origin}) has only {there} on this machine"
         )
-    if not required or tls.meant(required) & set(installed.transports):
+    if not required or allowed_transports.resolve_aliases(required) & set(installed.transports):
         return
     raise GateNotMet(
         f"{OPTION} {','.join(required)} cannot be met: UCX {installed.version} ({installed.info.origin}) has no such"
@@ -66,7 +66,7 @@ def check_pairs(required: Sequence[str], pairs: Sequence[LanePair]) -> None:
     """
     if not required:
         return
-    wanted = tls.meant(required)
+    wanted = allowed_transports.resolve_aliases(required)
     failing = [pair for pair in pairs if not wanted & {lane.partition("/")[0] for lane in pair.transports}]
     if failing:
         first = failing[0]

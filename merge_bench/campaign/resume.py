@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from merge_bench.campaign.jobs import Job
+from merge_bench.campaign.planned_launches import Job
 from merge_bench.cluster import host_agent
 from merge_bench.cluster.environment import THREAD_COUNTS
 from merge_bench.config.options import BY_VARIABLE
@@ -39,7 +39,6 @@ class Found:
     left: list[Job]
     next_launch: int
     status: int
-    shown: str
 
 
 def surroundings(jobs: Sequence[Job]) -> dict[str, Any]:
@@ -93,13 +92,12 @@ def find(results: Path, line: CampaignLine, jobs: Sequence[Job]) -> Found | None
     missing = left(campaign)
     begun = {launch.block for launch in campaign.launches if not launch.interrupted}
     if missing and len(campaign.head.runs) > 1 and missing[0].block in begun:
-        _tell_torn(writer, missing[0].block)
+        _warn_of_torn_block(writer, missing[0].block)
     return Found(
         writer=writer,
         left=missing,
         next_launch=max((launch.index for launch in campaign.launches), default=-1) + 1,
         status=max((_status(launch) for launch in campaign.launches if not launch.interrupted), default=0),
-        shown=f"{len(jobs) - len(missing)} of {len(jobs)} launches are there",
     )
 
 
@@ -118,7 +116,7 @@ def go_on(
         try:
             if _over(campaign := read_campaign(records)) or not unfinished(campaign):
                 continue
-            writer = CampaignWriter.go_on(records.parent)
+            writer = CampaignWriter.resume(records.parent)
         except MergeBenchError as error:
             print(f"merge_bench: {records.parent} is left alone: {error}", file=sys.stderr)
             continue
@@ -174,11 +172,11 @@ def _end(writer: CampaignWriter, launch: Launch) -> None:
     writer.write(LaunchEndLine(launch=launch.index, status=status, seconds=None))
 
 
-def _tell_torn(writer: CampaignWriter, block: int) -> None:
-    """Warn that a block was not measured in one go: what changed in between is part of its comparisons."""
+def _warn_of_torn_block(writer: CampaignWriter, block: int) -> None:
+    """Warn that a block was interrupted: what changed on the machine in between affects its comparisons."""
     caution = Caution(
         "torn-block",
-        f"the campaign was interrupted within block {block} and gone on with later",
-        "its comparisons hold whatever changed on the machine meanwhile; --fresh begins anew",
+        f"the campaign was interrupted within block {block} and resumed later",
+        "its comparisons include whatever changed on the machine in between; --fresh starts a new campaign",
     )
     writer.write(WarningLine.of(caution))

@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from merge_bench.campaign import member_options, prepare
-from merge_bench.campaign.caller import UNTOUCHED, Caller
+from merge_bench.campaign import make_plan, registry_options
+from merge_bench.campaign.calling_program import UNTOUCHED, Caller
 from merge_bench.campaign.campaign import config_line, make_campaign
-from merge_bench.campaign.jobs import Job
 from merge_bench.campaign.launch import make_launch
-from merge_bench.campaign.prepare import Prepared
+from merge_bench.campaign.make_plan import Prepared
+from merge_bench.campaign.planned_launches import Job
 from merge_bench.campaign.progress import Labelled, Progress
 from merge_bench.campaign.sweep import Sweep
 from merge_bench.cluster.environment import LOOPBACK
@@ -55,18 +55,18 @@ def load_sweep(
     config = None
     if config_name is not None:
         config = read_config(find_config(config_name), os.environ)
-    options = resolve(cli_values, config, os.environ, member_options.options())
+    options = resolve(cli_values, config, os.environ, registry_options.options())
     options = replace(options, values={**options.values, **(fixed or {})})
     warnings = _choose_ucx(options)
     warnings += [] if config is None else _check(config, options)
-    found = [prepare.prepare(each, config) for each in expand(options)]
+    found = [make_plan.prepare(each, config) for each in expand(options)]
     if fixed is None:
         for each in found:
             need_ucxx(each)
     if any(each.plan.check_link and launchers()[each.settings.launcher].starts_here for each in found):
-        from merge_bench.cluster import perftest
+        from merge_bench.cluster import ucx_perftest
 
-        perftest.find()
+        ucx_perftest.find()
     return [replace(each, warnings=(*each.warnings, *warnings)) for each in found], config
 
 
@@ -104,11 +104,11 @@ def _check(config: ConfigFile, options: Resolved) -> list[Caution]:
         ucx=os.environ.get("MERGE_BENCH_UCX", "auto"),
         launcher=_launcher_settings(options),
         options=options.values,
-        table=member_options.options(),
+        table=registry_options.options(),
         trusted=bool(options.values["trust_config"]),
     )
     if result.errors and not options.values["allow_unknown"]:
-        raise UsageError("; ".join(result.errors) + " (--allow-unknown goes on regardless)")
+        raise UsageError("; ".join(result.errors) + " (--allow-unknown continues regardless)")
     warned = [Caution("config", sentence) for sentence in (*result.errors, *result.warnings)]
     for each in result.variables:
         if each.source == "config" and each.state in WORTH_A_WARNING and each.message:
@@ -154,8 +154,8 @@ def load_all(cli_values: Mapping[str, object]) -> Sweep:
     for name in names:
         found, config = load_sweep(None if name is None else str(name), cli_values)
         sweep.add(found, config_line(found[0], config))
-        for key, value in resolve(cli_values, config, os.environ, member_options.options()).values.items():
-            sweep.options.setdefault(key, value)
+        if not sweep.options:
+            sweep.options.update(resolve(cli_values, config, os.environ, registry_options.options()).values)
     return sweep
 
 
@@ -163,7 +163,7 @@ def run(sweep: Sweep, progress: Progress, *, fresh: bool = False, caller: Caller
     """Make every launch of the sweep; returns the campaign's folder and the exit status.
 
     What is measured is on the disk as soon as it is measured. Whatever happens, every process that was started is gone
-    when this returns. The same sweep that was interrupted before is gone on with, unless `fresh`.
+    when this returns. An interrupted campaign of the same sweep is resumed, unless `fresh`.
     """
 
     jobs = sweep.jobs()
@@ -189,6 +189,6 @@ def _workers(plan: Plan) -> str:
 
 def launch_merge(job: Job, writer: CampaignWriter, progress: Progress, launch: int) -> int:
     """Make one launch and merge in it, with all that belongs to it; gives the exit status."""
-    from merge_bench.campaign.measurement import measure
+    from merge_bench.campaign.measure_launch import measure
 
     return make_launch(job, writer, progress, launch, measure)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from merge_bench.config.ucx_info import Installed, effective, find_installed
+from merge_bench.config.ucx_info import Installed, effective
 
 CODE = "environment-differs"
 REMEDY = (
@@ -65,11 +65,6 @@ class Canonical:
         return self._answers[key]
 
 
-def installed_here() -> Canonical:
-    """Asks the UCX that a worker of this environment loads."""
-    return Canonical(find_installed())
-
-
 def differences(
     asked: Iterable[Mapping[str, str]],
     environments: Iterable[Mapping[str, str]],
@@ -91,12 +86,12 @@ def differences(
         own = {name: value for name, value in wanted.items() if canonical.name(name) in context}
         expected = canonical.values(own) if own else {}
         for name, value in wanted.items():
-            has: tuple[str, str | None] | None = None
-            kept_as = canonical.name(name)
-            if name in own and kept_as in expected and context[kept_as] != expected[kept_as]:
-                has = kept_as, context[kept_as]
-            elif environment.get(name) != value:
-                has = name, environment.get(name)
-            if has is not None:
-                found.setdefault((name, value, has[1], has[0]), []).append(rank)
-    return [Difference(name, value, has, tuple(ranks), under) for (name, value, has, under), ranks in found.items()]
+            has, as_name = environment.get(name), canonical.name(name)
+            if name in own and as_name in expected and context[as_name] != expected[as_name]:
+                has = context[as_name]
+            elif has != value:
+                as_name = name
+            else:
+                continue
+            found.setdefault((name, value, has, as_name), []).append(rank)
+    return [Difference(name, value, has, tuple(ranks), at) for (name, value, has, at), ranks in found.items()]

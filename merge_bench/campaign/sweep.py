@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from merge_bench.campaign.jobs import Head, Job
-from merge_bench.campaign.prepare import Prepared, refuse_more_launches
+from merge_bench.campaign.make_plan import Prepared, refuse_more_launches
+from merge_bench.campaign.planned_launches import Head, Job
 from merge_bench.errors import UsageError
 from merge_bench.records.schema import Config, RunKey
 

@@ -6,12 +6,12 @@ import tempfile
 from pathlib import Path
 
 from merge_bench.analysis.documents.transports import Pair, TransportsDocument
-from merge_bench.campaign.caller import Caller
+from merge_bench.campaign.calling_program import Caller
 from merge_bench.campaign.cluster_session import Session, cautions
-from merge_bench.campaign.jobs import Job
 from merge_bench.campaign.launch import ended
 from merge_bench.campaign.launch_record import compare_environment, record_lanes
-from merge_bench.campaign.prepare import Prepared
+from merge_bench.campaign.make_plan import Prepared
+from merge_bench.campaign.planned_launches import Job
 from merge_bench.campaign.progress import Progress
 from merge_bench.config.options import CLUSTER_OPTIONS, without_merge
 from merge_bench.errors import UsageError

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from merge_bench.campaign.caller import Caller
+from merge_bench.campaign.calling_program import Caller
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.schema import FailureLine
 from merge_bench.view.messages import say_log

@@ -43,7 +43,7 @@ def run(**values: Any) -> int:
     else:
         from merge_bench.analysis.compare.fail_on import METRIC
         from merge_bench.view.report.comparison import print_comparison
-        from merge_bench.view.report.text import print_report
+        from merge_bench.view.report.run import print_report
 
         print_report(result.campaign, document)
         if verdict is not None:
@@ -58,12 +58,12 @@ def run(**values: Any) -> int:
 @click.argument("config")
 @json_option()
 @click.option("--ucx", type=click.Choice(["auto", "wheel", "system"]), default=None, help="Which UCX to check against.")
-@click.option("--trust-config", is_flag=True, help="Check CONFIG the way `run --trust-config` would.")
+@click.option("--trust-config", is_flag=True, help="Check CONFIG as trusted: accept settings that can load code.")
 def check(config: str, as_json: bool, ucx: str | None, trust_config: bool) -> int:
     """Show what the installed UCX does with each setting of CONFIG, a file or the bare name of a shipped one."""
-    from merge_bench.campaign.member_options import options
+    from merge_bench.campaign.registry_options import options
     from merge_bench.cluster.environment import LOOPBACK
-    from merge_bench.config.names import translate_config
+    from merge_bench.config.old_names import translate_config
     from merge_bench.config.reader import read_config
     from merge_bench.config.shipped import find_config
     from merge_bench.config.ucx_choice import choose_ucx
@@ -90,7 +90,11 @@ def check(config: str, as_json: bool, ucx: str | None, trust_config: bool) -> in
 @click.option("--time", required=True, metavar="MM:SS", help="Time limit, also HH:MM:SS.")
 @click.option("--account", metavar="NAME", help="Account to charge.")
 @click.option("--queue", "--partition", "queue", metavar="NAME", help="The queue, or SLURM's partition.")
-@click.option("--storage", metavar="WORD", help=f"File systems that the job needs ({', '.join(with_storage())}).")
+@click.option(
+    "--storage",
+    metavar="WORD",
+    help=f"File systems that the job needs, as the site names them; for {', '.join(with_storage())} only.",
+)
 @click.option("--module", "modules", multiple=True, metavar="NAME", help="A module to load; may be repeated.")
 @click.option("--now", is_flag=True, help="Submit the job instead of printing it.")
 @click.pass_obj
@@ -143,7 +147,12 @@ def transports(show_available: bool, **values: Any) -> None:
 @json_option()
 @click.option("--strict", is_flag=True, help="End with status 5 if the result of any check is bad.")
 @click.option("--scheduler-address", metavar="ADDRESS", default=None, help="Examine each host of this running cluster.")
-@click.option("--scheduler-file", metavar="PATH", default=None, help="The same, by the scheduler's file.")
+@click.option(
+    "--scheduler-file",
+    metavar="PATH",
+    default=None,
+    help="Examine each host of the cluster that wrote this scheduler file.",
+)
 def doctor(as_json: bool, strict: bool, scheduler_address: str | None, scheduler_file: str | None) -> int:
     """Find what would disturb a run on this host, or on each host of a running cluster, and how to fix it."""
     from merge_bench.analysis.documents.doctor import DoctorDocument

@@ -7,10 +7,10 @@ from typing import Any
 
 import click
 
-from merge_bench.campaign.member_options import complete
-from merge_bench.config import values
+from merge_bench.campaign.registry_options import complete
+from merge_bench.config import parsers
 from merge_bench.config.options import BY_KEY, Option
-from merge_bench.config.values import Parser
+from merge_bench.config.parsers import Parser
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 120}
 
@@ -45,22 +45,23 @@ def decorated(*decorators: Decorator) -> Decorator:
     return decorate
 
 
-def add_options(options: Sequence[Option]) -> Decorator:
-    """Decorate a click command with options of ``run``.
+def add_options(options: Sequence[Option], *, with_defaults: bool = False) -> Decorator:
+    """Decorate a click command with options of the table, or with those that a probe declares.
 
-    Click passes each one under its `Option.key`, and None for what was not given, so that `resolve` can tell.
+    Click passes each one under its `Option.key`. For an option that was not given it passes None, so that `resolve` can
+    tell, or the option's default if `with_defaults`.
     """
-    return decorated(*(_option(complete(option)) for option in options))
+    return decorated(*(_option(complete(option), option.default if with_defaults else None) for option in options))
 
 
-def _option(option: Option) -> Decorator:
+def _option(option: Option, default: object) -> Decorator:
     names = (f"--{option.name}", option.key)
     plain = option.flag or option.default in (None, ()) or "[" in option.help
     shown = option.help if plain else f"{option.help} [{option.default}]"
     if option.flag:
         return click.option(*names, is_flag=True, default=None, help=shown)
     kind = Parsed(option.placeholder, option.parse)
-    return click.option(*names, type=kind, default=None, metavar=option.placeholder, help=shown)
+    return click.option(*names, type=kind, default=default, metavar=option.placeholder, help=shown)
 
 
 def json_option(help: str = "Print one JSON document on standard output.") -> Decorator:
@@ -92,7 +93,7 @@ def count_option(
 
 def percent_option(name: str, default: str, help: str) -> Decorator:
     """A share such as ``2%``; the command gets a fraction of 1."""
-    kind = Parsed("PERCENT", values.percent)
+    kind = Parsed("PERCENT", parsers.percent)
     return click.option(name, type=kind, default=default, show_default=True, metavar="PERCENT", help=help)
 
 
@@ -105,7 +106,7 @@ def results_option(help: str) -> Decorator:
 
 
 class SectionedCommand(click.Command):
-    """A command whose help lists the options of ``run`` by section (``@click.command(cls=SectionedCommand)``)."""
+    """A command whose help lists options by section, and those of no section last."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         sections: dict[str, list[tuple[str, str]]] = {}
@@ -114,7 +115,7 @@ class SectionedCommand(click.Command):
             if record is not None:
                 option = BY_KEY.get(parameter.name or "")
                 sections.setdefault(option.section if option else "Other", []).append(record)
-        for title, records in sections.items():
+        for title, records in sorted(sections.items(), key=lambda section: section[0] == "Other"):
             with formatter.section(title):
                 formatter.write_dl(records)
 

@@ -12,7 +12,6 @@ import click
 
 from merge_bench.cli.parameters import (
     CONTEXT,
-    Decorator,
     SectionedCommand,
     add_options,
     count_option,
@@ -27,7 +26,6 @@ from merge_bench.probe import probes
 if TYPE_CHECKING:
     from merge_bench.errors import Caution
     from merge_bench.probe.shared.base import ProbeKind
-    from merge_bench.probe.shared.options import Option
     from merge_bench.records.campaign import Campaign
     from merge_bench.records.probe_rows import Row
     from merge_bench.view.probe.output import Output
@@ -36,7 +34,7 @@ _OUTPUT_OPTIONS = decorated(
     click.option("--csv", "csv_file", metavar="FILE", help="Write the rows as CSV."),
     plot_option("results over message size"),
     click.option("--reference", "references", multiple=True, metavar="NAME",
-                 help="Show these published results as well; `list` prints their names."),
+                 help="Published results to show as well; `--reference list` prints their names."),
 )  # fmt: skip
 _PROBE_OPTIONS = decorated(
     click.option("--baseline", metavar="CFG", help="The config that the others are compared with; shown first."),
@@ -70,31 +68,19 @@ def probe() -> None:
     """Measure the network without a merge, with the same launchers, configs and records as `run`."""
 
 
-def _own_option(option: Option) -> Decorator:
-    """An option that a probe declares."""
-    kind: click.ParamType[Any] | None = click.Choice(option.choices) if option.choices else None
-    if option.least is not None:
-        kind = click.IntRange(option.least)
-    return click.option(
-        f"--{option.name}", type=kind, default=option.default, show_default=option.default is not None,
-        metavar=option.placeholder, help=option.help,
-    )  # fmt: skip
-
-
 def _command(kind: ProbeKind) -> click.Command:
     def command(**values: Any) -> int:
         return measure(kind, values)
 
-    own = decorated(*map(_own_option, kind.options))
     made = click.command(kind.name, cls=SectionedCommand, context_settings=CONTEXT, help=kind.help)
-    return made(own(_PROBE_OPTIONS(command)))
+    return made(add_options(kind.options, with_defaults=True)(_PROBE_OPTIONS(command)))
 
 
 def measure(kind: ProbeKind, values: Mapping[str, Any]) -> int:
     """`probe NAME`: measure every config, interleaved; show what was measured and what failed."""
     from merge_bench.cli.campaigns import this_command
-    from merge_bench.probe.shared import campaign as campaigns
-    from merge_bench.probe.shared.stored import in_order
+    from merge_bench.probe.shared import probe_campaign as campaigns
+    from merge_bench.probe.shared.stored_rows import in_order
     from merge_bench.records.reader import read_campaign
     from merge_bench.view.messages import say_warnings
     from merge_bench.view.probe.output import LIST, asked_for, print_references
@@ -127,7 +113,7 @@ def show(**values: Any) -> int:
     A RESULT is a campaign's folder or its records, or a CSV file of the ping-pong; its name says where it was measured.
     """
     from merge_bench.probe.shared import ping_pong_csv
-    from merge_bench.probe.shared.stored import label_rows
+    from merge_bench.probe.shared.stored_rows import label_rows
     from merge_bench.records.reader import read_campaign
     from merge_bench.view.probe.output import LIST, asked_for, print_references
 

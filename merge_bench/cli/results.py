@@ -20,7 +20,7 @@ from merge_bench.cli.parameters import (
     plot_option,
     results_option,
 )
-from merge_bench.config import values
+from merge_bench.config import parsers
 from merge_bench.errors import RunFailed, UsageError
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def compare(
 @RESULTS
 @count_option("--workers", "W", "Workers of the cluster to forecast.", required=True)
 @count_option("--hosts", "N", "Number of hosts that the workers are spread over.", required=True)
-@click.option("--chunk", type=Parsed("ROWS", values.count(1)), metavar="ROWS",
+@click.option("--chunk", type=Parsed("ROWS", parsers.count(1)), metavar="ROWS",
               help="Rows of each frame on each worker before the merge; by default as measured.")  # fmt: skip
 @click.option("--config", metavar="NAME", help="Which of the results' configs to use; required if there are several.")
 @click.option("--what-if", multiple=True, metavar="NAME=4x[,...]",
@@ -127,10 +127,10 @@ def predict(results: tuple[str, ...], plots: Sequence[str], as_json: bool, **ask
 def import_(file: str, results: str, as_json: bool) -> None:
     """Make a result of FILE, the text that cudf-merge of 2022 or ucxx.benchmarks.cudf_merge printed; unverified."""
     from merge_bench.analysis.summary import summarize
-    from merge_bench.campaign.importing.campaign import import_text
+    from merge_bench.campaign.importing.to_records import import_text
     from merge_bench.records.reader import read_campaign
     from merge_bench.view.document import print_document
-    from merge_bench.view.report.text import print_report
+    from merge_bench.view.report.run import print_report
 
     campaign = read_campaign(import_text(Path(file), Path(results), sys.argv))
     if as_json:
@@ -141,11 +141,15 @@ def import_(file: str, results: str, as_json: bool) -> None:
 
 @click.command(context_settings=CONTEXT)
 @click.argument("results", nargs=-1, metavar="RESULT...")
-@click.option("--output", metavar="FILE.html", help="The page; by default report.html in the first RESULT.")
+@click.option(
+    "--output",
+    metavar="FILE.html",
+    help="File to write the page to; by default report.html in the folder of the first RESULT.",
+)
 @click.option("--markdown", metavar="FILE.md", help="Also write the page as Markdown.")
 @click.option("--figures", metavar="FOLDER", help="Also write every plot as PNG and SVG.")
 @click.option("--reference", "references", multiple=True, metavar="NAME",
-              help="Published results to show as well; may be repeated; `list` prints their names.")  # fmt: skip
+              help="Published results to show as well; may be repeated; `--reference list` prints them.")  # fmt: skip
 def report(
     results: tuple[str, ...], references: Sequence[str], output: str | None, markdown: str | None, figures: str | None
 ) -> int:
@@ -177,7 +181,7 @@ def _references(names: Sequence[str]) -> References:
     for name, kind in kinds.items():
         if kind == published.CAMPAIGN:
             folder = published.campaign_folder(name)
-            raise UsageError(f"--reference {name} is a campaign; name it as a RESULT: {folder}")
+            raise UsageError(f"--reference {name} is a whole campaign; give its folder as a RESULT instead: {folder}")
 
     def of_kind(wanted: str, read: Any) -> tuple[Any, ...]:
         return tuple(row for name, kind in kinds.items() if kind == wanted for row in read(name))

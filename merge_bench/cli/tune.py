@@ -20,12 +20,12 @@ from merge_bench.cli.parameters import (
     percent_option,
     plot_option,
 )
-from merge_bench.config import values as parsers
+from merge_bench.config import parsers
 from merge_bench.config.options import TUNE_OPTIONS
 from merge_bench.tune.strategies import strategies
 
 if TYPE_CHECKING:
-    from merge_bench.tune.task import Task
+    from merge_bench.tune.tuning_plan import Task
 
 
 @click.command(cls=SectionedCommand, context_settings=CONTEXT)
@@ -50,9 +50,9 @@ def tune(**values: Any) -> int:
     """
     from merge_bench.analysis.documents.error import Failure
     from merge_bench.cli.campaigns import this_command
-    from merge_bench.tune import campaign as campaigns
+    from merge_bench.tune import tune_campaign as campaigns
     from merge_bench.tune.result import result_of
-    from merge_bench.tune.task import make_task
+    from merge_bench.tune.tuning_plan import make_task
     from merge_bench.view.document import print_document
     from merge_bench.view.messages import say_warnings
     from merge_bench.view.plot.draw import check_plots

@@ -13,6 +13,10 @@ from merge_bench.host.pinning import Pin
 from merge_bench.merge.plan import Plan
 
 DASK = (sys.executable, "-P", "-m", "dask")
+# Not `dask scheduler` and `dask worker`: that program imports every package that adds a command to it, among them this
+# one and dask-cuda, which takes each process 0.15 s.
+SCHEDULER = (sys.executable, "-P", "-m", "distributed.cli.dask_scheduler")
+WORKER = (sys.executable, "-P", "-m", "distributed.cli.dask_worker")
 PRELOAD = "merge_bench.cluster.preload"
 DASHBOARD_ROUTES = ["distributed.http.statics", "distributed.http.scheduler.info"]
 """What the pages of Dask's dashboard need besides themselves: only routes that read."""
@@ -57,24 +61,26 @@ def processes(
 
     def environment(rdma: Sequence[str]) -> dict[str, str]:
         devices = ",".join([*rdma, place.interface])
-        return process_environment(config, surroundings, threads=threads, net_devices=devices)
+        found = process_environment(config, surroundings, threads=threads, net_devices=devices)
+        # Without this variable Dask's scheduler leaves a folder in the temporary directory; it has no option for that.
+        return {**found, "DASK_TEMPORARY_DIRECTORY": place.scratch}
 
     workers = [worker(plan, settings, place, number, environment(pin.devices), pin) for number, pin in pins.items()]
     return [scheduler(plan, settings, place, environment(place.rdma)), *workers] if 0 in pins else workers
 
 
 def scheduler(plan: Plan, settings: ClusterSettings, place: Place, environment: Mapping[str, str]) -> Command:
-    """`dask scheduler`."""
-    argv = (*DASK, "scheduler", "--port", "0", *place.common(plan, dashboard=settings.dask_dashboard))
+    """Dask's scheduler."""
+    argv = (*SCHEDULER, "--port", "0", *place.common(plan, dashboard=settings.dask_dashboard))
     if settings.dask_dashboard:
         environment = {**environment, SCHEDULER_ROUTES: str(DASHBOARD_ROUTES)}
-    return Command("scheduler", place.host, argv, _own_folder(environment, place))
+    return Command("scheduler", place.host, argv, environment)
 
 
 def worker(
     plan: Plan, settings: ClusterSettings, place: Place, number: int, environment: Mapping[str, str], pin: Pin
 ) -> Command:
-    """`dask worker`, or `dask cuda worker` of one process if `pin` names a GPU.
+    """Dask's worker, or `dask cuda worker` of one process if `pin` names a GPU.
 
     `dask cuda worker` makes no pool of device memory: the run's first step on a worker does, however the worker was
     started. It also moves no data to the host when device memory is short. A limit of 0 turns that off. dask-cuda
@@ -84,16 +90,10 @@ def worker(
         *place.common(plan), "--name", f"worker-{number}", "--nthreads", "1", "--memory-limit", "0",
         "--death-timeout", f"{settings.start_timeout:g}", "--local-directory", place.scratch,
     )  # fmt: skip
-    environment = _own_folder(environment, place)
     if pin.gpu is None:
-        argv = (*DASK, "worker", *argv, "--nworkers", "1", "--no-nanny")
+        argv = (*WORKER, *argv, "--nworkers", "1", "--no-nanny")
     else:
         # It has no --preload-nanny and needs none: it loads what --preload names in the nanny's process too.
         argv = (*DASK, "cuda", "worker", *argv, "--device-memory-limit", "0" if pin.own_memory else "default")
-        environment |= {**IN_ORDER, "CUDA_VISIBLE_DEVICES": pin.gpu}
+        environment = {**environment, **IN_ORDER, "CUDA_VISIBLE_DEVICES": pin.gpu}
     return Command(f"worker-{number}", place.host, argv, environment, pin.cores)
-
-
-def _own_folder(environment: Mapping[str, str], place: Place) -> dict[str, str]:
-    """Without this variable Dask's scheduler leaves a folder in the temporary directory; it has no option for that."""
-    return {**environment, "DASK_TEMPORARY_DIRECTORY": place.scratch}

@@ -39,11 +39,11 @@ def forwarded(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def process_environment(
-    config: Mapping[str, str], surroundings: Mapping[str, str], *, threads: int | str, net_devices: str = LOOPBACK
+    config: Mapping[str, str], surroundings: Mapping[str, str], *, threads: int | str, net_devices: str
 ) -> dict[str, str]:
     """The variables of `config`, and those that neither it nor `surroundings` set and that a fair measurement needs.
 
-    `threads`: the worker's share of the cores, or a placeholder. `net_devices`: what UCX may use; by default it would
+    `threads`: the worker's share of the cores, or a placeholder. `net_devices`: what UCX may use; without it UCX would
     use every network interface, even on one host.
     """
     defaults = {**DASK, **dict.fromkeys(THREAD_COUNTS, str(threads)), "UCX_NET_DEVICES": net_devices}

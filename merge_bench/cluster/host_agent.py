@@ -30,7 +30,7 @@ from merge_bench.config.installation import PACKAGE, search_path
 
 ROOT = PACKAGE.parent  # the folder that this package is imported from
 LOG_BYTES = 4 << 20  # of a log that are kept: its end
-# The last lines of logs are sent unasked, so that the driver has them when the host is cut off.
+# The last lines of logs are sent without a request, so that the driver has them when the host is cut off.
 TAILS_BYTES = 32 << 10
 TAILS_SECONDS = 1.0
 # A cut connection blocks writes once its buffers are full, and the agent must never block: it sends no more lines after
@@ -44,7 +44,7 @@ LEAVE = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE)
 class _Started:
     child: Child
     log: Path
-    reported: bool = False  # whether the driver knows of its end
+    reported: bool = False  # whether its end was reported to the driver
     sent_size: int = 0  # of the log, when its last lines were sent
 
 
@@ -120,28 +120,25 @@ class HostAgent:
             **msgspec.to_builtins(pinning.describe(name)),
         }
 
-    def write(self, name: str, text: str) -> dict[str, Any]:
+    def write(self, name: str, text: str) -> None:
         """Write a file into the scratch folder, whole or not at all."""
         path = self.scratch / Path(name).name
         draft = path.with_suffix(".part")
         with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
             file.write(text)
         draft.rename(path)
-        return {}
 
     def start(self, role: str, argv: list[str], environment: dict[str, str], cores: list[int]) -> dict[str, Any]:
         """Start one process in a session of its own; its output goes to a log."""
         log = self.scratch / f"{role}.log"
-        own_environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-        parent = {"MERGE_BENCH_PARENT": str(os.getpid())}
-        environment = {**own_environment, **parent, **search_path({}), **environment}
+        inherited = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        environment = {**inherited, "MERGE_BENCH_PARENT": str(os.getpid()), **search_path({}), **environment}
         child = Child(argv, environment=environment, log=log, cwd=self.scratch, cores=cores)
         self._started[role] = _Started(child, log)
         return {"pid": child.pid}
 
-    def ping(self) -> dict[str, Any]:
+    def ping(self) -> None:
         """Show that the driver is there."""
-        return {}
 
     def tail(self, role: str) -> dict[str, Any]:
         """The last lines of a process's log."""
@@ -151,12 +148,11 @@ class HostAgent:
         """A process's log, or its end if it is longer than `LOG_BYTES`."""
         return {"text": last_bytes(self._started[role].log, LOG_BYTES)}
 
-    def stop(self) -> dict[str, Any]:
+    def stop(self) -> None:
         """End every process, children of theirs included, and return when they are gone."""
         for started in self._started.values():
             started.reported = True
         end_all([started.child for started in self._started.values()])
-        return {}
 
     # -- lines in, lines out
 
@@ -167,7 +163,7 @@ class HostAgent:
             number, do = request.pop("id", None), request.pop("do")
             if do not in REQUESTS:
                 raise LookupError(f"there is no request {do!r}")
-            reply = getattr(self, do)(**request)
+            reply = getattr(self, do)(**request) or {}
         except (LookupError, ValueError, TypeError, OSError, ImportError, subprocess.SubprocessError) as error:
             explained = isinstance(error, LookupError | OSError)
             reply = {"error": str(error) if explained else f"{type(error).__name__}: {error}"}

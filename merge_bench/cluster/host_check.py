@@ -9,12 +9,12 @@ import msgspec
 
 from merge_bench.cluster import host_agent
 from merge_bench.cluster.hosts import Placement
-from merge_bench.config import tls
+from merge_bench.config import allowed_transports
 from merge_bench.config.installation import how_to_set_up
 from merge_bench.config.version import __version__
 from merge_bench.errors import Caution, UsageError
 from merge_bench.host import machine, network
-from merge_bench.host.facts import Network, Node, Project
+from merge_bench.host.description import Network, Node, Project
 from merge_bench.records.schema import Worker
 
 CODE = "rdma-unused"
@@ -159,7 +159,11 @@ def unused_rdma(hosts: Mapping[str, Network], config: Mapping[str, str]) -> list
     `config`: the variables that workers get. There is no warning if these name devices or exclude RDMA, or if there is
     only one host. Hosts with the same devices share a warning.
     """
-    if len(hosts) < 2 or "UCX_NET_DEVICES" in config or not tls.RDMA & tls.selected(config.get("UCX_TLS", "all")):
+    if (
+        len(hosts) < 2
+        or "UCX_NET_DEVICES" in config
+        or not allowed_transports.RDMA & allowed_transports.allowed(config.get("UCX_TLS", "all"))
+    ):
         return []
     alike: dict[tuple[str, str], list[str]] = {}
     for name, host in hosts.items():

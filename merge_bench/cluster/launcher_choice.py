@@ -71,7 +71,7 @@ def make_launcher(settings: ClusterSettings) -> Launcher:
     kind = launchers()[settings.launcher]
     if kind.make is not None:
         return kind.make()
-    from merge_bench.cluster.remote_launcher import RemoteLauncher
+    from merge_bench.cluster.start_on_hosts import RemoteLauncher
 
     assert kind.reach is not None
     return RemoteLauncher(kind.name, kind.reach)

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from merge_bench.cluster.base import ClusterSettings
     from merge_bench.cluster.hosts import HostSpec
 
-# ssh asks no questions, since there may be nobody to answer, and refuses unknown hosts.
+# ssh asks no questions, since a run may be unattended, and refuses unknown hosts.
 OPTIONS = (
     "-T", "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=yes", "-o", "ServerAliveInterval=5",
     "-o", "ServerAliveCountMax=3", "-o", "ForwardAgent=no", "-o", "ForwardX11=no", "-o", "ClearAllForwardings=yes",

@@ -1,4 +1,4 @@
-"""Folders for a run's scratch files. The next run removes those of a killed run, which nobody has locked any more."""
+"""Folders for a run's scratch files. The next run removes those of killed runs: no process holds their locks."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _lock_name() -> str:
 
 
 def _remove_left() -> None:
-    """Delete the folders of this user's killed runs on this host: nobody holds their locks any more."""
+    """Delete the folders of this user's killed runs on this host: no process holds their locks."""
     for lock in Path(tempfile.gettempdir()).glob(f"{PREFIX}*/{_lock_name()}"):
         if lock.parent in _locks:
             continue

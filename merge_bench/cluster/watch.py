@@ -10,7 +10,7 @@ from typing import Any
 
 from distributed import Client
 
-from merge_bench.cluster import on_scheduler
+from merge_bench.cluster import dask_scheduler_functions
 from merge_bench.cluster.base import Launcher
 from merge_bench.cluster.first_cause import Loss, Member, first_cause, losses
 from merge_bench.errors import LaunchFailed
@@ -131,7 +131,7 @@ class Watch:
         while not self._stop.wait(POLL_SECONDS):
             try:
                 generation = self._generation
-                silences = self._client.run_on_scheduler(on_scheduler.silences)
+                silences = self._client.run_on_scheduler(dask_scheduler_functions.silences)
                 self._answered = time.monotonic()
                 if generation == self._generation:
                     self._silences = silences

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import pickle
 import threading
+import uuid
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
@@ -12,6 +14,7 @@ from distributed import Client, Future
 
 from merge_bench.cluster import signals
 from merge_bench.cluster.base import Launcher
+from merge_bench.cluster.dask_scheduler_functions import run_step
 from merge_bench.cluster.first_cause import Member
 from merge_bench.cluster.watch import Watch, broadcast
 from merge_bench.errors import LaunchFailed, MergeBenchError, UsageError
@@ -66,8 +69,9 @@ class WorkerCalls:
 
     def _submit(self, member: Member, step: Callable[..., Any], *arguments: Any, **named: Any) -> Future:
         return self.client.submit(
-            step, *arguments, **named, workers=[member.address], allow_other_workers=False, pure=False, priority=10
-        )
+            run_step, pickle.dumps((step, arguments, named)), key=f"{step.__name__}-{uuid.uuid4()}",
+            workers=[member.address], allow_other_workers=False, priority=10,
+        )  # fmt: skip
 
     def results(self, futures: list[Future], members: Sequence[Member] | None = None) -> list[Any]:
         """Wait for futures, then fetch and release them; `members`: their workers, by default one future per rank."""

@@ -16,7 +16,8 @@ from pathlib import Path
 import psutil
 from distributed import get_worker
 
-from merge_bench.cluster import perftest
+from merge_bench.cluster import ucx_perftest
+from merge_bench.cluster.base import how_ended
 from merge_bench.cluster.supervisor import Child
 from merge_bench.errors import RunFailed, UsageError
 from merge_bench.merge import worker
@@ -37,10 +38,11 @@ SLOWEST_BYTES_PER_SECOND = 2e6
 
 @dataclass(frozen=True)
 class Server:
-    """A ``ucx_perftest`` that listens on a worker's host."""
+    """A ``ucx_perftest`` that listens on a worker's host. `pid`: its process, under which that worker keeps it."""
 
     address: str
     port: int
+    pid: int
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ def ready() -> str:
     """
     worker.release(worker.current_plugin())
     try:
-        return perftest.find()[2]
+        return ucx_perftest.find()[2]
     except UsageError as error:
         raise UsageError(f"on {socket.gethostname()} {error}") from error
 
@@ -96,22 +98,22 @@ def listen(batch: str, core: int | None = None) -> Server:
     # The address that this worker is bound to: the chosen interface, or loopback.
     address = str(get_worker().address).partition("://")[2].rpartition(":")[0].strip("[]")
     for left in reversed(range(PORT_TRIES)):
-        server = Server(address, _free_port(address))
-        process = _start(batch, _options(server, core), str(server.port)).process
+        port = _free_port(address)
+        process = _start(batch, _options(address, port, core))
         deadline = time.monotonic() + START_SECONDS
-        while not _listens(process.pid, server.port) and process.poll() is None and time.monotonic() < deadline:
+        while not _listens(process.pid, port) and process.poll() is None and time.monotonic() < deadline:
             time.sleep(START_POLL_SECONDS)
         if process.poll() is None:
             break
-        output = _taken(server).end()
+        output = _take(process.pid).end()
         if not left or PORT_TAKEN not in output.text + output.log:
             raise _failed("server", output)
-    return server
+    return Server(address, port, process.pid)
 
 
-def _options(server: Server, core: int | None) -> tuple[str, ...]:
+def _options(address: str, port: int, core: int | None) -> tuple[str, ...]:
     bound = () if core is None else ("-c", str(core))
-    return ("-p", str(server.port), *bound, *(("-6",) if ":" in server.address else ()))
+    return ("-p", str(port), *bound, *(("-6",) if ":" in address else ()))
 
 
 def _free_port(address: str) -> int:
@@ -122,7 +124,7 @@ def _free_port(address: str) -> int:
 
 def serve(server: Server) -> Output:
     """Wait for the server, which ends with its client."""
-    output = _finished(_taken(server))
+    output = _finished(server.pid)
     if output.status != 0:
         raise _failed("server", output)
     return output
@@ -137,10 +139,11 @@ def ask(server: Server, batch: str, limits: Sequence[float], core: int | None = 
         If the client fails, or prints no line within its limit: the client of a killed server waits without end.
     """
     for _ in range(CONNECT_TRIES):
-        output = _finished(_start(batch, (server.address, "-f", "-v", *_options(server, core))), limits)
+        options = _options(server.address, server.port, core)
+        output = _finished(_start(batch, (server.address, "-f", "-v", *options)).pid, limits)
         if output.status == 0:
             return output
-        if perftest.has_heading(output.text) or "onnect" not in output.text + output.log:
+        if ucx_perftest.has_heading(output.text) or "onnect" not in output.text + output.log:
             break  # not refused by a server that does not listen yet
         time.sleep(0.1)
     raise _failed("client", output)
@@ -154,8 +157,9 @@ def _listens(pid: int, port: int) -> bool:
     return False
 
 
-def _finished(tool: Tool, limits: Sequence[float] = ()) -> Output:
+def _finished(pid: int, limits: Sequence[float] = ()) -> Output:
     """Wait for the end of a program; `limits`: as of `ask`, empty for a program that prints nothing meanwhile."""
+    tool = _take(pid)
     abort = worker.current_plugin().abort
     done, since = 0, time.monotonic()
     try:
@@ -173,31 +177,35 @@ def _finished(tool: Tool, limits: Sequence[float] = ()) -> Output:
     return output
 
 
-def _start(batch: str, arguments: Sequence[str], key: str | None = None) -> Tool:
-    """Start a program on a batch. `key`: for a program that a later step takes; None if the caller keeps it."""
+def _start(batch: str, arguments: Sequence[str]) -> Child:
+    """Start a program on a batch; the plugin keeps it until a step takes it."""
     plugin = worker.current_plugin()
-    program, library, _ = perftest.find()
+    program, library, _ = ucx_perftest.find()
     folder = Path(tempfile.mkdtemp(prefix="perftest-", dir=get_worker().local_directory))
     script = folder / "batch"
     script.write_text(batch)
-    environment = perftest.environment(os.environ, library, folder / LOG)
+    environment = ucx_perftest.environment(os.environ, library, folder / LOG)
     argv = (str(program), *arguments, "-b", str(script))
     tool = Tool(Child(argv, environment=environment, log=folder / PRINTED), folder)
-    if key is not None:
-        plugin.children[key] = tool
-    threading.Thread(target=_watch, args=(plugin, tool, key), name="perftest-watch", daemon=True).start()
-    return tool
+    plugin.children[_key(tool.process.pid)] = tool
+    threading.Thread(target=_watch, args=(plugin, tool), name="perftest-watch", daemon=True).start()
+    return tool.process
 
 
-def _watch(plugin: worker.MergeWorker, tool: Tool, key: str | None) -> None:
+def _watch(plugin: worker.MergeWorker, tool: Tool) -> None:
     """End a program whose run is over; it would stay with the workers of a running cluster."""
     while tool.process.poll() is None:
         if plugin.abort.left_alone(ORPHANED_SECONDS):
             tool.process.kill()
-            if key is not None and plugin.children.pop(key, None) is tool:
+            if plugin.children.pop(_key(tool.process.pid), None):
                 tool.end()  # no step waits for it
             return
         time.sleep(POLL_SECONDS)
+
+
+def _key(pid: int) -> str:
+    """The plugin's name of a program. Ports are no names: two servers may be offered the same one at first."""
+    return f"ucx_perftest {pid}"
 
 
 def _failed(side: str, output: Output) -> RunFailed:
@@ -208,13 +216,12 @@ def _failed(side: str, output: Output) -> RunFailed:
     while time.monotonic() < deadline:
         time.sleep(POLL_SECONDS)
         abort.check()
-    how = f"was killed by signal {-output.status}" if output.status < 0 else f"ended with status {output.status}"
-    complaint = perftest.complaint(output.log + output.text)
-    return RunFailed(f"the {side} of ucx_perftest {how}" + (f": {complaint}" if complaint else ""))
+    complaint = ucx_perftest.complaint(output.log + output.text)
+    return RunFailed(f"the {side} of ucx_perftest {how_ended(output.status)}" + (f": {complaint}" if complaint else ""))
 
 
-def _taken(server: Server) -> Tool:
-    tool = worker.current_plugin().children.pop(str(server.port), None)
+def _take(pid: int) -> Tool:
+    tool = worker.current_plugin().children.pop(_key(pid), None)
     if not isinstance(tool, Tool):
         raise RunFailed("the server of ucx_perftest ended before its client connected")
     return tool

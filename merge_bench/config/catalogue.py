@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib import resources
 
+from merge_bench.config.parsers import did_you_mean
 from merge_bench.config.ucx_info import Installed, Setting
-from merge_bench.config.values import did_you_mean
 
 _MODULES = {
     "core": "UCX itself",
@@ -37,8 +38,8 @@ class ShippedName:
 
 
 @dataclass(frozen=True)
-class Finding:
-    """The meaning of a name.
+class Meaning:
+    """What a name means to the installed library.
 
     `kind`: ``known``, ``inherited``, ``alias``, ``deprecated``, ``module-absent``, ``no-effect`` or ``unknown``;
     `syntax`: of its value, if the installed library has it.
@@ -63,7 +64,7 @@ class Catalogue:
     shipped_heirs: dict[str, list[str]]
 
     @property
-    def minor(self) -> tuple[int, int]:
+    def minor(self) -> tuple[int, ...]:
         """Major and minor number of `version`."""
         return _minor(self.version)
 
@@ -77,10 +78,10 @@ class Catalogue:
         installed = set(self.installed.settings) if self.installed else set()
         return installed | set(self.heirs) | set(self.shipped) | set(self.shipped_heirs) | _OUTSIDE_TABLES
 
-    def find(self, name: str) -> Finding:
+    def find(self, name: str) -> Meaning:
         """The meaning of `name` to the installed library."""
         if name in _OUTSIDE_TABLES:
-            return Finding("known", "the folder of a ucx.conf")
+            return Meaning("known", "the folder of a ucx.conf")
         if self.installed is not None:
             if name in self.installed.settings:
                 return _installed(self.installed.settings[name])
@@ -89,46 +90,45 @@ class Catalogue:
                 current = [heir for heir in heirs if not heir.deprecated]
                 if not current:
                     return _installed(heirs[0])
-                return Finding("inherited", _sets([heir.name for heir in current]), current[0].syntax)
+                return Meaning("inherited", _sets([heir.name for heir in current]), current[0].syntax)
         return self._shipped(name)
 
-    def _shipped(self, name: str) -> Finding:
+    def _shipped(self, name: str) -> Meaning:
         names = [name] if name in self.shipped else self.shipped_heirs.get(name, [])
         if not names:
             hint = did_you_mean(name, self.names(), cutoff=0.8) or "; no setting of UCX has a similar name"
-            return Finding("unknown", f"no release of UCX from {self.versions[0]} to {self.versions[-1]} has it{hint}")
+            return Meaning("unknown", f"no release of UCX from {self.versions[0]} to {self.versions[-1]} has it{hint}")
         entries = [self.shipped[each] for each in names]
         now = [entry for entry in entries if self._exists_now(entry)]
         sets = "" if names == [name] else f"{_sets(names)}; "
         if now and self.installed is None:
-            return Finding("known", f"{sets}not checked, because ucx_info cannot be run")
+            return Meaning("known", f"{sets}not checked, because ucx_info cannot be run")
         if now and now[0].module == "core":
-            return Finding("no-effect", f"UCX {self.version} was built without it")
+            return Meaning("no-effect", f"UCX {self.version} was built without it")
         if now:
             module = _MODULES.get(now[0].module, f"the module {now[0].module}")
-            return Finding("module-absent", f"{sets}comes with {module}, which is not loaded here")
+            return Meaning("module-absent", f"{sets}comes with {module}, which is not loaded here")
         first = min(entries, key=lambda entry: _minor(entry.since))
         if _minor(first.since) > self.minor:
-            return Finding("no-effect", f"comes with UCX {first.since}; this one is {self.version}")
+            return Meaning("no-effect", f"comes with UCX {first.since}; this one is {self.version}")
         last = max(entries, key=lambda entry: _minor(entry.until))
-        return Finding("no-effect", f"UCX dropped it after {last.until}; this one is {self.version}")
+        return Meaning("no-effect", f"UCX dropped it after {last.until}; this one is {self.version}")
 
     def _exists_now(self, entry: ShippedName) -> bool:
         newest = entry.until == self.versions[-1]
         return _minor(entry.since) <= self.minor and (newest or self.minor <= _minor(entry.until))
 
 
-def _installed(setting: Setting) -> Finding:
+def _installed(setting: Setting) -> Meaning:
     if setting.deprecated:
-        return Finding("deprecated", setting.doc.removeprefix("The configuration parameter ") or "UCX ignores it")
+        return Meaning("deprecated", setting.doc.removeprefix("The configuration parameter ") or "UCX ignores it")
     if setting.alias_of:
-        return Finding("alias", f"another name of {setting.alias_of}", setting.syntax)
-    return Finding("known", "", setting.syntax)
+        return Meaning("alias", f"another name of {setting.alias_of}", setting.syntax)
+    return Meaning("known", "", setting.syntax)
 
 
-def _minor(version: str) -> tuple[int, int]:
-    numbers = [int(part) if part.isdigit() else 0 for part in version.split(".")[:2]]
-    return (numbers[0], numbers[1]) if len(numbers) == 2 else (numbers[0], 0)
+def _minor(version: str) -> tuple[int, ...]:
+    return tuple(map(int, re.findall(r"\d+", version)[:2]))
 
 
 def _sets(names: Sequence[str]) -> str:
@@ -154,12 +154,12 @@ def shipped_names() -> tuple[tuple[str, ...], dict[str, ShippedName]]:
         f"UCX_{name}": ShippedName(
             f"UCX_{name}",
             module,
-            tuple(f"UCX_{parent}" for parent in facts.get("inherits", ())),
-            facts.get("since", versions[0]),
-            facts.get("until", versions[-1]),
+            tuple(f"UCX_{parent}" for parent in entry.get("inherits", ())),
+            entry.get("since", versions[0]),
+            entry.get("until", versions[-1]),
         )
         for module, entries in data["modules"].items()
-        for name, facts in entries.items()
+        for name, entry in entries.items()
     }
     return versions, names
 

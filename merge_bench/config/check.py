@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from merge_bench.config.catalogue import Catalogue, build_catalogue
 from merge_bench.config.conflicts import Conflict, Situation, find_conflicts
-from merge_bench.config.names import UCXX_OVERRIDES, TranslatedConfig, translate_config
+from merge_bench.config.old_names import UCXX_OVERRIDES, translate_config
 from merge_bench.config.options import BY_KEY, OPTIONS, Option
 from merge_bench.config.reader import ConfigFile
 from merge_bench.config.trust import REMEDY, process_environment
@@ -106,14 +106,17 @@ def check_config(
         added = {name: value for name, value in values.items() if name not in effective}
         effective |= added
         states += classify_elsewhere(added.items(), source, catalogue)
-    given = {each.name for each in states if each.source in ("config", "environment")}
 
     def option(key: str) -> str:
-        return str((options or {}).get(key) or _option(key, translated, environ))
+        """The value that is known, or that of the config, or of the environment, or the default."""
+        variable = BY_KEY[key].variable
+        setting = translated.options.get(variable)
+        text = setting.value if setting else environ.get(variable, "")
+        return str((options or {}).get(key) or text.strip().lower() or BY_KEY[key].default)
 
     situation = Situation(
         effective=effective,
-        given=frozenset(given),
+        given=frozenset(each.name for each in states if each.source in ("config", "environment")),
         catalogue=catalogue,
         error_handling=option("error_handling"),
         protocol=option("protocol"),
@@ -127,14 +130,6 @@ def check_config(
         ucx=f"{installed.version} ({installed.info.origin})" if installed else None,
         trusted=trusted,
     )
-
-
-def _option(key: str, translated: TranslatedConfig, environ: Mapping[str, str]) -> str:
-    """The value of an option in the config, or else in the environment, in lower case; by default its default."""
-    option = BY_KEY[key]
-    variable = translated.options.get(option.variable)
-    given = variable.value if variable else environ.get(option.variable, "")
-    return given.strip().lower() or str(option.default)
 
 
 def _elsewhere(

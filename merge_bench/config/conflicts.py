@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from merge_bench.config import tls
+from merge_bench.config import allowed_transports
 from merge_bench.config.catalogue import Catalogue
 
 SYSFS = Path("/sys/class")
@@ -96,7 +96,7 @@ def _rendezvous_off(now: Situation) -> Iterator[Conflict]:
 
 
 def _no_shared_memory(now: Situation) -> Iterator[Conflict]:
-    if not tls.selected(now.tls) & tls.SHARED_MEMORY:
+    if not allowed_transports.allowed(now.tls) & allowed_transports.SHARED_MEMORY:
         yield Conflict(
             "no-shared-memory",
             ("UCX_TLS",),
@@ -126,7 +126,7 @@ def _memory_units(text: str) -> int:
 
 def _error_handling(now: Situation) -> Iterator[Conflict]:
     keeps = any(now.yes(f"UCX_{kind}_ERROR_HANDLING") for kind in ("POSIX", "SYSV", "MM"))
-    if keeps or not tls.selected(now.tls) & tls.SHARED_MEMORY:
+    if keeps or not allowed_transports.allowed(now.tls) & allowed_transports.SHARED_MEMORY:
         return
     settings = ("UCX_POSIX_ERROR_HANDLING", "UCX_SYSV_ERROR_HANDLING")
     measured = "measured with UCX 1.21: 1.5 GB/s (tcp/lo) with peer error handling, 10 to 12 with the two settings"
@@ -148,8 +148,8 @@ def _error_handling(now: Situation) -> Iterator[Conflict]:
 
 
 def _cuda_without_copy(now: Situation) -> Iterator[Conflict]:
-    allowed = tls.selected(now.tls)
-    if allowed & tls.CUDA and "cuda_copy" not in allowed:
+    allowed = allowed_transports.allowed(now.tls)
+    if allowed & allowed_transports.CUDA and "cuda_copy" not in allowed:
         yield Conflict(
             "cuda-without-cuda-copy",
             ("UCX_TLS",),
@@ -163,13 +163,13 @@ def _unavailable(now: Situation) -> Iterator[Conflict]:
     installed = now.catalogue.installed
     if installed is None or not installed.transports:
         return
-    missing = tls.unavailable_words(now.tls, installed.transports)
+    missing = allowed_transports.unavailable_words(now.tls, installed.transports)
     if missing:
         yield Conflict(
             "transport-unavailable",
             ("UCX_TLS",),
             f"UCX {installed.version} has no {', '.join(missing)} on this machine; it only warns and uses the rest:"
-            f" {', '.join(sorted(set(installed.transports) & tls.selected(now.tls))) or 'nothing'}.",
+            f" {', '.join(sorted(set(installed.transports) & allowed_transports.allowed(now.tls))) or 'nothing'}.",
             f"{_FAQ}, 'Which transports does UCX use?'; available here: {', '.join(sorted(installed.transports))}",
         )
 

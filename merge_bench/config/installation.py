@@ -21,7 +21,7 @@ def checkout() -> "Path | None":
 def search_path(environ: "Mapping[str, str]") -> "dict[str, str]":
     """The variables that a new Python process needs to find this package, in any working folder.
 
-    None if the package is installed in its environment, else ``PYTHONPATH`` with its folder before those of `environ`.
+    Empty if the package is installed in its environment, else ``PYTHONPATH`` with its folder before those of `environ`.
     """
     folder = str(PACKAGE.parent)
     if folder in (*site.getsitepackages(), site.getusersitepackages()):

@@ -1,7 +1,7 @@
 """The options of ``run``, declared once. Command line, configs and documentation are made from this table.
 
-`campaign.member_options` adds the values of ``--engine`` and ``--launcher``, which are the files of a folder. Functions
-here that read values take the completed table.
+`campaign.registry_options` adds the values of ``--engine`` and ``--launcher``, which are the files of a folder.
+Functions here that read values take the completed table.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from merge_bench.config import values
-from merge_bench.config.names import PREFIX
+from merge_bench.config import parsers
+from merge_bench.config.old_names import PREFIX
+from merge_bench.config.parsers import Parser, did_you_mean
 from merge_bench.config.reader import Variable
-from merge_bench.config.values import Parser, did_you_mean
 from merge_bench.errors import UsageError
 
 SMALL_CHUNK_ROWS = 2_000_000
@@ -22,7 +22,7 @@ LARGE_ITERATIONS = 10
 
 @dataclass(frozen=True)
 class Option:
-    """One option of ``run``.
+    """One option of ``run``, or of a probe.
 
     `name`: in kebab case, without dashes; `parse`: text → value; `default`: the value, or None if it is decided later
     (`help` says how); `placeholder`: the value's name in the help; `flag`: takes no value on the command line;
@@ -50,7 +50,7 @@ class Option:
 
     def taking(self, allowed: Sequence[str], help: str) -> Option:
         """This option with the values `allowed`."""
-        return replace(self, parse=values.choice(*allowed), placeholder="|".join(allowed), help=help)
+        return replace(self, parse=parsers.choice(*allowed), placeholder="|".join(allowed), help=help)
 
 
 def _choice(name: str, allowed: tuple[str, ...], default: str, help: str) -> Option:
@@ -58,12 +58,12 @@ def _choice(name: str, allowed: tuple[str, ...], default: str, help: str) -> Opt
 
 
 def _member(name: str, default: str) -> Option:
-    """An option whose values and help `campaign.member_options` adds."""
-    return Option(name, values.word, default, "", "NAME")
+    """An option whose values and help `campaign.registry_options` adds."""
+    return Option(name, parsers.word, default, "", "NAME")
 
 
 def _flag(name: str, help: str, *, in_config: bool = True) -> Option:
-    return Option(name, values.switch, False, help, "", flag=True, in_config=in_config)
+    return Option(name, parsers.switch, False, help, "", flag=True, in_config=in_config)
 
 
 def _section(title: str, *options: Option) -> tuple[Option, ...]:
@@ -73,13 +73,13 @@ def _section(title: str, *options: Option) -> tuple[Option, ...]:
 _PROBLEM = _section(
     "The problem",
     Option(
-        "chunk", values.counts(1), 1_000_000,
+        "chunk", parsers.counts(1), 1_000_000,
         "Rows of each frame on each worker before the merge. Several values make a sweep.", "ROWS[,ROWS]",
     ),
-    Option("frac-match", values.number(0, 1), 0.3, "Fraction of right keys that match a left key.", "F"),
-    Option("payload-columns", values.count(1), 1, "Number of int64 columns besides the key, in each frame.", "N"),
-    Option("skew", values.skew, 0.0, "Distribution of the right keys. [none]", "none|zipf:S"),
-    Option("seed", values.count(0), 0, "Seed of the synthetic tables and of every random order.", "N"),
+    Option("frac-match", parsers.number(0, 1), 0.3, "Fraction of right keys that match a left key.", "F"),
+    Option("payload-columns", parsers.count(1), 1, "Number of int64 columns besides the key, in each frame.", "N"),
+    Option("skew", parsers.skew, 0.0, "Distribution of the right keys. [none]", "none|zipf:S"),
+    Option("seed", parsers.count(0), 0, "Seed of the synthetic tables and of every random order.", "N"),
     _choice(
         "workload", ("auto", "synthetic", "tables", "tpch"), "auto",
         "What to merge; auto: tables if --left and --right are given, else synthetic.",
@@ -87,27 +87,29 @@ _PROBLEM = _section(
 )  # fmt: skip
 _TABLES = _section(
     "Real tables",
-    Option("left", values.text, None, "Parquet file or folder of the left table.", "PATH"),
-    Option("right", values.text, None, "Parquet file or folder of the right table.", "PATH"),
-    Option("on", values.names, None, "Key column, or several as a,b, with the same names in both tables.", "KEY[,KEY]"),
-    Option("left-on", values.names, None, "Key columns of the left table.", "KEY[,KEY]"),
-    Option("right-on", values.names, None, "Key columns of the right table.", "KEY[,KEY]"),
-    Option("scale", values.number(0, 1e5, above=True), 1.0, "Scale factor of --workload tpch.", "S"),
+    Option("left", parsers.text, None, "Parquet file or folder of the left table.", "PATH"),
+    Option("right", parsers.text, None, "Parquet file or folder of the right table.", "PATH"),
+    Option(
+        "on", parsers.names, None, "Key column, or several as a,b, with the same names in both tables.", "KEY[,KEY]"
+    ),
+    Option("left-on", parsers.names, None, "Key columns of the left table.", "KEY[,KEY]"),
+    Option("right-on", parsers.names, None, "Key columns of the right table.", "KEY[,KEY]"),
+    Option("scale", parsers.number(0, 1e5, above=True), 1.0, "Scale factor of --workload tpch.", "S"),
 )
 _MEASURING = _section(
     "Measuring",
     Option(
-        "iterations", values.count(1), None,
+        "iterations", parsers.count(1), None,
         f"Timed merges per launch; by default {SMALL_ITERATIONS} for synthetic chunks of up to {SMALL_CHUNK_ROWS:,}"
         f" rows, else {LARGE_ITERATIONS}.",
         "N",
     ),
-    Option("warmup", values.count(0), 1, "Untimed merges before the timed ones.", "N"),
+    Option("warmup", parsers.count(0), 1, "Untimed merges before the timed ones.", "N"),
     Option(
-        "launches", values.count(1), 1, "Number of cluster launches; confidence intervals need at least 6.", "N",
+        "launches", parsers.count(1), 1, "Number of cluster launches; confidence intervals need at least 6.", "N",
     ),
     Option(
-        "blocks", values.count(1), None,
+        "blocks", parsers.count(1), None,
         "Number of blocks of a sweep. A block launches each config and size once, in random order.", "N",
     ),
     _flag("fresh", "Start a new campaign instead of resuming an interrupted one.", in_config=False),
@@ -116,17 +118,17 @@ _MEASURING = _section(
         "When to verify results. every: after each iteration; ends: after the warm-up and the last iteration; full:"
         " like ends, by comparing all rows with another engine's result; off: never.",
     ),
-    Option("link-rounds", values.count(0), 5, "Rounds of the link measurement after each launch; 0 for none.", "N"),
+    Option("link-rounds", parsers.count(0), 5, "Rounds of the link measurement after each launch; 0 for none.", "N"),
     _flag("check-link", "Measure the link limit also with ucx_perftest, and warn if the two differ."),
-    Option("against", values.text, None, "Compare this run with this earlier result.", "RESULT", in_config=False),
+    Option("against", parsers.text, None, "Compare this run with this earlier result.", "RESULT", in_config=False),
     Option(
-        "fail-on", values.choices("slower", "inconclusive", "not-faster"), (),
+        "fail-on", parsers.choices("slower", "inconclusive", "not-faster"), (),
         "Exit 5 if the throughput verdict, against --against or the first of --configs, is one of these.",
         "VERDICT[,VERDICT]",
     ),
-    Option("threshold", values.percent, 0.02, "For --fail-on: ignore differences below this. [2%]", "PERCENT"),
+    Option("threshold", parsers.percent, 0.02, "For --fail-on: ignore differences below this. [2%]", "PERCENT"),
     Option(
-        "require-transport", values.names, (),
+        "require-transport", parsers.names, (),
         "Exit 5 unless every pair of workers uses one of these UCX transports.", "NAME[,NAME]",
     ),
 )  # fmt: skip
@@ -144,18 +146,18 @@ _DATA_PLANE = _section(
         "Error handling of the data plane's endpoints; peer: UCX uses only transports that can report a dead peer.",
     ),
     Option(
-        "message-size", values.size, None,
+        "message-size", parsers.size, None,
         "Largest message; by default each partition is sent in as few messages as possible.", "BYTES",
     ),
 )  # fmt: skip
 _CLUSTER = _section(
     "Cluster",
     Option(
-        "workers", values.counts(1), None,
+        "workers", parsers.counts(1), None,
         "Number of workers; by default one per GPU, or 2 (1 on one core). Several values make a sweep.", "N[,N]",
     ),
-    Option("workers-per-gpu", values.count(1), 1, "Workers per GPU.", "N"),
-    Option("rmm-pool-size", values.size, None, "Device memory that each worker's pool allocates at start.", "BYTES"),
+    Option("workers-per-gpu", parsers.count(1), 1, "Workers per GPU.", "N"),
+    Option("rmm-pool-size", parsers.size, None, "Device memory that each worker's pool allocates at start.", "BYTES"),
     _choice(
         "protocol", ("auto", "tcp", "tls", "ucx"), "auto",
         "Protocol of Dask's own messages; auto: tcp on loopback, else tls.",
@@ -166,25 +168,27 @@ _CLUSTER = _section(
     ),
     _flag("dask-dashboard", "Let the scheduler serve Dask's own dashboard, which slows the measurement down."),
     _member("launcher", "auto"),
-    Option("hosts", values.text, None, "File with one host per line: NAME [slots=N] [gpus=N].", "PATH"),
-    Option("ssh-config", values.text, None, "ssh configuration file to use instead of the user's.", "PATH"),
+    Option("hosts", parsers.text, None, "File with one host per line: NAME [slots=N] [gpus=N].", "PATH"),
+    Option("ssh-config", parsers.text, None, "ssh configuration file to use instead of the user's.", "PATH"),
     Option(
-        "ucx", values.choice("auto", "wheel", "system"), None,
+        "ucx", parsers.choice("auto", "wheel", "system"), None,
         "UCX to load: the package's, which has no InfiniBand, or the system's; auto: the system's if this host has"
         " InfiniBand and that UCX can use it. [$MERGE_BENCH_UCX, else auto]",
         "auto|wheel|system", in_config=False,
     ),
-    Option("interface", values.interface, None, "Network interface that all processes bind to.", "NAME"),
-    Option("scheduler-address", values.text, None, "Use the running cluster at this address.", "ADDRESS"),
-    Option("scheduler-file", values.text, None, "Use the running cluster that wrote this file.", "PATH"),
-    Option("start-timeout", values.duration, 60.0, "Time limit for starting all workers.", "SECONDS"),
-    Option("timeout", values.duration, 15.0, "The run fails after this time without a byte or a heartbeat.", "SECONDS"),
+    Option("interface", parsers.interface, None, "Network interface that all processes bind to.", "NAME"),
+    Option("scheduler-address", parsers.text, None, "Use the running cluster at this address.", "ADDRESS"),
+    Option("scheduler-file", parsers.text, None, "Use the running cluster that wrote this file.", "PATH"),
+    Option("start-timeout", parsers.duration, 60.0, "Time limit for starting all workers.", "SECONDS"),
+    Option(
+        "timeout", parsers.duration, 15.0, "The run fails after this time without a byte or a heartbeat.", "SECONDS",
+    ),
 )  # fmt: skip
 _OUTPUT = _section(
     "Output",
-    Option("config", values.text, None, "A .cfg file, or the bare name of a shipped one.", "CFG", in_config=False),
+    Option("config", parsers.text, None, "A .cfg file, or the bare name of a shipped one.", "CFG", in_config=False),
     Option(
-        "configs", values.names, None, "Several configs, launched in turn; the first is the baseline.", "CFG[,CFG]",
+        "configs", parsers.names, None, "Several configs, launched in turn; the first is the baseline.", "CFG[,CFG]",
         in_config=False,
     ),
     _flag("allow-unknown", "Continue if the config contains unknown or invalid settings."),
@@ -192,7 +196,7 @@ _OUTPUT = _section(
         "trust-config", "Accept a config that can load code, and pass all its variables to the processes.",
         in_config=False,
     ),
-    Option("results", values.text, "results", "Folder for campaigns.", "PATH"),
+    Option("results", parsers.text, "results", "Folder for campaigns.", "PATH"),
     _flag("json", "Print one JSON document on standard output.", in_config=False),
     _flag("dry-run", "Print what would be started, without starting it.", in_config=False),
 )  # fmt: skip

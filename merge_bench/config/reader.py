@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from merge_bench.config.shell import Assignment, Literal, Part, Reference, ShellSyntaxError, Statement, parse
+from merge_bench.config.shell_syntax import Literal, Part, Reference, ShellSyntaxError, Statement, parse
 from merge_bench.errors import UsageError
 
 MAX_FILE_BYTES = 1024 * 1024
@@ -79,18 +79,19 @@ def read_config(path: Path, environment: Mapping[str, str]) -> ConfigFile:
         If the file cannot be read, or a line is not an assignment (``file:line: …``).
     """
     data = _read_bytes(path)
-    text = _decode(path, data)
+    scope = _Scope(environment)
     try:
-        statements = parse(text)
-        variables, warnings = _evaluate(statements, environment)
+        statements = parse(_decode(path, data))
+        for statement in statements:
+            scope.execute(statement)
     except ShellSyntaxError as error:
         raise UsageError(f"{path}:{error.line}: {error.message}") from None
     return ConfigFile(
         name=path.name.removesuffix(".cfg"),
         path=path,
         sha256=hashlib.sha256(data).hexdigest(),
-        variables=variables,
-        warnings=tuple(f"{path}:{line}: {message}" for line, message in warnings),
+        variables=tuple(scope.variables.values()),
+        warnings=tuple(f"{path}:{line}: {message}" for line, message in scope.warnings()),
         used=frozenset(
             name
             for statement in statements
@@ -105,7 +106,7 @@ def _read_bytes(path: Path) -> bytes:
     try:
         # Non-blocking: opening a pipe must not wait for a writer.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with os.fdopen(descriptor, "rb", closefd=True) as file:
+        with os.fdopen(descriptor, "rb") as file:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise UsageError(f"{path}: not a regular file")
             data = file.read(MAX_FILE_BYTES + 1)
@@ -159,41 +160,31 @@ class _Scope:
         self.variables[variable.name] = variable
         self.lines.setdefault(variable.name, []).append(variable.line)
 
+    def execute(self, statement: Statement) -> None:
+        """Expand and assign the words of a line, as bash does."""
+        exported: list[Variable] = []
+        for assignment in statement.assignments:
+            name, line = assignment.name, assignment.line
+            if name in _BASH_OWN:
+                raise ShellSyntaxError(line, f"{name} belongs to the shell; a config cannot set it")
+            if assignment.parts is not None:
+                variable = Variable(name, _expand(assignment.parts, self, line), line)
+                if statement.exported:
+                    exported.append(variable)
+                else:
+                    self.assign(variable)
+        for variable in exported:
+            self.assign(variable)
+        for assignment in statement.assignments:
+            if assignment.parts is None and self.lookup(assignment.name) is None:
+                raise ShellSyntaxError(assignment.line, f"export of {assignment.name}, but no earlier line sets it")
+
     def warnings(self) -> list[tuple[int, str]]:
         return [
             (lines[-1], f"{name} is set {len(lines)} times, first on line {lines[0]}; this last value is used")
             for name, lines in self.lines.items()
             if len(lines) > 1
         ]
-
-
-def _evaluate(
-    statements: tuple[Statement, ...], environment: Mapping[str, str]
-) -> tuple[tuple[Variable, ...], list[tuple[int, str]]]:
-    """Expand and assign line by line, as bash does."""
-    scope = _Scope(environment)
-    for statement in statements:
-        pending: list[Variable] = []
-        for assignment in statement.assignments:
-            _refuse_name(assignment)
-            if assignment.parts is None:
-                continue
-            variable = Variable(assignment.name, _expand(assignment.parts, scope, assignment.line), assignment.line)
-            if statement.exported:
-                pending.append(variable)
-            else:
-                scope.assign(variable)
-        for variable in pending:
-            scope.assign(variable)
-        for assignment in statement.assignments:
-            if assignment.parts is None and scope.lookup(assignment.name) is None:
-                raise ShellSyntaxError(assignment.line, f"export of {assignment.name}, but no earlier line sets it")
-    return tuple(scope.variables.values()), scope.warnings()
-
-
-def _refuse_name(assignment: Assignment) -> None:
-    if assignment.name in _BASH_OWN:
-        raise ShellSyntaxError(assignment.line, f"{assignment.name} belongs to the shell; a config cannot set it")
 
 
 def _references(parts: tuple[Part, ...]) -> Iterator[str]:

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from merge_bench.config.names import translate_config
+from merge_bench.config.old_names import translate_config
 from merge_bench.config.options import (
     LARGE_ITERATIONS,
     OPTIONS,
@@ -55,7 +55,7 @@ def resolve(
     environ
         The environment. An empty value counts as unset, and unknown names are ignored.
     table
-        The options, completed by `campaign.member_options`.
+        The options, completed by `campaign.registry_options`.
 
     Raises
     ------

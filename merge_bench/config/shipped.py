@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from merge_bench.config.values import did_you_mean
+from merge_bench.config.parsers import did_you_mean
 from merge_bench.errors import UsageError
 
 FOLDER = Path(__file__).with_name("shipped_configs").resolve()

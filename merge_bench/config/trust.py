@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from merge_bench.config.names import OLD_NAMES, PREFIX, no_effect, translate_config
+from merge_bench.config.old_names import OLD_NAMES, PREFIX, no_effect, translate_config
 from merge_bench.config.reader import ConfigFile, Variable
 from merge_bench.errors import UsageError
 
@@ -20,10 +20,10 @@ REMEDY = "add --trust-config if you trust this file"
 
 @dataclass(frozen=True)
 class Judgement:
-    """The effect of a name. `kind`: ``setting``, ``code`` or ``helper``; `what`: of code, the end of a sentence."""
+    """The kind of a variable: ``setting``, ``code`` or ``helper``. `effect`: of code, the end of a sentence."""
 
     kind: str
-    what: str = ""
+    effect: str = ""
 
 
 # Words at the end of a name whose value is a location or a program, and such words anywhere in a name.
@@ -112,7 +112,7 @@ _LISTED: dict[str, tuple[str, str]] = {
 }  # fmt: skip
 _FAMILIES = [(who, re.compile(names), re.compile(settings)) for who, (names, settings) in _LISTED.items()]
 
-# The effects of certain names, more exact than "is not among …"; the first match is used.
+# The effects of certain names, which say more than "is not among …"; the first match is used.
 _KNOWN: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(names), what)
     for names, what in (
@@ -187,28 +187,26 @@ def judge(name: str, value: str, *, used: bool = False) -> Judgement:
     if name in OLD_NAMES:
         return Judgement(HELPER if no_effect(name) else SETTING)
     listed = next(((who, settings) for who, names, settings in _FAMILIES if names.fullmatch(name)), None)
-    if _is_open_setting(name) or (listed is not None and listed[1].fullmatch(name)):
+    is_open = _OPEN.fullmatch(name)
+    is_place = _PLACE_IN_OPEN.fullmatch(name) and name not in _NO_PLACE
+    if (is_open and not is_place) or (listed is not None and listed[1].fullmatch(name)):
         return Judgement(SETTING)
     known = next((what for names, what in _KNOWN if names.fullmatch(name)), None)
     if known is not None:
         return Judgement(CODE, known)
     if listed is not None:
         return Judgement(CODE, f"is not among the settings of {listed[0]} that are known not to load or run anything")
-    if _OPEN.fullmatch(name):
+    if is_open:
         return Judgement(CODE, "looks like the location of code, of a program or of an output file")
     if _LOOKS.fullmatch(name) and not used:
         return Judgement(CODE, "looks like a location of code, and no later line uses it")
     return Judgement(HELPER)
 
 
-def _is_open_setting(name: str) -> bool:
-    return bool(_OPEN.fullmatch(name)) and (name in _NO_PLACE or not _PLACE_IN_OPEN.fullmatch(name))
-
-
 def code_in(config: ConfigFile) -> list[tuple[Variable, str]]:
     """The variables of `config` that would bring code, each with its effect."""
     judged = ((each, judge(each.name, each.value, used=each.name in config.used)) for each in config.variables)
-    return [(variable, found.what) for variable, found in judged if found.kind == CODE]
+    return [(variable, found.effect) for variable, found in judged if found.kind == CODE]
 
 
 def refuse_code(config: ConfigFile) -> None:

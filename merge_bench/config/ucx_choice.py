@@ -47,7 +47,7 @@ class Loaded:
 
 @dataclass(frozen=True)
 class Choice:
-    """`origin`: ``wheel`` or ``system``. `notice`: the reason for a choice that was not asked for."""
+    """`origin`: ``wheel`` or ``system``. `notice`: the reason for a choice that the user did not make."""
 
     origin: str
     notice: str | None = None
@@ -72,7 +72,7 @@ def choose_ucx(asked: str | None, environ: Mapping[str, str]) -> Choice:
     UsageError
         If ``wheel`` or ``system`` was asked for and cannot be loaded.
     """
-    asked = _meant(asked, environ)
+    asked = _wanted(asked, environ)
     devices = sorted(entry.name for entry in INFINIBAND.iterdir()) if INFINIBAND.is_dir() else []
     if wheel_folder() is None and asked == WHEEL:
         raise UsageError("--ucx wheel: the package libucx is not installed in this environment")
@@ -139,7 +139,7 @@ def _probe(environment: tuple[tuple[str, str], ...]) -> Loaded | None:
     return Loaded(version, infiniband == "yes", Path(library)) if done.returncode == 0 and library else None
 
 
-def _meant(asked: str | None, environ: Mapping[str, str]) -> str:
+def _wanted(asked: str | None, environ: Mapping[str, str]) -> str:
     asked = asked or environ.get(VARIABLE) or AUTO
     if asked not in (AUTO, WHEEL, SYSTEM):
         raise UsageError(f"environment variable {VARIABLE}: {asked!r} is not auto, wheel or system")

@@ -13,7 +13,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,9 +27,11 @@ _SECONDS = 30.0
 # variables turns them off; the second one is used to get the default of the first.
 _NO_HOOKS = {"UCX_MEM_EVENTS": "n"}
 _NO_HOOKS_EITHER = {"UCX_MEM_MMAP_HOOK_MODE": "none"}
+_SETTING = re.compile(r"(?:# )?(UCX_[A-Z0-9_]+)(?:=(.*)| \((deprecated)\))")  # it may be commented out
+_KEYED_NOTE = re.compile(r"(syntax|inherits|alias of): +(.*)")
 _SYNTAX_IN_BRACKETS = re.compile(r"(?:comma-separated list of: )?\[([^]]*)\]")
 # Typed settings that would affect the ucx_info process; their values are compared with the printed syntax instead.
-_NOT_HANDED_OVER = re.compile(
+_NOT_PASSED = re.compile(
     r"UCX_(HANDLE_ERRORS|ERROR_SIGNALS|LOG_.*|MODULE_.*|DEBUG_SIGNO|MEMTRACK_.*|VFS_.*|PROFILE_.*)"
 )
 
@@ -111,12 +113,12 @@ def read_installed(info: UcxInfo) -> Installed:
     UsageError
         If the program cannot be run or its output cannot be read.
     """
-    status, text = _ask(info, ("-v", "-d", "-c", "-f", "-a"), {})
+    status, text = _run(info, ("-v", "-d", "-c", "-f", "-a"), {})
     version = re.search(r"^# (?:Library version|Version):? +(\S+)", text, re.MULTILINE)
     settings = parse_settings(text)
     if status != 0 or version is None or not settings:
         raise UsageError(f"{info.program} did not print its settings (exit status {status})")
-    hooks = parse_settings(_ask(info, ("-c", "-f", "-a"), {}, _NO_HOOKS_EITHER)[1])
+    hooks = parse_settings(_run(info, ("-c", "-f", "-a"), {}, _NO_HOOKS_EITHER)[1])
     settings |= {name: hooks[name] for name in _NO_HOOKS if name in hooks}
     return Installed(info, version[1], settings, _transports(text))
 
@@ -134,19 +136,18 @@ def effective(installed: Installed, values: Mapping[str, str]) -> dict[str, str]
 
     Settings that would affect the ucx_info process are not set.
     """
-    handed = {name: value for name, value in values.items() if not _NOT_HANDED_OVER.fullmatch(name)}
-    settings = parse_settings(_ask(installed.info, ("-c", "-f", "-a"), handed)[1])
+    passed = {name: value for name, value in values.items() if not _NOT_PASSED.fullmatch(name)}
+    settings = parse_settings(_run(installed.info, ("-c", "-f", "-a"), passed)[1])
     return {name: setting.default for name, setting in settings.items()}
 
 
 def parse_settings(text: str) -> dict[str, Setting]:
     """Read the output of ``ucx_info -c -f -a``."""
     found: dict[str, Setting] = {}
-    notes: list[str] = []
+    notes: list[str] = []  # comment lines above a setting
     for line in text.splitlines():
-        setting = re.match(r"(?:# )?(UCX_[A-Z0-9_]+)(?:=(.*)| \((deprecated)\))$", line)
-        if setting:
-            found[setting[1]] = _setting(setting[1], setting[2] or "", bool(setting[3]), notes)
+        if match := _SETTING.fullmatch(line):
+            found[match[1]] = _setting(match[1], match[2] or "", bool(match[3]), notes)
             notes = []
         elif line.startswith("#"):
             notes.append(line[1:].strip())
@@ -155,17 +156,11 @@ def parse_settings(text: str) -> dict[str, Setting]:
     return found
 
 
-def _setting(name: str, default: str, deprecated: bool, notes: list[str]) -> Setting:
-    keyed: dict[str, str] = {}
-    doc: list[str] = []
-    for note in notes:
-        match = re.match(r"(syntax|inherits|alias of): +(.*)", note)
-        if match:
-            keyed[match[1]] = match[2]
-        elif note:
-            doc.append(note)
-    inherits = tuple(part.strip() for part in keyed.get("inherits", "").split(",") if part.strip())
-    return Setting(name, default, keyed.get("syntax", ""), inherits, keyed.get("alias of"), deprecated, " ".join(doc))
+def _setting(name: str, default: str, deprecated: bool, notes: Sequence[str]) -> Setting:
+    keyed = {match[1]: match[2] for line in notes if (match := _KEYED_NOTE.match(line))}
+    doc = " ".join(line for line in notes if line and not _KEYED_NOTE.match(line))
+    inherits = tuple(re.findall(r"[^,\s]+", keyed.get("inherits", "")))
+    return Setting(name, default, keyed.get("syntax", ""), inherits, keyed.get("alias of"), deprecated, doc)
 
 
 def _transports(text: str) -> dict[str, tuple[str, ...]]:
@@ -186,19 +181,19 @@ def invalid_values(installed: Installed, values: Mapping[str, str], syntaxes: Ma
     error or crashes (some releases do, on a bad value of an alias), each is tried on its own.
     """
     found: dict[str, str] = {}
-    handed: dict[str, str] = {}
+    passed: dict[str, str] = {}
     for name, value in values.items():
         syntax = syntaxes[name]
-        if _NOT_HANDED_OVER.fullmatch(name):
+        if _NOT_PASSED.fullmatch(name):
             sentence = _compare(value, syntax)
             if sentence:
                 found[name] = sentence
         elif syntax not in ("", "N/A") and not syntax.endswith("string"):
-            handed[name] = value
-    if handed and _complaint(installed.info, handed, syntaxes) is not None:
+            passed[name] = value
+    if passed and _refusal(installed.info, passed, syntaxes) is not None:
         with ThreadPoolExecutor(4) as pool:
-            answers = pool.map(lambda name: _complaint(installed.info, {name: handed[name]}, syntaxes), handed)
-            found |= {name: sentence for name, sentence in zip(handed, answers, strict=True) if sentence is not None}
+            answers = pool.map(lambda name: _refusal(installed.info, {name: passed[name]}, syntaxes), passed)
+            found |= {name: sentence for name, sentence in zip(passed, answers, strict=True) if sentence is not None}
     return found
 
 
@@ -212,8 +207,8 @@ def _compare(value: str, syntax: str) -> str | None:
     return None if all(word in allowed for word in given) else f"expected {syntax}"
 
 
-def _complaint(info: UcxInfo, values: Mapping[str, str], syntaxes: Mapping[str, str]) -> str | None:
-    status, text = _ask(info, ("-c",), values)
+def _refusal(info: UcxInfo, values: Mapping[str, str], syntaxes: Mapping[str, str]) -> str | None:
+    status, text = _run(info, ("-c",), values)
     refused = re.search(r"Invalid value for [^:]*: '.*?'\. Expected: (.*)", text, re.DOTALL)
     if refused:
         return f"expected {refused[1].splitlines()[0]}"
@@ -222,7 +217,7 @@ def _complaint(info: UcxInfo, values: Mapping[str, str], syntaxes: Mapping[str, 
     return None
 
 
-def _ask(
+def _run(
     info: UcxInfo, arguments: tuple[str, ...], values: Mapping[str, str], hooks: Mapping[str, str] = _NO_HOOKS
 ) -> tuple[int, str]:
     """Run the program with `values` as its only ``UCX_`` variables; returns the exit status and the output."""

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from merge_bench.config import tls
+from merge_bench.config import allowed_transports
 from merge_bench.config.catalogue import Catalogue
-from merge_bench.config.names import (
+from merge_bench.config.old_names import (
     OLD_NAMES,
     PREFIX,
     UCXX_VARIABLES,
@@ -17,10 +17,10 @@ from merge_bench.config.names import (
     translate,
 )
 from merge_bench.config.options import BY_VARIABLE, OPTIONS, Option, option_problem
+from merge_bench.config.parsers import did_you_mean
 from merge_bench.config.reader import ConfigFile, Variable
 from merge_bench.config.trust import CODE, HELPER, judge
 from merge_bench.config.ucx_info import invalid_values
-from merge_bench.config.values import did_you_mean
 
 BRINGS_CODE = "brings-code"
 STATES = (
@@ -61,7 +61,7 @@ def classify(
         if variable.name in translated.shadowed:
             state, message = "no-effect", f"{translated.shadowed[variable.name]} is set too and overrides it"
         elif judged.kind == CODE:
-            state, message = BRINGS_CODE, judged.what
+            state, message = BRINGS_CODE, judged.effect
         elif variable.name.startswith(PREFIX):
             state, message = option_problem(variable, table) or ("known", f"--{BY_VARIABLE[variable.name].name}")
         elif judged.kind == HELPER and not no_effect(variable.name):
@@ -132,7 +132,7 @@ def _with_invalid_values(found: list[VariableState], catalogue: Catalogue) -> li
     values = {each.name: each.value for each in checked}
     syntaxes = {name: catalogue.find(name).syntax for name in values}
     refused = invalid_values(catalogue.installed, values, syntaxes) if catalogue.installed else {}
-    for word, hint in tls.unknown_words(values.get("UCX_TLS", "")).items():
+    for word, hint in allowed_transports.unknown_words(values.get("UCX_TLS", "")).items():
         refused["UCX_TLS"] = f"no release of UCX has a transport {word!r}{hint}"
     return [
         replace(each, state="invalid", message=refused[each.name]) if each.name in refused else each for each in found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from merge_bench.host.facts import Hardware
+from merge_bench.host.description import Hardware
 from merge_bench.host.memory import parse_cores
 
 A_WORKER = 2

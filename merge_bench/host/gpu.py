@@ -1,21 +1,23 @@
-"""What NVIDIA's management library says of this machine's GPUs; the only module that knows it.
+"""The GPUs of this machine, as NVIDIA's management library reports them; no other module calls that library.
 
-Asking makes no CUDA context and takes no device memory. Where there is no driver, no library or no GPU, there is
-nothing to tell, and nothing is raised.
+Asking makes no CUDA context and takes no device memory. Where there is no driver, no library or no GPU, functions
+return empty results, and raise nothing.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from merge_bench.host.facts import BusyGpu, Gpu, GpuProcess
+from merge_bench.host.description import BusyGpu, Gpu, GpuProcess
 
 IN_ORDER = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}  # without it CUDA's number 0 is the fastest GPU
 _ALL_LINKS = 0xFFFFFFFF  # scope of a field: the sum over a GPU's links
+_UUIDS = ("GPU-", "MIG-")
 _NVLINK_UNIT = 1024  # bytes: NVLink data counters are in KiB
 
 
@@ -25,21 +27,19 @@ def visible_gpus() -> tuple[str, ...]:
     Numbers are those of `gpu_facts`; CUDA takes them so with `IN_ORDER` in its environment.
 
     Those of the machine, or those that the variable leaves: a job that was given two of eight has "2" and "3", and its
-    workers must be given these names and not "0" and "1".
+    workers must be given these names and not "0" and "1". In a job without GPUs, SLURM sets it to "NoDevFiles".
     """
     with _nvml() as nvml:
         count = _ask(nvml.nvmlDeviceGetCount) or 0 if nvml else 0
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None or count == 0:
         return tuple(map(str, range(count)))
-    seen: list[str] = []
-    for entry in visible.split(","):
-        # CUDA stops at the first entry that names no device; a name may be a UUID.
-        name = entry.strip()
-        if not name or (name.lstrip("-").isdigit() and not 0 <= int(name) < count):
-            break
-        seen.append(name)
-    return tuple(seen)
+
+    def names_one(entry: str) -> bool:
+        return entry.startswith(_UUIDS) or (entry.isdecimal() and int(entry) < count)
+
+    # CUDA stops at the first entry that names no device.
+    return tuple(itertools.takewhile(names_one, map(str.strip, visible.split(","))))
 
 
 def gpu_count() -> int:

@@ -13,7 +13,7 @@ import psutil
 
 from merge_bench.config.libraries import library_path
 from merge_bench.host import files, gpu, network
-from merge_bench.host.facts import Hardware, Interface, ProcessFacts, Ucx
+from merge_bench.host.description import Hardware, Interface, ProcessFacts, Ucx
 from merge_bench.host.memory import available_bytes, quota_cores, show_cores, usable_cores
 
 PACKAGES = (
@@ -59,7 +59,7 @@ def describe(also: Collection[str] = (), *, ucx: Ucx | None = None) -> ProcessFa
 def hardware() -> Hardware:
     """The machine: processor, cores, memory, kernel, network interfaces, NUMA nodes, InfiniBand devices, GPUs."""
     return Hardware(
-        cpu_model=_cpu_model(),
+        cpu_model=(files.fields(Path("/proc/cpuinfo")).get("model name") or platform.processor() or platform.machine()),
         cores=usable_cores(),
         affinity=show_cores(os.sched_getaffinity(0)),
         cores_online=os.cpu_count(),
@@ -70,7 +70,10 @@ def hardware() -> Hardware:
         kernel=platform.release(),
         machine=platform.machine(),
         numa_nodes=len(network.numa_nodes()) or None,
-        interfaces=_interfaces(),
+        interfaces={
+            name: Interface(up=stats.isup, megabits_per_second=stats.speed or None, mtu=stats.mtu)
+            for name, stats in psutil.net_if_stats().items()
+        },
         infiniband=files.names(Path("/sys/class/infiniband")),
         huge_pages=files.chosen(Path("/sys/kernel/mm/transparent_hugepage/enabled")),
         tcp_congestion_control=files.text(Path("/proc/sys/net/ipv4/tcp_congestion_control")),
@@ -90,27 +93,12 @@ def ucx_library() -> Ucx:
         return Ucx()
     import ucxx
 
-    version = ".".join(str(part) for part in ucxx.get_ucx_version())
-    return Ucx(version=version, path=str(path), origin="wheel" if _of_a_wheel(path) else "system")
-
-
-def _of_a_wheel(path: Path) -> bool:
-    """Whether a library belongs to an installed package libucx."""
-    return any(part.startswith("libucx") for part in path.parent.parts)
-
-
-def _cpu_model() -> str:
-    return files.fields(Path("/proc/cpuinfo")).get("model name") or platform.processor() or platform.machine()
+    version = ".".join(map(str, ucxx.get_ucx_version()))
+    in_wheel = any(part.startswith("libucx") for part in path.parent.parts)
+    return Ucx(version=version, path=str(path), origin="wheel" if in_wheel else "system")
 
 
 def _cache_bytes(cpu: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> int | None:
     """The largest cache of the first core (the kernel writes ``32768K``)."""
     sizes = [(files.text(file) or "").removesuffix("K") for file in cpu.glob("index*/size")]
     return max((int(size) * 1024 for size in sizes if size.isdigit()), default=None)
-
-
-def _interfaces() -> dict[str, Interface]:
-    return {
-        name: Interface(up=stats.isup, megabits_per_second=stats.speed or None, mtu=stats.mtu)
-        for name, stats in psutil.net_if_stats().items()
-    }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -15,11 +16,11 @@ class PeakMeter:
     """Peak resident memory of the process in bytes, without the memory that verification used.
 
     The kernel keeps the peak (`VmHWM`); writing to `clear_refs` resets it. If that is not allowed, `peak` is that since
-    the start of the process.
+    the start of the process. `at_start`: resident memory when the meter was made.
     """
 
     def __init__(self) -> None:
-        self.at_start = resident_bytes()
+        self.at_start = _status_bytes("VmRSS")
         self._peak = 0
         self._paused = False
         self.restart()
@@ -41,11 +42,6 @@ class PeakMeter:
     def peak(self) -> int:
         """Bytes at the highest point so far."""
         return self._peak if self._paused else max(self._peak, _status_bytes("VmHWM"))
-
-
-def resident_bytes() -> int:
-    """Resident memory of the process."""
-    return _status_bytes("VmRSS")
 
 
 def _status_bytes(name: str) -> int:
@@ -103,10 +99,7 @@ def parse_cores(text: str) -> frozenset[int]:
 
 def show_cores(cores: Iterable[int]) -> str:
     """Write the kernel's notation of cores: {0, 1, 2, 3, 8} → ``0-3,8``."""
-    runs: list[list[int]] = []
-    for core in sorted(cores):
-        if runs and core == runs[-1][1] + 1:
-            runs[-1][1] = core
-        else:
-            runs.append([core, core])
-    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
+    # In a run of neighbours, number and position differ by the same amount.
+    groups = itertools.groupby(enumerate(sorted(cores)), key=lambda pair: pair[1] - pair[0])
+    runs = [[core for _, core in run] for _, run in groups]
+    return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)

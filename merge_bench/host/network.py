@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 
 from merge_bench.host import files
-from merge_bench.host.facts import Network
+from merge_bench.host.description import Network
 from merge_bench.host.memory import parse_cores
 
 SYS = Path("/sys")

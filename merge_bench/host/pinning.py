@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from msgspec.structs import asdict
 
-from merge_bench.host import network
-from merge_bench.host.facts import Host
+from merge_bench.host import gpu, network
+from merge_bench.host.description import Host
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,8 @@ def pins(host: Host, workers: int, *, gpus: bool, workers_per_gpu: int = 1) -> l
 
     if not gpus:
         return [Pin(share, None, near(node)) for node, share in _shares(host.cores, host.node_cores, workers)]
-    nodes = [_node(host, number // workers_per_gpu) for number in range(workers)]
+    gpu_nodes = dict(enumerate(host.gpu_nodes))
+    nodes = [gpu_nodes.get(number // workers_per_gpu) for number in range(workers)]
     found = []
     for number, node in enumerate(nodes):
         cores = [core for core in host.cores if node is None or core in host.node_cores.get(str(node), [])]
@@ -93,25 +95,17 @@ def neighbours(cores: Iterable[int], sys: Path = network.SYS) -> list[int]:
 
 def describe(interface: str, sys: Path = network.SYS) -> Host:
     """The facts about this host that `pins` needs, and all its RDMA ports. `interface`: UCX's."""
-    import os
-
-    from merge_bench.host import gpu
-
     names = gpu.visible_gpus()
     places = {each.index: each.pci_bus_id for each in gpu.gpu_facts()}
-    told = network.describe(interface, sys)
+    known = network.describe(interface, sys)
     gpu_nodes = [network.pci_node(place, sys) if (place := places.get(gpu.index_of(name))) else None for name in names]
     return Host(
-        **asdict(told),
+        **asdict(known),
         cores=neighbours(os.sched_getaffinity(0), sys),
         gpus=len(names),
         gpu_names=list(names),
         gpu_nodes=gpu_nodes,
         gpus_without_memory=[name for name in names if not gpu.has_own_memory(name)],
         node_cores={str(node): sorted(network.node_cores(node, sys)) for node in network.numa_nodes(sys)},
-        rdma_nodes={device: network.rdma_node(device, sys) for device in told.rdma},
+        rdma_nodes={device: network.rdma_node(device, sys) for device in known.rdma},
     )
-
-
-def _node(host: Host, gpu: int) -> int | None:
-    return host.gpu_nodes[gpu] if gpu < len(host.gpu_nodes) else None

@@ -51,13 +51,18 @@ def arrow_schema(fields: Sequence[Field]) -> pa.Schema:
 class Column:
     """The values of one column.
 
-    `values`: shape (n,) of an unsigned integer type of the field's width, (n, 2) uint64 for 16 bytes, or, for variable
-    width, all bytes end to end with `offsets` of shape (n + 1,) int64. `valid`: shape (n,), 1 where not null, or None.
+    `values`: shape (n,) of the field's `storage_dtype`, or, for variable width, all bytes end to end with `offsets` of
+    shape (n + 1,) int64. `valid`: shape (n,), 1 where not null, or None.
     """
 
     values: npt.NDArray[Any]
     offsets: npt.NDArray[np.int64] | None = None
     valid: Bytes | None = None
+
+    @property
+    def words(self) -> npt.NDArray[np.uint64]:
+        """16-byte values as words, shape (n, 2)."""
+        return self.values.view(np.uint64).reshape(-1, 2)
 
 
 @dataclass
@@ -114,9 +119,7 @@ class Frame:
         """Flatten an Arrow table (one copy). Its types must be canonical: see `canonical_type`."""
         fields, columns = [], []
         for name, chunked in zip(table.column_names, table.columns, strict=True):
-            array = chunked.combine_chunks() if chunked.num_chunks != 1 else chunked.chunk(0)
-            if isinstance(array, pa.ChunkedArray):  # no rows at all
-                array = pa.array([], array.type) if array.num_chunks == 0 else pa.concat_arrays(array.chunks)
+            array = chunked.chunk(0) if chunked.num_chunks == 1 else chunked.combine_chunks()
             field = field_of(name, array.type, nullable=array.null_count > 0)
             fields.append(field)
             columns.append(_flatten(field, array))
@@ -146,16 +149,9 @@ def canonical_type(arrow_type: pa.DataType, column: str) -> pa.DataType:
         return pa.date32()
     if types.is_timestamp(arrow_type) and arrow_type.tz is not None:
         return pa.timestamp(arrow_type.unit, "UTC")
-    if types.is_float16(arrow_type) or not (
-        types.is_integer(arrow_type)
-        or types.is_floating(arrow_type)
-        or types.is_boolean(arrow_type)
-        or types.is_decimal128(arrow_type)
-        or types.is_date(arrow_type)
-        or types.is_time(arrow_type)
-        or types.is_timestamp(arrow_type)
-        or types.is_duration(arrow_type)
-    ):
+    kinds = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal128, types.is_date, types.is_time,
+             types.is_timestamp, types.is_duration)  # fmt: skip
+    if types.is_float16(arrow_type) or not any(holds(arrow_type) for holds in kinds):
         raise UsageError(f"column {column!r} has type {arrow_type}, which no engine can merge")
     return arrow_type
 
@@ -185,32 +181,23 @@ def viewed(column: pa.ChunkedArray, arrow_type: pa.DataType) -> pa.ChunkedArray:
 
 
 def storage_dtype(width: int) -> np.dtype[Any]:
-    """The NumPy type that values of `width` bytes are moved as (16 bytes: two of uint64)."""
-    return np.dtype({1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64, 16: np.uint64}[width])
+    """The NumPy type that values of `width` bytes are moved as; for 16 bytes there is no integer type."""
+    return np.dtype({1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64, 16: np.complex128}[width])
 
 
 def _flatten(field: Field, array: pa.Array) -> Column:
     rows, start = len(array), array.offset
     validity, *buffers = array.buffers()
-    valid = None
-    if field.nullable and validity is not None:
-        valid = _bits(validity, start, rows)
+    valid = _bits(validity, start, rows) if field.nullable and validity is not None else None
     if field.variable:
         if rows == 0:
             return Column(np.zeros(0, np.uint8), np.zeros(1, np.int64), valid)
-        offsets = np.frombuffer(buffers[0], np.int64, rows + 1, start * 8)
-        data = np.zeros(0, np.uint8)
-        if buffers[1] is not None:
-            data = np.frombuffer(buffers[1], np.uint8)[offsets[0] : offsets[-1]]
-        return Column(data, offsets - offsets[0], valid)
+        offsets = memory_of(buffers[0])[8 * start : 8 * (start + rows + 1)].view(np.int64)
+        return Column(memory_of(buffers[1])[offsets[0] : offsets[-1]], offsets - offsets[0], valid)
     if pa.types.is_boolean(field.type):
         return Column(_bits(buffers[0], start, rows), None, valid)
-    dtype = storage_dtype(field.width)
-    if rows == 0:
-        return Column(np.zeros((0, 2) if field.width == 16 else 0, dtype), None, valid)
-    per_row = field.width // dtype.itemsize
-    values = np.frombuffer(buffers[0], dtype, rows * per_row, start * field.width)
-    return Column(values.reshape(rows, 2) if per_row == 2 else values, None, valid)
+    values = memory_of(buffers[0])[field.width * start : field.width * (start + rows)]
+    return Column(values.view(storage_dtype(field.width)), None, valid)
 
 
 def _unflatten(field: Field, column: Column, rows: int) -> pa.Array:
@@ -225,5 +212,22 @@ def _unflatten(field: Field, column: Column, rows: int) -> pa.Array:
 
 
 def _bits(buffer: pa.Buffer, start: int, rows: int) -> Bytes:
-    packed = np.frombuffer(buffer, np.uint8)[start // 8 : (start + rows + 7) // 8]
-    return np.unpackbits(packed, bitorder="little")[start % 8 : start % 8 + rows].copy()
+    packed = memory_of(buffer)[start // 8 : (start + rows + 7) // 8]
+    return np.unpackbits(packed, bitorder="little")[start % 8 : start % 8 + rows]
+
+
+class _Memory:
+    """Passes a buffer's memory to NumPy as writable."""
+
+    def __init__(self, buffer: pa.Buffer) -> None:
+        self.buffer = buffer  # keeps the memory
+        place = {"shape": (buffer.size,), "typestr": "|u1", "data": (buffer.address, False), "version": 3}
+        self.__array_interface__ = place
+
+
+def memory_of(buffer: pa.Buffer | None) -> Bytes:
+    """The bytes of a buffer without a copy, not to be changed.
+
+    NumPy's flag says that they may be: numba compiles a loop once more for arrays that are read-only.
+    """
+    return np.asarray(_Memory(buffer)) if buffer else np.zeros(0, np.uint8)

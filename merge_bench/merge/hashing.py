@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -29,43 +28,36 @@ class RowHasher:
         self, columns: Sequence[tuple[Field, Column]], start: int, rows: int
     ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint8]]:
         """Hashes and missing marks of rows start…start+rows-1; valid until the next call."""
-        from merge_bench.merge import kernels
+        from merge_bench.merge import partition_loops
 
         hashes, missing, before = self._hashes[:rows], self._missing[:rows], self._before[:rows]
-        hashes[:] = kernels.SEED  # not 0, which the mixing leaves 0: rows of zeros must count in the checksum
+        hashes[:] = partition_loops.SEED  # not 0, which the mixing leaves 0: rows of zeros must count in the checksum
         missing[:] = 0
         for field, column in columns:
             if column.valid is not None:
                 before[:] = hashes
-            _fold(field, column, start, hashes, missing)
+            values = column.values
+            if field.variable:
+                partition_loops.hash_variable(values, column.offsets, start, hashes)
+            elif field.width == 16:
+                partition_loops.hash_wide(column.words, start, hashes)
+            elif field.floating:
+                floats = values.view(np.float32 if field.width == 4 else np.float64)
+                partition_loops.hash_float(floats, start, hashes, missing)
+            else:
+                partition_loops.hash_fixed(values, start, hashes)
             if column.valid is not None:
-                kernels.fold_nulls(column.valid, start, before, hashes, missing)
+                partition_loops.fold_nulls(column.valid, start, before, hashes, missing)
         return hashes, missing
-
-
-def _fold(
-    field: Field, column: Column, start: int, hashes: npt.NDArray[np.uint64], missing: npt.NDArray[np.uint8]
-) -> None:
-    from merge_bench.merge import kernels
-
-    values: npt.NDArray[Any] = column.values
-    if field.variable:
-        kernels.hash_variable(values, column.offsets, start, hashes)
-    elif field.width == 16:
-        kernels.hash_wide(values, start, hashes)
-    elif field.floating:
-        kernels.hash_float(values.view(np.float32 if field.width == 4 else np.float64), start, hashes, missing)
-    else:
-        kernels.hash_fixed(values, start, hashes)
 
 
 def checksum(frame: Frame, names: Sequence[str]) -> int:
     """Sum of all rows' hashes over the named columns, modulo 2**64; the order of rows does not matter."""
-    from merge_bench.merge import kernels
+    from merge_bench.merge import partition_loops
 
     columns = [frame.column(name) for name in names]
     hasher, total = RowHasher(), 0
     for start in range(0, frame.rows, BLOCK):
         hashes, _ = hasher.block(columns, start, min(BLOCK, frame.rows - start))
-        total += int(kernels.sum_hashes(hashes))
+        total += int(partition_loops.sum_hashes(hashes))
     return total % 2**64

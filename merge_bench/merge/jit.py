@@ -1,11 +1,16 @@
-"""How loops are compiled: by numba, without the interpreter's lock, and cached beside their file."""
+"""How loops are compiled: by numba, without the interpreter's lock, and cached beside their file.
+
+Also what compiled loops can do beyond plain Python: read and copy bytes at any position, and call C functions.
+"""
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import numba as nb
+from numba.core import cgutils
 from numba.extending import intrinsic
 
 Loop = TypeVar("Loop", bound=Callable[..., Any])
@@ -23,6 +28,69 @@ def inlined(expression: Loop) -> Loop:
     return found
 
 
-def emitted(function: Callable[..., Any]) -> Any:
+def _emitted(function: Callable[..., Any]) -> Any:
     """Have `function` emit the machine code of a call."""
     return intrinsic(function)
+
+
+@_emitted
+def load_word(typing: Any, data: Any, at: Any) -> Any:
+    """The eight bytes from data[at] on as one uint64, the first one lowest; `at` is neither aligned nor checked."""
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        place = _pointer(context, builder, signature, arguments, 0)
+        return builder.load(builder.bitcast(place, cgutils.ir.IntType(64).as_pointer()), align=1)
+
+    return nb.uint64(data, nb.uint64), emit
+
+
+@_emitted
+def copy_bytes(typing: Any, data: Any, first: Any, size: Any, out: Any, at: Any) -> Any:
+    """data[first:first + size] to out[at:], unchecked. (A function instead would count references for every row.)"""
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        source, target = (_pointer(context, builder, signature, arguments, of) for of in (0, 3))
+        cgutils.raw_memcpy(builder, target, source, arguments[2], 1)
+
+    return nb.void(data, nb.uint64, nb.uint64, out, nb.uint64), emit
+
+
+def _pointer(context: Any, builder: Any, signature: Any, arguments: Any, of: int) -> Any:
+    """A pointer into the array that is argument `of`; the argument after it is the position."""
+    array = context.make_array(signature.args[of])(context, builder, arguments[of])
+    return builder.gep(array.data, [arguments[of + 1]])
+
+
+def address_of(library: ctypes.CDLL, name: str) -> int:
+    """The address of the C function `name` of a loaded library, for `call`.
+
+    Raises
+    ------
+    AttributeError
+        If the library has no such function.
+    """
+    address = ctypes.cast(getattr(library, name), ctypes.c_void_p).value
+    assert address is not None
+    return address
+
+
+@_emitted
+def call(typing: Any, result: Any, address: Any, arguments: Any) -> Any:
+    """Call the C function at `address`.
+
+    A ctypes function in a compiled loop becomes a constant of its machine code, which another process cannot use. With
+    the address as an argument the code is the same for every process, so that numba can store it.
+
+    `arguments`: a tuple; each is passed under its own type, so a C ``int`` has to be an ``np.int32``. `result`: the
+    type of the function's result (as ``np.int32``), or None.
+    """
+    returns = nb.none if isinstance(result, nb.types.NoneType) else result.instance_type
+
+    def emit(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        given = cgutils.unpack_tuple(builder, values[2], len(arguments))
+        back = cgutils.ir.VoidType() if returns == nb.none else context.get_value_type(returns)
+        kind = cgutils.ir.FunctionType(back, [value.type for value in given])
+        found = builder.call(builder.inttoptr(values[1], kind.as_pointer()), given)
+        return context.get_dummy_value() if returns == nb.none else found
+
+    return returns(result, address, arguments), emit

@@ -45,7 +45,6 @@ class Merger:
         from merge_bench.merge.exchange.ucx import UcxExchange  # the driver imports this module, and needs no UCX
 
         self.exchange = UcxExchange.of_plan(plan, rank, abort)
-        self._peers = [peer for peer in range(plan.workers) if peer != rank]
         self._last: dict[Side, tuple[dict[int, Any], dict[int, Any]]] = {}
 
     def merge(self) -> Measured:
@@ -109,8 +108,8 @@ class Merger:
 
     def _exchange(self, side: Side, outgoing: list[Outgoing], headers: dict[int, Bytes]) -> Flight:
         """Make room for one frame as the headers announce it, and exchange it."""
-        receives = {peer: self.engine.inbox(side, peer, headers[peer]) for peer in self._peers}
-        self._last[side] = ({peer: outgoing[peer].data for peer in self._peers}, receives)
+        receives = {peer: self.engine.inbox(side, peer, headers[peer]) for peer in self.exchange.peers}
+        self._last[side] = ({peer: outgoing[peer].data for peer in self.exchange.peers}, receives)
         flight = self.exchange.transfer(*self._last[side])
         self.engine.sent(side)
         return flight
@@ -118,8 +117,8 @@ class Merger:
     def _meet(self, outgoing: dict[Side, list[Outgoing]]) -> dict[Side, dict[int, Bytes]]:
         """Exchange the headers of both sides in one small message per peer."""
         sizes = [self.engine.header_bytes(side) for side in Side]
-        sends = {peer: np.concatenate([outgoing[side][peer].header for side in Side]) for peer in self._peers}
-        headers: dict[int, Bytes] = {peer: np.empty(sum(sizes), np.uint8) for peer in self._peers}
+        sends = {peer: np.concatenate([outgoing[side][peer].header for side in Side]) for peer in self.exchange.peers}
+        headers: dict[int, Bytes] = {peer: np.empty(sum(sizes), np.uint8) for peer in self.exchange.peers}
         self.exchange.transfer(sends, headers)
         left = sizes[0]
         return {

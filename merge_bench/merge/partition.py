@@ -13,10 +13,8 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from merge_bench.merge.buffer_pool import BufferPool, align
@@ -54,8 +52,7 @@ class Partitioner:
     scratch: BufferPool = dataclasses.field(default_factory=BufferPool)
 
     def __post_init__(self) -> None:
-        kind = np.uint16 if self.workers * self.buckets < 2**16 else np.uint32
-        self._ids: npt.NDArray[Any] = np.empty(0, kind)
+        self._ids = np.empty(0, np.uint16 if self.workers * self.buckets < 2**16 else np.uint32)
 
     def split(
         self, frame: Frame, buffers: BufferPool, pool: ThreadPoolExecutor | None = None, *,
@@ -71,22 +68,20 @@ class Partitioner:
         total = self.workers * self.buckets
         runs = list(itertools.pairwise(cuts or (0, self.buckets)))
         run = map if pool is None else pool.map
-        counts = np.stack(list(run(partial(self._assign, frame), spans)))[:, :total]
-        totals = counts.sum(axis=0).reshape(self.workers, self.buckets)
-        variable = [
-            np.stack(list(run(partial(self._measure, column, total), spans)))
-            for field, column in zip(frame.fields, frame.columns, strict=True)
-            if field.variable
-        ]
-        headers = np.stack([totals, *(v.sum(axis=0).reshape(totals.shape) for v in variable)], axis=1)
+        # Of every span of rows the counts of each bucket: rows, then bytes of each column of variable width.
+        counts = [np.stack(list(run(partial(self._assign, frame), spans)))[:, :total]]
+        for field, column in zip(frame.fields, frame.columns, strict=True):
+            if field.variable:
+                counts.append(np.stack(list(run(partial(self._measure, column, total), spans))))
+        headers = np.stack([each.sum(axis=0).reshape(self.workers, self.buckets) for each in counts], axis=1)
         layouts = [Layout.of(self.fields, _only(header, part)) for header in headers for part in runs]
         rooms = [align(layout.size + layout.size // SLACK) for layout in layouts]
         whole = buffers.take(sum(rooms))
         bases = [0, *itertools.accumulate(rooms)]
         widths = np.tile([last - first for first, last in runs], self.workers)
-        starts = [_starts(each, widths) for each in (counts, *variable)]
-        fill = _Fill(self, frame, whole, layouts, bases[:-1], widths, starts[0], starts[1:])
-        list(run(fill, range(len(spans)), spans))
+        places = np.array([layout.starts for layout in layouts]) + np.array(bases[:-1])[:, None, None]
+        fill = partial(self._fill, frame, whole, np.repeat(places, widths, axis=0).transpose(1, 2, 0))
+        list(run(fill, spans, zip(*(_starts(each, widths) for each in counts), strict=True)))
         parcels = [
             Parcel(layout, whole[at : at + layout.size], whole[at:end])
             for layout, (at, end) in zip(layouts, itertools.pairwise(bases), strict=True)
@@ -94,88 +89,66 @@ class Partitioner:
         return [parcels[number :: len(runs)] for number in range(len(runs))]
 
     def _assign(self, frame: Frame, span: tuple[int, int]) -> Counts:
-        from merge_bench.merge import kernels
+        from merge_bench.merge import partition_loops
 
         keys = [frame.column(name) for name in self.keys]
         total = self.workers * self.buckets
         counts = np.zeros(total + 1, np.int64)
         field, column = keys[0]
         if len(keys) == 1 and 0 < field.width <= 8 and not field.floating and column.valid is None:
-            kernels.assign_fixed(column.values, *span, total, self._ids, counts)
+            partition_loops.assign_fixed(column.values, *span, total, self._ids, counts)
             return counts
         hasher = RowHasher()
         for start in range(span[0], span[1], BLOCK):
             hashes, missing = hasher.block(keys, start, min(BLOCK, span[1] - start))
-            kernels.assign_buckets(hashes, missing, total, start, self._ids, counts)
+            partition_loops.assign_buckets(hashes, missing, total, start, self._ids, counts)
         return counts
 
     def _measure(self, column: Column, total: int, span: tuple[int, int]) -> Counts:
-        from merge_bench.merge import kernels
+        from merge_bench.merge import partition_loops
 
         sums = np.zeros(total, np.int64)
-        kernels.count_bytes(column.offsets, self._ids, span[0], span[1], sums)
+        partition_loops.count_bytes(column.offsets, self._ids, span[0], span[1], sums)
         return sums
 
+    def _fill(
+        self, frame: Frame, whole: Bytes, places: Counts, span: tuple[int, int], starts: tuple[Counts, ...]
+    ) -> None:
+        """Scatter one span of rows into the parcels.
 
-@dataclass
-class _Fill:
-    """The scatter pass over one span of rows: every thread knows where its rows of every bucket begin.
+        `places`: for each column, where its values (or lengths), bytes and validity begin in `whole`, for each bucket.
+        `starts`: this span's first row in the parcel of each bucket, then its first byte of each variable column.
+        """
+        from merge_bench.merge import partition_loops
 
-    `row_starts`, and for each column of variable width `byte_starts`: see `_starts`. `widths`: buckets of each parcel.
-    """
-
-    partitioner: Partitioner
-    frame: Frame
-    whole: Bytes
-    layouts: list[Layout]
-    bases: list[int]
-    widths: Counts
-    row_starts: Counts
-    byte_starts: list[Counts]
-
-    def __call__(self, thread: int, span: tuple[int, int]) -> None:
-        from merge_bench.merge import kernels
-
-        ids = self.partitioner._ids
-        first, last = span
-        rows, variable, skip = self.row_starts[thread], 0, False
-        for index, (field, column) in enumerate(zip(self.frame.fields, self.frame.columns, strict=True)):
+        ids, (first, last), (rows, *sizes) = self._ids, span, starts
+        skip = False
+        for index, (field, column) in enumerate(zip(frame.fields, frame.columns, strict=True)):
+            values_at, bytes_at, valid_at = places[index]
             if skip:
                 skip = False
                 continue
-
-            def at(part: int, index: int = index) -> Counts:
-                """First byte of a part of this column, for every bucket."""
-                return np.repeat(
-                    [base + layout.starts[index][part] for base, layout in zip(self.bases, self.layouts, strict=True)],
-                    self.widths,
-                )
-
             if field.variable:
-                lengths, data = at(0) // 4 + rows, at(1) + self.byte_starts[variable][thread]
-                out = self.whole.view(np.int32)
-                kernels.scatter_lengths(column.offsets, ids, first, last, lengths, out)
-                kernels.scatter_bytes(column.values, column.offsets, ids, first, last, data, self.whole)
-                variable += 1
-            elif field.width == 16:
-                kernels.scatter_wide(column.values, ids, first, last, at(0) // 16 + rows, self.whole.view(np.uint64))
+                lengths, out = values_at // 4 + rows, whole.view(np.int32)
+                partition_loops.scatter_lengths(column.offsets, ids, first, last, lengths, out)
+                data = bytes_at + sizes.pop(0)
+                partition_loops.scatter_bytes(column.values, column.offsets, ids, first, last, data, whole)
             elif self._paired(index):
-                gaps = (at(0, index + 1) - at(0)) // 8
-                other = self.frame.columns[index + 1].values
-                out = self.whole.view(np.uint64)
-                kernels.scatter_pair(column.values, other, ids, first, last, at(0) // 8 + rows, out, gaps)
+                gaps, other = (places[index + 1, 0] - values_at) // 8, frame.columns[index + 1].values
+                out, positions = whole.view(np.uint64), values_at // 8 + rows
+                partition_loops.scatter_pair(column.values, other, ids, first, last, positions, out, gaps)
                 skip = True
             else:
-                out = self.whole.view(storage_dtype(field.width))
-                kernels.scatter(column.values, ids, first, last, at(0) // field.width + rows, out)
+                out, positions = whole.view(storage_dtype(field.width)), values_at // field.width + rows
+                partition_loops.scatter(column.values, ids, first, last, positions, out)
             if field.nullable:
-                kernels.scatter(column.valid, ids, first, last, at(2) + rows, self.whole)
+                partition_loops.scatter(column.valid, ids, first, last, valid_at + rows, whole)
 
     def _paired(self, index: int) -> bool:
-        if self.partitioner.workers * self.partitioner.buckets > PAIRED_STREAMS:
-            return False
-        pair = self.frame.fields[index : index + 2]
-        return len(pair) == 2 and all(field.width == 8 and not field.nullable for field in pair)
+        """Whether a column and the next one are written at once."""
+        pair = self.fields[index : index + 2]
+        few = self.workers * self.buckets <= PAIRED_STREAMS
+        return few and len(pair) == 2 and all(field.width == 8 and not field.nullable for field in pair)
 
 
 def _starts(counts: Counts, widths: Counts) -> Counts:
@@ -231,13 +204,6 @@ class BucketReader:
             found.append(Frame(self.fields, tuple(columns), stop - start))
         return found
 
-    def bucket_rows(self) -> Counts:
-        """Rows in each bucket, over all parcels."""
-        if not self.parcels:
-            return np.zeros(0, np.int64)
-        total: Counts = np.sum([parcel.layout.header[0] for parcel in self.parcels], axis=0)
-        return total
-
 
 def _edges(sizes: Counts) -> list[int]:
     return [0, *np.cumsum(sizes).tolist()]
@@ -252,8 +218,7 @@ def _column(field: Field, parcel: Parcel, index: int, start: int, stop: int, spa
         np.cumsum(parcel.data[values_at + 4 * start : values_at + 4 * stop].view(np.int32), out=offsets[1:])
         return Column(parcel.data[bytes_at + span[0] : bytes_at + span[1]], offsets, valid)
     values = parcel.data[values_at + field.width * start : values_at + field.width * stop]
-    values = values.view(storage_dtype(field.width))
-    return Column(values.reshape(-1, 2) if field.width == 16 else values, None, valid)
+    return Column(values.view(storage_dtype(field.width)), None, valid)
 
 
 def bucket_groups(
@@ -261,10 +226,8 @@ def bucket_groups(
 ) -> Iterator[tuple[int, int]]:
     """Cut buckets first…buckets-1 into runs whose left and right rows together are about `rows`."""
     sizes = np.zeros(buckets, np.int64)
-    for reader in (left, right):
-        counts = reader.bucket_rows()
-        if counts.size:
-            sizes += counts[:buckets]
+    for parcel in (*left.parcels, *right.parcels):
+        sizes += parcel.layout.header[0, :buckets]
     total = 0
     for bucket in range(first, buckets):
         if bucket > first and total + sizes[bucket] > rows:

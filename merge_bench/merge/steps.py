@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import msgspec
 
 from merge_bench.host import cuda_context, machine
-from merge_bench.host.facts import ProcessFacts
+from merge_bench.host.description import ProcessFacts
 from merge_bench.host.memory import PeakMeter
 from merge_bench.merge import engines
 from merge_bench.merge.engines import gpu_memory
@@ -74,7 +74,7 @@ def open_device() -> None:
 
 def prepare(plan: Plan, rank: int, topic: str) -> Prepared:
     """Generate or read this worker's chunks."""
-    import merge_bench.merge.kernels  # noqa: F401  # before the meter, so that numba's memory does not count
+    import merge_bench.merge.partition_loops  # noqa: F401  # before the meter, so that numba's memory does not count
 
     plugin = current_plugin()
     release(plugin)
@@ -103,7 +103,7 @@ def open_data_plane(rows: int, threads: int) -> bytes:
     shape = JoinShape(
         left.fields, right.fields, plan.keys, workers=plan.workers, rank=state.rank, rows=rows, threads=threads
     )
-    from merge_bench.merge.pipelined import make_merger
+    from merge_bench.merge.pipelined_merger import make_merger
 
     engine = engines.engine_class(plan.engine)(shape)
     engine.load(left, right)
@@ -147,10 +147,8 @@ def available_transports() -> dict[str, tuple[str, ...]]:
 def swap_device_memory(size: int) -> None:
     """Send `size` bytes of GPU memory to every other worker, so that UCX chooses protocols for GPU memory."""
     exchange = current_plugin().exchange
-    peers = [peer for peer in range(exchange.workers) if peer != exchange.rank]
-    exchange.transfer(
-        dict.fromkeys(peers, gpu_memory.allocate(size)), {peer: gpu_memory.allocate(size) for peer in peers}
-    )
+    receives = {peer: gpu_memory.allocate(size) for peer in exchange.peers}
+    exchange.transfer(dict.fromkeys(receives, gpu_memory.allocate(size)), receives)
 
 
 def iterate(first: int, count: int, *, warmup: bool, verify: bool) -> None:

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from merge_bench.config import parsers
+from merge_bench.config.options import Option
 from merge_bench.errors import LaunchFailed, UsageError
-from merge_bench.probe.ranks.osu_rules import LARGEST_MESSAGE, OSU, PING_PONG, WINDOW, Timed
+from merge_bench.probe.ranks.osu_rules import LARGEST_MESSAGE, OSU, PING_PONG, WINDOW
 from merge_bench.probe.shared import measures, options
 from merge_bench.probe.shared.base import ProbeKind
-from merge_bench.probe.shared.options import Option
 from merge_bench.probe.shared.over_mpi import OverMpi
 from merge_bench.probe.shared.placements import pairs, placements_of, places
 from merge_bench.probe.shared.sizes import parse_sizes
@@ -18,9 +19,9 @@ from merge_bench.records.placements import EVERY_PAIR, ONE_HOST, TWO_HOSTS
 from merge_bench.units import format_bytes
 
 if TYPE_CHECKING:
-    from merge_bench.campaign.prepare import Prepared
+    from merge_bench.campaign.make_plan import Prepared
     from merge_bench.probe.ranks.launch import RankSession
-    from merge_bench.probe.ranks.rank import Rank
+    from merge_bench.probe.ranks.rank_session import Rank
 
 SIZES = {
     PING_PONG: {ONE_HOST: "1K..1000K+1K", TWO_HOSTS: "1K..100K+1K"},
@@ -71,20 +72,18 @@ class MpiProbe(OverMpi):
             raise LaunchFailed(f"{placement} was requested, but MPI placed the two ranks on {found}")
         session.doing = f"while ranks {pair[0]} and {pair[1]} measured their first size"
         where = f"{placement}-{pair[0]}-{pair[1]}" if EVERY_PAIR in (self.placements or ()) else placement
-        for message in rows:
-            test, size, iterations = message["test"], message["size"], message["iterations"]
-            how = f"window {WINDOW}" if test == "osu_bw" else "one message at a time"
+        for row in rows:
+            how = f"window {WINDOW}" if row.test == "osu_bw" else "one message at a time"
             line = session.line(
-                f"{session.method()}, {how}", message["selected"], probe=self.name, test=test, placement=placement,
-                ranks=list(pair), size=size, iterations=iterations, seconds=message["seconds"],
-                bandwidth_bytes_per_second=message["rate"],
+                f"{session.method()}, {how}", row.selected, probe=self.name, test=row.test, placement=placement,
+                ranks=list(pair), size=row.size, iterations=row.iterations, seconds=row.seconds[0],
+                bandwidth_bytes_per_second=row.rate,
             )  # fmt: skip
             session.writer.write(line)
-            session.doing = f"after {test} at {size} bytes, {placement}"
-            session.progress.phase(f"{test}, {placement}: {format_bytes(size)}")
+            session.doing = f"after {row.test} at {row.size} bytes, {placement}"
+            session.progress.phase(f"{row.test}, {placement}: {format_bytes(row.size)}")
             if self.pattern == PING_PONG:
-                timed = Timed(size, iterations, message["elapsed"])
-                ping_pong_csv.append(session.writer.folder, test, where, session.launch, timed)
+                ping_pong_csv.append(session.writer.folder, where, line)
 
 
 def make(values: Mapping[str, Any]) -> MpiProbe:
@@ -106,9 +105,9 @@ def make(values: Mapping[str, Any]) -> MpiProbe:
 
 def in_rank(rank: Rank) -> None:
     """What the two ranks run."""
-    from merge_bench.probe.ranks import pairs
+    from merge_bench.probe.ranks import ping_pong
 
-    pairs.run(rank)
+    ping_pong.run(rank)
 
 
 PROBE = ProbeKind(
@@ -120,10 +119,11 @@ PROBE = ProbeKind(
         options.ITERATIONS,
         Option(
             "pattern",
+            parsers.choice(PING_PONG, OSU),
+            PING_PONG,
             "Test to run: ping-pong (standard and buffered sends) or osu (latency and "
             "bandwidth as the OSU benchmarks define them).",
-            default=PING_PONG,
-            choices=(PING_PONG, OSU),
+            f"{PING_PONG}|{OSU}",
         ),
         options.MPIRUN,
     ),

@@ -11,26 +11,27 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from merge_bench.cluster.launchers import launchers
-from merge_bench.config.names import UCXX_OVERRIDES
-from merge_bench.config.tls import requested
+from merge_bench.config import parsers
+from merge_bench.config.allowed_transports import requested
+from merge_bench.config.old_names import UCXX_OVERRIDES
+from merge_bench.config.options import Option
 from merge_bench.probe.shared import options
 from merge_bench.probe.shared.base import Probe, ProbeKind
-from merge_bench.probe.shared.options import Option
 from merge_bench.probe.shared.placements import as_requested, pairs, placements_of, places
 from merge_bench.probe.shared.sizes import parse_names, parse_sizes
 from merge_bench.records.placements import ONE_HOST
 
 if TYPE_CHECKING:
     from merge_bench.campaign.cluster_session import Session
-    from merge_bench.campaign.prepare import Prepared
-    from merge_bench.cluster.perftest import Kind
+    from merge_bench.campaign.make_plan import Prepared
+    from merge_bench.cluster.ucx_perftest import Kind
 
 SIZES = "1..4M"
 
 
 def make(values: Mapping[str, Any]) -> P2P:
     """The measurement of these options."""
-    from merge_bench.cluster.perftest import BANDWIDTH, KINDS, LATENCY, Kind
+    from merge_bench.cluster.ucx_perftest import BANDWIDTH, KINDS, LATENCY, Kind
 
     kinds = parse_names("--tests", values["tests"], KINDS)
     tests = tuple(Kind(kind, measures) for kind in kinds for measures in (LATENCY, BANDWIDTH))
@@ -58,19 +59,19 @@ class P2P(Probe):
 
     def describe(self) -> dict[str, Any]:
         """The plan in the records."""
-        from merge_bench.cluster import perftest
+        from merge_bench.cluster import ucx_perftest
 
         return {
             "tests": [test.name for test in self.tests], "sizes": list(self.sizes), "memory": self.memory,
-            "placements": list(self.placements or ()), "iterations": self.count, "window": perftest.WINDOW,
+            "placements": list(self.placements or ()), "iterations": self.count, "window": ucx_perftest.WINDOW,
         }  # fmt: skip
 
     def prepare(self, prepared: Prepared) -> Prepared:
         """The workers that `placements` needs; checks that the tool is there."""
-        from merge_bench.cluster import perftest
+        from merge_bench.cluster import ucx_perftest
 
         if launchers()[prepared.settings.launcher].starts_here:
-            perftest.find()
+            ucx_perftest.find()
         return places(prepared, self.placements)
 
     def measure(self, session: Session) -> None:
@@ -87,28 +88,28 @@ class P2P(Probe):
 
     def _test(self, session: Session, test: Kind, ranks: tuple[int, int], placement: str, origin: str) -> None:
         """Run and record one test; the first rank sends."""
-        from merge_bench.cluster import perftest, worker_programs
+        from merge_bench.cluster import ucx_perftest, worker_programs
         from merge_bench.records.schema import ProbeLine
 
         client, server = ranks
-        text = perftest.batch(test, self.sizes, memory=self.memory, count=self.count, error_handling=False)
+        text = ucx_perftest.batch(test, self.sizes, memory=self.memory, count=self.count, error_handling=False)
         limits = self._limits(test, session.plan.timeout)
-        affinity = [session.facts[rank].hardware.affinity or "" for rank in ranks]
+        affinity = [session.descriptions[rank].hardware.affinity or "" for rank in ranks]
         cores = cores_of(*affinity, placement=placement)
         opened = session.workers.on_one(server, worker_programs.listen, text, cores[1])
         asked, _ = session.workers.on_some(
             {client: (worker_programs.ask, opened, text, limits, cores[0]), server: (worker_programs.serve, opened)}
         )  # fmt: skip
-        log = perftest.parse_log(asked.log, test)
-        environment = {**UCXX_OVERRIDES, **session.facts[client].environment}
+        log = ucx_perftest.parse_log(asked.log, test)
+        environment = {**UCXX_OVERRIDES, **session.descriptions[client].environment}
         fits = as_requested(environment.get("UCX_TLS"), log.lanes)
-        how = f"window {perftest.WINDOW}" if test.measures == perftest.BANDWIDTH else "half the round trip"
-        for each in perftest.parse_all(asked.text, self.sizes):
+        how = f"window {ucx_perftest.WINDOW}" if test.measures == ucx_perftest.BANDWIDTH else "half the round trip"
+        for each in ucx_perftest.parse_all(asked.text, self.sizes):
             session.writer.write(
                 ProbeLine(
                     launch=session.launch, probe=self.name, test=test.name, placement=placement, memory=self.memory,
                     method=f"ucx_perftest of UCX {log.version or 'unknown'} ({origin}), {how}, median of"
-                    f" {perftest.RUNS} runs",
+                    f" {ucx_perftest.RUNS} runs",
                     ranks=list(ranks), hosts=[session.members[rank].host for rank in ranks], size=each.size,
                     iterations=each.iterations, seconds=each.seconds, bandwidth_bytes_per_second=each.bandwidth,
                     messages_per_second=each.messages, requested=requested(environment),
@@ -118,15 +119,15 @@ class P2P(Probe):
 
     def _limits(self, test: Kind, timeout: float) -> list[float]:
         """Seconds that each line of the batch may take."""
-        from merge_bench.cluster import perftest
+        from merge_bench.cluster import ucx_perftest
         from merge_bench.cluster.worker_programs import SLOWEST_BYTES_PER_SECOND
 
         def seconds(size: int) -> float:
-            timed, warm = perftest.iterations(size, test.measures)
-            round_trips = 2 if test.measures == perftest.LATENCY else 1
+            timed, warm = ucx_perftest.iterations(size, test.measures)
+            round_trips = 2 if test.measures == ucx_perftest.LATENCY else 1
             return 2 * timeout + ((self.count or timed) + warm) * size * round_trips / SLOWEST_BYTES_PER_SECOND
 
-        return [seconds(size) for size in self.sizes for _ in range(perftest.RUNS)]
+        return [seconds(size) for size in self.sizes for _ in range(ucx_perftest.RUNS)]
 
 
 def cores_of(client: str, server: str, *, placement: str) -> tuple[int, int] | tuple[None, None]:
@@ -148,8 +149,8 @@ PROBE = ProbeKind(
         options.SIZES,
         options.PLACEMENT,
         options.ITERATIONS,
-        Option("tests", "Kinds of messages: tag, am, stream.", "KIND[,KIND]", default="tag"),
-        Option("memory", "Memory that holds the messages.", default="host", choices=("host", "cuda")),
+        Option("tests", parsers.text, "tag", "Kinds of messages: tag, am, stream.", "KIND[,KIND]"),
+        Option("memory", parsers.choice("host", "cuda"), "host", "Memory that holds the messages.", "host|cuda"),
     ),
     make=make,
 )

@@ -6,20 +6,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from merge_bench.config import parsers
+from merge_bench.config.options import Option
 from merge_bench.errors import Caution, LaunchFailed, UsageError, WrongResult
-from merge_bench.probe.ranks.osu_rules import LARGEST_MESSAGE, REDUCE_SCATTER, block_of, collective
+from merge_bench.probe.ranks.osu_rules import ELEMENT, LARGEST_MESSAGE, REDUCE_SCATTER, block_of, collective
 from merge_bench.probe.shared import options
 from merge_bench.probe.shared.base import ProbeKind
 from merge_bench.probe.shared.measures import COLLECTIVE
-from merge_bench.probe.shared.options import Option
 from merge_bench.probe.shared.over_mpi import OverMpi
 from merge_bench.probe.shared.sizes import parse_counts, parse_names
 from merge_bench.units import format_count
 
 if TYPE_CHECKING:
-    from merge_bench.campaign.prepare import Prepared
+    from merge_bench.campaign.make_plan import Prepared
     from merge_bench.probe.ranks.launch import RankSession
-    from merge_bench.probe.ranks.rank import Rank
+    from merge_bench.probe.ranks.rank_session import Rank
 
 COUNTS = "16Ki..128Mi"
 MPI_CALLS = {"mpi": "MPI_Reduce_scatter_block", "reduces": "one MPI_Ireduce to each rank, MPI_Waitall"}
@@ -75,19 +76,19 @@ class ReduceScatterProbe(OverMpi):
 
         ours = [name for name in self.algorithms if name in MPI_CALLS]
         work = {"probe": self.name, "counts": self.counts, "algorithms": ours, "iterations": self.iterations}
-        for message in session.run(work):
-            test, seconds, wrong = message["test"], message["seconds"], message["wrong"]
-            ranks, elements = len(seconds), f"{format_count(message['count'])} elements"
-            times = (sum(seconds) / ranks, min(seconds), max(seconds))
+        for row in session.run(work):
+            ranks, count = len(row.seconds), row.size // ELEMENT
+            elements = f"{format_count(count)} elements"
+            times = (sum(row.seconds) / ranks, min(row.seconds), max(row.seconds))
             line = session.line(
-                f"{session.method()}, {MPI_CALLS[test]}", message["selected"], probe=self.name, test=test,
-                iterations=message["iterations"], wrong=wrong, **collective(message["count"], *times, ranks=ranks),
+                f"{session.method()}, {MPI_CALLS[row.test]}", row.selected, probe=self.name, test=row.test,
+                iterations=row.iterations, wrong=row.wrong, **collective(count, *times, ranks=ranks),
             )  # fmt: skip
             session.writer.write(line)
-            session.doing = f"after {test} of {elements}"
-            session.progress.phase(f"{test}: {elements}")
-            if wrong:
-                raise WrongResult(f"{test} of {elements}: {format_count(wrong)} of them are wrong")
+            session.doing = f"after {row.test} of {elements}"
+            session.progress.phase(f"{row.test}: {elements}")
+            if row.wrong:
+                raise WrongResult(f"{row.test} of {elements}: {format_count(row.wrong)} of them are wrong")
         problems = []
         for name in self.with_ucc:
             problems += ucc_launch.measure(session, name, self.counts, self.iterations)
@@ -125,13 +126,14 @@ PROBE = ProbeKind(
     name=REDUCE_SCATTER,
     help="Time and bus bandwidth of reduce-scatter over the number of elements, results verified.",
     options=(
-        Option("counts", "Elements (float32) of a whole vector: 16Ki..128Mi, doubling.", "COUNTS"),
+        Option("counts", parsers.text, None, "Elements (float32) of a whole vector: 16Ki..128Mi, doubling.", "COUNTS"),
         options.ITERATIONS,
         Option(
             "algorithms",
+            parsers.text,
+            "mpi,reduces",
             "Algorithms to measure, separated by commas: mpi, reduces, ucc-ucp, ucc-sharp.",
             "NAME[,NAME]",
-            default="mpi,reduces",
         ),
         options.MPIRUN,
     ),

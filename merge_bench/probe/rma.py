@@ -19,7 +19,7 @@ from merge_bench.probe.shared.sizes import parse_sizes
 
 if TYPE_CHECKING:
     from merge_bench.campaign.cluster_session import Session
-    from merge_bench.campaign.prepare import Prepared
+    from merge_bench.campaign.make_plan import Prepared
 
 SIZES = "8..8M"
 PUTS = 1000
@@ -78,7 +78,7 @@ class Rma(Probe):
         from merge_bench.records.schema import ProbeLine
 
         (source, target), workers = ranks, session.workers
-        fact = session.facts[source]
+        fact = session.descriptions[source]
         sizes = [(size, self.puts(size)) for size in self.sizes]
         window = workers.on_one(target, putting.hold, max(self.sizes), source)
         measured, wrong = workers.on_some(

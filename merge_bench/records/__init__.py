@@ -1,1 +1,1 @@
-"""The records of a campaign: one JSON object a line, written once and never changed."""
+"""The records of a campaign: one JSON object per line, written once and never changed."""

@@ -1,7 +1,8 @@
-"""A campaign in memory: its launches, and the runs that they are launches of."""
+"""A campaign in memory: its runs and their launches."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,18 +10,18 @@ from typing import Any
 
 from merge_bench.errors import Caution
 from merge_bench.records import schema as s
-from merge_bench.records.plan import Plan
+from merge_bench.records.recorded_plan import Plan, unreadable
 
 INTERRUPTED = "interrupted"
 """The code of a failure that a signal or the end of the driver caused."""
 
 IMPORTED = "imported"
-"""``verify`` of a plan, and launcher of a cluster, that another program ran."""
+"""The value of ``verify`` in the plan and of the launcher, if another program ran the merges."""
 
 
 @dataclass(frozen=True)
 class Launch:
-    """The records of one launch. ``line`` is ``None`` where it failed before its cluster was up."""
+    """The records of one launch. `line`: None if it failed before its cluster was up."""
 
     index: int
     line: s.LaunchLine | None = None
@@ -42,7 +43,7 @@ class Launch:
 
     @property
     def complete(self) -> bool:
-        """Whether it ended, and ended well."""
+        """Whether it ended without a failure."""
         return self.end is not None and self.end.status == 0 and not self.failures
 
     @property
@@ -62,29 +63,28 @@ class Launch:
         return self.end is None
 
     @property
+    def _named_by(self) -> tuple[s.LaunchLine | s.FailureLine, ...]:
+        """The lines that may name its run and its block."""
+        return self.failures if self.line is None else (self.line,)
+
+    @property
     def block(self) -> int | None:
-        """The block that it belongs to, where any of its lines says so."""
-        if self.line is not None:
-            return self.line.block
-        return next((failure.block for failure in self.failures if failure.block is not None), None)
+        """Its block; None if no line names it."""
+        return next((line.block for line in self._named_by if line.block is not None), None)
 
     @property
     def key(self) -> tuple[str, int] | None:
-        """Config and plan that this launch ran, where any of its lines says so."""
-        if self.line is not None:
-            return self.line.config, self.line.plan
-        for failure in self.failures:
-            if failure.config is not None and failure.plan is not None:
-                return failure.config, failure.plan
-        return None
+        """The config and the index of the plan that it ran; None if no line names them."""
+        keys = ((x.config, x.plan) for x in self._named_by if x.config is not None and x.plan is not None)
+        return next(keys, None)
 
 
 @dataclass(frozen=True)
 class Run:
-    """One config with one plan, and its launches in the order they were made.
+    """One config with one plan, and its launches in their order.
 
-    `plan_index`: of the plan in the campaign's first line. `options`: the plan as it stands there, for what shows or
-    compares every option.
+    `plan_index`: of the plan in the campaign's first line. `options`: the whole plan as recorded there, to show or
+    compare every option.
     """
 
     config: s.Config
@@ -93,59 +93,46 @@ class Run:
     options: Mapping[str, Any]
     launches: tuple[Launch, ...]
 
+    @functools.cached_property
+    def unreadable_options(self) -> Mapping[str, str]:
+        """The options whose values have an unexpected type, as text."""
+        return unreadable(self.options)
+
     @property
     def planned_launches(self) -> int:
-        """How many launches were asked for."""
+        """The number of launches in the plan."""
         return 1 if self.plan.launches is None else self.plan.launches
 
     @property
     def verify(self) -> str:
-        """When the result was to be checked: ``ends``, ``every``, ``full`` or ``off``; ``imported``: not by us."""
+        """When results are checked: ``ends``, ``every``, ``full`` or ``off``; ``imported``: not by merge_bench."""
         return self.plan.verify or "ends"
 
     @property
     def imported(self) -> bool:
-        """Whether another program made it, and its text was imported."""
+        """Whether it was imported from the output of another program."""
         return self.verify == IMPORTED
 
 
 @dataclass(frozen=True)
 class Campaign:
-    """Everything that a results folder's records hold.
+    """All records of a results folder.
 
-    Attributes
-    ----------
-    records : Path
-        The file that was read; its folder is the campaign's.
-    head : CampaignLine
-        The first line.
-    plans : tuple of Plan
-        Its plans, read.
-    launches : tuple of Launch
-        By index.
-    warnings, failures : tuple
-        Those that belong to no launch.
-    end : EndLine or None
-        ``None`` if the campaign was killed or is still running.
-    truncated : bool
-        Whether a half-written last line was left out.
-    skipped : mapping of str to int
-        How many lines of kinds unknown to this version were passed over.
-    added : tuple of ConfigLine
-        Configs that joined later, in their order.
-    tuning : tuple of TuneLine
-        The steps of tuning, in their order; empty for other campaigns.
+    `records`: the file that was read; `head`: its first line, with `plans`; `launches`: by index; `truncated`: a
+    half-written last line was left out; `skipped`: the number of lines of each kind that this version does not know;
+    `warnings`, `failures`: those that belong to no launch; `end`: None if the campaign was killed or is still running;
+    `added`: configs that were added after the first line; `tuning`: the steps of tuning.
     """
 
     records: Path
     head: s.CampaignLine
     plans: tuple[Plan, ...]
     launches: tuple[Launch, ...]
-    warnings: tuple[s.WarningLine, ...]
-    failures: tuple[s.FailureLine, ...]
-    end: s.EndLine | None
     truncated: bool
     skipped: Mapping[str, int]
+    warnings: tuple[s.WarningLine, ...] = ()
+    failures: tuple[s.FailureLine, ...] = ()
+    end: s.EndLine | None = None
     added: tuple[s.ConfigLine, ...] = ()
     tuning: tuple[s.TuneLine, ...] = ()
 
@@ -156,27 +143,24 @@ class Campaign:
 
     @property
     def probe(self) -> str | None:
-        """Which network measurement this is; None for merges."""
+        """The name of the network measurement; None for merges."""
         return self.plans[0].probe if self.plans else None
 
     @property
     def cautions(self) -> tuple[Caution, ...]:
-        """Every warning in the records, each once; those of no launch first."""
+        """Every warning in the records, each once; first those that belong to no launch."""
         found = [*self.warnings, *(warning for launch in self.standing for warning in launch.warnings)]
         return tuple(dict.fromkeys(line.caution for line in found))
 
     @property
     def unattributed_failures(self) -> tuple[s.FailureLine, ...]:
-        """Failures of no launch, and of launches of which no line says what they ran."""
+        """Failures that belong to no launch, or to a launch whose run no line names."""
         nameless = (failure for launch in self.standing if launch.key is None for failure in launch.failures)
         return self.failures if len(self.head.runs) == 1 else (*self.failures, *nameless)
 
     @property
     def runs(self) -> tuple[Run, ...]:
-        """The planned runs in their order, each with its launches; a run may have none yet.
-
-        A launch that was interrupted and made again later is left out.
-        """
+        """The planned runs in their order, each with its `standing` launches; a run may have none yet."""
         by_key: dict[tuple[str, int], list[Launch]] = {(run.config, run.plan): [] for run in self.head.runs}
         only = next(iter(by_key)) if len(by_key) == 1 else None
         for launch in self.standing:
@@ -191,11 +175,11 @@ class Campaign:
 
     @property
     def standing(self) -> tuple[Launch, ...]:
-        """The launches, without those that were interrupted and made again later."""
+        """The launches, without those that were interrupted and repeated later."""
         last = {(launch.key, launch.block): launch.index for launch in self.launches}
 
-        def made_again(launch: Launch) -> bool:
-            place = launch.key, launch.block
-            return launch.interrupted and launch.key is not None and last[place] > launch.index
-
-        return tuple(launch for launch in self.launches if not made_again(launch))
+        return tuple(
+            launch
+            for launch in self.launches
+            if not (launch.interrupted and launch.key and last[launch.key, launch.block] > launch.index)
+        )

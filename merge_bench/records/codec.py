@@ -1,4 +1,4 @@
-"""Lines to records and back: tolerant (`decode`) and strict (`validate`)."""
+"""Converts lines to records and back. `decode` is tolerant, `validate` is strict."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from merge_bench.records.schema import SCHEMA, Line, Record
 
 
 class Head(msgspec.Struct, frozen=True, gc=False):
-    """The part of a line by which a reader decides whether it can understand the rest."""
+    """The part of a line that tells a reader whether it can read the rest."""
 
     schema: int
     kind: str
@@ -22,7 +22,7 @@ KINDS = frozenset(
     for member in vars(schema).values()
     if isinstance(member, type) and issubclass(member, Line) and member is not Line
 )
-"""The kinds of line that this version knows."""
+"""The kinds of lines that this version knows."""
 
 _ENCODER = msgspec.json.Encoder()
 _DECODER: msgspec.json.Decoder[Record] = msgspec.json.Decoder(Record)
@@ -36,49 +36,45 @@ def encode(record: Record) -> bytes:
     Raises
     ------
     ValueError
-        If a field has a wrong type or a value out of range; a NaN in a field that may not be null too.
+        If a field has a wrong type, a value out of range, or NaN where null is not allowed.
     """
     line = _ENCODER.encode(record)
     try:
         _DECODER.decode(line)
     except msgspec.ValidationError as error:
-        raise ValueError(f"a {type(record).__name__} would be unreadable: {error}") from None
+        raise ValueError(f"not written, because it could not be read back: {type(record).__name__}: {error}") from None
     return line
 
 
 def decode(line: bytes | str) -> Record:
     """The record of one line; fields that this version does not know are ignored.
 
-    Where a description of a machine, a UCX or a repository has another form, as in older lines, it counts as missing.
+    The description of a machine, a UCX or a repository counts as missing if it has another form, as in older lines.
 
     Raises
     ------
     ValueError
-        If `line` is no JSON, or lacks a field, or a field has a wrong type.
+        If `line` is not JSON, or lacks a field, or a field has a wrong type.
     """
     try:
         try:
             return _DECODER.decode(line)
         except msgspec.ValidationError:
-            return _DECODER.decode(_ENCODER.encode(_undescribed(msgspec.json.decode(line))))
+            return _DECODER.decode(_ENCODER.encode(_without_descriptions(msgspec.json.decode(line))))
     except RecursionError:
         raise ValueError(_TOO_DEEP) from None
 
 
-def _undescribed(line: Any) -> Any:
-    """A line without the fields that only describe, whose forms have changed."""
-    if not isinstance(line, dict):
-        return line
-    workers = line.get("workers")
-    if isinstance(workers, list) and line.get("kind") == "launch":
-        without = [
-            {name: value for name, value in each.items() if name not in ("ucx", "hardware")}
-            if isinstance(each, dict)
-            else each
-            for each in workers
-        ]
-        line = {**line, "workers": without}
-    return {name: value for name, value in line.items() if name != "git"}
+def _without_descriptions(line: Any) -> Any:
+    """A line without the descriptions of a repository and of workers' UCX and hardware, whose forms have changed."""
+    match line:
+        case {"kind": "launch", "workers": list(workers)}:
+            return {**line, "workers": [_without(worker, "ucx", "hardware") for worker in workers]}
+    return _without(line, "git")
+
+
+def _without(line: Any, *names: str) -> Any:
+    return {name: line[name] for name in line if name not in names} if isinstance(line, dict) else line
 
 
 def decode_head(line: bytes | str) -> Head:
@@ -87,7 +83,7 @@ def decode_head(line: bytes | str) -> Head:
     Raises
     ------
     ValueError
-        If `line` is no JSON object that has both.
+        If `line` is not a JSON object with both.
     """
     try:
         return _HEAD_DECODER.decode(line)
@@ -96,12 +92,12 @@ def decode_head(line: bytes | str) -> Head:
 
 
 def validate(line: bytes | str) -> Record:
-    """Decode one line strictly: this schema, a known kind, and no field that the schema does not name.
+    """Decode one line strictly: it must have this schema, a known kind and known fields only.
 
     Raises
     ------
     ValueError
-        With the path of what is wrong.
+        Names the wrong or unknown field.
     """
     head = decode_head(line)
     if head.schema != SCHEMA:
@@ -114,7 +110,7 @@ def validate(line: bytes | str) -> Record:
 
 
 def unknown_fields(raw: Any, read: msgspec.Struct) -> list[str]:
-    """Paths of the fields that are in `raw`, plain data, and that `read` was made of and does not have."""
+    """Paths of the fields of `raw`, the plain data that `read` was made of, that `read` does not have."""
     return _unknown(raw, msgspec.to_builtins(read), "")
 
 

@@ -1,7 +1,7 @@
 """Follows a campaign while it is written. Each read continues where the last one stopped, up to a limit of memory.
 
-The file may still be written, be cut off, be no campaign, or be larger than memory. A follower gives what it could
-read, and a sentence about what it could not.
+The file may be incomplete, damaged, not a campaign, or larger than memory. A follower returns what it could read, and
+a sentence about the problem.
 """
 
 from __future__ import annotations
@@ -17,26 +17,20 @@ from merge_bench.records.schema import IterationLine, Record
 from merge_bench.records.writer import RECORDS
 
 LIMIT_BYTES = 256 << 20
-"""Of lines that are kept in memory."""
+"""The largest total size of the lines that are kept in memory."""
 
 BLOCK_BYTES = 8 << 20
-"""Bytes read in one step, so that a display can show how far reading is."""
+"""Bytes read in one step, so that a display can show the progress."""
 
 _LONGEST_LINE = 256 << 20
-_OF_A_WORKER = 400  # bytes of a worker in an iteration's line, without its pairs
+_WORKER_BYTES = 400  # of a worker in an iteration's line, without its pairs
 
 
 class Follower:
-    """Reads `result`, a campaign's folder or its ``records.jsonl``, a block at a time; never raises.
+    """Reads `result`, a campaign's folder or its ``records.jsonl``, block by block; never raises.
 
-    Attributes
-    ----------
-    records : Path
-        The file.
-    offset, size : int
-        Bytes that were read as whole lines, and bytes of the file when it was last looked at.
-    generation : int
-        How often the reading began: more than once where the file was replaced.
+    `records`: the file; `offset`: bytes that were read as whole lines; `size`: bytes of the file at the last read;
+    `generation`: how often reading started, more than once if the file was replaced.
     """
 
     def __init__(
@@ -56,31 +50,31 @@ class Follower:
         self._stopped: str | None = None
         self.offset = self.size = 0
         self._kept = 0
-        self._blocks = 1  # that the next line may need
+        self._blocks = 1  # to read at once, more for a long line
         self._assembly = Assembly(self.records, lean=self._lean)
         self._built: Campaign | None = None
 
     @property
     def problem(self) -> str | None:
-        """Why it cannot be read, or not further, as a sentence."""
+        """A sentence that says why nothing, or nothing more, can be read."""
         return self._unreadable or self._stopped
 
     @property
     def behind(self) -> bool:
-        """Whether there is more to be read right now."""
+        """Whether there is more to read now."""
         return self._more and self.problem is None
 
     @property
     def campaign(self) -> Campaign | None:
-        """The campaign as far as it was read; None if not even its first line was."""
+        """The campaign as far as it was read; None before its first line."""
         if self._built is None and self._assembly.started:
             self._built = self._assembly.build()
         return self._built
 
     def read(self) -> list[Record]:
-        """Read the next block; the records that are new. `campaign` holds them, too.
+        """Read the next block, and return its records. `campaign` has them, too.
 
-        A file that became shorter or was replaced is read anew from its beginning.
+        A file that became shorter or was replaced is read again from its beginning.
         """
         self._more, self._unreadable = False, None
         try:
@@ -109,13 +103,13 @@ class Follower:
         end = data.rfind(b"\n") + 1
         self._more = self.offset + len(data) < self.size
         if end == 0:
-            self._lengthen(len(data))
+            self._stop_or_lengthen(len(data))
             return []
         self._blocks = 1
         return self._add(data[:end])
 
-    def _lengthen(self, length: int) -> None:
-        """No line ended within `length` bytes: the line is not finished yet, or longer than a block."""
+    def _stop_or_lengthen(self, length: int) -> None:
+        """After `length` bytes without the end of a line: it is not finished yet, or longer than a block."""
         if length > _LONGEST_LINE:
             self._stopped = (
                 f"line {self._assembly.number + 1} of {self.records} is longer than {_LONGEST_LINE >> 20} MiB"
@@ -138,13 +132,11 @@ class Follower:
                 self._stopped = str(error)
                 break
             self.offset += len(line) + 1
-            self._kept += self._cost(line, record)
+            if self._lean and isinstance(record, IterationLine):
+                self._kept += min(len(line), _WORKER_BYTES * (len(record.workers) + 1))
+            else:
+                self._kept += len(line)
             if record is not None:
                 records.append(record)
             self._built = None
         return records
-
-    def _cost(self, line: bytes, record: Record | None) -> int:
-        if self._lean and isinstance(record, IterationLine):
-            return min(len(line), _OF_A_WORKER * (len(record.workers) + 1))
-        return len(line)

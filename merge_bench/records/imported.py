@@ -1,4 +1,4 @@
-"""What records hold of a result that another program measured, beside the lines of `schema`. SI seconds and bytes."""
+"""The structures in `schema` for results that another program measured. SI seconds and bytes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Headline(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ImportedFrom(msgspec.Struct, frozen=True, kw_only=True):
-    """The text that a campaign was made of: another program's output, which nobody here measured or verified."""
+    """The source of an imported campaign: the output of another program. merge_bench did not measure or verify it."""
 
     program: str
     file: str
@@ -30,7 +30,7 @@ class ImportedFrom(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ImportedIteration(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What the other program printed of an iteration: over all workers, where our own records have each."""
+    """The figures that the other program printed for an iteration: of all workers together."""
 
     bandwidth_bytes_per_second: NotNegative
     throughput_bytes_per_second: NotNegative

@@ -1,4 +1,4 @@
-"""Files that a command was asked to write: looked at before it measures, and replaced whole or not at all."""
+"""Output files of commands: checked before anything is measured, and replaced completely or not at all."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from merge_bench.errors import UsageError
 
 
 def check_writable(option: str, path: Path) -> None:
-    """See that `path` can be written, and leave what is there alone.
+    """Check that `path` can be written, without changing it.
 
     Raises
     ------
     UsageError
-        In one sentence that names `option`.
+        If it cannot; the message names `option`.
     """
     if path.is_dir():
         raise UsageError(f"{option} {path} is a folder; name a file")
@@ -39,9 +39,9 @@ def check_writable(option: str, path: Path) -> None:
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A file to write that takes the place of `path` when all went well; otherwise what was there stays.
+    """A file to write that replaces `path` at the end; after an exception, `path` stays as it was.
 
-    A link stays one, and a device or a pipe is written to.
+    A link stays a link, and a device or a pipe is written to directly.
     """
     if _is_special(path):
         yield path

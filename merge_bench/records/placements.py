@@ -1,4 +1,4 @@
-"""Placements of the two ends of a network measurement."""
+"""Placements of the two ends of a network measurement; a module by itself, so that help loads no records for them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""What a campaign of network measurements comes to: one row a series and size, over its launches."""
+"""The figures of a campaign of network measurements: one row for each series and size, over its launches."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -13,7 +14,7 @@ from merge_bench.records.campaign import Campaign
 from merge_bench.records.schema import ProbeLine
 
 FROM_FILE = "file "
-"""Begins the `source` of rows that a file of somebody's own gave."""
+"""The start of the `source` of rows that a user's file contains."""
 
 
 Extremes: TypeAlias = tuple[float | None, float | None]
@@ -21,7 +22,7 @@ Extremes: TypeAlias = tuple[float | None, float | None]
 
 @dataclass(frozen=True)
 class Range:
-    """A median over launches, with the least and the greatest of them."""
+    """A median over launches, with the smallest and the largest value."""
 
     median: float
     low: float
@@ -31,11 +32,11 @@ class Range:
 class Row(msgspec.Struct, frozen=True, kw_only=True):
     """One size of one series, as ``probe --json`` prints it.
 
-    `config`: the config's name, or what a published series is called; `test`, `method`, `placement`, `memory` as in
-    `ProbeLine`. `seconds` is what the test defines (latency tests: one way; else the mean time of an operation),
-    `bandwidth` in bytes per second; of both the median over launches, the least and the greatest of them (`*_range`),
-    and the extremes over ranks (`*_ranks`). `source`: where published numbers, or those of a file, come from; None for
-    measured ones. `note`: what is wrong with a published number.
+    `config`: the name of the config, or of a published series; `test`, `method`, `placement`, `memory`: as in
+    `ProbeLine`. `seconds`: as the test defines them (latency tests: one way; else the mean time of an operation);
+    `bandwidth`: bytes per second; of both, the median over launches, the smallest and the largest value (`*_range`),
+    and the extremes over ranks (`*_ranks`). `source`: of published numbers, or of those in a file; None for measured
+    ones. `note`: what is wrong with a published number.
     """
 
     probe: str
@@ -66,22 +67,22 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def seconds(self) -> Range | None:
-        """Over launches; None where no time was measured."""
+        """Over launches; None if no time was measured."""
         return _spread(self.seconds_median, self.seconds_range)
 
     @property
     def bandwidth(self) -> Range | None:
-        """Over launches; None where no rate was measured."""
+        """Over launches; None if no rate was measured."""
         return _spread(self.bandwidth_median, self.bandwidth_range)
 
     @property
     def series(self) -> tuple[str, str, str, tuple[int, ...], str]:
-        """What rows of one line in a plot have in common: config, test, placement, ranks, memory."""
+        """Config, test, placement, ranks and memory, which are the same for all points of a line in a plot."""
         return self.config, self.test, self.placement, self.ranks, self.memory
 
     @property
     def from_file(self) -> bool:
-        """Whether somebody's own file gave it: neither measured here nor published."""
+        """Whether it comes from a user's file: neither measured nor published."""
         return self.source is not None and self.source.startswith(FROM_FILE)
 
 
@@ -93,13 +94,15 @@ def rows_of(campaign: Campaign) -> list[Row]:
         for line in launch.probes:
             key = (config, line.test, line.placement, tuple(line.ranks), line.memory)
             groups.setdefault(key, []).append(line)
-    found = []
-    for key, lines in groups.items():
-        sizes = dict.fromkeys(sorted({(line.size, line.count or 0) for line in lines}))
-        found += [
-            _row(key[0], [line for line in lines if (line.size, line.count or 0) == each]) for each in sizes
-        ]  # fmt: skip
-    return found
+    return [
+        _row(key[0], list(alike))
+        for key, lines in groups.items()
+        for _, alike in itertools.groupby(sorted(lines, key=_size), _size)
+    ]
+
+
+def _size(line: ProbeLine) -> tuple[int, int]:
+    return line.size, line.count or 0
 
 
 def _row(config: str, lines: Sequence[ProbeLine]) -> Row:
@@ -111,19 +114,20 @@ def _row(config: str, lines: Sequence[ProbeLine]) -> Row:
         probe=last.probe, test=last.test, method=last.method, config=config, placement=last.placement, size=last.size,
         ranks=tuple(last.ranks), hosts=tuple(last.hosts), memory=last.memory, count=last.count, launches=len(lines),
         seconds_median=seconds, seconds_range=seconds_range,
-        seconds_ranks=(_least(lines, "seconds_min", min), _least(lines, "seconds_max", max)),
+        seconds_ranks=(_extreme(lines, "seconds_min", min), _extreme(lines, "seconds_max", max)),
         bandwidth_median=bandwidth, bandwidth_range=bandwidth_range,
-        bandwidth_ranks=(_least(lines, "bandwidth_min", min), _least(lines, "bandwidth_max", max)),
+        bandwidth_ranks=(_extreme(lines, "bandwidth_min", min), _extreme(lines, "bandwidth_max", max)),
         messages_per_second=over([line.messages_per_second for line in lines])[0],
         wrong=None if all(line.wrong is None for line in lines) else sum(line.wrong or 0 for line in lines),
-        requested=dict(sorted(last.requested.items())), selected=_union(lines),
+        requested=dict(sorted(last.requested.items())),
+        selected=tuple(dict.fromkeys(lane for line in lines for lane in line.selected)),
         protocol=" / ".join(dict.fromkeys(line.protocol for line in lines if line.protocol)) or None,
         as_requested=False if False in doubts else None if None in doubts else True,
     )  # fmt: skip
 
 
 def over(values: Sequence[float | None]) -> tuple[float | None, tuple[float, float] | None]:
-    """Median and range of the values that are known."""
+    """Median and range of the known values."""
     known = [value for value in values if value is not None]
     return (median(known), (min(known), max(known))) if known else (None, None)
 
@@ -132,10 +136,6 @@ def _spread(middle: float | None, ends: tuple[float, float] | None) -> Range | N
     return None if middle is None else Range(middle, *(ends or (middle, middle)))
 
 
-def _least(lines: Sequence[ProbeLine], name: str, pick: Callable[[Sequence[float]], float]) -> float | None:
+def _extreme(lines: Sequence[ProbeLine], name: str, pick: Callable[[Sequence[float]], float]) -> float | None:
     known = [value for line in lines if (value := getattr(line, name)) is not None]
     return pick(known) if known else None
-
-
-def _union(lines: Sequence[ProbeLine]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(lane for line in lines for lane in line.selected))

@@ -1,8 +1,8 @@
-"""What one line of ``records.jsonl`` holds, kind by kind; `docs/records.md` says it for people.
+"""The lines of ``records.jsonl``, one structure for each kind; `docs/records.md` explains them.
 
-SI seconds and bytes. A value that was not measured is ``None`` (null), never 0. Reading ignores
-fields that it does not know, so that older programs read newer records of the same schema;
-`codec.validate` does not, so that a misspelt field is found in the tests and not years later.
+SI seconds and bytes. A value that was not measured is ``None`` (null), never 0. Readers ignore unknown fields, so that
+older programs can read newer records of the same schema; `codec.validate` refuses them, so that tests find misspelt
+fields.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Annotated, Any, Self, TypeAlias
 import msgspec
 
 from merge_bench.errors import Caution
-from merge_bench.host.facts import Hardware, ProcessFacts, Ucx
+from merge_bench.host.description import Hardware, ProcessFacts, Ucx
 from merge_bench.records.imported import ImportedFrom, ImportedIteration
-from merge_bench.records.plan import PlanOptions
+from merge_bench.records.recorded_plan import PlanOptions
 
 SCHEMA = 1
-"""Rises when a line changes so that an older reader would misunderstand it; a new field is no such change."""
+"""The version of the lines. It rises only if an older reader would misunderstand a line; new fields do not count."""
 
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
 Seconds: TypeAlias = Annotated[float, msgspec.Meta(ge=0)]
@@ -26,7 +26,7 @@ Rate: TypeAlias = Annotated[float, msgspec.Meta(gt=0)]
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
-    """What every line has beside its ``kind``."""
+    """The fields of every line, besides its ``kind``."""
 
     schema: int = SCHEMA
     time: float = msgspec.field(default_factory=now)
@@ -56,8 +56,10 @@ class Git(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CampaignLine(Line, tag="campaign", frozen=True, kw_only=True):
-    """The first line of a folder. Config names are unique in it. `surroundings`: what decides beside configs and plans
-    how launches run, so that a campaign is gone on with under the same ones only.
+    """The first line of the records. Config names are unique in it.
+
+    `surroundings`: what else decides how launches run, besides configs and plans; if it differs, a campaign is not
+    resumed.
     """
 
     campaign_id: str
@@ -73,9 +75,9 @@ class CampaignLine(Line, tag="campaign", frozen=True, kw_only=True):
 
 
 class Cluster(msgspec.Struct, frozen=True, kw_only=True):
-    """How the processes were brought up and what their control plane speaks.
+    """How the processes were started, and the protocol of their control plane.
 
-    `dashboard`: the address of Dask's own; `mpirun`: the path of the one that started the ranks.
+    `dashboard`: the address of Dask's own dashboard; `mpirun`: the path of the program that started the ranks.
     """
 
     launcher: str
@@ -86,7 +88,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Worker(msgspec.Struct, frozen=True, kw_only=True):
-    """A worker, described from inside: effective environment, versions, UCX, hardware."""
+    """A worker, as its own process describes it: effective environment, versions, UCX, hardware."""
 
     rank: Count
     host: str
@@ -178,7 +180,7 @@ class IterationLine(Line, tag="iteration", frozen=True, kw_only=True):
 
 
 class VerificationLine(Line, tag="verification", frozen=True, kw_only=True):
-    """A proof of the result. ``after`` is the index of the iteration before it, null for the warm-up."""
+    """A check of the result. ``after`` is the index of the iteration before it, null for the warm-up."""
 
     launch: Count
     after: Count | None
@@ -193,7 +195,7 @@ class VerificationLine(Line, tag="verification", frozen=True, kw_only=True):
 
 
 class LinkLine(Line, tag="link", frozen=True, kw_only=True):
-    """What the link can carry: the iteration's messages with no partition and no join."""
+    """The link measurement: the messages of an iteration, without partition and join."""
 
     launch: Count
     bytes: list[Count]
@@ -202,7 +204,7 @@ class LinkLine(Line, tag="link", frozen=True, kw_only=True):
 
 
 class SizeRange(msgspec.Struct, frozen=True, kw_only=True):
-    """How UCX carries tag messages of some sizes out of one kind of memory; ``last_bytes`` null: no end."""
+    """How UCX sends tag messages of a range of sizes from one kind of memory; ``last_bytes`` null: no upper end."""
 
     memory: str
     first_bytes: Count
@@ -226,7 +228,7 @@ class LanePair(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LanesLine(Line, tag="lanes", frozen=True, kw_only=True):
-    """What was asked of UCX (``requested``, of rank 0) and what it selected for every pair of workers."""
+    """The transports that settings allow (``requested``, of rank 0), and those that UCX selected for each pair."""
 
     launch: Count
     requested: dict[str, str] = {}
@@ -235,7 +237,7 @@ class LanesLine(Line, tag="lanes", frozen=True, kw_only=True):
 
 
 class DeviceTraffic(msgspec.Struct, frozen=True, kw_only=True):
-    """What one device of a host counted: ``lo``, ``mlx5_0:1``, ``nvlink 00000000:1B:00.0``."""
+    """The bytes that one device of a host counted: ``lo``, ``mlx5_0:1``, ``nvlink 00000000:1B:00.0``."""
 
     device: str
     sent_bytes: Count
@@ -243,14 +245,14 @@ class DeviceTraffic(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HostTraffic(msgspec.Struct, frozen=True, kw_only=True):
-    """The devices of one host that counted anything."""
+    """The devices of one host that counted any bytes."""
 
     host: str
     devices: list[DeviceTraffic]
 
 
 class TrafficLine(Line, tag="traffic", frozen=True, kw_only=True):
-    """What the hosts' counters saw ``during`` the timed ``iterations`` or the ``link`` measurement."""
+    """The bytes that the hosts' devices counted ``during`` the timed ``iterations`` or the ``link`` measurement."""
 
     launch: Count
     during: str
@@ -275,11 +277,11 @@ class MemoryLine(Line, tag="memory", frozen=True, kw_only=True):
 
 
 class ProbeLine(Line, tag="probe", frozen=True, kw_only=True):
-    """One row of a network measurement, as the tool or loop that made it gave it: nothing is averaged over launches.
+    """One row of a network measurement in one launch, as the tool or the loop measured it.
 
-    ``test`` is the method's own word (``tag_lat``, ``put-overlapping``); ``seconds`` is the mean time of one operation
-    as that test defines it, ``seconds_min`` and ``seconds_max`` its extremes over ranks. ``as_requested``: whether
-    every lane selected is one that was asked for; null where nobody can tell.
+    ``test`` is the tool's own name (``tag_lat``, ``put-overlapping``); ``seconds`` is the mean time of one operation as
+    that test defines it, ``seconds_min`` and ``seconds_max`` are its extremes over ranks. ``as_requested``: whether
+    every selected lane was requested; null if that is unknown.
     """
 
     launch: Count
@@ -308,7 +310,7 @@ class ProbeLine(Line, tag="probe", frozen=True, kw_only=True):
 
 
 class ConfigLine(Line, tag="config", frozen=True, kw_only=True):
-    """A config that joined the campaign after its first line: one that tuning made, of `settings` of its space."""
+    """A config that was added after the campaign's first line: tuning made it from `settings` of its space."""
 
     config: Config
     settings: list[str] = []
@@ -318,7 +320,7 @@ class TuneLine(Line, tag="tune", frozen=True, kw_only=True):
     """A step of tuning: what was compared with what, and what was decided.
 
     ``ratio`` is the speed-up of ``config`` over ``against`` (above 1: better), paired by block over ``launches``
-    launches of each, with its interval ``low`` to ``high``; null where too few were made.
+    launches of each, with its interval ``low`` to ``high``; null if there are too few launches.
     """
 
     phase: str
@@ -335,7 +337,7 @@ class TuneLine(Line, tag="tune", frozen=True, kw_only=True):
 
 
 class WarningLine(Line, tag="warning", frozen=True, kw_only=True):
-    """Something that spoils or explains a number, with what to do about it."""
+    """A warning about something that distorts or explains figures, with what to do about it."""
 
     launch: Count | None = None
     code: str
@@ -349,12 +351,12 @@ class WarningLine(Line, tag="warning", frozen=True, kw_only=True):
 
     @property
     def caution(self) -> Caution:
-        """The warning, wherever it belongs to."""
+        """The warning without its launch."""
         return Caution(self.code, self.message, self.remedy)
 
 
 class FailureLine(Line, tag="failure", frozen=True, kw_only=True):
-    """A launch failed. Where it failed before its ``launch`` line, ``config``, ``plan``, ``block`` say whose it was."""
+    """Why a launch failed. If it failed before its ``launch`` line, ``config``, ``plan`` and ``block`` identify it."""
 
     launch: Count | None
     config: str | None = None
@@ -368,7 +370,7 @@ class FailureLine(Line, tag="failure", frozen=True, kw_only=True):
 
 
 class LaunchEndLine(Line, tag="launch_end", frozen=True, kw_only=True):
-    """The processes of a launch are gone. ``status`` is its exit status, 0 when all went well."""
+    """All processes of a launch have ended. ``status`` is its exit status, 0 if it succeeded."""
 
     launch: Count
     status: int
@@ -382,7 +384,7 @@ class EndLine(Line, tag="end", frozen=True, kw_only=True):
 
 
 Measurement: TypeAlias = IterationLine | VerificationLine | LinkLine | LanesLine | TrafficLine | MemoryLine | ProbeLine
-"""What is measured in a launch: lines that come after the launch's own."""
+"""The measurements of a launch: lines that come after its ``launch`` line."""
 
 Record: TypeAlias = (
     CampaignLine

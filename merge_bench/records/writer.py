@@ -1,4 +1,4 @@
-"""Writes a campaign's folder: one line per event, on the disk before the call returns."""
+"""Writes a campaign's folder: one line per event, which is on the disk before the call returns."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ RECORDS = "records.jsonl"
 LOGS = "logs"
 _LONGEST_NAME = 60
 _BLOCK_BYTES = 64 << 10
-_ROOM = ".room"
-_ROOM_BYTES = 64 << 10
-"""Kept free for the lines that say that the disk is full: the failure, and the end."""
+_RESERVE = ".room"
+_RESERVE_BYTES = 64 << 10
+"""Disk space for the last lines, which say that the disk is full."""
 
 
 def safe_name(config_name: str) -> str:
@@ -36,16 +36,9 @@ def safe_name(config_name: str) -> str:
 
 
 class CampaignWriter:
-    """The one writer of a campaign's ``records.jsonl``. Safe to call from several threads.
+    """The only writer of a campaign's ``records.jsonl``. Several threads may call it.
 
-    Attributes
-    ----------
-    folder : Path
-        The campaign's folder.
-    logs : Path
-        Where the processes' logs go, inside it.
-    records : Path
-        The records, inside it.
+    `folder`: the campaign's, with `records` and the folder `logs` for the processes' logs.
     """
 
     def __init__(self, folder: Path, descriptor: int) -> None:
@@ -62,7 +55,7 @@ class CampaignWriter:
         Raises
         ------
         UsageError
-            If the folder cannot be made; the sentence names it.
+            If the folder cannot be made; the message names it.
         """
         stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
         results = Path(results_dir)
@@ -73,9 +66,9 @@ class CampaignWriter:
             (folder / LOGS).mkdir()
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
             descriptor = os.open(folder / RECORDS, flags, 0o644)
-            with contextlib.suppress(OSError):  # not every file system has locks; without one nobody can `go_on` there
+            with contextlib.suppress(OSError):  # some file systems have no locks; `resume` refuses them
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            _keep_room(folder)
+            _reserve_space(folder)
             _sync_folder(folder)
             _sync_folder(results)
         except OSError as error:
@@ -85,13 +78,14 @@ class CampaignWriter:
         return cls(folder, descriptor)
 
     @classmethod
-    def go_on(cls, folder: Path) -> Self:
-        """Append to a campaign that was not finished; a half-written last line is taken away.
+    def resume(cls, folder: Path) -> Self:
+        """Append to an unfinished campaign; a half-written last line is removed.
 
         Raises
         ------
         RunFailed
-            If another process writes it, or nobody can tell, or it cannot be written; the end of a sentence says which.
+            If another process writes it, or that is unknown, or it cannot be written; the message is the end of a
+            sentence.
         """
         descriptor = None
         try:
@@ -99,8 +93,8 @@ class CampaignWriter:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             _cut_half_line(descriptor)
             (folder / LOGS).mkdir(exist_ok=True)
-            (folder / _ROOM).unlink(missing_ok=True)
-            _keep_room(folder)
+            (folder / _RESERVE).unlink(missing_ok=True)
+            _reserve_space(folder)
         except OSError as error:
             if descriptor is not None:
                 os.close(descriptor)
@@ -117,12 +111,12 @@ class CampaignWriter:
     def write(self, record: Record) -> None:
         """Append `record` as one line and wait until it is on the disk.
 
-        A line that could not be written whole is taken back, so that the lines after it stay readable.
+        A line that was written only in part is removed, so that the lines after it stay readable.
 
         Raises
         ------
         NotRecorded
-            If the disk is full or gone; the sentence names the folder.
+            If the disk is full or gone; the message names the folder.
         ValueError
             If `record` does not fit the schema, or the writer is closed.
         """
@@ -136,23 +130,23 @@ class CampaignWriter:
                 _write_all(self._descriptor, line)
                 os.fsync(self._descriptor)
             except OSError as error:
-                _take_back(self._descriptor, before)
-                (self.folder / _ROOM).unlink(missing_ok=True)
+                _truncate(self._descriptor, before)
+                (self.folder / _RESERVE).unlink(missing_ok=True)
                 raise NotRecorded(
                     f"cannot write the records in {self.folder}: {error.strerror}; what is there so far is kept"
                 ) from error
             except BaseException:  # a signal: a whole line stays
                 if before is not None and os.fstat(self._descriptor).st_size < before + len(line):
-                    _take_back(self._descriptor, before)
+                    _truncate(self._descriptor, before)
                 raise
 
     def close(self) -> None:
-        """Close the file; again is harmless."""
+        """Close the file; may be called again."""
         with self._lock:
             if self._descriptor is not None:
                 os.close(self._descriptor)
                 self._descriptor = None
-                (self.folder / _ROOM).unlink(missing_ok=True)
+                (self.folder / _RESERVE).unlink(missing_ok=True)
 
     def __enter__(self) -> Self:
         return self
@@ -169,7 +163,7 @@ def _write_all(descriptor: int, line: bytes) -> None:
         view = view[os.write(descriptor, view) :]
 
 
-def _take_back(descriptor: int, size: int | None) -> None:
+def _truncate(descriptor: int, size: int | None) -> None:
     if size is not None:
         with contextlib.suppress(OSError):  # The disk is gone: the reader copes with a half-written last line.
             os.ftruncate(descriptor, size)
@@ -186,16 +180,16 @@ def _cut_half_line(descriptor: int) -> None:
         os.ftruncate(descriptor, whole)
 
 
-def _keep_room(folder: Path) -> None:
-    descriptor = os.open(folder / _ROOM, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+def _reserve_space(folder: Path) -> None:
+    descriptor = os.open(folder / _RESERVE, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
-        os.posix_fallocate(descriptor, 0, _ROOM_BYTES)
+        os.posix_fallocate(descriptor, 0, _RESERVE_BYTES)
     finally:
         os.close(descriptor)
 
 
 def _sync_folder(folder: Path) -> None:
-    """Put the folder's own entries on the disk, where the file system can."""
+    """Write the folder's own entries to the disk, if the file system can."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

@@ -18,8 +18,8 @@ from pathlib import Path
 import msgspec
 
 from merge_bench.analysis.compare.samples import METRICS
-from merge_bench.campaign.jobs import Job
-from merge_bench.campaign.prepare import Prepared
+from merge_bench.campaign.make_plan import Prepared
+from merge_bench.campaign.planned_launches import Job
 from merge_bench.cluster import signals
 from merge_bench.errors import NotRecorded, RunFailed, UsageError, WrongResult
 from merge_bench.records.campaign import Campaign, Launch
@@ -88,7 +88,7 @@ class ClusterEvaluator:
     def block(self, candidates: Sequence[Candidate], *, plan: int = 0, search: bool = True) -> list[Sample]:
         """One launch of each, in random order; samples of launches that are in the records are taken from there."""
         if search:
-            self._pay(len(candidates))
+            self._charge_budget(len(candidates))
         block = self._block
         self._block += 1
         order = list(range(len(candidates)))
@@ -105,7 +105,7 @@ class ClusterEvaluator:
             self.writer.write(line)
         self.show(f"{line.phase}: {line.config}: {line.decision}, {line.reason}")
 
-    def _pay(self, launches: int) -> None:
+    def _charge_budget(self, launches: int) -> None:
         """Count only launches and seconds of the records, so that a resumed tuning ends where it would have ended."""
         over = self.budget.launches is not None and self._searched + launches > self.budget.launches
         if over or (self.budget.seconds is not None and self._seconds >= self.budget.seconds):

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from merge_bench.analysis.statistics.verdict import Judgement, Verdict, judge
 from merge_bench.tune.evaluator import ABLATE, CONFIRM, BudgetSpent, Candidate, Evaluator, Options
-from merge_bench.tune.head_to_head import Bar, Contest, State, decide, shown
+from merge_bench.tune.head_to_head import Bar, Contest, State, decide, reason_of
 
 
 def settle(found: Candidate, evaluator: Evaluator, options: Options) -> Candidate:
@@ -41,7 +41,7 @@ def _repair(found: Candidate, slower: Sequence[int], evaluator: Evaluator, optio
                 continue
             contest = Contest(repaired.without(value), repaired, plan=plan)
             state = decide(evaluator, contest, options, bar)
-            reason = shown(state, contest, bar)
+            reason = reason_of(state, contest, bar)
             if state is State.GAIN:
                 contest.note(evaluator, ABLATE, "dropped", f"{reason} without it")
                 repaired = contest.candidate

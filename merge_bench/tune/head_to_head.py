@@ -152,18 +152,15 @@ def bar_of(twin: Contest, threshold: float) -> Bar:
     return Bar(threshold, math.expm1(abs(effect.estimate)) if effect else 0.0)
 
 
-def shown(state: State, contest: Contest, bar: Bar) -> str:
+def reason_of(state: State, contest: Contest, bar: Bar) -> str:
     """The reason of a decision, for people."""
     if state is State.FAILED:
         times = "once" if len(contest.failures) == 1 else f"{len(contest.failures)} times"
         return f"it failed {times}: {contest.failures[-1]}"
-    n = f"{len(contest.ratios)} blocks"
-    if state is State.GAIN:
-        return f"at least {bar.threshold:.1%} faster in {n}"
-    if state is State.LOSS:
-        return f"at least {bar.threshold:.1%} slower in {n}"
-    if state is State.NONE:
-        return f"no gain of {bar.threshold:.1%} in {n}"
+    n, threshold = f"{len(contest.ratios)} blocks", f"{bar.threshold:.1%}"
+    if state is not State.OPEN:
+        found = {State.GAIN: f"at least {threshold} faster", State.LOSS: f"at least {threshold} slower"}
+        return f"{found.get(state, f'no gain of {threshold}')} in {n}"
     if contest.effect is not None and 0.0 < contest.effect.estimate < math.log1p(bar.floor):
         return f"{UNDECIDED} after {n}: the gain is within the noise of {bar.floor:.1%}"
     return f"{UNDECIDED} after {n}, so it is not kept"

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from merge_bench.campaign.prepare import Prepared
-from merge_bench.config import tls
-from merge_bench.config.names import PREFIX
+from merge_bench.campaign.make_plan import Prepared
+from merge_bench.config import allowed_transports
+from merge_bench.config.old_names import PREFIX
 from merge_bench.config.options import BY_KEY, BY_VARIABLE, OPTIONS
 from merge_bench.config.ucx_info import find_installed
 from merge_bench.tune.space import Setting, Space, Value, allows
@@ -66,7 +66,7 @@ def context_of(prepared: Prepared, given: Mapping[str, object]) -> Context:
     peer = plan.error_handling or over_ucx
     several = len(settings.hosts) > 1
     devices = len(list(INFINIBAND.iterdir())) if INFINIBAND.is_dir() else 0
-    shared = tls.selected(variables.get("UCX_TLS", "all")) & tls.SHARED_MEMORY
+    shared = allowed_transports.allowed(variables.get("UCX_TLS", "all")) & allowed_transports.SHARED_MEMORY
     holds = {
         "one-host": not several, "several-hosts": several, "gpu": settings.gpus > 0, "no-gpu": settings.gpus == 0,
         "infiniband": devices > 0, "several-devices": devices > 1, "tcp": several or peer or not shared,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from merge_bench.analysis.documents.error import Failure
 from merge_bench.analysis.documents.tune import PrunedValue, TuneDocument, Winner
@@ -20,7 +21,7 @@ STOPPED = "stopped"
 
 @dataclass(frozen=True)
 class Result:
-    """What the steps of a tuning led to.
+    """What the steps of a tuning led to; fields that the document of ``tune --json`` has, too, are described there.
 
     Attributes
     ----------
@@ -31,6 +32,8 @@ class Result:
         only one, the confirmation; if neither was made, the setting alone.
     interactions
         Settings that gain alone and lose together.
+    noise_floor
+        The step that compared the baseline with itself.
     stopped
         Why the search ended early.
     screened
@@ -40,18 +43,18 @@ class Result:
     """
 
     baseline: str
-    singles: tuple[TuneLine, ...]
-    twin: TuneLine | None
-    combined: tuple[TuneLine, ...]
-    ablated: tuple[TuneLine, ...]
-    confirmed: tuple[TuneLine, ...]
-    interactions: tuple[TuneLine, ...]
-    failures: tuple[TuneLine, ...]
+    singles: list[TuneLine]
+    noise_floor: TuneLine | None
+    combined: list[TuneLine]
+    ablated: list[TuneLine]
+    confirmed: list[TuneLine]
+    interactions: list[TuneLine]
+    failures: list[TuneLine]
     winner: ConfigLine | None
-    contributions: Mapping[str, TuneLine | None]
-    stopped: str | None = None
-    screened: int = 0
-    undecided: tuple[str, ...] = ()
+    contributions: dict[str, TuneLine | None]
+    stopped: str | None
+    screened: int
+    undecided: list[str]
 
     @property
     def outcome(self) -> str:
@@ -70,58 +73,55 @@ class Result:
         return f"Nothing beats {self.baseline}"
 
     @property
-    def confirmation(self) -> tuple[TuneLine, ...]:
+    def confirmation(self) -> list[TuneLine]:
         """The last confirmation, a line for each size."""
-        if not self.confirmed:
-            return ()
-        last = self.confirmed[-1].config
-        return tuple(line for line in self.confirmed if line.config == last)
+        return [line for line in self.confirmed if line.config == self.confirmed[-1].config]
 
     def document(
         self, records: Path, written: Path | None, pruned: Sequence[Pruned], error: Failure | None
     ) -> TuneDocument:
         """The document of ``tune --json``; `written`: the file of the config that was found."""
+        won = self.winner
         winner = None
-        if self.winner is not None:
-            winner = Winner(
-                config=self.winner.config.name, settings=self.winner.settings, contributions=dict(self.contributions)
-            )
+        if won is not None:
+            winner = Winner(config=won.config.name, settings=won.settings, contributions=self.contributions)
+        others: dict[str, Any] = {name: getattr(self, name) for name in _IN_DOCUMENT}
         return TuneDocument(
-            records=str(records), config=None if written is None else str(written), winner=winner,
-            stopped=self.stopped, undecided=list(self.undecided), noise_floor=self.twin, singles=list(self.singles),
-            combined=list(self.combined), ablated=list(self.ablated), confirmed=list(self.confirmed),
-            interactions=list(self.interactions), failures=list(self.failures),
-            pruned=[PrunedValue(value=each.value.id, reason=each.reason) for each in pruned], error=error,
+            records=str(records), config=None if written is None else str(written), winner=winner, error=error,
+            pruned=[PrunedValue(value=each.value.id, reason=each.reason) for each in pruned], **others,
         )  # fmt: skip
+
+
+_IN_DOCUMENT = {field.name for field in fields(Result)} & {*TuneDocument.__struct_fields__} - {"winner"}
 
 
 def result_of(campaign: Campaign) -> Result:
     """Put the steps of a campaign together."""
     lines = campaign.tuning
     screened, combined, ablated, confirmed = (
-        tuple(line for line in lines if line.phase == phase) for phase in (SCREEN, COMBINE, ABLATE, CONFIRM)
+        [line for line in lines if line.phase == phase] for phase in (SCREEN, COMBINE, ABLATE, CONFIRM)
     )
-    singles = tuple(line for line in screened if line.setting is not None)
+    singles = [line for line in screened if line.setting is not None]
     twin = next((line for line in screened if line.config.endswith(AGAIN)), None)
     accepted = [line.config for line in confirmed if line.decision == "accepted"]
     winner = next((each for each in campaign.added if each.config.name in accepted[-1:]), None)
     gained = {line.setting for line in singles if line.decision == "kept"}
     against_baseline = [line for line in screened if line is not twin]
     return Result(
-        baseline=campaign.head.configs[0].name, singles=singles, twin=twin, combined=combined, ablated=ablated,
+        baseline=campaign.head.configs[0].name, singles=singles, noise_floor=twin, combined=combined, ablated=ablated,
         confirmed=confirmed,
-        interactions=tuple(
+        interactions=[
             line for line in combined
             if line.setting in gained and line.decision == "dropped" and line.high is not None and line.high < 1
-        ),
-        failures=tuple(line for line in lines if line.decision == "failed"), winner=winner,
+        ],
+        failures=[line for line in lines if line.decision == "failed"], winner=winner,
         contributions={} if winner is None else {each: _contribution(each, winner, lines) for each in winner.settings},
         stopped=next((line.reason for line in lines if line.decision == STOPPED), None),
         screened=len(against_baseline),
-        undecided=tuple(
+        undecided=[
             line.config for line in against_baseline
             if line.decision == "dropped" and line.reason.startswith(UNDECIDED)
-        ),
+        ],
     )  # fmt: skip
 
 

@@ -12,8 +12,8 @@ from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 
-from merge_bench.campaign.member_options import complete
-from merge_bench.config.names import PREFIX
+from merge_bench.campaign.registry_options import complete
+from merge_bench.config.old_names import PREFIX
 from merge_bench.config.options import BY_KEY, BY_VARIABLE
 from merge_bench.config.trust import REMEDY, SETTING, judge
 from merge_bench.errors import UsageError
@@ -187,7 +187,7 @@ def _check_variables(value: Value, trusted: bool) -> None:
             raise ValueError(f"{value.id}: a space can set {', '.join(sorted(OPTIONS))}, but not {name}")
         judged = judge(name, text)
         if judged.kind != SETTING and not trusted:
-            raise ValueError(f"{value.id}: {name} {judged.what or 'is no setting that processes get'}; {REMEDY}")
+            raise ValueError(f"{value.id}: {name} {judged.effect or 'is no setting that processes get'}; {REMEDY}")
 
 
 def _check_names(settings: Sequence[Setting]) -> None:

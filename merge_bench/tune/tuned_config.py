@@ -38,7 +38,7 @@ def tuned_text(
         f" merge_bench {campaign.head.version}, commit {commit}; campaign {campaign.head.campaign_id}.",
     ]  # fmt: skip
     for line in result.confirmation:
-        head.append(f"# {metric} at {sizes[line.plan]}: {shown(line)}, {line.reason}.")
+        head.append(f"# {metric} at {sizes[line.plan]}: {speed_up_text(line)}, {line.reason}.")
     lines = ["".join(letter if letter.isprintable() else "\ufffd" for letter in line) for line in head]
     values = {value.id: value for value in space.values}
     if baseline.strip():
@@ -46,12 +46,12 @@ def tuned_text(
     for setting in result.winner.settings:
         found = result.contributions[setting]
         versus = " against the same without it" if found and found.phase == ABLATE else " alone"
-        lines += ["", f"# {setting}: " + (shown(found) + versus if found else "not measured by itself")]
+        lines += ["", f"# {setting}: " + (speed_up_text(found) + versus if found else "not measured by itself")]
         lines += [f"export {name}={shlex.quote(text)}" for name, text in values[setting].variables]
     return "\n".join(lines) + "\n"
 
 
-def shown(line: TuneLine) -> str:
+def speed_up_text(line: TuneLine) -> str:
     """``1.47 × (1.41 to 1.55, 8 blocks)``."""
     if line.ratio is None:
         return "not measured"

@@ -1,1 +1,1 @@
-"""Documents for people: terminal, report, drawings, dashboard."""
+"""Shows documents to people: terminal, reports, charts, dashboard."""

@@ -1,4 +1,4 @@
-"""What ``--json`` prints."""
+"""Prints the document of ``--json``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def print_document(document: msgspec.Struct, *, indent: int = 0) -> None:
 
 
 def encoded(document: msgspec.Struct, *, indent: int = 0) -> bytes:
-    """The document as JSON, on one line without `indent`; file names that are no text keep their bytes as escapes."""
+    """The document as JSON, on one line if `indent` is 0; in file names, bytes that are not UTF-8 become escapes."""
     try:
         return msgspec.json.format(msgspec.json.encode(document), indent=indent)
     except UnicodeEncodeError:

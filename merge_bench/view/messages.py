@@ -9,7 +9,7 @@ from merge_bench.errors import Caution
 
 
 def say_warnings(warnings: Iterable[Caution]) -> None:
-    """Print each warning once, before the run; its report shows them again."""
+    """Print each warning once, before the run; the report shows it again."""
     for caution in dict.fromkeys(warnings):
         print(f"merge_bench: warning: {caution.code}: {caution.message}", file=sys.stderr)
         if caution.remedy:

@@ -1,4 +1,4 @@
-"""Numbers as people read them, in the unit that stands in the heading; what is not known is `NULL`."""
+"""Numbers as people read them, in the unit that the heading names; an unknown number is `NULL`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _BINARY = ("", "Ki", "Mi", "Gi", "Ti")
 
 
 def number(value: float | None) -> str:
-    """Three digits or more, and never scientific: ``1,234``, ``12.37``, ``0.371``, ``0.0123``."""
+    """With three digits or more, never with an exponent: ``1,234``, ``12.37``, ``0.371``, ``0.0123``."""
     if value is None:
         return NULL
     size = abs(value)
@@ -62,7 +62,7 @@ def ends(low: float | None = None, high: float | None = None) -> str:
 
 
 def with_interval(value: float | None, low: float | None, high: float | None, sign: str = "") -> str:
-    """A ratio with its interval, if it has one: ``1.471 (1.412 to 1.553)``; `sign` stands behind the ratio."""
+    """A ratio with its interval, if it has one: ``1.471 (1.412 to 1.553)``; `sign` follows the ratio."""
     if value is None:
         return "not measured"
     return f"{ratio(value)}{sign}" + (f" ({ends(low, high)})" if low is not None and high is not None else "")
@@ -82,7 +82,7 @@ def binary(count: float, unit: str = "B") -> str:
 
 
 def thin(count: int, most: int) -> Sequence[int]:
-    """Which of `count` are shown: all, or `most` of them, evenly, the first and the last among them."""
+    """Which of `count` items to show: all, or `most` of them, evenly spread, with the first and the last."""
     if count <= most:
         return range(count)
     return [round(at * (count - 1) / max(most - 1, 1)) for at in range(most)]

@@ -1,4 +1,4 @@
-"""Progress of a run on a terminal: one line with a bar, and nothing on a pipe."""
+"""Shows the progress of a run on a terminal: one line with a bar. A pipe gets nothing."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from rich.console import Console
 from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bars
 
-from merge_bench.campaign.progress import Progress, SilentProgress
+from merge_bench.campaign.progress import Progress
 from merge_bench.units import format_rate, format_seconds
 
 
-class TerminalProgress:
-    """One line that says what goes on, and a bar with the time that is left once iterations run."""
+class TerminalProgress(Progress):
+    """A line with the current phase, and a bar with the remaining time as soon as iterations run."""
 
     def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -33,12 +33,12 @@ class TerminalProgress:
         self._bars.start()
 
     def phase(self, text: str) -> None:
-        """Show `text`; the bar starts anew."""
+        """Show `text` and restart the bar."""
         self._started = self._clock()
         self._bars.reset(self._task, description=text, total=None, detail="")
 
     def iteration(self, index: int, total: int, wall_seconds: float, throughput: float | None) -> None:
-        """Show how far it is, how fast the last iteration was, and how long the rest will take."""
+        """Show how many iterations are done, how fast the last one was, and how long the rest will take."""
         done = index + 1
         left = remaining_seconds(self._clock() - self._started, done, total)
         detail = (
@@ -47,16 +47,16 @@ class TerminalProgress:
         self._bars.update(self._task, completed=done, total=total, detail=detail)
 
     def close(self) -> None:
-        """Take the display off the terminal."""
+        """Remove the display from the terminal."""
         self._bars.stop()
 
 
 def remaining_seconds(elapsed: float, done: int, total: int) -> float:
-    """Seconds left if the rest goes as the first `done` of `total` did in `elapsed` seconds."""
+    """Seconds for the rest, if the first `done` of `total` iterations took `elapsed` seconds."""
     return elapsed / done * max(total - done, 0) if done > 0 else float("nan")
 
 
 def progress_for(stream: TextIO | None = None, *, quiet: bool = False) -> Progress:
-    """A progress display on `stream` (standard error) if that is a terminal, and a silent one otherwise."""
+    """A display on `stream` (by default standard error) if that is a terminal, or else one that shows nothing."""
     console = Console(file=stream or sys.stderr, markup=False, highlight=False, emoji=False)
-    return SilentProgress() if quiet or not console.is_terminal else TerminalProgress(console)
+    return Progress() if quiet or not console.is_terminal else TerminalProgress(console)

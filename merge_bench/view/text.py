@@ -1,37 +1,37 @@
-"""Texts from records, which are data: made visible, shortened, and escaped for whatever shows them."""
+"""Makes texts from records safe to show: visible, short, and escaped for the place that shows them."""
 
 from __future__ import annotations
 
 from html import escape
 
 LETTERS = 600
-"""Of a cell."""
+"""The longest text in a cell."""
 
 
 def visible(text: str) -> str:
-    """`text` with every character that prints nothing, or steers a terminal, made visible."""
+    """`text` with a visible mark in place of every unprintable character, such as a terminal's control characters."""
     return "".join(letter if letter.isprintable() else "\ufffd" for letter in text)
 
 
 def for_canvas(text: str) -> str:
-    """`text` for a canvas, where Bokeh would take ``$$`` for mathematics."""
+    """`text` for a canvas, without marks of formulas such as ``$$``, which Bokeh would typeset."""
     return visible(text).replace("$$", "$ $").replace("\\(", "\\ (").replace("\\[", "\\ [")
 
 
 def as_html(text: object) -> str:
-    """`text` as HTML that says just that: what is in results and logs is data, never markup nor mathematics."""
+    """`text` as HTML, escaped: texts from results and logs are never markup or formulas."""
     return escape(visible(str(text)), quote=True).replace("$", "&#36;").replace("\\", "&#92;")
 
 
 def short(text: str, letters: int = 48) -> str:
-    """`text`, or its beginning and its end if it is long."""
+    """`text`, or only its beginning and its end if it is long."""
     if len(text) <= letters:
         return text
     return f"{text[: letters - letters // 3 - 1]}…{text[-(letters // 3) :]}"
 
 
 def cut(text: str, letters: int = LETTERS) -> str:
-    """`text`, or its beginning with its length."""
+    """`text`, or its beginning and its length if it is long."""
     return text if len(text) <= letters else f"{text[:letters]}… ({len(text):,} characters; all are in the records)"
 
 

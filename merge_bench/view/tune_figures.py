@@ -1,4 +1,4 @@
-"""The drawing of a tuning: the speed-up of every setting with its interval, what was combined, what was confirmed."""
+"""The chart of a tuning: the speed-up of each setting with its interval, alone, combined and confirmed."""
 
 from __future__ import annotations
 
@@ -13,28 +13,31 @@ from merge_bench.view.plot.draw import attempt, draw, drawable
 from merge_bench.view.plot.forest import Estimate, forest
 from merge_bench.view.plot.marks import Chart
 
-OWN = ("figure.png", "figure.svg", "figure.html")
-"""Drawn into the campaign's folder, as far as the libraries are installed."""
+FILES = ("figure.png", "figure.svg", "figure.html")
+"""Files in the campaign's folder; those are drawn whose libraries are installed."""
 _KINDS = {"kept": "kept", "accepted": "kept", "failed": "failed"}
 
 
 def draw_figures(result: Result, folder: Path, plots: Sequence[Path], sizes: Sequence[str], metric: str) -> list[str]:
-    """Draw into the campaign's folder and into `plots`; gives where the pictures are. Problems go to standard error."""
-    found = forest_of(result, sizes, metric)
-    if found.empty:
+    """Draw into `folder`, the campaign's, and into `plots`; returns lines that name the files.
+
+    Problems are printed on standard error.
+    """
+    chart = forest_of(result, sizes, metric)
+    if chart.empty:
         return []
-    own = [path for path in (folder / name for name in OWN) if drawable(path)]
-    told = []
+    own = [path for path in (folder / name for name in FILES) if drawable(path)]
+    lines = []
     for path in dict.fromkeys([*own, *plots]):
-        if problem := attempt(partial(draw, [found]), path):
+        if problem := attempt(partial(draw, [chart]), path):
             print(f"merge_bench: {problem}", file=sys.stderr)
         elif path not in own or path.suffix == ".png":
-            told.append(f"Figure: {path}")
-    return told
+            lines.append(f"Figure: {path}")
+    return lines
 
 
 def forest_of(result: Result, sizes: Sequence[str], metric: str) -> Chart:
-    """Singles, the largest effect first; each setting out of the combination; the confirmation at every size."""
+    """Each setting alone, the largest effect first; each one in the combination; the confirmation at every size."""
     singles = sorted(result.singles, key=lambda line: -(line.ratio or 0.0))
     ablated = {line.setting: line for line in (*result.combined, *result.ablated)}
     sections = {
@@ -42,11 +45,11 @@ def forest_of(result: Result, sizes: Sequence[str], metric: str) -> Chart:
         "In the combination": [_estimate(line, str(name)) for name, line in ablated.items()],
         "Confirmed": [_estimate(line, f"all, {sizes[line.plan]}") for line in result.confirmation],
     }
-    won = " ".join(result.winner.settings) if result.winner else f"n{result.outcome[1:]}"  # Nothing …
-    noise = result.twin
+    outcome = " ".join(result.winner.settings) if result.winner else result.outcome[:1].lower() + result.outcome[1:]
+    noise = result.noise_floor
     return forest(
         sections,
-        title=f"Speed-up by setting over {result.baseline}: {won}",
+        title=f"Speed-up by setting over {result.baseline}: {outcome}",
         axis=f"{metric}, as a ratio to the same without the setting (1: no difference), with its interval",
         kinds=("kept", "dropped", "failed"),
         noise=(noise.low, noise.high) if noise and noise.low is not None and noise.high is not None else None,

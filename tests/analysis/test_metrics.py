@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from merge_bench.analysis import metrics
 from merge_bench.analysis.metrics import Bandwidth, WorkerTimes
-from merge_bench.host.facts import Hardware
+from merge_bench.host.description import Hardware
 from merge_bench.records import schema as s
 
 

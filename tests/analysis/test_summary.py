@@ -4,28 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from merge_bench.host.facts import Hardware
+from merge_bench.host.description import Hardware
 from merge_bench.records import schema as s
-from merge_bench.records.reader import read_campaign
-from merge_bench.records.writer import CampaignWriter
-from tests.helpers.documents import summarized
-from tests.helpers.synthetic_campaigns import Script, iteration, launches, plan, write_campaign, write_head, write_start
-
-
-def document(folder: Path) -> dict[str, Any]:
-    """The document as it is printed."""
-    return summarized(read_campaign(folder))
-
-
-def codes(found: dict[str, Any]) -> list[str]:
-    return [warning["code"] for warning in found["warnings"]]
+from tests.analysis.summaries import document
+from tests.helpers.synthetic_campaigns import Script, launches, plan, write_campaign
 
 
 def test_the_document_of_one_run(tmp_path: Path) -> None:
@@ -236,191 +224,6 @@ def test_a_sweep_has_a_document_for_every_run(tmp_path: Path) -> None:
     assert [run["config"]["name"] for run in found["runs"]] == ["optimized", "tuned"]
     assert [run["wall_seconds"]["median"] for run in found["runs"]] == [0.11, 0.06]
     assert [run["run_id"] for run in found["runs"]] == [f"{folder.name}/0", f"{folder.name}/1"]
-
-
-# Verification
-
-
-def test_verify_off_marks_everything_unverified(tmp_path: Path) -> None:
-    found = document(write_campaign(tmp_path, Script(plan=plan(verify="off"))))
-    assert found["verified"] is False
-    assert codes(found) == ["unverified"]
-    assert "every number here is unverified" in found["warnings"][0]["message"]
-    assert found["error"] is None
-
-
-@pytest.mark.parametrize("verify", ["ends", "every", "full"])
-@pytest.mark.parametrize("warmup", [0, 1, 2])
-def test_a_run_is_verified_when_every_check_was_made(tmp_path: Path, verify: str, warmup: int) -> None:
-    base = write_campaign(tmp_path, Script(plan=plan(verify="ends" if verify == "full" else verify, warmup=warmup)))
-    path = base / "records.jsonl"
-    path.write_text(path.read_text().replace('"verify":"ends"', f'"verify":"{verify}"'))
-    assert document(base)["verified"] is True
-
-
-@pytest.mark.parametrize(("verify", "after"), [("ends", None), ("ends", 2), ("every", 0), ("every", 1), ("every", 2)])
-def test_a_missing_check_leaves_a_run_unverified(tmp_path: Path, verify: str, after: int | None) -> None:
-    folder = write_campaign(tmp_path, Script(plan=plan(verify=verify)))
-    path = folder / "records.jsonl"
-    lines = path.read_text().splitlines(keepends=True)
-    kept = [line for line in lines if not ('"verification"' in line and json.loads(line)["after"] == after)]
-    assert len(kept) == len(lines) - 1
-    path.write_text("".join(kept))
-    found = document(folder)
-    assert found["verified"] is False
-    assert codes(found) == ["not-verified"]
-
-
-def test_a_wrong_result_is_the_error_even_without_a_failure_line(tmp_path: Path) -> None:
-    def bad(check: s.VerificationLine) -> s.VerificationLine:
-        return msgspec.structs.replace(check, ok=check.after is None, message="2 rows are missing")
-
-    found = document(write_campaign(tmp_path, Script(check=bad)))
-    assert found["verified"] is False
-    assert found["error"] == {"code": "wrong-result", "message": "2 rows are missing", "host": None, "rank": None}
-    assert codes(found) == ["wrong-result"]
-
-
-def test_one_wrong_launch_makes_a_run_wrong(tmp_path: Path) -> None:
-    def bad(check: s.VerificationLine) -> s.VerificationLine:
-        return msgspec.structs.replace(check, ok=False)
-
-    scripts = [Script(plan=plan(launches=2)), Script(index=1, plan=plan(launches=2), check=bad, end_status=4)]
-    found = document(write_campaign(tmp_path, *scripts, end=4))
-    assert found["verified"] is False
-    assert found["error"]["code"] == "wrong-result"
-
-
-# Failures
-
-
-def failing(folder: Path, *lines: s.Record) -> None:
-    with (folder / "records.jsonl").open("ab") as stream:
-        for line in lines:
-            stream.write(msgspec.json.encode(line) + b"\n")
-
-
-def test_a_worker_that_died_leaves_what_was_measured(tmp_path: Path) -> None:
-    script = Script(walls=(0.10, 0.12), end_status=None)
-    folder = write_campaign(tmp_path, script, end=None)
-    failing(
-        folder,
-        s.FailureLine(launch=0, code="run-failed", message="rank 1 went silent", host="node0", rank=1),
-        s.LaunchEndLine(launch=0, status=3, seconds=9.0),
-        s.EndLine(status=3),
-    )
-    found = document(folder)
-    assert found["error"] == {"code": "run-failed", "message": "rank 1 went silent", "host": "node0", "rank": 1}
-    assert found["wall_seconds"]["median"] == pytest.approx(0.11)
-    assert found["verified"] is False
-    assert codes(found) == ["not-verified", "failed-launches"]
-
-
-def test_whole_launches_make_the_numbers_and_failed_ones_are_counted(tmp_path: Path) -> None:
-    scripts = launches(3)
-    scripts[0] = replace(scripts[0], walls=(9.0, 9.0), end_status=3)
-    found = document(write_campaign(tmp_path, *scripts, end=3))
-    # Launches 1 and 2 have medians 0.12 and 0.13.
-    assert found["wall_seconds"]["median"] == pytest.approx(0.125)
-    assert found["wall_seconds"]["max"] == pytest.approx(0.14)
-    assert found["verified"] is True
-    assert found["error"]["code"] == "run-failed"
-    assert "1 of 3 launches failed; the numbers are of the 2 that ended well" in found["warnings"][0]["message"]
-
-
-def test_a_launch_that_never_came_up(tmp_path: Path) -> None:
-    with CampaignWriter.create(tmp_path, "optimized") as writer:
-        write_head(writer, [("optimized", 0)], [plan()])
-        writer.write(s.FailureLine(launch=0, code="run-failed", message="no worker came within 30 s"))
-        writer.write(s.LaunchEndLine(launch=0, status=3, seconds=30.0))
-        writer.write(s.EndLine(status=3))
-    found = document(writer.folder)
-    assert found["error"]["message"] == "no worker came within 30 s"
-    assert found["wall_seconds"] == {"median": None, "ci95": None, "quartiles": None, "min": None, "max": None}
-    assert found["bandwidth_bytes_per_second"] == {"harmonic_mean": None, "min": None, "max": None, "per_worker": []}
-    assert found["result_rows"] is None
-    assert found["verified"] is False
-
-
-def test_a_killed_run_says_so(tmp_path: Path) -> None:
-    with CampaignWriter.create(tmp_path, "optimized") as writer:
-        script = Script()
-        write_head(writer, [("optimized", 0)], [script.plan])
-        write_start(writer, script)
-        writer.write(iteration(script, 0, 0.1))
-    with writer.records.open("ab") as stream:
-        stream.write(b'{"kind":"iteration","sch')
-    found = document(writer.folder)
-    assert found["error"]["code"] == "unfinished"
-    assert "after 0 of 1 launches" in found["error"]["message"]
-    assert found["wall_seconds"]["median"] == 0.1
-    assert found["verified"] is False
-    assert codes(found) == ["not-verified", "half-written-line"]
-
-
-def test_a_wrong_result_comes_before_any_other_failure(tmp_path: Path) -> None:
-    folder = write_campaign(tmp_path, *launches(2), end=4)
-    failing(
-        folder,
-        s.FailureLine(launch=0, code="run-failed", message="rank 1 died"),
-        s.FailureLine(launch=1, code="wrong-result", message="1 row is missing"),
-    )
-    assert document(folder)["error"]["message"] == "1 row is missing"
-
-
-def test_in_a_killed_sweep_only_the_open_runs_are_in_error(tmp_path: Path) -> None:
-    folder = write_campaign(tmp_path, Script(), Script(index=1, config="tuned", end_status=None), end=None)
-    assert [run["error"] and run["error"]["code"] for run in document(folder)["runs"]] == [None, "unfinished"]
-
-
-def test_a_failure_of_the_whole_campaign_is_that_of_every_open_run(tmp_path: Path) -> None:
-    folder = write_campaign(tmp_path, Script(), Script(index=1, config="tuned", end_status=None), end=None)
-    failing(folder, s.FailureLine(launch=None, code="run-failed", message="interrupted"), s.EndLine(status=3))
-    assert [run["error"] and run["error"]["message"] for run in document(folder)["runs"]] == [None, "interrupted"]
-
-
-# Warnings
-
-
-def test_an_overloaded_rank_is_named(tmp_path: Path) -> None:
-    def skewed(worker: s.WorkerIteration) -> s.WorkerIteration:
-        heavy = s.FrameCounts(left=3_500_000, right=1_500_000)
-        return msgspec.structs.replace(worker, received_rows=heavy) if worker.rank == 2 else worker
-
-    found = document(write_campaign(tmp_path, Script(plan=plan(4), worker=skewed)))
-    assert codes(found) == ["overloaded-rank"]
-    message = found["warnings"][0]["message"]
-    assert message == "rank 2 (node0) received 5,000,000 rows, 2.50 × the mean of the other ranks"
-
-
-def test_outliers_are_flagged_and_kept(tmp_path: Path) -> None:
-    walls = (0.10, 0.11, 0.12, 0.11, 5.0)
-    found = document(write_campaign(tmp_path, Script(plan=plan(iterations=5), walls=walls)))
-    assert codes(found) == ["outliers"]
-    assert found["warnings"][0]["message"].endswith("iteration 4 of launch 0")
-    assert found["wall_seconds"]["max"] == 5.0
-
-
-def recorded(launch: int | None) -> s.WarningLine:
-    return s.WarningLine(
-        launch=launch, code="no-infiniband", message="the UCX wheel has no InfiniBand", remedy="--ucx system"
-    )
-
-
-@pytest.mark.parametrize("places", [(None,), (0,), (0, 1), (None, 0, 1)])
-def test_recorded_warnings_come_once(tmp_path: Path, places: tuple[int | None, ...]) -> None:
-    folder = write_campaign(tmp_path, *launches(2))
-    failing(folder, *map(recorded, places))
-    assert document(folder)["warnings"] == [
-        {"code": "no-infiniband", "message": "the UCX wheel has no InfiniBand", "remedy": "--ucx system"}
-    ]
-
-
-def test_lines_of_a_later_version_are_mentioned(tmp_path: Path) -> None:
-    folder = write_campaign(tmp_path)
-    with (folder / "records.jsonl").open("a") as stream:
-        stream.write('{"schema":1,"kind":"verdict"}\n')
-    assert codes(document(folder)) == ["unknown-records"]
 
 
 @pytest.mark.parametrize("breaks", [lambda p: p.pop("launches"), lambda p: p.update(launches=None, verify=None)])

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import numpy as np
+import polars as pl
 import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner
 
 from benchmarks.goal import tables
 from benchmarks.goal.bench import Bench
-from benchmarks.peer.duckdb_join import DuckDBJoin
-from benchmarks.peer.inprocess import Joiner, checksum, measure
+from benchmarks.peer.comparison import Comparison
+from benchmarks.peer.inprocess import checksum
+from benchmarks.peer.libraries import run
 from benchmarks.peer.merge_bench_run import command
-from benchmarks.peer.polars_streaming import PolarsJoin
-from benchmarks.peer.protocol import Job
+from benchmarks.peer.protocol import Job, PeerError
+from benchmarks.peer.ratios import Sample
+from merge_bench.cli import cli
 from merge_bench.errors import WrongResult
 
 
@@ -50,38 +56,61 @@ def test_a_checksum_tells_other_pairs_of_the_same_rows() -> None:
 
 
 @pytest.mark.parametrize("keys", [tables.STRINGS, tables.COLUMNS])
-@pytest.mark.parametrize("library", ["polars", "duckdb"])
-def test_libraries_join_the_tables_and_a_wrong_result_is_an_error(
-    tmp_path: Path, keys: tables.Keys, library: str
-) -> None:
+@pytest.mark.parametrize("options", [{"engine": "streaming"}, {"result": "table"}])
+def test_libraries_join_the_tables(tmp_path: Path, keys: tables.Keys, options: dict[str, str]) -> None:
     made = tables.make(tmp_path, keys, 2000, seed=3)
-    job = Job(1000, 2, 2, 2, 1, 0.3, 3, tables=made)
+    outcome = run(Job(1000, 2, pl.thread_pool_size(), 1, 0, 0.3, 3, options, made))
+    assert (outcome.rows, outcome.verified, len(outcome.wall_seconds)) == (600, True, 1)
 
-    def joiner() -> Joiner:
-        if library == "polars":
-            return PolarsJoin("streaming", job.on)
-        return DuckDBJoin(2, job.on, job.columns, to_arrow=False)
 
-    outcome = measure(job, joiner())
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [({"rows": 599}, "it has 600 rows, but 599 match"), ({"checksum": 1}, "the checksum of its rows")],
+)
+def test_a_wrong_result_is_an_error(tmp_path: Path, wrong: dict[str, int], sentence: str) -> None:
+    made = replace(tables.make(tmp_path, tables.STRINGS, 2000, seed=3), **wrong)
+    with pytest.raises(WrongResult, match=sentence):
+        run(Job(1000, 2, 2, 1, 0, 0.3, 3, {"result": "table"}, made))
+
+
+@pytest.mark.parametrize(("options", "name"), [({"result": "arrow"}, "duckdb"), ({}, "pandas")])
+def test_libraries_join_synthetic_rows_in_every_iteration(options: dict[str, str], name: str) -> None:
+    outcome = run(Job(1000, 2, 2, 2, 1, 0.3, 3, options))
     assert (outcome.rows, outcome.verified, len(outcome.wall_seconds)) == (600, True, 2)
-    with pytest.raises(WrongResult, match="it has 600 rows, but 599 match"):
-        measure(replace(job, tables=replace(made, rows=599)), joiner())
-    with pytest.raises(WrongResult, match="the checksum of its rows"):
-        measure(replace(job, tables=replace(made, checksum=1)), joiner())
+    assert (outcome.name, outcome.version) == (name, importlib.metadata.version(name))
 
 
-def test_merge_bench_joins_the_same_tables(tmp_path: Path) -> None:
-    made = tables.make(tmp_path, tables.COLUMNS, 2000, seed=3)
-    argv = command(Job(1000, 2, 2, 2, 1, 0.3, 3, tables=made), "somewhere")
+def test_polars_must_have_the_threads_of_the_job() -> None:
+    threads = pl.thread_pool_size()
+    with pytest.raises(PeerError, match=f"Polars has {threads} threads instead of {threads + 1}"):
+        run(Job(1000, 2, threads + 1, 1, 0, 0.3, 3, {"engine": "streaming"}))
+
+
+@pytest.mark.parametrize("keys", [tables.STRINGS, tables.COLUMNS])
+def test_merge_bench_joins_the_same_tables(tmp_path: Path, keys: tables.Keys) -> None:
+    made = tables.make(tmp_path, keys, 2000, seed=3)
+    argv = command(Job(1000, 2, 2, 2, 1, 0.3, 3, tables=made), tmp_path)
     assert argv[argv.index("--left") + 1] == made.left
-    assert argv[argv.index("--on") + 1] == "place,number"
+    assert argv[argv.index("--on") + 1] == ",".join(keys.on)
     assert not {"--chunk", "--frac-match"} & set(argv)
+    accepted = CliRunner().invoke(cli, ["run", *argv, "--dry-run"])
+    assert accepted.exit_code == 0, accepted.output
 
 
-@pytest.mark.cluster
 def test_both_libraries_are_compared_over_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs: list[Job] = []
+
+    def run(comparison: Comparison, blocks: int, seed: int) -> None:
+        jobs.append(comparison.job)
+        comparison.samples += [Sample(each.name, 0, (1.0 + place,)) for place, each in enumerate(comparison.contenders)]
+
+    monkeypatch.setattr(Comparison, "run", run)
     monkeypatch.setattr(tables, "ROWS", 1000)
     here = Bench(tmp_path, 200)
     found = tables.against_libraries(here, tables.STRINGS)
-    assert found.keys() == {target.name for target in tables.TARGETS["strings"].values()}
-    assert here.details["strings-polars"]["wall_seconds"].keys() == {"merge_bench", "polars-streaming"}
+    assert found == {"strings-polars": 2.0, "strings-duckdb": 3.0}
+    assert here.details["strings-polars"]["wall_seconds"] == {"merge_bench": 1.0, "polars-streaming": 2.0}
+    (job,) = jobs
+    assert msgspec.json.decode(*job.argv(), type=Job) == job  # as the peers' processes read it
+    assert job.tables is not None
+    assert (job.on, job.tables.rows) == (("key",), 600)

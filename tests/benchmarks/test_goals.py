@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,9 +14,8 @@ from benchmarks import command
 from benchmarks.goal import measures, targets
 from benchmarks.goal.bench import Bench
 from benchmarks.goal.measures import Measure
-from benchmarks.goal.running import MEASURES, Running, chosen, from_json, markdown, to_json
-from benchmarks.goal.targets import Target, judge, spread_of_sizes
-from benchmarks.goals import status_of
+from benchmarks.goal.targets import Result, Target, spread_of_sizes
+from benchmarks.goals import MEASURES, Running, chosen, markdown, status_of
 from benchmarks.peer.ratios import Sample, standings
 from merge_bench.errors import RunFailed, UsageError
 
@@ -25,6 +25,10 @@ AT_LEAST, AT_MOST = Target("a", "ratio", "how", 2.0), Target("b", "seconds", "ho
 
 def ran(**document: Any) -> Any:
     return SimpleNamespace(document=document)
+
+
+def launched(launch: Any) -> Any:
+    return SimpleNamespace(campaign=SimpleNamespace(launches=[launch]), began=102.0)
 
 
 @pytest.mark.parametrize(
@@ -39,14 +43,14 @@ def ran(**document: Any) -> Any:
 def test_a_goal_is_met_by_the_median_and_surely_so_by_the_whole_spread(
     values: tuple[float, ...], met: bool, sure: bool
 ) -> None:
-    result = judge(AT_LEAST, values, ())
+    result = Result(AT_LEAST, list(values))
     assert (result.met, result.sure) == (met, sure)
     assert result.spread is not None
     assert (result.spread.low, result.spread.high, result.spread.coverage) == (min(values), max(values), None)
 
 
 def test_six_blocks_have_an_interval() -> None:
-    result = judge(AT_MOST, (1.0, 2.0, 3.0, 4.0, 5.0, 6.0), ())
+    result = Result(AT_MOST, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
     assert result.spread is not None
     assert (result.spread.median, result.spread.low, result.spread.high) == (3.5, 1.0, 6.0)
     assert result.spread.coverage == pytest.approx(0.96875)
@@ -71,17 +75,19 @@ CORES, WIRE, NEITHER = {"bottleneck": "cores"}, {"bottleneck": "link"}, {"bottle
 def test_a_goal_may_be_met_by_naming_what_limits_every_block_that_misses(
     values: tuple[float, ...], told: tuple[dict[str, str], ...], met: bool, sure: bool, instead: bool
 ) -> None:
-    result = judge(FAST, values, (), told)
+    result = Result(FAST, list(values), [], list(told))
     assert (result.met, result.sure, result.instead) == (met, sure, instead)
-    assert judge(AT_MOST, (6.0,), (), (CORES,)).met is False
+    assert Result(AT_MOST, [6.0], [], [CORES]).met is False
     assert ("cores named" in markdown([result]).splitlines()[2].split("|")[3]) == instead
-    assert from_json(json.loads(json.dumps(to_json(result)))) == result
+    assert Result.from_json(json.loads(json.dumps(result.to_json()))) == result
 
 
 def test_what_was_not_measured_is_neither_met_nor_missed() -> None:
-    result = judge(AT_LEAST, (), ["no hosts here", "no hosts here"])
+    result = Result(AT_LEAST)
+    for _ in range(2):
+        result.fail("no hosts here")
     assert result.met is None
-    assert result.failures == ("no hosts here",)
+    assert result.failures == ["no hosts here"]
 
 
 def test_bounds_on_both_sides() -> None:
@@ -92,7 +98,7 @@ def test_bounds_on_both_sides() -> None:
 
 def test_only_large_sizes_have_to_be_constant() -> None:
     assert spread_of_sizes({1: 9e-8, 4: 2e-8, 8: 2.2e-8, 16: 2.1e-8}, 4) == pytest.approx(1.1)
-    with pytest.raises(ValueError, match="only 1 sizes from 4 rows on fit"):
+    with pytest.raises(RunFailed, match="only 1 sizes from 4 rows on fit"):
         spread_of_sizes({1: 9e-8, 4: 2e-8}, 4)
 
 
@@ -103,34 +109,48 @@ def test_sizes_double_as_long_as_they_fit() -> None:
     assert 1 < len(few) < 6
 
 
-LANES = [{"from": 0, "to": 1, "transports": ["cma/memory", "sysv/memory"]}]
 LINK = {"fraction": 0.95, "limit_bytes_per_second": 9e9, "check_bytes_per_second": 10e9, "not_checked": None}
 
 
 def test_the_link_gives_two_values() -> None:
-    found = measures.link_values(Bench(Path()), ran(link=LINK, lanes=LANES), AT_LEAST, AT_MOST, ("sysv", "cma"))
+    found = measures.link_values(Bench(Path()), ran(link=LINK), AT_LEAST, AT_MOST)
     assert found == {"a": 0.95, "b": 0.9}
     reason = "4 polling processes on 2 cores"
-    unchecked = ran(link={**LINK, "check_bytes_per_second": None, "not_checked": reason}, lanes=LANES)
+    unchecked = ran(link={**LINK, "check_bytes_per_second": None, "not_checked": reason})
     bench = Bench(Path())
-    assert measures.link_values(bench, unchecked, AT_LEAST, AT_MOST, ("sysv",)) == {"a": 0.95}
+    assert measures.link_values(bench, unchecked, AT_LEAST, AT_MOST) == {"a": 0.95}
     assert bench.details[AT_MOST.name] == {measures.NOT_MEASURED: reason}
 
 
-def test_a_link_over_other_lanes_or_without_a_limit_is_no_value() -> None:
-    with pytest.raises(RunFailed, match="rank 0 to rank 1 uses no tcp but cma/memory, sysv/memory"):
-        measures.link_values(Bench(Path()), ran(link=LINK, lanes=LANES), AT_LEAST, AT_MOST, ("tcp",))
+def test_a_link_without_a_limit_is_no_value() -> None:
     with pytest.raises(RunFailed, match="was not measured"):
-        measures.link_values(Bench(Path()), ran(link=None, lanes=LANES), AT_LEAST, AT_MOST, ("tcp",))
+        measures.link_values(Bench(Path()), ran(link=None), AT_LEAST, AT_MOST)
+
+
+def test_links_are_measured_over_the_transports_that_the_goals_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    here, asked = Bench(Path()), {}
+    monkeypatch.setattr(measures, "two_hosts", lambda: contextlib.nullcontext("hosts"))
+    workers = [{"above_imports": 2, "input": 1}]
+
+    def merge(**options: Any) -> Any:
+        asked.update(options)
+        return ran(link=LINK, peak_memory_bytes={"per_worker": workers})
+
+    monkeypatch.setattr(here, "merge", merge)
+    measures.shaped_tcp(here)
+    assert asked["require_transport"] == "tcp"
+    measures.shared_memory(here)
+    assert asked["require_transport"] == "sysv,posix,cma"
 
 
 def test_wall_over_bytes_takes_the_worker_that_sends_most() -> None:
     workers = [SimpleNamespace(sent_bytes=SimpleNamespace(left=left, right=50)) for left in (40, 50)]
-    launches = [SimpleNamespace(timed=[SimpleNamespace(wall_seconds=w, workers=workers) for w in (1.0, 1.1, 1.5)])]
-    one = SimpleNamespace(
-        document={"link": {"limit_bytes_per_second": 100.0}}, campaign=SimpleNamespace(launches=launches)
-    )
-    assert measures.wall_over_bytes(one) == pytest.approx(1.1)  # type: ignore[arg-type]
+    timed = [SimpleNamespace(wall_seconds=wall, workers=workers, pairs=[]) for wall in (1.0, 1.1, 1.5)]
+    launch = SimpleNamespace(timed=timed, link=SimpleNamespace(limit_bytes_per_second=100.0))
+    assert measures.wall_over_bytes(launched(launch)) == pytest.approx(1.1)
+    launch.link = None
+    with pytest.raises(RunFailed, match="the link limit was not measured"):
+        measures.wall_over_bytes(launched(launch))
 
 
 def test_every_size_is_told_beside_how_far_they_spread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,10 +168,11 @@ def test_memory_is_that_of_the_worst_worker() -> None:
     assert measures.memory_ratio(ran(peak_memory_bytes={"per_worker": workers})) == 3.0
 
 
-def test_the_first_iteration_begins_before_its_line_is_written() -> None:
+def test_the_first_iteration_begins_before_its_line_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
     line = SimpleNamespace(time=107.0, wall_seconds=0.5)
-    campaign = SimpleNamespace(launches=[SimpleNamespace(timed=[line])])
-    assert measures.first_iteration(SimpleNamespace(campaign=campaign, began=102.0)) == 4.5  # type: ignore[arg-type]
+    here = Bench(Path())
+    monkeypatch.setattr(here, "merge", lambda **_: launched(SimpleNamespace(timed=[line])))
+    assert measures.launch(here) == {"launch": 4.5}
 
 
 def made_up() -> tuple[Measure, ...]:
@@ -173,33 +194,34 @@ def made_up() -> tuple[Measure, ...]:
     )
 
 
-def test_every_measure_has_its_turn_in_every_block_and_failures_stay_alone() -> None:
-    said: list[str] = []
-    running = Running(made_up(), said.append)
+def test_every_measure_has_its_turn_in_every_block_and_failures_stay_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    running = Running(made_up())
     for block in range(2):
         running.block(block, 0, 10)
-    assert running.values == {"a": [2.0, 3.0], "b": [4.0, 4.0], "d": [], "e": [], "f": []}
-    assert running.details == {"a": [{"seed": 0}, {"seed": 1}], "b": [{}, {}], "d": [], "e": [], "f": []}
-    assert running.failures["d"] == ["it was not measured in this run"] * 2
-    assert running.failures["e"] == ["KeyError: 'link'"] * 2
-    assert running.failures["f"] == ["a worker died"] * 2
-    assert sum(line.startswith("block 2: ") for line in said) == 4
-    assert status_of(running.results()) == 3
+    values = {name: result.values for name, result in running.found.items()}
+    assert values == {"a": [2.0, 3.0], "b": [4.0, 4.0], "d": [], "e": [], "f": []}
+    assert running.found["a"].details == [{"seed": 0}, {"seed": 1}]
+    assert running.found["b"].details == [{}, {}]
+    assert running.found["d"].failures == ["it was not measured in this run"]
+    assert running.found["e"].failures == ["KeyError: 'link'"]
+    assert running.found["f"].failures == ["a worker died"]
+    assert sum(line.startswith("block 2: ") for line in capsys.readouterr().err.splitlines()) == 4
+    assert status_of(list(running.found.values())) == 3
 
 
 def test_status_tells_what_is_missed() -> None:
-    assert status_of([judge(AT_LEAST, (3.0,), ()), judge(AT_MOST, (3.0,), ())]) == 0
-    assert status_of([judge(AT_LEAST, (1.0,), ()), judge(AT_MOST, (3.0,), ())]) == 1
-    assert status_of([judge(AT_LEAST, (1.0,), ()), judge(AT_MOST, (3.0,), ("once it failed",))]) == 3
+    assert status_of([Result(AT_LEAST, [3.0]), Result(AT_MOST, [3.0])]) == 0
+    assert status_of([Result(AT_LEAST, [1.0]), Result(AT_MOST, [3.0])]) == 1
+    assert status_of([Result(AT_LEAST, [1.0]), Result(AT_MOST, [3.0], ["once it failed"])]) == 3
 
 
 def test_results_survive_their_file() -> None:
-    for result in (judge(AT_LEAST, (3.0, 1.0), ("x",)), judge(AT_MOST, (), ("y",))):
-        assert from_json(json.loads(json.dumps(to_json(result)))) == result
+    for result in (Result(AT_LEAST, [3.0, 1.0], ["x"]), Result(AT_MOST, [], ["y"])):
+        assert Result.from_json(json.loads(json.dumps(result.to_json()))) == result
 
 
 def test_the_table_says_goal_value_spread_and_what_is_missing() -> None:
-    results = [judge(AT_LEAST, (1.9, 2.5, 2.1), ("x",)), judge(AT_MOST, (6.0,), ()), judge(AT_MOST, (), ("a | b",))]
+    results = [Result(AT_LEAST, [1.9, 2.5, 2.1], ["x"]), Result(AT_MOST, [6.0]), Result(AT_MOST, [], ["a | b"])]
     lines = markdown(results).splitlines()[2:]
     assert lines == [
         "| ratio | ≥ 2 | 2.1 | 1.9–2.5 (of 3) | yes, within the spread, 1 failed | how |",

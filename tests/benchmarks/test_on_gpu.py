@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import sys
 import types
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from benchmarks.on_gpu import runs, testing, versus
 from benchmarks.on_gpu.figures import bandwidth_shares, bytes_touched, largest_chunk
@@ -16,7 +18,7 @@ from benchmarks.on_gpu.plan import ON_HOST, SMALL, Asked, Machine, paired, steps
 from benchmarks.on_gpu.runs import Merge, judge
 from benchmarks.on_gpu.steps import DONE, FAILED, SKIPPED, Ended, Finding, Step, run_all, status_of
 from benchmarks.peer.ratios import Sample, standings
-from benchmarks.processes import without_lane
+from merge_bench.cli import cli
 from merge_bench.errors import RunFailed, WrongResult
 from tests.cluster.test_gpu_workers import PRETENCE, WITHOUT_DRIVER
 
@@ -89,7 +91,7 @@ def test_a_step_that_hangs_leaves_the_others_their_time() -> None:
 
 
 def planned(machine: Machine, tmp_path: Path) -> list[Step]:
-    return steps(machine, Asked(tmp_path, 2, 0, print))
+    return steps(machine, Asked(tmp_path, 2, 0))
 
 
 def test_steps_for_one_gpu_begin_with_what_proves_most(tmp_path: Path) -> None:
@@ -116,7 +118,7 @@ def test_several_gpus_get_a_worker_each_as_well(tmp_path: Path, gpus: int) -> No
 
 
 def test_every_block_of_a_comparison_counts_towards_its_time(tmp_path: Path) -> None:
-    seconds = {n: {step.name: step.seconds for step in steps(H200, Asked(tmp_path, n, 0, print))} for n in (1, 3)}
+    seconds = {n: {step.name: step.seconds for step in steps(H200, Asked(tmp_path, n, 0))} for n in (1, 3)}
     assert seconds[3]["ucxx-large"] == 3 * seconds[1]["ucxx-large"]
     assert seconds[3]["ucx-shared-2"] == seconds[1]["ucx-shared-2"]
 
@@ -188,7 +190,7 @@ def test_a_pair_without_cuda_ipc_fails_and_keeps_the_figures() -> None:
     assert found.status == 5
     assert "rank 1 to rank 0 uses no cuda_ipc but sysv/memory, cuda_copy/cuda" in found.sentence
     assert found.figures["link"]["fraction"] == 0.93
-    assert without_lane([], ["cuda_ipc"]) == "no lanes were recorded"
+    assert runs.without_device_lane([]) == "no lanes were recorded"
 
 
 def test_what_is_not_verified_or_merged_by_another_engine_is_a_failure() -> None:
@@ -231,14 +233,20 @@ def test_a_run_is_read_back_and_judged(tmp_path: Path, monkeypatch: pytest.Monke
     assert len(list((tmp_path / "runs" / "small").glob("*/records.jsonl"))) == 1
 
 
-@pytest.mark.cluster
 @pytest.mark.parametrize("name", list(ON_HOST))
-def test_host_engines_merge_and_are_verified(tmp_path: Path, name: str) -> None:
+def test_merges_with_host_engines_are_accepted_as_they_are_typed(name: str) -> None:
     exchange, engine = ON_HOST[name]
-    merge = Merge(2, 2, 2000, exchange, iterations=2, link_rounds=0, engine=engine)
-    found = judge(merge, runs.run(merge, name, tmp_path, 200), None)
+    accepted = CliRunner().invoke(cli, ["run", *Merge(2, 2, SMALL, exchange, engine=engine).options(), "--dry-run"])
+    assert accepted.exit_code == 0, accepted.output
+
+
+@pytest.mark.parametrize(("campaign", "name"), [("run", "host-ucx"), ("baseline", "host-dask")])
+def test_recorded_merges_with_host_engines_are_judged(campaign: str, name: str) -> None:
+    exchange, engine = ON_HOST[name]
+    recorded = json.loads((ROOT / "tests" / "data" / "campaigns" / campaign / "document.json").read_text())
+    found = judge(Merge(2, 2, 2000, exchange, engine=engine), recorded, None)
     assert found.status == 0, found.sentence
-    assert "1,200 rows verified" in found.sentence
+    assert f"{recorded['result_rows']:,} rows verified" in found.sentence
 
 
 REPORT = (

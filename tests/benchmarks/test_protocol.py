@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import msgspec
 import pytest
 
+from benchmarks.command import shuffled
 from benchmarks.peer import contenders, dask_cuda_merge
-from benchmarks.peer.comparison import shuffled
 from benchmarks.peer.inprocess import judge
 from benchmarks.peer.merge_bench_run import command
 from benchmarks.peer.protocol import Job, PeerError, read_outcome
@@ -62,7 +63,7 @@ def test_a_wrong_result_is_never_a_number(rows: int, checksum: int, bad: int) ->
 
 
 def test_our_command_carries_the_job_and_the_variant() -> None:
-    argv = command(JOB, "somewhere")
+    argv = command(JOB, Path("somewhere"))
     assert argv[argv.index("--chunk") + 1] == "1000"
     assert argv[argv.index("--link-rounds") + 1] == "0"
     assert argv[argv.index("--shuffle") + 1] == "p2p"

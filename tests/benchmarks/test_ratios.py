@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks import command
-from benchmarks.peer import table
+from benchmarks.peer import ratios
 from benchmarks.peer.ratios import Sample, Spread, fastest, standings
 
 
@@ -70,20 +70,20 @@ def test_the_largest_peak_is_shown() -> None:
 def test_table_says_launches_failures_and_what_the_interval_is() -> None:
     samples = launches("ours", 1.0, 1.0, peak=2**30) + launches("peer", 2.0, None)
     lines = standings(samples, ["ours", "peer"], "ours")
-    rows = table.cells(lines, {"peer": "7.1"}, {"peer": "verified"}, {"peer"}, data=2**30)
+    rows = ratios.cells(lines, {"peer": "7.1"}, {"peer": "verified"}, {"peer"}, data=2**30)
     assert rows[0] == ("ours", "-", "2", "1", "1.000", "-", "-", "1.00", "-")
     assert rows[1] == ("peer *", "7.1", "1 of 2", "2", "0.500", "2.00", "2.00–2.00 (min–max of 1)", "-", "verified")
     assert (
         len(
             {
                 line.index("launches")
-                for line in command.aligned(table.HEADINGS, rows, table.TEXT).splitlines()
+                for line in command.aligned(ratios.HEADINGS, rows, ratios.TEXT).splitlines()
                 if "launches" in line
             }
         )
         == 1
     )
-    assert command.table(table.HEADINGS, rows, table.TEXT).splitlines()[3].startswith("| peer \\* | 7.1 |")
+    assert command.table(ratios.HEADINGS, rows, ratios.TEXT).splitlines()[3].startswith("| peer \\* | 7.1 |")
 
 
 def test_no_ratio_is_made_of_nothing() -> None:

@@ -15,8 +15,7 @@ import pytest
 from benchmarks.roof import limits
 from benchmarks.roof.limits import Limit, array_bytes
 from benchmarks.roof.moved import Counts, Shape, join_accesses, partition_row, phase_bytes
-from benchmarks.roof.phases import counts, join_least, judge, limits_table, table
-from benchmarks.roofline import cores_of, roofline
+from benchmarks.roofline import cores_of, counts, join_least, judge, limits_table, roofline, table
 from merge_bench.errors import RunFailed, UsageError
 from merge_bench.merge.engines.base import JoinShape, Side
 from merge_bench.merge.engines.native import NativeEngine

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks.wide.figures import (
+from benchmarks import width as command
+from benchmarks.width import (
     BURST_BYTES,
     PAYLOAD,
     ROW_BYTES,
@@ -19,12 +20,11 @@ from benchmarks.wide.figures import (
     dropped_share,
     exchanged,
     judge,
+    number,
     size,
     table,
-    widths,
 )
-from benchmarks.width import width
-from merge_bench.errors import RunFailed, UsageError
+from merge_bench.errors import RunFailed
 from merge_bench.records import schema as s
 from tests.helpers.benchmark_commands import refusal
 from tests.hosts import make_hosts
@@ -51,14 +51,26 @@ def test_the_burst_is_the_one_that_hosts_are_made_with() -> None:
     assert f"{BURST_BYTES >> 20}mb" == make_hosts.BURST
 
 
-def test_widths_are_taken_the_least_first_and_once() -> None:
-    assert widths("16,2, 4,2") == [2, 4, 16]
+def test_widths_are_taken_the_least_first_and_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    measured: list[int] = []
+
+    def measure(_: Any, made: Size, iterations: int) -> Wide:
+        measured.append(made.workers)
+        return replace(SEEN, workers=made.workers)
+
+    for name, made in (("need_hosts", lambda: None), ("adopt_orphans", lambda: None), ("measure", measure)):
+        monkeypatch.setattr(command, name, made)
+    command.width.main(["--workers", "16,2, 4,2", "--budget", "1"], standalone_mode=False)
+    assert measured == [2, 4, 16]
+    assert len(capsys.readouterr().out.splitlines()) == 2 + 3
 
 
-@pytest.mark.parametrize("text", ["", "two", "1,2", "2,,4", "2,1000"])
+@pytest.mark.parametrize("text", ["", "two", "1", "1000", "2.5"])
 def test_widths_that_are_none_are_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="--workers takes numbers"):
-        widths(text)
+    with pytest.raises(ValueError, match="is not a number from 2 to 200"):
+        number(text)
 
 
 def worker(rank: int, sent: int, union: float, exchange: float, **changes: Any) -> s.WorkerIteration:
@@ -161,7 +173,7 @@ def test_the_table_has_a_row_for_each_width() -> None:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (["--workers", "1"], "--workers takes numbers from 2 to 200"),
+        (["--workers", "2,,4"], "Invalid value for '--workers': '' is not a number from 2 to 200"),
         (["--budget", "0"], "0.0 is not in the range x>0"),
         (["--output", "/no/such/folder/x.json"], "there is no folder /no/such/folder"),
     ],
@@ -169,7 +181,7 @@ def test_the_table_has_a_row_for_each_width() -> None:
 def test_wrong_options_are_one_sentence_and_status_2(
     options: list[str], sentence: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    errors = refusal(width, *options, monkeypatch=monkeypatch, capsys=capsys)
+    errors = refusal(command.width, *options, monkeypatch=monkeypatch, capsys=capsys)
     assert sentence in errors
     assert len(errors.strip().splitlines()) == 1
 

@@ -1,8 +1,11 @@
-"""What a person does in the view, whichever program shows it: start a run, watch it, compare it with another."""
+"""What a person does in the view, in a browser or in JupyterLab: start a run, watch it, compare it with another."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from tests.browser.conftest import Window
 
@@ -15,12 +18,14 @@ POINTS = """(() => {
 """How many iterations the page draws."""
 
 
-def start_a_run(window: Window, *, chunk: str = "2e4", iterations: str = "4") -> None:
+def start_a_run(window: Window, *, chunk: str = "2e4", iterations: str = "4", token: str | None = None) -> None:
     """Fill in the form and start."""
     page = window.page
     window.turn_to("Run")
     for label, value in (("Rows per chunk", chunk), ("Workers", "2"), ("Iterations", iterations)):
         page.get_by_label(label).fill(value)
+    if token is not None:
+        page.get_by_label("Token").fill(token)
     command = f"python -m merge_bench run --chunk={chunk} --workers=2 --iterations={iterations}"
     window.wait_for_text(command)
     page.get_by_role("button", name="Start", exact=True).click()
@@ -28,7 +33,7 @@ def start_a_run(window: Window, *, chunk: str = "2e4", iterations: str = "4") ->
 
 
 def watch_it_to_its_end(window: Window) -> None:
-    """Look at the Live tab until the run has ended and all its iterations are drawn; the earlier run has one less."""
+    """Look at the Live tab until the run has ended and all its iterations are drawn."""
     window.turn_to("Live")
     window.wait_until(f"{POINTS} === 4")
     window.wait_for_text("4 of 4")
@@ -42,13 +47,22 @@ def choose(row: Any) -> None:
     row.locator("input:checked").wait_for()
 
 
-def compare_the_newest_two(window: Window) -> None:
-    """Choose the two runs of that size in the table; the view says how much faster one is, and what that proves."""
-    page = window.page
+def compare_with_an_earlier_run(window: Window, results: Path) -> None:
+    """Choose the one run in `results` and an earlier one in the table; the view compares them.
+
+    The earlier run is made from the other one, because a second real run would show nothing more.
+    """
+    (run,) = results.iterdir()
+    first, _, rest = (run / "records.jsonl").read_bytes().partition(b"\n")
+    head = msgspec.json.decode(first)
+    head |= {"campaign_id": "20260101T000000Z-default-000000", "time": head["time"] - 3600}
+    earlier = results / head["campaign_id"]
+    earlier.mkdir()
+    (earlier / "records.jsonl").write_bytes(msgspec.json.encode(head) + b"\n" + rest)
     window.turn_to("Results")
-    rows = page.locator(".tabulator-row", has_text="20,000")
+    rows = window.page.locator(".tabulator-row", has_text="20,000").filter(has_text="yes")  # once its figures are known
     for number in (1, 0):
-        rows.nth(number).filter(has_text="yes").wait_for()  # it is whole then, and its row does not change any more
+        rows.nth(number).wait_for()
     for number in (1, 0):
         choose(rows.nth(number))
     window.wait_for_text("B: default against A: default")

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import re
-import shutil
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import psutil
 import pytest
 
 from merge_bench.records.reader import read_campaign
 from tests.browser.conftest import Open, Window, started
-from tests.browser.scenario import POINTS, choose, compare_the_newest_two, start_a_run, watch_it_to_its_end
+from tests.browser.scenario import POINTS, choose, compare_with_an_earlier_run, start_a_run, watch_it_to_its_end
 from tests.helpers.large_campaigns import make_large
 from tests.helpers.synthetic_campaigns import Script, write_campaign
 from tests.view.dashboard.samples import broken, hostile, interleaved, probing, tuning
@@ -22,203 +22,209 @@ from tests.view.dashboard.samples import broken, hostile, interleaved, probing, 
 TABS = ("Live", "Results", "Tuning", "Network", "Run")
 
 
-def address(log: Path) -> str:
-    """Where the server that writes `log` listens."""
-    end = time.monotonic() + 120
-    while time.monotonic() < end:
-        found = re.search(r"http://\S+/", log.read_text())
-        if found:
-            return found[0]
-        time.sleep(0.05)
-    raise AssertionError(log.read_text())
+class Server(NamedTuple):
+    """A server of the view. `token`: that which it prints with ``--allow-run``."""
+
+    url: str
+    results: Path
+    token: str | None
 
 
-def serve(results: Path, temp: Path, *options: str) -> Iterator[str]:
+def serve(results: Path, temp: Path, *options: str) -> Iterator[Server]:
+    """Serve `results` until the generator goes on."""
     command = [sys.executable, "-m", "merge_bench", "dashboard", "--results", str(results), "--no-open", "--port", "0"]
     log = temp / "server.log"
+    token = r".*token is needed: (\S+)\n" if "--allow-run" in options else "()"
     with started([*command, *options], temp, log):
-        yield address(log)
+        end = time.monotonic() + 120
+        while (found := re.search(rf"(http://\S+/){token}", log.read_text(), re.DOTALL)) is None:
+            assert time.monotonic() < end, log.read_text()
+            time.sleep(0.05)
+        yield Server(found[1], results, found[2] or None)
     assert "Traceback" not in log.read_text()
 
 
 @pytest.fixture(scope="module")
-def samples(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a view of all kinds of campaigns."""
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A view without results at first, from which runs can be started."""
+    temp = tmp_path_factory.mktemp("runs")
+    yield from serve(temp / "results", temp, "--allow-run")
+
+
+@pytest.fixture(scope="module")
+def _samples(chromium: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Window]:
+    """A page that shows all kinds of campaigns."""
     temp = tmp_path_factory.mktemp("samples")
-    results = temp / "results"
     for make in (broken, hostile, tuning, probing, interleaved):  # the last is what the Live tab shows
-        make(results)
-    yield from serve(results, temp)
+        make(temp / "results")
+    for server in serve(temp / "results", temp):
+        yield Window(chromium, server.url)
 
 
-def test_a_run_is_started_watched_to_its_end_and_compared_with_another(
-    window: Open, tmp_path: Path, earlier_run: Path
-) -> None:
-    results = tmp_path / "results"
-    shutil.copytree(earlier_run, results / earlier_run.name)
-    for url in serve(results, tmp_path):
-        view: Window = window(url)
-        start_a_run(view)
-        view.picture("run")
-        watch_it_to_its_end(view)
-        view.picture("live-ended")
-        compare_the_newest_two(view)
-        view.picture("results-compared")
-    newest = max(results.iterdir(), key=lambda folder: folder.name)
-    campaign = read_campaign(newest)
+@pytest.fixture
+def samples(_samples: Window, request: pytest.FixtureRequest) -> Iterator[Window]:
+    """The page of all kinds of campaigns, which several tests share, with the Live tab open."""
+    _samples.page.emulate_media(color_scheme="light")
+    _samples.page.set_viewport_size({"width": 1400, "height": 900})
+    _samples.turn_to("Live")
+    yield _samples
+    _samples.check(request.node.name)
+
+
+def test_a_run_needs_the_token_is_watched_to_its_end_and_compared_with_another(window: Open, runs: Server) -> None:
+    view = window(runs.url)
+    view.turn_to("Run")
+    view.page.get_by_label("Token").fill("guessed")
+    view.page.get_by_role("button", name="Start", exact=True).click()
+    view.wait_for_text("This needs the token")
+    assert not runs.results.exists()
+    start_a_run(view, token=runs.token)
+    view.picture("run")
+    watch_it_to_its_end(view)
+    view.picture("live-ended")
+    (folder,) = runs.results.iterdir()
+    compare_with_an_earlier_run(view, runs.results)
+    view.picture("results-compared")
+    campaign = read_campaign(folder)
     assert campaign.end is not None
     assert campaign.end.status == 0
     assert campaign.head.plans[0]["iterations"] == 4
 
 
-def test_a_run_that_is_stopped_ends_cleanly_and_keeps_what_it_measured(window: Open, tmp_path: Path) -> None:
-    results = tmp_path / "results"
-    for url in serve(results, tmp_path):
-        view = window(url)
-        start_a_run(view, chunk="1e5", iterations="1_000_000")
-        view.turn_to("Live")
-        view.slow_down(12)  # It answers to people all the same, because it gets no more than it can draw.
-        view.wait_until(f"{POINTS} > 2")
-        top = view.page.get_by_text("Pairs of workers, last iteration").bounding_box()
-        before = view.page.evaluate(POINTS)
-        view.wait_until(f"{POINTS} > {before}")
-        assert view.page.get_by_text("Pairs of workers, last iteration").bounding_box() == top
-        view.slow_down(1)
-        view.picture("live-running")
-        view.turn_to("Run")
-        view.page.get_by_role("button", name="Stop", exact=True).click()
-        view.wait_for_text("Ended with status 3")
-        view.wait_for_text("merge_bench: interrupted by SIGINT")
-        assert view.page.get_by_role("log").bounding_box()["height"] < 340  # the rest is scrolled to, and the end seen
-        view.picture("run-stopped")
-    (folder,) = results.iterdir()
-    campaign = read_campaign(folder)
-    assert campaign.launches[0].failures[0].code == "interrupted"
-    assert len(campaign.launches[0].timed) > 2
+def test_a_run_that_is_stopped_ends_cleanly_and_keeps_what_it_measured(window: Open, runs: Server) -> None:
+    view = window(runs.url)
+    start_a_run(view, chunk="1e5", iterations="1_000_000", token=runs.token)
+    view.turn_to("Live")
+    view.wait_for_text("of 1000000")
+    view.wait_until(f"{POINTS} > 2")
+    view.slow_down(12)  # It goes on drawing all the same, because it gets no more than it can draw.
+    top = view.page.get_by_text("Pairs of workers, last iteration").bounding_box()
+    before = view.page.evaluate(POINTS)
+    view.wait_until(f"{POINTS} > {before}")
+    assert view.page.get_by_text("Pairs of workers, last iteration").bounding_box() == top
+    view.slow_down(1)
+    view.picture("live-running")
+    view.turn_to("Run")
+    view.page.get_by_role("button", name="Stop", exact=True).click()
+    view.wait_for_text("Ended with status 3")
+    view.wait_for_text("merge_bench: interrupted by SIGINT")
+    assert view.page.get_by_role("log").bounding_box()["height"] < 340  # the rest is scrolled to, and the end seen
+    view.picture("run-stopped")
+    campaigns = map(read_campaign, runs.results.iterdir())
+    (stopped,) = [campaign for campaign in campaigns if campaign.head.plans[0]["iterations"] == 1_000_000]
+    assert stopped.launches[0].failures[0].code == "interrupted"
+    assert len(stopped.launches[0].timed) > 2
 
 
-def test_a_run_needs_the_token_where_there_is_one(window: Open, tmp_path: Path) -> None:
-    for url in serve(tmp_path / "results", tmp_path, "--allow-run"):
-        view = window(url)
-        view.turn_to("Run")
-        view.page.get_by_label("Token").fill("guessed")
-        view.page.get_by_role("button", name="Start", exact=True).click()
-        view.wait_for_text("This needs the token")
-        assert not (tmp_path / "results").exists()
+def test_a_new_campaign_comes_into_the_table_and_what_was_chosen_stays_so_when_the_tab_is_left(
+    window: Open, runs: Server
+) -> None:
+    interleaved(runs.results)
+    view = window(runs.url)
+    view.turn_to("Results")
+    rows = view.page.locator(".tabulator-row")
+    mine = rows.filter(has_text="default, tuned").filter(has_text="yes")
+    choose(mine)
+    view.wait_for_text("FASTER")
+    view.turn_to("Live")
+    view.turn_to("Results")
+    write_campaign(runs.results, Script(config="fresh"))
+    fresh = rows.filter(has_text="fresh").filter(has_text="yes")
+    fresh.wait_for()
+    mine.locator("input:checked").wait_for()
+    assert fresh.locator("input:checked").count() == 0
 
 
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1400), ("dark", 900)])
-def test_every_tab_shows_its_part_and_fits_the_window(window: Open, samples: str, scheme: str, width: int) -> None:
-    view = window(samples, scheme=scheme, width=width)
-    telling = {
-        "Live": "Memory of each worker", "Results": "default, tuned", "Tuning": "The race as it ran",
-        "Network": "Latency, one way", "Run": "python -m merge_bench run",
+def test_every_tab_shows_its_part_and_fits_the_window(samples: Window, scheme: str, width: int) -> None:
+    samples.page.emulate_media(color_scheme=scheme)
+    samples.page.set_viewport_size({"width": width, "height": 900})
+    marks = {
+        "Results": "default, tuned", "Tuning": "The race as it ran", "Network": "Latency, one way",
+        "Run": "python -m merge_bench run", "Live": "Memory of each worker",
     }  # fmt: skip
-    ground = view.page.evaluate("getComputedStyle(document.body).backgroundColor")
+    ground = samples.page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert ground == ("rgb(255, 255, 255)" if scheme == "light" else "rgb(22, 25, 29)")
     for tab in TABS:
-        view.turn_to(tab)
-        view.wait_for_text(telling[tab])
-        view.wait_until("document.documentElement.scrollWidth <= window.innerWidth")
-        view.picture(f"{tab.lower()}-{scheme}-{width}")
+        samples.turn_to(tab)
+        samples.wait_for_text(marks[tab])
+        samples.wait_until("document.documentElement.scrollWidth <= window.innerWidth")
+        samples.picture(f"{tab.lower()}-{scheme}-{width}")
 
 
-def test_names_and_messages_that_are_attacks_stay_text(window: Open, samples: str) -> None:
-    view = window(samples)
-    choice = view.page.get_by_label("Campaign")
+def test_names_and_messages_that_are_attacks_stay_text(samples: Window) -> None:
+    choice = samples.page.get_by_label("Campaign")
     choice.locator("option", has_text="-evil-").wait_for(state="attached")
     evil = next(text for text in choice.locator("option").all_inner_texts() if "-evil-" in text)
     choice.select_option(evil)
-    view.wait_for_text("ended with status 3")
-    view.wait_for_text("<script>alert(1)</script>")
-    view.turn_to("Results")
-    choose(view.page.locator(".tabulator-row", has_text="<script>").first)
-    view.wait_for_text("UNVERIFIED")
-    view.picture("results-hostile")
+    samples.wait_for_text("ended with status 3")
+    samples.wait_for_text("<script>alert(1)</script>")
+    samples.turn_to("Results")
+    choose(samples.page.locator(".tabulator-row", has_text="<script>").first)
+    samples.wait_for_text("UNVERIFIED")
+    samples.picture("results-hostile")
     injected = """(() => { const walk = root => [...root.querySelectorAll("*")].some(one =>
         one.hasAttribute("onerror") || (one.tagName === "SCRIPT" && /alert\\(/.test(one.textContent))
         || (one.shadowRoot && walk(one.shadowRoot))); return walk(document) })()"""
-    assert view.page.evaluate(injected) is False
+    assert samples.page.evaluate(injected) is False
 
 
-def test_even_markup_that_got_into_the_page_would_run_nothing_and_reach_nobody(window: Open, samples: str) -> None:
-    view = window(samples)
-    view.wait_for_text("Memory of each worker")
-    view.page.evaluate("""() => {
+def test_even_markup_that_got_into_the_page_would_run_nothing_and_send_nothing(samples: Window) -> None:
+    samples.wait_for_text("Memory of each worker")
+    samples.page.evaluate("""() => {
         document.body.insertAdjacentHTML("beforeend", '<img src="nowhere" onerror="window.owned = 1">');
         const script = document.createElement("script");
         script.textContent = "window.owned = 2";
         document.body.append(script);
     }""")
-    view.wait_until("document.querySelector('img[src=nowhere]').complete")
-    assert view.page.evaluate("window.owned === undefined")
-    assert not view.page.evaluate("fetch('http://127.0.0.1:9/').then(() => true, () => false)")
-    refused = [one for one in view.complaints if "Content Security Policy" in one]
+    samples.wait_until("document.querySelector('img[src=nowhere]').complete")
+    assert samples.page.evaluate("window.owned === undefined")
+    assert not samples.page.evaluate("fetch('http://127.0.0.1:9/').then(() => true, () => false)")
+    refused = [one for one in samples.complaints if "Content Security Policy" in one]
     assert len(refused) >= 3
-    view.complaints.clear()
+    samples.complaints.clear()
+    samples.page.evaluate(
+        "document.querySelectorAll('body > img, body > script:last-child').forEach(one => one.remove())"
+    )
 
 
-def test_the_keyboard_alone_is_enough(window: Open, samples: str) -> None:
-    view = window(samples)
-    view.wait_for_text("Memory of each worker")
-    view.page.get_by_role("button", name="Network", exact=True).focus()
-    view.page.keyboard.press("Enter")
-    view.wait_for_text("Latency, one way")
-    view.page.get_by_role("button", name="Live", exact=True).focus()
-    view.page.keyboard.press("Space")
-    word = view.page.get_by_label("Throughput: Data processed").first
+def test_the_keyboard_alone_is_enough(samples: Window) -> None:
+    samples.wait_for_text("Memory of each worker")
+    samples.page.get_by_role("button", name="Network", exact=True).focus()
+    samples.page.keyboard.press("Enter")
+    samples.wait_for_text("Latency, one way")
+    samples.page.get_by_role("button", name="Live", exact=True).focus()
+    samples.page.keyboard.press("Space")
+    word = samples.page.get_by_label("Throughput: Data processed").first
     word.focus()
-    view.page.locator(".tip:visible", has_text="Data processed").wait_for()
+    samples.page.locator(".tip:visible", has_text="Data processed").wait_for()
 
 
-def test_the_config_that_was_found_can_be_downloaded(window: Open, samples: str) -> None:
-    view = window(samples)
-    view.turn_to("Tuning")
-    view.wait_for_text("Found: tls=sm rails=2")
-    with view.page.expect_download() as download:
-        view.page.get_by_text("Download the config").click()
+def test_the_config_that_was_found_can_be_downloaded(samples: Window) -> None:
+    samples.turn_to("Tuning")
+    samples.wait_for_text("Found: tls=sm rails=2")
+    with samples.page.expect_download() as download:
+        samples.page.get_by_text("Download the config").click()
     text = Path(download.value.path()).read_text()
     assert "export UCX_TLS=sm\n" in text
     assert download.value.suggested_filename == "tls-sm-rails-2.cfg"
 
 
-def test_the_table_is_sorted_and_filtered(window: Open, samples: str) -> None:
-    view = window(samples)
-    view.turn_to("Results")
-    rows = view.page.locator(".tabulator-row")
+def test_the_table_is_sorted_and_filtered(samples: Window) -> None:
+    samples.turn_to("Results")
+    rows = samples.page.locator(".tabulator-row")
     rows.filter(has_text="probe p2p").wait_for()
-    view.page.locator(".tabulator-col", has_text="Kind").locator("input").fill("probe")
-    view.page.locator(".tabulator-col", has_text="Kind").locator("input").press("Enter")
-    view.wait_until(f"""{_ROWS} === 1""")
+    samples.page.locator(".tabulator-col", has_text="Kind").locator("input").fill("probe")
+    samples.page.locator(".tabulator-col", has_text="Kind").locator("input").press("Enter")
+    samples.wait_until(f"""{_ROWS} === 1""")
     assert "tcp, optimized" in rows.first.inner_text()
-    view.page.locator(".tabulator-col", has_text="Kind").locator("input").fill("")
-    view.page.locator(".tabulator-col", has_text="Kind").locator("input").press("Enter")
-    view.wait_until(f"{_ROWS} > 5")
-    sorter = view.page.locator(".tabulator-col", has_text="Throughput").locator(".tabulator-col-sorter")
+    samples.page.locator(".tabulator-col", has_text="Kind").locator("input").fill("")
+    samples.page.locator(".tabulator-col", has_text="Kind").locator("input").press("Enter")
+    samples.wait_until(f"{_ROWS} > 5")
+    sorter = samples.page.locator(".tabulator-col", has_text="Throughput").locator(".tabulator-col-sorter")
     for first in ("0.542", "12.365"):
         sorter.click()
         rows.first.filter(has_text=first).wait_for()
-
-
-def test_a_new_campaign_comes_into_the_table_and_what_was_chosen_stays_so_when_the_tab_is_left(
-    window: Open, tmp_path: Path
-) -> None:
-    results = tmp_path / "results"
-    interleaved(results)
-    for url in serve(results, tmp_path):
-        view = window(url)
-        view.turn_to("Results")
-        rows = view.page.locator(".tabulator-row")
-        mine = rows.filter(has_text="default, tuned").filter(has_text="yes")
-        choose(mine)
-        view.wait_for_text("FASTER")
-        view.turn_to("Live")
-        view.turn_to("Results")
-        write_campaign(results, Script(config="fresh"))
-        fresh = rows.filter(has_text="fresh").filter(has_text="yes")
-        fresh.wait_for()
-        mine.locator("input:checked").wait_for()
-        assert fresh.locator("input:checked").count() == 0
 
 
 @pytest.mark.soak
@@ -233,8 +239,8 @@ def test_a_gigabyte_of_records_is_shown_while_the_view_stays_alive_and_its_memor
     with (folder / "records.jsonl").open("ab") as stream:
         for _ in range(times):
             stream.write(body)
-    for url in serve(results, tmp_path):
-        view = window(url)
+    for server in serve(results, tmp_path):
+        view = window(server.url)
         view.wait_for_text("Reading: ")
         view.turn_to("Results")
         view.wait_for_text("gadi-v100-optimized-large")

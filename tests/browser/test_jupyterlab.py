@@ -1,4 +1,4 @@
-"""The same view in JupyterLab: the notebook that is shipped, opened and run as a person would."""
+"""The same view in JupyterLab: the shipped notebook, opened and run as a person does it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.browser.conftest import Open, Window, started
-from tests.browser.scenario import compare_the_newest_two, start_a_run, watch_it_to_its_end
+from tests.browser.scenario import compare_with_an_earlier_run, start_a_run, watch_it_to_its_end
 from tests.helpers.runs import ROOT
 
 
@@ -36,10 +36,9 @@ def answers(url: str, log: Path) -> None:
 
 
 @pytest.fixture
-def lab(tmp_path: Path, earlier_run: Path) -> Iterator[str]:
-    """JupyterLab over a copy of the notebooks, with one earlier run in the results."""
+def lab(tmp_path: Path) -> Iterator[str]:
+    """JupyterLab over a copy of the notebooks, without results."""
     shutil.copytree(ROOT / "notebooks", tmp_path / "notebooks")
-    shutil.copytree(earlier_run, tmp_path / "results" / earlier_run.name)
     port, log = free_port(), tmp_path / "lab.log"
     command = [
         sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--ip=127.0.0.1", f"--port={port}",
@@ -62,11 +61,15 @@ def run_all_cells(view: Window) -> None:
     page.get_by_role("button", name="Live", exact=True).wait_for()
 
 
-def test_a_run_is_started_from_the_notebook_watched_to_its_end_and_compared(window: Open, lab: str) -> None:
+def test_a_run_is_started_from_the_notebook_watched_to_its_end_and_compared(
+    window: Open, lab: str, tmp_path: Path
+) -> None:
     view = window(lab)
     run_all_cells(view)
+    assert view.page.locator("[data-mime-type='application/vnd.jupyter.stderr']").count() == 0
+    assert not (tmp_path / "results").exists()
     start_a_run(view)
     watch_it_to_its_end(view)
     view.picture("lab-live", full=False)
-    compare_the_newest_two(view)
+    compare_with_an_earlier_run(view, tmp_path / "results")
     view.picture("lab-results", full=False)

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from merge_bench.campaign.baseline import wait_until_forgotten
-from merge_bench.cluster import on_scheduler
+from merge_bench.campaign.dask_baseline import wait_until_forgotten
+from merge_bench.cluster import dask_scheduler_functions
 from merge_bench.errors import RunFailed
 
 
@@ -32,9 +32,9 @@ def test_waits_until_the_scheduler_has_forgotten_every_part() -> None:
 
 
 def test_a_result_that_stays_ends_the_run() -> None:
-    with pytest.raises(RunFailed, match="did not let go"):
+    with pytest.raises(RunFailed, match="did not release"):
         wait_until_forgotten(session([1], timeout=0.05), ["a"])
 
 
 def test_counts_what_the_scheduler_knows() -> None:
-    assert on_scheduler.known(["a", "b", "c"], SimpleNamespace(tasks={"a": 1, "c": 2, "d": 3})) == 2
+    assert dask_scheduler_functions.known(["a", "b", "c"], SimpleNamespace(tasks={"a": 1, "c": 2, "d": 3})) == 2

@@ -12,7 +12,7 @@ import pytest
 from merge_bench.analysis import aggregate
 from merge_bench.analysis.summary import summarize_run
 from merge_bench.campaign.link_check import check_link, reasons
-from merge_bench.host.facts import Hardware
+from merge_bench.host.description import Hardware
 from merge_bench.records import schema as s
 from merge_bench.records.reader import read_campaign
 from tests.helpers.documents import plain
@@ -35,7 +35,7 @@ def test_a_reason_is_given_only_where_it_holds() -> None:
 
 def test_nothing_is_started_or_written_where_more_processes_would_poll_than_there_are_cores() -> None:
     worker = SimpleNamespace(host="a", hardware=Hardware(affinity="0-1", cores=2))
-    session: Any = SimpleNamespace(facts=[worker, worker])  # neither a cluster nor a writer
+    session: Any = SimpleNamespace(descriptions=[worker, worker])  # neither a cluster nor a writer
     link = s.LinkLine(launch=0, bytes=[1, 1], rounds=[[1.0, 1.0]], limit_bytes_per_second=1e9)
     assert check_link(session, link) is None
 

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 import merge_bench
-from merge_bench.campaign.member_options import options
+from merge_bench.campaign.registry_options import options
 from merge_bench.campaign.run import load_sweep
 from merge_bench.cli import cli
 from merge_bench.cluster.launcher_choice import choices

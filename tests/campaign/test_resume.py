@@ -12,9 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from merge_bench.campaign import campaign as campaigns
 from merge_bench.campaign.campaign import make_campaign
-from merge_bench.campaign.jobs import Head, Job
+from merge_bench.campaign.planned_launches import Head, Job
 from merge_bench.errors import GateNotMet, LaunchFailed, MergeBenchError, WrongResult
 from merge_bench.records import schema as s
 from merge_bench.records.probe_rows import rows_of
@@ -40,11 +39,7 @@ from tests.helpers.interruptions import (
     the,
 )
 
-
-@pytest.fixture(autouse=True)
-def no_git(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Asking git takes longer than everything else here."""
-    monkeypatch.setattr(campaigns, "git_state", lambda: {"commit": "c", "dirty": False, "host": "h"})
+pytestmark = pytest.mark.usefixtures("same_software")
 
 
 @given(names=st.lists(st.sampled_from(sorted(EVENTS)), max_size=12))
@@ -202,12 +197,12 @@ def test_an_unfinished_campaign_says_how_far_it_came(tmp_path: Path) -> None:
 def test_an_interrupted_campaign_says_what_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     made = sweep()
     make(tmp_path, made, [WELL, CUT["interrupted"]])
-    assert "1 of 4 launches are made; the same command goes on" in capsys.readouterr().err
+    assert "1 of 4 launches finished; run the same command to resume" in capsys.readouterr().err
     make(tmp_path, made, [interrupted_at_the_end])
-    assert "2 of 4 launches are made; the same command goes on" in capsys.readouterr().err
+    assert "2 of 4 launches finished; run the same command to resume" in capsys.readouterr().err
     make(tmp_path, made, [])
     (folder,) = tmp_path.iterdir()
-    assert f"going on with {folder}: 2 of 4 launches are there" in capsys.readouterr().err
+    assert f"resuming {folder}: 2 of 4 launches finished" in capsys.readouterr().err
 
 
 def test_a_signal_while_a_failure_is_explained_does_not_make_it_a_success(tmp_path: Path) -> None:

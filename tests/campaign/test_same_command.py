@@ -13,7 +13,7 @@ import pytest
 from merge_bench.campaign import campaign as campaigns
 from merge_bench.campaign import resume
 from merge_bench.campaign.campaign import first_line
-from merge_bench.campaign.jobs import Head, Job
+from merge_bench.campaign.planned_launches import Head, Job
 from merge_bench.campaign.sweep import Sweep
 from merge_bench.cluster.hosts import HostSpec
 from merge_bench.errors import RunFailed
@@ -28,11 +28,7 @@ from tests.helpers.interruptions import (
     the,
 )
 
-
-@pytest.fixture(autouse=True)
-def no_git(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Asking git takes longer than everything else here."""
-    monkeypatch.setattr(campaigns, "git_state", lambda: {"commit": "c", "dirty": False, "host": "h"})
+pytestmark = pytest.mark.usefixtures("same_software")
 
 
 def changed(made: Sweep, **settings: Any) -> list[Job]:
@@ -185,10 +181,10 @@ def test_a_half_written_line_is_cut_off_and_nothing_else(tmp_path: Path) -> None
     before = records.read_bytes()
     whole = before[: before.rindex(b"\n") + 1]
     assert whole != before
-    with CampaignWriter.go_on(records.parent):
+    with CampaignWriter.resume(records.parent):
         assert records.read_bytes() == whole
     records.write_bytes(whole + b"x" * 200_000)
-    with CampaignWriter.go_on(records.parent) as writer:
+    with CampaignWriter.resume(records.parent) as writer:
         assert records.read_bytes() == whole
         writer.write(s.WarningLine(code="c", message="m"))
     assert records.read_bytes().startswith(whole)
@@ -197,4 +193,4 @@ def test_a_half_written_line_is_cut_off_and_nothing_else(tmp_path: Path) -> None
 
 def test_what_cannot_be_written_says_why(tmp_path: Path) -> None:
     with pytest.raises(RunFailed, match="No such file"):
-        CampaignWriter.go_on(tmp_path)
+        CampaignWriter.resume(tmp_path)

@@ -7,21 +7,21 @@ from typing import Any
 
 import pytest
 
-from merge_bench.campaign import prepare
-from merge_bench.campaign.prepare import Prepared
+from merge_bench.campaign import make_plan
+from merge_bench.campaign.make_plan import Prepared
 from merge_bench.campaign.run import dry_run
 from merge_bench.campaign.sweep import Sweep, add_config, in_blocks
 from merge_bench.config.reader import read_config
 from merge_bench.config.resolve import expand, resolve
 from merge_bench.errors import UsageError
 from merge_bench.probe.p2p import P2P
-from merge_bench.probe.shared import campaign as probes
+from merge_bench.probe.shared import probe_campaign as probes
 from merge_bench.records.schema import Config
 
 
 def prepared(**options: Any) -> list[Prepared]:
     """A plan for every combination of these options, by their keys, on the command line."""
-    return [prepare.prepare(each, None) for each in expand(resolve({"workers": 1, **options}, None, {}))]
+    return [make_plan.prepare(each, None) for each in expand(resolve({"workers": 1, **options}, None, {}))]
 
 
 def sweep(*configs: str, **options: Any) -> Sweep:

@@ -111,7 +111,7 @@ def test_now_hands_the_script_over(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert (tmp_path / "where").read_text().strip() == str(CLUSTER.parent)
 
 
-def test_a_refused_job_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refused_job_gives_the_batch_systems_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "sbatch").write_text("#!/bin/sh\necho no such partition >&2\nexit 1\n")
     (tmp_path / "sbatch").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")

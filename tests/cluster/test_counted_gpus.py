@@ -1,4 +1,4 @@
-"""Hosts are asked for their GPUs before a worker starts: none of several gets one worker as nobody counted them."""
+"""Hosts report their GPUs before a worker starts, so that no host of several GPUs gets one worker by mistake."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import pytest
 from merge_bench.cluster.base import ClusterSettings
 from merge_bench.cluster.host_check import check_gpus
 from merge_bench.cluster.hosts import HostSpec, place
-from merge_bench.cluster.remote_launcher import RemoteLauncher
+from merge_bench.cluster.start_on_hosts import RemoteLauncher
 from merge_bench.config.resolve import COMMAND_LINE, DEFAULT
 from merge_bench.errors import UsageError
 from merge_bench.merge.plan import Plan
 from merge_bench.merge.workload.synthetic import SyntheticSpec
 from tests.helpers.runs import ROOT
 
-UNSAID = (HostSpec("a"), HostSpec("b"))
+UNCOUNTED = (HostSpec("a"), HostSpec("b"))
 
 
 def check(hosts: Sequence[HostSpec], workers: int, *gpus: int, per_gpu: int = 1, chosen: bool = False) -> None:
@@ -28,13 +28,13 @@ def check(hosts: Sequence[HostSpec], workers: int, *gpus: int, per_gpu: int = 1,
 
 def test_one_worker_on_a_host_of_several_gpus_is_refused_with_what_to_write() -> None:
     with pytest.raises(UsageError) as caught:
-        check(UNSAID, 2, 4, 1)
+        check(UNCOUNTED, 2, 4, 1)
     assert "(a gpus=4, b gpus=1)" in str(caught.value)
     with pytest.raises(UsageError, match=r"\(a gpus=1, b gpus=1\)"):
-        check(UNSAID, 2, 1, 1, per_gpu=2)
+        check(UNCOUNTED, 2, 1, 1, per_gpu=2)
 
 
-def test_a_number_taken_from_another_host_is_one_that_nobody_said() -> None:
+def test_a_number_of_gpus_taken_from_another_host_counts_as_not_given() -> None:
     hosts = (HostSpec("a", gpus=1), HostSpec("b", gpus=1, assumed=True))
     with pytest.raises(UsageError, match=r"\(b gpus=4\)"):
         check(hosts, 2, 4, 4)
@@ -44,9 +44,9 @@ def test_a_number_taken_from_another_host_is_one_that_nobody_said() -> None:
 @pytest.mark.parametrize(
     ("hosts", "workers", "gpus", "chosen"),
     [
-        (UNSAID, 2, (1, 1), False),
-        (UNSAID, 2, (4, 4), True),
-        (UNSAID, 6, (4, 4), True),
+        (UNCOUNTED, 2, (1, 1), False),
+        (UNCOUNTED, 2, (4, 4), True),
+        (UNCOUNTED, 6, (4, 4), True),
         ((HostSpec("a", slots=1), HostSpec("b", gpus=2)), 3, (4, 4), False),
     ],
 )
@@ -58,7 +58,7 @@ def test_what_fits_or_was_asked_for_goes_on(
 
 def test_more_workers_than_gpus_are_refused_even_where_they_were_asked_for() -> None:
     with pytest.raises(UsageError, match="b has 1 GPU, but its 2 workers need 2;"):
-        check(UNSAID, 4, 2, 1, chosen=True)
+        check(UNCOUNTED, 4, 2, 1, chosen=True)
 
 
 def here(host: HostSpec, command: Sequence[str], settings: ClusterSettings) -> tuple[str, ...]:
@@ -81,13 +81,13 @@ def started(launcher: RemoteLauncher, logs: Path, source: str) -> None:
         protocol="tcp", verify="ends", timeout=15.0, seed=0,
     )  # fmt: skip
     settings = ClusterSettings(
-        {}, Path("results"), interface="lo", hosts=UNSAID, start_timeout=120.0, sources={"workers": source}
+        {}, Path("results"), interface="lo", hosts=UNCOUNTED, start_timeout=120.0, sources={"workers": source}
     )
     launcher.start(plan, settings, logs, "")
 
 
 @pytest.mark.cluster
-def test_hosts_tell_their_gpus_before_a_worker_starts(launcher: RemoteLauncher, tmp_path: Path) -> None:
+def test_hosts_report_their_gpus_before_a_worker_starts(launcher: RemoteLauncher, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"\(a gpus=2, b gpus=2\)"):
         started(launcher, tmp_path, DEFAULT)
 

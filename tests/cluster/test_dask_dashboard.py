@@ -1,4 +1,4 @@
-"""Dask's own dashboard: who serves it, what of it, and who knows where."""
+"""Dask's own dashboard: which process serves it, which pages, and at which address."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import dask
 import pytest
 from distributed import Scheduler
 
-from merge_bench.cluster import dask_commands, on_scheduler
+from merge_bench.cluster import dask_commands, dask_scheduler_functions
 from merge_bench.cluster.base import ClusterSettings, Command
 from merge_bench.cluster.dask_commands import Place
 from merge_bench.cluster.environment import SCHEDULER_ROUTES
@@ -51,12 +51,12 @@ def status(url: str) -> int:
 
 
 @pytest.mark.parametrize("shown", [True, False])
-def test_its_address_is_told_where_it_is_served_and_it_can_change_nothing(shown: bool) -> None:
+def test_its_address_is_known_where_it_is_served_and_it_can_change_nothing(shown: bool) -> None:
     async def look() -> tuple[str | None, list[int]]:
         routes = dask_commands.DASHBOARD_ROUTES if shown else []
         with dask.config.set({"distributed.scheduler.http.routes": routes}):
             async with Scheduler(port=0, host="127.0.0.1", dashboard=shown, dashboard_address="127.0.0.1:0") as made:
-                found = dashboard_link(made.address, on_scheduler.dashboard_port(made))
+                found = dashboard_link(made.address, dask_scheduler_functions.dashboard_port(made))
                 root = f"http://127.0.0.1:{made.services['dashboard'].port}/"
                 pages = ("status", "info/main/workers.html", "api/v1/retire_workers")
                 codes = await asyncio.gather(*(asyncio.to_thread(status, root + page) for page in pages))

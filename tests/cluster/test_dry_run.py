@@ -1,22 +1,24 @@
-"""What a dry run prints of hosts that nobody has asked: what the options say, and words for what the host knows."""
+"""What a dry run prints of hosts that were not reached: values of options, and words in capitals for the rest."""
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner, Result
 
+from merge_bench.cli import cli
 from merge_bench.cluster.base import ClusterSettings, Command
 from merge_bench.cluster.environment import THREAD_COUNTS
 from merge_bench.cluster.hosts import HostSpec
 from merge_bench.cluster.launchers.slurm import srun
 from merge_bench.cluster.openssh import ssh
-from merge_bench.cluster.remote_launcher import RemoteLauncher
-from merge_bench.host.facts import Node
+from merge_bench.cluster.start_on_hosts import RemoteLauncher
+from merge_bench.host.description import Node
 from merge_bench.merge.plan import Plan
 from merge_bench.merge.workload.synthetic import SyntheticSpec
-from tests.helpers.runs import run
 
 HOSTS = (HostSpec("a", slots=3), HostSpec("b", slots=1))
 
@@ -75,13 +77,41 @@ def test_hosts_that_were_asked_give_each_worker_what_they_have() -> None:
     assert [each.environment["CUDA_VISIBLE_DEVICES"] for each in workers] == ["6", "7", "GPU-8", "6"]
 
 
-def test_a_dry_run_over_hosts_prints_no_number_of_threads(tmp_path: Path) -> None:
+@pytest.fixture
+def printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    """A dry run over hosts that do not exist; it fails if it starts anything."""
     file = tmp_path / "hosts.txt"
     file.write_text("nowhere1 slots=2\nnowhere2\n")
-    finished = run(tmp_path, "--hosts", file, "--chunk", "2e4", "--dry-run", json_output=False)
-    assert finished.status == 0, finished.shown()
-    commands = [line for line in finished.output.splitlines() if " dask " in line]
+    monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: pytest.fail("a dry run starts nothing"))
+
+    def print_it(*options: str) -> Result:
+        asked = ["run", "--dry-run", "--hosts", str(file), "--chunk", "2e4", *options]
+        return CliRunner().invoke(cli, asked, standalone_mode=False)
+
+    return print_it
+
+
+def test_a_dry_run_names_every_host_and_prints_no_number_of_threads(printed: Callable[..., Result]) -> None:
+    done = printed("--interface", "eth0")
+    assert done.exit_code == 0, done.stderr
+    lines = done.output.splitlines()
+    assert [line for line in lines if line.startswith("#")] == [
+        "# agent on nowhere1", "# scheduler on nowhere1", "# worker-0 on nowhere1", "# worker-1 on nowhere1",
+        "# agent on nowhere2", "# worker-2 on nowhere2",
+    ]  # fmt: skip
+    assert "StrictHostKeyChecking=yes" in lines[1]
+    commands = [line for line in lines if "distributed.cli." in line]
     assert len(commands) == 4
     for command in commands:
+        assert "--protocol tls" in command
+        assert "--host ADDRESS-OF-eth0" in command
         words = dict(word.partition("=")[::2] for word in command.split())
         assert {words[name] for name in THREAD_COUNTS} == {"THREADS"}
+
+
+def test_open_ports_across_hosts_have_to_be_asked_for(printed: Callable[..., Result]) -> None:
+    for protocol in ("tcp", "ucx"):
+        done = printed("--protocol", protocol)
+        assert done.exit_code == 2
+        assert "--insecure" in done.stderr
+    assert "--protocol tcp" in printed("--insecure").output

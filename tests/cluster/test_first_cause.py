@@ -76,7 +76,7 @@ def test_a_host_is_known_by_its_own_name_and_not_by_how_it_was_reached() -> None
 
 
 @pytest.mark.parametrize("left", [[0, 1], [1, 0]])
-def test_behind_nannies_their_logs_tell_who_was_killed(left: list[int]) -> None:
+def test_behind_nannies_their_logs_show_which_worker_was_killed(left: list[int]) -> None:
     logs = {"worker-0": nanny(0, -signal.SIGABRT), "worker-1": nanny(1, -signal.SIGKILL)}
     lost = found([], left, logs)
     assert named(lost) == (1, True)

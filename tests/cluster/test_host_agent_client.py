@@ -1,4 +1,4 @@
-"""What a host's agent tells of its processes' logs while the driver can hear it, and what is left when it cannot."""
+"""What a host's agent sends of its processes' logs, and what the driver has of them when the connection is lost."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from merge_bench.cluster.host_agent import TAILS_SILENCE
 from merge_bench.cluster.host_agent_client import HostAgentClient, agent_argv
 from merge_bench.cluster.openssh import ssh
-from merge_bench.cluster.remote_launcher import RemoteLauncher
+from merge_bench.cluster.start_on_hosts import RemoteLauncher
 from merge_bench.errors import LaunchFailed
 
 LIMIT = 60.0  # seconds, for a machine that is busy
@@ -49,7 +49,7 @@ def heard(tmp_path: Path) -> Iterator[Heard]:
     made.line.close(time.monotonic() + 5)
 
 
-def test_last_lines_are_told_unasked_and_outlive_the_agent(heard: Heard) -> None:
+def test_last_lines_of_logs_are_sent_without_a_request_and_outlive_the_agent(heard: Heard) -> None:
     heard.start("for n in $(seq 30); do echo line $n; done; exec sleep 600")
     heard.until(lambda: "line 30" in heard.line.tails.get("worker-0", ""))
     assert heard.line.tails["worker-0"].splitlines() == [f"line {n}" for n in range(16, 31)]
@@ -62,7 +62,7 @@ def test_last_lines_are_told_unasked_and_outlive_the_agent(heard: Heard) -> None
     assert launcher.tail("worker-0") == ended.log_tail
 
 
-def test_nothing_is_told_of_logs_to_a_driver_that_is_silent(heard: Heard) -> None:
+def test_no_lines_of_logs_are_sent_to_a_driver_that_is_silent(heard: Heard) -> None:
     heard.start("n=0; while :; do n=$((n+1)); echo tick $n; sleep 0.2; done")
     heard.until(lambda: "worker-0" in heard.line.tails)
     time.sleep(TAILS_SILENCE + 1.0)
@@ -72,7 +72,7 @@ def test_nothing_is_told_of_logs_to_a_driver_that_is_silent(heard: Heard) -> Non
     heard.until(lambda: len(heard.news) > told)
 
 
-def test_a_host_that_cannot_be_reached_is_told_with_what_ssh_said(tmp_path: Path) -> None:
+def test_a_host_that_cannot_be_reached_is_reported_with_the_message_of_ssh(tmp_path: Path) -> None:
     said = "echo first word >&2; echo ssh: no route >&2; exit 255"
     line = HostAgentClient("far", ["sh", "-c", said], tmp_path / "agent.log", lambda *_: None)
     with pytest.raises(LaunchFailed, match="far cannot be reached: ssh: no route") as caught:
@@ -81,7 +81,7 @@ def test_a_host_that_cannot_be_reached_is_told_with_what_ssh_said(tmp_path: Path
     line.close(time.monotonic() + 5)
 
 
-def test_a_host_that_gives_no_answer_is_told_with_what_ssh_said(tmp_path: Path) -> None:
+def test_a_host_that_gives_no_answer_is_reported_with_the_message_of_ssh(tmp_path: Path) -> None:
     line = HostAgentClient(
         "far", ["sh", "-c", "echo patience >&2; exec sleep 600"], tmp_path / "agent.log", lambda *_: None
     )

@@ -9,18 +9,18 @@ import psutil
 import pytest
 from click.testing import CliRunner
 
-from merge_bench.campaign import prepare
+from merge_bench.campaign import make_plan
 from merge_bench.campaign import run as running
 from merge_bench.cli import cli
 from merge_bench.cluster.base import ClusterSettings, Command
-from merge_bench.cluster.local_launcher import LocalLauncher
+from merge_bench.cluster.start_locally import LocalLauncher
 from merge_bench.config.resolve import resolve
 from merge_bench.errors import LaunchFailed, UsageError
 from merge_bench.host import network
 from merge_bench.merge.plan import Plan
 from merge_bench.merge.workload.synthetic import SyntheticSpec
 from merge_bench.records.schema import LanesLine, LaunchLine
-from tests.helpers.runs import ENDLESS, SMALL, run, start
+from tests.helpers.runs import SMALL, run, start
 
 ADDRESSES = {"lo": "127.0.0.1", "ib0": "10.0.0.7", "eth1": "fe80::1%eth1"}
 
@@ -82,7 +82,7 @@ def test_without_an_interface_it_stays_loopback() -> None:
 )
 def test_what_other_machines_reach_is_encrypted(options: dict[str, object], protocol: str) -> None:
     found = resolve({"workers": 2, **options}, None, {})
-    assert prepare.prepare(found, None).plan.protocol == protocol
+    assert make_plan.prepare(found, None).plan.protocol == protocol
 
 
 @pytest.mark.usefixtures("machine")
@@ -96,7 +96,7 @@ def test_what_other_machines_reach_is_encrypted(options: dict[str, object], prot
 )
 def test_what_cannot_be_is_refused_before_the_start(options: dict[str, object], words: str) -> None:
     with pytest.raises(UsageError, match=words):
-        prepare.prepare(resolve({"workers": 2, **options}, None, {}), None)
+        make_plan.prepare(resolve({"workers": 2, **options}, None, {}), None)
 
 
 @pytest.mark.usefixtures("machine")
@@ -123,7 +123,7 @@ def test_check_shows_what_the_config_s_interface_will_give_ucx(tmp_path: Path) -
         ("ib0", {"UCX_TLS": "rc,self"}, False),
     ],
 )
-def test_shared_memory_before_the_named_interface_is_told(
+def test_shared_memory_that_ucx_prefers_to_the_interface_gives_a_warning(
     interface: str | None, config: dict[str, str], warned: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("UCX_TLS", raising=False)
@@ -134,8 +134,8 @@ def test_shared_memory_before_the_named_interface_is_told(
 def test_a_running_cluster_takes_no_interface() -> None:
     asked = {"scheduler_address": "tcp://127.0.0.1:1", "workers": 2}
     with pytest.raises(UsageError, match="cannot be used with a running cluster"):
-        prepare.prepare(resolve({**asked, "interface": "lo"}, None, {}), None)
-    prepared = prepare.prepare(resolve(asked, None, {"MERGE_BENCH_INTERFACE": "lo"}), None)
+        make_plan.prepare(resolve({**asked, "interface": "lo"}, None, {}), None)
+    prepared = make_plan.prepare(resolve(asked, None, {"MERGE_BENCH_INTERFACE": "lo"}), None)
     assert prepared.settings.interface is None
 
 
@@ -154,7 +154,7 @@ def test_an_interface_that_went_away_is_a_launch_that_failed(tmp_path: Path) -> 
 
 
 @pytest.mark.cluster
-def test_a_missing_interface_is_told_in_one_sentence_with_those_there_are(tmp_path: Path) -> None:
+def test_a_missing_interface_is_refused_in_one_sentence_that_names_those_there_are(tmp_path: Path) -> None:
     run(tmp_path, *SMALL, "--interface", "nosuch0").check_refused("no interface nosuch0", *network.addresses())
 
 
@@ -167,7 +167,8 @@ def test_a_run_over_an_interface_of_this_machine(tmp_path: Path) -> None:
     name, address = outward[0]
     config = tmp_path / "tcp.cfg"
     config.write_text("UCX_TLS=tcp,self\n")
-    under_way = start(tmp_path, *ENDLESS, "--workers", "2", "--interface", name, "--config", config)
+    endless = ("--chunk", "2e4", "--iterations", "1_000_000", "--verify", "off")
+    under_way = start(tmp_path, *endless, "--workers", "2", "--interface", name, "--config", config)
     try:
         pids = under_way.until_merging(1)
         assert set(pids) == {"scheduler", "worker-0", "worker-1"}

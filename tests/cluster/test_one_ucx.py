@@ -9,7 +9,7 @@ import pytest
 
 from merge_bench.cluster.host_check import check_ucx
 from merge_bench.errors import UsageError
-from merge_bench.host.facts import Ucx
+from merge_bench.host.description import Ucx
 from merge_bench.records.schema import Worker
 from tests.helpers.runs import ROOT, SMALL, run
 
@@ -31,7 +31,7 @@ def workers(*versions: str | None) -> list[Worker]:
     ]
 
 
-def test_releases_are_told_with_their_ranks_and_hosts() -> None:
+def test_the_refusal_names_releases_with_their_ranks_and_hosts() -> None:
     with pytest.raises(UsageError) as caught:
         check_ucx(workers("1.21.0", "1.20.1", "1.21.0"))
     assert "1.20.1 by rank 1 on node1; 1.21.0 by rank 0 on node0, rank 2 on node2." in str(caught.value)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from merge_bench.cluster.perftest import (
+from merge_bench.cluster.ucx_perftest import (
     Kind,
     batch,
     complaint,
@@ -131,7 +131,7 @@ def test_a_client_that_never_connected_printed_no_heading() -> None:
     assert not has_heading("connect() failed: Connection refused\n")
 
 
-def test_the_last_wire_up_step_tells_the_lanes() -> None:
+def test_lanes_are_those_of_the_last_wire_up_step() -> None:
     log = parse_log(LOG, LATENCY)
     assert log.version == "1.21.0"
     assert log.lanes == ("sysv/memory", "cma/memory", "tcp/lo")
@@ -148,14 +148,14 @@ def test_the_protocol_is_that_of_the_kind_of_send_that_the_test_does() -> None:
     assert bandwidth.protocol(4 << 20) == "rendezvous zero-copy read from remote [cma/memory]"
 
 
-def test_logs_of_old_releases_tell_lanes_and_no_protocol() -> None:
+def test_logs_of_old_releases_give_lanes_and_no_protocol() -> None:
     old = f"{STAMP} x UCX  INFO  Version 1.13.1 (loaded from /lib/libucp.so.0)\n"
     old += f"{STAMP} x UCX  INFO    ep_cfg[0]: tag(rc_mlx5/mlx5_0:1)\n"
     log = parse_log(old, BANDWIDTH)
     assert (log.version, log.lanes, log.protocol(8)) == ("1.13.1", ("rc_mlx5/mlx5_0:1",), None)
 
 
-def test_an_empty_log_tells_nothing() -> None:
+def test_an_empty_log_gives_nothing() -> None:
     log = parse_log("", LATENCY)
     assert (log.version, log.lanes, log.missing, log.protocols) == (None, (), (), ())
 

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from merge_bench.campaign.measurement import thread_shares
+from merge_bench.campaign.measure_launch import thread_shares
 from merge_bench.host import pinning
-from merge_bench.host.facts import Hardware, Host
+from merge_bench.host.description import Hardware, Host
 from merge_bench.host.memory import show_cores
 
 
@@ -40,7 +40,7 @@ def test_workers_get_the_gpus_that_their_host_was_given_by_the_names_they_have_t
     assert [pin.gpu for pin in pinning.pins(host, 4, gpus=True, workers_per_gpu=2)] == ["2", "2", "GPU-3f", "GPU-3f"]
 
 
-def test_where_the_machine_tells_nothing_cores_are_shared_out() -> None:
+def test_where_nodes_are_unknown_cores_are_shared_out() -> None:
     found = pinning.pins(machine(gpu_nodes=[None, None], rdma_nodes={}), 2, gpus=True)
     assert [pin.cores for pin in found] == [tuple(range(8)), tuple(range(8, 16))]
     assert all(pin.devices == ("mlx5_0:1", "mlx5_1:1") for pin in found)

@@ -1,4 +1,4 @@
-"""Which hosts, how many workers on each, and what a host tells of its network."""
+"""Which hosts, how many workers on each, and how a host describes its network."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from merge_bench.cluster.launcher_choice import choose
 from merge_bench.cluster.launchers import pbs, slurm
 from merge_bench.errors import UsageError
 from merge_bench.host import network
-from merge_bench.host.facts import Node, Project
+from merge_bench.host.description import Node, Project
 from merge_bench.host.memory import parse_cores, show_cores
 
 

@@ -52,7 +52,7 @@ def swallowed(number: signal.Signals) -> None:
         threading.Event().wait(1)
 
 
-class Well:
+class NothingWrong:
     """A watch that notices nothing."""
 
     def check(self) -> None:
@@ -66,14 +66,14 @@ def never(watched: Any) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_the_next_wait_tells_of_it(number: signal.Signals) -> None:
+def test_the_next_wait_raises_it(number: signal.Signals) -> None:
     with signals.raising():
         swallowed(number)
         with pytest.raises(signals.Interrupted, match=f"interrupted by {number.name}"):
-            never(Well())
+            never(NothingWrong())
 
 
-def test_a_wait_for_dask_tells_of_it() -> None:
+def test_a_wait_for_dask_raises_it() -> None:
     with signals.raising():
         swallowed(signal.SIGINT)
         with pytest.raises(signals.Interrupted):

@@ -13,10 +13,11 @@ from merge_bench.campaign.cluster_session import cautions
 from merge_bench.cluster.base import ClusterSettings
 from merge_bench.cluster.host_check import unused_rdma
 from merge_bench.cluster.openssh import ssh
-from merge_bench.cluster.remote_launcher import RemoteLauncher
+from merge_bench.cluster.start_on_hosts import RemoteLauncher
 from merge_bench.host import network
-from merge_bench.host.facts import Node
+from merge_bench.host.description import Node
 from merge_bench.probe.ranks import launch as ranks
+from merge_bench.probe.ranks.messages import RankDescription
 from merge_bench.records.schema import Worker
 from tests.cluster.test_placing import fake_sys
 
@@ -60,11 +61,11 @@ def test_an_interface_without_an_address_cannot_be_named(sys: Path) -> None:
         ("eth0", {"UCX_TLS": "tcp,sm,self"}),
     ],
 )
-def test_nothing_is_said_where_rdma_is_used_or_not_wanted(sys: Path, interface: str, config: dict[str, str]) -> None:
+def test_no_warning_where_rdma_is_used_or_not_wanted(sys: Path, interface: str, config: dict[str, str]) -> None:
     assert unused_rdma(dict.fromkeys(("n1", "n2"), host(sys, interface)), config) == []
 
 
-def test_nothing_is_said_without_rdma_or_of_a_single_host(sys: Path, tmp_path: Path) -> None:
+def test_no_warning_without_rdma_or_of_a_single_host(sys: Path, tmp_path: Path) -> None:
     assert unused_rdma(dict.fromkeys(("n1", "n2"), host(tmp_path / "none", "eth0")), {}) == []
     assert unused_rdma({"n1": host(sys, "eth0")}, {}) == []
 
@@ -89,11 +90,11 @@ def test_it_becomes_a_warning_in_the_records_where_something_goes_over_ucx(
     assert all(each.message.startswith("on n1, n2 UCX is given interface eth0") for each in found)
 
 
-def told_by_ranks(sys: Path, *interfaces: str | None) -> list[ranks.RankFacts]:
+def told_by_ranks(sys: Path, *interfaces: str | None) -> list[RankDescription]:
     """What MPI ranks tell that were given these interfaces of machines with this /sys; None: they chose devices."""
     networks = [replace(network.describe(name, sys), addressed=["ib0"]) if name else None for name in interfaces]
     return [
-        ranks.RankFacts(worker=Worker(rank=rank, host="", pid=1, name=""), host_number=rank, network=each)
+        RankDescription(worker=Worker(rank=rank, host="", pid=1, name=""), host_number=rank, network=each)
         for rank, each in enumerate(networks)
     ]
 
@@ -114,7 +115,7 @@ def test_ranks_over_mpi_have_the_same_warning_once_a_host(sys: Path) -> None:
         (("eth0", "eth0"), [("n1", 1), ("n2", 1)], {"UCX_TLS": "tcp,sm,self"}),
     ],
 )
-def test_ranks_over_mpi_say_nothing_where_rdma_is_used_or_not_wanted(
+def test_ranks_over_mpi_give_no_warning_where_rdma_is_used_or_not_wanted(
     sys: Path, interfaces: tuple[str | None, ...], hosts: list[tuple[str, int]], config: dict[str, str]
 ) -> None:
     assert ranks.cautions(told_by_ranks(sys, *interfaces), hosts, config) == []

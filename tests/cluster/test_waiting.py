@@ -1,4 +1,4 @@
-"""Waiting for the workers of a cluster that already runs: who is there is told at once, and nobody waits in vain."""
+"""Waiting for the workers of a cluster that already runs: their number is printed at once, and no wait is in vain."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from merge_bench.campaign import prepare
+from merge_bench.campaign import make_plan
 from merge_bench.cluster.base import ClusterSettings
 from merge_bench.cluster.launchers.existing import ExistingCluster
 from merge_bench.cluster.scheduler_client import Workers, wait_for_workers
@@ -22,7 +22,7 @@ def workers(count: int) -> Workers:
     return {f"tcp://10.0.0.1:{number}": ("10.0.0.1", f"own-{number}") for number in range(count)}
 
 
-def test_who_is_there_is_told_once_and_before_anybody_waits(capsys: pytest.CaptureFixture[str]) -> None:
+def test_how_many_workers_there_are_is_printed_once_before_the_wait(capsys: pytest.CaptureFixture[str]) -> None:
     told: list[str] = []
     counts = iter([2, 3, 4])
 
@@ -34,7 +34,7 @@ def test_who_is_there_is_told_once_and_before_anybody_waits(capsys: pytest.Captu
     assert told == ["", "merge_bench: waiting up to 60 s for 4 workers: the cluster at s.json has 2\n", ""]
 
 
-def test_nothing_is_told_where_all_are_there(capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_is_printed_where_all_workers_are_there(capsys: pytest.CaptureFixture[str]) -> None:
     assert wait_for_workers(lambda: workers(3), ExistingCluster(), SETTINGS, 2, LATER) == workers(3)
     assert capsys.readouterr().err == ""
 
@@ -51,10 +51,10 @@ def test_workers_that_were_counted_and_left_are_not_waited_for() -> None:
 
 
 @pytest.mark.parametrize(("asked", "counted"), [({}, 3), ({"workers": 3}, None)])
-def test_the_number_is_counted_where_nobody_gives_it(
+def test_workers_are_counted_if_their_number_is_not_given(
     monkeypatch: pytest.MonkeyPatch, asked: dict[str, int], counted: int | None
 ) -> None:
-    monkeypatch.setattr(prepare, "count_running", lambda *_: 3)
+    monkeypatch.setattr(make_plan, "count_running", lambda *_: 3)
     options = resolve({"scheduler_file": "s.json", "chunk": 1000, **asked}, None, {})
-    prepared = prepare.prepare(options, None)
+    prepared = make_plan.prepare(options, None)
     assert (prepared.plan.workers, prepared.settings.counted) == (3, counted)

@@ -1,4 +1,4 @@
-"""Whom a run names when processes of its cluster have died."""
+"""Which process a run names when processes of its cluster have died."""
 
 from __future__ import annotations
 

@@ -13,15 +13,16 @@ from pathlib import Path
 import psutil
 import pytest
 
-from merge_bench.cluster import perftest, worker_programs
-from merge_bench.cluster.perftest import Kind
+from merge_bench.cluster import ucx_perftest, worker_programs
+from merge_bench.cluster.ucx_perftest import Kind
 from merge_bench.errors import RunFailed, UsageError
 from merge_bench.merge import worker
 from merge_bench.merge.exchange.abort import Abort
+from tests.conftest import QUICK_HOOKS
 
 SIZES = [8, 65536]
-BATCH = perftest.batch(Kind("tag", "lat"), SIZES, memory="host", count=20, error_handling=False)
-ENDLESS = perftest.batch(Kind("tag", "lat"), [4 << 20], memory="host", count=10**7, error_handling=False)
+BATCH = ucx_perftest.batch(Kind("tag", "lat"), SIZES, memory="host", count=20, error_handling=False)
+ENDLESS = ucx_perftest.batch(Kind("tag", "lat"), [4 << 20], memory="host", count=10**7, error_handling=False)
 LIMITS = [30.0, 30.0]
 
 
@@ -44,6 +45,7 @@ def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[worker.M
     made.abort, made.children, made.state = Abort(), {}, None
     monkeypatch.setattr(worker, "current_plugin", lambda: made)
     monkeypatch.setattr(worker_programs, "get_worker", lambda: Worker("tcp://127.0.0.1:1234", str(tmp_path)))
+    monkeypatch.setenv(*QUICK_HOOKS)
     monkeypatch.setenv("UCX_TLS", "tcp")
     monkeypatch.setenv("UCX_NET_DEVICES", "lo")
     yield made
@@ -81,31 +83,42 @@ def test_a_client_and_a_server_measure_and_leave_nothing(
         served = pool.submit(worker_programs.serve, server)
         asked = worker_programs.ask(server, BATCH, LIMITS)
         assert served.result().status == 0
-    assert [each.size for each in perftest.parse_all(asked.text, SIZES)] == SIZES
-    assert perftest.parse_log(asked.log, Kind("tag", "lat")).lanes == ("tcp/lo",)
+    assert [each.size for each in ucx_perftest.parse_all(asked.text, SIZES)] == SIZES
+    assert ucx_perftest.parse_log(asked.log, Kind("tag", "lat")).lanes == ("tcp/lo",)
     assert plugin.children == {}
     assert list(tmp_path.iterdir()) == []
+    until(lambda: not [t for t in threading.enumerate() if t.name == "perftest-watch"], "no watching thread")
 
 
 @pytest.mark.cluster
-def test_a_port_that_was_taken_meanwhile_is_not_the_end(
+def test_ports_that_another_program_or_server_took_meanwhile_are_not_the_end(
     plugin: worker.MergeWorker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    free_port = worker_programs._free_port
-    with socket.socket() as other:
-        other.bind(("127.0.0.1", 0))
-        other.listen()
-        taken = other.getsockname()[1]
-        offered = [taken, taken]
-        monkeypatch.setattr(
-            worker_programs, "_free_port", lambda address: offered.pop() if offered else free_port(address)
-        )
-        server = worker_programs.listen(BATCH)
-    assert offered == []
-    assert server.port != taken
-    assert len(plugin.children) == len(list(tmp_path.iterdir())) == 1
-    worker_programs.ask(server, BATCH, LIMITS)
-    worker_programs.serve(server)
+    """Two servers start at once and are offered the same port; the loser is then offered another program's."""
+    free_port, both = worker_programs._free_port, threading.Barrier(2)
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        same, taken = free_port("127.0.0.1"), other.getsockname()[1]
+        offered = [taken, same, same]
+
+        def offer(address: str) -> int:
+            port = offered.pop() if offered else free_port(address)
+            if port == same:
+                both.wait(20)
+            return port
+
+        monkeypatch.setattr(worker_programs, "_free_port", offer)
+        with ThreadPoolExecutor() as pool:  # the kernel ends a program with the thread that started it
+            servers = list(pool.map(worker_programs.listen, [BATCH, BATCH]))
+            assert offered == []
+            ports = {server.port for server in servers}
+            assert same in ports
+            assert taken not in ports
+            assert len(ports) == len(plugin.children) == len(tools(tmp_path)) == 2
+            for server in servers:
+                worker_programs.ask(server, BATCH, LIMITS)
+                assert worker_programs.serve(server).status == 0
+    assert plugin.children == {}
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.cluster
@@ -174,7 +187,7 @@ def test_a_host_without_the_tool_is_named(plugin: worker.MergeWorker, monkeypatc
     def missing() -> None:
         raise UsageError("there is no ucx_perftest beside /x/ucx_info")
 
-    monkeypatch.setattr(perftest, "find", missing)
+    monkeypatch.setattr(ucx_perftest, "find", missing)
     with pytest.raises(UsageError, match=f"^on {socket.gethostname()} there is no ucx_perftest beside"):
         worker_programs.ready()
 
@@ -190,11 +203,3 @@ def test_a_client_whose_server_fell_silent_ends_in_time(plugin: worker.MergeWork
         assert [each.pid for each in tools(tmp_path)] == [tool.pid]  # before it wakes: it ends once its client is gone
     finally:
         tool.resume()
-
-
-@pytest.mark.cluster
-def test_watching_leaves_no_thread_behind(plugin: worker.MergeWorker, tmp_path: Path) -> None:
-    server = worker_programs.listen(BATCH)
-    worker_programs.ask(server, BATCH, LIMITS)
-    worker_programs.serve(server)
-    until(lambda: not [t for t in threading.enumerate() if t.name == "perftest-watch"], "no watching thread")

@@ -47,6 +47,12 @@ UCX_A=2
 """
 
 
+def test_devices_and_log_lines_are_no_settings() -> None:
+    devices = "#      Device: mlx5_0:1\n" * 20_000  # quadratic work in these would take minutes
+    log = "[1.2] [node1:1:0] parser.c:2359 UCX  INFO  UCX_* env variables: UCX_HANDLE_ERRORS=none UCX_TLS=tcp\n"
+    assert list(parse_settings(devices + log + SAMPLE + log)) == list(parse_settings(SAMPLE))
+
+
 def test_the_print_of_ucx_info_is_read() -> None:
     found = parse_settings(SAMPLE)
     assert list(found) == ["UCX_RNDV_SCHEME", "UCX_POSIX_X", "UCX_OLD", "UCX_A"]
@@ -177,10 +183,10 @@ def test_values_are_judged_by_the_library_itself(which: str, request: pytest.Fix
 
 
 def test_of_a_config_only_typed_values_reach_the_process(wheel: Installed, monkeypatch: pytest.MonkeyPatch) -> None:
-    handed: list[dict[str, str]] = []
-    real = ucx_info._ask
+    passed: list[dict[str, str]] = []
+    real = ucx_info._run
     monkeypatch.setattr(
-        ucx_info, "_ask", lambda info, args, values: handed.append(dict(values)) or real(info, args, values)
+        ucx_info, "_run", lambda info, args, values: passed.append(dict(values)) or real(info, args, values)
     )
     values = {
         "UCX_LOG_FILE": "/tmp/written",
@@ -193,7 +199,7 @@ def test_of_a_config_only_typed_values_reach_the_process(wheel: Installed, monke
     }
     catalogue = build_catalogue(wheel)
     assert invalid_values(wheel, values, {name: catalogue.find(name).syntax for name in values}) == {}
-    assert handed == [{"UCX_RNDV_SCHEME": "am"}]
+    assert passed == [{"UCX_RNDV_SCHEME": "am"}]
 
 
 def test_a_program_that_is_no_ucx_info_is_one_sentence() -> None:

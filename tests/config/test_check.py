@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from merge_bench.campaign.member_options import options
+from merge_bench.campaign.registry_options import options
 from merge_bench.config import conflicts
 from merge_bench.config.catalogue import build_catalogue
 from merge_bench.config.check import CheckResult, check_config
-from merge_bench.config.names import UCXX_OVERRIDES
+from merge_bench.config.old_names import UCXX_OVERRIDES
 from merge_bench.config.reader import ConfigFile, read_config
 from merge_bench.config.shipped import find_config
 from merge_bench.config.ucx_info import Installed

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from merge_bench.campaign.member_options import options
-from merge_bench.config.names import OLD_NAMES, no_effect
+from merge_bench.campaign.registry_options import options
+from merge_bench.config.old_names import OLD_NAMES, no_effect
 from merge_bench.config.options import Option
 from merge_bench.config.variable_states import STATES
 

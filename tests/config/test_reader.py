@@ -128,8 +128,8 @@ def test_values_that_double_themselves_are_stopped(tmp_path: Path) -> None:
 
 
 def test_a_large_config_is_read_in_linear_time(tmp_path: Path) -> None:
-    config = read(tmp_path, "".join(f"V{n}=x\n" for n in range(40_000)))
-    assert len(config.variables) == 40_000
+    config = read(tmp_path, "".join(f"V{n}=x\n" for n in range(10_000)))
+    assert len(config.variables) == 10_000
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from merge_bench.campaign.member_options import options
+from merge_bench.campaign.registry_options import options
 from merge_bench.cli.parameters import SectionedCommand, add_options
 from merge_bench.config.options import OPTIONS
 from merge_bench.config.reader import ConfigFile, read_config

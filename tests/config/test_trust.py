@@ -234,9 +234,10 @@ def _generated(count: int, folder: Path, names: Callable[[Random], list[str]]) -
         yield read_config(path, {})
 
 
+@pytest.mark.parametrize("count", [150, pytest.param(850, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("software", KINDS)
-def test_no_generated_config_brings_code(software: str, tmp_path: Path) -> None:
-    """Of 12 kinds 850 each: refused with the line of the name, nothing of it handed on; trusted, all of it is."""
+def test_no_generated_config_brings_code(software: str, count: int, tmp_path: Path) -> None:
+    """Refused with the line of the name, and nothing of it handed on; if it is trusted, all of it is."""
     makers = KINDS[software]
     made: list[str] = []
 
@@ -246,7 +247,7 @@ def test_no_generated_config_brings_code(software: str, tmp_path: Path) -> None:
         around.insert(chance.randint(0, len(around)), made[-1])
         return around
 
-    for config in _generated(850, tmp_path, names):
+    for config in _generated(count, tmp_path, names):
         name = made[-1]
         (variable,) = (each for each in config.variables if each.name == name)
         if software == "nobody knows" and name in config.used:
@@ -261,14 +262,15 @@ def test_no_generated_config_brings_code(software: str, tmp_path: Path) -> None:
     assert len(set(made)) > (2 if software == "iconv" else 3)
 
 
-def test_of_allowed_configs_just_the_settings_reach_processes(tmp_path: Path) -> None:
+@pytest.mark.parametrize("count", [300, pytest.param(1500, marks=pytest.mark.soak)])
+def test_of_allowed_configs_just_the_settings_reach_processes(count: int, tmp_path: Path) -> None:
     given: list[list[str]] = []
 
     def names(chance: Random) -> list[str]:
         given.append(chance.sample((*SETTINGS, *HELPERS), k=chance.randint(1, 9)))
         return given[-1]
 
-    for config in _generated(1500, tmp_path, names):
+    for config in _generated(count, tmp_path, names):
         resolve({}, config, {})
         assert code_in(config) == []
         expected = {name: config.environment[name] for name in given[-1] if name in SETTINGS}

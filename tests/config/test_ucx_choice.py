@@ -16,7 +16,7 @@ from merge_bench.config.ucx_info import wheel_folder
 from merge_bench.errors import UsageError
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def wheel() -> Path:
     folder = wheel_folder()
     if folder is None:
@@ -24,16 +24,16 @@ def wheel() -> Path:
     return folder
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def clean() -> dict[str, str]:
     """This process's environment without any choice."""
     return {name: value for name, value in os.environ.items() if name not in (VARIABLE, PREFER)}
 
 
-@pytest.fixture
-def system(tmp_path: Path, wheel: Path, clean: dict[str, str]) -> dict[str, str]:
+@pytest.fixture(scope="module")
+def system(tmp_path_factory: pytest.TempPathFactory, wheel: Path, clean: dict[str, str]) -> dict[str, str]:
     """An environment with a copy of the wheel's UCX as the system's, and a module where InfiniBand's would be."""
-    folder = tmp_path / "system ucx"
+    folder = tmp_path_factory.mktemp("system ucx")
     (folder / "ucx").mkdir(parents=True)
     for library in (wheel / "lib").glob("*.so*"):
         shutil.copy(library, folder)

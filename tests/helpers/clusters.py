@@ -16,7 +16,7 @@ from tests.helpers.runs import LIMIT, environment
 
 @contextlib.contextmanager
 def dask_cluster(folder: Path, workers: int, environ: Mapping[str, str] | None = None) -> Iterator[Path]:
-    """Gives the scheduler file."""
+    """Gives the scheduler file once all workers have registered."""
     temp, file = folder / "tmp", folder / "scheduler.json"
     temp.mkdir(parents=True)
     dask = [sys.executable, "-P", "-m", "dask"]
@@ -40,7 +40,9 @@ def dask_cluster(folder: Path, workers: int, environ: Mapping[str, str] | None =
                     )
                 )
         deadline = time.monotonic() + LIMIT
-        while not file.exists():
+        logs = {folder / f"{number}.log": "Registered to" for number in range(1, workers + 1)}
+        logs[folder / "0.log"] = "Scheduler at"
+        while not all(words in log.read_text() for log, words in logs.items()):
             assert started[0].poll() is None, (folder / "0.log").read_text()
             assert time.monotonic() < deadline
             time.sleep(0.05)

@@ -18,7 +18,7 @@ from tests.conftest import QUICK_HOOKS
 from tests.helpers.runs import ROOT
 
 SECONDS = 300.0
-_SDIST = "import sys; from setuptools import build_meta; print(build_meta.build_sdist(sys.argv[1]))"
+_BUILD = "import sys; from setuptools import build_meta; print(getattr(build_meta, sys.argv[1])(sys.argv[2]))"
 
 
 def copy_sources(target: Path) -> Path:
@@ -36,21 +36,22 @@ def copy_sources(target: Path) -> Path:
 
 
 def build_wheel(source: Path, target: Path) -> Path:
-    """A wheel of the project in `source`, by pip, without the network."""
-    _run(
-        [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--no-index", "-w", target, source]
-    )
-    (wheel,) = target.glob("*.whl")
-    return wheel
+    """A wheel of the project in `source`, as pip has it built."""
+    return _build("build_wheel", source, target)
 
 
 def build_sdist(source: Path, target: Path) -> Path:
     """A source distribution of the project in `source`, unpacked."""
+    archive = _build("build_sdist", source, target)
+    with tarfile.open(archive) as opened:
+        opened.extractall(target, filter="data")
+    return target / archive.name.removesuffix(".tar.gz")
+
+
+def _build(kind: str, source: Path, target: Path) -> Path:
+    """Call a hook of the build backend in a process of its own; returns the file that it made."""
     target.mkdir(parents=True)
-    name = _run([sys.executable, "-c", _SDIST, target], cwd=source).splitlines()[-1]
-    with tarfile.open(target / name) as archive:
-        archive.extractall(target, filter="data")
-    return target / name.removesuffix(".tar.gz")
+    return target / _run([sys.executable, "-c", _BUILD, kind, target], cwd=source).splitlines()[-1]
 
 
 def files_of(wheel: Path) -> dict[str, bytes]:

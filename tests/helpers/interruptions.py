@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from merge_bench.campaign import prepare
-from merge_bench.campaign.caller import Caller
+from merge_bench.campaign import make_plan
+from merge_bench.campaign.calling_program import Caller
 from merge_bench.campaign.campaign import make_campaign
-from merge_bench.campaign.jobs import Job
 from merge_bench.campaign.launch import recorded
+from merge_bench.campaign.planned_launches import Job
 from merge_bench.campaign.sweep import Sweep
 from merge_bench.cluster import signals
 from merge_bench.config.resolve import expand, resolve
@@ -33,7 +33,7 @@ def sweep(*, blocks: int = 2, configs: Sequence[str] = "ab", **options: Any) -> 
     made = Sweep([], [], {}, {})
     values = {"chunk": 1000, "workers": 2, "iterations": 1, "warmup": 0, "verify": "off", "blocks": blocks, **options}
     for name in configs:
-        found = [prepare.prepare(each, None) for each in expand(resolve(values, None, {}))]
+        found = [make_plan.prepare(each, None) for each in expand(resolve(values, None, {}))]
         made.add(found, s.Config(name=name, path=f"{name}.cfg"))
     return made
 

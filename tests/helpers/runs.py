@@ -1,28 +1,27 @@
-"""Real `python -m merge_bench` processes: started, watched from outside, and ended by their ids."""
+"""Real runs: processes that are started, watched from outside, and ended by their ids; or commands in this process."""
 
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from merge_bench import cli
+from merge_bench.config.ucx_choice import restored
 from merge_bench.records.codec import validate
-from merge_bench.records.schema import (
-    EndLine,
-    FailureLine,
-    IterationLine,
-    LaunchLine,
-    Record,
-    VerificationLine,
-)
+from merge_bench.records.schema import EndLine, FailureLine, IterationLine, Record
 from tests.conftest import QUICK_HOOKS
 from tests.helpers import leftovers
 
@@ -129,9 +128,9 @@ class Running:
         found = {}
         for pid, command in leftovers.processes(self.temp).items():
             words = command.split()
-            if "worker" in words and "--name" in words:
+            if "--name" in words:
                 found[words[words.index("--name") + 1]] = pid
-            elif "scheduler" in words:
+            elif "distributed.cli.dask_scheduler" in words:
                 found["scheduler"] = pid
             else:
                 continue
@@ -198,10 +197,8 @@ def start(
     """Start `merge_bench VERB` with these options; results go to `folder`/results. `command` stands before it."""
     temp, results = folder / "tmp", folder / "results"
     temp.mkdir(parents=True)
-    where = () if "--results" in options else ("--results", str(results))
     argv = [
-        *command, sys.executable, "-P", "-m", "merge_bench", *verb, *(["--json"] if json_output else []),
-        *where, *map(str, options),
+        *command, sys.executable, "-P", "-m", "merge_bench", *_words(options, verb, results, json_output=json_output)
     ]  # fmt: skip
     before = leftovers.Before(temp)
     with (temp / "stdout").open("w") as output, (temp / "stderr").open("w") as errors:
@@ -210,6 +207,11 @@ def start(
             start_new_session=True, text=True,
         )  # fmt: skip
     return Running(process, results, temp, before, time.monotonic())
+
+
+def _words(options: Sequence[str | Path], verb: Sequence[str], results: Path, *, json_output: bool) -> list[str]:
+    where = () if "--results" in options or verb[0] in ("check", "transports") else ("--results", str(results))
+    return [*verb, *(["--json"] if json_output else []), *where, *map(str, options)]
 
 
 def run(folder: Path, *options: str | Path, **more: Any) -> Finished:
@@ -221,4 +223,33 @@ def run(folder: Path, *options: str | Path, **more: Any) -> Finished:
         running.end()
 
 
-__all__ = ["Finished", "IterationLine", "LaunchLine", "Running", "VerificationLine", "run", "start"]
+def command(
+    folder: Path,
+    *options: str | Path,
+    environ: Mapping[str, str] | None = None,
+    json_output: bool = True,
+    verb: Sequence[str] = ("run",),
+) -> Finished:
+    """The same in this process, which saves starting Python and importing: for refusals, and for running clusters."""
+    temp, results = folder / "tmp", folder / "results"
+    temp.mkdir(parents=True, exist_ok=True)
+    before, started = leftovers.Before(temp), time.monotonic()
+    output, errors = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
+    surroundings = environment(temp, environ)
+    with pytest.MonkeyPatch.context() as patch, restored():
+        for name in os.environ.keys() - surroundings.keys():
+            patch.delenv(name)
+        for name, value in surroundings.items():
+            patch.setenv(name, value)
+        patch.chdir(folder)
+        patch.setattr(tempfile, "tempdir", str(temp))
+        patch.setattr(sys, "argv", ["merge-bench", *_words(options, verb, results, json_output=json_output)])
+        with (
+            contextlib.redirect_stdout(output),
+            contextlib.redirect_stderr(errors),
+            pytest.raises(SystemExit) as leaving,
+        ):
+            cli.main()
+    seconds = time.monotonic() - started
+    printed = (stream.buffer.getvalue().decode() for stream in (output, errors))
+    return Finished(int(leaving.value.code or 0), *printed, results, set(), before, seconds)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from merge_bench.host.core_budget import crowded
-from merge_bench.host.facts import Hardware
+from merge_bench.host.description import Hardware
 
 
 def worker(host: str, affinity: str, cores: int | None = None, quota: float | None = None) -> tuple[str, Hardware]:

@@ -40,7 +40,7 @@ def test_infiniband_counts_words_of_four_bytes_and_leaves_out_what_cannot_be_rea
     assert counters.infiniband_ports(root) == {"mlx5_0:1": (40, 80)}
 
 
-def test_a_host_that_tells_nothing(tmp_path: Path) -> None:
+def test_a_host_without_counters(tmp_path: Path) -> None:
     assert counters.interfaces(tmp_path) == {}
     assert counters.infiniband_ports(tmp_path) == {}
 

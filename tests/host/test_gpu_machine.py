@@ -1,4 +1,4 @@
-"""What is told of GPUs, by a management library that is a fake one, broken, or not there."""
+"""GPUs as a management library describes them that is a fake one, broken, or not there."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from merge_bench.host.facts import BusyGpu, GpuProcess
+from merge_bench.host.description import BusyGpu, GpuProcess
 from merge_bench.host.gpu import fixed_facts, free_bytes, gpu_count, gpu_facts, has_own_memory, index_of, visible_gpus
 from merge_bench.host.machine import hardware
 from tests.helpers.fake_nvml import NVMLError_NotSupported, library, unsupported
@@ -30,7 +30,7 @@ def test_facts(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def test_what_the_driver_does_not_tell_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_driver_does_not_report_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     told = {name: unsupported for name in vars(library()) if name.startswith("nvmlDeviceGet")}
     told["nvmlDeviceGetHandleByIndex"] = told["nvmlDeviceGetCount"] = lambda *_: 1
     monkeypatch.setitem(sys.modules, "pynvml", library(**told, nvmlShutdown=unsupported))
@@ -52,10 +52,10 @@ def test_without_library_driver_or_answer_there_is_nothing(
     ("visible", "names"),
     [
         (None, ("0", "1", "2", "3")), ("", ()), ("0", ("0",)), ("3,1", ("3", "1")), ("-1", ()), ("0,9,1", ("0",)),
-        ("GPU-1234,MIG-56", ("GPU-1234", "MIG-56")), ("1, 2", ("1", "2")),
+        ("GPU-1234,MIG-56", ("GPU-1234", "MIG-56")), ("1, 2", ("1", "2")), ("NoDevFiles", ()), ("1,none", ("1",)),
     ],
 )  # fmt: skip
-def test_gpus_are_named_as_cuda_would_be_told(
+def test_visible_gpus_have_the_names_that_cuda_takes(
     monkeypatch: pytest.MonkeyPatch, visible: str | None, names: tuple[str, ...]
 ) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", library(count=4))
@@ -90,7 +90,9 @@ def test_the_index_of_a_gpu_by_any_of_its_names(monkeypatch: pytest.MonkeyPatch,
     assert index_of(name) == index
 
 
-def test_only_a_gpu_whose_driver_says_so_has_no_memory_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_has_memory_of_its_own_unless_the_driver_reports_that_it_has_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def memory(handle: int) -> SimpleNamespace:
         if handle == 1:
             raise NVMLError_NotSupported

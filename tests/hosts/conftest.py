@@ -126,3 +126,32 @@ def hosts(shared_hosts: Hosts) -> Iterator[Hosts]:
 @pytest.fixture
 def results(tmp_path: Path) -> Path:
     return tmp_path / "results"
+
+
+ADAPTER = """
+device=$(readlink /sys/class/net/eth0)
+mount -t tmpfs tmpfs /sys/class
+mkdir -p /sys/class/net /sys/class/infiniband/mlx5_0/ports/1
+ln -s "$device" /sys/class/net/eth0
+echo "4: ACTIVE" > /sys/class/infiniband/mlx5_0/ports/1/state
+"""
+
+
+@pytest.fixture
+def with_adapters(hosts: Hosts) -> Iterator[Hosts]:
+    """Hosts whose /sys tells of an RDMA device that is up and belongs to no interface."""
+    for host in hosts.hosts:
+        host.inside("sh", "-ec", ADAPTER)
+    yield hosts
+    for host in hosts.hosts:
+        host.inside("umount", "/sys/class")
+
+
+def unused_rdma(*names: str) -> dict[str, str]:
+    """The warning that a measurement over eth0 of such hosts gives."""
+    return {
+        "code": "rdma-unused",
+        "message": f"on {', '.join(names)} UCX is given interface eth0, which has no RDMA device, so that mlx5_0:1 (no"
+        " interface) cannot be used",
+        "remedy": "set UCX_NET_DEVICES=mlx5_0:1,eth0 in the config",
+    }

@@ -96,7 +96,8 @@ class Slurm:
         """Run a command as a user of the cluster would."""
         assert self.namespaces is not None
         inside = ["nsenter", f"--target={self.namespaces.pid}", "--net", "--pid", "--mount", "--uts"]
-        environment = {**os.environ, "SLURM_CONF": f"{self.folder}/slurm.conf"}
+        mine = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}  # which jobs would inherit
+        environment = {**mine, "SLURM_CONF": f"{self.folder}/slurm.conf"}
         return subprocess.run(
             [*inside, f"--wd={os.getcwd()}", *command], input=text, env=environment, capture_output=True, text=True,
             timeout=seconds, check=False,

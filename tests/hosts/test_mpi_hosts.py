@@ -13,7 +13,7 @@ import pytest
 
 from merge_bench.records.schema import LaunchLine, ProbeLine
 from tests.helpers.mpiruns import BOTH
-from tests.hosts.conftest import Outcome, Run
+from tests.hosts.conftest import Outcome, Run, unused_rdma
 from tests.hosts.make_hosts import SUBNET, Hosts
 
 MPI, REDUCE_SCATTER = ("probe", "mpi"), ("probe", "reduce-scatter")
@@ -39,7 +39,7 @@ def endless(hosts: Hosts, results: Path, *options: str) -> tuple[Run, list[int]]
         if any('"kind":"launch"' in path.read_text() for path in results.glob("*/records.jsonl")):
             time.sleep(0.3)
             found = [
-                [pid for pid, shown in host.processes().items() if "probe.ranks.program" in shown]
+                [pid for pid, shown in host.processes().items() if "probe.ranks.rank_main" in shown]
                 for host in hosts.hosts[:2]
             ]
             return run, [pids[0] for pids in found]
@@ -81,10 +81,11 @@ def test_both_placements(hosts: Hosts, results: Path, mpirun: str) -> None:
     assert far.bandwidth_bytes_per_second < 0.7e9
 
 
-def test_reduce_scatter_over_three_hosts(hosts: Hosts, results: Path) -> None:
+def test_reduce_scatter_over_three_hosts_with_rdma_that_is_left_out(with_adapters: Hosts, results: Path) -> None:
     options = ("--counts", "30,3000", "--iterations", "5", "--repetitions", "1")
-    outcome = start(hosts, results, *options, verb=REDUCE_SCATTER).finish()
+    outcome = start(with_adapters, results, *options, verb=REDUCE_SCATTER).finish()
     assert outcome.status == 0, outcome.errors
+    assert outcome.document["warnings"] == [unused_rdma("node1", "node2", "node3")]
     rows = lines(outcome, ProbeLine)
     assert [(row.test, row.count, row.wrong) for row in rows] == [
         ("mpi", 30, 0), ("mpi", 3000, 0), ("reduces", 30, 0), ("reduces", 3000, 0),

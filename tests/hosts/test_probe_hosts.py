@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.hosts.conftest import Run
+from tests.hosts.conftest import Run, unused_rdma
 from tests.hosts.make_hosts import Hosts
 from tests.hosts.test_runs import PAYLOAD, RATE
 
@@ -31,13 +31,13 @@ def measured(hosts: Hosts, results: Path, *options: str, command: tuple[str, ...
 def test_p2p_gives_one_host_and_two_host_tables_and_what_the_link_carries(
     hosts: Hosts, results: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    options = ("--placement", "one-host,two-hosts", "--sizes", "8,4M", "--repetitions", "1")
+    options = ("--placement", "one-host,two-hosts", "--sizes", "8,1M", "--iterations", "50", "--repetitions", "1")
     rows = measured(hosts, results, *options, command=("probe", "p2p"))["rows"]
     by_key = {(row["test"], row["placement"], row["size"]): row for row in rows}
     assert len(by_key) == 2 * 2 * 2
     can = RATE * PAYLOAD
     with capsys.disabled():
-        for size in (8, 4 << 20):
+        for size in (8, 1 << 20):
             one, two = (
                 by_key["tag_bw", place, size]["bandwidth_bytes_per_second"] for place in ("one-host", "two-hosts")
             )
@@ -49,21 +49,23 @@ def test_p2p_gives_one_host_and_two_host_tables_and_what_the_link_carries(
         lanes = row["selected_transports"]
         assert (lanes == ["tcp/eth0"]) == (placement == "two-hosts"), row
         assert row["hosts"] == (["node1", "node1"] if placement == "one-host" else ["node1", "node2"])
-    large = by_key["tag_bw", "two-hosts", 4 << 20]["bandwidth_bytes_per_second"]
+    large = by_key["tag_bw", "two-hosts", 1 << 20]["bandwidth_bytes_per_second"]
     assert 0.7 * can <= large <= 1.05 * can  # how near it comes is printed: other load must not fail a test
 
 
 def test_puts_between_hosts_arrive_and_cost_the_same_overlapping_or_not_where_the_link_limits(
-    hosts: Hosts, results: Path, capsys: pytest.CaptureFixture[str]
+    with_adapters: Hosts, results: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    sizes = (8, 1 << 20, 8 << 20)
+    sizes = (8, 8 << 20)
     tests = ("put-overlapping", "put-non-overlapping")
     seconds = {}
     # 200 puts of 8 bytes with a flush after each take longer than a busy machine keeps a process waiting; as many large
     # ones would take minutes. Of three repetitions the fastest counts.
-    for listed, iterations in (("8", "200"), ("1M,8M", "20")):
-        options = ("--placement", "two-hosts", "--sizes", listed, "--repetitions", "3", "--iterations", iterations)
-        for row in measured(hosts, results, *options, command=("probe", "rma"))["rows"]:
+    for size, iterations in (("8", "200"), ("8M", "20")):
+        options = ("--placement", "two-hosts", "--sizes", size, "--repetitions", "3", "--iterations", iterations)
+        document = measured(with_adapters, results, *options, command=("probe", "rma"))
+        assert document["warnings"] == [unused_rdma("node1", "node2")]
+        for row in document["rows"]:
             assert row["wrong"] == 0
             assert row["selected_transports"] == ["tcp/eth0"]
             seconds[row["test"], row["size"]] = row["seconds_range"][0]
@@ -73,14 +75,14 @@ def test_puts_between_hosts_arrive_and_cost_the_same_overlapping_or_not_where_th
         print("\nputs between hosts, overlapping ÷ non-overlapping:", *(f"{ratio:.3f}" for ratio in ratios))
     assert ratios[0] < 1
     # 1 where nothing but the link limits; on a busy machine whoever waits for each flush also waits for its turn.
-    assert 0.5 < ratios[2] < 1.2
+    assert 0.5 < ratios[1] < 1.2
 
 
 def test_the_link_limit_agrees_with_the_tool_where_the_link_is_what_limits(
     hosts: Hosts, results: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = hosts.write_hosts(["node1", "node2"], "two.txt")
-    options = ("--config", "ethernet.cfg", "--chunk", "2e6", "--iterations", "2", "--check-link", "--timeout", "30")
+    options = ("--config", "ethernet.cfg", "--chunk", "1e6", "--iterations", "1", "--check-link", "--timeout", "30")
     document = Run(hosts, results, "--hosts", str(file), *options).finish(180).document
     link = document["link"]
     ratio = link["check_bytes_per_second"] / link["limit_bytes_per_second"]

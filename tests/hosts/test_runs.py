@@ -3,44 +3,35 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from merge_bench.campaign.settings_check import CODE
-from tests.hosts.conftest import ROOT, Run
+from tests.hosts.conftest import HOST_COUNT, Run
 from tests.hosts.make_hosts import Hosts
 
 RATE = 2e9 / 8
 PAYLOAD = 1448 / 1514  # of what a link carries at an MTU of 1500
 
 
-@pytest.fixture
-def four_hosts(_root: None) -> Iterator[Hosts]:
-    with Hosts(4) as made:
-        yield made
-        assert not made.left_over(patience=10)
-
-
 @pytest.mark.cluster
-def test_four_hosts_reach_what_their_links_can_carry(
-    four_hosts: Hosts, results: Path, capsys: pytest.CaptureFixture[str]
+def test_hosts_reach_what_their_links_can_carry(
+    hosts: Hosts, results: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     # Not the processors are measured here: what else this machine does shall not slow the hosts down.
-    for host in four_hosts.hosts:
+    for host in hosts.hosts:
         assert host.namespaces is not None
         os.setpriority(os.PRIO_PROCESS, host.namespaces.pid, -19)
-    options = ("--config", "ethernet.cfg", "--chunk", "5e6", "--iterations", "3", "--timeout", "30")
+    options = ("--config", "ethernet.cfg", "--chunk", "3e6", "--iterations", "2", "--timeout", "30")
     options = (*options, "--start-timeout", "120")
-    outcome = Run(four_hosts, results, "--hosts", str(four_hosts.hosts_file), *options).finish(180)
+    outcome = Run(hosts, results, "--hosts", str(hosts.hosts_file), *options).finish(180)
     assert outcome.status == 0, outcome.errors
     document = outcome.document
     assert document["verified"] is True
-    assert len(document["lanes"]) == 12
+    assert len(document["lanes"]) == 6
     assert all(lane["transports"] == ["tcp/eth0"] for lane in document["lanes"])
     assert CODE not in {warning["code"] for warning in document["warnings"]}  # the interface is as the launcher asked
     can = RATE * PAYLOAD
@@ -55,16 +46,16 @@ def test_four_hosts_reach_what_their_links_can_carry(
         print(f"link limit measured {limit / 1e6:.1f} MB/s ({limit / can:.1%})")
         mean = bandwidth["harmonic_mean"]
         print(f"bandwidth of a worker {mean / 1e6:.1f} MB/s ({mean / can:.1%})")
-        for rank in range(4):
-            row = [f"{max(pairs[rank, to]) / 1e6:6.1f}" if to != rank else "     ·" for to in range(4)]
+        for rank in range(HOST_COUNT):
+            row = [f"{max(pairs[rank, to]) / 1e6:6.1f}" if to != rank else "     ·" for to in range(HOST_COUNT)]
             print(f"from {rank} to each (MB/s, best): {' '.join(row)}")
-    assert len(pairs) == 12
+    assert len(pairs) == 6
     # No more than the links carry, which would be a mistake in measuring, and clearly more than one direction at a time
     # would; how near they come is printed, since what else this machine does must not fail a test.
     assert 0.6 * can <= limit <= 1.05 * can  # one direction at a time: 0.5
     assert max(host["mean"] for host in bandwidth["per_worker"]) >= 0.6 * can
-    # Twelve pairs share four links: three from each rank, each with a third.
-    assert all(max(rates) > 0.2 * can for rates in pairs.values())
+    # Six pairs share three links: two from each rank, each with a half.
+    assert all(max(rates) > 0.25 * can for rates in pairs.values())
 
 
 @pytest.mark.cluster
@@ -74,39 +65,37 @@ def test_partition_and_join_run_while_frames_are_on_a_slow_link(
     for host in hosts.hosts:
         hosts.shape(host, "100mbit")
     options = (
-        "--config",
-        "ethernet.cfg",
-        "--chunk",
-        "4e5",
-        "--iterations",
-        "3",
-        "--link-rounds",
-        "1",
-        "--timeout",
-        "30",
-    )
+        "--config", "ethernet.cfg", "--chunk", "8e5", "--iterations", "3", "--link-rounds", "1", "--timeout", "30",
+    )  # fmt: skip
     outcome = Run(hosts, results, "--hosts", str(hosts.hosts_file), "--pipeline", "on", *options).finish(180)
     assert outcome.status == 0, outcome.errors
     document = outcome.document
     assert (document["verified"], document["plan"]["pipeline"]) == (True, True)
+    overlaps: Counter[tuple[int, str]] = Counter()
     for iteration in outcome.campaign.runs[0].launches[0].timed:
         for worker in iteration.workers:
             phases = worker.phases_seconds
-            assert 0 < worker.overlap_seconds <= phases.partition
-            assert 0 < worker.join_overlap_seconds <= phases.join
+            assert 0 <= worker.overlap_seconds <= phases.partition
+            assert 0 <= worker.join_overlap_seconds <= phases.join
             assert worker.flight_seconds.union <= phases.exchange <= worker.seconds
             assert worker.cpu_seconds > 0
+            overlaps[worker.rank, "partition"] += worker.overlap_seconds
+            overlaps[worker.rank, "join"] += worker.join_overlap_seconds
+    # In a single iteration a partition of milliseconds may be over before the first peer is ready.
+    assert len(overlaps) == 2 * HOST_COUNT
+    assert all(seconds > 0 for seconds in overlaps.values()), overlaps
     with capsys.disabled():
         print(f"\nwall ÷ wire {document['link']['wall_ratio']:.3f}, limited by {document['link']['bottleneck']}")
 
 
 @pytest.mark.cluster
 def test_everything_binds_to_the_interface_and_no_secret_is_on_a_command_line(hosts: Hosts, results: Path) -> None:
-    options = ("--hosts", str(hosts.hosts_file), "--interface", "eth0", "--chunk", "2e5", "--iterations", "100000")
+    file = hosts.write_hosts(["node1", "node2"], "two.txt")
+    options = ("--hosts", str(file), "--interface", "eth0", "--chunk", "2e5", "--iterations", "100000")
     run = Run(hosts, results, *options, environment={"MERGE_BENCH_SECRET": "hunter2", "UCX_LOG_LEVEL": "error"})
     run.until_iterating()
     folders = []
-    for host in hosts.hosts:
+    for host in hosts.hosts[:2]:
         listening = [line.split()[3] for line in host.inside("ss", "-Hltn").splitlines()]
         assert len(listening) >= 3  # sshd, a Dask worker, UCX
         assert {entry.rpartition(":")[0] for entry in listening} == {host.address}
@@ -114,7 +103,7 @@ def test_everything_binds_to_the_interface_and_no_secret_is_on_a_command_line(ho
             assert "PRIVATE KEY" not in shown
             variables = Path(f"/proc/{pid}/environ").read_text()
             assert "hunter2" not in variables
-            if "dask worker" in shown:
+            if "dask_worker" in shown:
                 assert "UCX_LOG_LEVEL=error" in variables
                 assert "UCX_NET_DEVICES=eth0" in variables
                 scratch = Path(shown.split("--tls-key ")[1].split()[0])
@@ -125,81 +114,42 @@ def test_everything_binds_to_the_interface_and_no_secret_is_on_a_command_line(ho
     outcome = run.finish()
     assert outcome.status == 3
     assert "SIGTERM" in outcome.document["error"]["message"]
-    assert len(folders) == 3
+    assert len(folders) == 2
     assert not [folder for folder in folders if folder.exists()]
 
 
 @pytest.mark.cluster
-def test_made_up_pbs_job(hosts: Hosts, results: Path, tmp_path: Path) -> None:
+def test_a_made_up_pbs_job_whose_whole_cluster_is_on_one_other_host(
+    hosts: Hosts, results: Path, tmp_path: Path
+) -> None:
     file = tmp_path / "nodes"
-    file.write_text("node1\nnode1\nnode2\n")
+    file.write_text("node2\nnode2\n")
     job = {"PBS_NODEFILE": str(file), "PBS_JOBID": "1.test"}
-    outcome = Run(hosts, results, "--chunk", "1e5", "--iterations", "2", environment=job).finish()
+    asked = ("--launcher", "pbs", "--chunk", "1e5", "--iterations", "2")
+    outcome = Run(hosts, results, *asked, environment=job).finish()
     assert outcome.status == 0, outcome.errors
+    assert outcome.document["verified"] is True
     line = outcome.campaign.runs[0].launches[0].line
     assert (line.cluster.launcher, line.cluster.protocol) == ("pbs", "tls")
-    assert [worker.host for worker in line.workers] == ["node1", "node1", "node2"]
-    logs = {path.name for path in (outcome.folder / "logs").iterdir()}
-    assert {f"launch-000-{role}.log" for role in ("scheduler", "worker-0", "worker-1", "worker-2")} <= logs
-    assert outcome.document["verified"] is True
-
-
-@pytest.mark.cluster
-@pytest.mark.parametrize("workers", [1, 2])
-def test_one_other_host_has_the_whole_cluster(hosts: Hosts, results: Path, workers: int) -> None:
-    file = hosts.write_hosts([f"node2 slots={workers}"], "one.txt")
-    outcome = Run(hosts, results, "--hosts", str(file), "--chunk", "1e5", "--iterations", "2").finish()
-    assert outcome.status == 0, outcome.errors
-    assert outcome.document["verified"] is True
-    line = outcome.campaign.runs[0].launches[0].line
-    assert [worker.host for worker in line.workers] == ["node2"] * workers
+    assert [worker.host for worker in line.workers] == ["node2", "node2"]
     assert line.cluster.scheduler.startswith(f"tls://{hosts.hosts[1].address}:")
     assert {worker.environment["UCX_NET_DEVICES"] for worker in line.workers} == {"eth0"}
+    logs = {path.name for path in (outcome.folder / "logs").iterdir()}
+    assert {f"launch-000-{role}.log" for role in ("scheduler", "worker-0", "worker-1")} <= logs
 
 
-@pytest.mark.parametrize("lines", [["node1"], ["node1", "node2"]])
-def test_loopback_of_other_hosts_is_refused_at_once(hosts: Hosts, results: Path, lines: list[str]) -> None:
-    file = hosts.write_hosts(lines, "loopback.txt")
+def test_loopback_of_another_host_is_refused_at_once(hosts: Hosts, results: Path) -> None:
+    file = hosts.write_hosts(["node1"], "loopback.txt")
     outcome = Run(hosts, results, "--hosts", str(file), "--interface", "lo", "--start-timeout", "600").finish()
     assert outcome.status == 2, outcome.errors
     assert "node1 would listen on lo (127.0.0.1) only" in outcome.document["error"]["message"]
     assert not list((outcome.folder / "logs").glob("*scheduler*"))
 
 
-def command(hosts: Hosts, *options: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        hosts.command(sys.executable, "-P", "-m", "merge_bench", "run", *options),
-        env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
-
-
-def test_dry_run_names_every_host_and_starts_nothing(hosts: Hosts) -> None:
-    done = command(hosts, "--hosts", str(hosts.hosts_file), "--interface", "eth0", "--dry-run")
-    assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
-    assert [line for line in lines if line.startswith("#")] == [
-        "# agent on node1", "# scheduler on node1", "# worker-0 on node1", "# agent on node2", "# worker-1 on node2",
-        "# agent on node3", "# worker-2 on node3",
-    ]  # fmt: skip
-    assert "StrictHostKeyChecking=yes" in lines[1]
-    assert "--protocol tls" in lines[3]
-    assert "--host ADDRESS-OF-eth0" in lines[3]
-    assert not hosts.left_over()
-
-
-def test_open_ports_across_hosts_have_to_be_asked_for(hosts: Hosts) -> None:
-    file = str(hosts.hosts_file)
-    for protocol in ("tcp", "ucx"):
-        done = command(hosts, "--hosts", file, "--protocol", protocol, "--dry-run")
-        assert done.returncode == 2
-        assert "--insecure" in done.stderr
-    done = command(hosts, "--hosts", file, "--insecure", "--dry-run")
-    assert "--protocol tcp" in done.stdout
-
-
 def test_missing_interface_is_named(hosts: Hosts, results: Path) -> None:
     started = time.monotonic()
-    outcome = Run(hosts, results, "--hosts", str(hosts.hosts_file), "--interface", "ib7").finish()
+    file = hosts.write_hosts(["node1"], "one.txt")
+    outcome = Run(hosts, results, "--hosts", str(file), "--interface", "ib7").finish()
     assert outcome.status in (2, 3)
     assert "node1 has no interface ib7" in outcome.document["error"]["message"]
     assert time.monotonic() - started < 40

@@ -86,26 +86,7 @@ def submit(slurm: Slurm, script: str, output: Path, folder: Path = ROOT) -> str:
 
 
 @pytest.mark.cluster
-def test_submitted_script_runs_to_a_verified_report(slurm: Slurm, results: Path, tmp_path: Path) -> None:
-    options = ("--chunk", "1e5", "--iterations", "3", "--start-timeout", "90")
-    job = submit(slurm, generated(results, *options), tmp_path / "job.out")
-    state = wait_for(slurm, job, 150)
-    said = (tmp_path / "job.out").read_text()
-    assert state == "COMPLETED", said
-    document = next(json.loads(line) for line in said.splitlines() if line.startswith("{"))
-    assert document["verified"] is True
-    assert document["error"] is None
-    assert document["plan"]["workers"] == 2
-    campaign = read_campaign(Path(document["records"]).parent)
-    line = campaign.runs[0].launches[0].line
-    assert line is not None
-    assert (line.cluster.launcher, line.cluster.protocol) == ("slurm", "tls")
-    logs = {path.name for path in (Path(document["records"]).parent / "logs").iterdir()}
-    assert {"launch-000-scheduler.log", "launch-000-worker-0.log", "launch-000-worker-1.log"} <= logs
-
-
-@pytest.mark.cluster
-def test_the_job_of_an_installed_package_needs_no_checkout(
+def test_the_job_of_an_installed_package_runs_to_a_verified_report_and_needs_no_checkout(
     slurm: Slurm, installed: Installed, results: Path, tmp_path: Path
 ) -> None:
     script = printed_by(installed, results, "--chunk", "1e5", "--iterations", "3", "--start-timeout", "90")
@@ -116,6 +97,14 @@ def test_the_job_of_an_installed_package_needs_no_checkout(
     assert state == "COMPLETED", said
     document = next(json.loads(line) for line in said.splitlines() if line.startswith("{"))
     assert document["verified"] is True
+    assert document["error"] is None
+    assert document["plan"]["workers"] == 2
+    folder = Path(document["records"]).parent
+    line = read_campaign(folder).runs[0].launches[0].line
+    assert line is not None
+    assert (line.cluster.launcher, line.cluster.protocol) == ("slurm", "tls")
+    logs = {path.name for path in (folder / "logs").iterdir()}
+    assert {"launch-000-scheduler.log", "launch-000-worker-0.log", "launch-000-worker-1.log"} <= logs
     head = json.loads(Path(document["records"]).read_text().partition("\n")[0])
     assert Path(head["configs"][0]["path"]).is_relative_to(installed.folder)
     assert head["surroundings"]["clusters"]["default/0"]["launcher"] == "slurm"

@@ -18,6 +18,7 @@ from tests.helpers.frames import KINDS, bits, frame, kinds, random_table, seeds
 def test_there_and_back(rows: int, kinds: list[str], seed: int, nulls: bool) -> None:
     table = random_table(rows, kinds, seed, nulls=nulls)
     back = frame(table).to_arrow()
+    back.validate(full=True)
     assert back.schema.equals(table.schema)
     assert bits(back) == bits(table)
 
@@ -92,10 +93,23 @@ def test_canonical_types(given_type: pa.DataType, travels_as: pa.DataType) -> No
     )
 
 
-@pytest.mark.parametrize("kind", [pa.float16(), pa.list_(pa.int8()), pa.struct([("a", pa.int8())]), pa.null()])
-def test_types_that_cannot_be_carried_are_named(kind: pa.DataType) -> None:
-    with pytest.raises(UsageError, match="column 'odd' has type"):
+REFUSED = (
+    pa.float16(), pa.list_(pa.int8()), pa.struct([("a", pa.int8())]), pa.map_(pa.string(), pa.int8()), pa.null(),
+    pa.decimal256(50, 2), pa.month_day_nano_interval(), pa.binary(16),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", REFUSED, ids=str)
+def test_a_type_that_no_engine_can_merge_is_refused(kind: pa.DataType) -> None:
+    with pytest.raises(UsageError, match=r"column 'odd' has type .* no engine can merge"):
         canonical_type(kind, "odd")
+
+
+def test_validity_is_read_from_the_frame() -> None:
+    flat = Frame.from_arrow(pa.table({"key": [1, 2]})).with_nullable({"key": True})
+    assert flat.to_arrow().column("key").null_count == 0
+    flat.columns[0].valid[1] = 0  # type: ignore[index]
+    assert flat.to_arrow().column("key").to_pylist() == [1, None]
 
 
 def test_no_rows() -> None:

@@ -13,18 +13,19 @@ import os, signal, sys
 if os.environ.get("OMPI_MCA_pml") == "ucx":  # as with a UCX that is another than MPI's
     os.kill(os.getpid(), signal.SIGSEGV)
 words = sys.argv[1:]
+sharp_from = {sharp_from}
 if os.environ.get("OMPI_COMM_WORLD_RANK") == "0":
     counts, largest = [int(words[words.index("-b") + 1])], int(words[words.index("-e") + 1])
     while counts[-1] < largest:
         counts.append(2 * counts[-1])
     sharp = "sharp" in os.environ["UCC_CL_BASIC_TLS"]
     traced = bool(os.environ.get("UCC_COLL_TRACE"))
-    if sharp and {sharp_from} is None:
+    if sharp and sharp_from is None:
         print("[1795328228.5] [vm:19298:0]    cl_basic_lib.c:84   CL_BASIC WARN  tl sharp is not available")
     print({heading!r})
     for count in counts if traced else counts[:{most}]:
         if traced:
-            layer = "TL_SHARP" if sharp and {sharp_from} is not None and count >= {sharp_from} else "TL_UCP"
+            layer = "TL_SHARP" if sharp and sharp_from is not None and count >= sharp_from else "TL_UCP"
             print("[1795328228.6] [vm:19298:0]        ucc_coll.c:338  UCC_COLL INFO  coll_init: Reduce_scatter sum: "
                   "src={{0x7, %d, float32, Host}}, dst={{0x8, %d, float32, Host}}; CL_BASIC {{%s}}, team_id 1"
                   % (2 * count, count, layer))

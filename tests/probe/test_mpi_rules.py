@@ -11,6 +11,7 @@ from merge_bench.probe.ranks import osu_rules
 from merge_bench.probe.ranks.osu_rules import Timed
 from merge_bench.probe.ranks.reduce_check import contribute, count_wrong
 from merge_bench.probe.shared import ping_pong_csv
+from merge_bench.records.schema import ProbeLine
 
 
 def test_osu_repeats_short_messages_more_often_than_long_ones() -> None:
@@ -37,13 +38,22 @@ def test_times_and_rates_of_a_loop() -> None:
     assert timed.window_rate == pytest.approx(1000 * 64 * 500 / 0.01)
 
 
+def line_of(test: str, size: int, iterations: int, elapsed: float, launch: int = 0) -> ProbeLine:
+    """The record of a ping-pong that took `elapsed` seconds."""
+    timed = Timed(size, iterations, elapsed)
+    return ProbeLine(
+        launch=launch, probe="mpi", test=test, method="", placement="", ranks=[0, 1], size=size,
+        iterations=iterations, seconds=timed.one_way,
+        bandwidth_bytes_per_second=None if test.endswith("delay") else timed.both_ways_rate,
+    )  # fmt: skip
+
+
 def test_csv_has_the_columns_and_units_of_the_program_it_comes_from(tmp_path: Path) -> None:
-    timed = Timed(size=1024, iterations=3000, elapsed=0.006)
     # Its own formula: msg_size * 8.0 * ITERATION_COUNT * 2.0 / elapsed_time, the time in µs.
     throughput = 1024 * 8.0 * 3000 * 2.0 / 6000.0
     for launch in (0, 0, 1):
-        ping_pong_csv.append(tmp_path, "std", "one-host", launch, timed)
-    ping_pong_csv.append(tmp_path, "buff-delay", "two-hosts-0-2", 3, timed)
+        ping_pong_csv.append(tmp_path, "one-host", line_of("std", 1024, 3000, 0.006, launch))
+    ping_pong_csv.append(tmp_path, "two-hosts-0-2", line_of("buff-delay", 1, 3000, 0.006, 3))
     row = f"std,1024,6000.000000,{throughput:.6f}"
     texts = {path.name: path.read_text() for path in tmp_path.iterdir()}
     assert texts == {

@@ -11,9 +11,9 @@ from click.testing import CliRunner
 from merge_bench.analysis.published import network_rows
 from merge_bench.cli import cli
 from merge_bench.errors import UsageError
-from merge_bench.probe.ranks.osu_rules import Timed
 from merge_bench.probe.shared import ping_pong_csv
 from merge_bench.view.probe.show import print_rows
+from tests.probe.test_mpi_rules import line_of
 
 HEADING = "type,msgsize,time,throughput\n"
 FIRST = "std,1024,44984.188000,1092.650600\n"
@@ -38,8 +38,8 @@ def test_time_one_way_and_rate_follow_from_a_row(tmp_path: Path) -> None:
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
     for size, loops, elapsed in ((1, 3000, 0.0021), (1000, 20, 1.5), (1_024_000, 57, 0.09871234)):
-        ping_pong_csv.append(tmp_path, "buff", "one-host", 0, Timed(size, loops, elapsed))
-    ping_pong_csv.append(tmp_path, "buff-delay", "one-host", 0, Timed(1, 10_000, 0.137))
+        ping_pong_csv.append(tmp_path, "one-host", line_of("buff", size, loops, elapsed))
+    ping_pong_csv.append(tmp_path, "one-host", line_of("buff-delay", 1, 10_000, 0.137))
     files = sorted(tmp_path.glob("*.csv"))
     delay, *rows = [row for file in files for row in ping_pong_csv.read(file)]
     assert [row.size for row in rows] == [1, 1000, 1_024_000]

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from merge_bench import probe as package
+from merge_bench.cli import cli
+from merge_bench.cli.probe import probe as probe_command
 from merge_bench.probe import probes
 from merge_bench.probe.shared.base import ProbeKind
 from tests.helpers.members import run_with
 
 DOCS = Path(__file__).parents[2] / "docs"
 CLOCK = """
+from merge_bench.config import parsers
+from merge_bench.config.options import Option
 from merge_bench.probe.shared.base import ProbeKind
 from merge_bench.probe.shared.measures import TIME
-from merge_bench.probe.shared.options import Option
 
 
 class Clock:
@@ -61,29 +68,42 @@ class Clock:
 PROBE = ProbeKind(
     name="clock",
     help="Mean time of reading a clock.",
-    options=(Option("times", "How often.", "N", least=1),),
+    options=(Option("times", parsers.count(1), None, "How often.", "N"),),
     make=lambda values: Clock(values["times"]),
     latency=TIME,
 )
 """
 
 
-def merge_bench(folder: Path, *words: str) -> str:
-    return run_with("merge_bench.probe", folder, *words).stdout
-
-
-def test_one_file_more_is_one_probe_more(tmp_path: Path) -> None:
+@pytest.fixture
+def clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder with one more probe, which belongs to the package."""
     folder = tmp_path / "more"
     folder.mkdir()
     (folder / "clock.py").write_text(CLOCK)
-    assert "Mean time of reading a clock." in merge_bench(folder, "probe", "--help")
-    shown = merge_bench(folder, "probe", "clock", "--help")
-    assert "--times N" in shown
-    assert "--baseline CFG" in shown
+    monkeypatch.setattr(package, "__path__", [*package.__path__, str(folder)])
+    monkeypatch.setattr(probe_command, "commands", dict(probe_command.commands))
+    probes.cache_clear()
+    yield folder
+    probes.cache_clear()
+    sys.modules.pop("merge_bench.probe.clock", None)
+
+
+def shown(*words: str) -> str:
+    """What `probe` prints with these words."""
+    done = CliRunner().invoke(cli, ["probe", *words])
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def test_one_file_more_is_one_probe_more(clock: Path, tmp_path: Path) -> None:
+    assert "Mean time of reading a clock." in shown("--help")
+    assert "--times N" in shown("clock", "--help")
+    assert "--baseline CFG" in shown("clock", "--help")
     measure = ("probe", "clock", "--times", "5", "--repetitions", "1", "--results", str(tmp_path), "--json")
-    document = json.loads(merge_bench(folder, *measure))
+    document = json.loads(run_with("merge_bench.probe", clock, *measure).stdout)
     assert [(row["probe"], row["seconds"], row["size"]) for row in document["rows"]] == [("clock", 2e-6, 8)]
-    assert "Mean time of an operation" in merge_bench(folder, "probe", "show", document["records"])
+    assert "Mean time of an operation" in shown("show", document["records"])
 
 
 @pytest.mark.parametrize("probe", probes().values(), ids=lambda probe: probe.name)

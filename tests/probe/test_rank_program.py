@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from merge_bench.host import network
-from merge_bench.probe.ranks.program import net_devices
+from merge_bench.probe.ranks.rank_main import net_devices
 
 
 @pytest.fixture(autouse=True)

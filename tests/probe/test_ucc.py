@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from dataclasses import replace
 from pathlib import Path
@@ -63,7 +64,7 @@ def test_where_all_bandwidths_are_rounded_to_nothing_the_release_decides(release
 @pytest.mark.parametrize("release", ["1.3.0", "1.10.0"])
 def test_the_trace_tells_the_convention_before_anything_else(release: str) -> None:
     text = recorded("trace", release, "2-ranks")
-    found, traced = table(text), ucc.carried_by(text)
+    found, traced = table(text), ucc.transport_layers(text)
     assert traced == {2: "TL_UCP", 4: "TL_UCP", 8: "TL_UCP"}
     told = {ucc.convention(found, traced, 2, claimed) for claimed in (OLD, NEW)}
     assert told == {2 if release == "1.3.0" else 1}
@@ -89,6 +90,26 @@ def test_the_slack_is_that_of_the_last_digit_and_no_more(rate: float, fits: bool
     assert (ucc.contradiction(other, 1, 2) is None) == fits
 
 
+@pytest.mark.parametrize(
+    ("numbers", "fits"),
+    [
+        ("7.89 7.75 8.04 4.2 4.2 4.1", True),
+        ("7.89 7.75 8.04 4.153 4.228 4.076", True),
+        ("7.89 7.75 8.04 4.149 4.228 4.076", False),  # with two decimals it would fit
+        ("7.89 7.75 8.04 4 4 4", True),
+        ("7.89 7.75 8.04 5 4 4", False),
+        ("7.9 7.8 8.0 4.17 4.23 4.08", True),
+        ("7.9 7.8 8.0 4.19 4.23 4.08", False),
+        ("7.890 7.750 8.040 4.15 4.23 4.08", True),
+    ],
+)
+def test_numbers_may_have_any_number_of_decimals_and_the_slack_follows(numbers: str, fits: bool) -> None:
+    heading = recorded("table", "1.10.0", "2-ranks").partition("           2 ")[0]
+    (printed,) = table(f"{heading} 16384 65536 {numbers}\n")
+    assert printed.seconds == pytest.approx([float(word) * 1e-6 for word in numbers.split()[:3]])
+    assert (ucc.contradiction(printed, 1, 2) is None) == fits
+
+
 @pytest.mark.parametrize("text", [SHARP_ON, SHARP_OFF], ids=["sharp", "ucp"])
 def test_published_tables_are_of_the_older_convention(text: str) -> None:
     found = table(text)
@@ -108,8 +129,10 @@ def test_times_are_seconds_and_rates_bytes_per_second() -> None:
     assert first.bandwidth == pytest.approx((20.62e9, 22.33e9, 18.15e9))
 
 
-def test_a_line_that_was_cut_off_is_told_and_those_before_it_are_kept() -> None:
-    found, damaged = ucc.parse_table(SHARP_ON[: SHARP_ON.index("35.12")])
+@pytest.mark.parametrize("length", range(5))
+def test_a_line_that_was_cut_off_is_told_and_those_before_it_are_kept(length: int) -> None:
+    """Before its last number, or in it."""
+    found, damaged = ucc.parse_table(SHARP_ON[: SHARP_ON.index("34.86") + length])
     assert [each.count for each in found] == [16384 << n for n in range(6)]
     assert len(damaged) == 1
     assert "1048576 elements is incomplete" in damaged[0]
@@ -128,8 +151,8 @@ def test_a_size_that_is_not_of_float32_is_told() -> None:
 
 
 def test_the_trace_tells_what_carried_each_count_of_this_collective_only() -> None:
-    assert ucc.carried_by(TRACE) == {65536: "TL_UCP", 131072: "TL_SHARP"}
-    assert ucc.carried_by(SHARP_ON) == {}
+    assert ucc.transport_layers(TRACE) == {65536: "TL_UCP", 131072: "TL_SHARP"}
+    assert ucc.transport_layers(SHARP_ON) == {}
 
 
 @pytest.mark.parametrize("release", ["1.3.0", "1.10.0"])
@@ -192,7 +215,14 @@ def test_an_unknown_release_is_refused_because_its_counts_have_two_meanings(
     with pytest.raises(UsageError, match="no ucc_perftest on PATH"):
         ucc.find_tool()
     executable(tmp_path / "ucc_perftest", "#!/bin/sh\nexit 0\n")
-    with pytest.raises(UsageError, match="does not print its release"):
-        ucc.find_tool()
+    for script, problem in (
+        (None, "cannot be started (No such file or directory)"),
+        ("exit 3", "failed with status 3"),
+        ("echo 'UCC of the site'", "prints no release"),
+    ):
+        if script is not None:
+            executable(tmp_path / "ucc_info", f"#!/bin/sh\n{script}\n")
+        with pytest.raises(UsageError, match=f"ucc_info -v {re.escape(problem)}, so it is unknown whether .*: put a"):
+            ucc.find_tool()
     executable(tmp_path / "ucc_info", "#!/bin/sh\necho '# UCC version=1.4.4 revision abc'\n")
     assert ucc.find_tool() == ucc.Tool(str(tmp_path / "ucc_perftest"), (1, 4, 4))

@@ -23,7 +23,7 @@ from merge_bench.analysis.documents.probe import ProbeDocument, ReferencesDocume
 from merge_bench.analysis.documents.run import RunDocument, SweepDocument
 from merge_bench.analysis.documents.transports import TransportsDocument
 from merge_bench.analysis.documents.tune import TuneDocument
-from merge_bench.records.plan import Plan
+from merge_bench.records.recorded_plan import Plan
 from merge_bench.records.schema import Record
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "schema"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,8 +16,12 @@ BY_NAME = {
 }  # fmt: skip
 """Calls that import what a string names."""
 
+_MAY_IMPORT = re.compile(rf"\b({'|'.join(BY_NAME)})\b")
+
 
 def imports_by_name(source: str) -> Iterator[ast.Call]:
+    if not _MAY_IMPORT.search(source):  # nothing to parse
+        return
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Call):
             name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", None)

@@ -148,7 +148,7 @@ def first_calls(folder: Path) -> Iterator[Result]:
     stub = contexts.build(folder, release)
     for name, step in contexts.steps(stub).items():
         why = contexts.judge(step)
-        yield Result("context", not why, f"{name} in a new thread: {why or contexts.told(step)}")
+        yield Result("context", not why, f"{name} in a new thread: {why or contexts.call_names(step)}")
     tried = [
         (f"{name} with {fail}", step, fail.partition("=")[2])
         for fail in REFUSALS
@@ -157,7 +157,7 @@ def first_calls(folder: Path) -> Iterator[Result]:
     older = contexts.steps(contexts.build(folder, release - 1), fail="no call=0")
     tried += [(f"{name} with an older driver", step, f"CUDA {release - 1}") for name, step in older.items()]
     wrong = tuple(
-        f"{what}: {step.kind}: {step.error} ({contexts.told(step)})"
+        f"{what}: {step.kind}: {step.error} ({contexts.call_names(step)})"
         for what, step, reason in tried
         if not contexts.refused(step, reason)
     )

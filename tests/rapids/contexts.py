@@ -80,8 +80,8 @@ def steps(stub: Path, *, root: Path = ROOT, fail: str = "") -> dict[str, Step]:
         raise CannotCheck(f"the process ended with status {done.returncode}: {done.stderr.strip()[-500:]}")
     calls = [_call(line) for line in log.read_text().splitlines()]
     return {
-        name: Step(tuple(call for call in calls if call.thread == told["thread"]), told["kind"], told["error"])
-        for name, told in json.loads(done.stdout.splitlines()[-1]).items()
+        name: Step(tuple(call for call in calls if call.thread == found["thread"]), found["kind"], found["error"])
+        for name, found in json.loads(done.stdout.splitlines()[-1]).items()
     }
 
 
@@ -109,7 +109,7 @@ def refused(step: Step, reason: str) -> bool:
     return ours and not any(call.needs for call in step.calls)
 
 
-def told(step: Step) -> str:
+def call_names(step: Step) -> str:
     """The calls of a step in order, repetitions left out."""
     names = list(dict.fromkeys(call.name for call in step.calls))
     return ", ".join(names)
@@ -121,4 +121,4 @@ if __name__ == "__main__":  # for an older checkout: python -m tests.rapids.cont
     with tempfile.TemporaryDirectory() as scratch:
         for step_name, outcome in steps(build(Path(scratch), 13), root=Path(sys.argv[1]).resolve()).items():
             why = judge(outcome)
-            print("FAIL" if why else "PASS", step_name, why or told(outcome))
+            print("FAIL" if why else "PASS", step_name, why or call_names(outcome))

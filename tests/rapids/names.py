@@ -108,9 +108,9 @@ class Names:
             else:
                 found |= kinds
         if missing and not found and not any(isinstance(kind, (OwnObject, Each, Several, Own, Other)) for kind in base):
-            self._problem(node, f"{' or '.join(sorted(map(_told, missing)))} has no {node.attr}")
+            self._problem(node, f"{' or '.join(sorted(map(_label, missing)))} has no {node.attr}")
         if not base and self._strict and self._untyped(node.value):
-            self._problem(node, f"cannot tell what {ast.unparse(node.value)} is, of which .{node.attr} is taken")
+            self._problem(node, f"cannot find the class of {ast.unparse(node.value)}, whose .{node.attr} is used")
         return frozenset(found)
 
     def _of_other(self, path: str) -> Kinds:
@@ -216,7 +216,7 @@ class Names:
         self._problems.add(Problem(getattr(node, "lineno", 0), text))
 
 
-def _told(kind: Kind) -> str:
+def _label(kind: Kind) -> str:
     if isinstance(kind, Name):
         return kind.path
     if isinstance(kind, Instance):

@@ -48,9 +48,9 @@ def made(installed: Installed, packages: Mapping[str, str], options: Mapping[str
     """The record of everything that `installed` was asked for."""
     return {
         "packages": dict(sorted(packages.items())),
-        "names": {path: _told(entry) for path, entry in sorted(installed.names.items()) if entry.what != "module"},
+        "names": {path: _plain(entry) for path, entry in sorted(installed.names.items()) if entry.what != "module"},
         "members": {
-            cls: {name: _told(entry) for name, entry in sorted(found.items())}
+            cls: {name: _plain(entry) for name, entry in sorted(found.items())}
             for cls, found in sorted(installed.members.items())
             if found
         },
@@ -59,7 +59,7 @@ def made(installed: Installed, packages: Mapping[str, str], options: Mapping[str
     }
 
 
-def _told(entry: Entry) -> dict[str, object]:
+def _plain(entry: Entry) -> dict[str, object]:
     return {name: value for name, value in asdict(entry).items() if value is not None and value != ""}
 
 
@@ -103,12 +103,12 @@ def _flat(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         for name, value in section.items():
             if heading == "members":
                 for member, entry in value.items():
-                    yield f"{name}.{member}", _shown(entry)
+                    yield f"{name}.{member}", _line(entry)
             else:
-                yield (name if heading == "names" else f"{heading} {name}"), _shown(value)
+                yield (name if heading == "names" else f"{heading} {name}"), _line(value)
 
 
-def _shown(value: Any) -> str:
+def _line(value: Any) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, dict) and "what" in value:

@@ -75,7 +75,7 @@ def test_the_record_is_written_as_it_is_made(library: Recorded) -> None:
 
 
 @pytest.mark.parametrize(
-    ("right", "wrong", "said"),
+    ("right", "wrong", "message"),
     [
         ("plc.join.inner_join(", "plc.join.inner_joint(", "pylibcudf.join has no inner_joint"),
         ("seed=PARTITION_SEED", "seeds=PARTITION_SEED", "unexpected keyword argument 'seeds'"),
@@ -90,14 +90,14 @@ def test_the_record_is_written_as_it_is_made(library: Recorded) -> None:
         ("import rmm.statistics", "import rmm.counters", "there is no rmm.counters"),
     ],
 )  # fmt: skip
-def test_a_wrong_call_in_the_engine_is_found(ours: dict[str, Reading], right: str, wrong: str, said: str) -> None:
+def test_a_wrong_call_in_the_engine_is_found(ours: dict[str, Reading], right: str, wrong: str, message: str) -> None:
     file = ENGINE if right in (sources.ROOT / ENGINE).read_text() else MEMORY
     found = misfits(file, ours, right, wrong)
-    assert any(said in line for line in found), found
+    assert any(message in line for line in found), found
 
 
 @pytest.mark.parametrize(
-    ("right", "wrong", "said"),
+    ("right", "wrong", "message"),
     [
         ("_ask(nvml.nvmlDeviceGetName, handle)", "_ask(nvml.nvmlDeviceGetName)", "missing a required argument"),
         ("nvml.nvmlSystemGetDriverVersion", "nvml.nvmlSystemVersion", "pynvml has no nvmlSystemVersion"),
@@ -105,9 +105,9 @@ def test_a_wrong_call_in_the_engine_is_found(ours: dict[str, Reading], right: st
         ("pci.busId", "pci.bus_id", "a result of pynvml has no bus_id"),
     ],
 )
-def test_a_wrong_question_to_nvml_is_found(ours: dict[str, Reading], right: str, wrong: str, said: str) -> None:
+def test_a_wrong_question_to_nvml_is_found(ours: dict[str, Reading], right: str, wrong: str, message: str) -> None:
     found = misfits("merge_bench/host/gpu.py", ours, right, wrong)
-    assert any(said in line for line in found), found
+    assert any(message in line for line in found), found
 
 
 def fake_modules(path: str, value: Any) -> dict[str, types.ModuleType]:
@@ -153,7 +153,7 @@ class TableWithoutCall:
 
 
 @pytest.mark.parametrize(
-    ("path", "fake", "said"),
+    ("path", "fake", "message"),
     [
         ("pylibcudf.partitioning.hash_partition", swapped, "takes (keys, input"),
         ("pylibcudf.contiguous_split.pack", another_default, "mr=0)"),
@@ -169,13 +169,13 @@ class TableWithoutCall:
         ("rmm.mr.pool", print, "rmm.mr.pool: RAPIDS has no such name"),
     ],
 )
-def test_a_fake_that_differs_is_found(library: Recorded, path: str, fake: Any, said: str) -> None:
+def test_a_fake_that_differs_is_found(library: Recorded, path: str, fake: Any, message: str) -> None:
     found = list(fakes.differences(fake_modules(path, fake), {}, {"pylibcudf.Table"}, library))
-    assert any(said in line for line in found), found
+    assert any(message in line for line in found), found
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changed", "message"),
     [
         ({"nvmlDeviceGetSerialNumbers": lambda: 0}, "nvmlDeviceGetSerialNumbers: there is no such name"),
         ({"NVML_CLOCK_MEM": 1}, "NVML_CLOCK_MEM: 1, and the real value is 2"),
@@ -183,14 +183,16 @@ def test_a_fake_that_differs_is_found(library: Recorded, path: str, fake: Any, s
         ({"nvmlDeviceGetName": ValueError}, "nvmlDeviceGetName: a type, and the real one is a function"),
     ],
 )
-def test_a_fake_management_library_that_differs_is_found(library: Recorded, changed: dict[str, Any], said: str) -> None:
+def test_a_fake_management_library_that_differs_is_found(
+    library: Recorded, changed: dict[str, Any], message: str
+) -> None:
     fake = fake_nvml.library()
     vars(fake).update(changed)
-    assert list(fakes.management(fake, library)) == [f"pynvml.{said}"]
+    assert list(fakes.management(fake, library)) == [f"pynvml.{message}"]
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["--preload-nanny", "module"], "--preload-nanny is no option"),
         (["--nthreads"], "--nthreads needs a value"),
@@ -198,8 +200,8 @@ def test_a_fake_management_library_that_differs_is_found(library: Recorded, chan
         (["8786"], "8786 is no option"),
     ],
 )
-def test_a_wrong_option_is_found(library: Recorded, words: list[str], said: str) -> None:
-    assert said in "\n".join(options.unknown(words, library.document["dask cuda worker"]))
+def test_a_wrong_option_is_found(library: Recorded, words: list[str], message: str) -> None:
+    assert message in "\n".join(options.unknown(words, library.document["dask cuda worker"]))
 
 
 def test_what_changed_is_told(library: Recorded) -> None:
@@ -210,9 +212,9 @@ def test_what_changed_is_told(library: Recorded) -> None:
     del other["members"]["pylibcudf.table.Table"]["num_rows"]
     other["dask cuda worker"]["--new"] = {"value": False, "default": None}
     old = library.document["packages"]["rmm-cu13"]
-    told = list(record.differences(library.document, other))
-    assert len(told) == 4
-    assert f"changed: packages rmm-cu13 was {old}, is 99.1.0" in told
-    assert any(line.startswith("changed: pylibcudf.join.inner_join was function (left_keys") for line in told)
-    assert any(line.startswith("gone: pylibcudf.table.Table.num_rows") for line in told)
-    assert any(line.startswith("new: dask cuda worker --new") for line in told)
+    found = list(record.differences(library.document, other))
+    assert len(found) == 4
+    assert f"changed: packages rmm-cu13 was {old}, is 99.1.0" in found
+    assert any(line.startswith("changed: pylibcudf.join.inner_join was function (left_keys") for line in found)
+    assert any(line.startswith("gone: pylibcudf.table.Table.num_rows") for line in found)
+    assert any(line.startswith("new: dask cuda worker --new") for line in found)

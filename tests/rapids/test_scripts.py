@@ -26,15 +26,15 @@ def run(*words: str | Path, **environment: str) -> subprocess.CompletedProcess[s
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["--writ"], "check-wheels.sh has no option '--writ'; it takes --folder DIR and --write."),
         (["--folder"], "--folder needs the name of a folder."),
     ],
 )
-def test_a_wrong_option_is_one_sentence(words: list[str], said: str) -> None:
+def test_a_wrong_option_is_one_sentence(words: list[str], message: str) -> None:
     done = run(ROOT / "cluster/locks/check-wheels.sh", *words)
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"merge_bench: {said}\n")
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"merge_bench: {message}\n")
 
 
 def test_help_tells_options_and_status() -> None:

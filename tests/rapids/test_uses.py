@@ -80,7 +80,7 @@ def test_arguments_are_counted() -> None:
 
 def test_what_nothing_shows_is_a_problem() -> None:
     (problem,) = read("import rmm\ndef f(table: Any):\n    return table.num_rows()").problems
-    assert (problem.line, problem.text) == (3, "cannot tell what table is, of which .num_rows is taken")
+    assert (problem.line, problem.text) == (3, "cannot find the class of table, whose .num_rows is used")
 
 
 def test_our_own_names_are_none_of_a_library() -> None:

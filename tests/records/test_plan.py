@@ -5,15 +5,20 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
 
+from merge_bench.cli import cli
 from merge_bench.merge import plan as made
 from merge_bench.merge.workload.synthetic import SyntheticSpec
 from merge_bench.merge.workload.tables import plan_tables
-from merge_bench.records import plan as read
+from merge_bench.records import recorded_plan as read
 from merge_bench.records.codec import unknown_fields
+from tests.helpers.synthetic_campaigns import Script, plan, write_campaign
 
 SYNTHETIC = made.Plan(
     workload=SyntheticSpec(2000, 0.3, 7), workers=2, iterations=3, warmup=1, launches=4, engine="native",
@@ -53,6 +58,47 @@ def test_readers_know_everything_that_is_recorded_of_tables(tmp_path: Path) -> N
 def test_an_option_of_another_type_counts_as_missing_and_the_others_are_read() -> None:
     found = read.Plan.of({**recorded(SYNTHETIC), "workers": "many", "workload": 5, "colour": "blue"})
     assert (found.workers, found.workload, found.iterations, found.engine) == (None, None, 3, "native")
+
+
+TABLE = {"path": "/data/orders", "rows": 3, "columns": [{"name": "id"}], "chunks": 5}
+
+
+def tables(left: object = TABLE, **others: object) -> dict[str, Any]:
+    """A plan of a merge of tables, as another program may have written it."""
+    return plan(workload={"name": "tables", "rows": 6, "keys": ["id"], "left": left, "right": TABLE, **others})
+
+
+def test_of_a_workload_only_the_field_of_another_type_is_missing() -> None:
+    options = tables({**TABLE, "rows": "3"}, keys=7)
+    found = read.Plan.of(options)
+    assert found.workers == 2
+    assert found.workload is not None
+    assert (found.workload.name, found.workload.rows, found.workload.keys) == ("tables", 6, None)
+    assert found.workload.left == read.Table(path="/data/orders", columns=[read.TableColumn(name="id")])
+    assert read.unreadable(options) == {
+        "workload keys": "7", "workload left rows": '"3"', "workload left chunks": "5", "workload right chunks": "5",
+    }  # fmt: skip
+    assert read.unreadable(recorded(SYNTHETIC)) == {}
+
+
+@pytest.mark.parametrize(
+    ("other", "alike"),
+    [
+        (tables(), True),
+        (tables({**TABLE, "chunks": "dealt out"}, rows="6"), True),  # which belong to no problem
+        (tables({**TABLE, "rows": "3"}), False),
+        (tables({**TABLE, "path": ["/data/lines"]}), False),
+        (tables(["/data/lines"]), False),
+        (tables(keys={"left": "id"}), False),
+        ({**tables(), "workload": "tables"}, False),
+        ({**tables(), "workers": "2"}, False),
+    ],
+)
+def test_a_value_of_another_type_makes_another_problem(tmp_path: Path, other: dict[str, Any], alike: bool) -> None:
+    one, two, three = (write_campaign(tmp_path, Script(plan=each)) for each in (tables(), other, other))
+    for pair, status in (((one, two), 0 if alike else 2), ((two, three), 0)):
+        done = CliRunner().invoke(cli, ["compare", *map(str, pair), "--json"], standalone_mode=False)
+        assert done.exit_code == status, done.output
 
 
 def test_a_plan_of_something_else_has_no_such_options() -> None:

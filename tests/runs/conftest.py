@@ -61,7 +61,20 @@ def two_workers(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     folder = tmp_path_factory.mktemp("two")
     config = folder / "mine.cfg"
     config.write_text(CONFIG)
-    return run(folder, *SMALL, "--config", config, "--verify", "every", "--seed", "3", "--workers", "2")
+    return run(
+        folder,
+        *SMALL,
+        "--config",
+        config,
+        "--verify",
+        "every",
+        "--seed",
+        "3",
+        "--workers",
+        "2",
+        "--require-transport",
+        "sysv",
+    )
 
 
 @pytest.fixture(scope="session")
@@ -71,15 +84,3 @@ def two_launches(tmp_path_factory: pytest.TempPathFactory) -> Finished:
         tmp_path_factory.mktemp("launches"), *SMALL, "--engine", "pandas", "--protocol", "tls", "--launches", "2",
         "--payload-columns", "3", "--workers", "2",
     )  # fmt: skip
-
-
-@pytest.fixture(scope="session")
-def one_worker(tmp_path_factory: pytest.TempPathFactory) -> Finished:
-    """One worker, and the report for people."""
-    return run(tmp_path_factory.mktemp("one"), *SMALL, "--workers", "1", json_output=False)
-
-
-@pytest.fixture(scope="session")
-def skewed(tmp_path_factory: pytest.TempPathFactory) -> Finished:
-    """Three workers, and half of the matching rows on one key."""
-    return run(tmp_path_factory.mktemp("skewed"), *SMALL, "--workers", "3", "--skew", "zipf:1.2", "--frac-match", "0.9")

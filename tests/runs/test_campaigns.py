@@ -87,21 +87,35 @@ def documents(finished: Finished) -> dict[str, dict[str, Any]]:
     return {one["config"]["name"]: one for one in document["runs"]}
 
 
-def test_a_killed_campaign_is_gone_on_with(begin: Begin, configs: str, tmp_path: Path) -> None:
-    command = ("--configs", configs, "--blocks", "2")
-    moment = random.random() * 2.5
+def test_control_c_a_kill_and_the_same_command_again(begin: Begin, configs: str, tmp_path: Path) -> None:
+    """Ctrl-C while the first launch merges, then SIGKILL at some moment of the next one."""
+    command = ("--configs", configs)
     first = begin(*command)
-    first.until(lambda: sum(isinstance(line, LaunchLine) for line in first.lines()) >= 2, "the second launch")
+    first.until_merging(1)
+    os.kill(first.process.pid, signal.SIGINT)
+    stopped = first.finish()
+    assert stopped.status == 3, stopped.shown()
+    assert "run the same command to resume" in stopped.errors
+    assert "Traceback" not in stopped.errors
+    errors = [one["error"] for one in documents(stopped).values() if one["error"]]  # the first may have just ended
+    assert errors
+    assert {error["code"] for error in errors} <= {"interrupted", "unfinished"}
+    stopped.check_clean()
+
+    moment = random.random() * 2.5
+    second, begun = begin(*command), len(the(tmp_path / "results").launches)
+    second.until(lambda: sum(isinstance(line, LaunchLine) for line in second.lines()) > begun, "the next launch")
     time.sleep(moment)
-    kill(first)
+    kill(second)
     before = the(tmp_path / "results")
     finished = begin(*command).finish()
-    assert finished.status == 0, f"killed {moment:.3f} s after the second launch's line: {finished.shown()}"
-    assert f"going on with {before.folder}" in finished.errors
+    assert finished.status == 0, f"killed {moment:.3f} s after the next launch's line: {finished.shown()}"
+    assert f"resuming {before.folder}" in finished.errors
     campaign = the(tmp_path / "results")
-    check_each_once(campaign, 2)
+    check_each_once(campaign, 1)
+    assert [line.status for line in finished.of(EndLine)] == [3, 0]
     again = {launch.index for launch in campaign.launches} - {launch.index for launch in campaign.standing}
-    assert again <= {launch.index for launch in before.launches if launch.end is None}
+    assert again <= {launch.index for launch in before.launches if launch.end is None or launch.interrupted}
     kept = {launch.index: launch for launch in campaign.launches}
     for launch in before.launches:  # nothing measured is lost
         assert kept[launch.index].iterations == launch.iterations
@@ -110,33 +124,11 @@ def test_a_killed_campaign_is_gone_on_with(begin: Begin, configs: str, tmp_path:
     for name, transport in (("tcp", "tcp"), ("shared", "sysv")):
         assert found[name]["verified"] is True
         assert found[name]["error"] is None
-        assert found[name]["plan"]["launches"] == 2
         assert any(transport in lane for pair in found[name]["lanes"] for lane in pair["transports"])
-    finished.check_clean()
-
-
-def test_control_c_and_the_same_command_again(begin: Begin, configs: str, tmp_path: Path) -> None:
-    command = ("--configs", configs)
-    first = begin(*command)
-    first.until_merging(1)
-    os.kill(first.process.pid, signal.SIGINT)
-    stopped = first.finish()
-    assert stopped.status == 3, stopped.shown()
-    assert "the same command goes on" in stopped.errors
-    assert "Traceback" not in stopped.errors
-    errors = [one["error"] for one in documents(stopped).values() if one["error"]]  # the first may have just ended
-    assert errors
-    assert {error["code"] for error in errors} <= {"interrupted", "unfinished"}
-    stopped.check_clean()
-    finished = begin(*command).finish()
-    assert finished.status == 0, finished.shown()
-    campaign = the(tmp_path / "results")
-    check_each_once(campaign, 1)
-    assert [line.status for line in finished.of(EndLine)] == [3, 0]
-    assert all(one["error"] is None and one["verified"] for one in documents(finished).values())
     assert "failed-launches" not in json.dumps(finished.document)
     assert campaign.head.surroundings is not None
     assert set(campaign.head.surroundings["clusters"]) == {"tcp/0", "shared/0"}
+    finished.check_clean()
 
 
 def test_a_config_that_always_fails_is_counted_and_stops_no_other(tmp_path: Path) -> None:
@@ -150,39 +142,3 @@ def test_a_config_that_always_fails_is_counted_and_stops_no_other(tmp_path: Path
     assert "1 of 1 launches failed" in json.dumps(found["broken"]["warnings"])
     assert found["sound"]["error"] is None
     assert found["sound"]["verified"] is True
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (("--configs", "tcp,tcp"), ("--configs", "twice")),
-        (("--configs", "tcp,one/tcp.cfg"), ("two configs are called tcp", "one/tcp.cfg")),
-        (("--configs", "tcp,no-such"), ("no-such",)),
-        (("--configs", "tcp", "--config", "tcp"), ("--config", "--configs", "cannot be combined")),
-        (("--blocks", "2", "--launches", "2"), ("--blocks", "--launches", "cannot be combined")),
-        (("--blocks", "0"), ("--blocks", "at least 1")),
-        (("--chunk", "1e3,1000"), ("--chunk", "twice")),
-        (("--chunk", "1e3,1e12"), ("1,000,000,000,000", "available")),
-        (("--workers", "1,0"), ("--workers", "at least 1")),
-    ],
-)
-def test_wrong_sweeps_start_nothing(tmp_path: Path, options: tuple[str, ...], words: tuple[str, ...]) -> None:
-    one = tmp_path / "run" / "one"
-    one.mkdir(parents=True)
-    (one / "tcp.cfg").write_text("UCX_TLS=tcp\n")
-    finished = run(tmp_path / "run", *options)
-    assert finished.status == 2, finished.shown()
-    last = finished.errors.strip().splitlines()[-1]
-    assert last.startswith("merge_bench: ")
-    for word in words:
-        assert word in last
-    assert not finished.results.exists()
-
-
-def test_results_that_cannot_be_written_are_told_before_anything_starts(tmp_path: Path, configs: str) -> None:
-    taken = tmp_path / "file"
-    taken.touch()
-    finished = run(tmp_path / "run", *QUICK, "--configs", configs, "--results", taken / "results")
-    assert finished.status == 2, finished.shown()
-    assert f"cannot make the results folder {taken}/results" in finished.errors
-    assert not finished.pids

@@ -1,16 +1,22 @@
-"""Runs on a cluster that already runs: real tables on 1, 2 and 3 of its workers, with all engines, and refusals."""
+"""Runs on a cluster that already runs: tables of all kinds on 1, 2 and 3 of its workers, with all engines; refusals."""
 
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import distributed  # noqa: F401  (it takes long, and not from the seconds in which a scheduler must answer)
 import pytest
 
-from merge_bench.records.schema import IterationLine, LaunchLine, VerificationLine
+import merge_bench
+from merge_bench.records.reader import read_campaign
+from merge_bench.records.schema import IterationLine, LanesLine, LaunchLine, LinkLine, VerificationLine
 from tests.helpers.clusters import dask_cluster
-from tests.helpers.runs import SMALL, Finished, run
+from tests.helpers.documents import summarized
+from tests.helpers.runs import SMALL, Finished, command
 from tests.runs.conftest import Tables
 
 pytestmark = pytest.mark.cluster
@@ -22,10 +28,8 @@ def scheduler_file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield file
 
 
-def run_here(folder: Path, scheduler_file: Path, *options: str | Path) -> Finished:
-    finished = run(folder, "--scheduler-file", scheduler_file, *options)
-    assert not finished.pids  # nothing of its own
-    return finished
+def run_here(folder: Path, scheduler_file: Path, *options: str | Path, **more: Any) -> Finished:
+    return command(folder, "--scheduler-file", scheduler_file, *options, **more)
 
 
 MERGES = [("native", 3), ("polars", 1), ("pandas", 2)]
@@ -98,13 +102,66 @@ def test_error_handling_and_short_messages(tmp_path: Path, scheduler_file: Path)
         assert {transport.split("/")[0] for transport in lane["transports"]} <= {"tcp", "self"}
 
 
-def test_skewed_keys_are_verified(tmp_path: Path, scheduler_file: Path) -> None:
-    finished = run_here(
-        tmp_path, scheduler_file, *SMALL, "--skew", "zipf:1.2", "--frac-match", "1", "--verify", "every"
-    )
-    finished.check_ended(0)
-    assert finished.document["verified"] is True
-    assert finished.document["result_rows"] == 60_000
+def test_skewed_keys_are_verified_and_name_the_overloaded_rank(tmp_path: Path, scheduler_file: Path) -> None:
+    """Half of the matching rows are on one key. Three workers meet in every pair."""
+    options = ("--skew", "zipf:1.2", "--frac-match", "0.9", "--verify", "every")
+    finished = run_here(tmp_path, scheduler_file, *SMALL, *options).check_ended(0)
+    document = finished.document
+    assert document["verified"] is True
+    assert document["result_rows"] == 54_000
+    rows = {worker.rank: worker.result_rows for line in finished.of(IterationLine) for worker in line.workers}
+    heaviest = max(rows, key=lambda rank: rows[rank])
+    warning = next(w for w in document["warnings"] if w["code"] == "overloaded-rank")  # the worst comes first
+    assert warning["message"].startswith(f"rank {heaviest} (")
+    assert f"makes {rows[heaviest]:,} rows of the result" in warning["message"]
+    pairs = {(one, other) for one in range(3) for other in range(3) if one != other}
+    assert {(lane["from"], lane["to"]) for lane in document["lanes"]} == pairs
+    assert all(lane["transports"] for lane in document["lanes"])
+    for line in finished.of(IterationLine):
+        assert {(pair.from_rank, pair.to_rank) for pair in line.pairs} == pairs
+
+
+def test_one_worker_and_the_report_for_people(tmp_path: Path, scheduler_file: Path) -> None:
+    finished = run_here(tmp_path, scheduler_file, *SMALL, "--workers", "1", json_output=False).check_ended(0)
+    document = summarized(read_campaign(finished.folder))
+    assert document["verified"] is True
+    assert document["result_rows"] == 6_000
+    assert document["link"] is None
+    assert document["lanes"] == []
+    assert document["bandwidth_bytes_per_second"]["harmonic_mean"] is None
+    assert finished.of(LinkLine, LanesLine) == []
+    report = finished.output
+    assert finished.errors == ""
+    assert "\x1b" not in report
+    for part in ("GiB/s", "Throughput", "Wall", str(finished.folder / "records.jsonl")):
+        assert part.lower() in report.lower(), report
+    assert "UNVERIFIED" not in report
+
+
+def test_dask_merges_with_its_own_peer_to_peer_shuffle(tmp_path: Path, scheduler_file: Path) -> None:
+    options = ("--exchange", "dask", "--shuffle", "p2p", "--frac-match", "0.25", "--workers", "2")
+    document = run_here(tmp_path, scheduler_file, *SMALL, *options).check_ended(0).document
+    assert (document["verified"], document["result_rows"]) == (True, 10_000)
+    assert document["plan"]["engine"] == "pandas"
+    assert document["link"] is None
+    assert document["wall_seconds"]["median"] > 0
+
+
+def test_a_run_from_python_is_the_run_of_the_command(tmp_path: Path, scheduler_file: Path) -> None:
+    result = merge_bench.run(chunk=1e4, workers=2, iterations=3, results=tmp_path, scheduler_file=scheduler_file)
+    assert result.verified
+    assert result.status == 0
+    assert len(result.iterations()) == 3
+    assert result.campaign.head.argv[1:3] == ["run", "--chunk"]
+
+
+def test_transports_are_shown_without_a_merge(tmp_path: Path, scheduler_file: Path) -> None:
+    done = run_here(tmp_path, scheduler_file, "--available", verb=("transports",), json_output=False)
+    assert done.status == 0, done.shown()
+    lines = done.output.splitlines()
+    assert any(line.startswith("configured: UCX_TLS=all") for line in lines)
+    assert any(re.match(r"selected: .*\(all 6 pairs, same host\)", line) for line in lines)
+    assert "Transports that each host could use" in lines
 
 
 def test_config_that_the_workers_lack(tmp_path: Path, scheduler_file: Path) -> None:

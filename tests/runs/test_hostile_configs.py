@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from merge_bench.probe.ranks.mpirun import as_root
 from merge_bench.records.schema import WarningLine
 from tests.conftest import gpu_present
 from tests.helpers.mpiruns import SYSTEM
-from tests.helpers.runs import ENDLESS, ROOT, SMALL, environment, run, start
+from tests.helpers.runs import ENDLESS, ROOT, SMALL, command, start
 
 QUICK = (*SMALL, "--workers", "2", "--link-rounds", "0")
 LEAVE_MARK = "import pathlib; pathlib.Path({marker!r}).touch()\n"
@@ -113,8 +113,8 @@ def dask_preload(folder: Path, marker: Path) -> dict[str, str]:
 def numba_cache(folder: Path, marker: Path) -> dict[str, str]:
     """The index of a compiled loop is a pickle, which numba reads before anything else."""
     code = (
-        "from merge_bench.merge import kernels\n"
-        "for each in vars(kernels).values():\n"
+        "from merge_bench.merge import partition_loops\n"
+        "for each in vars(partition_loops).values():\n"
         "    if hasattr(each, '_cache'): print(each._cache._cache_file._index_path)\n"
     )
     environ = {**os.environ, "NUMBA_CACHE_DIR": str(folder)}
@@ -175,10 +175,11 @@ def with_program(*program: str) -> Callable[[dict[str, str]], None]:
     return use
 
 
-RUN_BY_A_RUN: tuple[Payload, ...] = (
-    python_path, loader_preload, loader_path, ucx_modules, ucx_log, dask_logging, numba_cache, search_path,
-    mpi_components,
+TOGETHER: tuple[Payload, ...] = (
+    python_path, loader_preload, ucx_modules, ucx_log, dask_logging, search_path
 )  # fmt: skip
+"""One run runs all of them: none ends it before the others."""
+ALONE: tuple[Payload, ...] = (loader_path, numba_cache, mpi_components)
 USE_PRELOADS = (
     "import dask, distributed; from distributed.preloading import process_preloads as use;"
     "use(None, dask.config.get('distributed.worker.preload'), [])"
@@ -189,37 +190,48 @@ RUN_BY_OTHERS: tuple[tuple[Payload, Callable[[dict[str, str]], None]], ...] = (
     (shell_start, with_program("bash", "-c", ":")),
     (perl_library, with_program("perl", "-e", "use strict;")),
 )
-PAYLOADS = (python_by_reference, *RUN_BY_A_RUN, *(payload for payload, _ in RUN_BY_OTHERS))
+PAYLOADS = (python_by_reference, *TOGETHER, *ALONE, *(payload for payload, _ in RUN_BY_OTHERS))
 
 
 @dataclass(frozen=True)
 class Hostile:
-    """A config that brings code, the file that the code leaves, and the command that would run it."""
+    """A config that brings code, the file that the code leaves, and the payload's name."""
 
     config: Path
     marker: Path
     variables: dict[str, str]
     name: str
 
-    @property
-    def command(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The words of the command, and its options."""
-        if self.name == "mpi_components":
-            options = ("--sizes", "8", "--repetitions", "1", "--mpirun", str(SYSTEM), "--config", str(self.config))
-            return ("probe", "mpi"), options
-        return ("run",), (*QUICK, "--config", str(self.config))
+
+def command_of(config: Path, name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The words of the command that would run the code, and its options; `name`: of the payload."""
+    if name == "mpi_components":
+        options = ("--sizes", "8", "--repetitions", "1", "--mpirun", str(SYSTEM), "--config", str(config))
+        return ("probe", "mpi"), options
+    return ("run",), (*QUICK, "--config", str(config))
+
+
+def make(folder: Path, *payloads: Payload) -> Iterator[tuple[Path, dict[str, str]]]:
+    """Each payload's marker and variables."""
+    for payload in payloads:
+        code = folder / payload.__name__
+        code.mkdir()
+        yield code / "marker", payload(code, code / "marker")
+
+
+def write_config(folder: Path, *variables: Mapping[str, str]) -> Path:
+    path = folder / "mine.cfg"
+    lines = [f'export {name}="{value}"' for each in variables for name, value in each.items()]
+    path.write_text("\n".join(["UCX_RNDV_THRESH=8192", *lines]) + "\n")
+    return path
 
 
 @pytest.fixture
 def hostile(tmp_path: Path, request: pytest.FixtureRequest) -> Hostile:
     """Made of the payload that the test is run with."""
-    code, marker, path = tmp_path / "code", tmp_path / "marker", tmp_path / "mine.cfg"
-    code.mkdir()
-    variables = request.param(code, marker)
-    lines = [f'export {name}="{value}"' for name, value in variables.items()]
-    path.write_text("\n".join(["UCX_RNDV_THRESH=8192", *lines]) + "\n")
+    ((marker, variables),) = make(tmp_path, request.param)
     assert not marker.exists()
-    return Hostile(path, marker, variables, request.param.__name__)
+    return Hostile(write_config(tmp_path, variables), marker, variables, request.param.__name__)
 
 
 def of(*payloads: Payload) -> pytest.MarkDecorator:
@@ -229,8 +241,8 @@ def of(*payloads: Payload) -> pytest.MarkDecorator:
 
 @of(*PAYLOADS)
 def test_nothing_runs_that_a_config_brings(hostile: Hostile, tmp_path: Path) -> None:
-    verb, options = hostile.command
-    done = run(tmp_path, *options, verb=verb, environ=TRUST_IN_THE_ENVIRONMENT)
+    verb, options = command_of(hostile.config, hostile.name)
+    done = command(tmp_path, *options, verb=verb, environ=TRUST_IN_THE_ENVIRONMENT)
     line = len(hostile.variables) + 1  # the last one is what brings the code, except for UCX's level of logging
     line -= hostile.name == "ucx_log"
     done.check_refused(f"{hostile.config}:{line}: ", "--trust-config")
@@ -238,22 +250,26 @@ def test_nothing_runs_that_a_config_brings(hostile: Hostile, tmp_path: Path) -> 
     assert not done.results.exists()
 
 
-@of(*RUN_BY_A_RUN)
-def test_it_runs_where_the_config_is_trusted(hostile: Hostile, tmp_path: Path) -> None:
-    """The run is interrupted as soon as the mark is there: some of these break what they run in."""
-    if hostile.name == "ucx_modules" and gpu_present():
-        pytest.skip("UCX's own CUDA module loads here")
-    verb, options = hostile.command
+@pytest.mark.parametrize(
+    "payloads", [TOGETHER, *((payload,) for payload in ALONE)], ids=["together", *(each.__name__ for each in ALONE)]
+)
+def test_it_runs_where_the_config_is_trusted(tmp_path: Path, payloads: tuple[Payload, ...]) -> None:
+    """The run is interrupted as soon as all marks are there: some of these break what they run in."""
+    if gpu_present():  # UCX's own CUDA module loads here
+        payloads = tuple(payload for payload in payloads if payload is not ucx_modules)
+    made = list(make(tmp_path, *payloads))
+    config = write_config(tmp_path, *(variables for _, variables in made))
+    verb, options = command_of(config, payloads[0].__name__)
     running = start(tmp_path, *options, "--trust-config", verb=verb)
     try:
-        while not hostile.marker.exists() and running.process.poll() is None:
+        while not all(marker.exists() for marker, _ in made) and running.process.poll() is None:
             time.sleep(0.02)
         with contextlib.suppress(ProcessLookupError):
             running.process.send_signal(signal.SIGINT)
         done = running.finish()
     finally:
         running.end()
-    assert hostile.marker.exists(), done.shown()
+    assert [marker for marker, _ in made if not marker.exists()] == [], done.shown()
     assert "config-brings-code" in done.errors
 
 
@@ -266,28 +282,27 @@ def test_it_runs_in_programs_that_a_run_may_start(hostile: Hostile, use: Callabl
 
 
 @pytest.mark.parametrize(
-    "verb",
-    [("transports", "--config"), ("tune",), ("probe", "p2p", "--config"), ("probe", "mpi", "--config"), ("check",)],
+    "words",
+    [("transports", "--config"), ("tune",), ("probe p2p", "--config"), ("probe mpi", "--config"), ("check",)],
     ids=" ".join,
 )
 @of(python_path)
-def test_no_command_takes_it(hostile: Hostile, tmp_path: Path, verb: tuple[str, ...]) -> None:
-    where = () if verb[0] in ("check", "transports") else ("--results", tmp_path / "results")
-    program = (sys.executable, "-P", "-m", "merge_bench", *verb, hostile.config, *where)
-    environ = environment(tmp_path, TRUST_IN_THE_ENVIRONMENT)
-    done = subprocess.run(program, env=environ, capture_output=True, text=True, timeout=120, check=False)
-    said = done.stdout + done.stderr
-    assert done.returncode == 2, said
-    assert "Traceback" not in said
-    assert f"{hostile.config}:2: PYTHONPATH" in said
-    assert "--trust-config" in said
+def test_no_command_takes_it(hostile: Hostile, tmp_path: Path, words: tuple[str, ...]) -> None:
+    verb, *options = words
+    done = command(
+        tmp_path, *options, hostile.config, verb=verb.split(), environ=TRUST_IN_THE_ENVIRONMENT, json_output=False
+    )
+    assert done.status == 2, done.shown()
+    assert f"{hostile.config}:2: PYTHONPATH" in done.output + done.errors
+    assert "--trust-config" in done.output + done.errors
     assert not hostile.marker.exists()
+    done.check_clean()
 
 
 def test_a_config_cannot_trust_itself(tmp_path: Path) -> None:
     config = tmp_path / "mine.cfg"
     config.write_text("MERGE_BENCH_TRUST_CONFIG=1\n")
-    run(tmp_path, *QUICK, "--config", config).check_refused(f"{config}:1", "command line only")
+    command(tmp_path, *QUICK, "--config", config).check_refused(f"{config}:1", "command line only")
 
 
 def test_a_config_runs_nothing_as_another_user(tmp_path: Path) -> None:
@@ -295,9 +310,9 @@ def test_a_config_runs_nothing_as_another_user(tmp_path: Path) -> None:
     hosts, config = tmp_path / "hosts.txt", tmp_path / "mine.cfg"
     hosts.write_text("mine.example\nsomebody@theirs.example\n")
     config.write_text(f"PLACE={tmp_path}\nMERGE_BENCH_HOSTS=$PLACE/hosts.txt\nMERGE_BENCH_INTERFACE=eth0\n")
-    run(tmp_path / "a", "--config", config, "--dry-run").check_refused(f"{config}:2", "somebody@theirs.example")
+    command(tmp_path / "a", "--config", config, "--dry-run").check_refused(f"{config}:2", "somebody@theirs.example")
     for name, options in (("b", ("--config", config, "--trust-config")), ("c", ("--hosts", hosts))):
-        done = run(tmp_path / name, *options, "--dry-run")
+        done = command(tmp_path / name, *options, "--dry-run")
         assert "on somebody@theirs.example" in done.output
 
 
@@ -305,7 +320,7 @@ def test_on_other_hosts_a_trusted_search_path_comes_after_this_package(tmp_path:
     hosts, config = tmp_path / "hosts.txt", tmp_path / "mine.cfg"
     hosts.write_text("mine.example\ntheirs.example\n")
     config.write_text("PYTHONPATH=/site\n")
-    done = run(tmp_path / "a", "--config", config, "--hosts", hosts, "--trust-config", "--dry-run")
+    done = command(tmp_path / "a", "--config", config, "--hosts", hosts, "--trust-config", "--dry-run")
     assert f"PYTHONPATH={ROOT}:/site " in done.output, done.shown()
 
 

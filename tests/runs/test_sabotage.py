@@ -12,7 +12,7 @@ import pytest
 
 from merge_bench.records.schema import FailureLine, VerificationLine
 from tests.helpers.clusters import dask_cluster
-from tests.helpers.runs import SMALL, Finished, run
+from tests.helpers.runs import SMALL, Finished, command, run
 
 pytestmark = pytest.mark.cluster
 
@@ -77,7 +77,7 @@ def test_an_honest_exchange_passes(
     tmp_path: Path, scheduler_file: Path, word: Path, pair: tuple[str | Path, ...]
 ) -> None:
     word.unlink(missing_ok=True)
-    finished = run(tmp_path, "--scheduler-file", scheduler_file, *pair)
+    finished = command(tmp_path, "--scheduler-file", scheduler_file, *pair)
     assert (finished.check_ended(0).document["verified"], finished.document["result_rows"]) == (True, 4000)
 
 
@@ -85,7 +85,7 @@ def test_an_honest_exchange_passes(
 def test_synthetic(tmp_path: Path, scheduler_file: Path, word: Path, way: str) -> None:
     word.write_text(way)
     warmup = "0" if way == "drop" else "1"
-    finished = run(tmp_path, "--scheduler-file", scheduler_file, *SMALL, "--warmup", warmup)
+    finished = command(tmp_path, "--scheduler-file", scheduler_file, *SMALL, "--warmup", warmup)
     check_caught(finished, SAYS[way])
 
 
@@ -97,7 +97,7 @@ def test_phases_at_once(tmp_path: Path, scheduler_file: Path, word: Path, way: s
     """Frames that travel in seven parts: one row of one of them."""
     word.write_text(way)
     options = ("--chunk", "1e6", "--iterations", "1", "--link-rounds", "0", "--warmup", "0", "--pipeline", "on")
-    finished = run(tmp_path, "--scheduler-file", scheduler_file, *options)
+    finished = command(tmp_path, "--scheduler-file", scheduler_file, *options)
     check_caught(finished, SAYS[way].replace("12,000", "600,000"))
 
 
@@ -106,7 +106,7 @@ def test_real_tables(tmp_path: Path, scheduler_file: Path, word: Path, pair: tup
     word.write_text(way)
     full = way in ("flip", "replace")
     engine = {"double": "pandas", "flip": "pandas", "drop": "polars", "swap": "polars"}.get(way, "native")
-    finished = run(
+    finished = command(
         tmp_path, "--scheduler-file", scheduler_file, *pair, "--engine", engine, "--verify", "full" if full else "ends"
     )
     check_caught(finished, "1 of 4,000 rows" if way in ("drop", "double", "misroute") else "differ")

@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import msgspec
 
-from merge_bench.campaign.jobs import Head, Job
-from merge_bench.campaign.prepare import Prepared
+from merge_bench.campaign.make_plan import Prepared
+from merge_bench.campaign.planned_launches import Head, Job
 from merge_bench.campaign.resume import _end
 from merge_bench.records import schema as s
 from merge_bench.records.campaign import Campaign
@@ -69,7 +69,7 @@ def begin(folder: Path) -> CampaignWriter:
 
 def reopened(folder: Path) -> CampaignWriter:
     """As `resuming.go_on` does."""
-    writer = CampaignWriter.go_on(folder)
+    writer = CampaignWriter.resume(folder)
     assert writer is not None
     for launch in read_campaign(folder).launches:
         if launch.end is None:

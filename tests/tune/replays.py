@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from merge_bench.campaign.jobs import Job
+from merge_bench.campaign.planned_launches import Job
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.writer import RECORDS, CampaignWriter
@@ -55,7 +55,7 @@ def replay(
         raise AssertionError(f"{job.config} would be launched")
 
     unused: Any = [None] * len(campaign.head.plans)
-    with CampaignWriter.go_on(copy) as writer:
+    with CampaignWriter.resume(copy) as writer:
         evaluator = _Recorded(
             writer=writer, baseline=campaign.head.configs[0].name, text="", prepared=unused, load=lambda path: unused,
             launch=launch, metric=metric, seed=campaign.head.seed or 0, budget=Budget(), show=lambda text: None,

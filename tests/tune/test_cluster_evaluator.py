@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from merge_bench.campaign.prepare import Prepared
+from merge_bench.campaign.make_plan import Prepared
 from merge_bench.cluster.signals import Interrupted
 from merge_bench.errors import NotRecorded, RunFailed, UsageError, WrongResult
 from merge_bench.records import schema as s

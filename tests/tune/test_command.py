@@ -12,7 +12,7 @@ import pytest
 from merge_bench import cli
 from merge_bench.cli.tune import tune
 from merge_bench.records.schema import Config, ConfigLine, TuneLine
-from merge_bench.tune import campaign
+from merge_bench.tune import tune_campaign
 from tests.helpers.synthetic_campaigns import write_campaign
 from tests.tune.factorials import value
 
@@ -27,7 +27,7 @@ def ended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):  # type: ignore[no-u
     def no_launch(*given: object) -> int:
         raise AssertionError("a launch was made")
 
-    monkeypatch.setattr(campaign, "launch_merge", no_launch)
+    monkeypatch.setattr(tune_campaign, "launch_merge", no_launch)
 
     def run(*words: str | Path) -> int:
         monkeypatch.setattr(sys, "argv", ["merge-bench", "tune", *map(str, words)])
@@ -117,7 +117,7 @@ def test_the_best_so_far_is_what_the_steps_have_left(tmp_path: Path) -> None:
 
     def found(*steps: tuple[str, str, str, str, str]) -> str:
         folder = write_campaign(tmp_path / str(len(steps)), end=None)
-        writer = CampaignWriter.go_on(folder)
+        writer = CampaignWriter.resume(folder)
         assert writer is not None
         with writer:
             for names in (["a=y"], ["b=y"], ["a=y", "b=y"]):
@@ -129,7 +129,7 @@ def test_the_best_so_far_is_what_the_steps_have_left(tmp_path: Path) -> None:
                         ratio=1.1 + at / 10,
                     )
                 )  # fmt: skip
-        return campaign.best_so_far(read_campaign(folder), [value("a"), value("b")]).name("nothing")
+        return tune_campaign.best_so_far(read_campaign(folder), [value("a"), value("b")]).name("nothing")
 
     singles = [("screen", "a=y", "optimized", "a=y", "kept"), ("screen", "b=y", "optimized", "b=y", "kept")]
     assert found() == "nothing"

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from merge_bench.tune.evaluator import Candidate, Sample
-from merge_bench.tune.head_to_head import Bar, Contest, State, bar_of, level, ranked, shown
+from merge_bench.tune.head_to_head import Bar, Contest, State, bar_of, level, ranked, reason_of
 from tests.tune.factorials import value
 
 BAR = Bar(0.02)
@@ -40,7 +40,7 @@ def test_a_gain_must_stand_out_of_the_noise() -> None:
     found = contest(1.03, 1.04, 1.05)
     assert found.state(Bar(0.02, 0.03), least=3) is State.GAIN
     assert found.state(Bar(0.02, 0.06), least=3) is State.OPEN
-    assert "within the noise of 6.0%" in shown(State.OPEN, found, Bar(0.02, 0.06))
+    assert "within the noise of 6.0%" in reason_of(State.OPEN, found, Bar(0.02, 0.06))
 
 
 def test_noise_is_what_the_baseline_seems_to_differ_from_itself() -> None:
@@ -63,7 +63,7 @@ def test_failures_count_where_the_other_did_not_fail_too() -> None:
     found.add(good, bad)
     found.add(bad, good)
     assert found.state(BAR, least=3) is State.FAILED
-    assert shown(State.FAILED, found, BAR) == "it failed 2 times: it died"
+    assert reason_of(State.FAILED, found, BAR) == "it failed 2 times: it died"
 
 
 def test_a_wrong_result_is_a_failure_whatever_the_other_did() -> None:

@@ -1,1 +1,1 @@
-"""The `compare` command: which runs are compared, on what they ran, how much better one is, and what that proves."""
+"""The `compare` command: chooses the runs, checks what they ran on, and judges their differences."""

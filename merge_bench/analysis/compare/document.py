@@ -5,29 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from merge_bench.analysis import aggregate
-from merge_bench.analysis.compare import facts
+from merge_bench.analysis.compare import properties
 from merge_bench.analysis.compare.judging import Judged, judge_metric
 from merge_bench.analysis.compare.samples import METRICS, Side
 from merge_bench.analysis.compare.select import Pair, Source, letter, select
-from merge_bench.analysis.documents.compare import (
-    CompareDocument,
-    ComparedResult,
-    Comparison,
-    Difference,
-    Interval,
-    Point,
-    Value,
-)
+from merge_bench.analysis.documents import compare as documents
 from merge_bench.analysis.statistics import median, median_interval
 from merge_bench.analysis.statistics.verdict import ALPHA, Judgement
-from merge_bench.analysis.verification_state import State, state_of
 from merge_bench.records.campaign import Campaign
 
-PLAN = ("rows_per_chunk", "workers")
 
-
-def compare(campaigns: Sequence[Campaign], *, threshold: float = 0.02, anyway: bool = False) -> CompareDocument:
+def compare(
+    campaigns: Sequence[Campaign], *, threshold: float = 0.02, anyway: bool = False
+) -> documents.CompareDocument:
     """Compare every run with its baseline, in every metric.
 
     Parameters
@@ -48,51 +38,55 @@ def compare(campaigns: Sequence[Campaign], *, threshold: float = 0.02, anyway: b
     """
     selection = select(campaigns, anyway=anyway)
     notes = list(selection.notes)
-    judged: list[Judged] = []
+    judged: dict[Pair, list[Judged]] = {pair: [] for pair in selection.pairs}
     for metric in METRICS:
         found, absent = judge_metric(selection.pairs, metric, threshold=threshold)
-        judged += found
         notes += absent
-    for pair in selection.pairs:
-        notes += _notes(pair, [each for each in judged if each.row.pair is pair])
+        for each in found:
+            judged[each.row.pair].append(each)
+    for pair, its in judged.items():
+        notes += _notes(pair, its)
     varying = _varying(selection.pairs)
-    return CompareDocument(
+    return documents.CompareDocument(
         results=[
-            ComparedResult(letter=letter(index, len(campaigns)), path=str(campaign.folder))
+            documents.ComparedResult(letter=letter(index, len(campaigns)), path=str(campaign.folder))
             for index, campaign in enumerate(campaigns)
         ],
         threshold=threshold,
         alpha=ALPHA,
         comparisons=[
-            _comparison(index, each, varying, threshold)
-            for index, pair in enumerate(selection.pairs)
-            for each in judged
-            if each.row.pair is pair
+            _comparison(index, each, varying, threshold) for index, its in enumerate(judged.values()) for each in its
         ],
-        differences=[each for index, pair in enumerate(selection.pairs) for each in _differences(index, pair)],
+        differences=[
+            documents.Difference(pair=index, baseline=pair.baseline.label, candidate=pair.candidate.label, **vars(each))
+            for index, pair in enumerate(selection.pairs)
+            for each in properties.differences(pair.baseline.properties, pair.candidate.properties)
+        ],
         notes=list(dict.fromkeys(notes)),
-        verified=all(_verified(source) for pair in selection.pairs for source in (pair.baseline, pair.candidate)),
+        verified=all(source.verified for pair in selection.pairs for source in (pair.baseline, pair.candidate)),
     )
 
 
 def _varying(pairs: Sequence[Pair]) -> list[str]:
-    """What tells the problems of the pairs apart, beside the rows and the workers."""
-    problems = [facts.problem(pair.candidate.run.plan) for pair in pairs]
+    """In what the problems of the pairs differ, beside the rows and the workers."""
+    problems = [properties.problem(pair.candidate.run) for pair in pairs]
     names = dict.fromkeys(name for problem in problems for name in problem)
-    return [name for name in names if len({problem.get(name) for problem in problems}) > 1 and name not in PLAN]
+    return [
+        name for name in names if len({problem.get(name) for problem in problems}) > 1 and name not in properties.SIZE
+    ]
 
 
-def _comparison(number: int, judged: Judged, varying: Sequence[str], threshold: float) -> Comparison:
+def _comparison(number: int, judged: Judged, varying: Sequence[str], threshold: float) -> documents.Comparison:
     row, judgement, effect = judged.row, judged.judgement, judged.row.effect
     pair = row.pair
-    return Comparison(
+    return documents.Comparison(
         pair=number,
         baseline=pair.baseline.label,
         candidate=pair.candidate.label,
         baseline_result=str(pair.baseline.campaign.folder),
         candidate_result=str(pair.candidate.campaign.folder),
-        plan={name: getattr(pair.candidate.run.plan, name) for name in PLAN}
-        | {name: facts.problem(pair.candidate.run.plan).get(name) for name in varying},
+        plan={name: getattr(pair.candidate.run.plan, name) for name in properties.SIZE}
+        | {name: properties.problem(pair.candidate.run).get(name) for name in varying},
         metric=row.metric.name,
         unit=row.metric.unit,
         verdict=judged.verdict.value,
@@ -108,80 +102,58 @@ def _comparison(number: int, judged: Judged, varying: Sequence[str], threshold: 
         noise_floor=judged.floor,
         aa=judged.calibration,
         paired=effect.paired if effect else None,
-        verified=_verified(pair.baseline) and _verified(pair.candidate),
+        verified=pair.baseline.verified and pair.candidate.verified,
         baseline_value=_value(pair.baseline, row.baseline),
-        candidate_value=None if row.wrong else _value(pair.candidate, row.candidate),
+        candidate_value=None if pair.candidate.wrong else _value(pair.candidate, row.candidate),
         points=_points(judged),
     )
 
 
-def _interval(judgement: Judgement | None) -> Interval | None:
+def _interval(judgement: Judgement | None) -> documents.Interval | None:
     if judgement is None or judgement.interval is None:
         return None
     low, high = judgement.interval
-    return Interval(low=math.exp(low), high=math.exp(high), level=1.0 - judgement.alpha)
+    return documents.Interval(low=math.exp(low), high=math.exp(high), level=1.0 - judgement.alpha)
 
 
-def _value(source: Source, side: Side) -> Value:
+def _value(source: Source, side: Side) -> documents.Value:
     """The number itself, as every report of the run gives it: over all complete launches, paired or not."""
     interval = median_interval(side.values)
-    return Value(
+    return documents.Value(
         median=median(side.values) if side.values else None,
         ci95=(interval.low, interval.high) if interval else None,
         launches=len(side.values),
-        failed_launches=sum(launch.failed for launch in source.run.launches),
+        failed_launches=source.failed,
     )
 
 
-def _points(judged: Judged) -> list[Point]:
+def _points(judged: Judged) -> list[documents.Point]:
     """The ratio of each block; unpaired, of each of the candidate's launches to the baseline's median."""
     matched = judged.row.matched
-    if matched is None or judged.row.effect is None:
+    if matched is None:
         return []
     name = "block" if matched.effect.paired else "launch"
     return [
-        Point(**{name: label}, ratio=math.exp(point))
+        documents.Point(**{name: label}, ratio=math.exp(point))
         for label, point in zip(matched.labels, matched.effect.points, strict=True)
     ]
 
 
-def _differences(number: int, pair: Pair) -> list[Difference]:
-    return [
-        Difference(
-            pair=number,
-            baseline=pair.baseline.label,
-            candidate=pair.candidate.label,
-            kind=each.kind,
-            name=each.name,
-            baseline_value=each.baseline,
-            candidate_value=each.candidate,
-        )
-        for each in facts.differences(pair.baseline.facts, pair.candidate.facts)
-    ]
-
-
-def _verified(source: Source) -> bool:
-    launches = aggregate.counted(source.run)
-    return state_of(source.run, launches) is State.VERIFIED
-
-
 def _notes(pair: Pair, judged: Sequence[Judged]) -> list[str]:
-    """What a reader of the ratios should know of how they came about."""
+    """What limits the meaning of the ratios."""
     both = (pair.baseline, pair.candidate)
     found = [
-        f"{each.label} is not verified, and no number of it is"
-        for each in both
-        if each.measured and not _verified(each)
+        f"{each.label} is not verified, and no number of it is" for each in both if each.measured and not each.verified
     ]
-    failed = sum(launch.failed for launch in pair.baseline.run.launches)
-    if failed:
-        found.append(f"{pair.baseline.label}: {failed} of {len(pair.baseline.run.launches)} launches failed")
+    if pair.baseline.failed:
+        launches = len(pair.baseline.run.launches)
+        found.append(f"{pair.baseline.label}: {pair.baseline.failed} of {launches} launches failed")
     for each in judged:
         found += _of_samples(each)
-    for differs in facts.differences(pair.baseline.facts, pair.candidate.facts):
+    for differs in properties.differences(pair.baseline.properties, pair.candidate.properties):
         name = differs.name
-        has = {source.facts.get(facts.UCX_SETTING, {}).get(name) for source in both}
-        if differs.kind == facts.CONFIG and len(has) == 1 and None not in has:
+        has = {source.properties.get(properties.UCX_SETTING, {}).get(name) for source in both}
+        if differs.kind == properties.CONFIG and len(has) == 1 and None not in has:
             found.append(f"{name} differs in the configs, and yet both ran with {name}={has.pop()}")
     return found
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from merge_bench.analysis.compare.samples import Matched, Metric, Side, found_wrong, match, side
+from merge_bench.analysis.compare.samples import Matched, Metric, Side, match, side
 from merge_bench.analysis.compare.select import Pair
 from merge_bench.analysis.statistics.effect import Effect
 from merge_bench.analysis.statistics.verdict import Judgement, Verdict, judge, noise_floor
@@ -13,7 +13,7 @@ from merge_bench.analysis.statistics.verdict import Judgement, Verdict, judge, n
 
 @dataclass(frozen=True, eq=False)
 class Row:
-    """One pair in one metric, before it is judged."""
+    """One pair in one metric, before it is judged. `matched`: None if there is nothing to judge."""
 
     pair: Pair
     metric: Metric
@@ -22,26 +22,16 @@ class Row:
     matched: Matched | None
 
     @property
-    def failed(self) -> int:
-        """Launches of the candidate that failed."""
-        return sum(launch.failed for launch in self.pair.candidate.run.launches)
-
-    @property
-    def wrong(self) -> bool:
-        """Whether the candidate's result was wrong: then it has no numbers."""
-        return found_wrong(self.pair.candidate.run)
-
-    @property
     def effect(self) -> Effect | None:
         """What is judged."""
-        return None if self.matched is None or self.wrong else self.matched.effect
+        return self.matched.effect if self.matched else None
 
     @property
     def absent(self) -> str | None:
         """Why this metric cannot be compared, though nothing failed."""
         for source, samples in ((self.pair.baseline, self.baseline), (self.pair.candidate, self.candidate)):
-            excused = source is self.pair.candidate and (self.failed or self.wrong)
-            if not samples.samples and not excused:
+            explained = source is self.pair.candidate and (source.failed or source.wrong)
+            if not samples.samples and not explained:
                 return f"{self.metric.name} is left out: {source.label} has none"
         return None
 
@@ -55,7 +45,7 @@ class Judged:
     reason : str or None
         Of INCONCLUSIVE, FAILED and WRONG.
     judgement : Judgement or None
-        What statistics say; ``None`` where there are no numbers.
+        The statistical result; ``None`` if there are no numbers.
     floor : float or None
         The noise floor, where an A/A comparison shows one; of an A/A comparison its own.
     calibration : bool
@@ -73,8 +63,8 @@ class Judged:
 def judge_metric(pairs: Sequence[Pair], metric: Metric, *, threshold: float) -> tuple[list[Judged], list[str]]:
     """The verdicts on all pairs in one metric, in their order, and why some have none.
 
-    All candidates are one family, whichever problem they were measured on. A/A comparisons are none of them: they give
-    the noise floor of their baseline's other candidates. Where there is nothing but A/A, it is what was asked for.
+    All candidates are one family, whichever problem they were measured on. A/A comparisons do not belong to it: they
+    give the noise floor of their baseline's other candidates. Where there is nothing but A/A, it is judged like any.
     """
     rows = [_row(pair, metric) for pair in pairs]
     notes = [row.absent for row in rows if row.absent]
@@ -89,7 +79,8 @@ def judge_metric(pairs: Sequence[Pair], metric: Metric, *, threshold: float) -> 
 
 def _row(pair: Pair, metric: Metric) -> Row:
     old, new = side(pair.baseline.run, metric), side(pair.candidate.run, metric)
-    return Row(pair, metric, old, new, match(old, new, metric, one_campaign=pair.one_campaign))
+    matched = None if pair.candidate.wrong else match(old, new, metric, one_campaign=pair.one_campaign)
+    return Row(pair, metric, old, new, matched)
 
 
 def _judge(rows: Sequence[Row], calibrations: Sequence[Row], asked: float) -> dict[Row, Judged]:
@@ -119,8 +110,9 @@ def _floor(row: Row, calibrations: Sequence[Row]) -> float | None:
 
 def _verdict(row: Row, judgement: Judgement | None) -> tuple[Verdict, str | None]:
     """A config that does not always run to its end cannot win, nor one that gives a wrong result."""
-    if row.wrong:
+    candidate = row.pair.candidate
+    if candidate.wrong:
         return Verdict.WRONG, "the merge result was wrong"
-    if judgement is None or (row.failed and judgement.verdict is not Verdict.SLOWER):
-        return Verdict.FAILED, f"{row.failed} of {len(row.pair.candidate.run.launches)} launches failed"
+    if judgement is None or (candidate.failed and judgement.verdict is not Verdict.SLOWER):
+        return Verdict.FAILED, f"{candidate.failed} of {len(candidate.run.launches)} launches failed"
     return judgement.verdict, judgement.reason.value if judgement.reason else None

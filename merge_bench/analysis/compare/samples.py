@@ -10,8 +10,6 @@ from merge_bench.analysis import aggregate
 from merge_bench.analysis.statistics import effect as effects
 from merge_bench.analysis.statistics import median
 from merge_bench.analysis.statistics.effect import Effect
-from merge_bench.analysis.verification_state import State, state_of
-from merge_bench.errors import WrongResult
 from merge_bench.records.campaign import Launch, Run
 
 
@@ -45,7 +43,7 @@ METRICS = (
     Metric("wall", "s", False, aggregate.wall),
     *(Metric(name, "s", False, aggregate.phase(name)) for name in aggregate.PHASES),
 )
-"""Throughput and wall say the same of one problem; both are what people look for."""
+"""For one problem throughput and wall are equivalent; people look for either."""
 
 
 @dataclass(frozen=True)
@@ -87,12 +85,6 @@ def side(run: Run, metric: Metric) -> Side:
         if value is not None and value > 0.0 and launch.line is not None:
             samples.append(Sample(launch.index, launch.line.block, value))
     return Side(tuple(samples), len(launches) - len(samples))
-
-
-def found_wrong(run: Run) -> bool:
-    """Whether the merge's result was wrong in any launch."""
-    codes = {failure.code for launch in run.launches for failure in launch.failures}
-    return state_of(run, aggregate.counted(run)) is State.WRONG or WrongResult.code in codes
 
 
 def match(baseline: Side, candidate: Side, metric: Metric, *, one_campaign: bool) -> Matched | None:

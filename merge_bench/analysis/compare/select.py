@@ -4,27 +4,45 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
-from merge_bench.analysis.compare import facts
-from merge_bench.analysis.compare.facts import Difference, Facts
-from merge_bench.analysis.compare.samples import found_wrong
+from merge_bench.analysis.aggregate import counted
+from merge_bench.analysis.compare import properties
+from merge_bench.analysis.compare.properties import Difference, Properties
+from merge_bench.analysis.verification_state import State, state_of
 from merge_bench.errors import UsageError, WrongResult
 from merge_bench.records.campaign import Campaign, Run
 
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """A run, the campaign that it is of, and what people call it: its config, behind the result's letter if several."""
+    """A run with its campaign; `label`: its config, preceded by the result's letter if there are several results."""
 
     campaign: Campaign
     run: Run
     label: str
-    facts: Facts
+    properties: Properties
 
     @property
     def measured(self) -> bool:
         """Whether it has a complete launch."""
         return any(launch.complete and launch.timed for launch in self.run.launches)
+
+    @cached_property
+    def failed(self) -> int:
+        """How many of its launches failed."""
+        return sum(launch.failed for launch in self.run.launches)
+
+    @cached_property
+    def verified(self) -> bool:
+        """Whether the merge's result was checked as the plan asks for, and right."""
+        return state_of(self.run, counted(self.run)) is State.VERIFIED
+
+    @cached_property
+    def wrong(self) -> bool:
+        """Whether the merge's result was wrong in any launch."""
+        codes = {failure.code for launch in self.run.launches for failure in launch.failures}
+        return state_of(self.run, counted(self.run)) is State.WRONG or WrongResult.code in codes
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +59,7 @@ class Pair:
 
     @property
     def same_config(self) -> bool:
-        """Whether it is an A/A comparison: one campaign, and no difference but the name."""
+        """Whether it is an A/A comparison: of one campaign, and different only in the name of the config."""
         one, other = self.baseline.run, self.candidate.run
         return self.one_campaign and one.config.variables == other.config.variables and one.options == other.options
 
@@ -63,7 +81,7 @@ def select(campaigns: Sequence[Campaign], *, anyway: bool) -> Selection:
     Raises
     ------
     UsageError
-        If there is nothing to compare, or runs are not comparable and `anyway` is not said; the sentence names why.
+        If there is nothing to compare, or runs are not comparable and `anyway` is False; the message says why.
     WrongResult
         If the merge's result was wrong in a baseline.
     """
@@ -71,19 +89,19 @@ def select(campaigns: Sequence[Campaign], *, anyway: bool) -> Selection:
     sources = [_sources(campaign, index, len(campaigns)) for index, campaign in enumerate(campaigns)]
     notes: list[str] = []
     pairs = _within(sources[0], notes) if len(sources) == 1 else _between(sources[0], sources[1:], notes)
-    started = [pair for pair in pairs if _startable(pair, notes)]
-    if not started:
+    usable = [pair for pair in pairs if _can_be_compared(pair, notes)]
+    if not usable:
         raise UsageError("; ".join(dict.fromkeys(notes)))
-    reasons = _reasons(started)
+    reasons = _reasons(usable)
     if reasons and not anyway:
         raise UsageError(f"not comparable: {'; '.join(reasons)}; use --anyway to compare them despite this")
     notes += [f"compared although they differ: {reason}" for reason in reasons]
-    for source in dict.fromkeys(source for pair in started for source in (pair.baseline, pair.candidate)):
-        notes += _gaps(source, alone=len(campaigns) == 1)
+    for source in dict.fromkeys(source for pair in usable for source in (pair.baseline, pair.candidate)):
+        notes += _missing(source, alone=len(campaigns) == 1)
     for campaign in campaigns:
         if nameless := campaign.unattributed_failures:
             notes.append(f"{campaign.folder}: {len(nameless)} failures of which no line says what had been launched")
-    return Selection(tuple(started), tuple(dict.fromkeys(notes)))
+    return Selection(tuple(usable), tuple(dict.fromkeys(notes)))
 
 
 def _check_campaigns(campaigns: Sequence[Campaign]) -> None:
@@ -97,7 +115,7 @@ def _check_campaigns(campaigns: Sequence[Campaign]) -> None:
 
 
 def letter(index: int, count: int) -> str | None:
-    """What stands for a whole result: A, B, …; ``None`` for the only one."""
+    """The letter of a result in labels: A, B, …; ``None`` if there is only one."""
     if count == 1:
         return None
     return chr(ord("A") + index) if count <= 26 else str(index + 1)
@@ -105,19 +123,17 @@ def letter(index: int, count: int) -> str | None:
 
 def _sources(campaign: Campaign, index: int, count: int) -> list[Source]:
     short = letter(index, count)
-    names = [run.config.name for run in campaign.runs]
     found = []
-    for run in campaign.runs:
-        label = f"{short}: {run.config.name}" if short else run.config.name
-        twins = [other for other in campaign.runs if other.config.name == run.config.name and other is not run]
-        if names.count(run.config.name) > 1:
-            label += _told_apart(run, [twin for twin in twins if facts.same_problem(run, twin)])
-        found.append(Source(campaign, run, label, facts.facts_of(campaign, run)))
+    runs = campaign.runs
+    for run in runs:
+        twins = [each for each in runs if each.config.name == run.config.name and properties.same_problem(run, each)]
+        label = (f"{short}: " if short else "") + run.config.name + _distinguishing_options(run, twins)
+        found.append(Source(campaign, run, label, properties.properties_of(campaign, run)))
     return found
 
 
-def _told_apart(run: Run, twins: Sequence[Run]) -> str:
-    """What tells a run from those of the same config and problem: options of its plan."""
+def _distinguishing_options(run: Run, twins: Sequence[Run]) -> str:
+    """The options of its plan in which a run differs from others of the same config and problem."""
     names = [
         name
         for name, value in run.options.items()
@@ -131,7 +147,7 @@ def _within(sources: Sequence[Source], notes: list[str]) -> list[Pair]:
     pairs: list[Pair] = []
     left = list(sources)
     while left:
-        alike = [source for source in left if facts.same_problem(left[0].run, source.run)]
+        alike = [source for source in left if properties.same_problem(left[0].run, source.run)]
         left = [source for source in left if source not in alike]
         baseline = next((source for source in alike if source.run.config.name == first), alike[0])
         pairs += [Pair(baseline, source) for source in alike if source is not baseline]
@@ -146,16 +162,16 @@ def _within(sources: Sequence[Source], notes: list[str]) -> list[Pair]:
 
 def _between(first: Sequence[Source], others: Sequence[Sequence[Source]], notes: list[str]) -> list[Pair]:
     pairs: list[Pair] = []
-    strangers: list[Source] = []
+    unmatched: list[Source] = []
     for candidate in (source for sources in others for source in sources):
-        alike = [source for source in first if facts.same_problem(source.run, candidate.run)]
+        alike = [source for source in first if properties.same_problem(source.run, candidate.run)]
         if alike:
             pairs.append(Pair(_same_name(alike, candidate), candidate))
         else:
-            strangers.append(candidate)
-    if not pairs:  # refused with the reasons, unless wanted anyway
-        return [Pair(_same_name(first, candidate), candidate) for candidate in strangers]
-    notes += [f"{source.label} is left out: no run of the baseline has its problem" for source in strangers]
+            unmatched.append(candidate)
+    if not pairs:  # refused with the reasons, unless --anyway is given
+        return [Pair(_same_name(first, candidate), candidate) for candidate in unmatched]
+    notes += [f"{source.label} is left out: no run of the baseline has its problem" for source in unmatched]
     return pairs
 
 
@@ -164,9 +180,9 @@ def _same_name(baselines: Sequence[Source], candidate: Source) -> Source:
     return next((source for source in baselines if source.run.config.name == name), baselines[0])
 
 
-def _startable(pair: Pair, notes: list[str]) -> bool:
-    """Whether there is something to compare; `notes` gets why not."""
-    if found_wrong(pair.baseline.run):
+def _can_be_compared(pair: Pair, notes: list[str]) -> bool:
+    """Whether there is something to compare; if not, the reason is added to `notes`."""
+    if pair.baseline.wrong:
         raise WrongResult(f"the merge result of {pair.baseline.label} was wrong, so nothing can be compared with it")
     if not pair.baseline.measured:
         notes.append(f"{pair.baseline.label} has no complete launch, so nothing can be compared with it")
@@ -180,7 +196,9 @@ def _startable(pair: Pair, notes: list[str]) -> bool:
 def _reasons(pairs: Sequence[Pair]) -> list[str]:
     found: dict[str, None] = {}
     for pair in pairs:
-        reasons = facts.incomparable(pair.baseline.facts, pair.candidate.facts, one_campaign=pair.one_campaign)
+        reasons = properties.incomparable(
+            pair.baseline.properties, pair.candidate.properties, one_campaign=pair.one_campaign
+        )
         if reasons:
             named = ", ".join(map(_named, reasons))
             found[f"{pair.baseline.label} and {pair.candidate.label} differ in {named}"] = None
@@ -188,18 +206,18 @@ def _reasons(pairs: Sequence[Pair]) -> list[str]:
 
 
 def _named(difference: Difference) -> str:
-    name = f"{difference.kind} {difference.name}" if difference.kind == facts.UCX else difference.name
-    return f"{name.replace('_', ' ')} ({difference.baseline} and {difference.candidate})"
+    name = f"{difference.kind} {difference.name}" if difference.kind == properties.UCX else difference.name
+    return f"{name.replace('_', ' ')} ({difference.baseline_value} and {difference.candidate_value})"
 
 
-def _gaps(source: Source, *, alone: bool) -> list[str]:
-    """What of a run is missing or unknown, as sentences; runs of one campaign had the same machine."""
+def _missing(source: Source, *, alone: bool) -> list[str]:
+    """What is missing or unknown about a run, as sentences; runs of one campaign had the same machine."""
     notes = []
     run = source.run
     made = sum(launch.complete or launch.failed for launch in run.launches)
     if made < run.planned_launches:
         notes.append(f"{source.label}: the records stop after {made} of {run.planned_launches} launches")
-    missing = facts.unknown(source.facts)
+    missing = properties.unknown(source.properties)
     if missing and not alone:
         notes.append(f"{source.label}: nothing is recorded of its {', '.join(missing)}, which may differ")
     return notes

@@ -11,7 +11,7 @@ from merge_bench.analysis.documents.compare import Comparison
 from merge_bench.analysis.documents.error import Failure
 from merge_bench.errors import Caution
 from merge_bench.records.imported import ImportedFrom
-from merge_bench.records.plan import PlanOptions
+from merge_bench.records.recorded_plan import PlanOptions
 from merge_bench.records.schema import SCHEMA, Config, Phases, SizeRange
 
 Interval: TypeAlias = tuple[float, float]

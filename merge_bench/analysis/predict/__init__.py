@@ -1,4 +1,5 @@
-"""What a merge would do on a cluster that is not there yet, from what was measured on smaller ones.
+"""What a merge would do on a cluster that was not measured, from measurements of smaller ones.
 
-campaigns → `samples` → `fit` (with `probed`, `whatif`) → `model` → `document`. `docs/predict.md` has the formulas.
+campaigns → `gather` (with `samples`, `probed_links`) → `basis` (with `fit`, `whatif`) → `model` → `document`.
+`docs/predict.md` has the formulas.
 """

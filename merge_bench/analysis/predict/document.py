@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
-from merge_bench.analysis.documents.predict import (
-    Checked,
-    Forecast,
-    ForecastPhases,
-    ModelParameter,
-    PredictDocument,
-    Quantity,
-)
+from merge_bench.analysis.documents.predict import Checked, Forecast, ForecastPhases, PredictDocument, Quantity
 from merge_bench.analysis.predict.basis import Basis, fitted_for, interval, make_basis
+from merge_bench.analysis.predict.caveats import caveats, remedy
 from merge_bench.analysis.predict.gather import gather
 from merge_bench.analysis.predict.model import Outcome, Problem, Unknown, forecast
-from merge_bench.analysis.predict.parameters import KNOWN, Parameter, Values
+from merge_bench.analysis.predict.parameters import Values
 from merge_bench.analysis.predict.samples import Measured
-from merge_bench.analysis.predict.unknowns import doubts, remedy
-from merge_bench.analysis.predict.whatif import given_links, wishes
+from merge_bench.analysis.predict.whatif import parse_links, parse_what_if
 from merge_bench.analysis.statistics import median
 from merge_bench.errors import UsageError
 from merge_bench.records.campaign import Campaign
@@ -38,31 +31,31 @@ def predict(
     Raises
     ------
     UsageError
-        If it cannot be forecast; the sentence says what is missing.
+        If it cannot be forecast; the message names what is missing.
     """
     if not 1 <= workers <= MOST_WORKERS:
         raise UsageError(f"--workers {workers} is not from 1 to {MOST_WORKERS}")
     if not 1 <= hosts <= workers:
         raise UsageError(f"--hosts {hosts} is not from 1 to the {workers} workers")
-    ground = gather(campaigns, config)
-    wished = wishes(what_if)
-    problem = Problem(workers, hosts, float(chunk or ground.runs[0].shape.rows_per_chunk), _row_bytes(ground.runs))
-    basis = make_basis(ground, wished, given_links(links), problem.per_host[0])
-    row = _row(problem, basis, wished.words)
+    measurements = gather(campaigns, config)
+    runs, changes = measurements.runs, parse_what_if(what_if)
+    problem = Problem(workers, hosts, float(chunk or runs[0].shape.rows_per_chunk), _row_bytes(runs))
+    basis = make_basis(measurements, changes, parse_links(links), problem.per_host[0])
+    row = _row(problem, basis, changed=bool(changes.words))
     if row.unknown:
         raise UsageError(f"--workers {workers} --hosts {hosts} cannot be forecast: {row.unknown}")
     return PredictDocument(
         results=[str(campaign.folder) for campaign in campaigns],
-        engine=ground.engine,
-        config=ground.config,
+        engine=measurements.engine,
+        config=measurements.config,
         rows_per_chunk=problem.rows_per_chunk,
         row_bytes=problem.row_bytes,
-        what_if=list(wished.words),
+        what_if=list(changes.words),
         forecast=row,
-        scaling=[_row(each, basis, wished.words) for each in scaling(problem)],
-        parameters=[_parameter(each) for each in basis.parameters],
-        checked=[_checked(run, fitted_for(run, ground)) for run in ground.runs],
-        notes=list(dict.fromkeys(doubts(basis, problem))),
+        scaling=[_row(each, basis, changed=bool(changes.words)) for each in scaling(problem)],
+        parameters=list(basis.parameters),
+        checked=[_checked(run, fitted_for(run, measurements)) for run in runs],
+        notes=list(dict.fromkeys(caveats(basis, problem))),
     )
 
 
@@ -82,8 +75,8 @@ def _row_bytes(runs: Sequence[Measured]) -> float:
     return sizes[0]
 
 
-def _row(problem: Problem, basis: Basis, wished: Sequence[str]) -> Forecast:
-    """One line of the scaling table; numbers are null, and `unknown` says why, where something is not known."""
+def _row(problem: Problem, basis: Basis, *, changed: bool) -> Forecast:
+    """One line of the scaling table; if something is not known, the numbers are null and `unknown` is the reason."""
     most, _ = problem.per_host
     head = Forecast(workers=problem.workers, hosts=problem.hosts, workers_per_host=most)
     try:
@@ -93,9 +86,9 @@ def _row(problem: Problem, basis: Basis, wished: Sequence[str]) -> Forecast:
     again = [forecast(problem, values) for values in basis.resampled]
     return replace(
         head,
-        wall_seconds=_quantity(lambda outcome: outcome.wall, found, again),
-        throughput_bytes_per_second=_quantity(lambda outcome: outcome.throughput, found, again),
-        bandwidth_bytes_per_second=_quantity(lambda outcome: outcome.bandwidth, found, again),
+        wall_seconds=_quantity("wall", found, again),
+        throughput_bytes_per_second=_quantity("throughput", found, again),
+        bandwidth_bytes_per_second=_quantity("bandwidth", found, again),
         data_bytes=problem.data_bytes,
         crossing_bytes=found.crossing,
         between_hosts_bytes=found.between_hosts,
@@ -105,15 +98,15 @@ def _row(problem: Problem, basis: Basis, wished: Sequence[str]) -> Forecast:
         ),
         parts_seconds=dict(found.parts),
         limit=found.limit,
-        measured_wall_seconds=None if wished else _measured_wall(problem, basis.ground.runs),
+        measured_wall_seconds=None if changed else _measured_wall(problem, basis.measurements.runs),
     )
 
 
-def _quantity(of: Callable[[Outcome], float | None], found: Outcome, again: Sequence[Outcome]) -> Quantity | None:
-    value = of(found)
+def _quantity(name: str, found: Outcome, again: Sequence[Outcome]) -> Quantity | None:
+    value: float | None = getattr(found, name)
     if value is None or not math.isfinite(value):
         return None
-    low, high = interval([each for outcome in again if (each := of(outcome)) is not None])
+    low, high = interval([each for outcome in again if (each := getattr(outcome, name)) is not None])
     return Quantity(value=value, interval=(min(low, value), max(high, value)))
 
 
@@ -133,12 +126,11 @@ def _wall(run: Measured) -> float:
 
 
 def _checked(run: Measured, values: Values) -> Checked:
-    """A run that the fit was made of beside what the model says of it: how well the model describes what it knows."""
+    """A run that the model was fitted to, beside the model's values for it: how well the model describes its data."""
     shape = run.shape
-    problem = Problem(shape.workers, len(shape.per_host), shape.rows_per_chunk, shape.row_bytes)
     bandwidths = [sample.bandwidth for sample in run.samples if sample.bandwidth is not None]
     try:
-        found = forecast(problem, values)
+        found = forecast(shape.problem, values)
     except Unknown:
         found = None
     wall = _wall(run)
@@ -149,14 +141,4 @@ def _checked(run: Measured, values: Values) -> Checked:
         error=found.wall / wall - 1 if found and wall > 0 else None,
         measured_bandwidth_bytes_per_second=median(bandwidths) if bandwidths else None,
         model_bandwidth_bytes_per_second=found.bandwidth if found else None,
-    )  # fmt: skip
-
-
-def _parameter(each: Parameter) -> ModelParameter:
-    """JSON has no infinity: a rate that nothing slows is null."""
-    about = KNOWN[each.name]
-    return ModelParameter(
-        name=each.name, what=about.what, unit=about.unit, value=each.value if math.isfinite(each.value) else None,
-        interval=None if each.low is None or each.high is None else (each.low, each.high), source=each.source,
-        origin=each.origin,
     )  # fmt: skip

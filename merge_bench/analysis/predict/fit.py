@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from merge_bench.analysis.predict.parameters import Values
-from merge_bench.analysis.predict.samples import Measured, Sample, Transfer
+from merge_bench.analysis.predict.samples import Measured, Transfer
 from merge_bench.analysis.statistics import median
 
 APART = 3.0
-"""Sizes this many times apart tell what is paid once from what is paid by size."""
+"""Only sizes this many times apart show which cost is paid once and which by size."""
 
 REPLICATES = 200
 _MOST_BEFORE = 0.9
-"""Of a transfer's seconds: no more is taken for latency, whatever another measurement says."""
+"""Of a transfer's seconds: latency is never taken for more, even if a network measurement gives more."""
 
 
 @dataclass(frozen=True)
@@ -28,17 +28,17 @@ class Point:
 
 
 def fit(runs: Sequence[Measured], links: Values, computing: Sequence[Measured] | None = None) -> dict[str, float]:
-    """The parameters that these runs tell.
+    """The parameters that follow from these runs.
 
-    `links`: latencies, overheads and rates that network measurements tell; latencies and overheads of them are taken
-    as they are, rates only where no run tells one. `computing`: the runs that tell partition and join; by default all.
+    `links`: latencies, overheads and rates from network measurements; latencies and overheads are taken as they are,
+    rates only if no run gives one. `computing`: the runs that partition and join are fitted to; by default all.
     """
     found: dict[str, float] = dict(links)
     source = list(runs if computing is None else computing)
-    for name, seconds in _PHASES.items():
-        found |= _phase(name, source, seconds)
-    for name, transfer in _LINKS.items():
-        found |= _link(name, runs, transfer, links)
+    for phase in ("partition", "join"):
+        found |= _phase(phase, source)
+    for link in ("local", "nic"):
+        found |= _link(link, runs, links)
     overlaps = [sample.overlap for run in runs for sample in run.samples if sample.overlap is not None]
     if overlaps:
         found["overlap"] = median(overlaps)
@@ -49,17 +49,16 @@ def fit(runs: Sequence[Measured], links: Values, computing: Sequence[Measured] |
 
 
 def replicates(
-    runs: Sequence[Measured], links: Sequence[Values], computing: Sequence[Measured] | None = None, *,
-    count: int = REPLICATES, seed: int = 0,
+    runs: Sequence[Measured], links: Sequence[Values], computing: Sequence[Measured]
 ) -> list[dict[str, float]]:  # fmt: skip
-    """`count` fits of resampled records: launches with replacement, and within each its iterations (Davison & Hinkley,
+    """Fits of resampled records: launches with replacement, and within each its iterations (Davison & Hinkley,
     "Bootstrap Methods and their Application" 1997, section 3.8). `links`: of each network measurement's launches one.
     """
-    chance = random.Random(seed)
+    chance = random.Random(0)
     found = []
-    for _ in range(count):
-        again = {id(run): _resampled(run, chance) for run in (*runs, *(computing or ()))}
-        chosen = None if computing is None else [again[id(run)] for run in computing]
+    for _ in range(REPLICATES):
+        again = {id(run): _resampled(run, chance) for run in (*runs, *computing)}
+        chosen = [again[id(run)] for run in computing]
         found.append(fit([again[id(run)] for run in runs], chance.choice(links) if links else {}, chosen))
     return found
 
@@ -84,52 +83,39 @@ def line(points: Sequence[Point]) -> tuple[float, float]:
 
 
 def apart(sizes: Sequence[float]) -> bool:
-    """Whether sizes differ enough to tell what is paid once from what is paid by size."""
+    """Whether sizes differ enough to show which cost is paid once and which by size."""
     return bool(sizes) and max(sizes) >= APART * min(sizes)
 
 
-_PHASES: Mapping[str, Callable[[Sample], tuple[float, float | None]]] = {
-    "partition": lambda sample: (sample.partition, sample.partition_spread),
-    "join": lambda sample: (sample.join, sample.join_spread),
-}
-_LINKS: Mapping[str, Callable[[Sample], Transfer | None]] = {
-    "local": lambda sample: sample.local,
-    "nic": lambda sample: sample.nic,
-}
-
-
-def _phase(
-    name: str, runs: Sequence[Measured], of: Callable[[Sample], tuple[float, float | None]]
-) -> dict[str, float]:  # fmt: skip
-    points = [
-        Point(1.0, median([sample.rows for sample in run.samples]), median([of(sample)[0] for sample in run.samples]))
-        for run in runs
-    ]
+def _phase(name: str, runs: Sequence[Measured]) -> dict[str, float]:
+    points = []
+    for run in runs:
+        rows = median([sample.rows for sample in run.samples])
+        points.append(Point(1.0, rows, median([getattr(sample, name) for sample in run.samples])))
     if not points:
         return {}
     once, by_row = line(points)
-    variances = [variance for run in runs if (variance := _variance(run, of)) is not None]
+    variances = [variance for run in runs if (variance := _variance(run, name)) is not None]
     found = {f"{name}_fixed": once, f"{name}_rate": 1 / by_row if by_row > 0 else float("inf")}
     return found | ({f"{name}_spread": median(variances) ** 0.5} if variances else {})
 
 
-def _variance(run: Measured, of: Callable[[Sample], tuple[float, float | None]]) -> float | None:
+def _variance(run: Measured, phase: str) -> float | None:
     """Of the logarithms over a run's workers: the median over its iterations, which one bad iteration does not move.
 
     A variance of W normal values is the true one · χ² ÷ k with k = W - 1, of which the median is near (1 - 2 ÷ 9k)³
     (Wilson & Hilferty, "The Distribution of Chi-Square", 1931): divided by that, it is the true one.
     """
-    found = [variance for sample in run.samples if (variance := of(sample)[1]) is not None]
+    found = [variance for sample in run.samples if (variance := getattr(sample, f"{phase}_spread")) is not None]
     return median(found) / (1 - 2 / (9 * (run.shape.workers - 1))) ** 3 if found else None
 
 
-def _link(
-    name: str, runs: Sequence[Measured], of: Callable[[Sample], Transfer | None], links: Values
-) -> dict[str, float]:  # fmt: skip
-    """The rate, given latency and overhead; without them the overhead too, where sizes tell it."""
+def _link(name: str, runs: Sequence[Measured], links: Values) -> dict[str, float]:
+    """The rate, given latency and overhead; without them the overhead too, if sizes are `apart`."""
     points = []
     for run in runs:
-        transfers = [transfer for sample in run.samples if (transfer := of(sample)) is not None and transfer.size > 0]
+        known: list[Transfer | None] = [getattr(sample, name) for sample in run.samples]
+        transfers = [transfer for transfer in known if transfer is not None and transfer.size > 0]
         if transfers:
             middle = median([transfer.seconds for transfer in transfers])
             points.append(Point(transfers[0].messages, median([transfer.size for transfer in transfers]), middle))

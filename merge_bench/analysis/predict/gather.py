@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from merge_bench.analysis.aggregate import counted
+from merge_bench.analysis.predict.parameters import Values
 from merge_bench.analysis.predict.probed_links import links_of
 from merge_bench.analysis.predict.samples import Measured, measured
 from merge_bench.analysis.verification_state import State, state_of
@@ -13,30 +14,30 @@ from merge_bench.errors import UsageError, WrongResult
 from merge_bench.records.campaign import Campaign, Launch, Run
 
 UNEVEN = 1.2
-"""A worker with this many times the mean of rows is told."""
+"""A worker that received more than this many times the mean of rows gets a note."""
 
 
 @dataclass(frozen=True)
 class Probed:
-    """What network measurements tell of links: `values` of all launches together, and of `each` launch."""
+    """Parameters of links from network measurements: `values` of all launches together, and of `each` launch."""
 
-    values: Mapping[str, float]
-    each: tuple[Mapping[str, float], ...]
-    origin: str
+    values: Values = field(default_factory=dict)
+    each: tuple[Values, ...] = ()
+    origin: str = ""
 
 
 @dataclass(frozen=True)
-class Ground:
-    """What a forecast rests on. `notes`: what is to be known of it, as sentences."""
+class Measurements:
+    """What a forecast is made from. `notes`: its weaknesses, as sentences."""
 
     runs: tuple[Measured, ...]
-    probed: Probed | None
+    probed: Probed
     engine: str
     config: str
     notes: tuple[str, ...]
 
 
-def gather(campaigns: Sequence[Campaign], config: str | None) -> Ground:
+def gather(campaigns: Sequence[Campaign], config: str | None) -> Measurements:
     """The runs of one config, and the network measurements.
 
     Raises
@@ -58,11 +59,9 @@ def gather(campaigns: Sequence[Campaign], config: str | None) -> Ground:
         name = campaign.folder.name
         one = measured(name, run)
         if one is None:
-            raise UsageError(
-                f"{campaign.folder}: no launch tells the phases of its workers, which a forecast is made of"
-            )
+            raise UsageError(f"{campaign.folder}: no launch has the phases of its workers, which a forecast needs")
         if not one.shape.rows_per_chunk or not one.shape.row_bytes:
-            raise UsageError(f"{campaign.folder} merged no rows, which tell nothing")
+            raise UsageError(f"{campaign.folder} merged no rows, so nothing can be forecast from it")
         found.append(one)
         if one.uneven > UNEVEN:
             notes.append(
@@ -78,12 +77,12 @@ def gather(campaigns: Sequence[Campaign], config: str | None) -> Ground:
     _agreed("--pipeline", [str(one.shape.overlapped) for one in found if one.shape.workers > 1])
     used = chosen[0][1].config.name
     probed = _probed(campaigns, used, notes)
-    return Ground(tuple(found), probed, engine, used, tuple(dict.fromkeys(notes)))
+    return Measurements(tuple(found), probed, engine, used, tuple(dict.fromkeys(notes)))
 
 
 def _of_config(merges: Sequence[tuple[Campaign, Run]], config: str | None) -> list[tuple[Campaign, Run]]:
     if not merges:
-        raise UsageError("name a RESULT of `run`: a network measurement alone tells nothing of partition and join")
+        raise UsageError("name a RESULT of `run` too: a network measurement has no times of partition and join")
     names = list(dict.fromkeys(run.config.name for _, run in merges))
     if config is None and len(names) > 1:
         raise UsageError(
@@ -118,8 +117,8 @@ def _agreed(what: str, words: Sequence[str]) -> str:
     return names[0] if names else ""
 
 
-def _probed(campaigns: Sequence[Campaign], config: str, notes: list[str]) -> Probed | None:
-    """What network measurements under `config` tell; under another one, if they were made under one alone."""
+def _probed(campaigns: Sequence[Campaign], config: str, notes: list[str]) -> Probed:
+    """From network measurements under `config`; from all of them, if they were made under one other config."""
     by_config: dict[str, list[tuple[Campaign, Launch]]] = {}
     for campaign in campaigns:
         if campaign.probe and campaign.probe != "p2p":
@@ -131,7 +130,7 @@ def _probed(campaigns: Sequence[Campaign], config: str, notes: list[str]) -> Pro
             if launch.probes and launch.line is not None:
                 by_config.setdefault(launch.line.config, []).append((campaign, launch))
     if not by_config:
-        return None
+        return Probed()
     names = ", ".join(by_config)
     if config not in by_config and len(by_config) > 1:
         raise UsageError(
@@ -144,4 +143,4 @@ def _probed(campaigns: Sequence[Campaign], config: str, notes: list[str]) -> Pro
     each = [links_of(launch.probes) for _, launch in chosen]
     whole = [found for found in each if found.keys() == values.keys()]
     origin = ", ".join(dict.fromkeys(campaign.folder.name for campaign, _ in chosen))
-    return Probed(values, tuple(whole) or (values,), origin) if values else None
+    return Probed(values, tuple(whole) or (values,), origin) if values else Probed()

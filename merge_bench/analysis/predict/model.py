@@ -1,10 +1,11 @@
-"""The model: seconds of one merge on W workers of N hosts. Pure; `docs/predict.md` says why each term is what it is."""
+"""The model: seconds of one merge on W workers of N hosts. Pure; `docs/predict.md` explains each term."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from statistics import NormalDist
 
 from merge_bench.analysis.predict.parameters import KNOWN, Values
@@ -46,7 +47,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the model says of one merge; seconds, bytes, bytes per second.
+    """The model's result for one merge; seconds, bytes, bytes per second.
 
     `partition` and `join` are those of the slowest worker, `hidden` what runs behind something else. `crossing`: bytes
     that leave a worker; `between_hosts`: those of them that leave a host. `bandwidth`: harmonic mean over workers,
@@ -75,9 +76,9 @@ def forecast(problem: Problem, values: Values) -> Outcome:
         If it takes a parameter that `values` does not have.
     """
     workers, frame = problem.workers, problem.message_bytes
-    partition, join = (_phase(name, problem, values) for name in (PARTITION, JOIN))
-    slowest = sum(typical * (largest(values_of(values, f"{name}_spread"), workers) - 1)
-                  for name, typical in ((PARTITION, partition), (JOIN, join)))  # fmt: skip
+    partition, partition_times = _phase(PARTITION, problem, values)
+    join, join_times = _phase(JOIN, problem, values)
+    slowest = partition * (partition_times - 1) + join * (join_times - 1)
     parts = {PARTITION: partition, JOIN: join, SLOWEST: slowest}
     exchange, bandwidth = 0.0, None
     if workers > 1:
@@ -94,9 +95,9 @@ def forecast(problem: Problem, values: Values) -> Outcome:
     leaving = sum(count * each * (workers - each) for count, each in ((fuller, most), (problem.hosts - fuller, least)))
     return Outcome(
         wall=wall,
-        partition=partition * largest(values_of(values, "partition_spread"), workers),
+        partition=partition * partition_times,
         exchange=exchange,
-        join=join * largest(values_of(values, "join_spread"), workers),
+        join=join * join_times,
         hidden=hidden,
         throughput=problem.data_bytes / wall if wall > 0 else math.inf,
         bandwidth=bandwidth,
@@ -113,7 +114,13 @@ def largest(spread: float, workers: int) -> float:
     P(all of W ≤ m) = Φ(ln m ÷ σ)^W = 1/2, so m = exp(σ · Φ⁻¹(2^(-1/W))): 1 for W = 1. The mean of the maximum is above
     it; but what is measured of a run, and so is forecast, is its median iteration.
     """
-    return math.exp(max(spread, 0.0) * NormalDist().inv_cdf(2 ** (-1 / workers)))
+    return math.exp(max(spread, 0.0) * _quantile_of_largest(workers))
+
+
+@cache
+def _quantile_of_largest(workers: int) -> float:
+    """Φ⁻¹(2^(-1/W)); resampling asks for the same few hundreds of times."""
+    return NormalDist().inv_cdf(2 ** (-1 / workers))
 
 
 def values_of(values: Values, name: str) -> float:
@@ -130,10 +137,11 @@ def values_of(values: Values, name: str) -> float:
     return found
 
 
-def _phase(name: str, problem: Problem, values: Values) -> float:
-    """Seconds of a phase on a typical worker."""
+def _phase(name: str, problem: Problem, values: Values) -> tuple[float, float]:
+    """Seconds of a phase on a typical worker, and how many times as long the slowest one takes."""
     rows = FRAMES * problem.rows_per_chunk
-    return values_of(values, f"{name}_fixed") + rows / values_of(values, f"{name}_rate")
+    typical = values_of(values, f"{name}_fixed") + rows / values_of(values, f"{name}_rate")
+    return typical, largest(values_of(values, f"{name}_spread"), problem.workers)
 
 
 def _flight(problem: Problem, values: Values) -> tuple[float, float, str]:
@@ -160,7 +168,7 @@ def _transfer(values: Values, link: str, messages: int, size: float) -> tuple[fl
 
 
 def _latency(problem: Problem, values: Values) -> float:
-    """Of the round of small messages in which all tell each other what will come."""
+    """Of the round of small messages in which all workers announce what they will send."""
     most, _ = problem.per_host
     ways = (("local", most - 1), ("nic", problem.workers - most))
     return max(

@@ -11,11 +11,11 @@ from merge_bench.records.schema import ProbeLine
 LINKS: Mapping[str, str] = {ONE_HOST: "local", TWO_HOSTS: "nic"}
 LATENCY, BANDWIDTH = "tag_lat", "tag_bw"
 SMALL = 1024
-"""Bytes: messages up to this size tell latency and overhead, if there are any."""
+"""Bytes: latency and overhead are taken from messages up to this size."""
 
 
 def links_of(lines: Sequence[ProbeLine]) -> dict[str, float]:
-    """What rows of tag messages tell: of each kind of link the latency of the smallest message, one way; the seconds
+    """The parameters of each kind of link, from tag messages: the latency of the smallest message, one way; the seconds
     between two of the smallest messages under way together; and the rate of the largest ones, one way.
     """
     found: dict[str, float] = {}

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from merge_bench.analysis.aggregate import counted
 from merge_bench.analysis.metrics import iteration_bandwidth
-from merge_bench.analysis.predict.model import FRAMES
+from merge_bench.analysis.predict.model import FRAMES, Problem
 from merge_bench.records.campaign import Launch, Run
 from merge_bench.records.schema import IterationLine, LaunchLine, PairTraffic, Phases, WorkerIteration
 
@@ -35,9 +36,9 @@ class Shape:
         return sum(self.per_host)
 
     @property
-    def message_bytes(self) -> float:
-        """Bytes of one frame from one worker to one other."""
-        return self.rows_per_chunk * self.row_bytes / self.workers
+    def problem(self) -> Problem:
+        """The same, as the model takes it."""
+        return Problem(self.workers, len(self.per_host), self.rows_per_chunk, self.row_bytes)
 
 
 @dataclass(frozen=True)
@@ -77,14 +78,14 @@ class Measured:
     launches: tuple[tuple[Sample, ...], ...]
     uneven: float = 1.0
 
-    @property
-    def samples(self) -> Iterator[Sample]:
-        """All of them."""
-        return (sample for launch in self.launches for sample in launch)
+    @cached_property
+    def samples(self) -> tuple[Sample, ...]:
+        """Those of all launches."""
+        return tuple(sample for launch in self.launches for sample in launch)
 
 
 def measured(name: str, run: Run) -> Measured | None:
-    """What there is to fit of a run; None where no launch tells the phases of its workers."""
+    """The samples of a run; None if no launch has the phases of its workers."""
     found: list[tuple[Shape, tuple[Sample, ...]]] = []
     uneven = 1.0
     for launch in counted(run):
@@ -106,7 +107,7 @@ def measured(name: str, run: Run) -> Measured | None:
 
 
 def _complete(iteration: IterationLine) -> bool:
-    """Whether all workers tell all phases."""
+    """Whether all phases of all workers are recorded."""
     return bool(iteration.workers) and all(
         worker.phases_seconds is not None
         and None not in (worker.phases_seconds.partition, worker.phases_seconds.exchange, worker.phases_seconds.join)
@@ -134,11 +135,11 @@ def _gpu(line: LaunchLine) -> str | None:
 
 def _sample(launch: Launch, iteration: IterationLine, hosts: Mapping[int, str], shape: Shape) -> Sample:
     phases = [(worker, worker.phases_seconds) for worker in iteration.workers if worker.phases_seconds is not None]
-    partitions = [_known(each.partition) for _, each in phases]
-    joins = [_known(each.join) for _, each in phases]
+    partitions = [each.partition or 0.0 for _, each in phases]
+    joins = [each.join or 0.0 for _, each in phases]
     local, nic = _from_rounds(launch, shape) if shape.overlapped else _from_pairs(iteration.pairs, hosts)
     flights = [worker.flight_seconds.union for worker, _ in phases if worker.flight_seconds is not None]
-    exchanges = [_known(each.exchange) for _, each in phases]
+    exchanges = [each.exchange or 0.0 for _, each in phases]
     waits = [exchange - flight for exchange, flight in zip(exchanges, flights, strict=False)]
     return Sample(
         wall=iteration.wall_seconds,
@@ -153,10 +154,6 @@ def _sample(launch: Launch, iteration: IterationLine, hosts: Mapping[int, str], 
         meeting=max(min(waits), 0.0) if waits and shape.workers > 1 and not shape.overlapped else None,
         overlap=statistics.median(_hidden(worker, each) for worker, each in phases) if shape.workers > 1 else None,
     )
-
-
-def _known(seconds: float | None) -> float:
-    return seconds or 0.0
 
 
 def _uneven(iteration: IterationLine, shape: Shape) -> float:
@@ -183,7 +180,7 @@ def _log_variance(seconds: Sequence[float]) -> float | None:
 
 def _hidden(worker: WorkerIteration, phases: Phases) -> float:
     """What the phases' sum exceeds the worker's time by, as a share of the shorter side, to a millionth."""
-    computing, exchange = _known(phases.partition) + _known(phases.join), _known(phases.exchange)
+    computing, exchange = (phases.partition or 0.0) + (phases.join or 0.0), phases.exchange or 0.0
     shorter = min(computing, exchange)
     hidden = (computing + exchange - worker.seconds) / shorter if shorter > 0 else 0.0
     return round(min(max(hidden, 0.0), 1.0), 6)
@@ -192,8 +189,8 @@ def _hidden(worker: WorkerIteration, phases: Phases) -> float:
 def _from_pairs(pairs: Sequence[PairTraffic], hosts: Mapping[int, str]) -> tuple[Transfer | None, Transfer | None]:
     """The slowest worker's transfers from its own host, and the slowest host's from all others.
 
-    `pairs` tell bytes of both frames, and the seconds until the last of them was there, summed over the frames; so
-    whoever receives from several is done when the last of them is.
+    `pairs` have the bytes of both frames, and the seconds until the last of them arrived, summed over the frames; so
+    a worker that receives from several is done when the slowest pair is.
     """
     local: dict[object, list[PairTraffic]] = {}
     far: dict[object, list[PairTraffic]] = {}

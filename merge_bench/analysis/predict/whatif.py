@@ -1,4 +1,4 @@
-"""`--what-if` and `--link`: values that replace measured ones."""
+"""Reads `--what-if` and `--link`: values that replace measured ones."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from merge_bench.analysis.predict import gpus
-from merge_bench.analysis.predict.parameters import GIVEN, Parameter
+from merge_bench.analysis.predict.parameters import Given
 from merge_bench.errors import UsageError
 from merge_bench.units import parse_bytes, parse_duration
 
-_FACTOR = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*[x×]", re.IGNORECASE)
-_MICROSECONDS = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*[uµ]s", re.IGNORECASE)
+_NUMBER = r"(\d+(?:\.\d*)?|\.\d+)\s*"
+_FACTOR = re.compile(_NUMBER + "[x×]", re.IGNORECASE)
+_MICROSECONDS = re.compile(_NUMBER + "[uµ]s", re.IGNORECASE)
 
 MULTIPLIED: Mapping[str, tuple[str, ...]] = {
     "nic": ("nic_rate",),
@@ -26,11 +27,11 @@ MULTIPLIED: Mapping[str, tuple[str, ...]] = {
 }
 """What a factor of each name multiplies: rates where more is better, seconds and spreads where less is."""
 
-LINKS: Mapping[str, str] = {"local": "local", "nic": "nic"}
+LINKS = ("local", "nic")
 
 
 @dataclass(frozen=True)
-class Wishes:
+class WhatIf:
     """`factors` by parameter; `overlap` that is set; the `gpu` that is named; `words`: as they were written."""
 
     factors: Mapping[str, float] = field(default_factory=dict)
@@ -39,7 +40,7 @@ class Wishes:
     words: tuple[str, ...] = ()
 
     def applied(self, values: Mapping[str, float], scale: float = 1.0) -> dict[str, float]:
-        """`values` as wished; `scale`: of both phases' rates, for another GPU."""
+        """`values`, changed; `scale`: of both phases' rates, for another GPU."""
         found = dict(values)
         for name, factor in self.factors.items():
             if name in found:
@@ -52,13 +53,13 @@ class Wishes:
         return found
 
 
-def wishes(texts: Iterable[str]) -> Wishes:
+def parse_what_if(texts: Iterable[str]) -> WhatIf:
     """``nic=4x,gpu=h200,overlap=0.9`` → what it means.
 
     Raises
     ------
     UsageError
-        If a name is not known, stands twice, or its value is not of its kind.
+        If a name is not known or given twice, or its value is not of its kind.
     """
     factors: dict[str, float] = {}
     overlap: float | None = None
@@ -80,30 +81,29 @@ def wishes(texts: Iterable[str]) -> Wishes:
         else:
             known = ", ".join(f"{each}=4x" for each in MULTIPLIED)
             raise UsageError(f"--what-if {word}: write {known}, overlap=0.9 or gpu=h200")
-    return Wishes(factors, overlap, gpu, words)
+    return WhatIf(factors, overlap, gpu, words)
 
 
-def given_links(texts: Sequence[str]) -> dict[str, Parameter]:
-    """``nic=12.5GB/s,2us`` → rate, and latency where it is said.
+def parse_links(texts: Sequence[str]) -> dict[str, Given]:
+    """``nic=12.5GB/s,2us`` → rate, and latency if it is there.
 
     Raises
     ------
     UsageError
         If it is not of this form.
     """
-    found: dict[str, Parameter] = {}
+    found: dict[str, Given] = {}
     for text in texts:
         link, equals, words = text.partition("=")
         rate, _, latency = (word.strip() for word in words.partition(","))
-        name = LINKS.get(link.strip().lower())
-        if name is None or not equals:
+        name = link.strip().lower()
+        if name not in LINKS or not equals:
             raise UsageError(f"--link {text}: write nic=12.5GB/s,2us or local=20GB/s; the latency may be left out")
         if f"{name}_rate" in found:
             raise UsageError(f"--link names {name} twice")
-        origin = f"--link {text}"
-        found[f"{name}_rate"] = Parameter(f"{name}_rate", _rate(text, rate), GIVEN, origin)
+        found[f"{name}_rate"] = Given(_rate(text, rate), f"--link {text}")
         if latency:
-            found[f"{name}_latency"] = Parameter(f"{name}_latency", _seconds(text, latency), GIVEN, origin)
+            found[f"{name}_latency"] = Given(_seconds(text, latency), f"--link {text}")
     return found
 
 

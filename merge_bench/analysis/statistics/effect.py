@@ -20,9 +20,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import combinations_with_replacement
 
+from merge_bench.analysis.statistics import median
 from merge_bench.analysis.statistics.ranks import critical, rank_sum_tail, signed_rank_tail
-from merge_bench.analysis.statistics.sample import median
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ def paired(log_ratios: Sequence[float]) -> Effect:
     """
     points = _finite(log_ratios)
     n = len(points)
-    averages = sorted((points[i] + points[j]) / 2 for i in range(n) for j in range(i, n))
+    averages = sorted((a + b) / 2 for a, b in combinations_with_replacement(points, 2))
     spread = math.sqrt(_squares(points) / (n - 1)) if n > 1 else None
     return Effect(points, tuple(averages), signed_rank_tail(n), True, (n, n), spread)
 

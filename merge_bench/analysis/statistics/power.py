@@ -9,10 +9,10 @@ from enum import Enum
 from statistics import NormalDist
 
 POWER = 0.9
-"""How surely a verdict is to be reached with the launches that are said to be needed."""
+"""The probability of a verdict with the number of launches that `launches_needed` gives."""
 
 MOST = 1000
-"""More launches than this nobody makes."""
+"""Larger numbers of launches are not given: they are not practical."""
 
 EFFICIENCY = 3.0 / math.pi
 """Of the Hodges-Lehmann estimate relative to the mean where errors are normal; it is higher for heavy tails."""
@@ -26,25 +26,24 @@ class Stop(Enum):
     SECONDS = "seconds"
 
 
-def least_launches(*, alpha: float = 0.05, comparisons: int = 1, paired: bool = True) -> int:
-    """The fewest launches of each config with which anything could be significant under Holm.
+def least_launches(*, alpha: float = 0.05, paired: bool = True) -> int:
+    """The fewest launches of each config with which anything could be significant at level α.
 
-    The most extreme outcome of n pairs has p = 2 ÷ 2ⁿ, of n and n launches 2 ÷ (2n over n); of k comparisons the
-    smallest is held against α ÷ k. At 0.05: 6 pairs for one candidate, 9 for ten; unpaired 4 and 6.
+    The most extreme outcome of n pairs has p = 2 ÷ 2ⁿ, of n and n launches 2 ÷ (2n over n); of k comparisons Holm
+    tests the smallest p at α ÷ k. With α = 0.05: 6 pairs for one candidate, 9 for ten; unpaired 4 and 6.
     """
-    if not 0.0 < alpha < 1.0 or comparisons < 1:
-        raise ValueError(f"no test at {alpha} of {comparisons} comparisons")
+    if not 0.0 < alpha < 1.0:
+        raise ValueError(f"no test at {alpha}")
     n = 1
-    while 2.0 * (0.5**n if paired else 1 / math.comb(2 * n, n)) > alpha / comparisons:
+    while 2.0 * (0.5**n if paired else 1 / math.comb(2 * n, n)) > alpha:
         n += 1
     return n
 
 
 def launches_needed(
-    *, effect: float, spread: float, threshold: float, alpha: float = 0.05, comparisons: int = 1, paired: bool = True,
-    power: float = POWER,
-) -> int | None:  # fmt: skip
-    """The fewest launches of each config with which a verdict is reached with probability `power`.
+    *, effect: float, spread: float, threshold: float, alpha: float = 0.05, paired: bool = True
+) -> int | None:
+    """The fewest launches of each config with which a verdict is reached with probability `POWER`.
 
     Parameters
     ----------
@@ -52,8 +51,8 @@ def launches_needed(
         True log-ratio, and the log of 1 + t.
     spread
         Standard deviation of the log-ratio of one candidate and one baseline launch.
-    alpha, comparisons
-        The family's level and its size: the first of Holm's steps is the strictest.
+    alpha
+        The level; for a family of k, α ÷ k, because the first of Holm's steps is the strictest.
 
     With n launches the estimate is about normal around `effect` with standard error s = spread ÷ √(n · 3 ÷ π) (Lehmann,
     "Nonparametrics", 1975, ch. 2 and 4), and the interval reaches h = z · spread ÷ √((n - c) · 3 ÷ π) to each side, z
@@ -65,15 +64,14 @@ def launches_needed(
     """
     if spread < 0.0 or threshold < 0.0:
         raise ValueError("a spread or a threshold is not negative")
-    level = alpha / comparisons
-    first = least_launches(alpha=level, paired=paired)
-    z = NormalDist().inv_cdf(1.0 - level / 2.0)
+    first = least_launches(alpha=alpha, paired=paired)
+    z = NormalDist().inv_cdf(1.0 - alpha / 2.0)
     small = z * z / (2.0 if paired else 4.0)
 
     def enough(n: int) -> bool:
         error = spread / math.sqrt(n * EFFICIENCY)
         half_width = z * spread / math.sqrt((n - small) * EFFICIENCY) if n > small else math.inf
-        return _chance(effect, error, half_width, threshold) >= power
+        return _chance(effect, error, half_width, threshold) >= POWER
 
     found = first + bisect.bisect_left(range(first, MOST + 1), True, key=enough)
     return found + 1 if found <= MOST else None

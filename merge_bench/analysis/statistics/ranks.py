@@ -2,7 +2,7 @@
 
 Both count: of n paired differences, how many of the n (n + 1) ÷ 2 Walsh averages are positive (Wilcoxon's signed-rank
 statistic T); of m and n values, in how many of the m · n pairs the second is larger (Mann and Whitney's U). With more
-than `EXACT` values on a side the normal approximation stands in, with continuity correction.
+than `EXACT` values on a side the normal approximation is used, with continuity correction.
 Sources: J. W. Tukey, "The simplest signed-rank tests" (1949); H. B. Mann & D. R. Whitney, "On a test of whether one of
 two random variables is stochastically larger than the other" (1947); M. Hollander, D. A. Wolfe & E. Chicken,
 "Nonparametric Statistical Methods", ch. 3 and 4.
@@ -10,6 +10,7 @@ two random variables is stochastically larger than the other" (1947); M. Holland
 
 from __future__ import annotations
 
+import bisect
 import math
 from collections.abc import Sequence
 from functools import lru_cache
@@ -62,10 +63,7 @@ def critical(tail: Sequence[float], alpha: float) -> int:
 
     0 where even the extreme outcome is more likely than that: too few values for this `alpha`.
     """
-    k = 0
-    while k < len(tail) // 2 and 2.0 * tail[k] <= alpha:
-        k += 1
-    return k
+    return bisect.bisect_right(tail, alpha / 2.0, hi=len(tail) // 2)
 
 
 def _shares(ways: Sequence[int]) -> tuple[float, ...]:

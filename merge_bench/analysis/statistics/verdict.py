@@ -3,7 +3,7 @@
 Several candidates are one family, in which the chance of any false FASTER or SLOWER stays below α (0.05), and so does
 that of any false EQUIVALENT. Holm's steps ("A simple sequentially rejective multiple test procedure", 1979) decide on
 differences: the smallest p of k is held against α ÷ k, the next against α ÷ (k - 1), and so on until one fails, which
-all after it then do. Equivalence is held against α ÷ k (Bonferroni), as Holm's later steps say nothing of it.
+all after it then do. Equivalence is held against α ÷ k (Bonferroni), because Holm's later steps do not apply to it.
 
 So that interval and verdict never disagree, each interval has the level at which its claim is made: that of its Holm
 step (after the first that fails: of that step) where the estimate reaches the threshold, and 1 - α ÷ k where it does
@@ -48,7 +48,7 @@ class Reason(Enum):
 
 @dataclass(frozen=True)
 class Judgement:
-    """What one comparison says.
+    """The result of one comparison.
 
     Attributes
     ----------
@@ -60,10 +60,11 @@ class Judgement:
     alpha : float
         Which level the interval has.
     p_holm : float
-        The p value that Holm's steps make of `Effect.p`: at most 0.05 for whatever they take for a difference.
-    more : int or None
-        INCONCLUSIVE: about how many more launches of each config would settle it, if effect and spread stay as seen;
-        ``None``: more than `power.MOST`, as of an effect that is as large as the threshold.
+        The p value after Holm's correction of `Effect.p`: at most 0.05 where his steps find a difference.
+    effect : Effect
+        What was judged.
+    within, beyond : float
+        Logarithms: what is equivalent lies within one, what is different beyond the other.
     """
 
     verdict: Verdict
@@ -71,7 +72,31 @@ class Judgement:
     interval: tuple[float, float] | None
     alpha: float
     p_holm: float
-    more: int | None
+    effect: Effect
+    within: float
+    beyond: float
+
+    @property
+    def more(self) -> int | None:
+        """INCONCLUSIVE: about how many more launches of each config would settle it, if effect and spread stay as seen.
+
+        ``None``: more than `power.MOST`, as of an effect that is as large as the threshold. A noise floor is mostly
+        half an interval, and shrinks with the square root of the launches as all intervals do.
+        """
+        if self.reason is None:
+            return None
+        effect, size = self.effect, abs(self.effect.estimate)
+        needed = least_launches(alpha=self.alpha, paired=effect.paired)
+        if effect.spread is not None:
+            found = launches_needed(
+                effect=size, spread=effect.spread, threshold=self.within, alpha=self.alpha, paired=effect.paired
+            )
+            if found is None:
+                return None
+            needed = max(needed, found)
+        if self.within <= size < self.beyond:
+            needed = max(needed, math.ceil(effect.least * (self.beyond / size) ** 2))
+        return max(1, needed - effect.least) if needed <= MOST else None
 
 
 def holm(p_values: Sequence[float], *, family: int | None = None) -> tuple[float, ...]:
@@ -129,70 +154,42 @@ def judge(
         How many comparisons were meant to be made, if more than `effects`.
     """
     k = _family(len(effects), family)
-    levels = holm_levels([effect.p for effect in effects], alpha=alpha, family=k)
-    adjusted = holm([effect.p for effect in effects], family=k)
+    p_values = [effect.p for effect in effects]
+    levels, adjusted = holm_levels(p_values, alpha=alpha, family=k), holm(p_values, family=k)
     within = math.log1p(threshold)
-    beyond = [math.log1p(max(threshold, floor or 0.0)) for floor in floors or [None] * len(effects)]
-    return tuple(
-        _judge(effect, _Limits(within, far), level, alpha / k, p_holm)
-        for effect, far, level, p_holm in zip(effects, beyond, levels, adjusted, strict=True)
-    )
+    found = []
+    for effect, floor, level, p_holm in zip(effects, floors or [None] * len(effects), levels, adjusted, strict=True):
+        beyond = math.log1p(max(threshold, floor or 0.0))
+        its_alpha = level if abs(effect.estimate) >= within else alpha / k
+        interval = effect.interval(its_alpha)
+        verdict, reason = _verdict(effect.estimate, interval, within, beyond)
+        found.append(Judgement(verdict, reason, interval, its_alpha, p_holm, effect, within, beyond))
+    return tuple(found)
 
 
-def noise_floor(effect: Effect, *, alpha: float = ALPHA) -> float:
+def noise_floor(effect: Effect) -> float:
     """What an A/A comparison, of a config with itself, shows to be noise: 0.01 for 1 %.
 
     The smallest threshold at which this very comparison is EQUIVALENT, as it should be: exp of the far end of its
     interval, minus 1; with too few launches for an interval, of its largest log-ratio.
     """
-    interval = effect.interval(alpha)
+    interval = effect.interval(ALPHA)
     return math.expm1(max(map(abs, effect.points if interval is None else interval)))
 
 
-@dataclass(frozen=True)
-class _Limits:
-    """Logarithms: what is equivalent lies within one, what is different beyond the other."""
-
-    within: float
-    beyond: float
-
-
-def _judge(effect: Effect, limits: _Limits, step_alpha: float, strict_alpha: float, p_holm: float) -> Judgement:
-    alpha = step_alpha if abs(effect.estimate) >= limits.within else strict_alpha
-    interval = effect.interval(alpha)
-    verdict = _verdict(effect.estimate, interval, limits)
-    if not isinstance(verdict, Reason):
-        return Judgement(verdict, None, interval, alpha, p_holm, None)
-    return Judgement(Verdict.INCONCLUSIVE, verdict, interval, alpha, p_holm, _more(effect, limits, alpha))
-
-
-def _verdict(estimate: float, interval: tuple[float, float] | None, limits: _Limits) -> Verdict | Reason:
+def _verdict(
+    estimate: float, interval: tuple[float, float] | None, within: float, beyond: float
+) -> tuple[Verdict, Reason | None]:
     if interval is None:
-        return Reason.UNDERPOWERED
+        return Verdict.INCONCLUSIVE, Reason.UNDERPOWERED
     low, high = interval
-    if -limits.within <= low and high <= limits.within:
-        return Verdict.EQUIVALENT
-    if low <= 0.0 <= high or abs(estimate) < limits.within:
-        return Reason.WIDE
-    if abs(estimate) < limits.beyond:
-        return Reason.NOISE
-    return Verdict.FASTER if low > 0.0 else Verdict.SLOWER
-
-
-def _more(effect: Effect, limits: _Limits, alpha: float) -> int | None:
-    """A noise floor is mostly half an interval, and shrinks with the root of the launches as all of them do."""
-    needed = least_launches(alpha=alpha, paired=effect.paired)
-    size = abs(effect.estimate)
-    if effect.spread is not None:
-        found = launches_needed(
-            effect=size, spread=effect.spread, threshold=limits.within, alpha=alpha, paired=effect.paired
-        )
-        if found is None:
-            return None
-        needed = max(needed, found)
-    if limits.within <= size < limits.beyond:
-        needed = max(needed, math.ceil(effect.least * (limits.beyond / size) ** 2))
-    return max(1, needed - effect.least) if needed <= MOST else None
+    if -within <= low and high <= within:
+        return Verdict.EQUIVALENT, None
+    if low <= 0.0 <= high or abs(estimate) < within:
+        return Verdict.INCONCLUSIVE, Reason.WIDE
+    if abs(estimate) < beyond:
+        return Verdict.INCONCLUSIVE, Reason.NOISE
+    return Verdict.FASTER if low > 0.0 else Verdict.SLOWER, None
 
 
 def _ascending(p_values: Sequence[float]) -> list[int]:

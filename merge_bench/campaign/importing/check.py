@@ -1,4 +1,4 @@
-"""What a report of cudf-merge says twice has to agree: a damaged, cut or edited text contradicts itself.
+"""Checks that quantities which a report of cudf-merge prints in several ways agree; a damaged text contradicts itself.
 
 Each frame has an int64 key and an int64 payload, so a row of both frames has 32 bytes. Sources of the relations:
 ``cudf-merge.py`` of https://github.com/hpcac/2022-APAC-HPC-AI and ``ucxx/benchmarks/cudf_merge.py``.

@@ -1,7 +1,7 @@
-"""The text that cudf-merge prints, read and checked; nobody else knows what it looks like.
+"""Reads and checks the text that cudf-merge prints; no other module depends on its layout.
 
 That is ``cudf-merge.py`` of the 2022 APAC HPC-AI competition, of UCX-Py, and ``ucxx.benchmarks.cudf_merge``. All print
-the same facts in several ways (`check`), so that a damaged text shows: no wrong number is let in.
+the same quantities in several ways (`check`), so that a damaged text contradicts itself and is refused.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _WRONG_RESULT = "Result verification for rank"
 _TRACEBACK = "Traceback (most recent call last)"
 _COMMAND = re.compile(r"cudf[-_]merge")
 _NAMES = {"Avg Bandwidth / GPU": "Bandwidth", "Throughput / GPU": "Throughput", "Run": "Iteration"}
-_FACTS = ("Rows per chunk", "Total data processed", "Data processed per iter", "Wall-clock", "Bandwidth", "Throughput")
 _HEADINGS = ["Iteration", "Wall-clock", "Bandwidth", "Throughput"]
+_REQUIRED = ("Rows per chunk", "Total data processed", "Data processed per iter", *_HEADINGS[1:])
 Value = TypeVar("Value")
 
 
@@ -86,7 +86,7 @@ class _Reader:
     def __init__(self, path: Path, lines: list[str]) -> None:
         self.path = path
         self.lines = [line.strip() for line in lines]
-        self.facts: dict[str, tuple[int, str]] = {}
+        self.values: dict[str, tuple[int, str]] = {}
         self.header = 0
         self.rows: list[Iteration] = []
         self.passed_over: list[int] = []
@@ -125,13 +125,13 @@ class _Reader:
         elif len(cells) != 2:
             self._wrong(number, f"{line!r} is no fact about the run")
         else:
-            self._fact(number, *cells)
+            self._add_value(number, *cells)
 
-    def _fact(self, number: int, name: str, value: str) -> None:
+    def _add_value(self, number: int, name: str, value: str) -> None:
         name = _NAMES.get(name, name)
-        if name in self.facts:
-            self._wrong(number, f"{name!r} stands there a second time")
-        self.facts[name] = number, value
+        if name in self.values:
+            self._wrong(number, f"{name!r} appears a second time")
+        self.values[name] = number, value
 
     def _header(self, number: int, cells: list[str]) -> None:
         if [_NAMES.get(cell, cell) for cell in cells] != _HEADINGS:
@@ -144,29 +144,32 @@ class _Reader:
         if len(cells) != len(_HEADINGS) or not _COUNT.fullmatch(cells[0]):
             self._wrong(number, f"{line!r} is no row of iteration, wall-clock, bandwidth and throughput")
         if int(cells[0]) != len(self.rows):
-            self._wrong(number, f"iteration {len(self.rows)} is due, and iteration {cells[0]} stands there")
+            self._wrong(number, f"expected iteration {len(self.rows)}, found {cells[0]}")
         wall = self._value(number, cells[1], read_time)
         rates = [self._value(number, cell, read_rate) for cell in cells[2:]]
         self.rows.append(Iteration(wall, *rates))
 
     def _report(self, command: str | None) -> Report:
-        named = "Device(s)" if "Device(s)" in self.facts else "Number of devices"
-        for name in (named, *_FACTS):
-            if name not in self.facts:
+        named = "Device(s)" if "Device(s)" in self.values else "Number of devices"
+        for name in (named, *_REQUIRED):
+            if name not in self.values:
                 raise UsageError(f"{self._ends()}, and no line tells {name!r}{self._failed()}")
         if not self.header or not self.rows:
             raise UsageError(f"{self._ends()}, before the first iteration{self._failed()}")
         rows = self._count("Rows per chunk")
         printed = self._count(named) if named != "Device(s)" else self._devices()
-        of_iteration, total = self._fact_value("Data processed per iter", read_bytes), self._total()
+        of_iteration, total = (
+            self._read("Data processed per iter", read_bytes),
+            self._read("Total data processed", read_bytes),
+        )
         try:
             workers = check.workers(printed, rows, of_iteration, of_server=named == "Device(s)")
             report = Report(
                 command=command, workers=workers, workers_printed=printed, rows_per_chunk=rows,
                 data_bytes=check.data_bytes(workers, rows), fraction=self._fraction(),
-                wall=self._fact_value("Wall-clock", read_time),
-                bandwidth=self._fact_value("Bandwidth", read_rate),
-                throughput=self._fact_value("Throughput", read_rate),
+                wall=self._read("Wall-clock", read_time),
+                bandwidth=self._read("Bandwidth", read_rate),
+                throughput=self._read("Throughput", read_rate),
                 iterations=tuple(self.rows), longest=check.longest(total, check.data_bytes(workers, rows)),
                 passed_over=tuple(self.passed_over), traceback=self._traceback(),
             )  # fmt: skip
@@ -176,31 +179,28 @@ class _Reader:
             self._wrong(error.line, str(error))
         return report
 
-    def _total(self) -> Printed:
-        return self._fact_value("Total data processed", read_bytes)
-
     def _count(self, name: str) -> int:
-        number, text = self.facts[name]
+        number, text = self.values[name]
         if not _COUNT.fullmatch(text) or int(text) < 1:
             self._wrong(number, f"{name!r} is {text!r}, which is no number from 1 on")
         return int(text)
 
     def _devices(self) -> int:
-        number, text = self.facts["Device(s)"]
+        number, text = self.values["Device(s)"]
         if not _DEVICES.fullmatch(text):
             self._wrong(number, f"'Device(s)' is {text!r}, which is no list of devices")
-        return (text.count(",") + 1) * (self._count("Chunks per device") if "Chunks per device" in self.facts else 1)
+        return (text.count(",") + 1) * (self._count("Chunks per device") if "Chunks per device" in self.values else 1)
 
     def _fraction(self) -> float | None:
-        number, text = self.facts.get("Row matching fraction", (0, ""))
+        number, text = self.values.get("Row matching fraction", (0, ""))
         if not number:
             return None
         if not re.fullmatch(r"[01](\.\d{1,18})?", text, re.ASCII) or float(text) > 1:
             self._wrong(number, f"'Row matching fraction' is {text!r}, which is no share")
         return float(text)
 
-    def _fact_value(self, name: str, read: Callable[[str, int], Value]) -> Value:
-        number, text = self.facts[name]
+    def _read(self, name: str, read: Callable[[str, int], Value]) -> Value:
+        number, text = self.values[name]
         return self._value(number, text, read)
 
     def _value(self, number: int, text: str, read: Callable[[str, int], Value]) -> Value:

@@ -33,7 +33,7 @@ class ExistingCluster(Launcher):
 
 LAUNCHER = LauncherKind(
     name=ExistingCluster.name,
-    help="A cluster that already runs, reached through its scheduler; nothing is started or ended.",
+    help="A Dask cluster that already runs, given by the address of its scheduler; it is not started or ended.",
     place=5,
     needs=("scheduler_address", "scheduler_file"),
     owns_processes=ExistingCluster.owns_processes,

@@ -1,4 +1,4 @@
-"""The local launcher: `dask scheduler` and `dask worker` (or `dask cuda worker`) processes on this machine."""
+"""The local launcher: Dask's scheduler and workers (on GPUs `dask cuda worker`) as processes of this machine."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from merge_bench.cluster.base import Launcher, LauncherKind
 
 
 def _make() -> Launcher:
-    from merge_bench.cluster.local_launcher import LocalLauncher
+    from merge_bench.cluster.start_locally import LocalLauncher
 
     return LocalLauncher()
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
-from merge_bench.host.facts import BusyGpu
+from merge_bench.host.description import BusyGpu
 
 OK, WARN, BAD = "ok", "warn", "bad"
 STATES = (OK, WARN, BAD)
@@ -64,21 +64,8 @@ class Machine:
 
 Check: TypeAlias = Callable[[Machine], Finding]
 
-# A check makes its finding with one of these: `warn(found, spoils, remedy)`. `check` adds the name.
+# A check makes its finding with one of these: `warn(found, spoils, remedy)`. `examine` adds its name and the host's.
 ok, warn, bad = (functools.partial(Finding, "", state) for state in STATES)
-
-
-def check(name: str) -> Callable[[Check], Check]:
-    """Decorate a check: its findings get the name."""
-
-    def decorate(function: Check) -> Check:
-        @functools.wraps(function)
-        def named(machine: Machine) -> Finding:
-            return replace(function(machine), check=name)
-
-        return named
-
-    return decorate
 
 
 def worst(findings: Iterable[Finding]) -> str:

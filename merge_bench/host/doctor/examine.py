@@ -11,12 +11,12 @@ from pathlib import Path
 
 from merge_bench.config.ucx_info import find_installed
 from merge_bench.host import files, gpu
-from merge_bench.host import machine as facts
 from merge_bench.host.doctor import memory, stack, system
 from merge_bench.host.doctor.base import BAD, OK, WARN, Finding, Machine, Ucx
+from merge_bench.host.machine import memory_bytes, ucx_library, versions
 from merge_bench.host.memory import available_bytes, usable_cores
 
-CHECKS = (*memory.CHECKS, *system.CHECKS, *stack.CHECKS)
+CHECKS = memory.CHECKS | system.CHECKS | stack.CHECKS
 # If these differ, workers may not work together; if others differ, times are hard to compare.
 SAME = "same software"
 _VITAL = ("dask", "distributed", "merge-bench", "UCX", "ucxx")
@@ -39,19 +39,19 @@ def here() -> Machine:
         cores=usable_cores(),
         load=os.getloadavg()[0],
         available_bytes=available_bytes(),
-        total_bytes=facts.memory_bytes(),
+        total_bytes=memory_bytes(),
         limits={"memlock": _limit(resource.RLIMIT_MEMLOCK), "nofile": _limit(resource.RLIMIT_NOFILE)},
         shared_memory=_shared_memory(Path("/dev/shm")),
         gpus=gpu.gpu_facts(),
         ucx=loaded,
         ucx_error=error,
-        packages=facts.versions(),
+        packages=versions(),
     )
 
 
 def examine(machine: Machine, host: str) -> Examination:
     """Every check on `machine`."""
-    found = tuple(replace(check(machine), host=host) for check in CHECKS)
+    found = tuple(replace(check(machine), check=name, host=host) for name, check in CHECKS.items())
     others = {"UCX": machine.ucx and str(machine.ucx), "kernel": files.text(machine.root / "proc/sys/kernel/osrelease")}
     return Examination(host, found, {**machine.packages, **{name: text for name, text in others.items() if text}})
 
@@ -69,10 +69,9 @@ def agreement(hosts: Iterable[Examination]) -> list[Finding]:
     first, *others = examined
     found = []
     for other in others:
-        pairs = {
-            name: (other.versions.get(name), first.versions.get(name)) for name in {*first.versions, *other.versions}
-        }
-        differing = {name: pair for name, pair in sorted(pairs.items()) if pair[0] != pair[1]}
+        names = sorted({*first.versions, *other.versions})
+        pairs = {name: (other.versions.get(name), first.versions.get(name)) for name in names}
+        differing = {name: (ours, its) for name, (ours, its) in pairs.items() if ours != its}
         if differing:
             vital = any(name.startswith(_VITAL) for name in differing)
             text = "; ".join(f"{name} {ours} here, {its} on {first.host}" for name, (ours, its) in differing.items())
@@ -87,7 +86,7 @@ def _ucx() -> tuple[Ucx | None, str]:
         import ucxx  # noqa: F401  (loads the UCX that a worker would load, and refuses one that does not fit)
     except Exception as error:
         return None, f"{type(error).__name__}: {error}"
-    library = facts.ucx_library()
+    library = ucx_library()
     installed = find_installed()
     return Ucx(str(library.version), str(library.origin), frozenset(installed.transports if installed else ())), ""
 

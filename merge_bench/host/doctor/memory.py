@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from merge_bench.host import files
-from merge_bench.host.doctor.base import Check, Finding, Machine, bad, check, ok, warn
+from merge_bench.host.doctor.base import Check, Finding, Machine, bad, ok, warn
 from merge_bench.units import format_bytes
 
 MIB, GIB = 1 << 20, 1 << 30
@@ -15,7 +15,6 @@ RESERVED_SHARE, SWAPPED_SHARE = 0.1, 0.01  # of the memory
 PAGE = 4096
 
 
-@check("/dev/shm")
 def shared_memory(machine: Machine) -> Finding:
     """Free space in /dev/shm, which UCX's posix transport uses."""
     if machine.shared_memory is None:
@@ -30,7 +29,6 @@ def shared_memory(machine: Machine) -> Finding:
     return ok(found)
 
 
-@check("SysV shared memory")
 def sysv_limits(machine: Machine) -> Finding:
     """The kernel's limits of System V shared memory, which UCX prefers to /dev/shm."""
     limits = (files.number(machine.root / "proc/sys/kernel" / name) for name in ("shmmax", "shmall", "shmmni"))
@@ -51,7 +49,6 @@ def _size(count: int) -> str:
     return "any size" if count >= 1 << 60 else format_bytes(count)
 
 
-@check("locked memory")
 def locked_memory(machine: Machine) -> Finding:
     """How much memory a process may lock: RDMA locks its buffers."""
     limit = machine.limits.get("memlock")
@@ -68,7 +65,6 @@ def locked_memory(machine: Machine) -> Finding:
     )
 
 
-@check("available memory")
 def available(machine: Machine) -> Finding:
     """Memory that a run can allocate, under a container's limit."""
     found = f"{format_bytes(machine.available_bytes)} of {format_bytes(machine.total_bytes)}"
@@ -78,7 +74,6 @@ def available(machine: Machine) -> Finding:
     return result(found, "only small chunks fit", "end processes that use memory, or raise the container's limit")
 
 
-@check("transparent huge pages")
 def transparent_huge_pages(machine: Machine) -> Finding:
     """Whether large buffers can get large pages."""
     path = machine.root / "sys/kernel/mm/transparent_hugepage/enabled"
@@ -89,7 +84,6 @@ def transparent_huge_pages(machine: Machine) -> Finding:
     return warn(chosen, "the first and scattered accesses to memory are slower", remedy)
 
 
-@check("reserved huge pages")
 def reserved_huge_pages(machine: Machine) -> Finding:
     """Memory reserved for huge pages, which a run cannot use."""
     numbers = files.kib_fields(machine.root / "proc/meminfo")
@@ -100,7 +94,6 @@ def reserved_huge_pages(machine: Machine) -> Finding:
     return ok(found)
 
 
-@check("swap")
 def swap(machine: Machine) -> Finding:
     """Whether memory was swapped out."""
     numbers = files.kib_fields(machine.root / "proc/meminfo")
@@ -111,6 +104,12 @@ def swap(machine: Machine) -> Finding:
     return ok(found)
 
 
-CHECKS: tuple[Check, ...] = (
-    shared_memory, sysv_limits, locked_memory, available, transparent_huge_pages, reserved_huge_pages, swap,
-)  # fmt: skip
+CHECKS: dict[str, Check] = {
+    "/dev/shm": shared_memory,
+    "SysV shared memory": sysv_limits,
+    "locked memory": locked_memory,
+    "available memory": available,
+    "transparent huge pages": transparent_huge_pages,
+    "reserved huge pages": reserved_huge_pages,
+    "swap": swap,
+}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
-from merge_bench.config import tls
+from merge_bench.config import allowed_transports
 from merge_bench.config.installation import how_to_set_up
 from merge_bench.host import files, network
-from merge_bench.host.doctor.base import Check, Finding, Machine, bad, check, ok, warn
+from merge_bench.host.doctor.base import Check, Finding, Machine, bad, ok, warn
 from merge_bench.units import format_bytes
 
 LEAST_UCX = (1, 19)
@@ -15,7 +15,6 @@ LEAST_DRIVER = {"cu12": 535, "cu13": 580}
 _STACK = re.compile(r"^(.*)-(cu1\d)$")
 
 
-@check("UCX")
 def ucx(machine: Machine) -> Finding:
     """Which UCX a worker loads."""
     if machine.ucx is None:
@@ -25,14 +24,13 @@ def ucx(machine: Machine) -> Finding:
     return ok(str(machine.ucx))
 
 
-@check("InfiniBand")
 def infiniband(machine: Machine) -> Finding:
     """Whether UCX can use the adapters."""
     if not files.names(machine.root / "sys/class/infiniband"):
         return ok("no adapter")
     states = network.port_states(machine.root / "sys")
     found = ", ".join(f"{port} {state}" for port, state in states.items()) or "ports unknown"
-    transports = machine.ucx.transports & tls.RDMA if machine.ucx else frozenset[str]()
+    transports = machine.ucx.transports & allowed_transports.RDMA if machine.ucx else frozenset[str]()
     if not transports:
         which = f"UCX {machine.ucx}" if machine.ucx else "no UCX"
         remedy = "use --ucx system and a UCX with InfiniBand modules (HPC-X, MOFED); /dev/infiniband must be readable"
@@ -42,7 +40,6 @@ def infiniband(machine: Machine) -> Finding:
     return ok(f"{found}; {', '.join(sorted(transports))}")
 
 
-@check("GPU peer memory")
 def peer_memory(machine: Machine) -> Finding:
     """Whether an adapter can access GPU memory without a copy in host memory."""
     if not machine.gpus or not files.names(machine.root / "sys/class/infiniband"):
@@ -57,7 +54,6 @@ def peer_memory(machine: Machine) -> Finding:
     return warn("nvidia_peermem is not loaded", spoils, "modprobe nvidia_peermem")
 
 
-@check("other GPU users")
 def gpu_users(machine: Machine) -> Finding:
     """Other processes that compute on the GPUs."""
     if not machine.gpus:
@@ -74,7 +70,6 @@ def gpu_users(machine: Machine) -> Finding:
     return warn(found + more, "they use memory and time of the GPU", "end them; see nvidia-smi")
 
 
-@check("GPU driver")
 def gpu_driver(machine: Machine) -> Finding:
     """Whether the driver is new enough for the installed stack."""
     versions = {gpu.driver_version for gpu in machine.gpus if gpu.driver_version}
@@ -88,7 +83,6 @@ def gpu_driver(machine: Machine) -> Finding:
     return ok(found)
 
 
-@check("Python packages")
 def packages(machine: Machine) -> Finding:
     """Whether the Python packages belong together."""
     have = {package: version for package, version in machine.packages.items() if version}
@@ -117,4 +111,11 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
 
 
-CHECKS: tuple[Check, ...] = (ucx, infiniband, peer_memory, gpu_users, gpu_driver, packages)
+CHECKS: dict[str, Check] = {
+    "UCX": ucx,
+    "InfiniBand": infiniband,
+    "GPU peer memory": peer_memory,
+    "other GPU users": gpu_users,
+    "GPU driver": gpu_driver,
+    "Python packages": packages,
+}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from merge_bench.host import files, network
-from merge_bench.host.doctor.base import Check, Finding, Machine, bad, check, ok, warn
+from merge_bench.host.doctor.base import Check, Finding, Machine, bad, ok, warn
 from merge_bench.host.memory import quota_cores
 
 _CAP_SYS_PTRACE = 19
@@ -16,7 +16,6 @@ BUSY, OVERRUN = 0.25, 1.0  # of the cores
 _FALLBACK = "UCX does not use cma: on one host, data is copied twice, through shared memory"
 
 
-@check("ptrace scope")
 def ptrace_scope(machine: Machine) -> Finding:
     """Whether a worker may read another's memory (cma), by UCX's rule: scope 2 needs a capability, 3 forbids it."""
     scope = files.number(machine.root / "proc/sys/kernel/yama/ptrace_scope")
@@ -29,7 +28,6 @@ def ptrace_scope(machine: Machine) -> Finding:
     return warn(str(scope), _FALLBACK, f"{remedy}; in a container --cap-add=SYS_PTRACE")
 
 
-@check("cma")
 def cross_memory_attach(machine: Machine) -> Finding:
     """Whether cma works for the loaded UCX."""
     if machine.ucx is None or not machine.ucx.transports:
@@ -39,7 +37,6 @@ def cross_memory_attach(machine: Machine) -> Finding:
     return warn("not available", _FALLBACK, "see ptrace scope; in a container allow process_vm_readv in seccomp")
 
 
-@check("open files")
 def open_files(machine: Machine) -> Finding:
     """How many files and sockets a process may open."""
     limit = machine.limits.get("nofile")
@@ -51,7 +48,6 @@ def open_files(machine: Machine) -> Finding:
     return result(f"up to {limit:,}", "each connection needs some: many workers cannot connect", "ulimit -n 65536")
 
 
-@check("CPU governor")
 def governor(machine: Machine) -> Finding:
     """Whether the cores always run at full speed."""
     cpus = machine.root / "sys/devices/system/cpu"
@@ -66,7 +62,6 @@ def governor(machine: Machine) -> Finding:
     return warn(found, spoils, "cpupower frequency-set -g performance")
 
 
-@check("clock source")
 def clock_source(machine: Machine) -> Finding:
     """The kernel's time source, which every measurement reads."""
     source = files.text(machine.root / "sys/devices/system/clocksource/clocksource0/current_clocksource") or "unknown"
@@ -76,7 +71,6 @@ def clock_source(machine: Machine) -> Finding:
     return warn(source, "reading the time takes a microsecond instead of 20 ns", remedy)
 
 
-@check("NUMA balancing")
 def numa_balancing(machine: Machine) -> Finding:
     """Whether the kernel moves pages between nodes during a measurement."""
     nodes = len(network.numa_nodes(machine.root / "sys"))
@@ -88,7 +82,6 @@ def numa_balancing(machine: Machine) -> Finding:
     return warn(f"on, with {nodes} nodes", spoils, "sysctl -w kernel.numa_balancing=0")
 
 
-@check("TCP congestion control")
 def congestion_control(machine: Machine) -> Finding:
     """TCP's algorithm: one that paces slows down a sender that always has data to send."""
     chosen = files.text(machine.root / "proc/sys/net/ipv4/tcp_congestion_control") or "unknown"
@@ -101,7 +94,6 @@ def congestion_control(machine: Machine) -> Finding:
     )
 
 
-@check("other load")
 def load(machine: Machine) -> Finding:
     """Whether other processes use the cores."""
     found = f"load {machine.load:.2f} on {machine.cores} cores"
@@ -114,7 +106,6 @@ def load(machine: Machine) -> Finding:
     return ok(found)
 
 
-@check("CPU quota")
 def cpu_quota(machine: Machine) -> Finding:
     """Whether a container may use all the cores that it sees."""
     cores = quota_cores(machine.root)
@@ -127,7 +118,14 @@ def cpu_quota(machine: Machine) -> Finding:
     return warn(found, "the kernel stops the container for the rest of each period, so times vary", remedy)
 
 
-CHECKS: tuple[Check, ...] = (
-    ptrace_scope, cross_memory_attach, open_files, governor, clock_source, numa_balancing, congestion_control, load,
-    cpu_quota,
-)  # fmt: skip
+CHECKS: dict[str, Check] = {
+    "ptrace scope": ptrace_scope,
+    "cma": cross_memory_attach,
+    "open files": open_files,
+    "CPU governor": governor,
+    "clock source": clock_source,
+    "NUMA balancing": numa_balancing,
+    "TCP congestion control": congestion_control,
+    "other load": load,
+    "CPU quota": cpu_quota,
+}

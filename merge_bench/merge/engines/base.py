@@ -120,8 +120,8 @@ class Engine(Protocol):
 class PipelinedEngine(Engine, Protocol):
     """An engine that can join some rows while others are in flight.
 
-    Instead of `partition` and `join`, an iteration calls `split`, which gives the pieces of `pieces` in that order, the
-    same on all workers. `join_part` is called when all workers' pieces of a part, and all `WHOLE` ones, have arrived.
+    Instead of `partition` and `join`, an iteration calls `split`, which yields the pieces of `pieces` in that order, as
+    on all workers. `join_part` is called when all workers' pieces of a part, and all `WHOLE` ones, have arrived.
     """
 
     @property

@@ -96,7 +96,7 @@ class CudfEngine:
             if frame.rows > MOST_ROWS:
                 raise UsageError(
                     f"the {side.value} chunk has {frame.rows:,} rows and engine cudf holds at most {MOST_ROWS:,} in one"
-                    " table; take a smaller --chunk or more workers"
+                    " table; use a smaller --chunk or more workers"
                 )
             with self._named_errors("copying the chunks to the GPU"):
                 stored = _stored(frame.to_arrow(), self.shape.fields(side))
@@ -245,7 +245,7 @@ class CudfEngine:
         if rows > MOST_ROWS:
             raise RunFailed(
                 f"rank {self.shape.rank} received {rows:,} {side.value} rows and engine cudf joins at most"
-                f" {MOST_ROWS:,}; take a smaller --chunk or more workers"
+                f" {MOST_ROWS:,}; use a smaller --chunk or more workers"
             )
         return tables[0] if len(tables) == 1 else plc.concatenate.concatenate(tables, stream=self._stream)
 
@@ -260,7 +260,7 @@ class CudfEngine:
             yield
         except MemoryError as error:
             raise RunFailed(
-                f"rank {self.shape.rank} ran out of GPU memory while {doing}; take a smaller --chunk, more workers or a"
+                f"rank {self.shape.rank} ran out of GPU memory while {doing}; use a smaller --chunk, more workers or a"
                 " larger --rmm-pool-size"
             ) from error
         except (RuntimeError, ValueError, TypeError, ArithmeticError, IndexError) as error:

@@ -10,7 +10,7 @@ import pyarrow as pa
 from merge_bench.errors import RunFailed, first_line
 from merge_bench.merge.engines import Description
 from merge_bench.merge.engines.base import JoinShape, Side
-from merge_bench.merge.engines.host import HostEngine
+from merge_bench.merge.engines.cpu_base import HostEngine
 from merge_bench.merge.frame import arrow_schema, integer_type, viewed
 
 ENGINE = Description(

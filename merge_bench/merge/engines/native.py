@@ -9,7 +9,7 @@ from typing import Any
 from merge_bench.merge.buffer_pool import ALIGN, BufferPool
 from merge_bench.merge.engines import Description
 from merge_bench.merge.engines.base import JoinShape, Side
-from merge_bench.merge.engines.buckets import MOST_ROWS, BucketJoin
+from merge_bench.merge.engines.hash_join import MOST_ROWS, BucketJoin
 from merge_bench.merge.engines.polars import PolarsEngine
 from merge_bench.merge.frame import Bytes, Frame, arrow_schema
 from merge_bench.merge.partition import BucketReader

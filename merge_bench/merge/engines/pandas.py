@@ -9,7 +9,7 @@ import pandas as pd
 import pyarrow as pa
 
 from merge_bench.merge.engines import Description
-from merge_bench.merge.engines.host import HostEngine
+from merge_bench.merge.engines.cpu_base import HostEngine
 
 ENGINE = Description(
     name="pandas",

@@ -8,7 +8,7 @@ import polars as pl
 import pyarrow as pa
 
 from merge_bench.merge.engines import Description
-from merge_bench.merge.engines.host import HostEngine
+from merge_bench.merge.engines.cpu_base import HostEngine
 
 ENGINE = Description(
     name="polars",

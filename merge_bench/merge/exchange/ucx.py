@@ -90,6 +90,11 @@ class UcxExchange:
         )
 
     @property
+    def peers(self) -> list[int]:
+        """All other workers, in the order in which this one sends to them."""
+        return [(self.rank + step) % self.workers for step in range(1, self.workers)]
+
+    @property
     def address(self) -> bytes:
         """What peers need to reach this worker."""
         return bytes(self._worker.address)
@@ -107,7 +112,7 @@ class UcxExchange:
         RunFailed
             If a peer does not answer within the limit, or UCX finds no transport that reaches it.
         """
-        for peer in self._others():
+        for peer in self.peers:
             try:
                 address = UCXAddress.create_from_buffer(np.frombuffer(addresses[peer], np.uint8))
                 self._endpoints[peer] = UCXEndpoint.create_from_worker_address(
@@ -116,7 +121,7 @@ class UcxExchange:
             except UCXError as error:
                 raise RunFailed(f"rank {self.rank} cannot reach rank {peer} over UCX: {error}") from error
         hello = np.full(8, self.rank, np.uint8)
-        self.transfer(dict.fromkeys(self._others(), hello), {p: np.empty(8, np.uint8) for p in self._others()})
+        self.transfer(dict.fromkeys(self.peers, hello), {peer: np.empty(8, np.uint8) for peer in self.peers})
         self.barrier()
 
     def barrier(self) -> float:
@@ -135,12 +140,7 @@ class UcxExchange:
 
     def round_trip(self) -> float:
         """Seconds of the slowest first message to and from a neighbour: a bound on the barrier's skew."""
-        if self.workers == 1:
-            return 0.0
-        best = float("inf")
-        for _ in range(5):
-            best = min(best, self.barrier())
-        return best
+        return min(self.barrier() for _ in range(5)) if self.peers else 0.0
 
     def transfer(self, sends: Mapping[int, Any], receives: Mapping[int, Any]) -> Flight:
         """Send the buffers of `sends` to their peers while receiving into those of `receives`; waits until all is done.
@@ -151,20 +151,17 @@ class UcxExchange:
         self._stage += 1
         flight = Flight(time.perf_counter(), 0.0)
         pending: list[Pending] = []
-        for step in range(1, self.workers):
-            peer = (self.rank - step) % self.workers
+        for peer in reversed(self.peers):  # in each step from the one that sends to this worker then
             if peer in receives:
                 self._post(pending, receives[peer], peer, receive=True)
-        for step in range(1, self.workers):
-            peer = (self.rank + step) % self.workers
+        for peer in self.peers:
             if peer in sends:
                 flight.sent_bytes += self._post(pending, sends[peer], peer, receive=False)
         flight.last_completion = flight.first_post
         if pending:
             finished = self._drive(pending, flight)
             for peer, buffer in receives.items():
-                size = size_of(buffer)
-                flight.arrived[peer] = (size, finished.get(peer, flight.first_post) - flight.first_post)
+                flight.arrived[peer] = (buffer.nbytes, finished.get(peer, flight.first_post) - flight.first_post)
         return flight
 
     def endpoints(self) -> dict[int, tuple[list[str], list[SizeRange]]]:
@@ -202,7 +199,7 @@ class UcxExchange:
         source = peer if receive else self.rank
         tag, piece = UCXXTag(stage << 32 | source << 16 | number & 0xFFFF), Array(buffer)
         request = self._worker.tag_recv(piece, tag) if receive else self._endpoints[peer].tag_send(piece, tag)
-        return Pending(request, peer, receive, size_of(buffer))
+        return Pending(request, peer, receive, buffer.nbytes)
 
     def progress(self) -> bool:
         """Progress UCX without the interpreter's lock; returns whether there was anything to do."""
@@ -224,11 +221,8 @@ class UcxExchange:
             self._worker.progress_once()
         self._endpoints.clear()
 
-    def _others(self) -> list[int]:
-        return [(self.rank + step) % self.workers for step in range(1, self.workers)]
-
     def _post(self, pending: list[Pending], buffer: Any, peer: int, *, receive: bool) -> int:
-        size = size_of(buffer)
+        size: int = buffer.nbytes
         limit = self.message_bytes or size
         for number, start in enumerate(range(0, size, max(limit, 1))):
             piece = buffer if limit >= size else buffer[start : start + limit]
@@ -287,9 +281,3 @@ class UcxExchange:
         if unheard >= self._timeout or silent >= STALL_FACTOR * self._timeout:
             peers = ", ".join(str(peer) for peer in sorted({item.peer for item in pending}))
             raise RunFailed(f"rank {self.rank} received nothing from rank {peers} for {silent:.0f} s")
-
-
-def size_of(buffer: Any) -> int:
-    """Bytes of a buffer, host or device."""
-    size = getattr(buffer, "nbytes", None)
-    return int(size if size is not None else len(buffer))

@@ -57,7 +57,7 @@ def check_result(
             some, part, wrong = synthetic.check(workload, piece)
             bad += wrong
         else:
-            from merge_bench.merge.verification.reference import result_checksum, result_table
+            from merge_bench.merge.verification.duckdb_reference import result_checksum, result_table
 
             some, part = piece.num_rows, result_checksum(workload, piece)
             if full:

@@ -24,7 +24,7 @@ class RowGroup:
 
 
 @dataclass(frozen=True)
-class ColumnFacts:
+class FooterColumn:
     """What the footers of all files contain about one column.
 
     `type`: canonical. `nullable`: False only if statistics of every row group show that there is no null. `largest`:
@@ -42,7 +42,7 @@ class Footers:
     """One table: its files, its columns in the order of the first file, and its row groups (those that have rows)."""
 
     files: tuple[str, ...]
-    columns: tuple[ColumnFacts, ...]
+    columns: tuple[FooterColumn, ...]
     row_groups: tuple[RowGroup, ...]
 
 
@@ -98,8 +98,8 @@ def read_footers(path: str) -> Footers:
                 nullable[field.name] |= field.nullable and _may_hold_null(statistics)
                 if pa.types.is_unsigned_integer(columns[field.name]):
                     largest[field.name] = _larger(largest[field.name], statistics, group.num_rows)
-    facts = tuple(ColumnFacts(name, t, nullable[name], largest[name]) for name, t in columns.items())
-    return Footers(tuple(files), facts, tuple(row_groups))
+    summaries = tuple(FooterColumn(name, t, nullable[name], largest[name]) for name, t in columns.items())
+    return Footers(tuple(files), summaries, tuple(row_groups))
 
 
 def open_footer(file: str) -> tuple[pq.FileMetaData, pa.Schema]:

@@ -31,8 +31,8 @@ def refuse_for_engine(engine: str, columns: Iterable[tuple[str, pa.DataType]]) -
         if reason is not None:
             others = [each.name for each in descriptions() if _refusal(each, arrow_type) is None]
             raise UsageError(
-                f"column {name!r} has type {arrow_type}, which engine {engine} cannot carry ({reason});"
-                f" take --engine {', '.join(others[:-1])} or {others[-1]}"
+                f"column {name!r} has type {arrow_type}, which engine {engine} cannot merge ({reason});"
+                f" use --engine {', '.join(others[:-1])} or {others[-1]}"
             )
 
 

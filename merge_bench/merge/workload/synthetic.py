@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from merge_bench.merge.frame import Column, Field, Frame
+from merge_bench.merge.frame import Column, Field, Frame, memory_of
 
 KEY = "key"
 
@@ -126,9 +126,7 @@ def _int64(table: pa.Table, name: str) -> npt.NDArray[np.int64]:
     column = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
     if column.null_count or column.type != pa.int64():
         column = column.cast(pa.int64(), safe=False).fill_null(-1)  # the number of no row
-    if not len(column):
-        return np.empty(0, np.int64)
-    return np.frombuffer(column.buffers()[1], np.int64, len(column), 8 * column.offset)
+    return memory_of(column.buffers()[1])[8 * column.offset : 8 * (column.offset + len(column))].view(np.int64)
 
 
 def _root(rows: int) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from merge_bench.merge.jit import compiled, inlined
-from merge_bench.merge.kernels import mix64
+from merge_bench.merge.partition_loops import mix64
 
 ROUNDS = 4
 

@@ -223,7 +223,7 @@ def _read(side: TableSide, file: str, indices: Sequence[int]) -> pa.Table:
     return pa.Table.from_arrays(canonical_columns(side.columns, table, file), schema=side.schema)
 
 
-def _key_columns(path: str, footers: parquet.Footers, on: Sequence[str]) -> list[parquet.ColumnFacts]:
+def _key_columns(path: str, footers: parquet.Footers, on: Sequence[str]) -> list[parquet.FooterColumn]:
     columns = {column.name: column for column in footers.columns}
     for key in on:
         if key not in columns:
@@ -236,7 +236,7 @@ def _key_columns(path: str, footers: parquet.Footers, on: Sequence[str]) -> list
     return [columns[key] for key in on]
 
 
-def _key_type(left: parquet.ColumnFacts, right: parquet.ColumnFacts) -> pa.DataType:
+def _key_type(left: parquet.FooterColumn, right: parquet.FooterColumn) -> pa.DataType:
     common = schema.common_type(left.type, right.type)
     if common is None:
         raise UsageError(
@@ -258,8 +258,8 @@ def _side(
     path: str, footers: parquet.Footers, names: Sequence[str], key_types: dict[str, pa.DataType], workers: int
 ) -> TableSide:
     columns = tuple(
-        TableColumn(fact.name, field_of(name, key_types.get(fact.name, fact.type), nullable=fact.nullable))
-        for fact, name in zip(footers.columns, names, strict=True)
+        TableColumn(column.name, field_of(name, key_types.get(column.name, column.type), nullable=column.nullable))
+        for column, name in zip(footers.columns, names, strict=True)
     )
     chunks = assign(footers.row_groups, workers)
     return TableSide(

@@ -98,7 +98,7 @@ def _check_disk(scale: float, folder: Path) -> None:
     if needed > free:
         raise UsageError(
             f"TPC-H at scale {scale:g} takes about {format_bytes(needed)} and {folder} has {format_bytes(free)} free;"
-            " take a smaller --scale, or set XDG_CACHE_HOME to a larger disk"
+            " use a smaller --scale, or set XDG_CACHE_HOME to a larger disk"
         )
 
 

@@ -10,21 +10,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
-from merge_bench.campaign.jobs import Job
+from merge_bench.campaign.planned_launches import Job
 from merge_bench.campaign.progress import Progress
 from merge_bench.cluster import host_agent, scratch, signals
 from merge_bench.cluster.environment import forwarded
 from merge_bench.cluster.host_check import unused_rdma
 from merge_bench.cluster.launchers import launchers
 from merge_bench.cluster.supervisor import tail
-from merge_bench.config.tls import requested
+from merge_bench.config.allowed_transports import requested
 from merge_bench.errors import Caution, LaunchFailed
-from merge_bench.host.facts import Network
-from merge_bench.probe.ranks import mpirun, mpirun_messages
-from merge_bench.probe.ranks.process import Ranks
-from merge_bench.probe.ranks.rank import KEY
+from merge_bench.probe.ranks import messages, mpirun, mpirun_messages
+from merge_bench.probe.ranks.messages import Message, RankDescription, Row
+from merge_bench.probe.ranks.mpirun_process import Ranks
 from merge_bench.probe.shared.placements import as_requested, placement
 from merge_bench.records.schema import Cluster, LaunchLine, ProbeLine, WarningLine, Worker
 from merge_bench.records.writer import CampaignWriter
@@ -32,25 +29,13 @@ from merge_bench.records.writer import CampaignWriter
 SILENCE_FACTOR = 2.0
 """Silence of this many times ``--timeout`` ends a launch. A loop reports progress once a second, but one operation on a
 long vector over a slow network may take as long as an iteration of a merge."""
-Message = dict[str, Any]
 
 
 def program(spec: Mapping[str, Any]) -> tuple[str, ...]:
     """The command of every rank: this Python and this package, at the paths of this host; `spec` as JSON."""
     path = f"import sys; sys.path.insert(0, {str(host_agent.ROOT)!r})"
-    code = f"{path}; from merge_bench.probe.ranks.program import main; main()"
+    code = f"{path}; from merge_bench.probe.ranks.rank_main import main; main()"
     return (sys.executable, "-P", "-c", code, json.dumps(spec))
-
-
-class RankFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a rank reports when it is up.
-
-    `host_number`: ranks with equal numbers are on one host. `network`: that of its host, if UCX got an interface.
-    """
-
-    worker: Worker
-    host_number: int
-    network: Network | None = None
 
 
 class RankSession:
@@ -121,7 +106,7 @@ class RankSession:
             self._ranks.append(ranks)
         return ranks
 
-    def run(self, work: Mapping[str, Any], hosts: mpirun.Hosts | None = None) -> Iterator[Message]:
+    def run(self, work: Mapping[str, Any], hosts: mpirun.Hosts | None = None) -> Iterator[Row]:
         """Start ranks for this work; returns when they are up, and gives the rows that they report.
 
         Their warnings are recorded, and so is the launch when its first ranks are up.
@@ -131,25 +116,26 @@ class RankSession:
         LaunchFailed
             If ranks fail, fall silent, or end before they are done; while the rows are read, too.
         """
-        rows = self._rows(self.execute(work, hosts), hosts or self.hosts)
-        next(rows, None)
-        return rows
+        reported = self._work(self.execute(work, hosts), hosts or self.hosts)
+        next(reported, None)
+        return (each for each in reported if isinstance(each, Row))
 
-    def _rows(self, ranks: Ranks, hosts: mpirun.Hosts) -> Iterator[Message]:
+    def _work(self, ranks: Ranks, hosts: mpirun.Hosts) -> Iterator[Message]:
         """The message that the ranks are up, then their rows."""
         done = False
         try:
             for message in self.listen(ranks, self.settings.start_timeout, self.silence):
-                if not isinstance(message, str):
-                    kind = message[KEY]
-                    done = done or kind == "done"
-                    if kind == "hello":
-                        self._up(msgspec.convert(message["ranks"], list[RankFacts]), hosts)
+                match message:
+                    case messages.Hello():
+                        self._up(message.ranks, hosts)
                         ranks.pids = {worker.rank: worker.pid for worker in self.workers}
-                    elif kind == "warning":
-                        self.warn(Caution(message["code"], message["message"], message["remedy"]))
-                    if kind in ("hello", "row"):
                         yield message
+                    case messages.Row():
+                        yield message
+                    case messages.Warn():
+                        self.warn(message.caution)
+                    case messages.Done():
+                        done = True
         except LaunchFailed as error:
             if done and error.rank is None:  # every result has arrived
                 return
@@ -168,10 +154,10 @@ class RankSession:
         """
         try:
             for line in ranks.lines(first, silence):
-                message = _message(line)
-                if message is None or message[KEY] == "error":
+                message = messages.parse(line)
+                if message is None or isinstance(message, messages.Error):
                     ranks.note(line)
-                if message is not None and message[KEY] == "error":
+                if isinstance(message, messages.Error):
                     break
                 yield line if message is None else message
             else:
@@ -179,10 +165,10 @@ class RankSession:
         except LaunchFailed as error:
             error.args = (f"{error}, {self.doing}{self._settings() if error.code == mpirun_messages.NO_UCX else ''}",)
             raise
-        rank, host = message["rank"], message["host"]
+        who = message.host if message.rank is None else f"rank {message.rank} on {message.host}"
         raise LaunchFailed(
-            f"{host if rank is None else f'rank {rank} on {host}'}: {message['message']}", host=host, rank=rank,
-            log_tail=tail(ranks.log), code=message["code"] or "run-failed",
+            f"{who}: {message.message}", host=message.host, rank=message.rank, log_tail=tail(ranks.log),
+            code=message.code or "run-failed",
         )  # fmt: skip
 
     def warn(self, caution: Caution) -> None:
@@ -215,7 +201,7 @@ class RankSession:
         listed = requested({**os.environ, **self.settings.environment})
         return ", under " + ", ".join(f"{name}={value}" for name, value in listed.items()) if listed else ""
 
-    def _up(self, reports: Sequence[RankFacts], hosts: mpirun.Hosts) -> None:
+    def _up(self, reports: Sequence[RankDescription], hosts: mpirun.Hosts) -> None:
         """Take what the ranks report about themselves; record the launch at the first time."""
         self.workers = [each.worker for each in reports]
         self.host_numbers = [each.host_number for each in reports]
@@ -239,17 +225,7 @@ class RankSession:
                 )  # fmt: skip
 
 
-def cautions(reports: Sequence[RankFacts], hosts: mpirun.Hosts, config: Mapping[str, str]) -> list[Caution]:
+def cautions(reports: Sequence[RankDescription], hosts: mpirun.Hosts, config: Mapping[str, str]) -> list[Caution]:
     """The warnings of a merge about RDMA devices that the ranks do not use; `reports`: by rank, host by host."""
     names = [name for name, count in hosts for _ in range(count)]
     return unused_rdma({name: each.network for name, each in zip(names, reports, strict=True) if each.network}, config)
-
-
-def _message(line: str) -> Message | None:
-    if not line.startswith(f'{{"{KEY}"'):
-        return None
-    try:
-        message = json.loads(line)
-    except ValueError:
-        return None
-    return message if isinstance(message, dict) else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import ipaddress
 import os
@@ -144,14 +145,17 @@ def _can_use_ucx(mpirun: str) -> bool:
 
 def ask(argv: Sequence[str], environment: Mapping[str, str] | None = None) -> str | None:
     """What a program prints; None if it fails, cannot be started, or takes too long."""
-    try:
-        done = subprocess.run(
-            argv, env={**os.environ, **as_root(), **(environment or {})}, capture_output=True, text=True,
-            stdin=subprocess.DEVNULL, timeout=_ASK_SECONDS, check=False, errors="replace",
-        )  # fmt: skip
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout if done.returncode == 0 else None
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        return output_of(argv, environment)
+    return None
+
+
+def output_of(argv: Sequence[str], environment: Mapping[str, str] | None = None) -> str:
+    """What a program prints; raises as `subprocess.run` if it fails, cannot be started, or takes too long."""
+    return subprocess.run(
+        argv, env={**os.environ, **as_root(), **(environment or {})}, capture_output=True, text=True,
+        stdin=subprocess.DEVNULL, timeout=_ASK_SECONDS, check=True, errors="replace",
+    ).stdout  # fmt: skip
 
 
 def as_root() -> dict[str, str]:
@@ -173,7 +177,9 @@ def check_hosts(mpi: Mpi, settings: ClusterSettings) -> None:
     if not settings.hosts:
         return
     if mpi.kind != OPEN_MPI:
-        raise UsageError(f"several hosts need Open MPI, and {mpi.mpirun} is {mpi.name}: omit --hosts, or use --mpirun")
+        raise UsageError(
+            f"more than one host requires Open MPI, but {mpi.mpirun} is {mpi.name}: omit --hosts, or name its mpirun"
+        )
     named = next((host.name for host in settings.hosts if "@" in host.name), None)
     if named is not None:
         raise UsageError(f"mpirun takes no user before a host: write the user of {named} into the ssh configuration")

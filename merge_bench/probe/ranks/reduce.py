@@ -10,14 +10,12 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from merge_bench.errors import RunFailed
-from merge_bench.probe.ranks import loops
+from merge_bench.errors import Caution, RunFailed
+from merge_bench.probe.ranks.messages import Row, Warn, send
 from merge_bench.probe.ranks.osu_rules import ELEMENT, OPERATIONS, OPERATIONS_SKIPPED, block_of, fitting, loops_of_count
-from merge_bench.probe.ranks.rank import Rank, say
+from merge_bench.probe.ranks.rank_session import Rank
 from merge_bench.probe.ranks.reduce_check import MOST_RANKS, contribute, count_wrong
 from merge_bench.units import format_bytes, format_count
-
-ALGORITHMS = {"mpi": loops.reduce_scatter, "reduces": loops.rooted_reduces}
 
 
 def run(rank: Rank) -> None:
@@ -26,29 +24,34 @@ def run(rank: Rank) -> None:
     if ranks > MOST_RANKS:
         raise RunFailed(f"{ranks} ranks are too many: their sum is not exact in float32")
     counts = _counts_that_fit(rank, [int(count) for count in spec["counts"]])
-    if not counts:
+    if not counts or not spec["algorithms"]:  # those of ucc_perftest are not measured here
         return
+    from merge_bench.probe.ranks import timed_loops  # it loads numba
+
+    loops = {"mpi": timed_loops.reduce_scatter, "reduces": timed_loops.rooted_reduces}
     longest = block_of(counts[-1], ranks)
     source, target = np.empty(longest * ranks, np.float32), np.empty(longest, np.float32)
     contribute(source, rank.rank)
-    rank.watch.speaks = rank.rank == 0
+    rank.watch.reports = rank.rank == 0
     for name in spec["algorithms"]:
-        loop = ALGORITHMS[name]()
+        loop = loops[name]()
         for count in counts:
             _measure(rank, name, loop, block_of(count, ranks), source, target)
 
 
 def _measure(rank: Rank, name: str, loop: Any, block: int, source: Any, target: Any) -> None:
+    from merge_bench.probe.ranks import timed_loops
+
     ranks, count = rank.size, block * rank.size
-    real, add, comm = loops.handles(MPI.FLOAT, MPI.SUM, rank.comm)
-    room = loops.room(ranks)
+    real, add, comm = timed_loops.handles(MPI.FLOAT, MPI.SUM, rank.comm)
+    room = timed_loops.room(ranks)
 
     def times(iterations: int) -> float:
         """Mean seconds of an operation on this rank."""
         rank.watch.touch()
         rank.comm.Barrier()
         inside = loop(source, target, block, iterations, real, add, comm, ranks, *room, rank.done)
-        loops.check(int(-min(inside, 0)), f"{format_count(count)} elements")
+        timed_loops.check(int(-min(inside, 0)), f"{format_count(count)} elements")
         return float(inside) / iterations
 
     mine = target[:block]
@@ -60,10 +63,7 @@ def _measure(rank: Rank, name: str, loop: Any, block: int, source: Any, target: 
     every = rank.comm.allgather((seconds, rank.lanes()))
     if rank.rank == 0:
         lanes = tuple(dict.fromkeys(lane for _, each in every for lane in each))
-        say(
-            "row", test=name, count=count, size=count * ELEMENT, iterations=iterations, wrong=wrong, selected=lanes,
-            seconds=[each for each, _ in every],
-        )  # fmt: skip
+        send(Row(name, count * ELEMENT, iterations, [each for each, _ in every], lanes, wrong=wrong))
 
 
 def _counts_that_fit(rank: Rank, counts: list[int]) -> list[int]:
@@ -74,15 +74,10 @@ def _counts_that_fit(rank: Rank, counts: list[int]) -> list[int]:
     kept, left_out = fitting(counts, rank.size, room)
     if rank.rank == 0 and left_out:
         listed = ", ".join(format_count(count) for count in left_out)
-        say(
-            "warning", code="counts-left-out",
-            message=f"not measured, because each rank has only {format_bytes(room)} of memory: {listed} elements",
-            remedy="use fewer ranks on a host, or smaller --counts",
-        )  # fmt: skip
+        message = f"not measured, because each rank has only {format_bytes(room)} of memory: {listed} elements"
+        send(Warn(Caution("counts-left-out", message, "use fewer ranks on a host, or smaller --counts")))
     crowded = rank.comm.allreduce(int(rank.local_ranks > usable_cores()))
     if rank.rank == 0 and crowded:
-        say(
-            "warning", code="more-ranks-than-cores",
-            message="a host has more ranks than cores, so times include waiting for a core", remedy="lower --workers",
-        )  # fmt: skip
+        message = "a host has more ranks than cores, so times include waiting for a core"
+        send(Warn(Caution("more-ranks-than-cores", message, "lower --workers")))
     return kept

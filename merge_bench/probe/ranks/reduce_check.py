@@ -1,6 +1,7 @@
 """The numbers that reduce-scatter adds, and the check of their sums.
 
-They are small integers, so that every order of additions gives the same float32.
+They are small integers, so that every order of additions gives the same float32. They repeat after `VALUES` elements,
+and so do their sums.
 """
 
 from __future__ import annotations
@@ -9,28 +10,32 @@ from typing import Any
 
 import numpy as np
 
-from merge_bench.merge.jit import compiled
-
 VALUES, STEP = 61, 7  # one more than the largest contribution, and how contributions differ between ranks
 EXACT = 1 << 24  # integers up to here are exact in float32
 MOST_RANKS = EXACT // VALUES
+Vector = np.ndarray[Any, Any]
 
 
-@compiled
-def contribute(vector: np.ndarray[Any, Any], rank: int) -> None:  # pragma: no cover
+def contribute(vector: Vector, rank: int) -> None:
     """Fill the vector of a rank; an element depends only on its index and the rank."""
-    for place in range(vector.size):
-        vector[place] = (place + STEP * rank) % VALUES
+    rows, rest = _periods(vector)
+    rows[:] = _contributions(0, rank)
+    rest[:] = _contributions(0, rank)[: rest.size]
 
 
-@compiled
-def count_wrong(block: np.ndarray[Any, Any], first: int, ranks: int) -> int:  # pragma: no cover
+def count_wrong(block: Vector, first: int, ranks: int) -> int:
     """Number of wrong elements in a block that begins at index `first` of the sum over all ranks."""
-    wrong = 0
-    for index in range(block.size):
-        expected = 0
-        for rank in range(ranks):
-            expected += (first + index + STEP * rank) % VALUES
-        if block[index] != np.float32(expected):
-            wrong += 1
-    return wrong
+    expected = np.sum([_contributions(first, rank) for rank in range(ranks)], axis=0)
+    rows, rest = _periods(block)
+    return int(np.count_nonzero(rows != expected) + np.count_nonzero(rest != expected[: rest.size]))
+
+
+def _contributions(first: int, rank: int) -> Vector:
+    """A rank's elements from index `first` on, until they repeat."""
+    return ((first + STEP * rank + np.arange(VALUES)) % VALUES).astype(np.float32)
+
+
+def _periods(vector: Vector) -> tuple[Vector, Vector]:
+    """Views of a vector: whole periods, one a row, and the elements after them."""
+    whole = vector.size // VALUES * VALUES
+    return vector[:whole].reshape(-1, VALUES), vector[whole:]

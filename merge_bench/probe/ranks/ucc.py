@@ -2,20 +2,21 @@
 
 ``-b`` and ``-e`` are always the elements that a rank keeps. Before UCC 1.5 the printed count and size are those of a
 rank's part, since 1.5 those of the whole source vector; the bus bandwidth is always that of the source vector. Times
-and bandwidths have two decimals, so bandwidths of short vectors are 0.00 or 0.01 GB/s. Bandwidths are therefore only
-used to find out which convention a line follows; the records compute them from size and time.
+and bandwidths are rounded, usually to two decimals, so bandwidths of short vectors are 0.00 or 0.01 GB/s. Bandwidths
+are therefore only used to find out which convention a line follows; the records compute them from size and time.
 """
 
 from __future__ import annotations
 
 import re
 import shutil
+import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from merge_bench.errors import LaunchFailed, UsageError
-from merge_bench.probe.ranks.mpirun import ask
+from merge_bench.probe.ranks.mpirun import ask, output_of
 from merge_bench.probe.ranks.mpirun_messages import OWN_MPIRUN
 from merge_bench.probe.ranks.osu_rules import (
     ELEMENT,
@@ -31,8 +32,6 @@ UCP, SHARP = "ucc-ucp", "ucc-sharp"
 SHARP_ASKED = "(sharp asked for)"
 """End of the name of a row for which SHARP was requested but not used."""
 SOURCE_SIDE_SINCE = (1, 5)
-HALF_A_DIGIT = (0.005e-6, 0.005e9)
-"""The largest error by rounding to two decimals of µs and of GB/s, in seconds and bytes per second."""
 _FLOAT32 = 1e-6  # relative error: the tool computes bandwidths as float32
 TRACE = {"UCC_COLL_TRACE": "INFO"}
 """Makes rank 0 log the transport layer of each collective; not while measuring, because it logs every operation."""
@@ -43,7 +42,7 @@ ENVIRONMENT = {
         "OMPI_MCA_coll_hcoll_enable": "0",  # hcoll would use up SHARP's resources
     },
 }  # fmt: skip
-_ROW = re.compile(r"#?\s*(\d+)\s+(\d+)" + r"\s+(\d+\.\d\d)" * 6)
+_ROW = re.compile(r"#?\s*(\d+)\s+(\d+)" + r"\s+(\d+(?:\.\d+)?)" * 6)
 _HEADING = re.compile(r"^#?\s*Count\s+Size\s+Time, us\s+(Bus )?Bandwidth, GB/s\s*$", re.MULTILINE)
 _COLLECTIVE = re.compile(r"^\s*Collective:", re.MULTILINE)
 _VERSION = re.compile(r"UCC version=(\d+)\.(\d+)(?:\.(\d+))?")
@@ -64,12 +63,16 @@ class Tool:
 
 @dataclass(frozen=True)
 class Printed:
-    """A line of its table, in seconds and bytes per second: average, least and greatest time and their bandwidths."""
+    """A line of its table, in seconds and bytes per second: average, least and greatest time and their bandwidths.
+
+    `decimals`: how many it prints of times in µs and of bandwidths in GB/s.
+    """
 
     count: int
     size: int
-    seconds: tuple[float, float, float]
+    seconds: tuple[float, ...]
     bandwidth: tuple[float, ...]
+    decimals: tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -92,12 +95,21 @@ def find_tool() -> Tool:
     path = shutil.which(TOOL)
     if path is None:
         raise UsageError(f"there is no {TOOL} on PATH: {UCP} and {SHARP} need a UCC of the site (HPC-X has one)")
-    info = Path(path).with_name(INFO)
-    known = version(ask([str(info) if info.exists() else INFO, "-v"]) or "")
+    beside = Path(path).with_name(INFO)
+    info = str(beside) if beside.exists() else INFO
+    known, problem = None, "prints no release"
+    try:
+        known = version(output_of([info, "-v"]))
+    except subprocess.CalledProcessError as error:
+        problem = f"failed with status {error.returncode}"
+    except subprocess.TimeoutExpired as error:
+        problem = f"took longer than {error.timeout:g} s"
+    except OSError as error:
+        problem = f"cannot be started ({error.strerror})"
     if known is None:
         raise UsageError(
-            f"{path}: {INFO} -v does not print its release. Before UCC 1.5 its counts are those of a rank's part, since"
-            f" then those of the whole vector; put {INFO} of the same UCC beside it"
+            f"{info} -v {problem}, so it is unknown whether {path} counts the elements of a rank's part (before UCC"
+            f" 1.5) or of the whole vector (since then): put a working {INFO} of the same UCC beside it"
         )
     return Tool(path, known, libmpi(ask(["ldd", path]) or ""))
 
@@ -147,23 +159,32 @@ def parse_table(text: str) -> tuple[list[Printed], list[str]]:
     for line in text[heading.end() :].splitlines():
         row = _ROW.fullmatch(line.strip())
         words = line.lstrip("# ").split()
-        if row is not None:
-            count, size, rounded = int(row[1]), int(row[2]), [float(each) for each in row.groups()[2:]]
-            if size != count * ELEMENT:
+        if row is not None and (decimals := _decimals(words[2:])) is not None:
+            count, size, numbers = int(words[0]), int(words[1]), [float(word) for word in words[2:]]
+            if size == count * ELEMENT:
+                seconds, rates = (each / 1e6 for each in numbers[:3]), (each * 1e9 for each in numbers[3:])
+                found.append(Printed(count, size, tuple(seconds), tuple(rates), decimals))
+            else:
                 damaged.append(f"{count} elements of float32 are not {size} bytes")
-                continue
-            one, two, three, *rates = rounded
-            found.append(Printed(count, size, (one / 1e6, two / 1e6, three / 1e6), tuple(rate * 1e9 for rate in rates)))
         elif words and words[0].isdigit():
             damaged.append(f"the line of {words[0]} elements is incomplete: {line.strip()!r}")
     return found, damaged
+
+
+def _decimals(words: Sequence[str]) -> tuple[int, int] | None:
+    """How many decimals the times have, and the bandwidths; None if a number has others than those beside it.
+
+    A number that was cut off has fewer.
+    """
+    each = [len(word.partition(".")[2]) for word in words]
+    return (each[0], each[3]) if len(set(each[:3])) == len(set(each[3:])) == 1 else None
 
 
 def convention(table: Sequence[Printed], traced: Mapping[int, str], ranks: int, release: tuple[int, ...]) -> int:
     """The factor from counts of a `table` to counts of the whole source vector: 1, or `ranks`.
 
     It is taken from the trace, which has source counts; else from the lines whose bandwidth fits only one of the two;
-    else from the `release`. `traced`: as from `carried_by`.
+    else from the `release`. `traced`: as from `transport_layers`.
     """
     both = (1, ranks)
     of_trace = {factor for factor in both if table and all(each.count * factor in traced for each in table)}
@@ -178,7 +199,7 @@ def contradiction(printed: Printed, factor: int, ranks: int) -> str | None:
     """Why the bandwidth of a line does not fit `factor` times its size; None if it does."""
     if _fits(printed, factor, ranks):
         return None
-    rate = " / ".join(f"{each / 1e9:.2f}" for each in printed.bandwidth)
+    rate = " / ".join(f"{each / 1e9:.{printed.decimals[1]}f}" for each in printed.bandwidth)
     return (
         f"its bandwidth at {printed.count} elements, {rate} GB/s, is inconsistent with its time and the"
         f" {printed.size * factor} bytes contributed by each of {ranks} ranks"
@@ -187,7 +208,9 @@ def contradiction(printed: Printed, factor: int, ranks: int) -> str | None:
 
 def _fits(printed: Printed, factor: int, ranks: int) -> bool:
     """Whether all three bandwidths of a line, of its mean, least and greatest time, fit `factor` times its size."""
-    size, (of_time, of_rate) = printed.size * factor, HALF_A_DIGIT
+    size = printed.size * factor
+    half_a_digit = [0.5 * 10.0**-each for each in printed.decimals]  # the largest error by rounding
+    of_time, of_rate = half_a_digit[0] * 1e-6, half_a_digit[1] * 1e9
     for seconds, rate in zip(printed.seconds, printed.bandwidth, strict=True):
         least = bus_bandwidth(size, seconds + of_time, ranks) or 0.0
         greatest = bus_bandwidth(size, seconds - of_time, ranks) or float("inf")
@@ -196,7 +219,7 @@ def _fits(printed: Printed, factor: int, ranks: int) -> bool:
     return True
 
 
-def carried_by(text: str) -> dict[int, str]:
+def transport_layers(text: str) -> dict[int, str]:
     """The transport layers of reduce-scatter (``TL_SHARP``) by source count, from the trace."""
     return {int(count): layers.strip() for count, layers in _INIT.findall(text)}
 

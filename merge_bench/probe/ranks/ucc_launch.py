@@ -70,7 +70,7 @@ def _rows(
     Bandwidths are computed from size and time. A row is called ``ucc-sharp`` only if the trace shows that SHARP carried
     it: UCC falls back to UCP silently.
     """
-    ranks, layers = session.plan.workers, ucc.carried_by(trace)
+    ranks, layers = session.plan.workers, ucc.transport_layers(trace)
     release = ".".join(str(number) for number in tool.version)
     method = (
         f"{ucc.TOOL} of UCC {release}, UCX {ucx_log.version(trace) or 'of unknown version'}, started by"

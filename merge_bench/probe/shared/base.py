@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from merge_bench.config.options import Option
 from merge_bench.probe.shared.measures import LATENCY_TEST, ONE_WAY, Measure
-from merge_bench.probe.shared.options import Option
 
 if TYPE_CHECKING:
-    from merge_bench.campaign.jobs import Job
-    from merge_bench.campaign.prepare import Prepared
+    from merge_bench.campaign.make_plan import Prepared
+    from merge_bench.campaign.planned_launches import Job
     from merge_bench.campaign.progress import Progress
-    from merge_bench.probe.ranks.rank import Rank
+    from merge_bench.probe.ranks.rank_session import Rank
     from merge_bench.records.writer import CampaignWriter
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from merge_bench.probe.shared.base import Probe
 
 if TYPE_CHECKING:
-    from merge_bench.campaign.jobs import Job
-    from merge_bench.campaign.prepare import Prepared
+    from merge_bench.campaign.make_plan import Prepared
+    from merge_bench.campaign.planned_launches import Job
     from merge_bench.campaign.progress import Progress
     from merge_bench.probe.ranks.mpirun import Mpi
     from merge_bench.records.writer import CampaignWriter

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from merge_bench.errors import RunFailed, UsageError
-from merge_bench.probe.ranks.osu_rules import Timed
 from merge_bench.records.placements import ONE_HOST, TWO_HOSTS
 from merge_bench.records.probe_rows import FROM_FILE, Row
+from merge_bench.records.schema import ProbeLine
 
 THROUGHPUT, DELAY = "type,msgsize,time,throughput", "type,time"
 LARGEST = 16 << 20
@@ -25,21 +25,23 @@ _ROWS = {
 }
 
 
-def append(folder: Path, test: str, where: str, launch: int, timed: Timed) -> None:
-    """Add the row of `test` (``std``, ``buff-delay``, …) to its file in `folder`; a new file gets the heading.
+def append(folder: Path, where: str, line: ProbeLine) -> None:
+    """Add the row of a test (``std``, ``buff-delay``, …) to its file in `folder`; a new file gets the heading.
+
+    `where`: the placement, with the ranks if there are several pairs.
 
     Raises
     ------
     RunFailed
         If the file cannot be written.
     """
-    name, _, delay = test.partition("-")
-    if delay:
-        heading, row = DELAY, f"{name},{timed.one_way * 1e6:.6f}"
-    else:  # bytes per second × 8 ÷ 10⁶: Mbit/s
-        rate = timed.both_ways_rate * 8 / 1e6
-        heading, row = THROUGHPUT, f"{name},{timed.size},{timed.elapsed * 1e6:.6f},{rate:.6f}"
-    path = folder / f"{'delay' if delay else 'throughput'}-{name}-{where}-launch-{launch:03d}.csv"
+    name, micros = line.test.removesuffix("-delay"), (line.seconds or 0.0) * 1e6
+    if line.bandwidth_bytes_per_second is None:
+        kind, heading, row = "delay", DELAY, f"{name},{micros:.6f}"
+    else:
+        kind, heading, rate = "throughput", THROUGHPUT, line.bandwidth_bytes_per_second * 8 / 1e6
+        row = f"{name},{line.size},{micros * 2 * line.iterations:.6f},{rate:.6f}"
+    path = folder / f"{kind}-{name}-{where}-launch-{line.launch:03d}.csv"
     try:
         with path.open("a") as file:
             file.write(f"{row}\n" if file.tell() else f"{heading}\n{row}\n")

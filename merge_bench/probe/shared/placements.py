@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from merge_bench.config.tls import WITHIN_A_PROCESS, selected
+from merge_bench.config.allowed_transports import WITHIN_A_PROCESS, allowed
 from merge_bench.errors import UsageError
 from merge_bench.probe.shared.sizes import parse_names
 from merge_bench.records.placements import EVERY_PAIR, ONE_HOST, TWO_HOSTS
 
 if TYPE_CHECKING:
-    from merge_bench.campaign.prepare import Prepared
+    from merge_bench.campaign.make_plan import Prepared
     from merge_bench.records.schema import Worker
 
 PLACEMENTS = (ONE_HOST, TWO_HOSTS, EVERY_PAIR)
@@ -88,4 +88,4 @@ def as_requested(requested: str | None, lanes: Sequence[str]) -> bool | None:
     """
     if not lanes or requested is None:
         return None
-    return {lane.partition("/")[0] for lane in lanes} <= selected(requested) | WITHIN_A_PROCESS
+    return {lane.partition("/")[0] for lane in lanes} <= allowed(requested) | WITHIN_A_PROCESS

@@ -19,8 +19,8 @@ MOST = 256
 def tune(space: Space, values: Sequence[Value], evaluator: Evaluator, options: Options) -> Candidate:
     """The combination with the largest effect, without the values that add nothing; the baseline if none gains."""
     from merge_bench.tune.evaluator import SCREEN, Candidate
-    from merge_bench.tune.head_to_head import Bar, State, from_blocks, ranked, shown
-    from merge_bench.tune.steps import without_idle
+    from merge_bench.tune.head_to_head import Bar, State, from_blocks, ranked, reason_of
+    from merge_bench.tune.search_steps import without_useless
 
     candidates = combinations(space, values)
     blocks = [dict(zip(candidates, evaluator.block(candidates), strict=True)) for _ in range(options.most)]
@@ -33,8 +33,8 @@ def tune(space: Space, values: Sequence[Value], evaluator: Evaluator, options: O
         if gained:
             gains.append(contest)
         decision = "failed" if state is State.FAILED else "kept" if gained else "dropped"
-        contest.note(evaluator, SCREEN, decision, shown(state, contest, bar))
-    return without_idle(ranked(gains)[0].candidate, blocks, evaluator, options) if gains else Candidate()
+        contest.note(evaluator, SCREEN, decision, reason_of(state, contest, bar))
+    return without_useless(ranked(gains)[0].candidate, blocks, evaluator, options) if gains else Candidate()
 
 
 def combinations(space: Space, values: Sequence[Value]) -> list[Candidate]:

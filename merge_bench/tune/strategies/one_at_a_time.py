@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def tune(space: Space, values: Sequence[Value], evaluator: Evaluator, options: Options) -> Candidate:
     """All values that gain alone, as far as they can be combined."""
     from merge_bench.tune.evaluator import Candidate
-    from merge_bench.tune.steps import screen
+    from merge_bench.tune.search_steps import screen
 
     winners, _ = screen(values, evaluator, options)
     found = Candidate()
@@ -27,5 +27,8 @@ def tune(space: Space, values: Sequence[Value], evaluator: Evaluator, options: O
 
 
 STRATEGY = Strategy(
-    "one-at-a-time", help="Race all values alone, and combine all winners without a further test.", place=2, tune=tune
+    "one-at-a-time",
+    help="Test each value alone against the baseline, then combine all winners without testing the combination.",
+    place=2,
+    tune=tune,
 )

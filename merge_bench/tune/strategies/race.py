@@ -19,12 +19,15 @@ if TYPE_CHECKING:
 
 def tune(space: Space, values: Sequence[Value], evaluator: Evaluator, options: Options) -> Candidate:
     """The smallest combination that keeps the whole gain."""
-    from merge_bench.tune.steps import ablate, combine, screen
+    from merge_bench.tune.search_steps import ablate, combine, screen
 
     winners, bar = screen(values, evaluator, options)
     return ablate(combine(space, winners, evaluator, options, bar), evaluator, options, bar)
 
 
 STRATEGY = Strategy(
-    "race", help="Race all values alone, combine the winners, and remove those that add nothing.", place=1, tune=tune
+    "race",
+    help="Test each value alone against the baseline, combine the winners, and remove those that add nothing.",
+    place=1,
+    tune=tune,
 )

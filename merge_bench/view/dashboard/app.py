@@ -5,48 +5,35 @@ from __future__ import annotations
 import atexit
 import os
 from functools import cached_property, partial
-from typing import Any, Protocol
+from typing import Any
 
 import panel as pn
 
 from merge_bench.view.dashboard import style_sheets
 from merge_bench.view.dashboard.background import Session
+from merge_bench.view.dashboard.campaign_cache import CampaignCache
+from merge_bench.view.dashboard.campaign_index import Entry, Index
 from merge_bench.view.dashboard.components import complaints, html
-from merge_bench.view.dashboard.index import Entry, Index
-from merge_bench.view.dashboard.library import Library
-from merge_bench.view.dashboard.live_view import LiveView
-from merge_bench.view.dashboard.network import NetworkView
-from merge_bench.view.dashboard.results_view import ResultsView
-from merge_bench.view.dashboard.run_view import RunView
+from merge_bench.view.dashboard.live_tab import LiveView
+from merge_bench.view.dashboard.network_tab import NetworkView
+from merge_bench.view.dashboard.results_tab import ResultsView
+from merge_bench.view.dashboard.run_tab import RunView
 from merge_bench.view.dashboard.runner import Permission, Runner
-from merge_bench.view.dashboard.tuning import TuningView
+from merge_bench.view.dashboard.tuning_tab import TuningView
 
 SCAN_SECONDS = 2.0
 READ_SECONDS = 0.25
 LIVE_SECONDS = 0.05
 """Between two reads of the watched campaign; a read costs little while nothing is new."""
-HOLD_SECONDS = 1.0
-"""For this long, several pages share one listing of the folder."""
-
 
 _TABS = ("Live", "Results", "Tuning", "Network", "Run")
 
 
-class _Tab(Protocol):
-    """A tab: a layout, work for a thread, and a method that shows the result of that work."""
-
-    layout: Any
-
-    def refresh(self) -> Any: ...
-
-    def show(self, found: Any, /) -> object: ...
-
-
 class _Page(pn.Column):  # type: ignore[misc]  # Panel is not typed.
-    """The whole page. In a notebook, the kernel may report clicks from any thread.
+    """The whole page. In a notebook, the kernel may report changes from any thread.
 
     A notebook's page collects changes and sends them together. Bokeh drops a whole message if one change in it belongs
-    to a part of the page that was just removed, so a click could be lost with it: each change is handled by itself.
+    to a part of the page that was just removed, and a click could be lost with it. So each change is handled by itself.
     """
 
     def __init__(self, *parts: Any, session: Session, **options: Any) -> None:
@@ -60,10 +47,10 @@ class _Page(pn.Column):  # type: ignore[misc]  # Panel is not typed.
 
 
 class Dashboard(pn.viewable.Viewer):  # type: ignore[misc]  # Panel is not typed.
-    """The view of `results`, a folder of campaigns; a notebook shows it where a cell ends with it.
+    """The view of `results`, a folder of campaigns; a notebook shows it as the value of a cell.
 
-    Several pages can share `index`, `library`, `runner` and `permission`. Without them the view makes its own, and a
-    run started from it ends with this process at the latest.
+    Several pages can share `index`, `cache`, `runner` and `permission`. Without them the view makes its own, and a run
+    started from it ends with this process at the latest.
     """
 
     def __init__(
@@ -71,7 +58,7 @@ class Dashboard(pn.viewable.Viewer):  # type: ignore[misc]  # Panel is not typed
         results: str | os.PathLike[str] = "results",
         *,
         index: Index | None = None,
-        library: Library | None = None,
+        cache: CampaignCache | None = None,
         runner: Runner | None = None,
         permission: Permission | None = None,
     ) -> None:
@@ -82,33 +69,34 @@ class Dashboard(pn.viewable.Viewer):  # type: ignore[misc]  # Panel is not typed
         self._index = index or Index(results)
         self._session = Session()
         self._entries: tuple[Entry, ...] = ()
-        self._library, self._runner, self._permission = library or Library(), runner, permission or Permission()
+        self._cache, self._runner, self._permission = cache or CampaignCache(), runner, permission or Permission()
         self._begun: set[str] = set()
         self._problem = html(height=24, visible=False)
-        # Buttons, because Bokeh's tabs do not listen to the keyboard.
+        # Buttons, because Bokeh's tabs cannot be used with the keyboard.
         self.tabs = pn.widgets.RadioButtonGroup(
             options=list(_TABS), value=_TABS[0], stylesheets=[style_sheets.TABS], margin=0, sizing_mode="stretch_width"
         )
         self._body = pn.Column(sizing_mode="stretch_width", min_height=600, margin=0)
-        self.tabs.param.watch(lambda event: self._turn(event.new), "value")
+        self.tabs.param.watch(lambda event: self._open(event.new), "value")
         self._layout = _Page(
-            self._problem, self.tabs, self._body, self._session.echo.pane,
+            self._problem, self.tabs, self._body, self._session.page_ready.pane,
             session=self._session, sizing_mode="stretch_width", stylesheets=[style_sheets.ROOT], margin=0,
         )  # fmt: skip
-        self._turn(_TABS[0])
-        self._session.every(SCAN_SECONDS, self._index.scan, self._listed)
+        self._open(_TABS[0])
+        self._session.every(SCAN_SECONDS, self._index.scan, self._set_campaigns)
 
-    # The tabs are made when they are first chosen.
+    # Each tab is made when it is first chosen. It has a `layout`, a method `refresh` that reads in a thread, and a
+    # method `show` for what `refresh` returned.
     live = cached_property(lambda self: LiveView(self._session, self._campaigns))
-    results = cached_property(lambda self: ResultsView(self._campaigns, self._library))
-    tuning = cached_property(lambda self: TuningView(self._campaigns, self._library))
-    network = cached_property(lambda self: NetworkView(self._campaigns, self._library))
+    results = cached_property(lambda self: ResultsView(self._campaigns, self._cache))
+    tuning = cached_property(lambda self: TuningView(self._campaigns, self._cache))
+    network = cached_property(lambda self: NetworkView(self._campaigns, self._cache))
     run = cached_property(lambda self: RunView(self._runner, self._permission))
 
-    def _turn(self, name: str) -> None:
+    def _open(self, name: str) -> None:
         if name not in _TABS:
             return
-        view: _Tab = getattr(self, name.lower())
+        view: Any = getattr(self, name.lower())
         if name == "Results":
             self.results.renew()
         self._body.objects = [view.layout]
@@ -116,19 +104,16 @@ class Dashboard(pn.viewable.Viewer):  # type: ignore[misc]  # Panel is not typed
             self._begun.add(name)
             # A hidden tab is not in the page; it is updated when it is chosen.
             seconds = LIVE_SECONDS if name == "Live" else READ_SECONDS
-            self._session.every(seconds, view.refresh, view.show, partial(self._chosen, name))
+            self._session.every(seconds, view.refresh, view.show, lambda: bool(self.tabs.value == name))
 
     def __panel__(self) -> Any:
         return self._layout
 
     def _campaigns(self) -> tuple[Entry, ...]:
-        """The campaigns as last listed; the first view to ask lists them itself, in its thread."""
+        """The campaigns as last listed; before the first listing, the calling thread lists them."""
         return self._entries or self._index.scan()
 
-    def _chosen(self, name: str) -> bool:
-        return bool(self.tabs.value == name)
-
-    def _listed(self, entries: tuple[Entry, ...]) -> None:
+    def _set_campaigns(self, entries: tuple[Entry, ...]) -> None:
         problem = self._index.problem
         self._problem.param.update(value=complaints([problem] if problem else []), visible=bool(problem))
         self._entries = entries

@@ -1,4 +1,4 @@
-"""Pieces of the view: cards with fixed heights, headings that explain their words, tables. All text is escaped."""
+"""Parts of the view: cards with fixed heights, headings that explain their terms, tables. All text is escaped."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 
 import pandas as pd
 import panel as pn
-from bokeh.models.annotations import Legend
 from bokeh.models.widgets import NumberFormatter
 
+from merge_bench.analysis import published
 from merge_bench.view.dashboard import style_sheets
 from merge_bench.view.plot.interactive import figure_of
 from merge_bench.view.plot.marks import Chart
@@ -30,7 +30,7 @@ def meaning(word: str) -> str:
 
 
 def defined(word: str, term: str | None = None) -> str:
-    """`word` as HTML, with its definition for a pointer that rests on it, and for a keyboard that reaches it."""
+    """`word` as HTML; its definition, or that of `term`, is shown under the pointer and on keyboard focus."""
     text = escape(meaning(term or word))
     return (
         f'<span class="def" tabindex="0" aria-label="{escape(word)}: {text}">{escape(word)}'
@@ -48,14 +48,14 @@ def html(content: str = "", **options: Any) -> pn.widgets.StaticText:
     )
 
 
-def heading(title: str, terms: Sequence[str] = (), level: int = 2) -> str:
-    """A heading, and behind it the words that stand below it, each with its definition."""
-    words = " · ".join(defined(term) for term in terms)
-    return f"<h{level}>{escape(title)}{f' <small>{words}</small>' if words else ''}</h{level}>"
+def heading(title: str, terms: Sequence[str] = ()) -> str:
+    """A heading, followed by the terms used below it, each with its definition."""
+    words = " · ".join(map(defined, terms))
+    return f"<h2>{escape(title)}{f' <small>{words}</small>' if words else ''}</h2>"
 
 
 def card(title: str, terms: Sequence[str], *body: Any, height: int, width: int = 560) -> pn.Column:
-    """A framed part of a tab, with a fixed height so that nothing below it moves; at least `width` pixels wide."""
+    """A framed part of a tab, `width` pixels wide or more; its height is fixed, so that nothing below it moves."""
     return pn.Column(
         html(heading(title, terms), height=24, margin=(0, 0, 4, 0), styles={"z-index": "5"}),
         *body,
@@ -67,9 +67,14 @@ def card(title: str, terms: Sequence[str], *body: Any, height: int, width: int =
     )
 
 
-def cards(*found: Any) -> pn.Row:
+def cards(*parts: Any) -> pn.Row:
     """Cards side by side as far as there is room."""
-    return side_by_side(*found, sizing_mode=WIDE, margin=0)
+    return side_by_side(*parts, sizing_mode=WIDE, margin=0)
+
+
+def side_by_side(*parts: Any, **options: Any) -> pn.Row:
+    """Parts in a row, which wraps at the edge of the window."""
+    return pn.Row(*parts, styles={"flex-wrap": "wrap", "align-items": "flex-end"}, **options)
 
 
 def complaints(problems: Iterable[str]) -> str:
@@ -77,46 +82,49 @@ def complaints(problems: Iterable[str]) -> str:
     return "".join(f'<p class="bad">{as_html(each)}</p>' for each in problems)
 
 
-def side_by_side(*found: Any, **options: Any) -> pn.Row:
-    """Parts in a row that goes on below where the window ends."""
-    return pn.Row(*found, styles={"flex-wrap": "wrap", "align-items": "flex-end"}, **options)
-
-
 def select(label: str, options: Any, **settings: Any) -> pn.widgets.Select:
     """A list to choose from."""
     return pn.widgets.Select(label=label, options=options, stylesheets=[style_sheets.FIELD], **settings)
 
 
-def figure_pane(figure: Any, **options: Any) -> pn.pane.Bokeh:
+def select_published(label: str, kind: str, width: int) -> pn.widgets.MultiSelect:
+    """A list of the published datasets of a `kind`, of which several can be chosen."""
+    offered = {data.title: name for name, data in published.datasets().items() if data.kind == kind}
+    return pn.widgets.MultiSelect(label=label, options=offered, size=len(offered), width=width)
+
+
+def offer(widget: pn.widgets.Select, options: Mapping[str, str], default: str) -> None:
+    """Change what can be chosen; the choice stays the same if it is still offered."""
+    if options != widget.options:
+        kept = widget.value in options.values()
+        widget.param.update(options=options, value=widget.value if kept else default)
+
+
+def figure_pane(figure: Any) -> pn.pane.Bokeh:
     """A figure as a part of a card. Its colours come from the style sheet."""
-    return pn.pane.Bokeh(figure, **{"sizing_mode": WIDE, "margin": 0} | options)
+    return pn.pane.Bokeh(figure, sizing_mode=WIDE, margin=0)
 
 
 def chart_card(chart: Chart, words: Sequence[str] = ()) -> pn.Column:
-    """A chart as a card, as high as it needs; `words`: terms that its title does not hold."""
+    """A chart as a card of the height that it needs; `words`: terms to define beside those in its title."""
     figure = figure_of(chart)
     figure.title = None
-    height = int(figure.frame_height or 300) + 85 + 26 * sum(_lines(legend) for legend in figure.legend)
+    legend_rows = sum(-(-len(legend.items) // legend.ncols) for legend in figure.legend)
+    height = int(figure.frame_height or 300) + 85 + 26 * legend_rows
     figure.update(frame_height=None, height=height)
     words = [*words, chart.title.partition(":")[0], *(word.strip(":,").capitalize() for word in chart.title.split())]
     terms = [word for word in dict.fromkeys(words) if find(word) is not None]
-    found = card(for_canvas(chart.title), terms, figure_pane(figure), height=height + 50)
-    found.styles = {"flex": "none"}
-    return found
-
-
-def _lines(legend: Legend) -> int:
-    columns = legend.ncols if isinstance(legend.ncols, int) else 1
-    return -(-len(legend.items) // columns)
+    made = card(for_canvas(chart.title), terms, figure_pane(figure), height=height + 50)
+    made.styles = {"flex": "none"}
+    return made
 
 
 def table(frame: pd.DataFrame, *, height: int, terms: Mapping[str, str] | None = None, **options: Any) -> Any:
     """A table of plain text and numbers, sortable by a click on its header.
 
-    Headers explain themselves where the definitions hold their words; `terms`: where they hold others for a column.
+    A header shows the definition of its word under the pointer, if there is one; `terms`: of which term instead.
     """
-    known = {str(column): str(column) for column in frame.columns if find(str(column)) is not None} | dict(terms or {})
-    tips = {column: meaning(term) for column, term in known.items()}
+    known = {column: column for column in frame.columns if find(column) is not None} | dict(terms or {})
     texts = [column for column in frame.columns if not pd.api.types.is_numeric_dtype(frame[column])]
     formats: dict[str, Any] = {
         str(column): NumberFormatter(format="0,0" if pd.api.types.is_integer_dtype(kind) else "0,0.000", nan_format="")
@@ -125,8 +133,8 @@ def table(frame: pd.DataFrame, *, height: int, terms: Mapping[str, str] | None =
     formats |= {column: {"type": "plaintext"} for column in texts}
     settings = {
         "show_index": False, "disabled": True, "theme": "simple", "layout": "fit_data_stretch", "height": height,
-        "sizing_mode": WIDE, "margin": 0, "stylesheets": [style_sheets.TABLE], "header_tooltips": tips,
-        "selectable": False,
+        "sizing_mode": WIDE, "margin": 0, "stylesheets": [style_sheets.TABLE],
+        "header_tooltips": {column: meaning(term) for column, term in known.items()}, "selectable": False,
         "configuration": {"columnDefaults": {"sorterParams": {"alignEmptyValues": "bottom"}}},
         "formatters": formats, "text_align": dict.fromkeys(texts, "left"),
     }  # fmt: skip
@@ -136,9 +144,9 @@ def table(frame: pd.DataFrame, *, height: int, terms: Mapping[str, str] | None =
 def frame_of(
     columns: Mapping[str, Sequence[Any]], *, numbers: Sequence[str], whole: Sequence[str] = ()
 ) -> pd.DataFrame:
-    """A data frame whose columns have the same kinds with rows and without; `whole`: columns of whole numbers.
+    """A data frame whose columns have the same types with rows and without; `whole`: columns of whole numbers.
 
-    What is in results is data, and made visible.
+    Texts come from results, so that unprintable characters in them are made visible.
     """
     kinds = {name: float if name in numbers else int if name in whole else object for name in columns}
     cells = {name: [visible(x) if isinstance(x, str) else x for x in values] for name, values in columns.items()}
@@ -153,14 +161,13 @@ def listed(rows: Iterable[Sequence[str]], header: Sequence[str] = ()) -> str:
 
 
 def columns_of(columns: Sequence[Column]) -> str:
-    """Columns of a report as HTML, those left out that are empty; headings explain themselves where they can."""
+    """Columns of a report as HTML, without those that are empty; headings show their definitions, if any."""
     kept = [column for column in columns if any(column.cells)]
     heads = [column.heading.replace("\n", " ") for column in kept]
     rows = zip(*(map(as_html, column.cells) for column in kept), strict=True)
     return listed(list(rows), [as_html(head) if find(head) is None else defined(head) for head in heads])
 
 
-def number(name: str, value: str, term: str | None = None) -> str:
+def number(name: str, value: str) -> str:
     """A number with its name above it."""
-    whole, brief = as_html(value), as_html(short(value, 32))
-    return f'<span class="number">{defined(name, term)}<b title="{whole}">{brief}</b></span>'
+    return f'<span class="number">{defined(name)}<b title="{as_html(value)}">{as_html(short(value, 32))}</b></span>'

@@ -1,4 +1,4 @@
-"""The figures of the Live tab: made once, with fixed sizes; afterwards only their data change."""
+"""The figures of the Live tab: made once, with fixed sizes; afterwards only their data changes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bokeh.models import BasicTicker, ColumnDataSource
 from merge_bench.analysis.aggregate import WorkerFigures
 from merge_bench.records.schema import WorkerMemory
 from merge_bench.units import GIB
-from merge_bench.view.dashboard.live import Point
+from merge_bench.view.dashboard.live_data import Point
 from merge_bench.view.plot.charts import every, stacked, with_unit
 from merge_bench.view.plot.interactive import Drawn, hover
 from merge_bench.view.plot.marks import Axis, Boxes, Group, Picture, Whiskers
@@ -21,6 +21,8 @@ from merge_bench.view.text import as_html, short, visible
 
 HEIGHT = 270
 _USUAL, _SLOW = 0, 1
+_COLUMNS = ("number", "rate", "colour", "shape", "config", "launch", "iteration", "value", "wall")
+"""Of each point in `Rates`; from ``config`` on they are shown under the pointer."""
 
 
 def live(picture: Picture) -> Drawn:
@@ -33,14 +35,13 @@ def live(picture: Picture) -> Drawn:
 class Rates:
     """A rate of every iteration, in GiB/s, by the number of the iteration; `legend` names the configs, as HTML.
 
-    Only new points are sent, unlike in a `Picture`: there may be very many. No legend of Bokeh's: one that follows a
-    column fails while the column is empty.
+    Unlike a `Picture` it sends only new points: there may be very many. It has no legend of Bokeh's, because one that
+    follows a column fails while the column is empty.
     """
 
     def __init__(self, field: str) -> None:
         self._field = field
-        details = ("config", "launch", "iteration", "value", "wall")
-        self._source = ColumnDataSource({name: [] for name in ("number", "rate", "colour", "shape", *details)})
+        self._source = ColumnDataSource({name: [] for name in _COLUMNS})
         self._configs: dict[str, int] = {}
         self._highest, self._last = 0.0, 0
         self._drawn = live(self._axes())
@@ -49,27 +50,24 @@ class Rates:
         points = self.figure.scatter(
             "number", "rate", source=self._source, marker="shape", size=7, color="colour", fill_alpha=0.5
         )
-        self.figure.add_tools(hover(points, details))
+        self.figure.add_tools(hover(points, _COLUMNS[4:]))
 
     def _axes(self) -> Picture:
         x = Axis("Timed iteration, over all launches", low=0.5, high=max(self._last, 10) + 0.5)
         return Picture(x, _up_to("GiB/s", [self._highest]), (), HEIGHT)
 
     def add(self, points: Sequence[Point], *, anew: bool) -> None:
-        """Add points that are new, or begin `anew` with them."""
-        found = [(point, getattr(point, self._field)) for point in points]
-        known = [(point, rate / GIB) for point, rate in found if rate is not None]
-        columns: dict[str, Any] = {
-            "number": [point.number for point, _ in known],
-            "rate": [rate for _, rate in known],
-            "colour": [look(point.look).colour for point, _ in known],
-            "shape": [look(point.look).shape for point, _ in known],
-            "config": [visible(point.config) for point, _ in known],
-            "launch": [point.launch for point, _ in known],
-            "iteration": [point.index for point, _ in known],
-            "value": [with_unit(rate, "GiB/s") for _, rate in known],
-            "wall": [f"{point.wall_seconds * 1e3:,.2f} ms" for point, _ in known],
-        }
+        """Add new points; `anew`: and remove all others."""
+        rates = [(point, getattr(point, self._field)) for point in points]
+        known = [(point, rate / GIB) for point, rate in rates if rate is not None]
+        rows = [
+            (
+                point.number, rate, look(point.look).colour, look(point.look).shape, visible(point.config),
+                point.launch, point.index, with_unit(rate, "GiB/s"), f"{point.wall_seconds * 1e3:,.2f} ms",
+            )
+            for point, rate in known
+        ]  # fmt: skip
+        columns: dict[str, Any] = {name: [row[at] for row in rows] for at, name in enumerate(_COLUMNS)}
         if anew:
             self._source.data = columns
             self._highest, self._last, self._configs = 0.0, 0, {}
@@ -82,16 +80,16 @@ class Rates:
 
     @property
     def legend(self) -> str:
-        """Which colour and shape stands for which config."""
+        """The colour and shape of each config."""
         looks = {as_html(short(config, 30)): look(number) for config, number in self._configs.items()}
         named = [f'<span style="color: {one.colour}">{one.symbol}</span> {name}' for name, one in looks.items()]
         return f'<div class="scroll">{" &ensp; ".join(named)}</div>'
 
 
-def workers(found: Sequence[WorkerFigures]) -> Picture:
-    """The bandwidth of every worker; the slowest has another colour, a hatch, and says so."""
-    slowest = slowest_of(found)
-    known = [(worker, rate / GIB) for worker in found if (rate := worker.bandwidth.mean) is not None]
+def workers(figures: Sequence[WorkerFigures]) -> Picture:
+    """The bandwidth of every worker; the slowest has another colour, a hatch, and a remark."""
+    slowest = slowest_of(figures)
+    known = [(worker, rate / GIB) for worker in figures if (rate := worker.bandwidth.mean) is not None]
     groups = []
     for index in (_USUAL, _SLOW):
         mine = [(worker, rate) for worker, rate in known if (worker.rank == slowest) == (index == _SLOW)]
@@ -105,25 +103,25 @@ def workers(found: Sequence[WorkerFigures]) -> Picture:
     return _by_rank("GiB/s", [worker.rank for worker, _ in known], groups, [rate for _, rate in known])
 
 
-def phases(found: Sequence[WorkerFigures]) -> Picture:
+def phases(figures: Sequence[WorkerFigures]) -> Picture:
     """The time of every worker in an iteration, by phase."""
-    known = [(worker, parts) for worker in found if (parts := parts_of(worker)) is not None]
+    known = [(worker, parts) for worker in figures if (parts := parts_of(worker)) is not None]
     ranks = [worker.rank for worker, _ in known]
     ends, groups = stacked(PARTS, {_named(worker): parts for worker, parts in known}, at=ranks, upright=True)
     return _by_rank("ms", ranks, groups, ends)
 
 
-def memory(found: Sequence[WorkerMemory]) -> Picture:
+def memory(figures: Sequence[WorkerMemory]) -> Picture:
     """The high-water marks of every worker; a line marks the size of its input."""
-    ranks = [one.rank for one in found]
+    ranks = [one.rank for one in figures]
     kinds = (
         ("peak_bytes", "peak", 5, 0.8), ("peak_above_imports_bytes", "above imports", 0, 0.55),
         ("device_peak_bytes", "on the GPU", 2, 0.25),
     )  # fmt: skip
-    inputs = [_gib(one.input_bytes) for one in found]
+    inputs = [_gib(one.input_bytes) for one in figures]
     groups, highest = [], list[float]()
     for name, label, index, width in kinds:
-        values = [_gib(getattr(one, name)) for one in found]
+        values = [_gib(getattr(one, name)) for one in figures]
         details = {"rank": list(map(str, ranks)), label: [f"{value:,.3f} GiB" for value in values]}
         details["input"] = [f"{value:,.3f} GiB" for value in inputs]
         bars = Boxes(ranks, [0.0] * len(ranks), values, True, width=width, fill=0.7, details=details)
@@ -142,9 +140,8 @@ def _gib(value: float | None) -> float:
 
 
 def _by_rank(unit: str, ranks: Sequence[int], groups: Sequence[Group], values: Iterable[float]) -> Picture:
-    x = Axis(
-        "Rank", every({rank: str(rank) for rank in ranks}, 32), min(ranks, default=0) - 0.5, max(ranks, default=0) + 0.5
-    )
+    ticks = every({rank: str(rank) for rank in ranks}, 32)
+    x = Axis("Rank", ticks, min(ranks, default=0) - 0.5, max(ranks, default=0) + 0.5)
     return Picture(x, _up_to(unit, values), tuple(groups), HEIGHT)
 
 

@@ -1,4 +1,4 @@
-"""Finds out whether a page has processed all updates so far."""
+"""Finds out when a page has processed all updates sent so far."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from bokeh.models.widgets import NumericInput
 
 
 class PageReady:
-    """An invisible part of a page; `pane` belongs into the page's layout.
+    """An invisible part of a page; `pane` is to be put into the page's layout.
 
     It is a number field. When the server raises the field's minimum, the page raises the number to it and sends the
     new number. A page processes updates in order, so the number shows that all earlier updates are done. (Bokeh's
-    usual way, a script sent as text, is forbidden by the page's policy.) `heard`: whether the page ever answered.
+    usual way, a script sent as text, is forbidden by the page's policy.) `answered`: whether the page ever answered.
     """
 
     def __init__(self) -> None:
-        self.heard = False
+        self.answered = False
         self._asked = 0
         self._waiting: dict[int, asyncio.Future[None]] = {}
         self._model = NumericInput(value=0, low=0, visible=False)
-        self._model.on_change("value", lambda _attribute, _old, number: self._answered(number))
+        self._model.on_change("value", lambda _attribute, _old, number: self._receive(number))
         self.pane = pn.pane.Bokeh(self._model, margin=0, width=0, height=0)
 
     def ask(self) -> asyncio.Future[None]:
@@ -31,8 +31,8 @@ class PageReady:
         self._model.low = self._asked
         return waiting
 
-    def _answered(self, number: int) -> None:
-        self.heard = True
+    def _receive(self, number: int) -> None:
+        self.answered = True
         for asked in [asked for asked in self._waiting if asked <= number]:
             waiting = self._waiting.pop(asked)
             waiting.get_loop().call_soon_threadsafe(_finish, waiting)

@@ -1,4 +1,4 @@
-"""How far a campaign is, and how long the rest of it takes."""
+"""How far a campaign is, and how long the rest will take."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from merge_bench.analysis.statistics import median
 from merge_bench.records.campaign import Campaign, Launch
-from merge_bench.records.plan import Plan
+from merge_bench.records.recorded_plan import Plan
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a campaign is. `share` from 0 to 1; `seconds_left` None: ended, or not known yet."""
+    """How far a campaign is; `share`: 0 to 1; `seconds_left`: None if it has ended, or it is not known yet."""
 
     launches: int
     planned_launches: int
@@ -24,45 +24,45 @@ class Progress:
 
 
 def progress_of(campaign: Campaign, *, running: bool = True) -> Progress:
-    """How far `campaign` is, and how long the rest takes if it goes on as until now."""
-    runs = [(run.planned_launches, run.plan.iterations or 0, run.launches) for run in campaign.runs]
-    planned = sum(launches for launches, _, _ in runs)
-    planned_iterations = sum(launches * each for launches, each, _ in runs)
-    done = sum(min(sum(_over(each) for each in made), launches) for launches, _, made in runs)
-    iterations = sum(len(each.timed) for _, _, made in runs for each in made)
-    share = sum(
-        sum(1.0 if _over(each) else len(each.timed) / max(every, 1) for each in made) for _, every, made in runs
-    ) / max(planned, 1)
-    over = campaign.end is not None
+    """How far `campaign` is, and how long the rest takes at the speed until now."""
+    planned = sum(run.planned_launches for run in campaign.runs)
+    shares = (
+        1.0 if _over(launch) else len(launch.timed) / max(run.plan.iterations or 0, 1)
+        for run in campaign.runs
+        for launch in run.launches
+    )
     return Progress(
-        launches=done,
+        launches=sum(min(sum(map(_over, run.launches)), run.planned_launches) for run in campaign.runs),
         planned_launches=planned,
-        iterations=iterations,
-        planned_iterations=planned_iterations,
-        share=1.0 if over and campaign.end is not None and campaign.end.status == 0 else min(share, 0.99),
-        seconds_left=None if over or not running else _seconds_left(campaign),
+        iterations=sum(len(launch.timed) for run in campaign.runs for launch in run.launches),
+        planned_iterations=sum(run.planned_launches * (run.plan.iterations or 0) for run in campaign.runs),
+        share=1.0
+        if campaign.end is not None and campaign.end.status == 0
+        else min(sum(shares) / max(planned, 1), 0.99),
+        seconds_left=None if campaign.end is not None or not running else _seconds_left(campaign),
         doing=_doing(campaign, running=running),
     )
 
 
 def _seconds_left(campaign: Campaign) -> float | None:
-    """Launches that are left, each as long as those of its run took; of the one that is up, what is left of it."""
-    lengths = {key: _lengths(run.launches) for key, run in enumerate(campaign.runs)}
-    known = [length for each in lengths.values() for length in each]
+    """Each remaining launch takes as long as the median of its run, minus the time that the current one has run."""
+    known = [length for run in campaign.runs for length in _lengths(run.launches)]
     total = 0.0
-    for key, run in enumerate(campaign.runs):
-        over = sum(map(_over, run.launches))
-        up = next((each for each in run.launches if not _over(each) and each.line is not None), None)
-        usual = median(lengths[key] or known) if lengths[key] or known else _estimate(up, run.plan)
-        if run.planned_launches > over:
-            if usual is None:
-                return None
-            total += usual * (run.planned_launches - over) - (_age(up) if up else 0.0)
+    for run in campaign.runs:
+        left = run.planned_launches - sum(map(_over, run.launches))
+        if left <= 0:
+            continue
+        current = next((each for each in run.launches if not _over(each) and each.line is not None), None)
+        lengths = _lengths(run.launches) or known
+        usual = median(lengths) if lengths else _estimate(current, run.plan)
+        if usual is None:
+            return None
+        total += usual * left - (_age(current) if current else 0.0)
     return max(total, 0.0)
 
 
 def _lengths(launches: Sequence[Launch]) -> list[float]:
-    """Seconds that whole launches took, from starting their processes to their end."""
+    """Seconds of each complete launch, from starting its processes to its end."""
     return [
         each.end.time - each.line.time + (each.line.startup_seconds or 0.0)
         for each in launches
@@ -70,13 +70,13 @@ def _lengths(launches: Sequence[Launch]) -> list[float]:
     ]
 
 
-def _estimate(up: Launch | None, plan: Plan) -> float | None:
-    """How long the first launch will have taken, judged by the iterations that it has made."""
-    if up is None or up.line is None or len(up.iterations) < 2:
+def _estimate(launch: Launch | None, plan: Plan) -> float | None:
+    """How long the first launch will take in total, from the iterations that it has made so far."""
+    if launch is None or launch.line is None or len(launch.iterations) < 2:
         return None
-    every = (up.iterations[-1].time - up.iterations[0].time) / (len(up.iterations) - 1)  # written in bursts: no median
-    count = (plan.iterations or 0) + (plan.warmup or 0)
-    return (up.line.startup_seconds or 0.0) + every * max(count, len(up.iterations))
+    times = [line.time for line in launch.iterations]
+    each = (times[-1] - times[0]) / (len(times) - 1)  # the mean, because lines are written in bursts
+    return (launch.line.startup_seconds or 0.0) + each * max((plan.iterations or 0) + (plan.warmup or 0), len(times))
 
 
 def _age(launch: Launch) -> float:

@@ -10,11 +10,11 @@ import signal
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import IO
 
 from merge_bench.cluster.supervisor import Child
 from merge_bench.config.reader import read_config
@@ -70,24 +70,33 @@ class Permission:
 
 def arguments(request: Request, results: Path) -> list[str]:
     """The arguments of `python`: each value is one word with its option, so that none can become another option."""
-    given = [
-        f"--{name}={value.strip()}"
-        for name in ("config", "chunk", "workers", "iterations")
-        if (value := getattr(request, name)).strip()
-    ]
+    given = [f"--{name}={value.strip()}" for name, value in asdict(request).items() if value.strip()]
     return ["-m", "merge_bench", "run", *given, f"--results={results}"]
 
 
+@dataclass
+class _Run:
+    """A run that was started; `command` as a person would type it."""
+
+    process: Child
+    command: str
+    log: IO[bytes]
+    stopping: bool = False
+
+    def log_end(self) -> str:
+        """The last lines of its log, without the codes that colour a terminal."""
+        size = os.fstat(self.log.fileno()).st_size
+        data = os.pread(self.log.fileno(), _LOG_BYTES, max(size - _LOG_BYTES, 0))
+        return "\n".join(_ESCAPES.sub("", data.decode(errors="replace")).splitlines()[-_LOG_LINES:])
+
+
 class Runner:
-    """Runs one command at a time; safe to ask from several threads."""
+    """Runs one command at a time; safe to use from several threads."""
 
     def __init__(self, results: str | os.PathLike[str], command: Callable[[Request], list[str]] | None = None) -> None:
         self.results = Path(results)
         self._command = command or (lambda request: [sys.executable, "-P", *arguments(request, self.results)])
-        self._process: Child | None = None
-        self._shown = ""
-        self._log: int | None = None
-        self._stopping = False
+        self._run: _Run | None = None
         self._lock = threading.Lock()
 
     def start(self, request: Request) -> None:
@@ -108,73 +117,55 @@ class Runner:
         if any("\0" in word for word in words):
             raise UsageError("an option cannot hold a null character")
         with self._lock:
-            if self._process is not None and self._process.poll() is None:
+            if self._going() is not None:
                 raise UsageError("a run is going on; stop it first, or wait for its end")
             self._forget()
-            self._log = _nameless_file()
-            self._stopping = False
-            self._shown = shlex.join(["python", *words[1:]])
-            self._process = _STARTER.submit(_start, words, self._log).result()
+            log = tempfile.TemporaryFile(prefix="merge-bench-", buffering=0)  # noqa: SIM115  # `_forget` closes it.
+            process = _STARTER.submit(_start, words, log.fileno()).result()
+            self._run = _Run(process, shlex.join(["python", *words[1:]]), log)
 
     def stop(self) -> None:
-        """Ask the run to end as Ctrl-C does: it ends its processes, and what it measured is kept."""
+        """Interrupt the run as Ctrl-C does: it ends its processes, and what it measured is kept."""
         with self._lock:
-            if self._process is not None and self._process.poll() is None:
-                self._stopping = True
-                self._process.send(signal.SIGINT)
+            if run := self._going():
+                run.stopping = True
+                run.process.send(signal.SIGINT)
 
     def kill(self) -> None:
         """End the run at once. The kernel ends its processes with it."""
         with self._lock:
-            if self._process is not None and self._process.poll() is None:
-                self._stopping = True
-                self._process.kill()
+            if run := self._going():
+                run.stopping = True
+                run.process.kill()
 
     def state(self) -> State:
-        """How it is now."""
+        """How the run is now."""
         with self._lock:
-            if self._process is None:
+            if self._run is None:
                 return State()
-            status = self._process.poll()
+            status = self._run.process.poll()
             if status is not None:
-                self._process.end()
-            going = STOPPING if self._stopping else GOING
-            return State(going if status is None else OVER, self._shown, status, self._tail())
+                self._run.process.end()
+            what = OVER if status is not None else STOPPING if self._run.stopping else GOING
+            return State(what, self._run.command, status, self._run.log_end())
 
     def close(self) -> None:
-        """End a run that goes on, and return when it is gone."""
-        self.stop()
-        until = time.monotonic() + GRACE_SECONDS
-        while self.state().what == STOPPING and time.monotonic() < until:
-            time.sleep(0.05)
+        """Interrupt a run that goes on, and return when it is gone."""
         with self._lock:
             self._forget()
 
-    def _tail(self) -> str:
-        if self._log is None:
-            return ""
-        size = os.fstat(self._log).st_size
-        data = os.pread(self._log, _LOG_BYTES, max(size - _LOG_BYTES, 0))
-        lines = _ESCAPES.sub("", data.decode(errors="replace")).splitlines()
-        return "\n".join(lines[-_LOG_LINES:])
+    def _going(self) -> _Run | None:
+        return self._run if self._run is not None and self._run.process.poll() is None else None
 
     def _forget(self) -> None:
         """Make sure that the last run is gone, and its log."""
-        if self._process is not None:
-            self._process.end()
-            self._process = None
-        if self._log is not None:
-            os.close(self._log)
-            self._log = None
+        if self._run is not None:
+            self._run.process.end(signal.SIGINT, GRACE_SECONDS)
+            self._run.log.close()
+            self._run = None
 
 
 def _start(words: list[str], log: int) -> Child:
     environment = {**os.environ, "PYTHONUNBUFFERED": "1", "COLUMNS": "110", "NO_COLOR": "1"}
     # SIGTERM, so that a run whose view was killed ends its own processes.
     return Child(words, environment=environment, log=log, death_signal=signal.SIGTERM)
-
-
-def _nameless_file() -> int:
-    """A file that only its descriptor leads to, and that is gone with it; written at its end."""
-    with tempfile.NamedTemporaryFile(prefix="merge-bench-") as named:
-        return os.open(named.name, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)

@@ -1,4 +1,4 @@
-"""The `dashboard` command: the view in a browser, on this machine alone unless another address is asked for."""
+"""The `dashboard` command: serves the view to browsers on this machine, or on another address if one is given."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import ipaddress
 import secrets
-import signal
 import socket
 import sys
 import warnings
@@ -22,32 +21,32 @@ from tornado.websocket import WebSocketClosedError
 from merge_bench.cluster import signals
 from merge_bench.errors import UsageError
 from merge_bench.view.dashboard import style_sheets
-from merge_bench.view.dashboard.app import HOLD_SECONDS, Dashboard
-from merge_bench.view.dashboard.index import Index
-from merge_bench.view.dashboard.library import Library
+from merge_bench.view.dashboard.app import Dashboard
+from merge_bench.view.dashboard.campaign_cache import CampaignCache
+from merge_bench.view.dashboard.campaign_index import Index
 from merge_bench.view.dashboard.runner import Permission, Runner
 
-TITLE = "merge_bench"
-LOOPBACK = "127.0.0.1"
+HOLD_SECONDS = 1.0
+"""For this long, several pages share one listing of the folder."""
 
 
 def serve(results: Path, *, port: int, address: str, open_browser: bool, allow_run: bool) -> int:
-    """Serve the view of `results` until a signal comes; a run that was started from it ends with it.
+    """Serve the view of `results` until a signal ends it; a run that was started from it ends, too.
 
     Raises
     ------
     UsageError
-        If `address` is none of this machine's, or the port is taken.
+        If this machine cannot listen on `address` and `port`.
     """
     permission = permission_for(address, allow_run=allow_run)
     port = _free_port(address, port)
     pn.extension("tabulator", raw_css=[style_sheets.PAGE])
-    # Bokeh warns when a browser sends a part that the server already has, which happens when a tab is shown again.
+    # Bokeh warns if a browser sends a part that the server already has, as it does when a tab is shown again.
     warnings.filterwarnings("ignore", message="reference already known", category=BokehUserWarning)
-    index, library, runner = Index(results, hold_seconds=HOLD_SECONDS), Library(), Runner(results)
+    index, cache, runner = Index(results, hold_seconds=HOLD_SECONDS), CampaignCache(), Runner(results)
     server: Any = pn.serve(
-        lambda: Dashboard(results, index=index, library=library, runner=runner, permission=permission),
-        port=port, address=address, show=False, start=False, title=TITLE, verbose=False,
+        lambda: Dashboard(results, index=index, cache=cache, runner=runner, permission=permission),
+        port=port, address=address, show=False, start=False, title="merge_bench", verbose=False,
         websocket_origin=origins(address, port), session_history=0,
     )  # fmt: skip
     url = f"http://{_in_url(address)}:{port}/"
@@ -55,12 +54,11 @@ def serve(results: Path, *, port: int, address: str, open_browser: bool, allow_r
     if permission.token is not None:
         print(f"To start runs from it, this token is needed: {permission.token}", file=sys.stderr, flush=True)
     loop: Any = IOLoop.current()
-    loop.asyncio_loop.set_exception_handler(tell_mistakes)
-    loop.run_in_executor(None, index.scan)  # so that the first page need not wait for it
-    before = {
-        number: signal.signal(number, lambda *_: loop.add_callback_from_signal(loop.stop))
-        for number in signals.ending_signals()
-    }
+    loop.asyncio_loop.set_exception_handler(log_exception)
+    loop.run_in_executor(None, index.scan)  # so that the first page does not wait for it
+    ending = signals.ending_signals()
+    for number in ending:
+        loop.asyncio_loop.add_signal_handler(number, loop.stop)
     try:
         server.start()
         if open_browser:
@@ -69,19 +67,19 @@ def serve(results: Path, *, port: int, address: str, open_browser: bool, allow_r
     finally:
         server.stop()
         runner.close()
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number in ending:
+            loop.asyncio_loop.remove_signal_handler(number)
     return 0
 
 
-def tell_mistakes(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Log exceptions of the event loop, except those of pages that were closed during an update."""
+def log_exception(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Log an exception of the event loop, unless its page was closed during an update."""
     if not isinstance(context.get("exception"), WebSocketClosedError):
         loop.default_exception_handler(context)
 
 
 def permission_for(address: str, *, allow_run: bool) -> Permission:
-    """Who may start runs: everybody on this machine; elsewhere, and with `allow_run`, who has the token."""
+    """Who may start runs: with `allow_run`, everybody who has the token; without, everybody on this machine."""
     if allow_run:
         return Permission(token=secrets.token_urlsafe(18))
     if is_loopback(address):
@@ -93,7 +91,7 @@ def permission_for(address: str, *, allow_run: bool) -> Permission:
 
 
 def is_loopback(address: str) -> bool:
-    """Whether only this machine reaches `address`."""
+    """Whether only this machine can reach `address`, which may be a host name."""
     try:
         return ipaddress.ip_address(address).is_loopback
     except ValueError:
@@ -101,16 +99,16 @@ def is_loopback(address: str) -> bool:
 
 
 def origins(address: str, port: int) -> list[str]:
-    """The names under which a page of this server may call itself; pages of others get no answer from it."""
-    names = {address, *(("localhost", LOOPBACK) if is_loopback(address) else ())}
+    """The hosts in addresses of this server's own pages; pages from elsewhere cannot connect to it."""
+    names = {address, *(("localhost", "127.0.0.1") if is_loopback(address) else ())}
     if address in ("0.0.0.0", "::"):
         own = socket.gethostname()
-        names = {own, socket.getfqdn(), "localhost", LOOPBACK, *_addresses(own)}
+        names = {own, socket.getfqdn(), "localhost", "127.0.0.1", *_addresses(own)}
     return sorted(f"{_in_url(name)}:{port}" for name in names)
 
 
 def _addresses(name: str) -> set[str]:
-    """The addresses of this machine: those of its name, and those of its interfaces."""
+    """The addresses of this machine: those of its interfaces, and those of its `name`."""
     import psutil
 
     found = {

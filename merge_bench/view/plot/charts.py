@@ -157,7 +157,7 @@ def heat(
     place = {rank: at for at, rank in enumerate(labels)}
     end = max(len(labels), 1) - 0.5
     rows = every(dict(enumerate(labels.values())), 32)
-    told: dict[str, Sequence[str]] = {
+    texts: dict[str, Sequence[str]] = {
         "from": [labels[sender] for sender, _ in cells],
         "to": [labels[receiver] for _, receiver in cells],
         "value": [with_unit(value, unit) for value in cells.values()],
@@ -166,7 +166,7 @@ def heat(
     picture = Picture(
         Axis("to rank", {at: name.partition(" ")[0] for at, name in rows.items()}, low=-0.5, high=end, grid=False),
         Axis("from rank", rows, low=end, high=-0.5, grid=False),
-        (Group(0, (Cells(x, y, list(cells.values()), unit, {**told, **details}),)),),
+        (Group(0, (Cells(x, y, list(cells.values()), unit, {**texts, **details}),)),),
         height=min(max(28 * len(labels), 260), 640),
         square=True,
     )

@@ -53,14 +53,8 @@ class Metric:
 
 THROUGHPUT = Metric("Throughput", aggregate.throughput, axis="Throughput (GiB/s)")
 BANDWIDTH = Metric("Bandwidth", aggregate.bandwidth, axis="Bandwidth (GiB/s)")
-OF_LINK = Metric(
-    "Fraction of the link limit",
-    aggregate.link_fraction,
-    "Bytes of both frames ÷ seconds in flight ÷ link limit (%)",
-    "%",
-    scale=100.0,
-    line=100.0,
-)
+_OF_LINK = "Bytes of both frames ÷ seconds in flight ÷ link limit (%)"
+OF_LINK = Metric("Fraction of the link limit", aggregate.link_fraction, _OF_LINK, "%", scale=100.0, line=100.0)
 
 
 def rates(
@@ -202,12 +196,12 @@ def pairs(run: Run, lanes: Sequence[Lane]) -> Chart:
     launches = aggregate.counted(run)
     known = {(lane.from_rank, lane.to_rank): lane for lane in lanes}
     figures = {pair: each for pair, each in aggregate.pair_figures(launches).items() if each.seconds}
-    told = {pair: known[pair] for pair in figures if pair in known}
+    selected = {pair: known[pair] for pair in figures if pair in known}
     return pair_map(
         {pair: (each.bytes, each.seconds) for pair, each in figures.items()},
         {
-            "lanes selected": {pair: ", ".join(lane.transports) for pair, lane in told.items()},
-            "placement": {pair: lane.placement for pair, lane in told.items()},
+            "lanes selected": {pair: ", ".join(lane.transports) for pair, lane in selected.items()},
+            "placement": {pair: lane.placement for pair, lane in selected.items()},
         },
         {worker.rank: worker.host for launch in launches if launch.line for worker in launch.line.workers},
     )
@@ -220,11 +214,11 @@ def pair_map(
 ) -> Chart:
     """The rate from rank to rank, by its bytes and seconds in flight; `details`: what else there is, by name."""
     ranks = sorted({rank for pair in traffic for rank in pair})
-    told = {name: [known.get(pair) or "not known" for pair in traffic] for name, known in details.items()}
+    texts = {name: [known.get(pair) or "not known" for pair in traffic] for name, known in details.items()}
     return heat(
         {pair: sent / seconds / GIB if seconds else math.nan for pair, (sent, seconds) in traffic.items()},
         {rank: f"{rank} {hosts.get(rank, '?')}" for rank in ranks},
-        told | {"sent in an iteration": [f"{sent / MIB:,.1f} MiB" for sent, _ in traffic.values()]},
+        texts | {"sent in an iteration": [f"{sent / MIB:,.1f} MiB" for sent, _ in traffic.values()]},
         title="Rate of each pair of workers",
         unit="GiB/s",
         note=_sentence("bytes ÷ seconds in flight of that pair; rows send, columns receive"),

@@ -136,6 +136,6 @@ def _details(row: Row) -> dict[str, str]:
 
 
 def _remark(row: Row) -> str:
-    said = ["ran on other transports than were asked for"] if row.as_requested is False else []
-    said += [f"{row.wrong} wrong elements"] if row.wrong else []
-    return "; ".join([*said, *([row.note] if row.note else [])])
+    remarks = ["ran on other transports than were asked for"] if row.as_requested is False else []
+    remarks += [f"{row.wrong} wrong elements"] if row.wrong else []
+    return "; ".join([*remarks, *([row.note] if row.note else [])])

@@ -88,14 +88,14 @@ def panel(
 
 def _note(series: Sequence[Series], spread: str) -> str:
     """What points, bars and hollow points are."""
-    said = f"Points: {', or '.join(sorted({one.origin for one in series}, reverse=True))}"
+    text = f"Points: {', or '.join(sorted({one.origin for one in series}, reverse=True))}"
     if any(one.spreads for one in series):
         drawn = {len(one.points) > MANY for one in series if one.spreads}
         names = " and ".join(name for name, many in (("bars", False), ("bands", True)) if many in drawn)
         least = "" if any(one.forecast for one in series) else "least to greatest "
-        said += f"; {names}: {least}{spread}"
+        text += f"; {names}: {least}{spread}"
     hollow = " Hollow: not as asked for, or wrong." if any(any(one.doubtful) for one in series) else ""
-    return f"{said}.{hollow}"
+    return f"{text}.{hollow}"
 
 
 def _marks(one: Series, x_unit: str, y_unit: str, spread: str, counted: str) -> Iterator[Mark]:

@@ -25,18 +25,18 @@ def mark(row: Row | None) -> str:
 
 
 def footnotes(page: Page, table: Table) -> None:
-    """The facts of every line of `table`; lines with the same ones together."""
-    told: dict[tuple[tuple[str, str], ...], list[str]] = {}
+    """What was measured and how, for every line of `table`; lines with the same ones together."""
+    groups: dict[tuple[tuple[str, str], ...], list[str]] = {}
     for line in table.lines:
-        told.setdefault(tuple(_facts(line.rows)), []).append(line.label)
-    for facts, labels in told.items():
-        (first, _), *rest = facts
+        groups.setdefault(tuple(_sentences(line.rows)), []).append(line.label)
+    for sentences, labels in groups.items():
+        (first, _), *rest = sentences
         page.line(f"{_some(labels)}: {visible(first)}", "dim")
         for text, style in rest:
             page.line(visible(text), style, indent=2)
 
 
-def _facts(rows: Sequence[Row]) -> list[tuple[str, str]]:
+def _sentences(rows: Sequence[Row]) -> list[tuple[str, str]]:
     """Sentences, each with its style."""
     first = rows[0]
     notes = [(f"{REMARK} {note}", "yellow") for note in dict.fromkeys(row.note for row in rows) if note]
@@ -68,24 +68,24 @@ def _where(rows: Sequence[Row]) -> str:
 
 
 def _doubts(rows: Sequence[Row], asked: str | None, lanes: Sequence[str]) -> list[tuple[str, str]]:
-    said = []
+    doubts = []
     other = [row for row in rows if row.as_requested is False]
     if other and other[0].test.endswith(SHARP_ASKED):
         carried = " / ".join(dict.fromkeys(row.protocol or "?" for row in other))
-        said.append(
+        doubts.append(
             (f"{OTHER_LANES} {_sizes(other, rows)}: {carried} carried it though SHARP was asked for", "bold yellow")
         )
     elif other:
         though = f" though UCX_TLS={asked} was asked for" if asked else ", not only what was asked for"
-        said.append(
+        doubts.append(
             (f"{OTHER_LANES} {_sizes(other, rows)}: UCX selected {', '.join(lanes) or '?'}{though}", "bold yellow")
         )
     if asked is not None and not lanes:
-        said.append(("whether it ran on what was asked for: nobody can tell", "dim"))
+        doubts.append(("whether it ran on what was asked for: nobody can tell", "dim"))
     wrong = [row for row in rows if row.wrong]
     if wrong:
-        said.append((f"{WRONG} {_sizes(wrong, rows)}: WRONG RESULT, elements that are wrong are counted", "bold red"))
-    return said
+        doubts.append((f"{WRONG} {_sizes(wrong, rows)}: WRONG RESULT, elements that are wrong are counted", "bold red"))
+    return doubts
 
 
 def _sizes(some: Sequence[Row], rows: Sequence[Row]) -> str:
@@ -95,7 +95,7 @@ def _sizes(some: Sequence[Row], rows: Sequence[Row]) -> str:
 
 
 def _protocols(rows: Sequence[Row]) -> str:
-    """Runs of sizes with the same protocol, as measured; nothing is said of what lies between two sizes."""
+    """Runs of sizes with the same protocol, as measured; nothing is claimed about what lies between two sizes."""
     if all(row.protocol is None for row in rows):
         return ""
     runs = [list(run) for _, run in groupby(rows, lambda row: row.protocol)]

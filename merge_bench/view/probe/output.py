@@ -1,4 +1,4 @@
-"""What is asked for beside the tables: CSV, drawings, published rows; seen to before anything is measured."""
+"""Output beside the tables: CSV, drawings and published rows. Options are checked before anything is measured."""
 
 from __future__ import annotations
 

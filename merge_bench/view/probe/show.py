@@ -23,7 +23,7 @@ from merge_bench.view.numbers import NULL, binary, number, thin
 from merge_bench.view.probe.footnotes import footnotes, mark
 from merge_bench.view.probe.tables import Line, Table, tables_of
 from merge_bench.view.report.layout import Column, Page, page_on
-from merge_bench.view.report.sections import warnings as write_warnings
+from merge_bench.view.report.run_sections import warnings as write_warnings
 from merge_bench.view.text import visible
 
 _SHOWN = 40
@@ -102,8 +102,8 @@ def _comparison(page: Page, table: Table, baseline: str | None) -> None:
 
 
 def _named(measure: Measure) -> str:
-    said = _UNITS[measure.unit]
-    return f"{measure.title} ({measure.unit}{'; ' * bool(said)}{said})"
+    unit_note = _UNITS[measure.unit]
+    return f"{measure.title} ({measure.unit}{'; ' * bool(unit_note)}{unit_note})"
 
 
 def _compared(table: Table, baseline: str | None) -> list[Line]:

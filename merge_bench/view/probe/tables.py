@@ -108,7 +108,7 @@ def _table(rows: Sequence[Row], *, by_pair: bool) -> Table:
     if not ranks and len(pairs) > 1:
         title.remove(_ranks)  # the placements have a pair each
 
-    def told(row: Row, parts: Sequence[Callable[[Row], str]]) -> str:
+    def joined(row: Row, parts: Sequence[Callable[[Row], str]]) -> str:
         return visible(", ".join(filter(None, (of(row) for of in parts))))
 
     found: dict[tuple[object, ...], list[Row]] = {}
@@ -116,7 +116,7 @@ def _table(rows: Sequence[Row], *, by_pair: bool) -> Table:
         found.setdefault((row.series, row.source), []).append(row)
     lines = [
         Line(
-            label=(told(mine[0], heading) or visible(mine[0].config)) + _origin(mine[0]),
+            label=(joined(mine[0], heading) or visible(mine[0].config)) + _origin(mine[0]),
             config=mine[0].config,
             published=mine[0].source is not None,
             rows=tuple(sorted(mine, key=lambda row: (row.size, row.count or 0))),
@@ -124,7 +124,7 @@ def _table(rows: Sequence[Row], *, by_pair: bool) -> Table:
         for mine in found.values()
     ]
     memory = ", cuda memory" if rows[0].memory == "cuda" else ""
-    return Table(kind_of(rows[0]), told(rows[0], title) + memory, tuple(lines), by_pair)
+    return Table(kind_of(rows[0]), joined(rows[0], title) + memory, tuple(lines), by_pair)
 
 
 def _origin(row: Row) -> str:

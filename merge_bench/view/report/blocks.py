@@ -32,7 +32,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Facts:
+class NamedValues:
     """Names and values; `mark` stands beside those whose name has a unit."""
 
     rows: tuple[tuple[str, str], ...]
@@ -66,7 +66,7 @@ class Drawing:
     chart: Chart
 
 
-Block = Heading | Line | Facts | Table | Code | Drawing
+Block = Heading | Line | NamedValues | Table | Code | Drawing
 
 
 @dataclass
@@ -105,7 +105,7 @@ class Recorder(Page):
 
     def pairs(self, *rows: tuple[str, str], mark: str | None = None) -> None:
         """Names and values."""
-        self._add(Facts(rows, mark))
+        self._add(NamedValues(rows, mark))
 
     def table(self, *columns: Column, mark: str | None = None) -> None:
         """A table, without the columns that are empty."""

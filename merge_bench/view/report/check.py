@@ -16,14 +16,8 @@ from merge_bench.config.reader import ConfigFile
 from merge_bench.config.variable_states import BRINGS_CODE
 from merge_bench.view.document import print_document
 
-_COLOURS = {
-    "unknown": "red",
-    "invalid": "red",
-    BRINGS_CODE: "red",
-    "module-absent": "yellow",
-    "no-effect": "yellow",
-    "deprecated": "yellow",
-}
+_COLOURS = dict.fromkeys(("unknown", "invalid", BRINGS_CODE), "red")
+_COLOURS |= dict.fromkeys(("module-absent", "no-effect", "deprecated"), "yellow")
 
 
 def run_check(

@@ -71,8 +71,8 @@ def title(comparison: Comparison) -> str:
 def sentence(comparison: Comparison) -> str:
     """The verdict in one line, with what it rests on."""
     mark = "" if comparison.verified or comparison.ratio is None else f" {UNVERIFIED}"
-    told = [part for part in (_why(comparison), _ratio(comparison), _more(comparison)) if part]
-    return f"{comparison.verdict}{mark}: {'; '.join(told)}"
+    parts = [part for part in (_why(comparison), _ratio(comparison), _more(comparison)) if part]
+    return f"{comparison.verdict}{mark}: {'; '.join(parts)}"
 
 
 def points(comparison: Comparison) -> str | None:
@@ -166,13 +166,12 @@ def _metrics(page: Page, comparisons: Sequence[Comparison]) -> None:
 
 def _why(comparison: Comparison) -> str | None:
     reason = comparison.reason
-    if reason == "underpowered":
-        return "underpowered, so few launches prove nothing"
-    if reason == "wide-interval":
-        return f"neither within {percent(comparison.threshold)} nor beyond for sure"
-    if reason == "within-noise":
-        return "a difference, and no larger than a config shows against itself"
-    return str(reason) if reason else None
+    words = {
+        "underpowered": "underpowered, so few launches prove nothing",
+        "wide-interval": f"neither within {percent(comparison.threshold)} nor beyond for sure",
+        "within-noise": "a difference, and no larger than a config shows against itself",
+    }
+    return words.get(reason, str(reason)) if reason else None
 
 
 def _ratio(comparison: Comparison) -> str | None:

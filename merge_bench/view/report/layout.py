@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import io
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TextIO
 
@@ -36,10 +36,9 @@ class Column:
     text: bool = False
 
 
-def by_row(headings: Sequence[str], rows: Sequence[Sequence[str]], *, texts: int) -> list[Column]:
-    """The columns of a table that is made row by row; the first `texts` of them are text."""
-    cells = zip(*rows, strict=True) if rows else [()] * len(headings)
-    return [Column(name, each, at < texts) for at, (name, each) in enumerate(zip(headings, cells, strict=True))]
+def by_row(headings: Sequence[str], rows: Iterable[Sequence[str]], text: Container[int] = ()) -> list[Column]:
+    """The columns of a table that is made row by row; `text`: which of them are text, counted from 0."""
+    return [Column(name, cells, at in text) for at, (name, *cells) in enumerate(zip(headings, *rows, strict=True))]
 
 
 def by_pair(cells: Mapping[tuple[int, int], str], *, text: bool = False) -> list[Column]:
@@ -63,7 +62,7 @@ class Page:
 
     @property
     def narrow(self) -> bool:
-        """Whether a wide table had better be two."""
+        """Whether a wide table is split in two."""
         return self.console.width < _NARROW
 
     def heading(self, text: str) -> None:

@@ -10,7 +10,7 @@ from merge_bench.analysis.documents.transports import Pair, TransportsDocument
 from merge_bench.records.schema import SizeRange
 from merge_bench.view.numbers import mib
 from merge_bench.view.report.layout import Column, Page, by_pair, page_on
-from merge_bench.view.report.sections import warnings
+from merge_bench.view.report.run_sections import warnings
 
 _PAIRS_SHOWN = 6
 _LARGEST_MATRIX = 8
@@ -36,8 +36,7 @@ def by_protocols(pairs: Sequence[Pair]) -> Sequence[Protocols]:
     for pair in pairs:
         known = next((one for one in found if one.ranges == pair.protocols), None)
         if known is None:
-            known = Protocols(pairs=[], ranges=pair.protocols)
-            found.append(known)
+            found.append(known := Protocols(pairs=[], ranges=pair.protocols))
         known.pairs.append((pair.from_rank, pair.to_rank))
     return found
 

@@ -17,7 +17,7 @@ def print_tuning(
     result: Result, *, sizes: Sequence[str], metric: str, pruned: Sequence[Pruned] = (), remarks: Sequence[str] = (),
     file: TextIO | None = None,
 ) -> None:  # fmt: skip
-    """Print it on `file` (standard output); `sizes`: what each plan is called; `remarks`: said at the end."""
+    """Print it on `file` (standard output); `sizes`: what each plan is called; `remarks`: shown at the end."""
     with page_on(file) as page:
         write_tuning(page, result, sizes=sizes, metric=metric)
         if pruned:
@@ -34,8 +34,8 @@ def write_tuning(page: Page, result: Result, *, sizes: Sequence[str], metric: st
     """The outcome and every step that led to it."""
     _heading(page, result, sizes, metric)
     _steps(page, f"Single settings against {result.baseline}", result.singles)
-    if result.twin is not None:
-        page.line(f"Noise: {result.twin.reason} ({ends(result.twin.low, result.twin.high)}).", "dim")
+    if (noise := result.noise_floor) is not None:
+        page.line(f"Noise: {noise.reason} ({ends(noise.low, noise.high)}).", "dim")
     _steps(page, "Combined, the strongest first; each against the same without it", result.combined)
     _steps(page, "Taken out again; each against the same without it", result.ablated)
     _steps(page, "Confirmed on fresh launches", result.confirmed, sizes=sizes)

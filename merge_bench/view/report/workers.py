@@ -9,7 +9,7 @@ from merge_bench.analysis.diagnostics import overloaded, straggling
 from merge_bench.records.campaign import Launch, Run
 from merge_bench.view.numbers import gib, mib, ms, number, rows
 from merge_bench.view.report.layout import Column, Page, by_pair
-from merge_bench.view.report.sections import absent
+from merge_bench.view.report.run_sections import absent
 
 _LARGEST_MATRIX = 8
 _MOST_ROWS = 64
@@ -83,18 +83,9 @@ def _remarks(workers: Sequence[WorkerFigures], shown: Sequence[WorkerFigures]) -
     slowest = slowest_of(workers)
     heavy = {overload.rank: f"overloaded {overload.factor:.2f} ×" for overload in overloaded(workers)}
     slow = straggling(workers)
-    return [
-        ", ".join(
-            remark
-            for remark in (
-                "slowest" if w.rank == slowest else "",
-                heavy.get(w.rank, ""),
-                f"slow {slow.phase}" if slow is not None and slow.rank == w.rank else "",
-            )
-            if remark
-        )
-        for w in shown
-    ]
+    late = {slow.rank: f"slow {slow.phase}"} if slow is not None else {}
+    remarks = (("slowest" if w.rank == slowest else "", heavy.get(w.rank, ""), late.get(w.rank, "")) for w in shown)
+    return [", ".join(filter(None, each)) for each in remarks]
 
 
 def _of_input(worker: WorkerFigures) -> float | None:

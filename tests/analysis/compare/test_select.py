@@ -12,7 +12,7 @@ import pytest
 
 from merge_bench.analysis.compare.select import Selection, select
 from merge_bench.errors import UsageError, WrongResult
-from merge_bench.host.facts import Hardware, Ucx
+from merge_bench.host.description import Hardware, Ucx
 from merge_bench.records import schema as s
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.writer import CampaignWriter

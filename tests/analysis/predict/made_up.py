@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from merge_bench.host.facts import Gpu, Hardware
+from merge_bench.host.description import Gpu, Hardware
 from merge_bench.records import schema as s
 from merge_bench.records.writer import CampaignWriter
 

@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from merge_bench.analysis.predict.basis import interval
 from merge_bench.analysis.predict.document import predict
-from merge_bench.analysis.predict.fit import Point, fit, line
+from merge_bench.analysis.predict.fit import Point, fit, line, replicates
+from merge_bench.analysis.predict.gather import gather
 from merge_bench.analysis.predict.samples import Measured, Sample, Shape
 from merge_bench.analysis.statistics import median
 from merge_bench.errors import UsageError
@@ -65,9 +67,11 @@ def test_intervals_hold_the_truth_about_as_often_as_they_say(tmp_path: Path) -> 
     held = 0
     for seed in range(20):
         folder = write(tmp_path / str(seed), REAL, Setup((1, 1, 1), launches=6, iterations=8), seed=seed)
-        low, high = parameters(forecast(folder, workers=3, hosts=3))["join_rate"]["interval"]
+        runs = gather([read_campaign(folder)], None).runs
+        low, high = interval([found["join_rate"] for found in replicates(runs, (), runs)])
         held += low <= REAL.join_rate <= high
     assert held >= 16
+    assert parameters(forecast(folder, workers=3, hosts=3))["join_rate"]["interval"] == [low, high]
 
 
 @pytest.mark.parametrize(("per_host", "rows"), [((1,) * 8, 1_000_000), ((1,) * 4, 2_000_000), ((2,) * 4, 1_000_000)])

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from merge_bench.analysis.statistics import (
     harmonic_mean,
-    median,
     median_interval,
     outliers,
     quantile,
@@ -21,14 +20,10 @@ from merge_bench.analysis.statistics import (
 VALUES = st.lists(st.floats(min_value=1e-6, max_value=1e12), min_size=1, max_size=40)
 
 
-@given(VALUES)
-def test_median_is_the_middle(values: list[float]) -> None:
-    assert median(values) == pytest.approx(stdlib.median(values), rel=1e-12)
-
-
 @given(VALUES.filter(lambda values: len(values) > 1))
 def test_quartiles_interpolate_between_neighbours(values: list[float]) -> None:
     assert quartiles(values) == pytest.approx(stdlib.quantiles(values, n=4, method="inclusive"), rel=1e-9)
+    assert quantile(values, 0.5) == pytest.approx(stdlib.median(values), rel=1e-12)
 
 
 @given(VALUES, st.floats(0, 1), st.floats(0, 1))
@@ -39,9 +34,9 @@ def test_quantiles_grow_with_the_share_and_stay_inside(values: list[float], a: f
 
 
 @pytest.mark.parametrize("bad", [[], ()])
-def test_nothing_has_no_median(bad: list[float]) -> None:
+def test_nothing_has_no_quantile(bad: list[float]) -> None:
     with pytest.raises(ValueError, match="no values"):
-        median(bad)
+        quantile(bad, 0.5)
 
 
 def test_a_share_is_between_0_and_1() -> None:

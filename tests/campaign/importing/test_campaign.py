@@ -15,14 +15,14 @@ import pytest
 
 from merge_bench.analysis import metrics
 from merge_bench.analysis.verification_state import State, state_of
-from merge_bench.campaign.importing import campaign as importing
-from merge_bench.campaign.importing.campaign import import_text
+from merge_bench.campaign.importing import to_records as importing
+from merge_bench.campaign.importing.to_records import import_text
 from merge_bench.errors import RunFailed, UsageError
 from merge_bench.records import imported
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.codec import validate
 from merge_bench.records.reader import read_campaign
-from merge_bench.view.report.text import print_report
+from merge_bench.view.report.run import print_report
 from tests.campaign.importing.texts import BANDWIDTHS, WALLS, text
 from tests.helpers.documents import summarized
 

@@ -38,7 +38,7 @@ def cut(lines: int) -> str:
         (WHOLE[:-3], "line 15 of merge.out: '3.98 GiB' is no rate"),
         (WHOLE + WHOLE, "line 16 of merge.out: a second report begins; import one report a file"),
         (COMMAND.format(4) + WHOLE, "line 6 of merge.out: 3 iterations are there, and --iter asked for 4: it is trunc"),
-        (WHOLE.replace("\n1 ", "\n7 "), "line 14 of merge.out: iteration 1 is due, and iteration 7 stands there"),
+        (WHOLE.replace("\n1 ", "\n7 "), "line 14 of merge.out: expected iteration 1, found 7"),
         (WHOLE.replace("49.16 ms", "49.16 m"), "line 13 of merge.out: '49.16 m' is no time"),
         (WHOLE.replace("49.16 ms", "nan s"), "line 13 of merge.out: 'nan s' is no time"),
         (WHOLE.replace("825.80 MiB", "825.80 Mib"), "line 15 of merge.out: '825.80 Mib' is no rate"),
@@ -53,7 +53,7 @@ def cut(lines: int) -> str:
         (cut(3) + WHOLE, "line 4 of merge.out: a second report begins"),
         (
             cut(3) + cut(15).replace("cuDF merge benchmark\n", ""),
-            "line 5 of merge.out: 'Number of devices' stands ther",
+            "line 5 of merge.out: 'Number of devices' appears a",
         ),
         (
             WHOLE.replace("| Bandwidth  ", "| Latency  "),

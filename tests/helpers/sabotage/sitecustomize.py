@@ -9,7 +9,7 @@ import importlib.util
 import os
 import sys
 
-TARGET = "merge_bench.merge.engines.host"
+TARGET = "merge_bench.merge.engines.cpu_base"
 
 
 class _AfterImport(importlib.abc.MetaPathFinder):

@@ -20,7 +20,7 @@ from tests.helpers.runs import environment
 from tests.host.doctor.conftest import Make
 
 
-def test_every_check_answers_on_a_machine_that_tells_nothing(machine: Make) -> None:
+def test_every_check_answers_on_a_machine_of_which_nothing_is_known(machine: Make) -> None:
     found = examine(machine(ucx=None, shared_memory=None, limits={}, packages={}), "a").findings
     assert len(found) == len(CHECKS)
     assert {finding.host for finding in found} == {"a"}
@@ -48,7 +48,7 @@ def test_hosts_that_agree() -> None:
     assert (found.state, found.found) == (OK, "the same on 2 hosts")
 
 
-def test_a_difference_is_told_by_host_and_weighed_by_what_differs() -> None:
+def test_a_difference_names_the_host_and_is_weighed_by_what_differs() -> None:
     found = agreement([host("a"), host("b", kernel="5.4"), host("c", UCX="1.19.0 (system)"), host("d")])
     assert [(finding.host, finding.state) for finding in found] == [("b", WARN), ("c", BAD)]
     assert found[0].found == "kernel 5.4 here, 6.1 on a"

@@ -51,7 +51,7 @@ def test_sysv_limits(machine: Make, changed: dict[str, str], state: str) -> None
     assert memory.sysv_limits(machine({**SYSV, **changed})).state == state
 
 
-def test_sysv_limits_that_are_not_told(machine: Make) -> None:
+def test_unknown_sysv_limits(machine: Make) -> None:
     assert memory.sysv_limits(machine()).state == WARN
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from merge_bench.host.description import BusyGpu, GpuProcess
 from merge_bench.host.doctor import stack
 from merge_bench.host.doctor.base import BAD, OK, WARN, Ucx
-from merge_bench.host.facts import BusyGpu, GpuProcess
 from tests.host.doctor.conftest import Make
 
 PORT = "sys/class/infiniband/mlx5_0/ports/1/state"
@@ -24,7 +24,7 @@ def test_ucx(machine: Make, ucx: Ucx | None, state: str) -> None:
     assert stack.ucx(machine(ucx=ucx, ucx_error="ImportError: no ucxx")).state == state
 
 
-def test_why_no_ucx_loads_is_told(machine: Make) -> None:
+def test_the_reason_why_no_ucx_loads_is_shown(machine: Make) -> None:
     assert stack.ucx(machine(ucx=None, ucx_error="ImportError: no ucxx")).found == "ImportError: no ucxx"
 
 

@@ -105,5 +105,5 @@ def test_a_tcp_that_paces(machine: Make, chosen: str, state: str) -> None:
     assert (found.state, found.found) == (state, chosen)
 
 
-def test_a_machine_that_does_not_tell_its_tcp(machine: Make) -> None:
+def test_unknown_congestion_control(machine: Make) -> None:
     assert system.congestion_control(machine()).state == OK

@@ -132,7 +132,7 @@ def test_result_columns_fill_the_gpu_too(room: int) -> None:
     owner = max(engines, key=lambda engine: sum(parcel.data.size for parcel in engine._parcels[Side.LEFT]))
     with room_for(room):  # 160,000 rows of 24 bytes, and their maps
         if room == 1 << 20:
-            with pytest.raises(RunFailed, match="ran out of GPU memory while joining; take a smaller --chunk"):
+            with pytest.raises(RunFailed, match="ran out of GPU memory while joining; use a smaller --chunk"):
                 owner.join()
         else:
             assert owner.join() == 160_000

@@ -7,7 +7,7 @@ import math
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from merge_bench.merge.engines.host import FEWEST_ROWS, MOST_STREAMS, bucket_count
+from merge_bench.merge.engines.cpu_base import FEWEST_ROWS, MOST_STREAMS, bucket_count
 
 JOIN_ROWS = 1 << 17
 

@@ -1,4 +1,4 @@
-"""The cudf engine's own steps, with pylibcudf and RMM played by host memory; and what is said without a GPU."""
+"""The steps of the engine cudf, with pylibcudf and RMM replaced by host memory; and its errors without a GPU."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_a_full_gpu_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = loaded(workers=2)
     monkeypatch.setattr(Memory, "limit", 0)
     engine.begin()
-    with pytest.raises(RunFailed, match="rank 0 ran out of GPU memory while partitioning the left frame; take"):
+    with pytest.raises(RunFailed, match="rank 0 ran out of GPU memory while partitioning the left frame; use"):
         engine.partition(Side.LEFT)
 
 

@@ -19,12 +19,14 @@ from hypothesis import strategies as st
 
 from merge_bench.errors import UsageError
 from merge_bench.merge.engines import descriptions, engine_class
-from merge_bench.merge.engines.base import Engine, JoinShape, Side
-from merge_bench.merge.engines.host import HostEngine
+from merge_bench.merge.engines.base import Engine, JoinShape
+from merge_bench.merge.engines.cpu_base import HostEngine
 from merge_bench.merge.frame import Frame
 from tests.helpers import merge_cases
 from tests.helpers.frames import as_value, multiset, random_table, seeds
 from tests.helpers.merge_cases import CASES, canonical, chunks, copy_host, merge, rows_of
+from tests.merge import in_process
+from tests.merge.in_process import run_once, simulate
 
 ENGINES = [engine.name for engine in descriptions() if not engine.device_memory]
 
@@ -71,7 +73,7 @@ def expected(case: str) -> tuple[list[str], Counter[tuple[Any, ...]]]:
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("engine", ENGINES)
 def test_rows_are_those_of_duckdb(engine: str, case: str, workers: int) -> None:
-    result = merge(engine, case, workers, copy_host, iterations=2)
+    result = merge(engine, case, workers, copy_host)
     names, rows = expected(case)
     assert set(result.column_names) == set(names)
     left, right = (canonical(table) for table in CASES[case][0]())
@@ -84,36 +86,6 @@ def test_the_cases_have_answers() -> None:
     """So that the test above compares something: every case but two has rows."""
     empty = {case for case in CASES if not expected(case)[1]}
     assert empty == {"no match", "no rows"}
-
-
-def simulate(
-    engine: str, lefts: list[Frame], rights: list[Frame], keys: tuple[str, ...], iterations: int = 1, threads: int = 1
-) -> pa.Table:
-    """One merge of given chunks."""
-    workers = len(lefts)
-    rows = sum(frame.rows for frame in (*lefts, *rights))
-    engines: list[Engine] = []
-    for rank, chunk in enumerate(zip(lefts, rights, strict=True)):
-        shape = JoinShape(lefts[0].fields, rights[0].fields, keys, workers, rank, rows, threads)
-        engines.append(engine_class(engine)(shape))
-        engines[rank].load(*chunk)
-    for _ in range(iterations):
-        run_once(engines)
-    return pa.concat_tables([piece for one in engines for piece in one.results()])
-
-
-def run_once(engines: list[Engine]) -> int:
-    """Partition, hand over in the order in which ranks meet, join; gives the rows."""
-    for one in engines:
-        one.begin()
-    outgoing = [{side: one.partition(side) for side in Side} for one in engines]
-    for rank, one in enumerate(engines):
-        for side in Side:
-            for step in range(1, len(engines)):
-                source = (rank - step) % len(engines)
-                sent = outgoing[source][side][rank]
-                one.inbox(side, source, sent.header.copy())[:] = sent.data
-    return sum(one.join() for one in engines)
 
 
 KEY_KINDS = ("int64", "uint8", "double", "float", "large_string", "decimal128(38, 6)", "timestamp[us]", "bool")
@@ -161,7 +133,7 @@ def test_buffers_used_again(engine: str) -> None:
         for rank, one in enumerate(engines):
             one.load(frames[turn][0][rank], frames[turn][1][rank])
         count = run_once(engines)
-        result = pa.concat_tables([piece for one in engines for piece in one.results()])
+        result = in_process.result(engines)
         left, right = tables[turn]
         answer = left.filter(left["c0"].is_valid()).join(right, "c0", join_type="inner")
         assert count == result.num_rows == answer.num_rows > 0
@@ -171,18 +143,18 @@ def test_buffers_used_again(engine: str) -> None:
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_many_buckets_and_threads(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Joining 100 rows at a time gives what joining all at once gives."""
+    """Joining 2000 rows at a time gives what joining all at once gives."""
     rows = 70_000
     rng = np.random.default_rng(0)
     left = pa.table({"key": rng.permutation(rows), "a": np.arange(rows)})
     right = pa.table({"key": rng.integers(0, 2 * rows, rows), "c": np.arange(rows)})
     answer = left.join(right, "key", join_type="inner").select(["key", "a", "c"])
     one_bucket = simulate(engine, chunks(left, 2), chunks(right, 2), ("key",))
-    monkeypatch.setattr(engine_class(engine), "join_rows", 500)
+    monkeypatch.setattr(engine_class(engine), "join_rows", 2000)
     shape = JoinShape(chunks(left, 2)[0].fields, chunks(right, 2)[0].fields, ("key",), 2, 0, 2 * rows)
     made = engine_class(engine)(shape)
     assert isinstance(made, HostEngine)
-    assert made.buckets == 140
+    assert made.buckets == 67
     many = simulate(engine, chunks(left, 2), chunks(right, 2), ("key",), iterations=2, threads=3)
     order = [(name, "ascending") for name in answer.column_names]
     for result in (one_bucket, many):

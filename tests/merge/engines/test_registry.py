@@ -13,8 +13,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from merge_bench.campaign.member_options import complete
-from merge_bench.campaign.prepare import _engine
+from merge_bench.campaign.make_plan import _engine
+from merge_bench.campaign.registry_options import complete
 from merge_bench.config.options import BY_KEY
 from merge_bench.errors import UsageError
 from merge_bench.merge import engines
@@ -28,7 +28,7 @@ from merge_bench.merge.engines import (
     help_text,
     names,
 )
-from merge_bench.merge.engines.host import HostEngine
+from merge_bench.merge.engines.cpu_base import HostEngine
 from merge_bench.merge.workload.schema import refuse_for_engine
 from tests.helpers import merge_cases
 from tests.helpers.runs import ROOT, environment, run
@@ -40,7 +40,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from merge_bench.merge.engines import Description
-from merge_bench.merge.engines.host import HostEngine
+from merge_bench.merge.engines.cpu_base import HostEngine
 
 ENGINE = Description(
     name="toy", help="joins with Arrow", attribute="ToyEngine", packages=("pyarrow",), place=99, in_parts=True,
@@ -87,7 +87,7 @@ def test_what_is_read_is_what_the_module_has(engine: Description, monkeypatch: p
 
 def test_files_that_engines_share_are_no_engines() -> None:
     files = {path.stem for path in Path(engines.__path__[0]).glob("*.py")}
-    assert {"__init__", "base", "host", "buckets", "pairs", "gpu_memory"} <= files - set(names())
+    assert {"__init__", "base", "cpu_base", "hash_join", "hash_join_loops", "gpu_memory"} <= files - set(names())
     assert len(set(names())) == len(names()) >= 4
 
 
@@ -125,7 +125,7 @@ def test_an_engine_without_its_package_or_without_a_gpu_is_refused(monkeypatch: 
     with pytest.raises(UsageError) as caught:
         _engine(values, 0, here=True)
     assert str(caught.value) == "--engine cudf and --memory cuda need an NVIDIA GPU, and none is visible here"
-    assert _engine(values, 0, here=False) == "cudf"
+    assert _engine(values, 0, here=False).name == "cudf"
 
 
 def test_engines_that_dask_has_not_are_refused() -> None:
@@ -138,7 +138,7 @@ def test_engines_that_dask_has_not_are_refused() -> None:
                 f"--exchange dask has no engine {engine.name}: Dask merges with pandas or cudf"
             )
         else:
-            assert _engine(values, 0, here=False) == engine.name
+            assert _engine(values, 0, here=False) == engine
 
 
 def test_the_help_and_the_choices_list_all() -> None:
@@ -179,7 +179,7 @@ def test_a_file_in_the_folder_is_an_engine(toy: Description, case: str) -> None:
 
 def test_what_such_an_engine_refuses_is_refused(toy: Description) -> None:
     refuse_for_engine(toy.name, [("c", pa.int64())])
-    with pytest.raises(UsageError, match=r"column 'c' has type bool, which engine toy cannot carry \(it is a toy\)"):
+    with pytest.raises(UsageError, match=r"column 'c' has type bool, which engine toy cannot merge \(it is a toy\)"):
         refuse_for_engine(toy.name, [("c", pa.bool_())])
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
-import os
 import signal
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -21,13 +20,14 @@ Task = Callable[..., Any]
 class Ranks:
     """A few processes. `everyone(task, …)` runs ``task(exchange, …)`` on each of the first W at once."""
 
-    def __init__(self, count: int, environment: Mapping[str, str] | None = None) -> None:
-        context = multiprocessing.get_context("spawn")
+    def __init__(self, count: int) -> None:
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(["tests.merge.exchange.rank_imports"])
         self._pipes: list[Connection] = []
         self.processes = []
         for _ in range(count):
             ours, theirs = context.Pipe()
-            process = context.Process(target=_serve, args=(theirs, dict(environment or {})), daemon=True)
+            process = context.Process(target=_serve, args=(theirs,), daemon=True)
             process.start()
             theirs.close()
             self._pipes.append(ours)
@@ -44,7 +44,7 @@ class Ranks:
         return [self.answer(rank) for rank in range(workers)]
 
     def begin(self, workers: int, **settings: Any) -> None:
-        """Make an exchange on each of the first W ranks, and tell each the others' addresses."""
+        """Make an exchange on each of the first W ranks, and send each the others' addresses."""
         for rank, pipe in enumerate(self._pipes[:workers]):
             pipe.send((rank, workers, settings))
         addresses = [self.answer(rank) for rank in range(workers)]
@@ -90,18 +90,17 @@ class Ranks:
 
 
 @contextlib.contextmanager
-def ranks(count: int, environment: Mapping[str, str] | None = None) -> Iterator[Ranks]:
+def ranks(count: int) -> Iterator[Ranks]:
     """`count` processes for the length of a block."""
-    made = Ranks(count, environment)
+    made = Ranks(count)
     try:
         yield made
     finally:
         made.close()
 
 
-def _serve(pipe: Connection, environment: dict[str, str]) -> None:
-    os.environ.setdefault("UCX_NET_DEVICES", "lo")
-    os.environ.update(environment)
+def _serve(pipe: Connection) -> None:
+    import tests.merge.exchange.rank_imports  # noqa: F401
     from merge_bench.merge.exchange.abort import Abort
     from merge_bench.merge.exchange.ucx import UcxExchange
 

@@ -101,19 +101,19 @@ def test_an_endpoint_tells_how_it_sends_and_asking_changes_nothing() -> None:
                 payload, room = np.full(1 << 20, rank, np.uint8), np.empty(1 << 20, np.uint8)
                 ends[rank].transfer({1 - rank: payload}, {1 - rank: room})
                 assert (room == 1 - rank).all()
-                told.setdefault(rank, []).append(ends[rank].endpoints()[1 - rank])
+                seen.setdefault(rank, []).append(ends[rank].endpoints()[1 - rank])
         except BaseException as error:
             failures.append(error)
 
-    told: dict[int, list[tuple[list[str], list[SizeRange]]]] = {}
+    seen: dict[int, list[tuple[list[str], list[SizeRange]]]] = {}
     threads = [threading.Thread(target=drive, args=(rank,)) for rank in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(120)
     assert not failures
-    lanes, ranges = told[0][0]
-    assert told[0][1] == (lanes, ranges)
+    lanes, ranges = seen[0][0]
+    assert seen[0][1] == (lanes, ranges)
     assert ranges[0].first_bytes == 0
     assert ranges[-1].last_bytes is None
     for before, after in itertools.pairwise(ranges):

@@ -10,7 +10,7 @@ import pytest
 
 from merge_bench.merge.engines.base import Outgoing, Piece, Side
 from merge_bench.merge.exchange.in_flight import Pending
-from merge_bench.merge.exchange.stream import Stream
+from merge_bench.merge.exchange.pipelined_exchange import PipelinedExchange
 from merge_bench.merge.exchange.ucx import UcxExchange
 
 
@@ -55,9 +55,11 @@ def test_a_worker_expects_in_each_step_the_one_that_sends_to_it_then(workers: in
 @pytest.mark.parametrize("workers", [3, 8])
 def test_the_pipelined_exchange_serves_its_peers_in_the_same_order(workers: int) -> None:
     for end in schedule(workers):
-        stream = Stream(end, [Piece(Side.LEFT, 0)], 8, lambda number, source, header: np.empty(0, np.uint8))
-        stream.send(0, [Outgoing(np.zeros(8, np.uint8), np.ones(1, np.uint8))] * workers)
+        pipeline = PipelinedExchange(
+            end, [Piece(Side.LEFT, 0)], 8, lambda number, source, header: np.empty(0, np.uint8)
+        )
+        pipeline.send(0, [Outgoing(np.zeros(8, np.uint8), np.ones(1, np.uint8))] * workers)
         sent = list(end.noted[False])
-        stream._feed()
+        pipeline._feed()
         order = list(dict.fromkeys(end.noted[False][len(sent) :]))
         assert order == sent

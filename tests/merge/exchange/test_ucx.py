@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -23,7 +24,7 @@ from tests.merge.exchange.ranks import ABORTED, Ranks, clock, ranks
 pytestmark = pytest.mark.cluster
 
 MIB = 1 << 20
-SIZES = (0, 1, 7, 8191, 8192, 8193, MIB, 40 * MIB)
+SIZES = (0, 1, 7, 8191, 8192, 8193, MIB, 9 * MIB)
 ROOT = Path(__file__).resolve().parents[3]
 
 
@@ -71,7 +72,8 @@ def test_every_size_arrives(five: Ranks, workers: int) -> None:
 
 @pytest.mark.parametrize("message_bytes", [1000, 8192, MIB - 1])
 def test_cut_into_messages(five: Ranks, message_bytes: int) -> None:
-    sizes = (0, 1, message_bytes - 1, message_bytes, message_bytes + 1, 3 * message_bytes, 2 * MIB)
+    many = min(2 * MIB, 200 * message_bytes + 1)
+    sizes = (0, 1, message_bytes - 1, message_bytes, message_bytes + 1, 3 * message_bytes, many)
     assert five.everyone(exchange_sizes, 3, sizes, message_bytes=message_bytes) == [[]] * 3
 
 
@@ -103,20 +105,29 @@ def test_sizes_differ_by_pair(five: Ranks) -> None:
     assert five.everyone(exchange_unevenly, 5, message_bytes=16_384) == [[]] * 5
 
 
-def late(exchange: Any, who: int, seconds: float) -> tuple[float, float]:
-    """When this rank entered a barrier and when it left it."""
-    if exchange.rank == who:
-        time.sleep(seconds)
-    entered = clock()
-    exchange.barrier()
-    return entered, clock()
+def late(exchange: Any, seconds: float) -> list[tuple[float, float]]:
+    """One barrier for each rank, which comes late to it: when this rank entered and left each."""
+    times = []
+    for who in range(exchange.workers):
+        if exchange.rank == who:
+            time.sleep(seconds)
+        entered = clock()
+        exchange.barrier()
+        times.append((entered, clock()))
+    return times
+
+
+def check_in_step(times: list[list[tuple[float, float]]]) -> None:
+    """Every rank left every barrier after all had entered it."""
+    for at_once in zip(*times, strict=True):
+        assert min(left for _, left in at_once) >= max(entered for entered, _ in at_once)
 
 
 @pytest.mark.parametrize("workers", [2, 3, 5])
 def test_nobody_leaves_a_barrier_before_all_have_come(five: Ranks, workers: int) -> None:
-    for who in range(workers):
-        times = five.everyone(late, workers, who, 0.05)
-        assert min(left for _, left in times) >= max(entered for entered, _ in times)
+    times = five.everyone(late, workers, 0.05)
+    assert [len(each) for each in times] == [workers] * workers
+    check_in_step(times)
 
 
 def barriers(exchange: Any, count: int) -> list[tuple[float, float]]:
@@ -132,8 +143,7 @@ def barriers(exchange: Any, count: int) -> list[tuple[float, float]]:
 
 
 def test_many_barriers_stay_in_step(five: Ranks) -> None:
-    for at_once in zip(*five.everyone(barriers, 5, 60), strict=True):
-        assert min(left for _, left in at_once) >= max(entered for entered, _ in at_once)
+    check_in_step(five.everyone(barriers, 5, 60))
 
 
 def wait_for_nothing(exchange: Any, abort_after: float | None) -> tuple[str, float]:
@@ -141,25 +151,25 @@ def wait_for_nothing(exchange: Any, abort_after: float | None) -> tuple[str, flo
     if exchange.rank == 1:
         return "", 0.0
     abort: Abort = exchange.abort
-    told = [0.0]
+    aborted_at = [0.0]
     if abort_after is not None:
 
-        def tell() -> None:
-            told[0] = clock()
-            abort.set("somebody died")
+        def abort_later() -> None:
+            aborted_at[0] = clock()
+            abort.set("a peer died")
 
-        threading.Timer(abort_after, tell).start()
+        threading.Timer(abort_after, abort_later).start()
     began = clock()
     try:
         exchange.transfer({}, {1: np.empty(100, np.uint8)})
     except RunFailed as reason:
-        return str(reason), clock() - (told[0] or began)
+        return str(reason), clock() - (aborted_at[0] or began)
     return "it ended", 0.0
 
 
 def test_abort_ends_a_wait(five: Ranks) -> None:
     (reason, seconds), _ = five.everyone(wait_for_nothing, 2, 0.3, timeout=100)
-    assert reason == "somebody died"
+    assert reason == "a peer died"
     assert seconds < 2  # it is looked at thousands of times a second
 
 
@@ -217,75 +227,88 @@ def talk_on(exchange: Any) -> str:
 
 @pytest.mark.parametrize("error_handling", [False, True])
 def test_killed_peer(error_handling: bool) -> None:
-    """With error handling UCX tells of the death.
+    """With error handling UCX reports the death.
 
     Without it the limit does, or shared memory that is gone; or UCX aborts, if it was reading the peer's memory.
     """
     with ranks(2) as pair:
         pair.begin(2, error_handling=error_handling, timeout=60 if error_handling else 1)
-        reason = pair.survivor(talk_on, after=0.5)
+        reason = pair.survivor(talk_on, after=0.2)
     assert "rank 1" in reason or (not error_handling and reason == ABORTED)
     assert "failed" in reason or (not error_handling and ("received nothing" in reason or reason == ABORTED)), reason
 
 
+LANES_CASES = (  # UCX's error handling, and settings
+    ("off", {}), ("on", {}), ("off", {"UCX_TLS": "tcp"}), ("on", {"UCX_POSIX_ERROR_HANDLING": "y"}),
+)  # fmt: skip
 LANES = """
-import json, sys
+import ctypes, json, os, sys
 from multiprocessing.connection import Client, Listener
 import numpy as np
 from merge_bench.merge.exchange.abort import Abort
 from merge_bench.merge.exchange.ucx import UcxExchange
-rank, path, handling = int(sys.argv[1]), sys.argv[2], sys.argv[3] == "on"
-exchange = UcxExchange(rank, 2, abort=Abort(), error_handling=handling, timeout=60)
+rank, path = int(sys.argv[1]), sys.argv[2]
 if rank == 0:
     with Listener(path) as listener:
         print("ready", flush=True)
         pipe = listener.accept()
 else:
     pipe = Client(path)
-pipe.send(exchange.address)
-addresses = [exchange.address, exchange.address]
-addresses[1 - rank] = pipe.recv()
-exchange.connect(addresses)
-exchange.transfer({1 - rank: np.zeros(1 << 20, np.uint8)}, {1 - rank: np.empty(1 << 20, np.uint8)})
-exchange.barrier()
-print("lanes " + json.dumps({peer: lanes for peer, (lanes, _) in exchange.endpoints().items()}), flush=True)
-pipe.send("done")
-pipe.recv()
+for handling, settings in json.loads(sys.argv[3]):
+    os.environ.update(settings)
+    exchange = UcxExchange(rank, 2, abort=Abort(), error_handling=handling == "on", timeout=60)
+    for name in settings:
+        del os.environ[name]
+    pipe.send(exchange.address)
+    addresses = [exchange.address, exchange.address]
+    addresses[1 - rank] = pipe.recv()
+    exchange.connect(addresses)
+    exchange.transfer({1 - rank: np.zeros(1 << 20, np.uint8)}, {1 - rank: np.empty(1 << 20, np.uint8)})
+    exchange.barrier()
+    ctypes.CDLL(None).fflush(None)  # what UCX logged
+    print("lanes " + json.dumps(exchange.endpoints()[1 - rank][0]), flush=True)
+    pipe.send("done")
+    pipe.recv()
+    exchange.close()
 """
 
 
-@pytest.mark.parametrize(
-    ("handling", "settings"),
-    [("off", {}), ("on", {}), ("off", {"UCX_TLS": "tcp"}), ("on", {"UCX_POSIX_ERROR_HANDLING": "y"})],
-)
-def test_lanes_are_those_that_ucx_logs(tmp_path: Path, handling: str, settings: dict[str, str]) -> None:
-    import json
-
+@pytest.fixture(scope="module")
+def logs(tmp_path_factory: pytest.TempPathFactory) -> list[list[str]]:
+    """What both ranks print and UCX logs in each of `LANES_CASES`. The level of its log is read when UCX is loaded."""
+    folder = tmp_path_factory.mktemp("lanes")
     environment = {name: value for name, value in os.environ.items() if not name.startswith("UCX")}
-    environment |= {"UCX_NET_DEVICES": "lo", "UCX_LOG_LEVEL": "info", "PYTHONPATH": str(ROOT), **settings}
+    environment |= {"UCX_NET_DEVICES": "lo", "UCX_LOG_LEVEL": "info", "PYTHONPATH": str(ROOT)}
     environment |= dict([QUICK_HOOKS])
-    processes = []
-    outputs = []
+    processes: list[subprocess.Popen[bytes]] = []
+    outputs = [folder / f"{rank}.out" for rank in range(2)]
     try:
         for rank in range(2):
-            argv = [sys.executable, "-P", "-c", LANES, str(rank), str(tmp_path / "meet"), handling]
-            with (tmp_path / f"{rank}.out").open("w") as output:
+            argv = [sys.executable, "-P", "-c", LANES, str(rank), str(folder / "meet"), json.dumps(LANES_CASES)]
+            with outputs[rank].open("w") as output:
                 processes.append(subprocess.Popen(argv, env=environment, stdout=output, stderr=output))
             deadline = time.monotonic() + 120
-            while rank == 0 and "ready" not in (tmp_path / "0.out").read_text():
+            while rank == 0 and "ready" not in outputs[0].read_text():
                 assert time.monotonic() < deadline
-                assert processes[0].poll() is None, (tmp_path / "0.out").read_text()
+                assert processes[0].poll() is None, outputs[0].read_text()
                 time.sleep(0.05)
-        for rank, process in enumerate(processes):
+        for process in processes:
             process.wait(timeout=120)
-            outputs.append((tmp_path / f"{rank}.out").read_text())
     finally:
         for process in processes:
             process.kill()
             process.wait()
-    for rank, text in enumerate(outputs):
-        (told,) = re.findall(r"^lanes (.*)$", text, re.MULTILINE)
-        ours = json.loads(told)[str(1 - rank)]
+    texts = [output.read_text() for output in outputs]
+    cut = [re.findall(r"(.*?^lanes .*?$)", text, re.MULTILINE | re.DOTALL) for text in texts]
+    assert [len(each) for each in cut] == [len(LANES_CASES)] * 2, texts
+    return cut
+
+
+@pytest.mark.parametrize("case", range(len(LANES_CASES)), ids=[f"{on} {settings}" for on, settings in LANES_CASES])
+def test_lanes_are_those_that_ucx_logs(logs: list[list[str]], case: int) -> None:
+    handling, settings = LANES_CASES[case]
+    for text in (of_rank[case] for of_rank in logs):
+        ours = json.loads(text.rpartition("\nlanes ")[2])
         logged = logged_lanes(text)
         assert logged, text
         assert set(ours) == set(logged), text

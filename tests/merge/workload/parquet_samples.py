@@ -13,10 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from merge_bench.merge.engines import engine_class
-from merge_bench.merge.engines.base import JoinShape, Side
 from merge_bench.merge.frame import Frame
 from merge_bench.merge.workload.tables import TableSpec, load_chunk, plan_tables
+from tests.merge.in_process import engines_of, run_once
 
 NAN = float("nan")
 
@@ -110,27 +109,8 @@ def to_arrow(frame: Frame) -> pa.Table:
 
 
 def run_engine(name: str, spec: TableSpec) -> list[pa.Table]:
-    """Merge on `spec.workers` engines in this process, parcels handed over by copying: the results of all workers."""
-    engines = []
-    for rank in range(spec.workers):
-        shape = JoinShape(
-            left=spec.left.fields,
-            right=spec.right.fields,
-            keys=spec.keys,
-            workers=spec.workers,
-            rank=rank,
-            rows=spec.left.rows + spec.right.rows,
-        )
-        engine = engine_class(name)(shape)
-        engine.load(*load_chunk(spec, rank))
-        engine.begin()
-        engines.append(engine)
-    for side in Side:
-        sent = [engine.partition(side) for engine in engines]
-        for source, parcels in enumerate(sent):
-            for target, parcel in enumerate(parcels):
-                if source != target:
-                    engines[target].inbox(side, source, parcel.header)[:] = parcel.data
-    for engine in engines:
-        engine.join()
-    return [table for engine in engines for table in engine.results()]
+    """The result of merging in this process, with as many engines as the plan has workers."""
+    lefts, rights = zip(*(load_chunk(spec, rank) for rank in range(spec.workers)), strict=True)
+    engines = engines_of(name, lefts, rights, spec.keys)
+    run_once(engines)
+    return [piece for engine in engines for piece in engine.results()]

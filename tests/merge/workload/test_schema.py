@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from merge_bench.errors import UsageError
 from merge_bench.merge.engines import descriptions
-from merge_bench.merge.frame import canonical_type
 from merge_bench.merge.workload.schema import common_type, output_names, refuse_for_engine
 
 INTEGERS = [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()]
@@ -64,31 +63,6 @@ def test_common_type_of_keys(left: pa.DataType, right: pa.DataType, common: pa.D
     assert common_type(right, left) == common
 
 
-def test_dates_and_zones_travel_in_one_form() -> None:
-    assert canonical_type(pa.date64(), "d") == pa.date32()
-    assert canonical_type(pa.timestamp("ms", "Asia/Tokyo"), "t") == pa.timestamp("ms", "UTC")
-    assert canonical_type(pa.timestamp("ms"), "t") == pa.timestamp("ms")
-
-
-@pytest.mark.parametrize(
-    "refused",
-    [
-        pa.list_(pa.int8()),
-        pa.struct([("a", pa.int8())]),
-        pa.map_(pa.string(), pa.int8()),
-        pa.float16(),
-        pa.decimal256(50, 2),
-        pa.month_day_nano_interval(),
-        pa.null(),
-        pa.binary(16),
-    ],
-    ids=str,
-)
-def test_types_that_no_engine_carries(refused: pa.DataType) -> None:
-    with pytest.raises(UsageError, match=r"column 'odd' has type .* no engine can merge"):
-        canonical_type(refused, "odd")
-
-
 @pytest.mark.parametrize("refused", [pa.time32("ms"), pa.time64("us"), pa.large_binary()], ids=str)
 def test_cudf_refuses_what_libcudf_has_no_type_for(refused: pa.DataType) -> None:
     others = [engine.name for engine in descriptions() if not engine.device_memory]
@@ -97,8 +71,8 @@ def test_cudf_refuses_what_libcudf_has_no_type_for(refused: pa.DataType) -> None
     with pytest.raises(UsageError) as caught:
         refuse_for_engine("cudf", [("fine", pa.int64()), ("c", refused)])
     message = str(caught.value)
-    assert message.startswith(f"column 'c' has type {refused}, which engine cudf cannot carry (cuDF has no type for")
-    assert message.endswith(f"take --engine {', '.join(others[:-1])} or {others[-1]}")
+    assert message.startswith(f"column 'c' has type {refused}, which engine cudf cannot merge (cuDF has no type for")
+    assert message.endswith(f"use --engine {', '.join(others[:-1])} or {others[-1]}")
 
 
 def test_cudf_takes_the_rest() -> None:

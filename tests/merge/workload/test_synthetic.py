@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from merge_bench.merge.jit import compiled
-from merge_bench.merge.kernels import mix64
+from merge_bench.merge.partition_loops import mix64
 from merge_bench.merge.workload.synthetic import KEY, SyntheticSpec, check, generate
 
 Columns = dict[str, np.ndarray]
@@ -177,7 +177,7 @@ def test_check_sees_a_doubled_row(right_answer: tuple[pa.Table, int, int]) -> No
 
 
 def test_check_sees_a_row_in_place_of_another(right_answer: tuple[pa.Table, int, int]) -> None:
-    """The count is right and every row too: only the checksum tells."""
+    """The count is right and every row too: only the checksum differs."""
     table, rows, checksum = right_answer
     found = check(SPEC, pa.concat_tables([table.slice(1), table.slice(5, 1)]))
     assert (found[0], found[2]) == (rows, 0)

@@ -47,7 +47,7 @@ def test_every_row_group_goes_to_one_worker(sizes: list[int], workers: int) -> N
     assert max(loads) - min(loads) <= max(sizes, default=0)
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=30)
 @given(sizes=st.lists(st.integers(0, 9), min_size=1, max_size=12), workers=st.integers(1, 5), files=st.integers(1, 3))
 def test_chunks_cover_every_row_once(
     tmp_path_factory: pytest.TempPathFactory, sizes: list[int], workers: int, files: int
@@ -307,8 +307,8 @@ def test_types_are_refused_by_column_name(tmp_path: Path, ids: Path) -> None:
     assert refusal(ids, nested, "id").startswith("column 'tags' has type list<")
     time = write(tmp_path / "time.parquet", pa.table({"id": [1], "at": pa.array([1], pa.time64("us"))}))
     assert refusal(ids, time, "id", engine="cudf") == (
-        "column 'at' has type time64[us], which engine cudf cannot carry (cuDF has no type for a time of day);"
-        " take --engine native, polars, pandas or duckdb"
+        "column 'at' has type time64[us], which engine cudf cannot merge (cuDF has no type for a time of day);"
+        " use --engine native, polars, pandas or duckdb"
     )
     assert plan(ids, time, "id", engine="pandas").right.rows == 1
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import stat
 import threading
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from merge_bench.errors import RunFailed, UsageError
-from merge_bench.merge.verification import reference
+from merge_bench.merge.verification import duckdb_reference
 from merge_bench.merge.workload import tpch
 from tests.merge.workload.parquet_samples import plan, run_engine
 
@@ -25,6 +26,31 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("tpch")
 
 
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the tables at scale 0.001."""
+    return tpch.ensure_tables(0.001, tmp_path_factory.mktemp("small"))[0].parent
+
+
+def program(folder: Path, command: str) -> str:
+    """A generator of version 0 that runs a shell command."""
+    made = folder / "tpchgen-cli"
+    made.write_text(f'#!/bin/sh\n[ "$1" = --version ] && echo "tpchgen-cli 0" && exit\n{command}\n')
+    made.chmod(made.stat().st_mode | stat.S_IXUSR)
+    return str(made)
+
+
+@pytest.fixture
+def quick(small: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A generator that copies the small tables."""
+    copy = f'for word; do case $word in --output-dir=*) cp {small}/*.parquet "${{word#*=}}";; esac; done'
+    copier = program(tmp_path_factory.mktemp("program"), copy)
+    monkeypatch.setattr(tpch, "find_generator", lambda: copier)
+
+
+expected = functools.cache(duckdb_reference.expected)
+
+
 def test_counts_at_scale_001(folder: Path) -> None:
     orders, lineitem = tpch.ensure_tables(0.01, folder)
     assert orders.parent == lineitem.parent
@@ -34,7 +60,7 @@ def test_counts_at_scale_001(folder: Path) -> None:
     assert spec.warnings == ()
     assert min(spec.left.chunk_rows) > 0.8 * ORDERS / 16
     assert min(spec.right.chunk_rows) > 0.8 * LINEITEM / 16
-    assert reference.count_rows(spec) == LINEITEM
+    assert duckdb_reference.count_rows(spec) == LINEITEM
 
 
 @pytest.mark.parametrize("engine", ["native", "polars", "pandas", "duckdb"])
@@ -42,8 +68,8 @@ def test_every_engine_gives_the_same_checksum(folder: Path, engine: str) -> None
     orders, lineitem = tpch.ensure_tables(0.01, folder)
     spec = plan(orders, lineitem, *KEYS, workers=3, engine=engine)
     results = run_engine(engine, spec)
-    found = sum(t.num_rows for t in results), sum(reference.result_checksum(spec, t) for t in results) % 2**64
-    assert found == reference.expected(spec)
+    found = sum(t.num_rows for t in results), sum(duckdb_reference.result_checksum(spec, t) for t in results) % 2**64
+    assert found == expected(spec)
     assert found[0] == LINEITEM
 
 
@@ -53,6 +79,7 @@ def test_made_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert tpch.ensure_tables(0.01, folder) == first
 
 
+@pytest.mark.usefixtures("quick")
 def test_a_table_that_was_taken_away_is_made_again(tmp_path: Path) -> None:
     orders, _ = tpch.ensure_tables(0.001, tmp_path)
     orders.unlink()
@@ -68,6 +95,7 @@ def test_default_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     assert tpch.cache_folder() == Path("/home/someone/.cache/merge_bench/tpch")
 
 
+@pytest.mark.usefixtures("quick")
 def test_an_interrupted_generation_is_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name = f"sf0.001-{tpch._version(tpch.find_generator())}"
     stale = tmp_path / f".{name}.tmp-99999"
@@ -88,6 +116,7 @@ def test_an_interrupted_generation_is_done_again(tmp_path: Path, monkeypatch: py
     assert {p.name for p in tmp_path.iterdir()} == {name, f".{name}.lock"}
 
 
+@pytest.mark.usefixtures("quick")
 def test_two_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Path] = []
     generate = tpch._generate
@@ -120,7 +149,7 @@ def test_a_disk_too_small(tmp_path: Path) -> None:
         tpch.ensure_tables(1e9, tmp_path)
     message = str(caught.value)
     assert message.startswith("TPC-H at scale 1e+09 takes about 301")
-    assert message.endswith("free; take a smaller --scale, or set XDG_CACHE_HOME to a larger disk")
+    assert message.endswith("free; use a smaller --scale, or set XDG_CACHE_HOME to a larger disk")
 
 
 @pytest.mark.parametrize("scale", [0.0, -1.0, float("nan"), float("inf"), 0.0001])
@@ -136,12 +165,8 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
 
 
 def test_a_generator_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program = tmp_path / "tpchgen-cli"
-    program.write_text(
-        '#!/bin/sh\n[ "$1" = --version ] && echo "tpchgen-cli 0" && exit\necho "no more ink" >&2\nexit 7\n'
-    )
-    program.chmod(program.stat().st_mode | stat.S_IXUSR)
-    monkeypatch.setattr(tpch, "find_generator", lambda: str(program))
+    failing = program(tmp_path, 'echo "no more ink" >&2; exit 7')
+    monkeypatch.setattr(tpch, "find_generator", lambda: failing)
     cache = tmp_path / "cache"
     with pytest.raises(RunFailed, match=r"^tpchgen-cli failed with status 7: no more ink$"):
         tpch.ensure_tables(1, cache)

@@ -44,9 +44,9 @@ def tuning(results: Path, *, end: int | None = 0, winner: str = "tls-sm+rails-2"
     ]
     with CampaignWriter.create(results, name) as writer:
         head = s.CampaignLine(
-            campaign_id=writer.campaign_id, argv=["tune"], version="0.1", configs=[s.Config(name="default")], seed=7,
-            plans=[small, large], runs=[s.RunKey(config="default", plan=0), s.RunKey(config="default", plan=1)],
-            time=1_700_000_000.0,
+            campaign_id=writer.campaign_id, argv=["merge_bench", "tune"], version="0.1", seed=7, plans=[small, large],
+            configs=[s.Config(name="default")], time=1_700_000_000.0,
+            runs=[s.RunKey(config="default", plan=0), s.RunKey(config="default", plan=1)],
         )  # fmt: skip
         writer.write(head)
         write_launch(writer, Script(config="default", plan=small))

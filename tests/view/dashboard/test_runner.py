@@ -139,8 +139,8 @@ def test_a_run_that_does_not_listen_is_killed(tmp_path: Path) -> None:
 
 
 def test_closing_ends_a_run_that_goes_on(polite: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
-    process = polite._process
-    assert process is not None
+    assert polite._run is not None
+    process = polite._run.process
     polite.close()
     assert process.poll() == 3
     assert polite.state().what == "idle"
@@ -149,8 +149,8 @@ def test_closing_ends_a_run_that_goes_on(polite: Runner, monkeypatch: pytest.Mon
 def test_closing_kills_a_run_that_does_not_listen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner_module, "GRACE_SECONDS", 0.1)
     runner = running(DEAF, tmp_path)
-    process = runner._process
-    assert process is not None
+    assert runner._run is not None
+    process = runner._run.process
     runner.close()
     assert process.poll() == -signal.SIGKILL
 
@@ -171,7 +171,7 @@ def test_a_run_ends_when_whoever_started_it_is_killed(tmp_path: Path) -> None:
         from merge_bench.view.dashboard.runner import Request, Runner
         runner = Runner({str(tmp_path)!r}, lambda request: [sys.executable, "-c", "import time; time.sleep(600)"])
         runner.start(Request())
-        print(runner._process.pid, flush=True)
+        print(runner._run.process.pid, flush=True)
         time.sleep(600)
     """)
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as parent:

@@ -12,68 +12,49 @@ import socket
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
+import webbrowser
 from pathlib import Path
 
 import pytest
 from tornado.websocket import WebSocketClosedError
 
-from merge_bench.view.dashboard.serve import is_loopback, origins, permission_for, tell_mistakes
+from merge_bench.errors import UsageError
+from merge_bench.view.dashboard.serve import is_loopback, log_exception, origins, permission_for, serve
 from tests.helpers.runs import ROOT, environment
 
 
-@contextmanager
-def served(tmp_path: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], str, list[str]]]:
-    """The process, its address, and what it said until it served."""
-    command = [sys.executable, "-m", "merge_bench", "dashboard", "--results", str(tmp_path), "--no-open", *options]
+def test_it_serves_its_own_pages_alone_until_a_signal_and_prints_the_token_that_is_asked_for(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "merge_bench", "dashboard", "--results", str(tmp_path), "--no-open", "--port", "0"]
     process = subprocess.Popen(
-        command, stderr=subprocess.PIPE, text=True, cwd=ROOT, env=environment(tmp_path), start_new_session=True
-    )
+        [*command, "--allow-run"], stderr=subprocess.PIPE, text=True, cwd=ROOT, env=environment(tmp_path),
+        start_new_session=True,
+    )  # fmt: skip
     try:
         assert process.stderr is not None
-        lines = [process.stderr.readline()]
-        if "--allow-run" in options:
-            lines.append(process.stderr.readline())
-        found = re.search(r"http://\S+/", lines[0])
-        assert found is not None, lines
-        yield process, found[0], lines
-    finally:
-        process.kill()
-        process.wait()
-
-
-def ended(process: subprocess.Popen[str], number: signal.Signals) -> bool:
-    """Whether the server ends with status 0 upon this signal."""
-    os.kill(process.pid, number)
-    return process.wait(timeout=60) == 0
-
-
-def test_it_serves_on_loopback_until_a_signal_and_ends_with_0(tmp_path: Path) -> None:
-    with served(tmp_path, "--port", "0") as (process, url, _):
-        assert url.startswith("http://127.0.0.1:")
+        first, second = process.stderr.readline(), process.stderr.readline()
+        found = re.search(r"http://127\.0\.0\.1:\d+/", first)
+        assert found is not None, first
+        assert re.search(r"this token is needed: [\w-]{24}$", second.strip())
+        url = found[0]
         with urllib.request.urlopen(url, timeout=60) as answer:
             assert answer.status == 200
             page = answer.read().decode()
         assert "<title>merge_bench</title>" in page
         assert "https://" not in re.sub(r"<!--.*?-->", "", page, flags=re.S).replace("https://www.w3.org", "")
-        assert ended(process, signal.SIGTERM)
+        assert _upgraded(url, page, "http://evil.example") == 403
+        assert _upgraded(url, page, url.rstrip("/")) == 101
+        process.terminate()
+        assert process.wait(timeout=60) == 0
+    finally:
+        process.kill()
+        process.wait()
 
 
-def test_pages_of_others_get_no_connection_and_control_c_ends_it(tmp_path: Path) -> None:
-    with served(tmp_path, "--port", "0") as (process, url, _):
-        assert _upgraded(url, "http://evil.example") == 403
-        assert _upgraded(url, url.rstrip("/")) == 101
-        assert ended(process, signal.SIGINT)
-
-
-def _upgraded(url: str, origin: str) -> int:
-    """The status with which a page of `origin` that wants a websocket is answered."""
-    host = url.split("/")[2]
-    with urllib.request.urlopen(url, timeout=60) as answer:
-        token = re.search(r'"token":"([^"]+)"', answer.read().decode())
+def _upgraded(url: str, page: str, origin: str) -> int:
+    """The status of the answer to a `page` of `origin` that asks for a websocket."""
+    token = re.search(r'"token":"([^"]+)"', page)
     assert token is not None
-    connection = http.client.HTTPConnection(host, timeout=60)
+    connection = http.client.HTTPConnection(url.split("/")[2], timeout=60)
     headers = {
         "Origin": origin, "Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Version": "13",
         "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==", "Sec-WebSocket-Protocol": f"bokeh, {token[1]}",
@@ -84,35 +65,31 @@ def _upgraded(url: str, origin: str) -> int:
     return status
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_control_c_and_a_hang_up_end_it_with_0(
+    number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+
+    def open_browser(url: str) -> None:
+        opened.append(url)
+        os.kill(os.getpid(), number)
+
+    monkeypatch.setattr(webbrowser, "open", open_browser)
+    before = signal.getsignal(number)
+    assert serve(tmp_path, port=0, address="127.0.0.1", open_browser=True, allow_run=False) == 0
+    assert [url.rpartition(":")[0] for url in opened] == ["http://127.0.0.1"]
+    assert signal.getsignal(number) is before
+
+
 def test_a_taken_port_is_one_sentence(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        port = str(taken.getsockname()[1])
-        command = [
-            sys.executable,
-            "-m",
-            "merge_bench",
-            "dashboard",
-            "--results",
-            str(tmp_path),
-            "--no-open",
-            "--port",
-            port,
-        ]
-        done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment(tmp_path), timeout=120)
-    assert done.returncode == 2
-    assert done.stderr.strip().startswith(
-        f"merge_bench: cannot serve on 127.0.0.1, port {port}: Address already in use"
-    )
-    assert "Traceback" not in done.stderr
-
-
-def test_a_token_is_printed_where_it_is_asked_for_and_a_hang_up_ends_it(tmp_path: Path) -> None:
-    with served(tmp_path, "--port", "0", "--allow-run") as (process, url, lines):
-        urllib.request.urlopen(url, timeout=60).close()  # it listens, so signals are heard
-        assert re.search(r"this token is needed: [\w-]{24}$", lines[1].strip())
-        assert ended(process, signal.SIGHUP)
+        port = taken.getsockname()[1]
+        refusal = f"^cannot serve on 127.0.0.1, port {port}: Address already in use"
+        with pytest.raises(UsageError, match=refusal):
+            serve(tmp_path, port=port, address="127.0.0.1", open_browser=False, allow_run=False)
 
 
 def test_on_loopback_everybody_may_start_runs_and_elsewhere_nobody_without_the_token() -> None:
@@ -134,7 +111,7 @@ def test_tokens_differ() -> None:
     [("127.0.0.1", True), ("127.8.8.8", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("::", False),
      ("10.1.2.3", False), ("localhost.evil.example", False)],
 )  # fmt: skip
-def test_loopback_is_told_by_the_address(address: str, is_it: bool) -> None:
+def test_loopback_is_known_from_the_address(address: str, is_it: bool) -> None:
     assert is_loopback(address) is is_it
 
 
@@ -147,11 +124,11 @@ def test_only_pages_of_this_server_may_connect() -> None:
     assert "*" not in "".join(everywhere)
 
 
-def test_a_page_that_was_closed_while_it_was_told_something_is_no_mistake(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_page_that_was_closed_during_an_update_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
     loop = asyncio.new_event_loop()
     with caplog.at_level(logging.ERROR):
-        tell_mistakes(loop, {"message": "never retrieved", "exception": WebSocketClosedError()})
+        log_exception(loop, {"message": "never retrieved", "exception": WebSocketClosedError()})
         assert caplog.records == []
-        tell_mistakes(loop, {"message": "never retrieved", "exception": ValueError("a mistake")})
+        log_exception(loop, {"message": "never retrieved", "exception": ValueError("a mistake")})
     assert "a mistake" in caplog.text
     loop.close()

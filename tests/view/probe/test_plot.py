@@ -187,9 +187,10 @@ def test_a_png_is_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("extension", ["png", "svg", "html"])
-@pytest.mark.parametrize("name", [EVIL, "_hidden", "a$b^c$", "x" * 300, "配置", "\x1b[1m"])
-def test_any_name_can_be_drawn(tmp_path: Path, extension: str, name: str) -> None:
-    assert drawing([latency(name, test=name + "_lat"), rate(name)], tmp_path, extension)
+def test_any_name_can_be_drawn(tmp_path: Path, extension: str) -> None:
+    names = (EVIL, "_hidden", "a$b^c$", "x" * 300, "配置", "\x1b[1m")
+    rows = [row for name in names for row in (latency(name, test=name + "_lat"), rate(name))]
+    assert drawing(rows, tmp_path, extension)
 
 
 def test_a_page_loads_nothing_from_anywhere(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from merge_bench.cli import cli, probe
 from merge_bench.errors import UsageError
 from merge_bench.probe import probes
-from merge_bench.probe.shared import campaign as campaigns
+from merge_bench.probe.shared import probe_campaign as campaigns
 from tests.probe.samples import published, write_campaign
 
 Show = Callable[..., int]

@@ -12,26 +12,26 @@ from merge_bench.analysis.documents.compare import CompareDocument
 from merge_bench.analysis.published import MergeResult, SettingEffect
 from merge_bench.analysis.verification_state import UNVERIFIED
 from merge_bench.errors import MergeBenchError
-from merge_bench.probe.shared.stored import label_rows
+from merge_bench.probe.shared.stored_rows import label_rows
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.probe_rows import Row
 from merge_bench.records.schema import FailureLine
 from merge_bench.view.plot import merge
 from merge_bench.view.plot.network import panels_of
 from merge_bench.view.probe.show import write_rows
-from merge_bench.view.report import comparison, sections
+from merge_bench.view.report import comparison, run_sections
 from merge_bench.view.report.blocks import Recorder, Section
-from merge_bench.view.report.full import tuning
+from merge_bench.view.report.full import tuning_sections
 from merge_bench.view.report.full.environment import write_command, write_environment
 from merge_bench.view.report.full.results import Source, by_problem, sources_of, write_results
 from merge_bench.view.report.layout import Column
-from merge_bench.view.report.text import overview, report_run
+from merge_bench.view.report.run import overview, report_run
 
 MOST_RUNS = 24
 """Runs that get a section of their own."""
 
 _OPEN = 3
-"""...of which so many sections are open if there are no more."""
+"""Sections of runs are open if there are no more than this many."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class References:
 class Report:
     """The whole report as data.
 
-    `state`: ``verified``, or what keeps the numbers from being so, in words; `alarm`: whether that is to be loud.
+    `state`: ``verified``, or why the numbers are not; `alarm`: whether that is shown as an alarm.
     """
 
     title: str
@@ -71,7 +71,7 @@ def build(campaigns: Sequence[Campaign], references: References, defaults: Mappi
     _published_settings(page, references.settings)
     for campaign in merges:
         if campaign.tuning:
-            tuning.write_tuning(page, campaign)
+            tuning_sections.write_tuning(page, campaign)
     if probes:
         _network(page, probes, references.rows)
     _runs(page, sources)
@@ -95,11 +95,11 @@ def _state(sources: Sequence[Source], probes: Sequence[Campaign]) -> tuple[str, 
     wrong = [name for name, mark in marks.items() if mark.startswith("WRONG")]
     loose = [name for name, mark in marks.items() if mark and name not in wrong]
     broken = [source.document.error.message for source in sources if source.document.error]
-    said = [f"WRONG RESULT: {', '.join(wrong)}; no number of it counts"] if wrong else []
-    said += [f"UNVERIFIED: {', '.join(loose)}"] if loose else []
-    said += [f"Not whole: {message}" for message in dict.fromkeys(broken)] if not wrong else []
-    if said:
-        return ". ".join(said), True
+    sentences = [f"WRONG RESULT: {', '.join(wrong)}; no number of it counts"] if wrong else []
+    sentences += [f"UNVERIFIED: {', '.join(loose)}"] if loose else []
+    sentences += [f"Not whole: {message}" for message in dict.fromkeys(broken)] if not wrong else []
+    if sentences:
+        return ". ".join(sentences), True
     if not sources:
         return f"Network measurements: {', '.join(str(one.probe) for one in probes)}", False
     return "Verified: every check of every result that counts was made, and all were right", False
@@ -111,13 +111,13 @@ def _summary(page: Recorder, campaigns: Sequence[Campaign], sources: Sequence[So
     if sources:
         names = [source.name for source in sources] if several else []
         overview(page, [source.run for source in sources], [source.document for source in sources], names)
-    sections.findings(page, [source.document for source in sources])
+    run_sections.findings(page, [source.document for source in sources])
     page.heading("How to repeat it")
     for number, campaign in enumerate(campaigns):
         if several:
             page.line(f"{letter(number, len(campaigns))}: {campaign.head.campaign_id}")
         write_command(page, campaign)
-        sections.warnings(page, campaign.cautions if _is_probe(campaign) else ())
+        run_sections.warnings(page, campaign.cautions if _is_probe(campaign) else ())
 
 
 def _comparisons(page: Recorder, merges: Sequence[Campaign], sources: Sequence[Source]) -> None:
@@ -138,7 +138,7 @@ def _comparisons(page: Recorder, merges: Sequence[Campaign], sources: Sequence[S
         try:
             document = compare(group)
         except MergeBenchError:
-            continue  # the reason is told above
+            continue  # the reason stands above
         page.section(f"Comparison within {mine[0].part}")
         _comparison(page, document, {source.run.config.name: source.look for source in mine})
 
@@ -164,7 +164,7 @@ def _comparison(page: Recorder, document: CompareDocument, looks: Mapping[str, i
 def _published_settings(page: Recorder, effects: Sequence[SettingEffect]) -> None:
     if effects:
         page.section("Published effects of single settings")
-        tuning.write_published(page, effects)
+        tuning_sections.write_published(page, effects)
 
 
 def _network(page: Recorder, probes: Sequence[Campaign], references: Sequence[Row]) -> None:
@@ -212,9 +212,9 @@ def _failures(page: Recorder, campaigns: Sequence[Campaign]) -> None:
 
 
 def _failure(page: Recorder, failure: FailureLine, where: Sequence[str]) -> None:
-    told = [*where, *([failure.config] if failure.config else []), *([failure.host] if failure.host else [])]
-    told += [f"rank {failure.rank}"] if failure.rank is not None else []
-    page.line(f"{failure.code}: {failure.message}" + (f" ({', '.join(told)})" if told else ""), "bold red")
+    details = [*where, *([failure.config] if failure.config else []), *([failure.host] if failure.host else [])]
+    details += [f"rank {failure.rank}"] if failure.rank is not None else []
+    page.line(f"{failure.code}: {failure.message}" + (f" ({', '.join(details)})" if details else ""), "bold red")
     if failure.log_tail:
         page.code(failure.log_tail)
 

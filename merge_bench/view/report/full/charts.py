@@ -1,4 +1,4 @@
-"""The drawings of one campaign by their kinds, for those who want single ones."""
+"""The drawings of one campaign, chosen by kind."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from merge_bench.analysis.compare.document import compare
 from merge_bench.errors import UsageError
-from merge_bench.probe.shared.stored import in_order
+from merge_bench.probe.shared.stored_rows import in_order
 from merge_bench.records.campaign import Campaign
 from merge_bench.view.plot import merge
 from merge_bench.view.plot.marks import Chart

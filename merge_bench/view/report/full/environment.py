@@ -8,7 +8,7 @@ from pathlib import PurePath
 
 import msgspec
 
-from merge_bench.analysis.compare import facts
+from merge_bench.analysis.compare import properties
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.schema import Worker
 from merge_bench.view.numbers import NULL, cell, gib
@@ -52,7 +52,7 @@ def write_environment(page: Recorder, campaign: Campaign, defaults: Mapping[str,
 
 
 def _workers(campaign: Campaign) -> list[Worker]:
-    """Every worker of every launch; launches on the same hosts tell the same, so that sets of values stay small."""
+    """Every worker of every launch. Launches on the same hosts record the same values, so sets of values stay small."""
     return [worker for launch in campaign.launches if launch.line is not None for worker in launch.line.workers]
 
 
@@ -83,39 +83,39 @@ def _devices(page: Recorder, workers: Sequence[Worker]) -> None:
         for name, about in (known.interfaces or {}).items():
             if about.up:
                 speed = about.megabits_per_second
-                told = f"{speed:,} Mbit/s" if speed is not None else "speed not known"
-                rows[worker.host, f"network {name}", f"{told}, MTU {about.mtu}"] = None
+                rate = f"{speed:,} Mbit/s" if speed is not None else "speed not known"
+                rows[worker.host, f"network {name}", f"{rate}, MTU {about.mtu}"] = None
         for name in known.infiniband or ():
             rows[worker.host, "InfiniBand", name] = None
         for gpu in known.gpus or ():
             rows[worker.host, "GPU", _listed(msgspec.to_builtins(gpu))] = None
     if rows:
         page.heading("Devices")
-        page.table(*by_row(("Host", "Device", "What it is"), list(rows), texts=3))
+        page.table(*by_row(("Host", "Device", "What it is"), rows, range(3)))
 
 
 def _versions(page: Recorder, workers: Sequence[Worker]) -> None:
     page.heading("Packages")
-    found = facts.gathered(worker.versions for worker in workers)
+    found = properties.gathered(worker.versions for worker in workers)
     page.pairs(*sorted(found.items()))
 
 
 def _ucx(page: Recorder, workers: Sequence[Worker], defaults: Mapping[str, str] | None) -> None:
-    about = facts.gathered(
+    about = properties.gathered(
         {"version": worker.ucx.version, "origin": worker.ucx.origin, "path": worker.ucx.path} for worker in workers
     )
-    settings = facts.gathered(worker.ucx.config for worker in workers)
+    settings = properties.gathered(worker.ucx.config for worker in workers)
     if about:
         page.heading("UCX")
         page.pairs(*about.items())
     if not settings:
         return
-    environment = facts.gathered(worker.environment for worker in workers)
+    environment = properties.gathered(worker.environment for worker in workers)
     if defaults is not None:
         named = {
             name: value
             for name, value in settings.items()
-            if name not in facts.OF_A_PROCESS and value != defaults.get(name)
+            if name not in properties.OF_A_PROCESS and value != defaults.get(name)
         }
         page.heading("Settings that UCX held and that are not its defaults")
     else:
@@ -145,7 +145,7 @@ def _span(ranks: Sequence[int]) -> str:
     return f"{ranks[0]} to {ranks[-1]}" if whole else ", ".join(map(str, ranks))
 
 
-def _listed(facts: Mapping[str, object]) -> str:
+def _listed(values: Mapping[str, object]) -> str:
     """``index 0, name H200, nvlink bus 2 4``: what is known."""
-    told = {name: _listed(value) if isinstance(value, Mapping) else value for name, value in facts.items()}
-    return ", ".join(f"{name} {value}" for name, value in told.items() if value is not None)
+    known = {name: _listed(value) if isinstance(value, Mapping) else value for name, value in values.items()}
+    return ", ".join(f"{name} {value}" for name, value in known.items() if value is not None)

@@ -33,7 +33,7 @@ _STYLES |= {"bold green": "good", "bold": "strong", "dim": "note", "": ""}
 
 @dataclass(frozen=True)
 class _Plot:
-    """Where a drawing stands (None: it could not be made), and what is said of it."""
+    """Where a drawing stands (None: it could not be made), its title and its note."""
 
     name: str | None
     title: str
@@ -54,7 +54,7 @@ def render(report: Report) -> str:
         "defined": find,
     }
     environment.tests |= {"of_kind": lambda block, kind: type(block).__name__ == kind}
-    environment.globals |= {"view": view, "plot": lambda block: _plot(block, items)}
+    environment.globals.update(view=view, plot=lambda block: _plot(block, items))
     nonce = secrets.token_urlsafe(16)
     body = environment.get_template("body.html.j2").render(
         report=report, sections=list(_numbered(report.sections)), definitions=definitions()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from merge_bench.analysis import aggregate
-from merge_bench.analysis.compare.facts import problem, same_problem
+from merge_bench.analysis.compare.properties import problem, same_problem
 from merge_bench.analysis.compare.select import letter
 from merge_bench.analysis.documents.run import RunDocument
 from merge_bench.analysis.published import MergeResult
@@ -73,22 +73,21 @@ def sources_of(campaigns: Sequence[Campaign]) -> list[Source]:
 
 
 def by_problem(sources: Sequence[Source]) -> dict[str, list[Source]]:
-    """The runs that merge the same, under what tells their problem from the others'."""
+    """The runs of each problem, by a title that names how the problem differs from the others."""
     groups: list[list[Source]] = []
     for source in sources:
         mine = next((group for group in groups if same_problem(group[0].run, source.run)), None)
         if mine is None:
-            groups.append([source])
-        else:
-            mine.append(source)
-    problems = [problem(group[0].run.plan) for group in groups]
+            groups.append(mine := [])
+        mine.append(source)
+    problems = [problem(group[0].run) for group in groups]
     names = dict.fromkeys(name for one in problems for name in one)
     known = {name: {one[name] for one in problems if name in one} for name in names}
     varying = [name for name in names if name == "rows_per_chunk" or len(known[name]) > 1]
     found: dict[str, list[Source]] = {}
     for group, one in zip(groups, problems, strict=True):
-        told = ", ".join(_told(name, one[name]) for name in varying if name in one)
-        found.setdefault(told or "the tables", []).extend(group)
+        title = ", ".join(_named_value(name, one[name]) for name in varying if name in one)
+        found.setdefault(title or "the tables", []).extend(group)
     return found
 
 
@@ -99,8 +98,8 @@ def write_results(page: Recorder, sources: Sequence[Source], published: Sequence
     for metric in (THROUGHPUT, BANDWIDTH):
         page.heading(f"{metric.title} by problem and config (GiB/s, medians over launches)")
         _table(page, metric, problems, beside)
-        _say_intervals(page, sources)
-        _say_published(page, [each for each in published if each.metric == metric.title.lower()])
+        _note_missing_intervals(page, sources)
+        _note_published(page, [each for each in published if each.metric == metric.title.lower()])
         groups = [(name, [source.labelled for source in found]) for name, found in problems.items()]
         page.drawing(partial(merge.rates, metric, groups, published_bars(published, metric, sources)))
     for name, found in problems.items():
@@ -129,13 +128,13 @@ def _table(
     if len(labels) <= _MOST_COLUMNS:
         columns = [Column("Problem", names, text=True)]
         for label in labels:
-            columns += by_row((label, *_BESIDE), [measured(name, label) for name in names], texts=0)
+            columns += by_row((label, *_BESIDE), [measured(name, label) for name in names])
         columns += [Column(f"{config}\n(published)", [printed(name, config) for name in names]) for config in configs]
     else:
         columns = [Column("Config", [*labels, *(f"{config} (published)" for config in configs)], text=True)]
         for name in names:
             rows = [measured(name, label) for label in labels]
-            columns += by_row((name, *_BESIDE), [*rows, *((printed(name, each), "", "") for each in configs)], texts=0)
+            columns += by_row((name, *_BESIDE), [*rows, *((printed(name, each), "", "") for each in configs)])
     counts = {count for column in columns if column.heading == _LAUNCHES for count in column.cells if count}
     if len(counts) == 1:
         columns = [column for column in columns if column.heading != _LAUNCHES]
@@ -158,19 +157,19 @@ def _key(metric: Metric) -> str:
     return metric.title.lower()
 
 
-def _told(name: str, value: str) -> str:
+def _named_value(name: str, value: str) -> str:
     count = f"{int(value):,}" if value.isdecimal() else value
     return f"{count} {_WORDS[name]}" if name in _WORDS else f"{name.replace('_', ' ')} {count}"
 
 
-def _say_intervals(page: Recorder, sources: Sequence[Source]) -> None:
+def _note_missing_intervals(page: Recorder, sources: Sequence[Source]) -> None:
     few = dict.fromkeys(source.name for source in sources if median_interval(source.samples(THROUGHPUT)) is None)
     if few:
         named = ", ".join(few) if len(few) <= _MOST_COLUMNS else f"{len(few)} configs"
         page.line(f"No interval for {named}: it is over launches and needs at least 6 of them.", "dim")
 
 
-def _say_published(page: Recorder, shown: Sequence[MergeResult]) -> None:
+def _note_published(page: Recorder, shown: Sequence[MergeResult]) -> None:
     for source in dict.fromkeys(f"Published: {each.source}; {each.hardware}." for each in shown):
         page.line(source, "dim")
     notes: dict[str, list[str]] = {}
@@ -190,7 +189,7 @@ def published_bars(published: Sequence[MergeResult], metric: Metric, sources: Se
 def _published_by_problem(published: Sequence[MergeResult]) -> dict[str, list[MergeResult]]:
     found: dict[str, list[MergeResult]] = {}
     for each in published:
-        found.setdefault(_told("rows_per_chunk", str(each.rows_per_chunk)), []).append(each)
+        found.setdefault(_named_value("rows_per_chunk", str(each.rows_per_chunk)), []).append(each)
     return found
 
 

@@ -39,10 +39,10 @@ class View:
     note: str | None
 
 
-def view(table: Table, *, most: int = MOST) -> View:
-    """How `table` is shown, with at most so many rows."""
+def view(table: Table) -> View:
+    """How `table` is shown."""
     rows = table.rows
-    kept = thin(len(rows), most)
+    kept = thin(len(rows), MOST)
     note = f"{len(kept)} of {len(rows)} rows, evenly chosen; all are in the records." if len(kept) < len(rows) else None
     return View(
         heads=tuple(_head(column.heading, column.text) for column in table.columns),

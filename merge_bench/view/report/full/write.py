@@ -92,8 +92,8 @@ def ucx_defaults(campaigns: Sequence[Campaign]) -> Mapping[str, str] | None:
 
 
 def write(report: Report, outputs: Outputs) -> int:
-    """Whatever a drawing library or a disk does, what could be written is, and the rest is told."""
-    from merge_bench.view.report.full import html, text
+    """Whatever a drawing library or a disk does, what could be written is, and the rest is reported."""
+    from merge_bench.view.report.full import html, markdown_report
 
     problems: list[str] = []
     pictures: Mapping[int, str] = {}
@@ -105,7 +105,7 @@ def write(report: Report, outputs: Outputs) -> int:
     if outputs.markdown is not None:
         folder = outputs.markdown.resolve().parent
         linked = {number: os.path.relpath(Path(path).resolve(), folder) for number, path in pictures.items()}
-        problems += _put(outputs.markdown, text.render(report, linked))
+        problems += _put(outputs.markdown, markdown_report.render(report, linked))
     problems += _put(outputs.page, html.render(report))
     for path in [outputs.page, *([outputs.markdown] if outputs.markdown else [])]:
         if not any(problem.startswith(f"{path}: ") for problem in problems):

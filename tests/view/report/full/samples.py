@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from merge_bench.records.reader import read_campaign
+from merge_bench.view.report.blocks import Drawing
 from merge_bench.view.report.full import html
 from merge_bench.view.report.full.build import References, Report, build
 from tests.helpers.synthetic_campaigns import interleaved, write_campaign
@@ -58,9 +59,17 @@ def report_of(*folders: Path, defaults: Mapping[str, str] | None = None, **refer
     return build([read_campaign(folder) for folder in folders], References(**references), defaults)
 
 
-def page_of(*folders: Path, **options: Any) -> Page:
+def page_of(*folders: Path) -> Page:
     """The page, parsed."""
-    return Page(html.render(report_of(*folders, **options)))
+    return Page(html.render(report_of(*folders)))
+
+
+def text_of(*folders: Path) -> Page:
+    """The page without its drawings, which take most of the time."""
+    report = report_of(*folders)
+    for section in report.sections:
+        section.blocks = [block for block in section.blocks if not isinstance(block, Drawing)]
+    return Page(html.render(report))
 
 
 @dataclass

@@ -10,15 +10,20 @@ from pathlib import Path
 import pytest
 
 from merge_bench.cli import main
+from merge_bench.view.report.full import html
 from tests.helpers.synthetic_campaigns import write_campaign
-from tests.view.report.full.samples import two_configs
 
 Run = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
 def report(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs `report` with these words; gives the status, standard output and standard error."""
+    """Runs `report` with these words; gives the status, standard output and standard error.
+
+    The page's drawings are left empty, which saves most of the time; `test_page.py` is about them.
+    """
+    monkeypatch.setattr(html, "figure_of", lambda *_, **__: None)
+    monkeypatch.setattr(html, "json_item", lambda _: {})
 
     def run(*words: object) -> tuple[int, str, str]:
         monkeypatch.setattr("sys.argv", ["merge-bench", "report", *map(str, words)])
@@ -47,7 +52,7 @@ def test_a_result_may_be_its_records(tmp_path: Path, report: Run) -> None:
 
 
 def test_markdown_and_figures_come_beside_the_page(tmp_path: Path, report: Run) -> None:
-    folder = two_configs(tmp_path)
+    folder = write_campaign(tmp_path)
     status, out, err = report(folder, "--markdown", tmp_path / "m.md", "--figures", tmp_path / "f")
     assert status == 0
     assert out.split() == [str(folder / "report.html"), str(tmp_path / "m.md")]
@@ -91,7 +96,7 @@ def test_records_are_never_overwritten(tmp_path: Path, report: Run) -> None:
         (["{}", "--output", "{}"], "is a folder; name a file"),
         (["{}", "--output", "x", "--markdown", "x"], "x is named for two outputs"),
         (["{}", "--reference", "nobody"], "there is no published dataset 'nobody'; there are: "),
-        (["{}", "--reference", "gadi-v100-optimized-small"], "is a campaign; name it as a RESULT: "),
+        (["{}", "--reference", "gadi-v100-optimized-small"], "give its folder as a RESULT instead: "),
         (["{}/logs"], "holds no records.jsonl"),
         (["{}", "--figures", "{}/records.jsonl"], "cannot be made: File exists"),
     ],

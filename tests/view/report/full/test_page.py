@@ -12,11 +12,10 @@ import pytest
 
 from merge_bench.records import schema as s
 from merge_bench.view.report.blocks import Line
-from merge_bench.view.report.full import html
-from merge_bench.view.report.full.tables import FOLDED, MOST
+from merge_bench.view.report.full import html, tables
 from merge_bench.view.text import LETTERS
 from tests.helpers.synthetic_campaigns import Script, interleaved, plan, write_campaign
-from tests.view.report.full.samples import EVIL, Page, add, change, page_of, report_of, two_configs
+from tests.view.report.full.samples import EVIL, Page, add, change, page_of, report_of, text_of, two_configs
 
 LOADING = ("src", "data", "action", "poster", "srcset", "background", "formaction", "xlink:href")
 
@@ -49,7 +48,7 @@ def test_the_policy_forbids_the_network_and_all_scripts_but_the_pages_own(page: 
 
 
 def test_every_page_has_a_nonce_of_its_own(page: Page, tmp_path: Path) -> None:
-    other = page_of(write_campaign(tmp_path))
+    other = text_of(write_campaign(tmp_path))
     assert other.all("script")[0].attributes["nonce"] != page.all("script")[0].attributes["nonce"]
 
 
@@ -106,7 +105,7 @@ def test_there_is_a_dark_look_and_one_for_paper(page: Page) -> None:
     assert "@media print" in style.text
 
 
-def test_hostile_names_stay_text(tmp_path: Path) -> None:
+def test_hostile_names_stay_text(tmp_path: Path, page: Page) -> None:
     script = Script(config=EVIL[:60], machine=lambda w: s.Worker(rank=w.rank, host=EVIL, pid=1, name=EVIL))
     folder = write_campaign(tmp_path, script)
     change(
@@ -117,24 +116,18 @@ def test_hostile_names_stay_text(tmp_path: Path) -> None:
     )
     add(folder, kind="warning", launch=0, code=EVIL, message=EVIL, remedy=EVIL)
     add(folder, kind="failure", launch=None, code=EVIL, message=EVIL, host=EVIL, log_tail=f"{EVIL}\n{EVIL}")
-    page = page_of(folder)
-    plain = page_of(write_campaign(tmp_path / "plain"))
-    assert len(page.all("script")) == len(plain.all("script"))
-    assert not page.all("img")
-    assert "alert(1)" in page.texts("main")[0]
-    assert "{{ 7*7 }}" in page.source
+    hostile = page_of(folder)
+    assert len(hostile.all("script")) == len(page.all("script"))
+    assert not hostile.all("img")
+    assert "alert(1)" in hostile.texts("main")[0]
+    assert "{{ 7*7 }}" in hostile.source
     for letter in ("\x1b", "\x00", "\u202e"):
-        assert letter not in page.source
-    assert html.NOT_DRAWN not in page.source
-
-
-def test_drawings_hold_hostile_labels_as_data(tmp_path: Path) -> None:
-    script = Script(machine=lambda w: s.Worker(rank=w.rank, host=EVIL, pid=1, name="x"))
-    page = page_of(write_campaign(tmp_path, script))
-    held = page.all("script", id="plots")[0].text
+        assert letter not in hostile.source
+    assert html.NOT_DRAWN not in hostile.source
+    held = hostile.all("script", id="plots")[0].text
     assert "alert(1)" in held
     assert "<" not in held
-    drawn = [text for plot in page.plots.values() for text in canvas_text(plot["doc"])]
+    drawn = [text for plot in hostile.plots.values() for text in canvas_text(plot["doc"])]
     assert any("alert(1)" in text for text in drawn)
     assert not any("$$" in text for text in drawn)
 
@@ -161,24 +154,24 @@ def test_values_of_ten_thousand_letters_are_cut_and_say_so(tmp_path: Path) -> No
         configs=[{"name": "optimized", "path": "p" * 10_000, "variables": {"UCX_TLS": "v" * 10_000}}],
     )
     add(folder, kind="warning", launch=0, code="long", message="m" * 10_000, remedy=None)
-    page = page_of(folder)
+    page = text_of(folder)
     assert "(10,006 characters; all are in the records)" in page.source  # "long: " and the message
     assert "p" * 2500 not in page.source
     assert "v" * 10_000 in page.source  # settings are whole, to be copied
     assert all(len(cell.text) < LETTERS + 100 for cell in page.all("td"))
 
 
-def test_a_long_table_is_folded_and_a_very_long_one_thinned(tmp_path: Path) -> None:
-    long = Script(plan=plan(iterations=FOLDED + 1), walls=[0.1] * (FOLDED + 1))
-    page = page_of(write_campaign(tmp_path / "long", long))
-    assert f"{FOLDED + 1} rows" in page.texts("summary")
-    assert len(page.table("Iterations")) == FOLDED + 2
-    very = Script(plan=plan(iterations=MOST + 500), walls=[0.1] * (MOST + 500))
-    page = page_of(write_campaign(tmp_path / "very", very))
+def test_a_long_table_is_folded_and_a_very_long_one_thinned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "FOLDED", 30)
+    monkeypatch.setattr(tables, "MOST", 60)
+    page = text_of(write_campaign(tmp_path / "long", Script(plan=plan(iterations=31), walls=[0.1] * 31)))
+    assert "31 rows" in page.texts("summary")
+    assert len(page.table("Iterations")) == 32
+    page = text_of(write_campaign(tmp_path / "very", Script(plan=plan(iterations=90), walls=[0.1] * 90)))
     rows = page.table("Iterations")
-    assert len(rows) == MOST + 1
-    assert (rows[1][0], rows[-1][0]) == ("0", str(MOST + 499))
-    assert f"{MOST} of {MOST + 500} rows, evenly chosen; all are in the records." in page.texts("p")
+    assert len(rows) == 61
+    assert (rows[1][0], rows[-1][0]) == ("0", "89")
+    assert "60 of 90 rows, evenly chosen; all are in the records." in page.texts("p")
 
 
 def test_a_verified_result_says_so_quietly(page: Page) -> None:
@@ -189,7 +182,7 @@ def test_a_verified_result_says_so_quietly(page: Page) -> None:
 
 
 def test_an_unverified_result_is_loud_everywhere(tmp_path: Path) -> None:
-    page = page_of(two_configs(tmp_path, verify="off"))
+    page = text_of(two_configs(tmp_path, verify="off"))
     (state,) = page.all("p", class_="state alarm")
     assert state.attributes["role"] == "alert"
     assert state.text.startswith("UNVERIFIED: default, tcp")
@@ -203,7 +196,7 @@ def test_a_wrong_result_is_loud_and_nothing_is_compared_with_it(tmp_path: Path) 
     scripts = interleaved({"default": [0.1] * 6, "tcp": [0.2] * 6})
     wrong = replace(scripts[0], check=lambda check: s.VerificationLine(
         launch=check.launch, after=check.after, ok=False, how=check.how, message="3 rows are lost"))  # fmt: skip
-    page = page_of(write_campaign(tmp_path, wrong, *scripts[1:]))
+    page = text_of(write_campaign(tmp_path, wrong, *scripts[1:]))
     assert page.all("p", class_="state alarm")[0].text.startswith("WRONG RESULT: default; no number of it counts")
     assert {row[-1] for row in page.table("Totals")[1:]} == {"WRONG RESULT"}
     assert any(text.startswith("Not compared: the merge result of default was wrong") for text in page.texts("p"))
@@ -221,7 +214,7 @@ def test_a_failed_launch_is_named_with_the_end_of_its_log(tmp_path: Path) -> Non
         rank=1,
         log_tail="a\n<b>",
     )
-    page = page_of(folder)
+    page = text_of(folder)
     assert page.all("p", class_="state alarm")[0].text == "Not whole: rank 1 died"
     assert "run-failed: rank 1 died (launch 0, node0, rank 1)" in page.texts("p")
     assert "a\n<b>" in [code.text for code in page.all("code")]
@@ -231,7 +224,7 @@ def test_a_half_written_line_is_left_out_and_told(tmp_path: Path) -> None:
     folder = write_campaign(tmp_path, end=None)
     with (folder / "records.jsonl").open("ab") as records:
         records.write(b'{"kind":"iteration","schema":1,"la')
-    page = page_of(folder)
+    page = text_of(folder)
     assert "The last line of the records is half written and was left out." in page.texts("p")
     assert page.table("Iterations")[1:]
 

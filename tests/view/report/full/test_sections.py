@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from merge_bench.host.facts import Gpu, Hardware, Interface, Ucx
+from merge_bench.host.description import Gpu, Hardware, Interface, Ucx
 from merge_bench.records import schema as s
 from merge_bench.view.plot.marks import Boxes, Cells, Points, Whiskers
-from merge_bench.view.report.blocks import Code, Facts
+from merge_bench.view.report.blocks import Code, NamedValues
 from merge_bench.view.report.full.environment import command_of
 from tests.helpers.charts import bars_of, rows_of
 from tests.helpers.synthetic_campaigns import Script, write_campaign
@@ -144,7 +144,7 @@ def test_the_environment_names_hosts_devices_packages_and_ucx(tmp_path: Path) ->
         ("network eth0", "1,000 Mbit/s, MTU 1500"), ("InfiniBand", "mlx5_0"), ("GPU", "index 0, name H200"),
     ]  # fmt: skip
     assert settings[1:] == [("UCX_TLS", "sm,tcp", "all"), ("UCX_RNDV_THRESH", "8K", "auto")]
-    facts = [block.rows for block in section(report, "Environment").blocks if isinstance(block, Facts)]
+    facts = [block.rows for block in section(report, "Environment").blocks if isinstance(block, NamedValues)]
     assert (("polars", "2.1.0"),) in facts
     assert section(report, "Environment").folded
 

@@ -1,0 +1,172 @@
+"""The settings and the machine of a run, the differences of two runs, and whether the two can be compared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from merge_bench.records.campaign import Campaign, Run
+from merge_bench.records.recorded_plan import Table
+from merge_bench.records.schema import Worker
+
+Properties = Mapping[str, Mapping[str, str]]
+"""What is known of a run: kind → name → value as text. A kind of which nothing was recorded is not there."""
+
+CONFIG, UCX_SETTING, UCX = "config", "UCX setting", "UCX"
+PROBLEM, OPTION, MACHINE, PACKAGE, PROGRAM = "problem", "option", "machine", "package", "program"
+ENVIRONMENT = "environment"
+
+SIZE = ("rows_per_chunk", "workers")
+"""What every problem has."""
+
+_NO_PROBLEM = frozenset(("seed", "rows", "warnings"))  # rows: those of a chunk, on all workers
+_NO_OPTIONS = frozenset((*SIZE, "workload", "hosts", "launches", "timeout"))
+_BEFORE = {"pipeline": False}  # the value of options that older plans do not have
+_CHANGING = frozenset(("available_bytes", "interfaces"))
+OF_A_PROCESS = ("MERGE_BENCH_PARENT", "UCX_DYNAMIC_TL_PROGRESS_FACTOR")  # its parent; what UCX measures at its start
+
+MUST_AGREE = ((PROBLEM, None), (MACHINE, "hosts"), (MACHINE, "cpu_model"), (MACHINE, "gpus"), (UCX, "version"))
+"""Kinds, and names in them (None: all), that must be the same in runs that are compared..."""
+
+MUST_AGREE_APART = ((OPTION, "engine"), (OPTION, "exchange"))
+"""...and these too, if the two are of different campaigns."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One thing in which two runs differ; ``None``: that run does not have it."""
+
+    kind: str
+    name: str
+    baseline_value: str | None
+    candidate_value: str | None
+
+
+def properties_of(campaign: Campaign, run: Run) -> Properties:
+    """Everything about `run` that may explain a difference; values that vary within it are joined by `` / ``."""
+    lines = [launch.line for launch in run.launches if launch.line is not None]
+    workers = [worker for line in lines for worker in line.workers]
+    found: dict[str, dict[str, str]] = {
+        CONFIG: dict(run.config.variables),
+        UCX_SETTING: gathered(worker.ucx.config for worker in workers),
+        UCX: gathered({"version": worker.ucx.version, "origin": worker.ucx.origin} for worker in workers),
+        PROBLEM: problem(run),
+        OPTION: {name: _shown(value) for name, value in {**_BEFORE, **run.options}.items() if name not in _NO_OPTIONS},
+        MACHINE: _machine(workers),
+        PACKAGE: gathered(worker.versions for worker in workers),
+        ENVIRONMENT: gathered(worker.environment for worker in workers),
+        PROGRAM: _program(campaign),
+    }
+    for name in OF_A_PROCESS:
+        found[ENVIRONMENT].pop(name, None)
+        found[UCX_SETTING].pop(name, None)
+    return {kind: values for kind, values in found.items() if values or kind in (CONFIG, OPTION)}
+
+
+def problem(run: Run) -> dict[str, str]:
+    """What is to be merged, by how many workers; the seed of synthetic tables does not matter.
+
+    A value of an unexpected type is equal only to the same value.
+    """
+    plan = run.plan
+    found: dict[str, object] = {name: getattr(plan, name) for name in SIZE}
+    if plan.workload is not None:
+        of_workload = msgspec.structs.asdict(plan.workload).items()
+        found |= {f"workload {name}": value for name, value in of_workload if name not in _NO_PROBLEM}
+    for name, text in run.unreadable_options.items():
+        if _belongs_to_problem(name):
+            found["workload name" if name == "workload" else name] = f"unreadable: {text}"
+    return {
+        name: _table(value) if isinstance(value, Table) else _shown(value)
+        for name, value in found.items()
+        if value is not None
+    }
+
+
+def _belongs_to_problem(name: str) -> bool:
+    """Whether an option, such as ``workload left rows``, decides what is merged."""
+    match name.split():
+        case ["workload", field]:
+            return field not in _NO_PROBLEM
+        case ["workload", _, field]:
+            return field in ("path", "rows", "columns")  # as in `_table`
+    return name in (*SIZE, "workload")
+
+
+def differences(baseline: Properties, candidate: Properties) -> tuple[Difference, ...]:
+    """In what two runs differ, of the kinds known of both; the same name and values of two kinds count once."""
+    found: dict[tuple[str, str | None, str | None], Difference] = {}
+    for kind in (kind for kind in baseline if kind in candidate):
+        for name in sorted({*baseline[kind], *candidate[kind]}):
+            old, new = baseline[kind].get(name), candidate[kind].get(name)
+            if old != new:
+                found.setdefault((name, old, new), Difference(kind, name, old, new))
+    return tuple(found.values())
+
+
+def unknown(properties: Properties) -> tuple[str, ...]:
+    """What the records of a run lack; those of an imported one lack all of it."""
+    names = {MACHINE: "machine", UCX: "UCX", UCX_SETTING: "UCX settings", PACKAGE: "packages"}
+    return tuple(name for kind, name in names.items() if kind not in properties)
+
+
+def incomparable(baseline: Properties, candidate: Properties, *, one_campaign: bool) -> tuple[Difference, ...]:
+    """The known differences that make a ratio of the two meaningless."""
+    rules = MUST_AGREE if one_campaign else (*MUST_AGREE, *MUST_AGREE_APART)
+    return tuple(
+        each
+        for each in differences(baseline, candidate)
+        if None not in (each.baseline_value, each.candidate_value)
+        and any(each.kind == kind and name in (None, each.name) for kind, name in rules)
+    )
+
+
+def same_problem(one: Run, other: Run) -> bool:
+    """Whether nothing that is known of both problems differs."""
+    old, new = problem(one), problem(other)
+    return all(old[name] == new[name] for name in old.keys() & new.keys())
+
+
+def gathered(mappings: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """Name → value; values that differ between workers or launches are joined by `` / ``."""
+    values: dict[str, dict[str, None]] = {}
+    for mapping in mappings:
+        for name, value in mapping.items():
+            if value is not None:
+                values.setdefault(name, {})[_shown(value)] = None
+    return {name: " / ".join(sorted(each)) for name, each in values.items()}
+
+
+def _machine(workers: Sequence[Worker]) -> dict[str, str]:
+    plain = (msgspec.to_builtins(worker.hardware) for worker in workers)
+    found = gathered({name: value for name, value in each.items() if name not in _CHANGING} for each in plain)
+    hosts = ", ".join(sorted({worker.host for worker in workers}))
+    return found | ({"hosts": hosts} if hosts else {})
+
+
+def _program(campaign: Campaign) -> dict[str, str]:
+    if campaign.head.imported_from is not None:  # the commit is that of the import
+        return {}
+    git = campaign.head.git
+    commit = ((git and git.commit) or "")[:12]
+    changed = ", with local changes" if git and git.dirty else ""
+    return {"merge_bench": campaign.head.version} | ({"commit": commit + changed} if commit else {})
+
+
+def _table(table: Table) -> str:
+    """A table of files; which worker gets which row groups follows from the number of workers."""
+    columns = ", ".join(column.name for column in table.columns)
+    return f"{table.path}, {_shown(table.rows)} rows of {columns}"
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, bool) or value is None:
+        return {True: "yes", False: "no", None: "none"}[value]
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(_shown, value)) or "none"
+    return str(value)

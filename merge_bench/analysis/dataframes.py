@@ -1,0 +1,138 @@
+"""A campaign's records as tidy tables, a row an observation: what data frames for Python are made of.
+
+Seconds, bytes, rows and bytes per second; None where something was not measured. Warm-up iterations and launches that
+were interrupted and made again are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from merge_bench.analysis import aggregate, metrics
+from merge_bench.analysis.transport_summary import lanes
+from merge_bench.records.campaign import Campaign, Launch, Run
+from merge_bench.records.schema import ProbeLine, WorkerIteration
+
+Rows = Iterator[dict[str, Any]]
+
+
+def iterations(campaign: Campaign) -> Rows:
+    """A row for every timed iteration."""
+    for run, launch in _launches(campaign):
+        for each in launch.timed:
+            yield _key(campaign, run, launch) | {
+                "iteration": each.index,
+                "wall_seconds": each.wall_seconds,
+                "throughput": aggregate.throughput(launch, each),
+                "bandwidth": metrics.iteration_bandwidth(each),
+                "link_fraction": aggregate.link_fraction(launch, each),
+            }
+
+
+def workers(campaign: Campaign) -> Rows:
+    """A row for every worker in every timed iteration."""
+    for run, launch in _launches(campaign):
+        hosts = {worker.rank: worker.host for worker in launch.line.workers} if launch.line else {}
+        for each in launch.timed:
+            for worker in each.workers:
+                own = {"iteration": each.index, "rank": worker.rank, "host": hosts.get(worker.rank)}
+                yield _key(campaign, run, launch) | own | _worker(worker)
+
+
+def pairs(campaign: Campaign) -> Rows:
+    """A row for every ordered pair of workers in every launch: medians over its timed iterations."""
+    for run, launch in _launches(campaign):
+        known = {(lane.from_rank, lane.to_rank): lane for lane in lanes([launch.lanes] if launch.lanes else [])}
+        for (sender, receiver), found in aggregate.pair_figures([launch]).items():
+            lane = known.get((sender, receiver))
+            yield _key(campaign, run, launch) | {
+                "from": sender,
+                "to": receiver,
+                "bytes": float(found.bytes),
+                "seconds": found.seconds,
+                "rate": found.bytes / found.seconds if found.seconds else None,
+                "placement": lane.placement if lane else None,
+                "transports": ",".join(lane.transports) if lane else None,
+            }
+
+
+def launches(campaign: Campaign) -> Rows:
+    """A row for every launch: what statistics are made of."""
+    for run, launch in _launches(campaign):
+        phases = {name: aggregate.of_launch(launch, aggregate.phase(name)) for name in aggregate.PHASES}
+        peaks = [worker.peak_bytes or 0 for worker in launch.memory.workers] if launch.memory else []
+        yield _key(campaign, run, launch) | {
+            "failure": launch.failures[0].code if launch.failures else None,
+            "iterations": len(launch.timed),
+            "wall_seconds": aggregate.of_launch(launch, aggregate.wall),
+            "throughput": aggregate.of_launch(launch, aggregate.throughput),
+            "bandwidth": aggregate.of_launch(launch, aggregate.bandwidth),
+            **{f"{name}_seconds": seconds for name, seconds in phases.items()},
+            "link_limit": aggregate.link_limit([launch]),
+            "link_fraction": aggregate.of_launch(launch, aggregate.link_fraction),
+            "peak_memory_bytes": max(peaks, default=None),
+            "startup_seconds": launch.line.startup_seconds if launch.line else None,
+            "seconds": launch.end.seconds if launch.end else None,
+        }
+
+
+def probes(campaign: Campaign) -> Rows:
+    """A row for every row of a network measurement, as its tool gave it."""
+    for launch in campaign.standing:
+        for line in launch.probes:
+            config = launch.line.config if launch.line else None
+            yield {"campaign": campaign.head.campaign_id, "config": config, "launch": launch.index} | _probe(line)
+
+
+def _launches(campaign: Campaign) -> Iterator[tuple[Run, Launch]]:
+    return ((run, launch) for run in campaign.runs for launch in run.launches)
+
+
+def _key(campaign: Campaign, run: Run, launch: Launch) -> dict[str, Any]:
+    """Identifies the launch of a row; `complete`: only complete launches count in reports."""
+    return {
+        "campaign": campaign.head.campaign_id,
+        "config": run.config.name,
+        "plan": run.plan_index,
+        "rows_per_chunk": run.plan.rows_per_chunk,
+        "workers": run.plan.workers,
+        "launch": launch.index,
+        "block": launch.block,
+        "complete": launch.complete,
+    }
+
+
+def _worker(worker: WorkerIteration) -> dict[str, Any]:
+    bandwidth = metrics.worker_bandwidth(worker)
+    return {
+        "seconds": worker.seconds,
+        **{f"{name}_seconds": getattr(worker.phases_seconds, name, None) for name in aggregate.PHASES},
+        "overlap_seconds": worker.overlap_seconds,
+        "join_overlap_seconds": worker.join_overlap_seconds,
+        "sent_left_bytes": getattr(worker.sent_bytes, "left", None),
+        "sent_right_bytes": getattr(worker.sent_bytes, "right", None),
+        "flight_seconds": getattr(worker.flight_seconds, "union", None),
+        "bandwidth_left": bandwidth.left,
+        "bandwidth_right": bandwidth.right,
+        "bandwidth": bandwidth.mean,
+        "received_left_rows": getattr(worker.received_rows, "left", None),
+        "received_right_rows": getattr(worker.received_rows, "right", None),
+        "result_rows": worker.result_rows,
+        "cpu_seconds": worker.cpu_seconds,
+    }
+
+
+def _probe(line: ProbeLine) -> dict[str, Any]:
+    named = ("probe", "test", "method", "placement", "memory", "size", "count", "iterations", "seconds")
+    return {
+        **{name: getattr(line, name) for name in named},
+        "bandwidth": line.bandwidth_bytes_per_second,
+        "messages_per_second": line.messages_per_second,
+        "ranks": ",".join(map(str, line.ranks)),
+        "hosts": ",".join(line.hosts),
+        "selected": ",".join(line.selected),
+        "protocol": line.protocol,
+        "wrong": line.wrong,
+        "as_requested": line.as_requested,
+    }

@@ -1,0 +1,103 @@
+"""Sentences about what a forecast assumes or does not know."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from merge_bench.analysis.predict.basis import Basis
+from merge_bench.analysis.predict.model import Problem
+from merge_bench.analysis.predict.parameters import ASSUMED, MEASURED
+from merge_bench.analysis.predict.samples import Measured
+from merge_bench.units import format_bytes, format_count
+
+BEYOND = 8
+"""Workers or hosts beyond this many times the measured ones are far beyond what was measured."""
+
+SIZES = 4
+"""Chunks and messages this many times larger or smaller than the measured ones are, too."""
+
+
+def remedy(parameter: str) -> str:
+    """What to do about a parameter that is not known."""
+    if parameter == "nic_rate":
+        return (
+            "no result tells what the network between hosts carries: name a run across hosts or a "
+            "`probe p2p --placement two-hosts` too, or say it: --link nic=12.5GB/s,2us"
+        )
+    return (
+        "no result tells what workers of one host exchange among each other: name a run with several workers on a host "
+        "or a `probe p2p --placement one-host` too (where hosts are several, without --pipeline), or say it: "
+        "--link local=20GB/s,1us"
+    )
+
+
+def caveats(basis: Basis, problem: Problem) -> list[str]:
+    """Sentences about how far the forecast goes beyond what was measured, and what is assumed in it."""
+    runs = basis.measurements.runs
+    return [*basis.measurements.notes, *basis.notes, *_beyond(runs, problem), *_assumed(basis, problem)]
+
+
+def _beyond(runs: Sequence[Measured], problem: Problem) -> Iterator[str]:
+    workers = max(run.shape.workers for run in runs)
+    hosts = max(len(run.shape.per_host) for run in runs)
+    if problem.workers > BEYOND * workers:
+        times = problem.workers / workers
+        yield (
+            f"{problem.workers} workers are {times:.0f} times the {workers} that were measured at most: "
+            "take the numbers for an extrapolation."
+        )
+    if problem.hosts > max(hosts, 2):
+        yield (
+            f"{problem.hosts} hosts are more than were measured ({hosts}): the network between them is assumed to "
+            "carry what all of them can send at once."
+        )
+    chunks = [run.shape.rows_per_chunk for run in runs]
+    if not min(chunks) / SIZES <= problem.rows_per_chunk <= SIZES * max(chunks):
+        yield (
+            f"Chunks of {format_count(round(problem.rows_per_chunk))} rows are far from the measured ones "
+            f"({_between(round(min(chunks)), round(max(chunks)))})."
+        )
+    messages = [run.shape.problem.message_bytes for run in runs if run.shape.workers > 1]
+    if problem.workers > 1 and messages and problem.message_bytes < min(messages) / SIZES:
+        yield (
+            f"Messages of {format_bytes(problem.message_bytes)} are far shorter than the measured ones (from "
+            f"{format_bytes(min(messages))}): links may carry fewer bytes a second in them."
+        )
+    measured = {max(run.shape.per_host) for run in runs}
+    most, _ = problem.per_host
+    if most not in measured:
+        yield (
+            f"{most} workers on a host were not measured ({_between(min(measured), max(measured))} were): each is "
+            "assumed to have as many cores and as much memory bandwidth for itself."
+        )
+
+
+def _assumed(basis: Basis, problem: Problem) -> Iterator[str]:
+    by_name = {parameter.name: parameter for parameter in basis.parameters}
+    runs = basis.measurements.runs
+    most, _ = problem.per_host
+    far = problem.hosts > 1
+    if problem.workers > 1:
+        for link, needed, where in (("local", most > 1, "within a host"), ("nic", far, "between hosts")):
+            latency, overhead = by_name[f"{link}_latency"], by_name[f"{link}_overhead"]
+            if needed and latency.source == ASSUMED and overhead.source == ASSUMED and not latency.value:
+                yield f"The latency {where} is not known and taken for 0: it matters for short messages alone."
+    alone = [run for run in runs if len(run.shape.per_host) > 1 and max(run.shape.per_host) == 1]
+    several = [run for run in runs if len(run.shape.per_host) > 1 and max(run.shape.per_host) > 1]
+    if far and most > 1 and alone and not several:
+        yield (
+            "The network link of a host was measured with one worker a host: that it carries more for several is not "
+            "known, and not assumed."
+        )
+    elif far and not alone and not several and by_name["nic_rate"].source == MEASURED:
+        yield "The network link of a host was measured by one pair of processes, with no merge across hosts."
+    if far and by_name["nic_rate"].source != MEASURED:
+        yield "That workers can drive such a network link as is asked about is assumed."
+    if by_name["partition_fixed"].source == ASSUMED:
+        yield "One chunk size was measured: what an iteration costs whatever its rows is not told from the cost by row."
+    if all(len(run.launches) == 1 for run in runs):
+        yield "One launch of each run was measured: the intervals tell nothing of how launches differ."
+
+
+def _between(low: int, high: int) -> str:
+    return format_count(low) if low == high else f"{format_count(low)} to {format_count(high)}"

@@ -1,0 +1,29 @@
+"""What a campaign needs to know about the program that runs it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Caller:
+    """The program that runs a campaign.
+
+    Attributes
+    ----------
+    argv
+        The command line that the records keep.
+    surround
+        Gives a context for the time of the launches, from the path of a log for what libraries print.
+    """
+
+    argv: Sequence[str] = ()
+    surround: Callable[[Path], AbstractContextManager[object]] = contextlib.nullcontext
+
+
+UNTOUCHED = Caller()
+"""Another program: its signal handlers and file descriptors stay unchanged."""

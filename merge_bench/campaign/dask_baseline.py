@@ -1,0 +1,130 @@
+"""The Dask baseline: `dask.dataframe` merges the same chunks on the same workers, without using the disk.
+
+Dask reports neither phases nor transfers of one merge, so those are null in the records. The wall-clock time is the
+driver's own, from submitting the merge to the last finished partition.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import time
+from collections.abc import Awaitable, Sequence
+from typing import Any
+
+import dask
+from distributed import Future
+
+from merge_bench.campaign.cluster_session import Session
+from merge_bench.campaign.launch_record import compare_environment
+from merge_bench.campaign.merge_record import MergeRecord, Tables, make_tables
+from merge_bench.cluster import dask_scheduler_functions
+from merge_bench.errors import RunFailed
+from merge_bench.merge import dask_baseline_steps, steps
+from merge_bench.records.schema import IterationLine, MemoryLine
+
+
+def measure_baseline(session: Session) -> None:
+    """As `measure_launch.measure`, with Dask's merge in place of the data plane."""
+    plan, client = session.plan, session.workers.client
+    tables = make_tables(session)
+    session.workers.call(client._run_on_scheduler(dask_scheduler_functions.load_dataframes))
+    with client.as_current(), dask.config.set(dask_baseline_steps.NO_DISK):
+        merge = _DaskMerge(session, tables)
+        session.workers.on_all(dask_baseline_steps.baseline_loaded)
+        session.record_launch(data_bytes=tables.data_bytes, rows=tables.rows)
+        compare_environment(session)
+        for index in range(plan.warmup):
+            session.progress.phase("warming up")
+            merge.once(index, warmup=True, last=index == plan.warmup - 1)
+        session.progress.phase("merging")
+        for index in range(plan.iterations):
+            merge.once(index, warmup=False, last=index == plan.iterations - 1)
+    session.writer.write(MemoryLine(launch=session.launch, workers=session.workers.on_all(steps.finish)))
+    session.workers.on_all(steps.close)
+
+
+class _DaskMerge:
+    """Both frames, with a partition on each worker, in its memory."""
+
+    def __init__(self, session: Session, tables: Tables) -> None:
+        self._session, self._tables = session, tables
+        self._record = MergeRecord(session, tables)
+        # A running cluster may have more workers; where there are none, Dask places its tasks as it likes.
+        ours = None if session.launcher.owns_processes else [member.address for member in session.members]
+        self._addresses = ours
+        self._parts = [self._frame(side) for side in ("left", "right")]
+
+    def once(self, index: int, *, warmup: bool, last: bool) -> None:
+        """Merge once, timed and recorded; returns when Dask has forgotten the result."""
+        wait_until_forgotten(self._session, self._merge(index, warmup=warmup, last=last))
+
+    def _merge(self, index: int, *, warmup: bool, last: bool) -> list[Any]:
+        """Gives the keys of the result, whose futures end here."""
+        session, plan = self._session, self._session.plan
+        start = time.perf_counter()
+        found = self._start_there() if plan.device_memory else self._start_here()
+        session.workers.wait_for(found, members=())
+        wall = time.perf_counter() - start
+        self._record.iteration(IterationLine(launch=session.launch, index=index, warmup=warmup, wall_seconds=wall))
+        if plan.verify == "every" or (last and plan.verify != "off"):
+            client = session.workers.client
+            checks = [
+                client.submit(dask_baseline_steps.baseline_check, part, pure=False, workers=self._addresses)
+                for part in found
+            ]
+            self._record.verdict(None if warmup else index, session.workers.results(checks, members=()))
+        return [part.key for part in found]
+
+    def _frame(self, side: str) -> list[Future]:
+        workers = self._session.workers
+        futures = workers.submit(dask_baseline_steps.baseline_frame, [(side,) for _ in workers.members])
+        workers.wait_for(futures)
+        return futures
+
+    def _start_here(self) -> list[Future]:
+        """Give Dask the merge; gives the partitions of its result."""
+        plan, client = self._session.plan, self._session.workers.client
+        empty = [dask_baseline_steps.empty_pandas(fields) for fields in self._tables.fields]
+        merge = dask_baseline_steps.merged(self._parts, empty, plan.keys, plan.shuffle)
+        result = client.persist(merge, workers=self._addresses)
+        return dask_baseline_steps.futures_of(client, result)
+
+    def _start_there(self) -> list[Future]:
+        """Have the first worker do this for cuDF frames, which need a GPU.
+
+        The measured time includes one round trip to that worker.
+        """
+        workers, name = self._session.workers, f"{self._session.topic}-result"
+        try:
+            parts = ([part.key for part in each] for each in self._parts)
+            workers.on_one(0, dask_baseline_steps.baseline_start, *parts, self._addresses, name)
+            # Its name makes the scheduler tell this client of the result; a future made of a key alone stays pending.
+            found: list[Future] = workers.call(workers.client.get_dataset(name, asynchronous=True))
+        finally:
+            forget = workers.client.unpublish_dataset(name, asynchronous=True)
+            workers.client.loop.add_callback(_quietly, forget)
+        return found
+
+
+async def _quietly(answer: Awaitable[object]) -> None:
+    """Without waiting: after a failure the scheduler may be the one that is gone."""
+    with contextlib.suppress(Exception):
+        await answer
+
+
+def wait_until_forgotten(session: Session, keys: Sequence[Any]) -> None:
+    """Wait until the scheduler has forgotten a result: the same merge again would be given it unmerged.
+
+    Raises
+    ------
+    RunFailed
+        If it has not within the plan's timeout.
+    """
+    workers, timeout = session.workers, session.plan.timeout
+    deadline = time.monotonic() + timeout
+    gc.collect()
+    while workers.call(workers.client._run_on_scheduler(dask_scheduler_functions.known, keys)):
+        if time.monotonic() > deadline:
+            raise RunFailed(f"Dask did not release a result within {timeout:g} s")
+        time.sleep(0.01)

@@ -1,0 +1,280 @@
+"""Makes the plan and the cluster settings from the resolved options, and refuses what cannot work."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from merge_bench.campaign import require_transport
+from merge_bench.cluster.base import ClusterSettings
+from merge_bench.cluster.hosts import HostSpec, count_workers, place
+from merge_bench.cluster.launcher_choice import choose
+from merge_bench.cluster.launchers import launchers
+from merge_bench.cluster.running_cluster import count_running
+from merge_bench.config.reader import ConfigFile
+from merge_bench.config.resolve import Resolved
+from merge_bench.config.trust import REMEDY, process_environment
+from merge_bench.errors import Caution, UsageError
+from merge_bench.host import gpu, network
+from merge_bench.host.memory import available_bytes, usable_cores
+from merge_bench.merge import engines
+from merge_bench.merge.engines import Description
+from merge_bench.merge.plan import PROCESS_BYTES, Plan, check_fits
+from merge_bench.merge.workload.synthetic import KEY, SyntheticSpec
+from merge_bench.merge.workload.tables import TableSpec
+from merge_bench.units import format_bytes, format_count
+
+MESSAGE_BYTES = 32 << 20
+MESSAGE_BYTES_ACROSS = 4 << 20  # with long messages, peers that share a link take turns, and the last one waits
+TABLE_COPIES = 3  # the chunks, the parcels sent and the parcels received
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What a run needs to begin."""
+
+    plan: Plan
+    settings: ClusterSettings
+    warnings: tuple[Caution, ...] = ()
+
+
+def prepare(options: Resolved, config: ConfigFile | None) -> Prepared:
+    """Check the options against each other and against this machine, and make the plan.
+
+    Raises
+    ------
+    UsageError
+        One sentence naming the option that is wrong.
+    """
+    values: dict[str, Any] = options.values
+    launcher, hosts = choose(values, os.environ)
+    _refuse_other_users(options, hosts)
+    existing = not launcher.owns_processes
+    if existing and values["interface"] and not options.sources["interface"].startswith("environment"):
+        raise UsageError(
+            "--interface cannot be used with a running cluster: its interface was chosen when it was started"
+        )
+    refuse_more_launches(launcher.name, values["launches"])
+    environment = {} if config is None else process_environment(config, trusted=bool(values["trust_config"]))
+    seen = max((host.gpus or 0 for host in hosts), default=0) or gpu.gpu_count()
+    engine, exchange = _engine(values, seen, here=launcher.starts_here), values["exchange"]
+    gpus = seen if engine.device_memory else 0
+    if engine.device_memory:
+        _check_order({**os.environ, **environment})
+    if gpus:  # an unknown host is assumed to be like this one; the launcher asks it later
+        hosts = tuple(host if host.gpus is not None else replace(host, gpus=gpus, assumed=True) for host in hosts)
+    workers = _workers(values, gpus, hosts, existing=existing)
+    open_ports = bool(hosts) or (launcher.starts_here and _leaves_loopback(values["interface"]))
+    protocol = _protocol(values, open_ports=open_ports)
+    per_gpu = values["workers_per_gpu"]
+    most = max((len(each.workers) for each in place(hosts, workers, per_gpu)), default=workers)
+    workload = _workload(values, workers, engine.name)
+    plan = Plan(
+        workload=workload,
+        workers=workers,
+        iterations=values["iterations"],
+        warmup=values["warmup"],
+        launches=values["launches"],
+        engine=engine.name,
+        exchange=exchange,
+        protocol=protocol,
+        verify=values["verify"],
+        timeout=float(values["timeout"]),
+        seed=values["seed"],
+        rows_per_chunk=values["chunk"] if isinstance(workload, SyntheticSpec) else None,
+        error_handling=values["error_handling"] == "peer",
+        message_bytes=values["message_size"] or (MESSAGE_BYTES_ACROSS if len(hosts) > 1 else MESSAGE_BYTES),
+        link_rounds=values["link_rounds"],
+        check_link=values["check_link"],
+        shuffle=values["shuffle"],
+        pipeline=_pipeline(values, engine) and workers > 1,
+        threads=max(1, usable_cores() // most),
+        require_transport=_required(values, workers),
+    )
+    settings = ClusterSettings(
+        environment=environment,
+        results=Path(values["results"]),
+        gpus=gpus,
+        workers_per_gpu=per_gpu,
+        rmm_pool_bytes=values["rmm_pool_size"],
+        interface=None if existing else values["interface"],
+        launcher=launcher.name,
+        hosts=hosts,
+        ssh_config=values["ssh_config"],
+        scheduler_address=values["scheduler_address"],
+        scheduler_file=values["scheduler_file"],
+        counted=workers if existing and values["workers"] is None else None,
+        start_timeout=float(values["start_timeout"]),
+        dask_dashboard=values["dask_dashboard"],
+        sources=options.sources,
+    )
+    if launcher.starts_here:
+        _check_gpus(workers, gpus, per_gpu)
+        check_fits(plan, available_bytes(), workers, socket.gethostname())
+        if exchange == "ucx":
+            require_transport.check_machine(plan.require_transport, {**os.environ, **environment})
+    return Prepared(plan, settings, workload.warnings if isinstance(workload, TableSpec) else ())
+
+
+def _refuse_other_users(options: Resolved, hosts: Sequence[HostSpec]) -> None:
+    """Refuse hosts of another user that a config names: this machine unpickles what processes there send."""
+    user = next((host.name for host in hosts if "@" in host.name), None)
+    if user and options.sources["hosts"].startswith("config") and not options.values["trust_config"]:
+        where = options.sources["hosts"].removeprefix("config ")
+        raise UsageError(f"{where}: MERGE_BENCH_HOSTS would run this as another user, {user}; {REMEDY}")
+
+
+def _check_gpus(workers: int, gpus: int, per_gpu: int) -> None:
+    if gpus and workers > gpus * per_gpu:
+        raise UsageError(
+            f"--workers {workers} needs {-(-workers // per_gpu)} GPUs at --workers-per-gpu {per_gpu}, and {gpus} can be"
+            f" seen here; --workers-per-gpu {-(-workers // gpus)} lets workers share"
+        )
+
+
+def _check_order(environ: Mapping[str, str]) -> None:
+    for name, order in gpu.IN_ORDER.items():
+        if environ.get(name, order) != order:
+            raise UsageError(
+                f"{name}={environ[name]} numbers GPUs differently from nvidia-smi, so workers would get the wrong GPUs;"
+                f" unset it, or set it to {order}"
+            )
+
+
+def refuse_more_launches(launcher: str, launches: int) -> None:
+    """A running cluster cannot be launched again.
+
+    Raises
+    ------
+    UsageError
+        If it would have to be.
+    """
+    if launches > 1 and not launchers()[launcher].owns_processes:
+        raise UsageError(
+            "more than one launch (--launches, --blocks, --repetitions, several configs or sizes) needs a cluster of"
+            " its own: a running one has read UCX's settings already"
+        )
+
+
+def _leaves_loopback(interface: str | None) -> bool:
+    """Whether what binds to this machine's `interface` can be reached from others; None stands for loopback."""
+    if interface is None:
+        return False
+    try:
+        return not network.is_loopback(network.address(interface))
+    except LookupError as error:
+        raise UsageError(f"--interface: {error}") from error
+
+
+def _protocol(values: dict[str, Any], *, open_ports: bool) -> str:
+    """The protocol of the control plane: encrypted if other machines can reach it, unless --insecure is given."""
+    asked: str = values["protocol"]
+    if not open_ports:
+        return "tcp" if asked == "auto" else asked
+    if asked == "auto":
+        return "tcp" if values["insecure"] else "tls"
+    if asked != "tls" and not values["insecure"]:
+        raise UsageError(
+            f"--protocol {asked} is not encrypted, and whoever reaches a Dask port from another host can run code on"
+            " this one; leave it at tls, or add --insecure on a network that you trust"
+        )
+    return asked
+
+
+def _engine(values: dict[str, Any], gpus: int, *, here: bool) -> Description:
+    """The engine. Workers on other machines check for a GPU and its libraries themselves, once they are up."""
+    name, dask = values["engine"], values["exchange"] == "dask"
+    if name == "auto":
+        return engines.automatic(gpus=gpus > 0, dask=dask)
+    engine = engines.describe(name)
+    if dask and engine.dask_backend is None:
+        able = (each.name for each in engines.descriptions() if each.dask_backend is not None)
+        raise UsageError(f"--exchange dask has no engine {name}: Dask merges with {' or '.join(able)}")
+    if engine.device_memory and here and not gpus:
+        raise UsageError(f"--engine {name} and --memory cuda need an NVIDIA GPU, and none is visible here")
+    if engine.device_memory and here and engine.missing is not None:
+        raise UsageError(f"--engine {name} and --memory cuda need the package {name}: set up the cu12 or cu13 stack")
+    return engine
+
+
+def _pipeline(values: dict[str, Any], engine: Description) -> bool:
+    if values["pipeline"] == "off":
+        return False
+    if values["exchange"] == "dask":
+        raise UsageError("--pipeline on is for --exchange ucx: Dask's own merge orders its steps itself")
+    if not engine.in_parts:
+        raise UsageError(f"--pipeline on needs an engine that joins in parts, and {engine.name} joins all rows at once")
+    return True
+
+
+def _workers(values: dict[str, Any], gpus: int, hosts: Sequence[HostSpec], *, existing: bool) -> int:
+    if values["workers"] is not None:
+        return int(values["workers"])
+    if existing:
+        return count_running(values["scheduler_address"], values["scheduler_file"], float(values["start_timeout"]))
+    if hosts:
+        return count_workers(hosts, values["workers_per_gpu"])
+    return gpus * values["workers_per_gpu"] or min(2, usable_cores())
+
+
+def _required(values: dict[str, Any], workers: int) -> tuple[str, ...]:
+    names = tuple(values["require_transport"])
+    require_transport.check_names(names)
+    if names and values["exchange"] != "ucx":
+        raise UsageError("--require-transport looks at the data plane's endpoints, and --exchange dask has none")
+    if names and workers < 2:
+        raise UsageError("--require-transport needs at least two workers: it checks pairs of workers")
+    return names
+
+
+def _workload(values: dict[str, Any], workers: int, engine: str) -> SyntheticSpec | TableSpec:
+    keys = values["on"] or values["left_on"]
+    if values["workload"] == "synthetic":
+        if keys and tuple(keys) != (KEY,):
+            raise UsageError(f"the synthetic tables have one key column, {KEY!r}; --on names {', '.join(keys)}")
+        return SyntheticSpec(
+            rows=values["chunk"] * workers,
+            fraction=float(values["frac_match"]),
+            seed=values["seed"],
+            payload_columns=values["payload_columns"],
+            zipf=float(values["skew"]),
+        )
+    from merge_bench.merge.workload.tables import plan_tables
+
+    left, right = values["left"], values["right"]
+    left_on, right_on = values["left_on"] or keys, values["right_on"] or keys
+    if values["workload"] == "tpch":
+        from merge_bench.merge.workload import tpch
+
+        left, right = map(str, tpch.ensure_tables(float(values["scale"])))
+        left_on, right_on = ("o_orderkey",), ("l_orderkey",)
+    spec = plan_tables(left, right, left_on, right_on, workers, engine)
+    check_tables_fit(spec, workers)
+    return spec
+
+
+def check_tables_fit(spec: TableSpec, workers: int) -> None:
+    """Refuse a merge of real tables that cannot fit: the result's size comes from a counting pass.
+
+    Raises
+    ------
+    UsageError
+        With what the tables and the result would take.
+    """
+    from merge_bench.merge.verification import duckdb_reference
+    from merge_bench.merge.workload.sizes import output_bytes, row_bytes
+
+    rows = duckdb_reference.count_rows(spec)
+    tables = int(sum(row_bytes(side) * side.rows for side in (spec.left, spec.right)))
+    result, available = output_bytes(spec, rows), available_bytes()
+    needed = workers * PROCESS_BYTES + TABLE_COPIES * tables + result
+    if needed > available:
+        raise UsageError(
+            f"merging tables of {format_bytes(tables)} into {format_count(rows)} rows of {format_bytes(result)} needs"
+            f" about {format_bytes(needed)}, and {format_bytes(available)} is available on {socket.gethostname()};"
+            " keys that repeat on both sides multiply"
+        )

@@ -1,0 +1,228 @@
+"""Command lines of UCX's ``ucx_perftest``, and its output: figures, and logged lanes and protocols.
+
+Its manual omits this: ``overall_*`` columns cover the whole run, ``avg_*`` columns only its last second. Rates
+are in MiB/s although the heading says ``MB/s``. Latency tests print half a round trip. A server takes one client and
+then ends.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from merge_bench.cluster import ucx_log
+from merge_bench.config.old_names import UCXX_OVERRIDES
+from merge_bench.config.ucx_info import locate
+from merge_bench.errors import RunFailed, UsageError
+from merge_bench.units import MIB, parse_bytes
+
+LATENCY, BANDWIDTH = "lat", "bw"
+KINDS = {"tag": "tag", "am": "ucp_am", "stream": "stream"}
+WINDOW = 32
+RUNS = 3
+"""Runs of each size in one process. The median run counts, so that a short disturbance of a core does no harm."""
+COLUMNS = ("iterations", "overall_lat", "overall_bw", "overall_mr")
+_MISSING = re.compile(r"UCX\s+WARN\s+transports? (?P<names>'[^ ]+') (?:is|are) not available")
+_TITLE = re.compile(
+    r"\| (?P<what>[^|]*? by ucp_(?:tag|am|stream)_send\S*?[^|(]*?)(?P<kind>\([^)]*\))? from (?P<memory>\S+)"
+)
+_RANGE = re.compile(
+    r"\|\s*(?P<first>\d+[KMG]?)(?:\.\.(?P<last>\d+[KMG]?|inf))?\s*\|\s*(?P<protocol>[^|]*?)\s*\|\s*(?P<lanes>[^|]*?)\s*\|"
+)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One test: `kind` is ``tag``, ``am`` or ``stream``; it `measures` ``lat`` or ``bw``."""
+
+    kind: str
+    measures: str
+
+    @property
+    def name(self) -> str:
+        """The value of ``-t``: ``tag_lat``, ``ucp_am_bw``."""
+        return f"{KINDS[self.kind]}_{self.measures}"
+
+
+@dataclass(frozen=True)
+class Figures:
+    """One line of output: seconds of an operation (latency: one way), bytes and messages per second."""
+
+    size: int
+    iterations: int
+    seconds: float
+    bandwidth: float
+    messages: float
+
+
+@dataclass(frozen=True)
+class Log:
+    """What UCX logged: its version, lanes (``tcp/lo``), transports that ``UCX_TLS`` names and that are missing.
+
+    `protocols`: first size, last size (None: no limit) and name of each protocol.
+    """
+
+    version: str | None
+    lanes: tuple[str, ...]
+    missing: tuple[str, ...]
+    protocols: tuple[tuple[int, int | None, str], ...]
+
+    def protocol(self, size: int) -> str | None:
+        """The protocol for messages of `size` bytes."""
+        fits = (name for first, last, name in self.protocols if first <= size and (last is None or size <= last))
+        return next(fits, None)
+
+
+def find(environ: Mapping[str, str] = os.environ) -> tuple[Path, Path | None, str]:
+    """The ``ucx_perftest`` of the workers' UCX, its library folder (None: the linker finds it), and its origin.
+
+    Raises
+    ------
+    UsageError
+        If that UCX comes without the program.
+    """
+    info = locate(environ.get("MERGE_BENCH_UCX", "auto"), environ)
+    program: str | Path | None = info.program.with_name("ucx_perftest")
+    if not Path(str(program)).is_file():
+        program = shutil.which("ucx_perftest", path=environ.get("PATH")) if info.origin == "system" else None
+    if program is None:
+        raise UsageError(
+            f"there is no ucx_perftest beside {info.program}; install the tools of that UCX (Debian: ucx-utils)"
+        )
+    return Path(program), info.library_folder, info.origin
+
+
+def iterations(size: int, measures: str) -> tuple[int, int]:
+    """Timed and warm-up iterations of a run: 20,000 and 2,000 up to 8 KiB, then fewer, at least 50 and 5."""
+    timed = 20_000 if size <= 8192 else max(50, min(4_000, (128 << 20) // size))
+    if measures == LATENCY and size > 8192:
+        timed = max(50, timed // 2)
+    return timed, max(5, timed // 10)
+
+
+def batch(test: Kind, sizes: Sequence[int], *, memory: str, count: int | None, error_handling: bool) -> str:
+    """The batch file of both sides: for each size `RUNS` lines, which are named by the size."""
+    lines = []
+    for size in sizes:
+        timed, warm = iterations(size, test.measures)
+        timed = count or timed
+        words = [str(size), "-t", test.name, "-s", str(size), "-n", str(timed), "-w", str(min(warm, timed))]
+        if test.measures == BANDWIDTH:
+            words += ["-O", str(WINDOW)]
+        if memory != "host":
+            words += ["-m", memory]
+        if error_handling:
+            words.append("-e")
+        lines += [" ".join(words)] * RUNS
+    return "\n".join(lines) + "\n"
+
+
+def environment(base: Mapping[str, str], library: Path | None, log: Path) -> dict[str, str]:
+    """The environment of a ``ucx_perftest``: `base`, UCXX's defaults, and a log of what UCX selects."""
+    found = {**UCXX_OVERRIDES, **base, "UCX_LOG_LEVEL": "info", "UCX_PROTO_INFO": "y", "UCX_LOG_FILE": str(log)}
+    if library is not None:
+        found["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None, [str(library), base.get("LD_LIBRARY_PATH", "")]))
+    return found
+
+
+def has_heading(text: str) -> bool:
+    """Whether a client printed its heading, which means that it was connected."""
+    return any(_is_heading(line) for line in text.splitlines())
+
+
+def parse(text: str) -> list[Figures]:
+    """The figures in a client's output (``-b … -f -v``), in its order. The heading says what each column is.
+
+    Raises
+    ------
+    RunFailed
+        If the heading is missing, or a line after it is damaged or incomplete.
+    """
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    start = next((at for at, line in enumerate(lines) if _is_heading(line)), None)
+    if start is None:
+        raise RunFailed(f"ucx_perftest printed no known heading: {_quoted(text)}")
+    names = lines[start].split(",")
+    return [_figures(line, names) for line in lines[start + 1 :]]
+
+
+def parse_all(text: str, sizes: Sequence[int]) -> list[Figures]:
+    """The figures of a batch with these `sizes`: the median run of each size, by time.
+
+    Raises
+    ------
+    RunFailed
+        As `parse`, or if runs are missing: the tool may end early and still have status 0.
+    """
+    found = parse(text)
+    measured = [each.size for each in found]
+    wanted = [size for size in sizes for _ in range(RUNS)]
+    if measured != wanted:
+        missing = [str(size) for size in sizes if measured.count(size) < RUNS]
+        raise RunFailed(
+            f"ucx_perftest made {len(measured)} of {len(wanted)} runs"
+            + (f"; missing: {', '.join(missing[:5])}{', …' if len(missing) > 5 else ''} bytes" if missing else "")
+        )
+    runs = (found[at : at + RUNS] for at in range(0, len(found), RUNS))
+    return [sorted(each, key=lambda run: run.seconds)[RUNS // 2] for each in runs]
+
+
+def _is_heading(line: str) -> bool:
+    return set(COLUMNS) <= set(line.strip().split(","))
+
+
+def _figures(line: str, names: Sequence[str]) -> Figures:
+    cells = [cell.strip() for cell in line.split(",")]
+    try:
+        by_name = dict(zip(names, cells, strict=True))
+        size, count = int(cells[0]), int(by_name["iterations"])
+        microseconds, mebibytes, messages = (float(by_name[name]) for name in COLUMNS[1:])
+    except ValueError:
+        raise RunFailed(f"ucx_perftest printed {_quoted(line)}, which is not a line of figures") from None
+    if count < 1 or not all(0 < value < math.inf for value in (microseconds, messages)):
+        raise RunFailed(f"ucx_perftest printed {_quoted(line)}: zero or a negative figure, which cannot be right")
+    # It prints µs with three decimals and messages per second with none: take the one with more digits.
+    seconds = microseconds * 1e-6 if microseconds * 1000 > messages else 1 / messages
+    rate = size / seconds
+    if not abs(rate - mebibytes * MIB) <= 0.01 * MIB + 0.02 * rate:
+        raise RunFailed(f"ucx_perftest printed {_quoted(line)}: its rate is not size ÷ time in MiB/s")
+    return Figures(size, count, seconds, rate, messages)
+
+
+def parse_log(text: str, test: Kind) -> Log:
+    """Lanes and protocols from UCX's log.
+
+    UCX has a table of protocols for each kind of send: bandwidth tests send with the hint ``multi``, latency tests
+    without one.
+    """
+    missing = [name.strip("'") for found in _MISSING.finditer(text) for name in found["names"].split(",")]
+    tables: dict[str, list[tuple[int, int | None, str]]] = {}
+    current: list[tuple[int, int | None, str]] = []
+    for line in text.splitlines():
+        if title := _TITLE.search(line):
+            current = []
+            if "reply flag" not in title["what"]:
+                tables[title["kind"] or ""] = current
+        elif row := _RANGE.search(line):
+            last = None if row["last"] == "inf" else parse_bytes(row["last"] or row["first"])
+            current.append(
+                (parse_bytes(row["first"]), last, f"{row['protocol'].removeprefix('(?) ')} [{row['lanes']}]")
+            )
+    chosen = tables.get("(multi)" if test.measures == BANDWIDTH else "") or tables.get("", [])
+    return Log(ucx_log.version(text), ucx_log.to_others(text), tuple(dict.fromkeys(missing)), tuple(chosen))
+
+
+def complaint(text: str) -> str:
+    """The last error that UCX printed, without its time stamp; empty if it printed none."""
+    found = re.findall(r"(?:UCX\s+ERROR|Failed|error:)\s*(.+)", text)
+    return str(found[-1]).strip()[:300] if found else ""
+
+
+def _quoted(text: str) -> str:
+    shown = " ".join(text.split())
+    return f"'{shown[:120]}…'" if len(shown) > 120 else f"'{shown}'"

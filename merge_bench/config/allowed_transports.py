@@ -1,0 +1,102 @@
+"""The transports that a ``UCX_TLS`` list allows.
+
+Names and aliases are those of UCX 1.12 to 1.21 (``ucp_tl_aliases`` in src/ucp/core/ucp_context.c, and the FAQ,
+https://openucx.readthedocs.io/en/master/faq.html).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from merge_bench.config.parsers import did_you_mean
+
+# The settings that determine which transports UCX selects, and how it uses them.
+REQUESTED = ("UCX_TLS", "UCX_NET_DEVICES", "UCX_MAX_RNDV_RAILS", "UCX_RNDV_SCHEME", "UCX_RNDV_THRESH")
+
+SHARED_MEMORY = frozenset({"posix", "sysv", "xpmem", "knem", "cma"})
+CUDA = frozenset({"cuda_copy", "cuda_ipc", "gdr_copy"})
+RDMA = frozenset({"rc_verbs", "rc_mlx5", "ud_verbs", "ud_mlx5", "dc_mlx5", "gga_mlx5", "srd", "rc_gda"})
+# Copies between memories of one process, and messages of a process to itself.
+WITHIN_A_PROCESS = frozenset(
+    {"self", "cuda_copy", "gdr_copy", "rocm_copy", "rocm_gdr", "ze_copy", "ze_gdr", "gaudi_gdr"}
+)
+TRANSPORTS = (
+    SHARED_MEMORY
+    | CUDA
+    | RDMA
+    | {"self", "tcp", "rocm_copy", "rocm_ipc", "rocm_gdr", "ze_copy", "ze_ipc", "ze_gdr", "gaudi_gdr"}
+    | {"ugni_smsg", "ugni_udt", "ugni_rdma"}
+)
+ALIASES: dict[str, frozenset[str]] = {
+    "all": TRANSPORTS,
+    "mm": frozenset({"posix", "sysv", "xpmem"}),
+    "sm": SHARED_MEMORY,
+    "shm": SHARED_MEMORY,
+    "ib": RDMA,
+    "rc": frozenset({"rc_mlx5", "rc_verbs"}),
+    "rc_v": frozenset({"rc_verbs"}),
+    "rc_x": frozenset({"rc_mlx5"}),
+    "ud": frozenset({"ud_mlx5", "ud_verbs"}),
+    "ud_v": frozenset({"ud_verbs"}),
+    "ud_x": frozenset({"ud_mlx5"}),
+    "dc": frozenset({"dc_mlx5"}),
+    "dc_x": frozenset({"dc_mlx5"}),
+    "gga": frozenset({"gga_mlx5"}),
+    "cuda": CUDA,
+    "rocm": frozenset({"rocm_copy", "rocm_ipc", "rocm_gdr"}),
+    "ze": frozenset({"ze_copy", "ze_ipc", "ze_gdr"}),
+    "gaudi": frozenset({"gaudi_gdr"}),
+    "ugni": frozenset({"ugni_smsg", "ugni_udt", "ugni_rdma"}),
+}
+
+
+def requested(settings: Mapping[str, str]) -> dict[str, str]:
+    """Those of some settings that are in `REQUESTED`."""
+    return {name: settings[name] for name in REQUESTED if name in settings}
+
+
+def words(value: str) -> tuple[bool, tuple[str, ...]]:
+    """Whether the list excludes transports (``^``), and its words."""
+    negated = value.startswith("^")
+    listed = (word.strip() for word in value.removeprefix("^").split(","))
+    return negated, tuple(word for word in listed if word)
+
+
+def _bare(word: str) -> str:
+    return word.removeprefix("\\").removesuffix(":aux")
+
+
+def _of_word(word: str) -> frozenset[str]:
+    if word.endswith(":aux"):  # for setting up connections only
+        return frozenset()
+    bare = _bare(word)
+    if word.startswith("\\"):
+        return frozenset({bare})
+    return ALIASES.get(bare, frozenset({bare}))
+
+
+def allowed(value: str) -> frozenset[str]:
+    """The transports that ``UCX_TLS=value`` allows, whether this machine has them or not."""
+    negated, listed = words(value)
+    return frozenset(TRANSPORTS) - resolve_aliases(listed) if negated else resolve_aliases(listed)
+
+
+def resolve_aliases(names: Iterable[str]) -> frozenset[str]:
+    """The transports that `names` mean, with aliases such as ``rc`` resolved."""
+    return frozenset(transport for name in names for transport in _of_word(name))
+
+
+def unknown_words(value: str) -> dict[str, str]:
+    """Words of a list that are no transport or alias in any release, each with a hint at the nearest ones."""
+    known = sorted({*TRANSPORTS, *ALIASES})
+    return {word: did_you_mean(_bare(word), known) for word in words(value)[1] if _bare(word) not in known}
+
+
+def unavailable_words(value: str, available: Iterable[str]) -> tuple[str, ...]:
+    """Words of a list whose transports are all missing from `available`."""
+    negated, listed = words(value)
+    if negated:
+        return ()
+    known = {*TRANSPORTS, *ALIASES}
+    missing = known - frozenset(available)
+    return tuple(word for word in listed if _bare(word) in known and (named := _of_word(word)) and named <= missing)

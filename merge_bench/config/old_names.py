@@ -1,0 +1,150 @@
+"""Translates names of 2022 and of UCX-Py into names that this stack reads.
+
+Old configs use two kinds of names: the 2022 competition's ``cluster.cfg`` described the problem with plain names
+(``CHUNK_SIZE``), and UCX-Py read ``UCXPY_…`` variables, of which its successor UCXX reads only some. Only names in
+configs are translated; in the environment a name like ``CHUNK_SIZE`` can mean anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from merge_bench.config.parsers import switch
+from merge_bench.config.reader import ConfigFile, Variable
+from merge_bench.errors import UsageError
+
+PREFIX = "MERGE_BENCH_"
+
+
+@dataclass(frozen=True)
+class Translation:
+    """The translation of an old setting: `name` and `value` of the present one, and the origin of the old name."""
+
+    name: str
+    value: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class TranslatedConfig:
+    """A config with present names.
+
+    `options`: ``MERGE_BENCH_…`` settings by name; `environment`: all other variables; `shadowed`: old names that are
+    not used because the config also sets the new name, with that name.
+    """
+
+    options: dict[str, Variable]
+    environment: dict[str, Variable]
+    shadowed: dict[str, str]
+
+
+_PROBLEM = "name of the 2022 cluster.cfg"
+_BENCHMARK = "option of ucxx.benchmarks.cudf_merge"
+_TRANSLATED: dict[str, tuple[str, str]] = {
+    "CHUNK_SIZE": (PREFIX + "CHUNK", _PROBLEM),
+    "NUM_ITERATIONS": (PREFIX + "ITERATIONS", _PROBLEM),
+    "LISTEN_INTERFACE": (PREFIX + "INTERFACE", _PROBLEM),
+    "VERIFY_RESULTS": (PREFIX + "VERIFY", _PROBLEM),
+    "NGPUS": (PREFIX + "WORKERS", _PROBLEM),
+    "N_DEVS_ON_NET": (PREFIX + "WORKERS", _BENCHMARK),
+    "ITER": (PREFIX + "ITERATIONS", _BENCHMARK),
+    "NUM_WARMUP_ITERATIONS": (PREFIX + "WARMUP", _BENCHMARK),
+    "WARMUP_ITERATIONS": (PREFIX + "WARMUP", _BENCHMARK),
+    "WARMUP_ITER": (PREFIX + "WARMUP", _BENCHMARK),
+    "FRAC_MATCH": (PREFIX + "FRAC_MATCH", _BENCHMARK),
+    "RMM_INIT_POOL_SIZE": (PREFIX + "RMM_POOL_SIZE", _BENCHMARK),
+    "CHUNKS_PER_DEV": (PREFIX + "WORKERS_PER_GPU", _BENCHMARK),
+    # UCXX reads it too, but only in a helper that this stack does not call.
+    "UCXPY_IFNAME": (PREFIX + "INTERFACE", "name of UCX-Py"),
+    # UCX-Py only checks whether the variable is in the environment, and ignores its value (ucp/core.py).
+    "UCXPY_NON_BLOCKING_MODE": (
+        "UCXPY_PROGRESS_MODE", "name of UCX-Py, which polls if the variable has any value; UCXX does not read it",
+    ),
+}  # fmt: skip
+
+# The translations of values; other values stay as they are.
+_VALUES: dict[str, Callable[[str], str]] = {
+    "VERIFY_RESULTS": lambda value: "ends" if value and switch(value) else "off",
+    "UCXPY_NON_BLOCKING_MODE": lambda value: "polling",
+}
+_NO_EFFECT: dict[str, str] = {
+    **dict.fromkeys(
+        ("JOB_DIR", "TEST_DIR", "WORK_DIR", "APAC_DIR"),
+        "a folder of the 2022 scripts, not used (records go to --results)",
+    ),
+    **dict.fromkeys(
+        ("WRITE_BASELINE", "BASELINE_DIR"),
+        "the 2022 program compared results with stored tables; now each worker checks its own rows",
+    ),
+    "DEVICES": "the 2022 scripts used it as --devs; set CUDA_VISIBLE_DEVICES instead",
+    "UCXPY_ASYNCSSH_LOG_LEVEL": "only the SSH launcher of UCX-Py's and UCXX's own benchmarks reads it",
+    "RAPIDS_LIBUCX_PREFER_SYSTEM_LIBRARY": "UCX is chosen before a config is read; use --ucx wheel|system",
+}
+
+# Every old name, for suggestions.
+OLD_NAMES = (*_TRANSLATED, *_NO_EFFECT)
+
+# Variables that the Python part of UCXX 0.52 reads, with their accepted values (None: any), from its public sources.
+UCXX_VARIABLES: dict[str, tuple[str, ...] | None] = {
+    "UCXPY_PROGRESS_MODE": ("blocking", "polling", "thread", "thread-polling"),
+    "UCXPY_ENABLE_DELAYED_SUBMISSION": None,
+    "UCXPY_ENABLE_PYTHON_FUTURE": None,
+    "UCXPY_CONNECT_TIMEOUT": None,
+    "UCXPY_LOG_LEVEL": ("CRITICAL", "ERROR", "WARNING", "INFO", "DEBUG", "NOTSET"),
+    "UCXX_LOG_LEVEL": (
+        "FATAL", "ERROR", "WARN", "DIAG", "INFO", "DEBUG", "TRACE", "REQ", "DATA", "ASYNC", "FUNC", "POLL",
+    ),
+}  # fmt: skip
+
+# `import ucxx` sets these variables if they are unset (python/ucxx/ucxx/__init__.py, UCXX 0.52).
+UCXX_OVERRIDES = {
+    "UCX_MEMTYPE_CACHE": "n",
+    "UCX_RNDV_THRESH": "8192",
+    "UCX_RNDV_FRAG_MEM_TYPE": "cuda",
+    "UCX_MAX_RNDV_RAILS": "1",
+}
+
+
+def no_effect(name: str) -> str | None:
+    """Why nothing in this stack reads `name`; None if there is no known reason."""
+    return _NO_EFFECT.get(name)
+
+
+def translate(variable: Variable) -> Translation | None:
+    """The translation of an old setting; None if the name is not an old one.
+
+    Raises
+    ------
+    ValueError
+        If the value cannot be translated.
+    """
+    if variable.name not in _TRANSLATED:
+        return None
+    name, reason = _TRANSLATED[variable.name]
+    return Translation(name, _VALUES.get(variable.name, str)(variable.value), reason)
+
+
+def translate_config(config: ConfigFile) -> TranslatedConfig:
+    """Translate the old names of `config`. A new name overrides an old one, and a later line an earlier one.
+
+    Raises
+    ------
+    UsageError
+        If the value of an old name cannot be translated; names file and line.
+    """
+    present = {variable.name for variable in config.variables}
+    options: dict[str, Variable] = {}
+    environment: dict[str, Variable] = {}
+    shadowed: dict[str, str] = {}
+    for variable in config.variables:
+        try:
+            translation = translate(variable)
+        except ValueError as error:
+            raise UsageError(f"{config.where(variable.line)}: {variable.name}: {error}") from None
+        if translation is not None and translation.name in present:
+            shadowed[variable.name] = translation.name
+            continue
+        new = Variable(translation.name, translation.value, variable.line) if translation else variable
+        (options if new.name.startswith(PREFIX) else environment)[new.name] = new
+    return TranslatedConfig(options, environment, shadowed)

@@ -1,0 +1,219 @@
+"""The base of engines on CPUs: partitioning, parcels, and the join bucket by bucket.
+
+A pipelined exchange sends a frame in pieces. The first rows of the left chunk go first, with all buckets, so that the
+link is busy as early as possible. Both frames follow by ranges of buckets, so that the first range can be joined while
+the others are in flight.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from merge_bench.merge.buffer_pool import BufferPool
+from merge_bench.merge.engines.base import WHOLE, JoinShape, Outgoing, Piece, PipelinedEngine, Side
+from merge_bench.merge.frame import Bytes, Frame
+from merge_bench.merge.parcel_layout import Layout, Parcel, header_shape
+from merge_bench.merge.partition import BucketReader, Partitioner, bucket_groups
+
+MOST_STREAMS = 512  # write streams of a scatter: the cache lines of more streams do not fit L1, and the pass is slower
+FEWEST_STREAMS = 256  # with fewer, successive rows often go to one stream and wait for its position
+ALIASING = 1 / 128  # least relative distance between streams' spacing and a power of two, or 1.5 times one
+FEWEST_ROWS = 1 << 10  # of a bucket, if there would be fewer streams
+MOST_PARTS = 32  # one part is left to join when the last byte has arrived
+PIECE_BYTES = 1 << 20  # to one worker; shorter messages do not reach the link's bandwidth
+HEADS = (0.0, 1 / 16, 1 / 4)  # of the left rows: on a slow link, sending each takes longer than partitioning the next
+VARIABLE_BYTES = 16  # assumed for a value of variable width; all workers must assume the same
+
+
+def bucket_count(rows: int, workers: int, join_rows: int) -> int:
+    """Buckets of each worker for `rows` of both frames together; joins are fastest with `join_rows` rows at once.
+
+    It is slightly fewer if streams would be so evenly spaced in memory that they compete for the same cache sets.
+    """
+    per_worker = -(-rows // workers)
+    wanted = max(-(-per_worker // join_rows), min(FEWEST_STREAMS // workers, per_worker // FEWEST_ROWS))
+    count = max(1, min(wanted, MOST_STREAMS // workers))
+    fewer = range(count, count * 7 // 8, -1)
+    return next((some for some in fewer if not _aliased(per_worker, some * workers)), count)
+
+
+def _aliased(rows: int, streams: int) -> bool:
+    halves = 4 * math.frexp(rows / streams)[0]  # 2 to 4: of the power of two below
+    return abs(halves - round(halves)) < 2 * ALIASING
+
+
+class HostEngine:
+    """Base of engines whose frames lie in host memory; a subclass joins two Arrow tables.
+
+    `join_rows` is the number of left and right rows together with which its library is fastest.
+    """
+
+    name: ClassVar[str]
+    join_rows: ClassVar[int] = 1 << 17
+
+    def __init__(self, shape: JoinShape) -> None:
+        self.shape = shape
+        self.buckets = bucket_count(shape.rows, shape.workers, self.join_rows)
+        self._cuts = _cuts(shape, self.buckets)
+        split = partial(
+            Partitioner, workers=shape.workers, buckets=self.buckets, threads=shape.threads, scratch=BufferPool()
+        )
+        self._partitioners = {side: split(shape.fields(side), shape.keys) for side in Side}
+        self._pool = ThreadPoolExecutor(shape.threads) if shape.threads > 1 else None
+        self._chunks: dict[Side, Frame] = {}
+        self._out, self._in = BufferPool(), BufferPool()
+        self._buffer_pools = [self._out, self._in]
+        self._parcels = self._no_parcels()
+        self._away: dict[Side, list[Parcel]] = {}
+        self._results: list[Any] = []
+
+    def load(self, left: Frame, right: Frame) -> None:
+        """Take this worker's chunks."""
+        self._chunks = {Side.LEFT: left, Side.RIGHT: right}
+
+    def header_bytes(self, side: Side) -> int:
+        """Length of every header of a side."""
+        return int(np.prod(header_shape(self.shape.fields(side), self.buckets))) * 8
+
+    def begin(self) -> None:
+        """Forget the last result and get the buffers ready."""
+        self._results = []
+        self._parcels, self._away = self._no_parcels(), {}
+        for buffers in self._buffer_pools:  # all before the first reset, which allocates in their place
+            buffers.release()
+        for buffers in self._buffer_pools:
+            buffers.reset()
+
+    def partition(self, side: Side) -> list[Outgoing]:
+        """Split a chunk into a parcel per worker."""
+        parcels = self._split(side, [WHOLE])[0]
+        self._away[side] = [parcel for rank, parcel in enumerate(parcels) if rank != self.shape.rank]
+        return [_outgoing(parcel) for parcel in parcels]
+
+    def inbox(self, side: Side, source: int, header: Bytes) -> Bytes:
+        """A buffer for the parcel that `header` describes."""
+        return self.inbox_of(Piece(side, WHOLE), source, header)
+
+    def sent(self, side: Side) -> None:
+        """Use the memory of sent parcels again: of left ones to receive right ones, of right ones for the result."""
+        rooms = [parcel.room for parcel in self._away.pop(side) if parcel.room is not None]
+        if side is Side.LEFT:
+            self._in.lend(rooms)
+        else:
+            self.lend(rooms)
+
+    def lend(self, rooms: Sequence[Bytes]) -> None:
+        """Offer memory that is free until the next `begin` to engines that write the result themselves."""
+
+    def join(self) -> int:
+        """Join bucket by bucket; each piece of the result stays in memory."""
+        self.join_buckets(0, self.buckets, *(self._parcels[side][WHOLE] for side in Side))
+        return self.result_rows()
+
+    @property
+    def parts(self) -> int:
+        """Ranges of buckets."""
+        return len(self._cuts) - 1
+
+    @property
+    def pieces(self) -> tuple[Piece, ...]:
+        """The first rows of the left chunk, then the rest of it and all of the right one by ranges of buckets."""
+        heads = [Piece(Side.LEFT, WHOLE)] * (len(HEADS) - 1)
+        return (*heads, *(Piece(side, part) for side in Side for part in range(self.parts)))
+
+    def split(self) -> Iterator[list[Outgoing]]:
+        """Partition both chunks; yields each piece as soon as it is made."""
+        rows = self._chunks[Side.LEFT].rows
+        edges = [int(rows * share) for share in HEADS]
+        for head in itertools.pairwise(edges):
+            yield from self._pieces(Side.LEFT, [WHOLE], rows=head)
+        parts = list(range(self.parts))
+        yield from self._pieces(Side.LEFT, parts, rows=(edges[-1], rows))
+        yield from self._pieces(Side.RIGHT, parts)
+
+    def inbox_of(self, piece: Piece, source: int, header: Bytes) -> Bytes:
+        """A buffer for the parcel of one piece."""
+        fields = self.shape.fields(piece.side)
+        counts = header.view(np.int64).reshape(header_shape(fields, self.buckets))
+        layout = Layout.of(fields, counts)
+        parcel = Parcel(layout, self._in.take(layout.size))
+        self._parcels[piece.side][piece.part].append(parcel)
+        return parcel.data
+
+    def join_part(self, part: int) -> None:
+        """Join one range of buckets."""
+        held = ([*self._parcels[side][WHOLE], *self._parcels[side][part]] for side in Side)
+        self.join_buckets(self._cuts[part], self._cuts[part + 1], *held)
+
+    def join_buckets(self, first: int, last: int, left: Sequence[Parcel], right: Sequence[Parcel]) -> None:
+        """Join buckets first…last-1 of these parcels, which may hold others too."""
+        readers = BucketReader(self.shape.left, left), BucketReader(self.shape.right, right)
+        self._results += self.join_groups(bucket_groups(*readers, last, self.join_rows, first=first), *readers)
+
+    def join_groups(self, groups: Iterable[tuple[int, int]], left: BucketReader, right: BucketReader) -> Iterable[Any]:
+        """The joined pieces of buckets first…last-1, for each of `groups`."""
+        for first, last in groups:
+            yield self.join_tables(left.table(first, last), right.table(first, last), self.shape.keys)
+
+    def result_rows(self) -> int:
+        """Rows of the result so far."""
+        return sum(len(piece) for piece in self._results)
+
+    def _no_parcels(self) -> dict[Side, dict[int, list[Parcel]]]:
+        return {side: {part: [] for part in range(WHOLE, self.parts)} for side in Side}
+
+    def _pieces(self, side: Side, parts: Sequence[int], rows: tuple[int, int] | None = None) -> list[list[Outgoing]]:
+        return [[_outgoing(parcel) for parcel in parcels] for parcels in self._split(side, parts, rows)]
+
+    def _split(self, side: Side, parts: Sequence[int], rows: tuple[int, int] | None = None) -> list[list[Parcel]]:
+        """Split a chunk, or its rows first…last-1: for each of `parts` a parcel per worker."""
+        cuts = () if parts == [WHOLE] else self._cuts
+        made = self._partitioners[side].split(self._chunks[side], self._out, self._pool, rows=rows, cuts=cuts)
+        for part, parcels in zip(parts, made, strict=True):
+            self._parcels[side][part].append(parcels[self.shape.rank])
+        return made
+
+    def received_rows(self) -> dict[str, int]:
+        """Rows of each side that this worker had to join, its own included."""
+        held = {side: itertools.chain.from_iterable(self._parcels[side].values()) for side in Side}
+        return {side.value: sum(parcel.rows for parcel in held[side]) for side in Side}
+
+    def results(self) -> Iterator[pa.Table]:
+        """The result in pieces, as Arrow tables."""
+        for piece in self._results:
+            yield self.to_arrow(piece)
+
+    def peak_device_bytes(self) -> int | None:
+        """None: there is no device."""
+        return None
+
+    def join_tables(self, left: pa.Table, right: pa.Table, keys: Sequence[str]) -> Any:
+        """Inner join of two tables without null or NaN keys, wholly in memory."""
+        raise NotImplementedError
+
+    def to_arrow(self, piece: Any) -> pa.Table:
+        """One joined piece as an Arrow table."""
+        raise NotImplementedError
+
+
+_COMPLETE: type[PipelinedEngine] = HostEngine  # for the type checker: it has every method
+
+
+def _outgoing(parcel: Parcel) -> Outgoing:
+    return Outgoing(np.ascontiguousarray(parcel.layout.header).view(np.uint8).reshape(-1), parcel.data)
+
+
+def _cuts(shape: JoinShape, buckets: int) -> tuple[int, ...]:
+    """The edges of ranges of buckets, so that a range's parcel to one worker has about `PIECE_BYTES` or more."""
+    widths = [sum((field.width or VARIABLE_BYTES) + field.nullable for field in shape.fields(side)) for side in Side]
+    share = shape.rows / 2 / shape.workers**2 * sum(widths) / 2
+    parts = max(1, min(MOST_PARTS, buckets, int(share / PIECE_BYTES)))
+    return tuple(buckets * part // parts for part in range(parts + 1))

@@ -1,0 +1,187 @@
+"""The compiled hash join of one bucket, for the engine `native`.
+
+The left rows of a bucket are entered into a table of chains, and the right rows are looked up in it. For a bucket of
+65,000 rows a side, what is read in random order (heads, links and left keys) is about the size of the L2 cache. The
+processor works on many look-ups at once: the first loop finds without a branch, by a tag of three further bits of the
+hash, which right rows can have a match at all (after the tagged chain heads of Leis et al.,
+"Morsel-Driven Parallelism", SIGMOD 2014, section 4.2).
+
+Rows are entered and looked up by 64 bits. A single key of up to 8 bytes is used as it is. Other keys are hashed into 64
+bits, and of the pairs of rows that are found, those with equal keys are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from merge_bench.merge.buffer_pool import BufferPool
+from merge_bench.merge.engines.base import JoinShape, Side
+from merge_bench.merge.engines.hash_join_loops import (
+    build_chains,
+    find_candidates,
+    follow_chains,
+    gather,
+    gather_bytes,
+    gather_offsets,
+    keep_equal,
+)
+from merge_bench.merge.frame import Column, Field, Frame
+from merge_bench.merge.hashing import BLOCK, RowHasher
+
+MOST_ROWS = (1 << 24) - 2
+"""Most left rows of a table: a head has 24 bits for the row and 8 for tags."""
+
+
+class BucketJoin:
+    """Joins bucket after bucket with the same scratch memory; for use by one thread.
+
+    Parameters
+    ----------
+    shape
+        Its keys are columns of one type on both sides, without nulls, and none is a float: values are equal where their
+        bytes are.
+    """
+
+    def __init__(self, shape: JoinShape) -> None:
+        self._left, self._right, self._output = shape.left, shape.right, shape.output
+        self._left_keys, self._right_keys = (shape.key_places(side) for side in Side)
+        self._hashed = len(shape.keys) > 1 or not 0 < shape.left[self._left_keys[0]].width <= 8
+        self._hasher = RowHasher()
+        self._heads = np.zeros(0, np.uint32)
+        self._links = self._entered = np.zeros(0, np.uint64)
+        self._hashes: npt.NDArray[Any] = np.zeros(0, np.uint64)
+        self._found: list[npt.NDArray[Any]] = [np.zeros(0, np.int32)] * 4
+        self._side: dict[tuple[int, str], npt.NDArray[Any]] = {}
+
+    def join(self, left: Sequence[Frame], right: Sequence[Frame], out: BufferPool) -> Iterator[Frame]:
+        """The matching rows, a piece at a time, in memory of `out`.
+
+        `left`, `right`: the bucket's rows in chunks.
+        """
+        rows = sum(chunk.rows for chunk in left)
+        if not rows:
+            return
+        shift = self._enter(left, rows)
+        columns = self._contiguous(left)
+        for chunk in right:
+            yield from self._look_up(chunk, columns, shift, out)
+
+    def _enter(self, left: Sequence[Frame], rows: int) -> Any:
+        bits = max(4, int(2 * rows - 1).bit_length())
+        if self._heads.size < 1 << bits:
+            self._heads = np.zeros(1 << bits, np.uint32)
+        if self._entered.size < rows:
+            self._links, self._entered = np.empty(rows, np.uint32), np.empty(rows, np.uint64)
+        self._heads[: 1 << bits] = 0
+        shift, first = np.uint64(64 - bits), 0
+        for chunk in left:
+            build_chains(
+                self._words(chunk, self._left, self._left_keys), first, shift, self._heads, self._links, self._entered
+            )
+            first += chunk.rows
+        return shift
+
+    def _words(self, chunk: Frame, fields: Sequence[Field], keys: Sequence[int]) -> npt.NDArray[Any]:
+        """The 64 bits of each row; valid until the next call."""
+        if not self._hashed:
+            return chunk.columns[keys[0]].values
+        if self._hashes.size < chunk.rows:
+            self._hashes = np.empty(chunk.rows, np.uint64)
+        columns = [(fields[at], replace(chunk.columns[at], valid=None)) for at in keys]
+        for start in range(0, chunk.rows, BLOCK):
+            hashes, _ = self._hasher.block(columns, start, min(BLOCK, chunk.rows - start))
+            self._hashes[start : start + hashes.size] = hashes
+        return self._hashes[: chunk.rows]
+
+    def _contiguous(self, left: Sequence[Frame]) -> list[Column | None]:
+        """The left columns as one chunk each; None for a key that the look-up has compared already."""
+        found: list[Column | None] = []
+        for at in range(len(self._left)):
+            chunks = [chunk.columns[at] for chunk in left]
+            if at in self._left_keys and not self._hashed:
+                found.append(None)
+                continue
+            offsets = [chunk.offsets for chunk in chunks if chunk.offsets is not None]
+            valids = [chunk.valid for chunk in chunks if chunk.valid is not None]
+            found.append(
+                Column(
+                    self._joined([chunk.values for chunk in chunks], (at, "values")),
+                    self._joined_offsets(offsets, (at, "offsets")) if offsets else None,
+                    self._joined(valids, (at, "valid")) if valids else None,
+                )
+            )
+        return found
+
+    def _joined(self, chunks: list[npt.NDArray[Any]], name: tuple[int, str]) -> npt.NDArray[Any]:
+        return chunks[0] if len(chunks) == 1 else np.concatenate(chunks, out=self._room(chunks, name))
+
+    def _joined_offsets(self, chunks: list[npt.NDArray[Any]], name: tuple[int, str]) -> npt.NDArray[Any]:
+        if len(chunks) == 1:
+            return chunks[0]
+        room, rows = self._room(chunks, name), 0
+        room[0] = 0
+        for chunk in chunks:
+            np.add(chunk[1:], room[rows], out=room[rows + 1 : rows + chunk.size])
+            rows += chunk.size - 1
+        return room[: rows + 1]
+
+    def _room(self, chunks: list[npt.NDArray[Any]], name: tuple[int, str]) -> npt.NDArray[Any]:
+        size, room = sum(map(len, chunks)), self._side.get(name)
+        if room is None or len(room) < size:
+            room = self._side[name] = np.empty(size, chunks[0].dtype)
+        return room[:size]
+
+    def _look_up(self, chunk: Frame, left: Sequence[Column | None], shift: Any, out: BufferPool) -> Iterator[Frame]:
+        words = self._words(chunk, self._right, self._right_keys)
+        if self._found[0].size <= chunk.rows:
+            self._found = [np.empty(chunk.rows + 1, np.int32) for _ in range(4)]
+        candidates, entries, lefts, rights = self._found
+        count = find_candidates(words, shift, self._heads, candidates, entries)
+        while count:
+            rows, count = follow_chains(words, candidates, entries, count, self._links, self._entered, lefts, rights)
+            for ours, theirs in zip(self._left_keys, self._right_keys, strict=True):
+                column = left[ours]
+                if column is not None:
+                    rows = keep_equal(column, chunk.columns[theirs], lefts[:rows], rights[:rows])
+            if rows:
+                yield self._piece(chunk, left, lefts[:rows], rights[:rows], out)
+
+    def _piece(
+        self,
+        chunk: Frame,
+        left: Sequence[Column | None],
+        lefts: npt.NDArray[Any],
+        rights: npt.NDArray[Any],
+        out: BufferPool,
+    ) -> Frame:
+        # Keys come from the right, where they are read in order.
+        keys = dict(zip(self._left_keys, self._right_keys, strict=True))
+        columns = []
+        for at, column in enumerate(left):
+            source, rows = (chunk.columns[keys[at]], rights) if at in keys else (column, lefts)
+            assert source is not None
+            columns.append(_taken(source, rows, out))
+        columns += [
+            _taken(column, rights, out) for at, column in enumerate(chunk.columns) if at not in self._right_keys
+        ]
+        return Frame(self._output, tuple(columns), lefts.size)
+
+
+def _taken(column: Column, rows: npt.NDArray[Any], out: BufferPool) -> Column:
+    valid = None
+    if column.valid is not None:
+        valid = out.take(rows.size)
+        gather(column.valid, rows, valid)
+    if column.offsets is not None:
+        offsets = out.take((rows.size + 1) * 8).view(np.int64)
+        data = out.take(gather_offsets(column.offsets, rows, offsets))
+        gather_bytes(column.values, column.offsets, rows, offsets, data)
+        return Column(data, offsets, valid)
+    values = out.take(rows.size * column.values.itemsize).view(column.values.dtype)
+    gather(column.values, rows, values)
+    return Column(values, None, valid)

@@ -1,0 +1,157 @@
+"""Compiled loops of the join: chains of left rows, look-ups of right ones, and the values of the pairs found.
+
+Positions that are loaded or counted are unsigned, because a signed one costs a check whether it counts from the end.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from merge_bench.merge.frame import Column
+from merge_bench.merge.jit import compiled, copy_bytes, inlined, load_word
+
+MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
+ROW_MASK = np.uint32(0x00FFFFFF)
+TAG_MASK = np.uint32(0xFF000000)
+
+
+@inlined
+def slot_hash(key: Any) -> Any:
+    """Knuth's multiplicative hashing (The Art of Computer Programming 3, section 6.4): its upper bits are the slot."""
+    x = np.uint64(key)
+    return (x ^ (x >> np.uint64(32))) * MULTIPLIER
+
+
+@compiled
+def build_chains(keys: Any, first: int, shift: Any, heads: Any, links: Any, copies: Any) -> None:
+    """Enter rows first… into the chains of their slots, rows numbered from 1; `copies` gets their keys.
+
+    A head is the row entered last, in its lower 24 bits, and a tag for every row of the chain in the upper 8.
+    """
+    for i in range(keys.size):
+        key = np.uint64(keys[i])
+        hashed = slot_hash(key)
+        slot = hashed >> shift
+        tag = np.uint32(1) << np.uint32(np.uint64(24) + ((hashed >> (shift - np.uint64(3))) & np.uint64(7)))
+        head = heads[slot]
+        row = np.uint64(first + i)
+        copies[row] = key
+        links[row] = head & ROW_MASK
+        heads[slot] = (head & TAG_MASK) | tag | np.uint32(row + np.uint64(1))
+
+
+@compiled
+def find_candidates(keys: Any, shift: Any, heads: Any, candidates: Any, entries: Any) -> Any:
+    """Find the rows that can have a match, and the first row of their chains; returns their number."""
+    count = 0
+    for i in range(keys.size):
+        hashed = slot_hash(keys[i])
+        head = heads[hashed >> shift]
+        candidates[count] = i
+        entries[count] = head & ROW_MASK
+        bit = np.uint32(np.uint64(24) + ((hashed >> (shift - np.uint64(3))) & np.uint64(7)))
+        count += int((head >> bit) & np.uint32(1))
+    return count
+
+
+@compiled
+def follow_chains(
+    keys: Any, candidates: Any, entries: Any, count: Any, links: Any, copies: Any, lefts: Any, rights: Any
+) -> tuple[Any, Any]:
+    """Find pairs of rows with equal keys, one link of all `count` candidates' chains at a time, while there is room.
+
+    Returns the number of pairs, and of candidates whose chains continue: these are moved to the front, with their next
+    entries. A pair that does not match is overwritten by the next one, so that there is no branch to predict.
+    """
+    found = np.uint64(0)
+    while count > 0 and np.int64(found) + count <= lefts.size:
+        kept = np.uint64(0)
+        for c in range(count):
+            i, entry = np.uint64(candidates[c]), np.uint64(entries[c] - 1)
+            lefts[found] = entry
+            rights[found] = i
+            found += np.uint64(copies[entry] == np.uint64(keys[i]))
+            link = links[entry]
+            candidates[kept] = i
+            entries[kept] = link
+            kept += np.uint64(link != 0)
+        count = np.int64(kept)  # numba's int() leaves it unsigned, and both kinds together become a float
+    return np.int64(found), count
+
+
+def keep_equal(left: Column, right: Column, lefts: Any, rights: Any) -> int:
+    """Move the pairs whose values are equal to the front of `lefts` and `rights`, in order; returns their number."""
+    if left.offsets is not None:
+        return int(_keep_bytes(left.values, left.offsets, right.values, right.offsets, lefts, rights))
+    if left.values.itemsize == 16:
+        return int(_keep_wide(left.words, right.words, lefts, rights))
+    return int(_keep_fixed(left.values, right.values, lefts, rights))
+
+
+@compiled
+def _keep_fixed(left: Any, right: Any, lefts: Any, rights: Any) -> int:
+    kept = np.uint64(0)
+    for i in range(lefts.size):
+        ours, theirs = np.uint64(lefts[i]), np.uint64(rights[i])
+        lefts[kept], rights[kept] = ours, theirs
+        kept += np.uint64(left[ours] == right[theirs])
+    return int(kept)
+
+
+@compiled
+def _keep_wide(left: Any, right: Any, lefts: Any, rights: Any) -> int:
+    kept = np.uint64(0)
+    for i in range(lefts.size):
+        ours, theirs = np.uint64(lefts[i]), np.uint64(rights[i])
+        lefts[kept], rights[kept] = ours, theirs
+        kept += np.uint64(left[ours, 0] == right[theirs, 0] and left[ours, 1] == right[theirs, 1])
+    return int(kept)
+
+
+@compiled
+def _keep_bytes(left: Any, left_offsets: Any, right: Any, right_offsets: Any, lefts: Any, rights: Any) -> int:
+    kept = np.uint64(0)
+    for i in range(lefts.size):
+        ours, theirs = np.uint64(lefts[i]), np.uint64(rights[i])
+        lefts[kept], rights[kept] = ours, theirs
+        a, b = np.uint64(left_offsets[ours]), np.uint64(right_offsets[theirs])
+        size = np.uint64(left_offsets[ours + np.uint64(1)]) - a
+        equal = size == np.uint64(right_offsets[theirs + np.uint64(1)]) - b
+        at = np.uint64(0)
+        while equal and at + np.uint64(8) <= size:
+            equal = load_word(left, a + at) == load_word(right, b + at)
+            at += np.uint64(8)
+        while equal and at < size:
+            equal = left[a + at] == right[b + at]
+            at += np.uint64(1)
+        kept += np.uint64(equal)
+    return int(kept)
+
+
+@compiled
+def gather(values: Any, rows: Any, out: Any) -> None:
+    """The values of the given rows."""
+    for i in range(rows.size):
+        out[i] = values[np.uint64(rows[i])]
+
+
+@compiled
+def gather_offsets(offsets: Any, rows: Any, out: Any) -> int:
+    """Offsets of the values of the given rows when they are stored end to end, into `out`; returns the end."""
+    at = 0
+    out[0] = 0
+    for i in range(rows.size):
+        row = np.uint64(rows[i])
+        at += offsets[row + np.uint64(1)] - offsets[row]
+        out[i + 1] = at
+    return at
+
+
+@compiled
+def gather_bytes(data: Any, offsets: Any, rows: Any, places: Any, out: Any) -> None:
+    """The bytes of the given rows, each at its offset of `gather_offsets`."""
+    for i in range(rows.size):
+        row = rows[i]
+        copy_bytes(data, offsets[row], offsets[row + 1] - offsets[row], out, places[i])

@@ -1,0 +1,201 @@
+"""One-sided puts over an endpoint of the data plane, with libucp's functions: UCXX's Python has none.
+
+The timed loops are compiled and call `ucp_put_nbx`, `ucp_worker_progress` and `ucp_ep_flush_nbx` directly, so that the
+interpreter does not run between two puts. They run without its lock, and check a flag that ends them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from merge_bench.config.libraries import loaded_library
+from merge_bench.errors import RunFailed
+from merge_bench.merge.jit import address_of, call, compiled
+
+_FIELD_LENGTH, _FIELD_FLAGS = 1 << 1, 1 << 2
+_ALLOCATE = 1 << 1
+_FIELD_ADDRESS = 1 << 0
+_OK, _IN_PROGRESS = 0, 1
+_FIRST_ERROR = 2**64 - 100  # UCS_STATUS_IS_ERR: a status code in place of a pointer
+STOPPED = -1000
+"""What a loop returns when the flag ended it."""
+
+Loop = Callable[..., int]
+
+
+class _MapParams(ctypes.Structure):
+    """`ucp_mem_map_params_t` of UCX 1.12 and later (public header `ucp/api/ucp.h`)."""
+
+    _fields_ = (
+        ("field_mask", ctypes.c_uint64), ("address", ctypes.c_void_p), ("length", ctypes.c_size_t),
+        ("flags", ctypes.c_uint), ("prot", ctypes.c_uint), ("memory_type", ctypes.c_int),
+        ("exported_memh_buffer", ctypes.c_void_p),
+    )  # fmt: skip
+
+
+class _MemoryAttributes(ctypes.Structure):
+    """`ucp_mem_attr_t`, likewise."""
+
+    _fields_ = (
+        ("field_mask", ctypes.c_uint64), ("address", ctypes.c_void_p), ("length", ctypes.c_size_t),
+        ("mem_type", ctypes.c_int),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Window:
+    """Memory that others may put into: its address, and the packed key for access."""
+
+    address: int
+    length: int
+    key: bytes
+
+
+class Memory:
+    """Memory that UCX allocated and registered, as in ``ucx_perftest``, so that transports may choose its kind."""
+
+    def __init__(self, context: int, length: int) -> None:
+        self._library = loaded_library("libucp")
+        self._context, self.length = ctypes.c_void_p(context), length
+        self._handle = ctypes.c_void_p()
+        params = _MapParams(field_mask=_FIELD_LENGTH | _FIELD_FLAGS, length=length, flags=_ALLOCATE)
+        self._call("ucp_mem_map", self._context, ctypes.byref(params), ctypes.byref(self._handle))
+        attributes = _MemoryAttributes(field_mask=_FIELD_ADDRESS)
+        try:
+            self._call("ucp_mem_query", self._handle, ctypes.byref(attributes))
+        except RunFailed:
+            self.free()
+            raise
+        self.address = int(attributes.address)
+
+    @property
+    def bytes(self) -> npt.NDArray[np.uint8]:
+        """The memory itself."""
+        return np.ctypeslib.as_array((ctypes.c_uint8 * self.length).from_address(self.address))
+
+    def window(self) -> Window:
+        """The address and key that a peer needs to put into it."""
+        packed, size = ctypes.c_void_p(), ctypes.c_size_t()
+        self._call("ucp_rkey_pack", self._context, self._handle, ctypes.byref(packed), ctypes.byref(size))
+        try:
+            key = ctypes.string_at(packed, size.value) if packed.value else b""
+        finally:
+            self._library.ucp_rkey_buffer_release(packed)
+        return Window(self.address, self.length, key)
+
+    def free(self) -> None:
+        """Free it; no put may be in flight."""
+        self._call("ucp_mem_unmap", self._context, self._handle)
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        status = _status(self._library, name)(*arguments)
+        if status != _OK:
+            raise RunFailed(f"{name} of {self.length} bytes failed with UCX status {status}")
+
+
+@dataclass(frozen=True)
+class Loops:
+    """The compiled loops for the libucp that this process has loaded.
+
+    `together(worker, endpoint, local, size, remote, key, count, parameters, stop)` posts `count` puts and flushes once;
+    `apart` (same arguments) flushes after each; `spin(worker, rounds, stop)` drives progress. 0 is success, a negative
+    number UCX's error, `STOPPED` that the flag in `stop` was set.
+    """
+
+    together: Loop
+    apart: Loop
+    spin: Loop
+
+
+def unpack_key(endpoint: int, key: bytes) -> int:
+    """The remote key for an endpoint from its packed form, as an integer; free it with `drop_key`."""
+    found = ctypes.c_void_p()
+    unpack = _status(loaded_library("libucp"), "ucp_ep_rkey_unpack")
+    status = unpack(ctypes.c_void_p(endpoint), key, ctypes.byref(found))
+    if status != _OK or not found.value:
+        raise RunFailed(f"UCX refused the remote key of another worker's memory: status {status}")
+    return int(found.value)
+
+
+def drop_key(key: int) -> None:
+    """Free a key; no put may be in flight."""
+    loaded_library("libucp").ucp_rkey_destroy(ctypes.c_void_p(key))
+
+
+def parameters() -> npt.NDArray[np.uint8]:
+    """An empty `ucp_request_param_t`; larger than that of any release."""
+    return np.zeros(256, np.uint8)
+
+
+@functools.cache
+def loops() -> Loops:
+    """The loops; numba compiles them when they are first called, and stores the code for later processes."""
+    library = loaded_library("libucp")
+    put, flush, progress, check, release = (
+        address_of(library, f"ucp_{name}")
+        for name in ("put_nbx", "ep_flush_nbx", "worker_progress", "request_check_status", "request_free")
+    )
+    together, apart = (partial(_put, each, put, flush, progress, check, release) for each in (False, True))
+    return Loops(together, apart, partial(_spin, progress))
+
+
+@compiled
+def _finish(  # type: ignore[no-untyped-def]
+    flush, progress, check, release, worker, endpoint, params, stop
+):  # pragma: no cover
+    request = call(np.uint64, flush, (endpoint, params))
+    if request == np.uint64(0):
+        return 0
+    if request >= np.uint64(_FIRST_ERROR):
+        return -1
+    while call(np.int8, check, (request,)) == _IN_PROGRESS:
+        call(np.uint32, progress, (worker,))
+        if stop[0] != 0:
+            call(None, release, (request,))
+            return STOPPED
+    status = int(call(np.int8, check, (request,)))
+    call(None, release, (request,))
+    return status
+
+
+@compiled
+def _put(  # type: ignore[no-untyped-def]
+    apart, put, flush, progress, check, release, worker, endpoint, local, size, remote, key, count, params, stop
+):  # pragma: no cover
+    for number in range(count):
+        request = call(np.uint64, put, (endpoint, local, size, remote, key, params))
+        if request >= np.uint64(_FIRST_ERROR):
+            return -1
+        if request != np.uint64(0):
+            call(None, release, (request,))  # completes by itself; the flush waits for it
+        if stop[0] != 0:
+            return STOPPED
+        if apart or number == count - 1:
+            status = _finish(flush, progress, check, release, worker, endpoint, params, stop)  # type: ignore[no-untyped-call]
+            if status != 0:
+                return status
+    return 0
+
+
+@compiled
+def _spin(progress, worker, rounds, stop):  # type: ignore[no-untyped-def]  # pragma: no cover
+    for _ in range(rounds):
+        call(np.uint32, progress, (worker,))
+        if stop[0] != 0:
+            return STOPPED
+    return 0
+
+
+def _status(library: ctypes.CDLL, name: str) -> Any:
+    """A function that returns `ucs_status_t`, which is packed into a byte."""
+    found = getattr(library, name)
+    found.restype = ctypes.c_int8
+    return found

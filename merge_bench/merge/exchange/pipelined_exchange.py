@@ -1,0 +1,285 @@
+"""The pipelined exchange: pieces of both frames travel while their worker partitions and joins other pieces.
+
+While a `PipelinedExchange` is open, its own thread drives UCX, and no other thread may use UCX. A header announces
+every piece to its receiver. Between two ranks, headers and data are sent one after the other, in the order of joins.
+
+Each of a worker's W - 1 peers has an equal share of a window (`share_bytes`), and no message is longer than half of it.
+So sends in flight hold at most max(`WINDOW_BYTES`, (W - 1) · `LEAST_SHARE`) bytes beside their headers, and so do all
+other workers' sends to one worker.
+"""
+
+from __future__ import annotations
+
+import heapq
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from merge_bench.merge.engines.base import WHOLE, Outgoing, Piece, Side
+from merge_bench.merge.exchange.in_flight import Meter, Pending, longest_message, share_bytes
+from merge_bench.merge.exchange.ucx import UcxExchange
+from merge_bench.merge.frame import Bytes
+
+IDLE_SECONDS = 300e-6  # between polls of UCX while the worker computes; sockets buffer what arrives meanwhile
+WAITING_SECONDS = 50e-6  # and while it waits
+SWITCH_SECONDS = 1e-4  # for which a thread that computes in Python may hold the interpreter's lock
+_NUMBER = 8  # bytes before a header: the number of its piece
+
+Room = Callable[[int, int, Bytes], Any]
+
+
+@dataclass(frozen=True, eq=False)
+class _Item:
+    """A message in flight: part of piece `number`, or a header."""
+
+    message: Pending
+    number: int | None = None
+    header: Bytes | None = None
+
+
+class PipelinedExchange:
+    """One worker's end of one pipelined exchange. All workers open it at the same point, with the same pieces.
+
+    Parameters
+    ----------
+    pieces
+        What is exchanged, the same on all workers. A piece is identified by its position in this list.
+    header_bytes
+        Length of the longest header.
+    room
+        Called by the exchange thread with a piece's number, a source rank and a header; returns the buffer.
+    """
+
+    def __init__(self, exchange: UcxExchange, pieces: Sequence[Piece], header_bytes: int, room: Room) -> None:
+        self._exchange, self._pieces, self._room = exchange, pieces, room
+        self._header_bytes = _NUMBER + header_bytes
+        self._stage = exchange.reserve(2)
+        self._peers = exchange.peers
+        self._share = share_bytes(exchange.workers)
+        self._longest = longest_message(exchange.workers, exchange.message_bytes)
+        self._given: deque[tuple[int, Sequence[Outgoing]]] = deque()
+        self._made: dict[int, Sequence[Outgoing]] = {}
+        self._queues: dict[int, list[tuple[int, bool, int]]] = {peer: [] for peer in self._peers}
+        self._sending: dict[int, tuple[int, int]] = {}  # peer → piece and how much of it was posted
+        self._sent = dict.fromkeys(self._peers, 0)  # messages of data posted to each peer
+        self._announced = dict.fromkeys(self._peers, 0)
+        self._under_way = dict.fromkeys(self._peers, 0)  # bytes
+        self._heard = dict.fromkeys(self._peers, 0)  # headers from each peer
+        self._taken = dict.fromkeys(self._peers, 0)  # messages of data posted from each peer
+        self._open: dict[tuple[int, int], int] = {}  # (source, piece) → messages that are still to arrive
+        self._missing = {piece.part: 0 for piece in (*pieces, Piece(Side.LEFT, WHOLE))}
+        for piece in pieces:
+            self._missing[piece.part] += len(self._peers)
+        self._pending: list[_Item] = []
+        self.sent_bytes = dict.fromkeys(Side, 0)
+        self.flights = {side: Meter() for side in Side}
+        self.both = Meter()
+        self.arrivals = {peer: Meter() for peer in self._peers}
+        self.arrived_bytes = dict.fromkeys(self._peers, 0)
+        self._changed = threading.Condition()
+        self._waiting_since: float | None = None
+        self._error: BaseException | None = None
+        self._stopped = self._ended = False
+        self._thread = threading.Thread(target=self._run, name="exchange", daemon=True)
+
+    def __enter__(self) -> PipelinedExchange:
+        self._switch = sys.getswitchinterval()
+        sys.setswitchinterval(SWITCH_SECONDS)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopped = True
+        self._thread.join()
+        sys.setswitchinterval(self._switch)
+
+    def send(self, number: int, outgoing: Sequence[Outgoing]) -> None:
+        """Queue a piece to be sent: one entry per worker, in rank order. Its buffers must not change until the end.
+
+        Raises
+        ------
+        RunFailed
+            If the exchange has failed.
+        """
+        self._given.append((number, outgoing))
+        if self._error is not None:
+            raise self._error
+
+    def wait(self, part: int) -> None:
+        """Wait until all pieces of `part`, and all `WHOLE` ones, have arrived from every worker; raises `RunFailed`."""
+        self._until(lambda: not self._missing[WHOLE] and not self._missing[part])
+
+    def finish(self) -> None:
+        """Wait until every send and receive is complete; raises `RunFailed`."""
+        self._until(lambda: False)
+
+    def _until(self, so: Callable[[], bool]) -> None:
+        with self._changed:
+            self._waiting_since = time.monotonic()
+            self._changed.wait_for(lambda: self._ended or so())
+            self._waiting_since = None
+        if self._error is not None:
+            raise self._error
+
+    # -- the exchange thread runs the methods below
+
+    def _run(self) -> None:
+        try:
+            self._drive()
+        except BaseException as error:
+            self._error = error
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+
+    def _drive(self) -> None:
+        for peer in self._peers:
+            self._expect(peer)
+        last_byte = time.monotonic()
+        while not self._stopped:
+            self._exchange.abort.check()
+            moved = self._exchange.progress()
+            # A receive of a message that is already here completes at once without progress: so always look.
+            settled, posted = self._settle(), self._feed()
+            if moved or settled or posted:
+                last_byte = time.monotonic()
+                continue
+            if self._done():
+                return
+            since = self._waiting_since
+            if since is not None and self._pending:
+                self._exchange.check_limit([item.message for item in self._pending], max(last_byte, since))
+            time.sleep(IDLE_SECONDS if since is None else WAITING_SECONDS)
+
+    def _done(self) -> bool:
+        count = len(self._pieces)
+        return not self._pending and all(
+            self._heard[peer] == count == self._announced[peer] and peer not in self._sending for peer in self._peers
+        )
+
+    def _feed(self) -> bool:
+        """Post queued messages as far as the peers' shares allow; returns whether any was posted."""
+        while self._given:
+            number, outgoing = self._given.popleft()
+            self._made[number] = outgoing
+            piece = self._pieces[number]
+            for queue in self._queues.values():
+                heapq.heappush(queue, (piece.part, piece.side is Side.RIGHT, number))
+        posted = False
+        for peer in self._peers:
+            while self._fits(peer):
+                self._post(peer)
+                posted = True
+        return posted
+
+    def _fits(self, peer: int) -> bool:
+        """Whether a message to a peer is queued and fits its share. A header is sent once the data after it fit."""
+        if peer not in self._sending and not self._queues[peer]:
+            return False
+        number, start = self._sending.get(peer) or (self._queues[peer][0][-1], 0)
+        rest: int = self._made[number][peer].data.nbytes - start
+        return self._under_way[peer] + min(rest, self._longest) <= self._share
+
+    def _post(self, peer: int) -> None:
+        """Post the next message to a peer: the rest of a piece, or the header of the next piece."""
+        if peer not in self._sending:
+            number = heapq.heappop(self._queues[peer])[-1]
+            outgoing = self._made[number][peer]
+            header = np.zeros(self._header_bytes, np.uint8)
+            header[:_NUMBER].view(np.int64)[0] = number
+            header[_NUMBER : _NUMBER + outgoing.header.nbytes] = outgoing.header
+            message = self._exchange.post(header, peer, self._stage, self._announced[peer], receive=False)
+            self._pending.append(_Item(message, header=header))
+            self._announced[peer] += 1
+            if outgoing.data.nbytes:
+                self._sending[peer] = (number, 0)
+            return
+        number, start = self._sending.pop(peer)
+        data, side = self._made[number][peer].data, self._pieces[number].side
+        size = data.nbytes
+        stop = min(size, start + self._longest)
+        message = self._exchange.post(data[start:stop], peer, self._stage + 1, self._sent[peer], receive=False)
+        self._begin(_Item(message, number))
+        self._sent[peer] += 1
+        self._under_way[peer] += message.size
+        self.sent_bytes[side] += message.size
+        if stop < size:
+            self._sending[peer] = (number, stop)
+
+    def _expect(self, peer: int) -> None:
+        """Post the receive of a peer's next header."""
+        if self._heard[peer] < len(self._pieces):
+            header = np.empty(self._header_bytes, np.uint8)
+            message = self._exchange.post(header, peer, self._stage, self._heard[peer], receive=True)
+            self._pending.append(_Item(message, header=header))
+
+    def _settle(self) -> bool:
+        """Handle messages that are complete; returns whether there were any."""
+        done, still = list[_Item](), list[_Item]()
+        for item in self._pending:
+            (done if item.message.request.completed else still).append(item)
+        self._pending = still
+        for item in done:
+            message = item.message
+            self._exchange.check(message)
+            if item.number is not None:
+                self._end(item)
+            elif message.receive and item.header is not None:
+                self._heard[message.peer] += 1
+                self._take(message.peer, item.header)
+                self._expect(message.peer)
+        return bool(done)
+
+    def _take(self, source: int, header: Bytes) -> None:
+        """Get the buffer for the piece that a header announces, and post its receives."""
+        number = int(header[:_NUMBER].view(np.int64)[0])
+        buffer = self._room(number, source, header[_NUMBER:])
+        size = buffer.nbytes
+        starts = range(0, size, self._longest)
+        self._open[source, number] = len(starts)
+        for start in starts:
+            piece = buffer[start : min(size, start + self._longest)]
+            message = self._exchange.post(piece, source, self._stage + 1, self._taken[source], receive=True)
+            self._taken[source] += 1
+            self._begin(_Item(message, number))
+        if not starts:
+            self._landed(source, number)
+
+    def _begin(self, item: _Item) -> None:
+        self._pending.append(item)
+        now = time.perf_counter()
+        for meter in self._meters(item):
+            meter.enter(now)
+
+    def _end(self, item: _Item) -> None:
+        message, now = item.message, time.perf_counter()
+        for meter in self._meters(item):
+            meter.leave(now)
+        if not message.receive:
+            self._under_way[message.peer] -= message.size
+            return
+        assert item.number is not None
+        self.arrived_bytes[message.peer] += message.size
+        self._open[message.peer, item.number] -= 1
+        if not self._open[message.peer, item.number]:
+            self._landed(message.peer, item.number)
+
+    def _landed(self, source: int, number: int) -> None:
+        """Note that a piece from one peer is complete."""
+        del self._open[source, number]
+        part = self._pieces[number].part
+        with self._changed:
+            self._missing[part] -= 1
+            if not self._missing[part]:
+                self._changed.notify_all()
+
+    def _meters(self, item: _Item) -> list[Meter]:
+        assert item.number is not None
+        found = [self.flights[self._pieces[item.number].side], self.both]
+        return [*found, self.arrivals[item.message.peer]] if item.message.receive else found

@@ -1,0 +1,104 @@
+"""What ranks report to the driver: lines of JSON on standard output, whose first key is ``merge_bench``.
+
+All other lines on standard output come from libraries or tools.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+
+import msgspec
+
+from merge_bench.errors import Caution
+from merge_bench.host.description import Network
+from merge_bench.records.schema import Worker
+
+KEY = "merge_bench"
+_lock = threading.Lock()
+
+
+class _Message(msgspec.Struct, frozen=True, tag_field=KEY, tag=str.lower):
+    """A message; its tag is the name of its class in lower case."""
+
+
+class RankDescription(msgspec.Struct, frozen=True, kw_only=True):
+    """A rank. `host_number`: equal for ranks on one host. `network`: its host's, if UCX got an interface."""
+
+    worker: Worker
+    host_number: int
+    network: Network | None = None
+
+
+class Hello(_Message, frozen=True):
+    """All ranks are up."""
+
+    ranks: list[RankDescription]
+
+
+class Row(_Message, frozen=True):
+    """A result.
+
+    `seconds`: of an operation, as the test defines it, on each rank that measures time. `rate`: bytes per second, if
+    the test has one. `wrong`: how many elements are wrong, if they were checked. `selected`: UCX's lanes.
+    """
+
+    test: str
+    size: int
+    iterations: int
+    seconds: list[float]
+    selected: tuple[str, ...]
+    rate: float | None = None
+    wrong: int | None = None
+
+
+class Warn(_Message, frozen=True):
+    """A warning about this launch."""
+
+    caution: Caution
+
+
+class Error(_Message, frozen=True):
+    """Why a rank aborts; `rank` is None before MPI has started."""
+
+    rank: int | None
+    host: str
+    code: str | None
+    message: str
+
+
+class Progress(_Message, frozen=True):
+    """A loop has done more operations."""
+
+
+class Done(_Message, frozen=True):
+    """The ranks have reported all results."""
+
+
+Message = Hello | Row | Warn | Error | Progress | Done
+
+
+def send(message: Message) -> None:
+    """Send one message to the driver."""
+    with _lock:
+        sys.stdout.write(json.dumps(msgspec.to_builtins(message)) + "\n")  # ASCII, whatever the locale
+        sys.stdout.flush()
+
+
+def parse(line: str) -> Message | None:
+    """The message in a line; None if the line is none.
+
+    Raises
+    ------
+    msgspec.ValidationError
+        If a rank sends a message of another form.
+    """
+    if not line.startswith(f'{{"{KEY}"'):
+        return None
+    try:
+        found = json.loads(line)
+    except ValueError:  # cut off
+        return None
+    message: Message = msgspec.convert(found, Message)
+    return message

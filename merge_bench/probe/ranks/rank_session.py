@@ -1,0 +1,151 @@
+"""One of the ranks that mpirun started: its place among the others, and when it ends by itself."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import math
+import os
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from merge_bench.cluster import ucx_log
+from merge_bench.probe.ranks import messages
+
+if TYPE_CHECKING:
+    import numpy as np
+
+WATCH_SECONDS = 1.0
+GRACE_SECONDS = 5.0  # so that the driver, which can name the cause, reports a standstill first
+DAEMONS = ("prted", "orted")
+_PML = "OMPI_MCA_pml"  # mpirun sets it for its ranks
+
+
+class Watch:
+    """Ends this process and mpirun's daemon on this host if there is no progress for `limit` seconds.
+
+    The driver may be out of reach, and the daemon does not notice a cut cable for a quarter of an hour. The loops
+    count in `done`; while it grows, the driver gets a message if `reports` is set. If this thread cannot run, the
+    kernel's alarm ends the process.
+    """
+
+    def __init__(self, done: np.ndarray[Any, Any], limit: float) -> None:
+        self.reports = False
+        self._done, self._limit = done, limit + GRACE_SECONDS
+        self.touch()
+        threading.Thread(target=self._run, name="watch", daemon=True).start()
+
+    def touch(self) -> None:
+        """Note progress."""
+        self._moved = time.monotonic()
+        signal.alarm(math.ceil(self._limit + GRACE_SECONDS))
+
+    def _run(self) -> None:
+        seen = 0
+        while time.monotonic() - self._moved < self._limit:
+            time.sleep(WATCH_SECONDS)
+            now = int(self._done[0])
+            if now != seen:
+                seen = now
+                self.touch()
+                if self.reports:
+                    messages.send(messages.Progress())
+        end_daemon()
+        os.kill(os.getpid(), signal.SIGALRM)
+
+
+def end_daemon() -> None:
+    """End the daemon of mpirun that started this process, if one did."""
+    parent = os.getppid()
+    with contextlib.suppress(OSError):
+        if Path(f"/proc/{parent}/comm").read_text().strip() in DAEMONS:
+            own = Path(os.environ.get("PMIX_SERVER_TMPDIR", "/"))  # it would leave this folder behind
+            if own.name.startswith(("prte", "ompi")):
+                shutil.rmtree(own, ignore_errors=True)
+            os.kill(parent, signal.SIGKILL)  # and with it this process
+
+
+class Rank:
+    """This rank among the others.
+
+    Attributes
+    ----------
+    comm : MPI.Intracomm
+        All ranks.
+    done : array of one int64
+        Operations that this rank has done; the loops count them.
+    host_number : int
+        The lowest rank on this host: ranks with equal numbers share memory.
+    local_ranks : int
+        Ranks on this host.
+    """
+
+    def __init__(self, spec: Mapping[str, Any], log: int, way: str | None) -> None:
+        import mpi4py
+
+        mpi4py.rc.thread_level = "funneled"  # as a C program's MPI_Init; only the main thread calls MPI
+        import numpy as np
+        from mpi4py import MPI
+
+        self.spec, self._log, self._way = spec, log, way
+        self.comm = MPI.COMM_WORLD
+        self.rank, self.size = self.comm.rank, self.comm.size
+        self.done = np.zeros(1, np.int64)
+        self.watch = Watch(self.done, float(spec["limit"]))
+        near = self.comm.Split_type(MPI.COMM_TYPE_SHARED)
+        self.local_ranks = near.size
+        self.host_number: int = near.bcast(self.rank)
+        self.comm.Barrier()  # UCX connects, and logs the lanes
+
+    def ucx_log(self) -> str:
+        """The UCX log of this process."""
+        ctypes.CDLL(None).fflush(None)  # lines may still be in a buffer of the C library
+        return os.pread(self._log, os.fstat(self._log).st_size, 0).decode(errors="replace")
+
+    def lanes(self) -> tuple[str, ...]:
+        """UCX's lanes to other ranks; () if other code than UCX may carry messages.
+
+        Open MPI is restricted to UCX. Other MPIs also have code of their own for shared memory.
+        """
+        return ucx_log.to_others(self.ucx_log()) if os.environ.get(_PML) == "ucx" else ()
+
+    def hello(self) -> None:
+        """Describe all ranks to the driver."""
+        ranks = self.comm.gather(self._describe())
+        if ranks is not None:  # as on rank 0 alone
+            messages.send(messages.Hello(ranks))
+
+    def _describe(self) -> messages.RankDescription:
+        import mpi4py
+        from mpi4py import MPI
+        from msgspec.structs import replace
+
+        from merge_bench.config.libraries import library_path
+        from merge_bench.host import machine, network
+        from merge_bench.host.description import Ucx
+        from merge_bench.records.schema import Worker
+
+        path, own = library_path("libucp"), library_path("libmpi")
+        ucx = Ucx(
+            version=ucx_log.version(self.ucx_log()), path=str(path) if path else None,
+            origin="its own" if path and own and path.is_relative_to(own.parent) else str(path),
+            lanes=list(self.lanes()), pml=os.environ.get(_PML),
+        )  # fmt: skip
+        facts = machine.describe(self.spec.get("names", ()), ucx=ucx)
+        versions = {**facts.versions, "mpi4py": mpi4py.__version__, "mpi": _library_version(MPI)}
+        return messages.RankDescription(
+            worker=Worker.of(self.rank, f"rank-{self.rank}", replace(facts, versions=versions)),
+            host_number=self.host_number, network=network.describe(self._way) if self._way else None,
+        )  # fmt: skip
+
+
+def _library_version(mpi: Any) -> str:
+    from merge_bench.probe.ranks.mpirun import identify
+
+    text = str(mpi.Get_library_version()).replace("\0", "")
+    return " ".join(identify(text) or (text.partition("\n")[0],))

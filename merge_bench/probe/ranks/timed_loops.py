@@ -1,0 +1,182 @@
+"""The timed loops over MPI: compiled with numba, they call the C functions of libmpi directly.
+
+A loop of mpi4py calls would add some 0.3 µs to a message, several times what a short message takes through shared
+memory. Every loop returns MPI's error code (0: none) and counts its operations into an array, from which another thread
+sees progress. The caller measures the time of the whole loop, unless said otherwise.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+from merge_bench.config.libraries import library_path
+from merge_bench.errors import RunFailed
+from merge_bench.merge.jit import address_of, call, compiled
+from merge_bench.probe.ranks.osu_rules import WINDOW
+
+_TAG, _ACK_TAG = np.int32(100), np.int32(101)
+_ACK_BYTES = np.int32(4)
+PAGE = 4096
+_MOST_STATUS_BYTES = 64  # of one MPI_Status; 24 in Open MPI, 20 in MPICH
+
+
+def _addresses(*names: str) -> Sequence[int]:
+    """The addresses of functions of libmpi."""
+    return [address_of(_libmpi(), name) for name in names]
+
+
+@functools.cache
+def _libmpi() -> ctypes.CDLL:
+    """The library that mpi4py has loaded into this process.
+
+    Raises
+    ------
+    OSError
+        If it cannot be found.
+    """
+    path = library_path("libmpi") or library_path("libmpich")
+    if path is None:
+        raise OSError("mpi4py is loaded, but the path of its MPI library (libmpi) could not be found")
+    return ctypes.CDLL(str(path))
+
+
+def room(count: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Memory for the handles and for the statuses of `count` requests."""
+    status = max(MPI._sizeof(MPI.Status), _MOST_STATUS_BYTES)
+    return np.zeros(count * MPI._sizeof(MPI.Request), np.uint8), np.zeros(count * status, np.uint8)
+
+
+def ping_pong(send_name: str) -> Callable[..., int]:
+    """``loop(outgoing, incoming, size, iterations, first, peer, byte, comm, requests, statuses, done)``.
+
+    The first rank sends and then receives, the other receives and then sends. Both buffers may be the same.
+    """
+    return partial(_ping_pong, *_addresses(send_name, "MPI_Recv"))
+
+
+@compiled
+def _ping_pong(  # type: ignore[no-untyped-def]
+    send, receive, outgoing, incoming, size, iterations, first, peer, byte, comm, requests, statuses, done
+):  # pragma: no cover
+    source, target, where = outgoing.ctypes.data, incoming.ctypes.data, statuses.ctypes.data
+    length, other = np.int32(size), np.int32(peer)
+    failed = 0
+    for _ in range(iterations):
+        if first:
+            failed |= call(np.int32, send, (source, length, byte, other, _TAG, comm))
+            failed |= call(np.int32, receive, (target, length, byte, other, _TAG, comm, where))
+        else:
+            failed |= call(np.int32, receive, (target, length, byte, other, _TAG, comm, where))
+            failed |= call(np.int32, send, (source, length, byte, other, _TAG, comm))
+        if failed:
+            return failed
+        done[0] += 1
+    return 0
+
+
+def windows() -> Callable[..., int]:
+    """OSU's bandwidth test, a loop with the parameters of `ping_pong`'s.
+
+    In each iteration 64 messages go one way, then a short one comes back. The first rank sends from `outgoing`, and the
+    second receives into it; `incoming` is for the short one.
+    """
+    functions = _addresses("MPI_Isend", "MPI_Irecv", "MPI_Waitall", "MPI_Send", "MPI_Recv")
+    return partial(_windows, *functions, MPI._sizeof(MPI.Request))  # type: ignore[call-arg]
+
+
+@compiled
+def _windows(  # type: ignore[no-untyped-def]
+    isend, irecv, waitall, send, receive, width, buffer, ack, size, iterations, first, peer, byte, comm, requests,
+    statuses, done
+):  # pragma: no cover  # fmt: skip
+    address, answer = buffer.ctypes.data, ack.ctypes.data
+    request, where = requests.ctypes.data, statuses.ctypes.data
+    length, other = np.int32(size), np.int32(peer)
+    failed = 0
+    for _ in range(iterations):
+        for number in range(WINDOW):
+            post = isend if first else irecv
+            failed |= call(np.int32, post, (address, length, byte, other, _TAG, comm, request + number * width))
+        failed |= call(np.int32, waitall, (np.int32(WINDOW), request, where))
+        if first:
+            failed |= call(np.int32, receive, (answer, _ACK_BYTES, byte, other, _ACK_TAG, comm, where))
+        else:
+            failed |= call(np.int32, send, (answer, _ACK_BYTES, byte, other, _ACK_TAG, comm))
+        if failed:
+            return failed
+        done[0] += 1
+    return 0
+
+
+def reduce_scatter() -> Callable[..., float]:
+    """``loop(source, target, block, iterations, real, add, comm, ranks, requests, statuses, done)``.
+
+    Calls MPI_Reduce_scatter_block; returns the seconds inside it, without the barrier after each operation. A negative
+    result is MPI's error code.
+    """
+    return partial(_reduce_scatter, *_addresses("MPI_Reduce_scatter_block", "MPI_Barrier", "MPI_Wtime"))
+
+
+@compiled
+def _reduce_scatter(  # type: ignore[no-untyped-def]
+    operate, barrier, clock, source, target, block, iterations, real, add, comm, ranks, requests, statuses, done
+):  # pragma: no cover
+    whole, part = source.ctypes.data, target.ctypes.data
+    inside = 0.0
+    for _ in range(iterations):
+        began = call(np.float64, clock, ())
+        failed = call(np.int32, operate, (whole, part, np.int32(block), real, add, comm))
+        inside += call(np.float64, clock, ()) - began
+        failed |= call(np.int32, barrier, (comm,))
+        if failed:
+            return -float(abs(failed))
+        done[0] += 1
+    return inside
+
+
+def rooted_reduces() -> Callable[..., float]:
+    """The same signature and result as `reduce_scatter`: one MPI_Ireduce to each rank, then MPI_Waitall."""
+    functions = _addresses("MPI_Ireduce", "MPI_Barrier", "MPI_Wtime", "MPI_Waitall")
+    return partial(_rooted_reduces, *functions, MPI._sizeof(MPI.Request), MPI.FLOAT.Get_size())  # type: ignore[call-arg]
+
+
+@compiled
+def _rooted_reduces(  # type: ignore[no-untyped-def]
+    ireduce, barrier, clock, waitall, width, element, source, target, block, iterations, real, add, comm, ranks,
+    requests, statuses, done
+):  # pragma: no cover  # fmt: skip
+    whole, mine = source.ctypes.data, target.ctypes.data
+    request, where = requests.ctypes.data, statuses.ctypes.data
+    inside = 0.0
+    for _ in range(iterations):
+        began = call(np.float64, clock, ())
+        failed = 0
+        for root in range(ranks):
+            part, handle = whole + root * block * element, request + root * width
+            failed |= call(np.int32, ireduce, (part, mine, np.int32(block), real, add, np.int32(root), comm, handle))
+        failed |= call(np.int32, waitall, (np.int32(ranks), request, where))
+        inside += call(np.float64, clock, ()) - began
+        failed |= call(np.int32, barrier, (comm,))
+        if failed:
+            return -float(abs(failed))
+        done[0] += 1
+    return inside
+
+
+def handles(*objects: Any) -> Sequence[np.signedinteger[Any]]:
+    """MPI's handles with the width that they have in C: pointers in Open MPI, integers in MPICH."""
+    width = np.int64 if MPI._sizeof(MPI.Comm) == ctypes.sizeof(ctypes.c_void_p) else np.int32
+    return [width(np.uint64(MPI._handleof(each)).astype(width)) for each in objects]
+
+
+def check(failed: int, where: str) -> None:
+    """Raise `RunFailed` for an MPI error code other than 0."""
+    if failed:
+        raise RunFailed(f"MPI failed with {MPI.Get_error_string(failed)} at {where}")

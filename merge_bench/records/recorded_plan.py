@@ -1,0 +1,129 @@
+"""The options of a plan that readers of the records use: of a merge, a network measurement or tuning.
+
+The records keep each plan as its command wrote it (`Run.options`). An option that a plan does not have is None here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from typing import Annotated, Any, TypeAlias, TypeVar
+
+import msgspec
+
+from merge_bench.errors import Caution
+
+
+class TableColumn(msgspec.Struct, frozen=True, kw_only=True):
+    """A column of a table: `source` is its name in the files, `name` the one in the result, `type` Arrow's."""
+
+    source: str | None = None
+    name: str
+    type: str | None = None
+    nullable: bool | None = None
+
+
+class Table(msgspec.Struct, frozen=True, kw_only=True):
+    """The left or the right table of Parquet files.
+
+    `chunks`: the (file, row group) pairs of each worker; `chunk_rows`: the sum of their rows.
+    """
+
+    path: str | None = None
+    rows: int | None = None
+    files: list[str] = []
+    columns: list[TableColumn] = []
+    chunks: list[list[tuple[str, int]]] = []
+    chunk_rows: list[int] = []
+
+
+class Workload(msgspec.Struct, frozen=True, kw_only=True):
+    """What is merged. `name`: ``synthetic``, with `rows` to `zipf`, or ``tables``, with `keys` to `warnings`."""
+
+    name: str | None = None
+    rows: int | None = None
+    fraction: float | None = None
+    seed: int | None = None
+    payload_columns: int | None = None
+    zipf: float | None = None
+    keys: list[str] | None = None
+    left: Table | None = None
+    right: Table | None = None
+    warnings: list[Caution] | None = None
+
+
+class Tuning(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of `tune`. `space`: its digest; `budget`: launches and seconds, None without a limit."""
+
+    strategy: str | None = None
+    space: str | None = None
+    values: list[str] = []
+    metric: str | None = None
+    threshold: float | None = None
+    blocks: int | None = None
+    confirm: int | None = None
+    budget: list[float | None] = []
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """The options that readers use; `probe`: the network measurement, None for merges."""
+
+    rows_per_chunk: int | None = None
+    workers: int | None = None
+    iterations: int | None = None
+    warmup: int | None = None
+    launches: int | None = None
+    engine: str | None = None
+    exchange: str | None = None
+    protocol: str | None = None
+    verify: str | None = None
+    timeout: float | None = None
+    seed: int | None = None
+    error_handling: bool | None = None
+    message_bytes: int | None = None
+    pipeline: bool | None = None
+    link_rounds: int | None = None
+    check_link: bool | None = None
+    shuffle: str | None = None
+    threads: int | None = None
+    require_transport: list[str] | None = None
+    workload: Workload | None = None
+    tune: Tuning | None = None
+    probe: str | None = None
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> Plan:
+        """Read a plan of a campaign line; an option with a value of another type counts as missing (`unreadable`)."""
+        return _read(cls, options)[0]
+
+
+_STRUCTURES: Mapping[str, type[msgspec.Struct]] = {"workload": Workload, "left": Table, "right": Table, "tune": Tuning}
+_Structure = TypeVar("_Structure", bound=msgspec.Struct)
+
+
+def unreadable(options: Mapping[str, Any]) -> dict[str, str]:
+    """The options whose values `Plan.of` cannot read: name, such as ``workload left rows``, and value as JSON."""
+    return {name: msgspec.json.encode(value).decode() for name, value in _read(Plan, options)[1].items()}
+
+
+def _read(kind: type[_Structure], options: Mapping[str, Any]) -> tuple[_Structure, dict[str, Any]]:
+    """A structure of the options with the right types, and the other options by name."""
+    with contextlib.suppress(msgspec.ValidationError):
+        return msgspec.convert(options, kind), {}
+    values: dict[str, Any] = {}
+    odd: dict[str, Any] = {}
+    for field in msgspec.structs.fields(kind):
+        value = options.get(field.name)
+        if field.name in _STRUCTURES and isinstance(value, Mapping):
+            values[field.name], inner = _read(_STRUCTURES[field.name], value)
+            odd |= {f"{field.name} {name}": each for name, each in inner.items()}
+        elif value is not None:
+            try:
+                values[field.name] = msgspec.convert(value, field.type)
+            except msgspec.ValidationError:
+                odd[field.name] = value
+    return kind(**values), odd
+
+
+PlanOptions: TypeAlias = Annotated[dict[str, Any], msgspec.Meta(extra_json_schema={"$ref": "#/$defs/Plan"})]
+"""A plan in records and documents, with all options that its command wrote. Readers use the fields of `Plan`."""

@@ -1,0 +1,114 @@
+"""The campaign of a tuning: begun or resumed, searched, confirmed, and the config written."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from merge_bench.campaign.calling_program import Caller
+from merge_bench.campaign.campaign import begin, first_line
+from merge_bench.campaign.planned_launches import Job
+from merge_bench.campaign.progress import Progress
+from merge_bench.campaign.resume import go_on
+from merge_bench.campaign.run import launch_merge
+from merge_bench.errors import RunFailed, WrongResult
+from merge_bench.records.campaign import Campaign
+from merge_bench.records.outputs import replacing
+from merge_bench.records.reader import read_campaign
+from merge_bench.records.schema import EndLine, TuneLine
+from merge_bench.records.writer import CampaignWriter
+from merge_bench.tune.cluster_evaluator import RESUME, Budget, ClusterEvaluator
+from merge_bench.tune.confirmation import settle
+from merge_bench.tune.evaluator import ABLATE, COMBINE, SCREEN, BudgetSpent, Candidate, Options
+from merge_bench.tune.result import STOPPED, result_of
+from merge_bench.tune.space import Value
+from merge_bench.tune.strategies import strategies
+from merge_bench.tune.tuned_config import tuned_text
+from merge_bench.tune.tuning_plan import Task, load
+
+
+def run(
+    task: Task, values: Mapping[str, Any], output: Path, progress: Progress, caller: Caller
+) -> tuple[Campaign, int, str]:
+    """Search, confirm, and write the config that was found to `output`; `values`: options by key.
+
+    Returns the campaign, the exit status, and what went wrong. The config is written before the campaign counts as
+    finished.
+    """
+    results = task.prepared[0].settings.results
+    jobs = [Job(each, task.baseline, plan) for plan, each in enumerate(task.prepared)]
+    line = first_line(task.head, jobs, caller.argv)
+    found = None if values["fresh"] else go_on(results, line, lambda campaign: campaign.end is None)
+    status, problem = 0, ""
+    with found[0] if found else CampaignWriter.create(results, f"tune-{task.baseline}") as writer:
+        if found:
+            launches = len(found[1].launches)
+            print(f"merge_bench: resuming {writer.folder}: {launches} launches are in its records", file=sys.stderr)
+        else:
+            begin(writer, line, jobs)
+        with caller.surround(writer.logs / "driver.log"):
+            try:
+                _search(task, values, writer, progress)
+                _write(read_campaign(writer.folder), task, values["metric"], output)
+            except (RunFailed, WrongResult) as error:
+                status, problem = error.exit_status, str(error)
+        if status in (0, WrongResult.exit_status):  # otherwise the same command resumes it
+            with contextlib.suppress(RunFailed):
+                writer.write(EndLine(status=status))
+        return read_campaign(writer.folder), status, problem
+
+
+def _search(task: Task, values: Mapping[str, Any], writer: CampaignWriter, progress: Progress) -> None:
+    evaluator = ClusterEvaluator(
+        writer=writer, baseline=task.baseline, text=task.text, prepared=task.prepared,
+        load=lambda path: load(path, values)[0],
+        launch=lambda job, index: launch_merge(job, writer, progress, index), metric=values["metric"],
+        seed=task.head.seed, budget=Budget(values["max_launches"], values["budget"]), show=progress.phase,
+    )  # fmt: skip
+    options = Options(threshold=values["threshold"], most=values["most_blocks"], confirm=values["confirm"])
+    try:
+        candidate = strategies()[values["strategy"]].tune(task.space, task.values, evaluator, options)
+    except BudgetSpent as spent:
+        candidate = best_so_far(read_campaign(writer.folder), task.values)
+        what = f"{candidate.name('')} was the best so far" if candidate.values else "nothing better was found yet"
+        name = candidate.name(task.baseline)
+        evaluator.note(
+            TuneLine(
+                phase="search", config=name, against=task.baseline, decision=STOPPED, reason=f"{spent}; {what}"
+            )
+        )  # fmt: skip
+    settle(candidate, evaluator, options)
+
+
+def best_so_far(campaign: Campaign, values: Sequence[Value]) -> Candidate:
+    """The result of the steps so far: the last combination without what was removed; else the strongest setting."""
+    by_id = {value.id: value for value in values}
+    settings = {line.config.name: line.settings for line in campaign.added}
+    left = None
+    for line in campaign.tuning:
+        if line.phase == COMBINE and line.decision == "kept":
+            left = line.config
+        elif line.phase == ABLATE and line.decision == "dropped":
+            left = line.against
+    if left is not None:
+        return Candidate.of(*(by_id[name] for name in settings[left]))
+    screened = [line for line in campaign.tuning if line.phase == SCREEN and line.decision == "kept"]
+    kept = {line.setting: line.ratio or 0.0 for line in screened}
+    singles = [value for value in values if value.id in kept]
+    return Candidate.of(*sorted(singles, key=lambda value: -kept[value.id])[:1])
+
+
+def _write(campaign: Campaign, task: Task, metric: str, output: Path) -> None:
+    """Write the config that was found, if there is one."""
+    result = result_of(campaign)
+    if result.winner is None:
+        return
+    text = tuned_text(campaign, result, task.space, baseline=task.text, sizes=task.sizes, metric=metric)
+    try:
+        with replacing(output) as draft:
+            draft.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise RunFailed(f"--output {output} was not written: {error.strerror}; {RESUME}") from error

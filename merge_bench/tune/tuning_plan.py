@@ -1,0 +1,135 @@
+"""What a tuning is going to do: baseline, sizes and values, decided and checked before the first launch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from merge_bench.analysis.statistics.power import least_launches
+from merge_bench.campaign.campaign import config_line
+from merge_bench.campaign.make_plan import Prepared
+from merge_bench.campaign.planned_launches import Head
+from merge_bench.campaign.run import load_sweep
+from merge_bench.cluster.launchers import launchers
+from merge_bench.config.reader import ConfigFile
+from merge_bench.config.shipped import SPACE
+from merge_bench.errors import UsageError
+from merge_bench.records.schema import RunKey
+from merge_bench.tune.evaluator import Options
+from merge_bench.tune.pruning import Pruned, context_of, prune
+from merge_bench.tune.space import Space, Value, read_space
+from merge_bench.tune.strategies import strategies
+from merge_bench.units import format_count
+
+SIZES = (1_000_000, 25_000_000)
+SMALL_ROWS, SMALL_ITERATIONS, LARGE_ITERATIONS = 2_000_000, 20, 3
+
+
+@dataclass(frozen=True)
+class Task:
+    """Everything that is decided before the first launch.
+
+    Attributes
+    ----------
+    head
+        The first line of the records.
+    baseline, text
+        The name of the baseline, and the text of its config; empty for the built-in defaults.
+    prepared
+        The plan of each size.
+    space, values, pruned
+        The tuning space, the values of it that are tried, and those that are not.
+    sizes
+        The name of each size: ``1,000,000 rows a chunk``.
+    """
+
+    head: Head
+    baseline: str
+    text: str
+    prepared: list[Prepared]
+    space: Space
+    values: tuple[Value, ...]
+    pruned: tuple[Pruned, ...]
+    sizes: list[str]
+
+
+def make_task(values: Mapping[str, Any]) -> Task:
+    """Read baseline and space, plan the sizes, leave out values that make no sense here; `values`: options by key.
+
+    Raises
+    ------
+    UsageError
+        If an option, the baseline or the space is wrong, or the launches that are allowed cannot decide anything.
+    """
+    space = read_space(Path(values["space"] or SPACE), trusted=bool(values["trust_config"]))
+    if values["only"]:
+        space = space.only([name.strip() for name in str(values["only"]).split(",")])
+    prepared, config = load(values["baseline"], values)
+    _refuse(prepared[0], values)
+    line = config_line(prepared[0], config)
+    kept, pruned = prune(space, context_of(prepared[0], {**values, "chunk": None}))
+    if not kept:
+        reasons = "; ".join(f"{each.value.id}: {each.reason}" for each in pruned)
+        raise UsageError(f"no value of the tuning space can be tried here: {reasons}")
+    if set(line.name.split("+")) <= {value.id for value in space.values}:
+        raise UsageError(f"the baseline {line.name} has the name of a candidate of this space; rename its file")
+    _refuse_few(values, strategies()[values["strategy"]].first_block(space, kept), len(prepared))
+    about = {
+        "strategy": values["strategy"], "space": space.sha256, "values": [value.id for value in kept],
+        "metric": values["metric"], "threshold": values["threshold"], "blocks": values["most_blocks"],
+        "confirm": values["confirm"], "budget": [values["max_launches"], values["budget"]],
+    }  # fmt: skip
+    plans = [{**each.plan.to_json(), "tune": about} for each in prepared]
+    keys = [RunKey(config=line.name, plan=number) for number in range(len(plans))]
+    several = len({each.plan.workers for each in prepared}) > 1
+    sizes = [
+        (f"{format_count(each.plan.rows_per_chunk)} rows a chunk" if each.plan.rows_per_chunk else "the tables given")
+        + f", {each.plan.workers} workers" * several
+        for each in prepared
+    ]
+    head = Head([line], plans, keys, prepared[0].plan.seed)
+    text = config.path.read_text() if config is not None else ""
+    return Task(head, line.name, text, prepared, space, kept, pruned, sizes)
+
+
+def load(name: str | Path | None, values: Mapping[str, Any]) -> tuple[list[Prepared], ConfigFile | None]:
+    """The plans of a config: the sizes of ``--chunk``, few iterations, and no measurement of the link."""
+    tables = values["left"] is not None or values["workload"] in ("tables", "tpch")
+    asked = {**values, "chunk": values["chunk"] or (None if tables else SIZES), "configs": None, "config": None}
+    found, config = load_sweep(None if name is None else str(name), asked)
+    ready: list[Prepared] = []
+    for each in found:
+        plan = replace(each.plan, launches=1, link_rounds=0, check_link=False)
+        if values["iterations"] is None:
+            rows = plan.rows_per_chunk or SMALL_ROWS
+            plan = replace(plan, iterations=SMALL_ITERATIONS if rows <= SMALL_ROWS else LARGE_ITERATIONS)
+        if all(plan != other.plan for other in ready):  # sizes of --chunk do not apply to tables that a config names
+            ready.append(replace(each, plan=plan))
+    return ready, config
+
+
+def _refuse(prepared: Prepared, values: Mapping[str, Any]) -> None:
+    """Refuse what cannot be tuned, whatever the space."""
+    if not launchers()[prepared.settings.launcher].owns_processes:
+        raise UsageError("tune starts clusters of its own: a running one has already read UCX's settings")
+    if prepared.plan.verify == "off":
+        raise UsageError("tune needs verified results, so that no config wins that merges wrongly: drop --verify off")
+    if values["metric"] == "bandwidth" and (prepared.plan.exchange == "dask" or prepared.plan.workers < 2):
+        raise UsageError("--metric bandwidth needs --exchange ucx and at least 2 workers")
+
+
+def _refuse_few(values: Mapping[str, Any], first_block: int, sizes: int) -> None:
+    """Refuse limits with which nothing could be judged or confirmed."""
+    needed = first_block * Options.least
+    if values["max_launches"] is not None and values["max_launches"] < needed:
+        raise UsageError(
+            f"--max-launches {values['max_launches']} is too few to judge anything: {Options.least} blocks of"
+            f" {first_block} launches are {needed}; allow more launches, or try fewer settings with --only"
+        )
+    least = least_launches(alpha=Options.alpha / sizes, paired=True)
+    if values["confirm"] < least:
+        raise UsageError(
+            f"--confirm {values['confirm']} is too few blocks to confirm anything at {sizes} sizes; use {least} or more"
+        )

@@ -1,0 +1,111 @@
+"""Keeps chosen campaigns in memory, up to a limit; of a campaign that grows, only new lines are read."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from merge_bench.analysis import aggregate
+from merge_bench.analysis.verification_state import State, state_of
+from merge_bench.records.campaign import Campaign
+from merge_bench.records.follow import LIMIT_BYTES, Follower
+from merge_bench.units import GIB
+from merge_bench.view.dashboard.campaign_index import Entry
+
+MOST_KEPT = 2 * LIMIT_BYTES
+SMALL_BYTES = 4 << 20
+"""Campaigns of this size are read for the table without being chosen."""
+
+_BATCH_BYTES = 16 << 20
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A campaign that was read; `problem`: a sentence that says why it was not, or not to its end."""
+
+    entry: Entry
+    campaign: Campaign | None
+    problem: str | None
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What the table shows of a campaign: its best run's medians in GiB/s, and whether all its runs are verified."""
+
+    throughput: float | None = None
+    bandwidth: float | None = None
+    verified: str = ""
+
+
+class CampaignCache:
+    """Reads campaigns, and drops the least recently used ones; safe to use from several threads."""
+
+    def __init__(self, *, most: int = MOST_KEPT, limit: int = LIMIT_BYTES) -> None:
+        self._most, self._limit = most, limit
+        self._kept: OrderedDict[Path, Follower] = OrderedDict()
+        self._figures: dict[Path, tuple[tuple[int, float], Figures]] = {}
+        self._lock = threading.Lock()
+
+    def load(self, entries: Sequence[Entry]) -> list[Loaded]:
+        """The campaigns of `entries`."""
+        with self._lock:
+            return [self._load(entry) for entry in entries]
+
+    def figures(self, entry: Entry) -> Figures | None:
+        """The figures of `entry`, if it was read since it changed last."""
+        known = self._figures.get(entry.folder)
+        return known[1] if known is not None and known[0] == (entry.size, entry.modified) else None
+
+    def read_small(self, entries: Sequence[Entry]) -> bool:
+        """Read the figures of some small, finished campaigns of `entries`; returns whether there were any to read."""
+        left = _BATCH_BYTES
+        for entry in entries:
+            if entry.head is None or entry.written or entry.size > SMALL_BYTES or self.figures(entry) is not None:
+                continue
+            self._keep_figures(entry, _read(Follower(entry.folder, lean=True)))
+            left -= entry.size
+            if left <= 0:
+                break
+        return left < _BATCH_BYTES
+
+    def _load(self, entry: Entry) -> Loaded:
+        follower = self._kept.pop(entry.folder, None) or Follower(entry.folder, lean=True, limit=self._limit)
+        campaign = _read(follower)
+        self._kept[entry.folder] = follower
+        while len(self._kept) > 1 and sum(one.offset for one in self._kept.values()) > self._most:
+            self._kept.popitem(last=False)
+        self._keep_figures(entry, campaign)
+        problem = follower.problem or ("" if campaign else "its first line has no end yet")
+        return Loaded(entry, campaign, f"{entry.folder.name}: {problem}" if problem else None)
+
+    def _keep_figures(self, entry: Entry, campaign: Campaign | None) -> None:
+        figures = _figures_of(campaign) if campaign is not None else Figures()
+        self._figures[entry.folder] = (entry.size, entry.modified), figures
+
+
+def _figures_of(campaign: Campaign) -> Figures:
+    through: list[float] = []
+    band: list[float] = []
+    states: set[State] = set()
+    for run in campaign.runs:
+        counted = aggregate.counted(run)
+        if counted:
+            states.add(state_of(run, counted))
+            through += [value] if (value := aggregate.of_run(counted, aggregate.throughput)) else []
+            band += [value] if (value := aggregate.of_run(counted, aggregate.bandwidth)) else []
+    return Figures(
+        max(through) / GIB if through else None,
+        max(band) / GIB if band else None,
+        "" if not states else "yes" if states == {State.VERIFIED} else "WRONG" if State.WRONG in states else "no",
+    )
+
+
+def _read(follower: Follower) -> Campaign | None:
+    """Read as far as the file goes."""
+    follower.read()
+    while follower.behind:
+        follower.read()
+    return follower.campaign

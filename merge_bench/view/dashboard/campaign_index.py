@@ -1,0 +1,220 @@
+"""Lists campaigns. It reads only the first line and the end of each file."""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+from merge_bench.analysis import published
+from merge_bench.records import schema as s
+from merge_bench.records.codec import decode
+from merge_bench.records.recorded_plan import Plan
+from merge_bench.records.writer import RECORDS
+
+YOURS, SHIPPED, PUBLISHED = "yours", "shipped", "published"
+_SUBFOLDERS = {"curated": SHIPPED, "published": PUBLISHED}
+_LONGEST_HEAD = 1 << 20
+_TAIL = 4096
+_DAY = 86400.0
+_MOST = 20_000
+"""Folders that are listed at most."""
+
+MERGE, TUNE, IMPORTED = "merge", "tune", "import"
+DONE, RUNNING, UNFINISHED, UNREADABLE = "done", "running", "unfinished", "unreadable"
+_ENDED = {0: DONE, 2: "wrong usage", 3: "failed", 4: "wrong result", 5: "gate not met"}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A campaign in the list.
+
+    `origin`: yours, shipped or published. `modified`: seconds since the epoch. `head`: its first line, None if it
+    cannot be read. `ended`: the exit status in its last line, None if that is no end. `written`: whether a process of
+    this machine writes it.
+    """
+
+    folder: Path
+    origin: str
+    size: int = 0
+    modified: float = 0.0
+    head: s.CampaignLine | None = None
+    ended: int | None = None
+    written: bool = False
+
+    @property
+    def id(self) -> str:
+        """The folder's path."""
+        return str(self.folder)
+
+    @property
+    def status(self) -> str:
+        """How it ended, or whether it runs, in a word or two."""
+        if self.head is None:
+            return UNREADABLE
+        if self.ended is not None:
+            return _ENDED.get(self.ended, f"status {self.ended}")
+        return RUNNING if self.written else UNFINISHED
+
+    @property
+    def kind(self) -> str:
+        """``merge``, ``tune``, ``import`` or ``probe NAME``."""
+        if self.head is None:
+            return ""
+        if self.head.imported_from is not None:
+            return IMPORTED
+        if TUNE in self.head.argv[:2]:  # behind the path of the program
+            return TUNE
+        probe = self.plans[0].probe if self.plans else None
+        return f"probe {probe}" if probe else MERGE
+
+    @cached_property
+    def plans(self) -> tuple[Plan, ...]:
+        """Its plans."""
+        return tuple(map(Plan.of, self.head.plans)) if self.head else ()
+
+    @property
+    def configs(self) -> tuple[str, ...]:
+        """The names of its configs."""
+        return tuple(config.name for config in self.head.configs) if self.head else ()
+
+    @property
+    def started(self) -> float | None:
+        """When it began, seconds since the epoch."""
+        return self.head.time if self.head else None
+
+    def of_plans(self, name: str) -> tuple[object, ...]:
+        """The different values of the option `name` in its plans."""
+        values = [getattr(plan, name) for plan in self.plans]
+        return tuple(dict.fromkeys(value for value in values if value is not None))
+
+
+class Index:
+    """Lists the campaigns of one results folder. It reads a file again only after the file has changed.
+
+    Safe to use from several threads. For `hold_seconds` after a listing, callers get the same listing again.
+    """
+
+    def __init__(self, results: str | os.PathLike[str], *, hold_seconds: float = 0.0) -> None:
+        self.results = Path(results)
+        self.problem: str | None = None
+        self._known: dict[Path, tuple[tuple[int, int], Entry]] = {}
+        self._hold = hold_seconds
+        self._last: tuple[float, tuple[Entry, ...]] | None = None
+        self._lock = threading.Lock()
+
+    def scan(self) -> tuple[Entry, ...]:
+        """Every campaign, the newest first; `problem` is then why the folder could not be read, or None."""
+        with self._lock:
+            if self._last is None or time.monotonic() - self._last[0] >= self._hold:
+                found = self._scan()
+                self._last = time.monotonic(), found
+            return self._last[1]
+
+    def _scan(self) -> tuple[Entry, ...]:
+        self.problem = None
+        writers = _written_files()
+        known: dict[Path, tuple[tuple[int, int], Entry]] = {}
+        entries: list[Entry] = []
+        for folder, origin in self._folders():
+            try:
+                found = (folder / RECORDS).stat()
+            except FileNotFoundError:
+                continue
+            except OSError:
+                entries.append(Entry(folder, origin))
+                continue
+            key = found.st_size, found.st_mtime_ns
+            before = self._known.get(folder)
+            entry = before[1] if before is not None and before[0] == key else _read(folder, origin, found)
+            known[folder] = key, entry
+            if origin == SHIPPED and entry.head is None:
+                continue  # A result of one of this project's benchmarks, whose records are different.
+            entries.append(replace(entry, written=found.st_ino in writers))
+        self._known = known
+        return tuple(sorted(entries, key=_order, reverse=True))
+
+    def _folders(self) -> Iterator[tuple[Path, str]]:
+        yield from self._inside(self.results, YOURS)
+        shipped = published.FOLDER.parent
+        places = {self.results / name: origin for name, origin in _SUBFOLDERS.items()}
+        if self.results.resolve() != shipped:
+            places |= {published.FOLDER: PUBLISHED, shipped / "curated": SHIPPED}
+        for place, origin in places.items():
+            if place.is_dir():
+                yield from self._inside(place, origin)
+
+    def _inside(self, place: Path, origin: str) -> Iterator[tuple[Path, str]]:
+        try:
+            with os.scandir(place) as found:
+                names = [item.name for item, _ in zip(found, range(_MOST + 1), strict=False) if item.is_dir()]
+        except FileNotFoundError:
+            return  # There was no run yet.
+        except OSError as error:
+            self.problem = f"cannot read the folder {place}: {error.strerror}"
+            return
+        if len(names) > _MOST:
+            self.problem = f"{place} has more than {_MOST:,} folders; the others are not listed"
+        yield from ((place / name, origin) for name in names[:_MOST] if origin != YOURS or name not in _SUBFOLDERS)
+
+
+def _order(entry: Entry) -> tuple[bool, float, str]:
+    """What cannot be read comes last; a start in the far future is wrong, and the file's time counts instead."""
+    started = entry.started if entry.started is not None and entry.started < entry.modified + _DAY else entry.modified
+    return entry.head is not None, started, entry.id
+
+
+def newest_running(entries: Sequence[Entry]) -> Entry | None:
+    """The campaign to watch: the newest that runs, or else the newest of yours."""
+    running = [entry for entry in entries if entry.status == RUNNING]
+    yours = [entry for entry in entries if entry.origin == YOURS and entry.head is not None]
+    return next(iter(running or yours), None)
+
+
+def _read(folder: Path, origin: str, found: os.stat_result) -> Entry:
+    """Read the first line and the end."""
+    if not stat.S_ISREG(found.st_mode):
+        return Entry(folder, origin)
+    try:
+        descriptor = os.open(folder / RECORDS, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            first = os.pread(descriptor, _LONGEST_HEAD, 0)
+            tail = os.pread(descriptor, _TAIL, max(found.st_size - _TAIL, 0))
+        finally:
+            os.close(descriptor)
+    except OSError:
+        return Entry(folder, origin)
+    line, newline, _ = first.partition(b"\n")
+    head = _record(line) if newline else None  # the first line, if it is whole
+    end = _record(tail.rpartition(b"\n")[0].rpartition(b"\n")[2])  # the last line that is whole
+    return Entry(
+        folder, origin, found.st_size, found.st_mtime,
+        head if isinstance(head, s.CampaignLine) and head.schema <= s.SCHEMA else None,
+        end.status if isinstance(end, s.EndLine) else None,
+    )  # fmt: skip
+
+
+def _record(line: bytes) -> s.Record | None:
+    try:
+        return decode(line)
+    except ValueError:
+        return None
+
+
+def _written_files() -> frozenset[int]:
+    """Inodes of locked files: the writer of a campaign holds a lock until it ends.
+
+    They are read from the kernel's list: to test a lock by taking it would stop a run that needs it.
+    """
+    try:
+        with open("/proc/locks", encoding="ascii") as stream:
+            fields = [line.split() for line in stream]
+    except OSError:
+        return frozenset()
+    found = (each[5].rpartition(":")[2] for each in fields if len(each) > 5 and each[1] == "FLOCK")
+    return frozenset(int(inode) for inode in found if inode.isdigit())

@@ -1,0 +1,36 @@
+"""Keeps a result until its arguments change. An exception becomes a result, too: records may hold anything."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Generic, TypeVar, TypeVarTuple
+
+from merge_bench.errors import MergeBenchError
+
+_LOG = logging.getLogger(__name__)
+Arguments = TypeVarTuple("Arguments")
+Result = TypeVar("Result")
+
+
+class LastResult(Generic[*Arguments, Result]):
+    """The result of `make` for the last arguments; if `make` raises, that of `failed` for the reason, a sentence."""
+
+    def __init__(self, make: Callable[[*Arguments], Result], failed: Callable[[str], Result]) -> None:
+        self._make, self._failed = make, failed
+        self._last: tuple[tuple[*Arguments], Result] | None = None
+
+    def __call__(self, *arguments: *Arguments) -> Result:
+        """The result for `arguments`: the same object as before if they are equal to the last ones."""
+        if self._last is None or self._last[0] != arguments:
+            self._last = arguments, self._result(arguments)
+        return self._last[1]
+
+    def _result(self, arguments: tuple[*Arguments]) -> Result:
+        try:
+            return self._make(*arguments)
+        except MergeBenchError as reason:
+            return self._failed(str(reason))
+        except Exception as error:
+            _LOG.warning("a result cannot be shown", exc_info=True)
+            return self._failed(f"This cannot be shown: {type(error).__name__}: {error}")

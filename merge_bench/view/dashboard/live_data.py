@@ -1,0 +1,166 @@
+"""What the Live tab shows, as plain data: rates of iterations, what workers do now, and what went wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from merge_bench.analysis import aggregate, metrics
+from merge_bench.records import schema as s
+from merge_bench.records.campaign import Campaign, Launch
+from merge_bench.view.dashboard.progress import Progress, progress_of
+from merge_bench.view.plot import merge
+from merge_bench.view.plot.marks import Chart
+from merge_bench.view.text import plural
+
+RECENT = 10
+"""Workers' figures are medians over this many iterations, the last ones: what the workers do now, at a bounded cost."""
+
+MOST_NOTES = 50
+FAILED, WARNING = "failed", "warning"
+
+
+@dataclass(frozen=True)
+class Point:
+    """A timed iteration.
+
+    Rates in bytes per second, None where not measured; `number` counts over the whole campaign, from 1.
+    """
+
+    number: int
+    launch: int
+    index: int
+    config: str
+    look: int
+    wall_seconds: float
+    throughput: float | None
+    bandwidth: float | None
+
+
+@dataclass(frozen=True)
+class Note:
+    """A warning or failure: ``failed`` or ``warning``, what it is, and what helps."""
+
+    kind: str
+    message: str
+    remedy: str | None
+
+
+NO_PAIRS = merge.pair_map({}, {"lanes": {}}, {})
+
+
+@dataclass(frozen=True)
+class Now:
+    """The state of a campaign without its points, and that of its newest launch with workers.
+
+    `workers`: over the last iterations; `memory`: of the last launch that recorded it; `limit`: bytes per second;
+    `dask`: the address of Dask's own dashboard, while there is one.
+    """
+
+    progress: Progress
+    launch: int | None = None
+    config: str = ""
+    workers: tuple[aggregate.WorkerFigures, ...] = ()
+    pairs: Chart = NO_PAIRS
+    memory: s.MemoryLine | None = None
+    notes: tuple[Note, ...] = ()
+    checks: str = ""
+    limit: float | None = None
+    dask: str | None = None
+
+
+@dataclass(eq=False)
+class Points:
+    """The timed iterations of a campaign, collected as its records come in."""
+
+    found: list[Point] = field(default_factory=list)
+    _rates: dict[int, dict[int, list[metrics.Bandwidth]]] = field(default_factory=dict)
+    _launches: dict[int, s.LaunchLine] = field(default_factory=dict)
+    _looks: dict[str, int] = field(default_factory=dict)
+
+    def add(self, records: Sequence[s.Record]) -> list[Point]:
+        """The points of `records`, which are new."""
+        before = len(self.found)
+        for record in records:
+            if isinstance(record, s.LaunchLine):
+                self._launches[record.launch] = record
+                self._looks.setdefault(record.config, len(self._looks))
+            elif isinstance(record, s.IterationLine) and not record.warmup and record.launch in self._launches:
+                self.found.append(self._point(self._launches[record.launch], record))
+                rates = self._rates.setdefault(record.launch, {})
+                for worker in record.workers:
+                    rates.setdefault(worker.rank, []).append(metrics.worker_bandwidth(worker))
+        return self.found[before:]
+
+    def bandwidth(self, launch: int) -> float | None:
+        """Bytes per second of a launch so far, as in reports: the harmonic mean of the workers' medians."""
+        medians = [
+            metrics.mean_bandwidth(aggregate.middle(r.left for r in rates), aggregate.middle(r.right for r in rates))
+            for rates in self._rates.get(launch, {}).values()
+        ]
+        imported = [point.bandwidth for point in self.found if point.launch == launch] if not medians else []
+        return metrics.over_workers(medians) if medians else aggregate.middle(imported)
+
+    def _point(self, launch: s.LaunchLine, line: s.IterationLine) -> Point:
+        imported = line.imported.throughput_bytes_per_second if line.imported else None
+        through = imported or metrics.throughput(launch.data_bytes, line.wall_seconds)
+        return Point(
+            number=len(self.found) + 1, launch=line.launch, index=line.index, config=launch.config,
+            look=self._looks[launch.config], wall_seconds=line.wall_seconds, throughput=through,
+            bandwidth=metrics.iteration_bandwidth(line),
+        )  # fmt: skip
+
+
+def now(campaign: Campaign, *, running: bool = True) -> Now:
+    """The state of `campaign`; `running`: whether a process of this machine writes it."""
+    launch = next((each for each in reversed(campaign.launches) if each.line is not None), None)
+    progress = progress_of(campaign, running=running)
+    notes = _notes(campaign)
+    if launch is None or launch.line is None:
+        return Now(progress, notes=notes)
+    recent = replace(launch, iterations=launch.timed[-RECENT:])
+    return Now(
+        progress=progress,
+        launch=launch.index,
+        config=launch.line.config,
+        workers=aggregate.worker_figures([recent]),
+        pairs=_pairs(launch),
+        memory=next((each.memory for each in reversed(campaign.launches) if each.memory is not None), None),
+        notes=notes,
+        checks=_checks(campaign),
+        limit=aggregate.link_limit([launch]),
+        dask=launch.line.cluster.dashboard if running and launch is campaign.launches[-1] else None,
+    )
+
+
+def _pairs(launch: Launch) -> Chart:
+    """Traffic from each rank to each other in the last iteration."""
+    last = next((each for each in reversed(launch.iterations) if each.pairs), None)
+    lanes = {(each.from_rank, each.to_rank): each for each in launch.lanes.pairs} if launch.lanes else {}
+    return merge.pair_map(
+        {(pair.from_rank, pair.to_rank): (pair.bytes, pair.seconds) for pair in last.pairs} if last else {},
+        {"lanes": {pair: ", ".join(each.transports) for pair, each in lanes.items()}},
+        {worker.rank: worker.host for worker in launch.line.workers} if launch.line else {},
+    )
+
+
+def _notes(campaign: Campaign) -> tuple[Note, ...]:
+    parts: tuple[Campaign | Launch, ...] = (campaign, *campaign.launches)
+    notes = [Note(FAILED, each.message, _where(each)) for part in parts for each in part.failures]
+    notes += [Note(WARNING, each.message, each.remedy) for part in parts for each in part.warnings]
+    unique = list(dict.fromkeys(notes))
+    more = len(unique) - MOST_NOTES
+    return tuple(unique[:MOST_NOTES]) + ((Note(WARNING, f"and {more} more", None),) if more > 0 else ())
+
+
+def _where(failure: s.FailureLine) -> str | None:
+    launch = None if failure.launch is None else f"launch {failure.launch}"
+    return ", ".join(filter(None, (launch, failure.host))) or None
+
+
+def _checks(campaign: Campaign) -> str:
+    checks = [check for launch in campaign.launches for check in launch.verifications]
+    wrong = sum(not check.ok for check in checks)
+    if wrong:
+        return f"{wrong} of {len(checks)} checks found the result wrong"
+    return f"{plural(len(checks), 'check')}, all right" if checks else "not checked yet"

@@ -1,0 +1,250 @@
+"""The Live tab: shows a campaign while it runs, from its records alone."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import panel as pn
+
+from merge_bench.analysis.aggregate import middle
+from merge_bench.records.follow import Follower
+from merge_bench.units import format_bytes, format_rate, format_seconds
+from merge_bench.view.dashboard import components as ui
+from merge_bench.view.dashboard import live_charts
+from merge_bench.view.dashboard.background import Session
+from merge_bench.view.dashboard.campaign_index import RUNNING, YOURS, Entry, newest_running
+from merge_bench.view.dashboard.live_data import FAILED, NO_PAIRS, WARNING, Now, Point, Points, now
+from merge_bench.view.plot.marks import Picture
+from merge_bench.view.report.workers import slowest_of
+from merge_bench.view.text import as_html
+
+_NEWEST = ""
+"""The value of the choice "the newest"."""
+
+_MOST_LISTED = 100
+_READ_SECONDS = 0.6  # of reading, before what was read so far is shown
+_CARD = live_charts.HEIGHT + 80
+
+NOTHING = (
+    "<p>No run was made into this folder yet. Start one under <b>Run</b>, or with <code>python -m merge_bench</code>; "
+    "it appears here by itself.</p>"
+)
+NO_DASK_PAGES = (
+    "Dask's own dashboard: not there. The launcher's scheduler serves it only with --dask-dashboard, because it takes "
+    "time from what is measured."
+)
+
+
+@dataclass(frozen=True)
+class Update:
+    """What was read of a campaign so far; `points` is another object when reading began again, or with another one."""
+
+    points: Points
+    entries: Sequence[Entry]
+    entry: Entry | None = None
+    bandwidth: float | None = None
+    now: Now | None = None
+    problem: str | None = None
+    read: int = 0
+    size: int = 0
+
+
+class LiveView:
+    """The tab."""
+
+    def __init__(self, session: Session, entries: Callable[[], Sequence[Entry]]) -> None:
+        self._session, self._entries = session, entries
+        self._follower: Follower | None = None
+        self._followed: str | None = None
+        self._points = Points()
+        self._now: Now | None = None
+        self._running = False
+        self._bandwidth: float | None = None
+        self._drawn: tuple[Points | None, int] = None, 0
+        self._shown: tuple[object, ...] | None = None
+        self.choice = ui.select(
+            "Campaign", {"the newest": _NEWEST}, value=_NEWEST, width=460,
+            description="The newest: one that runs, if there is one.",
+        )  # fmt: skip
+        self._status = ui.html(height=112)
+        self._notes = ui.html(height=180)
+        self._slowest = ui.html(height=24)
+        self._memory = ui.html(height=24)
+        self._dask = ui.html(_dask(None), height=24)
+        self._legends = (ui.html(height=24), ui.html(height=24))
+        self._charts = (live_charts.Rates("throughput"), live_charts.Rates("bandwidth"))
+        self._figures = [live_charts.live(picture) for picture in _pictures(None)]
+        drawn = [*(chart.figure for chart in self._charts), *(each.figure for each in self._figures)]
+        self._panes = [ui.figure_pane(figure) for figure in drawn]
+        self.layout = self._lay_out()
+
+    def _lay_out(self) -> Any:
+        through, band, rates, phases, pairs, memory = self._panes
+        return pn.Column(
+            self.choice,
+            self._status,
+            ui.cards(
+                ui.card("Throughput of each iteration", ["Throughput"], self._legends[0], through, height=_CARD),
+                ui.card("Bandwidth of each iteration", ["Bandwidth", "Worker"], self._legends[1], band, height=_CARD),
+                ui.card("Bandwidth of each worker, last iterations", ["Bandwidth"], self._slowest, rates, height=_CARD),
+                ui.card("Time of each worker", ["Partition, exchange, join", "Overlap"], phases, height=_CARD),
+                ui.card("Pairs of workers, last iteration", ["Rate of a pair", "Lanes"], pairs, height=_CARD),
+                ui.card("Memory of each worker", ["Peak memory", "Launch"], self._memory, memory, height=_CARD),
+                ui.card("Warnings, and what helps", ["Warnings", "Verified"], self._notes, height=230, width=900),
+            ),
+            self._dask,
+            sizing_mode=ui.WIDE,
+        )  # fmt: skip
+
+    def _offer(self, entries: Sequence[Entry]) -> None:
+        mine = [entry for entry in entries if entry.head is not None and entry.origin == YOURS]
+        options = {"the newest": _NEWEST}
+        options |= {f"{entry.folder.name} ({entry.status})": entry.id for entry in mine[:_MOST_LISTED]}
+        if self.choice.value not in options.values():
+            options |= {entry.folder.name: entry.id for entry in entries if entry.id == self.choice.value}
+        ui.offer(self.choice, options, _NEWEST)
+
+    def refresh(self) -> Update:
+        """Read what is new; in a thread."""
+        entries = self._entries()
+        entry = self._entry(entries)
+        if (entry.id if entry else None) != self._followed:
+            self._followed = entry.id if entry else None
+            self._follower = Follower(entry.folder, lean=True) if entry else None
+            self._points, self._now = Points(), None
+        follower = self._follower
+        if entry is None or follower is None:
+            return Update(self._points, entries)
+        generation, changed, until = follower.generation, self._now is None, time.monotonic() + _READ_SECONDS
+        while True:
+            records = follower.read()
+            if follower.generation != generation:
+                self._points, self._now, generation = Points(), None, follower.generation
+            self._points.add(records)
+            changed = changed or bool(records)
+            if not follower.behind or time.monotonic() > until:
+                break
+        running = entry.status == RUNNING
+        if (changed or running != self._running) and follower.campaign is not None:
+            self._now, self._running = now(follower.campaign, running=running), running
+            self._bandwidth = None if self._now.launch is None else self._points.bandwidth(self._now.launch)
+        return Update(
+            self._points, entries, entry, self._bandwidth, self._now, follower.problem, follower.offset, follower.size
+        )
+
+    def _entry(self, entries: Sequence[Entry]) -> Entry | None:
+        if self.choice.value == _NEWEST:
+            return newest_running(entries)
+        return next((entry for entry in entries if entry.id == self.choice.value), None)
+
+    def show(self, update: Update) -> bool:
+        """Show what `refresh` returned, under the document's lock; returns whether anything was new."""
+        self._offer(update.entries)
+        key = update.entry and update.entry.status, update.points, update.read, update.problem, update.now
+        if key == self._shown:
+            return False
+        self._shown = key
+        drawn, count = self._drawn
+        anew = drawn is not update.points
+        points = list(update.points.found)
+        for chart, legend in zip(self._charts, self._legends, strict=True):
+            chart.add(points if anew else points[count:], anew=anew)
+            legend.value = chart.legend
+        self._drawn = update.points, len(points)
+        self._status.value = _status(update)
+        self._show_now(update.now)
+        self._session.push(self._panes)
+        return True
+
+    def _show_now(self, state: Now | None) -> None:
+        for figure, picture in zip(self._figures, _pictures(state), strict=True):
+            figure.show(picture)
+        self._slowest.value = _slowest(state) if state else ""
+        note = f"Of launch {state.memory.launch}." if state and state.memory else "Each launch tells it at its end."
+        self._memory.value = f'<p class="soft">{note}</p>'
+        self._notes.value = _notes(state) if state else ""
+        self._dask.value = _dask(state.dask if state else None)
+
+
+def _pictures(state: Now | None) -> tuple[Picture, ...]:
+    """Of workers, their phases, pairs of them, and their memory."""
+    workers, pairs = (state.workers, state.pairs) if state else ((), NO_PAIRS)
+    memory = state.memory.workers if state and state.memory else ()
+    return live_charts.workers(workers), live_charts.phases(workers), pairs.picture, live_charts.memory(memory)
+
+
+def _dask(address: str | None) -> str:
+    """A link, if the records hold the address of a page: they may hold anything."""
+    if address is None or not re.fullmatch(r"https?://[^\s\"'<>]+", address):
+        return f'<p class="soft">{as_html(NO_DASK_PAGES)}</p>'
+    link = f'<a href="{as_html(address)}" target="_blank" rel="noopener noreferrer">Dask\'s own dashboard</a>'
+    return f"<p>{link} of this launch</p>"
+
+
+def _status(update: Update) -> str:
+    """How far the campaign is, its figures so far, and how much of it was not read."""
+    if update.entry is None:
+        return NOTHING
+    problem = ui.complaints([update.problem] if update.problem else [])
+    reading = f"<p>Reading: {format_bytes(update.read)} of {format_bytes(update.size)}.</p>"
+    if update.now is None:
+        return problem + reading
+    progress = update.now.progress
+    parts = [f"{progress.launches} of {progress.planned_launches} {ui.defined('launches', 'Launch')}"]
+    if progress.planned_iterations:
+        parts.append(f"{progress.iterations} of {progress.planned_iterations} {ui.defined('iterations', 'Iteration')}")
+    parts.append(as_html(progress.doing))
+    if progress.seconds_left is not None:
+        parts.append(f"<b>{duration(progress.seconds_left)} left</b>")
+    return (
+        f'<p><progress value="{progress.share:.4f}" max="1" aria-label="Progress"></progress> '
+        f"{progress.share:.0%} · {' · '.join(parts)}</p>"
+        f'<div class="numbers">{_numbers(update.points.found, update.bandwidth, update.now)}</div>'
+        f"{problem}{reading if update.read < update.size and not update.problem else ''}"
+    )
+
+
+def duration(seconds: float) -> str:
+    """``45 s``, ``3.4 min``, ``2.5 h``: few digits, because it is an estimate."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+
+
+def _numbers(points: Sequence[Point], bandwidth: float | None, state: Now) -> str:
+    mine = [point for point in points if point.launch == state.launch]
+    numbers = {
+        "Throughput": format_rate(middle(point.throughput for point in mine)),
+        "Bandwidth": format_rate(bandwidth),
+        "Wall-clock": format_seconds(middle(point.wall_seconds for point in mine)),
+        "Link limit": format_rate(state.limit),
+        "Config": state.config or "-",
+        "Verified": state.checks or "-",
+    }
+    return "".join(ui.number(name, value) for name, value in numbers.items())
+
+
+def _slowest(state: Now) -> str:
+    if state.launch is None:
+        return ""
+    slowest = slowest_of(state.workers)
+    worker = next((worker for worker in state.workers if worker.rank == slowest), None)
+    if worker is None:
+        why = "one worker sends nothing to others" if len(state.workers) == 1 else "not measured, or all alike"
+        return f'<p class="soft">Launch {state.launch}: {why}.</p>'
+    return (
+        f"<p>Launch {state.launch}, the slowest (hatched): <b>rank {worker.rank}</b> ({as_html(worker.host)}), "
+        f"{format_rate(worker.bandwidth.mean)}</p>"
+    )
+
+
+def _notes(state: Now) -> str:
+    if not state.notes:
+        return '<p class="soft">None.</p>'
+    kinds = {FAILED: f'<b class="bad">{FAILED}</b>', WARNING: WARNING}
+    rows = [(kinds[each.kind], as_html(each.message), as_html(each.remedy or "")) for each in state.notes]
+    return f'<div class="scroll" tabindex="0" aria-label="Warnings">{ui.listed(rows, ("", "what", "what helps"))}</div>'

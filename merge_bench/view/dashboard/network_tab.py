@@ -1,0 +1,122 @@
+"""The Network tab: network measurements by message size, of several campaigns and published datasets together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+import panel as pn
+
+from merge_bench.analysis import published
+from merge_bench.errors import MergeBenchError
+from merge_bench.probe.shared.measures import measure_of, placed
+from merge_bench.probe.shared.stored_rows import label_rows
+from merge_bench.records.probe_rows import Row
+from merge_bench.view.dashboard import components as ui
+from merge_bench.view.dashboard.campaign_cache import CampaignCache, Loaded
+from merge_bench.view.dashboard.campaign_index import Entry
+from merge_bench.view.dashboard.last_result import LastResult
+from merge_bench.view.plot.marks import Chart
+from merge_bench.view.plot.network import panels_of
+
+MOST_ROWS = 20_000
+_MOST_LISTED = 200
+
+
+@dataclass(frozen=True)
+class Content:
+    """What the tab shows: charts, the table of rows, and why something is missing."""
+
+    charts: tuple[Chart, ...] = ()
+    frame: pd.DataFrame | None = None
+    problems: tuple[str, ...] = ()
+
+
+def content_of(loaded: Sequence[Loaded], datasets: Sequence[str]) -> Content:
+    """The rows of `loaded` and of published `datasets`, in the same chart if they measure the same."""
+    problems = [one.problem for one in loaded if one.problem]
+    rows: list[Row] = []
+    try:
+        rows += label_rows([one.campaign for one in loaded if one.campaign is not None])
+    except MergeBenchError as reason:
+        problems.append(str(reason))
+    for name in datasets:
+        rows += published.network_rows(name)
+    if len(rows) > MOST_ROWS:
+        problems.append(f"Only the first {MOST_ROWS:,} of {len(rows):,} rows are shown.")
+        rows = rows[:MOST_ROWS]
+    return Content(panels_of(rows), _frame(rows), tuple(problems))
+
+
+def _frame(rows: Sequence[Row]) -> pd.DataFrame:
+    """What each row measures, in the unit that people read it in."""
+    values = [(row, measure_of(row), measure_of(row).of(row)) for row in rows]
+    columns: dict[str, list[Any]] = {
+        "Config": [row.config for row in rows],
+        "Test": [row.test for row in rows],
+        "Placement": [placed(row.placement) for row in rows],
+        "Message size (B)": [row.size for row in rows],
+        "What": [measure.title for _, measure, _ in values],
+        "Median": [value.median if value else None for _, _, value in values],
+        "Least": [value.low if value else None for _, _, value in values],
+        "Most": [value.high if value else None for _, _, value in values],
+        "Unit": [measure.unit for _, measure, _ in values],
+        "Lanes": [", ".join(row.selected) for row in rows],
+        "Protocol": [row.protocol or "" for row in rows],
+        "Launches": [row.launches for row in rows],
+        "From": [row.source or "measured" for row in rows],
+    }
+    return ui.frame_of(columns, numbers=("Median", "Least", "Most"), whole=("Message size (B)", "Launches"))
+
+
+class NetworkView:
+    """The tab. At first it shows the newest measurement, or a published one where there is none."""
+
+    def __init__(self, entries: Callable[[], Sequence[Entry]], cache: CampaignCache) -> None:
+        self._entries = entries
+        self._contents = LastResult(
+            lambda chosen, datasets: content_of(cache.load(chosen), datasets),
+            lambda problem: Content(problems=(problem,)),
+        )
+        self._shown: Content | None = None
+        self._begun = False
+        self.datasets = ui.select_published("Published", published.NETWORK, width=700)
+        self.choice = pn.widgets.MultiSelect(label="Measurements", options={}, size=self.datasets.size, width=460)
+        self._problems = ui.html()
+        self.parts = pn.Column(sizing_mode=ui.WIDE, min_height=300, margin=0)
+        self.layout = pn.Column(
+            ui.side_by_side(self.choice, self.datasets), self._problems, self.parts, sizing_mode=ui.WIDE
+        )
+
+    def refresh(self) -> tuple[Sequence[Entry], Content]:
+        """Read what is chosen, and what there is to choose from; in a thread."""
+        entries = tuple(entry for entry in self._entries() if entry.kind.startswith("probe "))[:_MOST_LISTED]
+        chosen = tuple(entry for entry in entries if entry.id in self.choice.value)
+        return entries, self._contents(chosen, tuple(self.datasets.value))
+
+    def show(self, update: tuple[Sequence[Entry], Content]) -> None:
+        """Show what `refresh` returned; under the document's lock."""
+        entries, content = update
+        options = {f"{entry.folder.name} ({entry.kind})": entry.id for entry in entries}
+        if options != self.choice.options:
+            kept = [value for value in self.choice.value if value in options.values()]
+            self.choice.param.update(options=options, value=kept)
+        if not self._begun:
+            self._begun = True
+            if options:
+                self.choice.value = [next(iter(options.values()))]
+            else:
+                self.datasets.value = list(self.datasets.options.values())[:1]
+        if content is not self._shown:
+            self._shown = content
+            self._problems.value = ui.complaints(content.problems)
+            self.parts.objects = _parts(content)
+
+
+def _parts(content: Content) -> list[Any]:
+    parts: list[Any] = [*map(ui.chart_card, content.charts)]
+    if content.frame is not None and len(content.frame):
+        parts.append(ui.table(content.frame, height=380, terms={"From": "Published"}, pagination="local", page_size=10))
+    return parts or [ui.html('<p class="soft">Nothing is chosen, or nothing was measured.</p>')]

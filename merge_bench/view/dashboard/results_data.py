@@ -1,0 +1,129 @@
+"""What the Results tab shows, as plain data: the table of campaigns, and the chosen campaigns compared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pandas as pd
+
+from merge_bench.analysis import published
+from merge_bench.analysis.compare.document import compare
+from merge_bench.analysis.documents.compare import CompareDocument
+from merge_bench.errors import MergeBenchError
+from merge_bench.view.dashboard.campaign_cache import Figures, Loaded
+from merge_bench.view.dashboard.campaign_index import Entry
+from merge_bench.view.dashboard.components import frame_of
+from merge_bench.view.plot import merge
+from merge_bench.view.plot.marks import Chart
+from merge_bench.view.report import comparison
+from merge_bench.view.report.full.results import Source, by_problem, published_bars, sources_of
+from merge_bench.view.report.layout import Column
+from merge_bench.view.text import short
+
+ABSOLUTE, OF_LINK = "GiB/s", "% of the link limit"
+METRICS = {metric.title: metric for metric in (merge.THROUGHPUT, merge.BANDWIDTH)}
+MOST_CHOSEN = 12
+_MOST_PROBLEMS = 4
+
+
+@dataclass(frozen=True)
+class Content:
+    """What the tab shows of the chosen campaigns: charts, verdicts, what differs, notes, and what went wrong."""
+
+    charts: tuple[Chart, ...] = ()
+    verdicts: tuple[tuple[str, str], ...] = ()
+    judged: tuple[Column, ...] = ()
+    differences: tuple[tuple[str, tuple[Column, ...]], ...] = ()
+    notes: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+def campaign_table(
+    entries: Sequence[Entry], figures: Callable[[Entry], Figures | None], *, gone: Collection[str] = ()
+) -> pd.DataFrame:
+    """A row for each of `entries`, in their order; `gone`: ids of deleted campaigns."""
+    known = [figures(entry) or Figures() for entry in entries]
+    columns: dict[str, list[Any]] = {
+        "Started (UTC)": [_start_time(entry) for entry in entries],
+        "Configs": [short(", ".join(entry.configs), 60) for entry in entries],
+        "Kind": [entry.kind for entry in entries],
+        "Rows per chunk": [_values(entry, "rows_per_chunk") for entry in entries],
+        "Workers": [_values(entry, "workers") for entry in entries],
+        "Throughput (GiB/s)": [each.throughput for each in known],
+        "Bandwidth (GiB/s)": [each.bandwidth for each in known],
+        "Verified": [each.verified for each in known],
+        "Status": ["deleted" if entry.id in gone else entry.status for entry in entries],
+        "From": [entry.origin for entry in entries],
+        "Folder": [entry.folder.name for entry in entries],
+    }
+    return frame_of(columns, numbers=("Throughput (GiB/s)", "Bandwidth (GiB/s)"))
+
+
+def content_of(loaded: Sequence[Loaded], *, metric: str, axis: str, datasets: Sequence[str]) -> Content:
+    """What to show of `loaded`, in `metric`; `datasets`: published results to show beside them."""
+    problems = tuple(one.problem for one in loaded if one.problem)
+    found = [one.campaign for one in loaded if one.campaign is not None]
+    campaigns = [campaign for campaign in found if campaign.probe is None]
+    probes = len(found) - len(campaigns)
+    notes = [f"{probes} of the chosen are network measurements: the Network tab shows them."] if probes else []
+    if not campaigns:
+        return Content(notes=tuple(notes), problems=problems)
+    sources = sources_of(campaigns)
+    cells = [cell for name in datasets for cell in published.merge_results(name)] if axis == ABSOLUTE else []
+    shown_problems = by_problem(sources)
+    if len(shown_problems) > _MOST_PROBLEMS:
+        notes.append(f"Iterations of the first {_MOST_PROBLEMS} of {len(shown_problems)} problems are drawn.")
+    notes += [f"{cell.config} {cell.published}: {cell.note}" for cell in cells if cell.note]
+    content = Content(tuple(_charts(sources, metric, axis, cells)), notes=tuple(notes), problems=problems)
+    if len(sources) < 2:
+        return content
+    try:
+        document = compare(campaigns)
+    except MergeBenchError as reason:
+        return replace(content, notes=(*content.notes, f"Not compared: {reason}."))
+    return _compared(content, document, {source.name: source.look for source in sources}, metric.lower())
+
+
+def _charts(sources: Sequence[Source], metric: str, axis: str, cells: Sequence[published.MergeResult]) -> list[Chart]:
+    problems = by_problem(sources)
+    groups = [(name, [source.labelled for source in found]) for name, found in problems.items()]
+    if axis == OF_LINK:
+        return [merge.rates(merge.OF_LINK, groups, {})]
+    beside = published_bars(cells, METRICS[metric], sources)
+    charts: list[Chart] = [merge.rates(METRICS[metric], groups, beside)]
+    if metric == merge.THROUGHPUT.title:
+        charts += [merge.iterations(runs) for _, runs in groups[:_MOST_PROBLEMS]]
+    return [chart for chart in charts if not chart.empty]
+
+
+def _compared(content: Content, document: CompareDocument, looks: Mapping[str, int], metric: str) -> Content:
+    """`content` with the verdicts of `document`, and with what differs."""
+    chosen = [comparison.about(each, metric) for each in comparison.by_pair(document)]
+    titles = [comparison.title(one) for one in chosen]
+    speedups = merge.speedups(document, metric, looks)
+    differences = [(name, comparison.of_pair(document, one)) for name, one in zip(titles, chosen, strict=True)]
+    return replace(
+        content,
+        charts=content.charts if speedups.empty else (*content.charts, speedups),
+        verdicts=tuple((name, comparison.sentence(one)) for name, one in zip(titles, chosen, strict=True)),
+        judged=(Column("Compared", titles, text=True), *comparison.judged_columns(chosen)),
+        differences=tuple((name, tuple(comparison.difference_columns(each))) for name, each in differences if each),
+        notes=(*content.notes, *document.notes),
+    )
+
+
+def _start_time(entry: Entry) -> str:
+    if entry.started is None:
+        return ""
+    try:
+        return datetime.fromtimestamp(entry.started, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    except (OverflowError, ValueError, OSError):
+        return ""
+
+
+def _values(entry: Entry, option: str) -> str:
+    values = entry.of_plans(option)
+    return short(", ".join(f"{value:,}" if isinstance(value, int) else str(value) for value in values), 40)

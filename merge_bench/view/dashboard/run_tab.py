@@ -1,0 +1,119 @@
+"""The Run tab: starts the command that a person would type, shows its output, and stops it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from typing import Any
+
+import panel as pn
+
+from merge_bench.config.shipped import config_names
+from merge_bench.errors import UsageError
+from merge_bench.view.dashboard import components as ui
+from merge_bench.view.dashboard.runner import GOING, IDLE, OVER, STOPPING, Permission, Request, Runner, State, arguments
+from merge_bench.view.text import as_html
+
+DEFAULT = "(the default)"
+_MEANING = {
+    0: "done", 2: "wrong usage", 3: "failed or interrupted; what was measured is kept", 4: "the merge result was wrong",
+    5: "a gate was not met",
+}  # fmt: skip
+
+
+class RunView:
+    """The tab. The server checks at each click whether runs may be started and stopped."""
+
+    def __init__(self, runner: Runner, permission: Permission) -> None:
+        self._runner, self._permission = runner, permission
+        self._last: State | None = None
+        configs = [DEFAULT, *config_names()]
+        self.config = ui.select("Config", configs, width=260, description="The environment that it runs under.")
+        self.chunk = _text("Rows per chunk", "Of each frame on each worker: 25e6, 1_000_000 or 25M.", "1e6")
+        self.workers = _text("Workers", "One per GPU, or per share of the cores.")
+        self.iterations = _text("Iterations", "Timed merges of a launch.")
+        self.token = pn.widgets.PasswordInput(label="Token", visible=permission.token is not None, width=300)
+        self.start = pn.widgets.Button(label="Start", color="primary", width=110)
+        self.stop = pn.widgets.Button(label="Stop", width=110, disabled=True)
+        self.kill = pn.widgets.Button(label="Kill", width=110, disabled=True)
+        self._message = ui.html(height=46)
+        self._log = ui.html(height=330)
+        self.config.param.watch(lambda _: self._describe(), "value")
+        for field in (self.chunk, self.workers, self.iterations):
+            field.param.watch(lambda _: self._describe(), "value_input")
+        self.start.on_click(lambda _: self._act(lambda: runner.start(self.request)))
+        self.stop.on_click(lambda _: self._act(runner.stop))
+        self.kill.on_click(lambda _: self._act(runner.kill))
+        self.layout = self._lay_out()
+        self._describe()
+
+    def _lay_out(self) -> Any:
+        refusal = self._permission.refusal
+        inputs = ui.side_by_side(self.config, self.chunk, self.workers, self.iterations)
+        buttons = ui.side_by_side(self.token, self.start, self.stop, self.kill)
+        form = [ui.html(f"<p>{as_html(refusal)}</p>")] if refusal else [inputs, buttons]
+        output = ui.cards(ui.card("What it says", [], self._log, height=390, width=900))
+        return pn.Column(*form, self._message, output, sizing_mode=ui.WIDE)
+
+    @property
+    def request(self) -> Request:
+        """The values in the fields."""
+        config = "" if self.config.value == DEFAULT else self.config.value
+        chunk, workers, iterations = (
+            widget.value_input or widget.value for widget in (self.chunk, self.workers, self.iterations)
+        )
+        return Request(config, chunk, workers, iterations)
+
+    def refresh(self) -> State:
+        """The state of the run; in a thread."""
+        return self._runner.state()
+
+    def show(self, state: State) -> None:
+        """Show the state of the run."""
+        if state == self._last:
+            return
+        self._last = state
+        going = state.what in (GOING, STOPPING)
+        self.start.disabled = going
+        self.stop.disabled = state.what != GOING
+        self.kill.disabled = not going
+        self._describe()
+        label = "Log of the run, newest lines last"
+        log = "\n".join(map(as_html, state.log.split("\n")))  # line by line: newlines stay
+        self._log.value = f'<div class="scroll log" tabindex="0" role="log" aria-label="{label}"><pre>{log}</pre></div>'
+
+    def _act(self, act: Callable[[], None]) -> None:
+        if not self._permission.granted(self.token.value_input or self.token.value or ""):
+            why = self._permission.refusal or "This needs the token that `merge_bench dashboard` printed when it began."
+            self._message.value = f'<b class="bad">{as_html(why)}</b>'
+            return
+        try:
+            act()
+        except (UsageError, OSError) as error:
+            self._message.value = f'<b class="bad">{as_html(error)}</b>'
+            return
+        self.show(self._runner.state())
+
+    def _describe(self) -> None:
+        """Show what the run does, and the command that a click on Start would run."""
+        state = self._last or State()
+        command = f"<code>{as_html(state.command)}</code>"
+        lines = []
+        if state.what == GOING:
+            lines.append(f"Running: {command}. The Live tab shows it.")
+        elif state.what == STOPPING:
+            lines.append(f"Stopping: {command}. It ends its processes and writes down what it has measured.")
+        elif state.what == OVER and state.status is not None:
+            meaning = _MEANING.get(state.status, "killed" if state.status < 0 else "failed")
+            lines.append(f"Ended with status {state.status} ({meaning}): {command}")
+        if state.what in (IDLE, OVER) and self._permission.refusal is None:
+            words = shlex.join(["python", *arguments(self.request, self._runner.results)])
+            lines.append(f"Start runs: <code>{as_html(words)}</code>")
+        if lines:
+            self._message.value = "<br>".join(lines)
+
+
+def _text(name: str, description: str, value: str = "") -> Any:
+    return pn.widgets.TextInput(
+        label=name, description=description, value=value, placeholder="the command decides", width=200
+    )

@@ -1,0 +1,197 @@
+"""The Tuning tab: how a config was found, step by step, and its file to download."""
+
+from __future__ import annotations
+
+import io
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import pandas as pd
+import panel as pn
+
+from merge_bench.analysis import published
+from merge_bench.config.shell_syntax import NAME, parse
+from merge_bench.records.campaign import Campaign
+from merge_bench.records.schema import ConfigLine, TuneLine
+from merge_bench.records.writer import safe_name
+from merge_bench.tune.result import Result, result_of
+from merge_bench.view.dashboard import components as ui
+from merge_bench.view.dashboard.campaign_cache import CampaignCache, Loaded
+from merge_bench.view.dashboard.campaign_index import TUNE, Entry
+from merge_bench.view.dashboard.last_result import LastResult
+from merge_bench.view.numbers import with_interval
+from merge_bench.view.plot import merge
+from merge_bench.view.plot.forest import Estimate, race
+from merge_bench.view.plot.marks import Chart
+from merge_bench.view.report.full.tuning_sections import published_effects
+from merge_bench.view.report.tuning import size_of
+from merge_bench.view.text import as_html, visible
+
+MOST_STEPS = 2000
+
+_MOST_LISTED = 100
+_NONE = {"none yet": ""}
+_TERMS = {"Low": "95 % interval", "High": "95 % interval", "Decision": "Verdict"}
+
+
+@dataclass(frozen=True)
+class Content:
+    """What the tab shows. `config`: the text of the config's file; None if nothing was confirmed."""
+
+    outcome: str = ""
+    charts: tuple[Chart, ...] = ()
+    race: Chart | None = None
+    frame: pd.DataFrame | None = None
+    config: str | None = None
+    file_name: str = "tuned.cfg"
+    problems: tuple[str, ...] = ()
+
+
+def content_of(loaded: Loaded | None) -> Content:
+    """The result of a campaign of `tune`, or what there is of it so far; None: what others have published."""
+    if loaded is None:
+        return Content(outcome="No tuning was made into this folder yet.", charts=_published())
+    problems: tuple[str, ...] = (loaded.problem,) if loaded.problem else ()
+    campaign = loaded.campaign
+    if campaign is None or not campaign.tuning:
+        return Content(outcome="This campaign has no step of tuning yet.", problems=problems)
+    steps = campaign.tuning[:MOST_STEPS]
+    if len(campaign.tuning) > MOST_STEPS:
+        problems += (f"Only the first {MOST_STEPS:,} of {len(campaign.tuning):,} steps are shown.",)
+    result = result_of(campaign)
+    winner = result.winner
+    text = _config_text(campaign, result, winner) if winner is not None else None
+    if winner is not None and text is None:
+        problems += ("The config that was found holds a name or value that no config file can hold.",)
+    return Content(
+        outcome=_outcome(campaign, result),
+        charts=tuple(merge.tunings(steps, partial(size_of, campaign))),
+        race=_race(campaign, steps),
+        frame=_step_table(campaign, steps),
+        config=text,
+        file_name=f"{safe_name(winner.config.name)}.cfg" if winner else "tuned.cfg",
+        problems=problems,
+    )
+
+
+def _config_text(campaign: Campaign, result: Result, winner: ConfigLine) -> str | None:
+    """The confirmed config as a file; None if reading the file would give something else."""
+    lines = [
+        f"# Found by merge_bench tune, from {visible(result.baseline)}; campaign {visible(campaign.head.campaign_id)}.",
+        *(f"# {visible(_speedup(line))} at {size_of(campaign, line.plan)}." for line in result.confirmation),
+    ]
+    steps, names = result.contributions, list(winner.config.variables)
+    lines += [visible(f"# {name}: {_speedup(steps[name])}") for name in winner.settings if name in steps]
+    lines += [f"export {name}={shlex.quote(value)}" for name, value in winner.config.variables.items()]
+    text = "\n".join(lines) + "\n"
+    try:
+        read = [assignment.name for statement in parse(text) for assignment in statement.assignments]
+    except ValueError:
+        return None
+    return text if read == names and all(map(NAME.fullmatch, names)) else None
+
+
+def _step_table(campaign: Campaign, steps: Sequence[TuneLine]) -> pd.DataFrame:
+    """The steps in the order made."""
+    columns: dict[str, list[Any]] = {
+        "Step": list(range(1, len(steps) + 1)),
+        "Phase": [step.phase for step in steps],
+        "Setting": [step.setting or "" for step in steps],
+        "Config": [step.config for step in steps],
+        "Against": [step.against for step in steps],
+        "Problem": [size_of(campaign, step.plan) for step in steps],
+        "Speed-up": [step.ratio for step in steps],
+        "Low": [step.low for step in steps],
+        "High": [step.high for step in steps],
+        "Launches": [step.launches for step in steps],
+        "Decision": [step.decision for step in steps],
+        "Why": [step.reason for step in steps],
+    }
+    return ui.frame_of(columns, numbers=("Speed-up", "Low", "High"), whole=("Step", "Launches"))
+
+
+def _outcome(campaign: Campaign, result: Result) -> str:
+    if result.winner is not None:
+        sizes = "; ".join(f"{_speedup(line)} at {size_of(campaign, line.plan)}" for line in result.confirmation)
+        named = " ".join(result.winner.settings) or result.winner.config.name
+        return f"Found: {named}. Confirmed against {result.baseline}: {sizes}."
+    if campaign.end is None:
+        return f"Not over yet: {len(campaign.tuning)} steps so far."
+    return f"Nothing that beats {result.baseline} was confirmed."
+
+
+def _race(campaign: Campaign, steps: Sequence[TuneLine]) -> Chart:
+    """Speed-ups with their intervals, by the time at which they were decided."""
+    measured = [(number, step) for number, step in enumerate(steps, 1) if step.ratio is not None]
+    estimates = [
+        Estimate(
+            f"step {number}, {step.phase}: {step.setting or step.config} against {step.against}",
+            step.decision, step.ratio, step.low, step.high, f"{step.decision}: {step.reason}",
+        )
+        for number, step in measured
+    ]  # fmt: skip
+    minutes = [(step.time - campaign.head.time) / 60.0 for _, step in measured]
+    kinds = list(dict.fromkeys(step.decision for step in steps))
+    return race(minutes, estimates, title="The race as it ran", kinds=kinds)
+
+
+def _published() -> tuple[Chart, ...]:
+    names = [name for name, data in published.datasets().items() if data.kind == published.SETTINGS]
+    effects = [[each for each in published.settings_effects(name) if each.metric == "throughput"] for name in names]
+    return tuple(published_effects(each) for each in effects if each)
+
+
+def _speedup(line: TuneLine | None) -> str:
+    return with_interval(line.ratio, line.low, line.high, " ×") if line else "not measured"
+
+
+class TuningView:
+    """The tab."""
+
+    def __init__(self, entries: Callable[[], Sequence[Entry]], cache: CampaignCache) -> None:
+        self._entries = entries
+        self._contents = LastResult(
+            lambda chosen: content_of(cache.load([chosen])[0] if chosen is not None else None),
+            lambda problem: Content(problems=(problem,)),
+        )
+        self._shown = Content()
+        self.choice = ui.select("Tuning", _NONE, width=460)
+        self.download = pn.widgets.FileDownload(
+            callback=lambda: io.StringIO(self._shown.config or ""), filename="tuned.cfg", label="Download the config",
+            color="primary", width=220, disabled=True, embed=False,
+        )  # fmt: skip
+        self._outcome = ui.html(height=70)
+        self.parts = pn.Column(sizing_mode=ui.WIDE, min_height=300, margin=0)
+        self.layout = pn.Column(
+            ui.side_by_side(self.choice, self.download), self._outcome, self.parts, sizing_mode=ui.WIDE
+        )
+
+    def refresh(self) -> tuple[Sequence[Entry], Content]:
+        """Read the chosen campaign as far as it goes, and what there is to choose from; in a thread."""
+        entries = tuple(entry for entry in self._entries() if entry.kind == TUNE)[:_MOST_LISTED]
+        chosen = next((entry for entry in entries if entry.id == self.choice.value), next(iter(entries), None))
+        return entries, self._contents(chosen)
+
+    def show(self, update: tuple[Sequence[Entry], Content]) -> None:
+        """Show what `refresh` returned; under the document's lock."""
+        entries, content = update
+        options = {entry.folder.name: entry.id for entry in entries} or _NONE
+        ui.offer(self.choice, options, next(iter(options.values())))
+        if content is not self._shown:
+            self._shown = content
+            self.download.param.update(disabled=content.config is None, filename=content.file_name)
+            outcome = f"<p><b>{as_html(content.outcome)}</b></p>" if content.outcome else ""
+            self._outcome.value = ui.complaints(content.problems) + outcome
+            self.parts.objects = _parts(content)
+
+
+def _parts(content: Content) -> list[Any]:
+    race = [ui.chart_card(content.race, ["Speed-up", "95 % interval", "Phase"])] if content.race else []
+    parts: list[Any] = [*race, *map(ui.chart_card, content.charts)]
+    if content.frame is not None:
+        options = {"pagination": "local", "page_size": 10, "widths": {"Why": 360, "Config": 200}}
+        parts.append(ui.table(content.frame, height=430, terms=_TERMS, **options))
+    return parts

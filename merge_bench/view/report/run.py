@@ -1,0 +1,122 @@
+"""The report of a campaign as text: what ran, how fast, what limited it, and whether it is proven."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TextIO
+
+from merge_bench.analysis import aggregate
+from merge_bench.analysis.documents.run import Document, RunDocument, SweepDocument, runs_of
+from merge_bench.analysis.summary import summarize
+from merge_bench.analysis.verification_state import state_of
+from merge_bench.records.campaign import Campaign, Run
+from merge_bench.view.numbers import NULL, gib, ms, percent, rows
+from merge_bench.view.report import run_sections, transports, workers
+from merge_bench.view.report.layout import Column, Page, page_on
+
+_FULL_REPORTS = 3
+_LENGTHS = frozenset(("iterations", "warmup", "launches", "timeout"))
+
+
+def print_report(
+    campaign: Campaign,
+    document: Document | None = None,
+    *,
+    file: TextIO | None = None,
+    width: int | None = None,
+) -> None:
+    """Print the report of `campaign` on `file` (standard output).
+
+    Parameters
+    ----------
+    campaign
+        The records.
+    document
+        Its `summarize`; made here if not given.
+    file
+        A terminal gets colours and lines, anything else plain aligned text that is never wrapped.
+    width
+        Columns of a terminal; asked from it if not given.
+
+    A sweep of up to 3 runs is reported run by run, then in one table; a longer one in that table only.
+    """
+    summary = summarize(campaign) if document is None else document
+    with page_on(file, width) as page:
+        runs = campaign.runs
+        documents = runs_of(summary)
+        sweep = isinstance(summary, SweepDocument)
+        if not sweep or len(runs) <= _FULL_REPORTS:
+            for run, one in zip(runs, documents, strict=True):
+                report_run(page, run, one)
+        if sweep:
+            overview(page, runs, documents)
+        run_sections.findings(page, documents)
+        page.heading("Records")
+        page.line(summary.records)
+
+
+def report_run(page: Page, run: Run, document: RunDocument) -> None:
+    """Everything about one run."""
+    from merge_bench.view.plot import merge
+
+    launches = aggregate.counted(run)
+    mark = state_of(run, launches).mark
+    figures = aggregate.worker_figures(launches)
+    run_sections.header(page, run, launches, document)
+    run_sections.imported(page, document)
+    if launches:
+        run_sections.totals(page, launches, document, mark)
+        run_sections.iterations(page, launches, mark)
+        if run.imported:
+            page.note(f"single workers, phases, link: {run_sections.absent(run, len(figures))}")
+        else:
+            workers.table(page, run, figures, mark)
+            page.drawing(lambda: merge.workers(run))
+            page.drawing(lambda: merge.phases(run))
+            workers.pairs(page, len(figures), launches, mark)
+            page.drawing(lambda: merge.pairs(run, document.lanes))
+            run_sections.link(page, run, len(figures), document, mark)
+    transports.selected(page, document.lanes, document.requested_transports)
+    transports.protocols(page, document.protocols)
+    transports.traffic(page, document.traffic)
+    run_sections.verification(page, run, launches, document)
+    page.end()
+
+
+def overview(page: Page, runs: Sequence[Run], documents: Sequence[RunDocument], names: Sequence[str] = ()) -> None:
+    """One row a run, with what differs between their plans.
+
+    `names`: of the runs of several campaigns; an option that one of them did not record is then no difference.
+    """
+    page.heading(f"All {len(runs)} runs" if len(runs) > 1 else "The run")
+    states = [state_of(run, aggregate.counted(run)) for run in runs]
+    page.table(
+        Column("Config", names or [run.config.name for run in runs], text=True),
+        *(
+            Column(_heading(name), [_cell(run.options.get(name)) for run in runs])
+            for name in _varying(runs, {None} if names else set())
+        ),
+        Column("Wall-clock\n(ms)", [ms(one.wall_seconds.median) for one in documents]),
+        Column("Bandwidth\n(GiB/s)", [gib(one.bandwidth_bytes_per_second.harmonic_mean) for one in documents]),
+        Column("Throughput\n(GiB/s)", [gib(one.throughput_bytes_per_second.median) for one in documents]),
+        Column("Of link\n(%)", [percent(one.link.fraction if one.link else None) for one in documents]),
+        Column("Result", [state.mark or "verified" for state in states], text=True),
+    )
+
+
+def _varying(runs: Sequence[Run], ignored: set[None]) -> list[str]:
+    """The options that differ between the runs, except those that say how long they were measured."""
+    names = dict.fromkeys(name for run in runs for name in run.options if name not in _LENGTHS)
+    plain = [name for name in names if not any(isinstance(run.options.get(name), (dict, list)) for run in runs)]
+    return [name for name in plain if len({run.options.get(name) for run in runs} - ignored) > 1]
+
+
+def _heading(name: str) -> str:
+    first, *more = name.capitalize().split("_")
+    return f"{first}\n{' '.join(more)}" if more else first
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return rows(value)
+    return NULL if value is None else str(value)

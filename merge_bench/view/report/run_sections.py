@@ -1,0 +1,227 @@
+"""The sections of a run's report, in the order they are read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from merge_bench.analysis import aggregate, metrics
+from merge_bench.analysis.documents.run import RunDocument
+from merge_bench.analysis.statistics import median_interval, outliers, quartiles
+from merge_bench.analysis.verification_state import NOT_BY_US, UNVERIFIED
+from merge_bench.errors import Caution
+from merge_bench.records.campaign import Launch, Run
+from merge_bench.records.recorded_plan import Plan
+from merge_bench.records.schema import IterationLine
+from merge_bench.view.numbers import NULL, gib, ms, number, percent, rows
+from merge_bench.view.report.layout import Column, Page, by_row
+
+_SHOWN = 20
+_ENDS = 5
+
+PIPELINED = ", partition and join beside it (--pipeline on)"
+LIMITED_BY = {"link": "the link", "cores": "the cores, which are busy nearly all the time"}
+_TOTALS = (("Wall-clock", "ms"), ("Bandwidth", "GiB/s"), ("Throughput", "GiB/s"))
+
+
+def absent(run: Run, workers: int) -> str:
+    """Why a run has no bandwidth, phases or link."""
+    if run.imported:
+        return "not in the text that was imported"
+    if run.plan.exchange == "dask":
+        return "not measured: Dask's own shuffle tells no bytes, flight times or phases of a worker"
+    if workers < 2:
+        return "nothing to measure: one worker has no other to send to"
+    return "not in the records"
+
+
+def header(page: Page, run: Run, launches: Sequence[Launch], document: RunDocument) -> None:
+    """What ran."""
+    plan, config = run.plan, document.config
+    line = next((launch.line for launch in launches if launch.line is not None), None)
+    hosts = list(dict.fromkeys(worker.host for worker in line.workers)) if line is not None else []
+    page.heading(f"merge_bench · {document.run_id}")
+    page.pairs(
+        ("Workers", f"{NULL if plan.workers is None else plan.workers}{_on(hosts)}"),
+        ("Rows per chunk", _chunk(plan)),
+        ("Engine", plan.engine or NULL),
+        ("Exchange", (plan.exchange or NULL) + (PIPELINED if plan.pipeline else "")),
+        ("Protocol", (line.cluster.protocol if line is not None else plan.protocol) or NULL),
+        ("Data processed per iteration (GiB)", gib(line.data_bytes if line is not None else None)),
+        ("Iterations", _counts(run, launches)),
+        ("Config", config.name + (f" ({config.path})" if config.path else "")),
+    )
+    for name, value in config.variables.items():
+        page.line(f"{name}={value}", indent=2)
+    if line is None:
+        page.note("not known: no launch came up")
+
+
+def imported(page: Page, document: RunDocument) -> None:
+    """What the text of another program says of the whole, beside the medians that follow."""
+    found = document.imported
+    if found is None:
+        return
+    head = found.headline
+    page.heading(f"Headline of the text ({found.program}, imported; {NOT_BY_US.partition(': ')[2]})")
+    page.pairs(
+        ("File", found.file),
+        ("Wall-clock of all iterations (s)", number(head.wall_seconds)),
+        ("Bandwidth (GiB/s)", gib(head.bandwidth_bytes_per_second)),
+        ("Throughput: all bytes ÷ that wall-clock (GiB/s)", gib(head.throughput_bytes_per_second)),
+        mark=UNVERIFIED,
+    )
+
+
+def _chunk(plan: Plan) -> str:
+    """Rows per chunk; real tables have none, and are named instead."""
+    if plan.rows_per_chunk is not None:
+        return rows(plan.rows_per_chunk)
+    return f"as the {(plan.workload and plan.workload.name) or 'tables'} have them"
+
+
+def _on(hosts: Sequence[str]) -> str:
+    if not hosts:
+        return ""
+    named = ", ".join(hosts[:4]) + (f", … ({len(hosts)} hosts)" if len(hosts) > 4 else "")
+    return f" on {named}"
+
+
+def _counts(run: Run, launches: Sequence[Launch]) -> str:
+    timed = sum(len(launch.timed) for launch in launches)
+    many = len(launches)
+    planned = "" if many == run.planned_launches else f" of {run.planned_launches}"
+    warm = sorted({sum(iteration.warmup for iteration in launch.iterations) for launch in launches}) or [0]
+    named = f"{timed} in {many}{planned} launch{'' if many == 1 and not planned else 'es'}"
+    return f"{named}, after {' or '.join(map(str, warm))} to warm up" if warm[-1] else named
+
+
+def totals(page: Page, launches: Sequence[Launch], document: RunDocument, mark: str | None) -> None:
+    """Wall-clock, bandwidth and throughput, with their spread."""
+    parts: tuple[tuple[Callable[[float | None], str], float | None, aggregate.Value], ...] = (
+        (ms, document.wall_seconds.median, aggregate.wall),
+        (gib, document.bandwidth_bytes_per_second.harmonic_mean, aggregate.bandwidth),
+        (gib, document.throughput_bytes_per_second.median, aggregate.throughput),
+    )
+    printed = ", as printed" if document.imported else ""
+    intervals = [median_interval(aggregate.samples(launches, value)) for *_, value in parts]
+    cells = []
+    for (what, unit), (form, middle, value), interval in zip(_TOTALS, parts, intervals, strict=True):
+        values = aggregate.each(launches, value)
+        low, _, high = quartiles(values) if values else (None, None, None)
+        spread = [form(each) for each in (middle, low, high, min(values, default=None), max(values, default=None))]
+        ends = NULL if interval is None else f"{form(interval.low)}–{form(interval.high)}"
+        cells.append([f"{what}{printed} ({unit})", *spread, ends])
+    page.heading("Totals (median over launches; quartiles Q1 and Q3, min and max over iterations)")
+    page.table(*by_row(("", "Median", "Q1", "Q3", "Min", "Max", "95 %\ninterval"), cells, [0]), mark=mark)
+    if intervals[0] is None:
+        page.note(f"95 % interval: it is over launches and needs at least 6 of them ({len(launches)} here)")
+    else:
+        first, last = intervals[0].ranks
+        page.line(
+            f"The interval is ranks {first} and {last} of {len(launches)} launches; "
+            f"it holds the median with {intervals[0].coverage * 100:.1f} %.",
+            "dim",
+        )
+
+
+def iterations(page: Page, launches: Sequence[Launch], mark: str | None) -> None:
+    """The table that the field knows; the first and the last rows of a long one."""
+    found: list[tuple[Launch, IterationLine, bool]] = [
+        (launch, iteration, far)
+        for launch in launches
+        for iteration, far in zip(launch.timed, outliers([i.wall_seconds for i in launch.timed]), strict=True)
+    ]
+    long = len(found) > _SHOWN and not page.whole
+    shown = [*found[:_ENDS], *found[-_ENDS:]] if long else found
+    columns = [
+        Column("Launch", [str(launch.index) for launch, _, _ in shown] if len(launches) > 1 else []),
+        Column("Iteration", [str(iteration.index) for _, iteration, _ in shown]),
+        Column("Wall-clock\n(ms)", [ms(iteration.wall_seconds) for _, iteration, _ in shown]),
+        Column("Bandwidth\n(GiB/s)", [gib(metrics.iteration_bandwidth(iteration)) for _, iteration, _ in shown]),
+        Column("Throughput\n(GiB/s)", [gib(aggregate.throughput(launch, iteration)) for launch, iteration, _ in shown]),
+        Column("", ["far out" if far else "" for _, _, far in shown], text=True),
+    ]
+    if long:
+        columns = [Column(c.heading, _with_gap(c.cells), c.text) for c in columns]
+    page.heading("Iterations")
+    page.table(*columns, mark=mark)
+    if long:
+        page.line(f"The first and the last {_ENDS} of {len(found)} iterations; all are in the records.", "dim")
+
+
+def _with_gap(cells: Sequence[str]) -> list[str]:
+    gap = "…" if any(cells) else ""
+    return [*cells[:_ENDS], gap, *cells[_ENDS:]] if cells else []
+
+
+def link(page: Page, run: Run, workers: int, document: RunDocument, mark: str | None) -> None:
+    """What the link could carry, and which share of it the merge used."""
+    found = document.link
+    page.heading("Link")
+    fraction = found.fraction if found else None
+    limit = found.limit_bytes_per_second if found else None
+    unchecked = found.not_checked if found else None
+    shown = [
+        ("Link limit of a worker (GiB/s)", gib(limit) + (f"; {unchecked}" if unchecked else "")),
+        ("Reached by the merge (%)", percent(fraction)),
+    ]
+    if found and found.check_bytes_per_second and limit:
+        shown.insert(1, ("The same by ucx_perftest (GiB/s)", gib(found.check_bytes_per_second)))
+    pipelined = found is not None and run.plan.pipeline
+    if found and pipelined:
+        shown.append(("Wall-clock ÷ bytes at the link limit (×)", number(found.wall_ratio)))
+        shown.append(("Limited by", LIMITED_BY.get(found.bottleneck or "", "neither link nor cores alone")))
+    page.pairs(*shown, mark=mark)
+    if pipelined:
+        page.line("Both frames travel at once, so that the bandwidth of each is a share of the link's.", "dim")
+    if found is None:
+        page.note(f"link limit: {absent(run, workers)}")
+
+
+def verification(page: Page, run: Run, launches: Sequence[Launch], document: RunDocument) -> None:
+    """Whether the numbers rest on a proven result, and how it was proven."""
+    page.heading("Verification")
+    checks = [check for launch in run.launches for check in launch.verifications]
+    wrong = [check for check in checks if not check.ok]
+    if run.verify == "off":
+        page.line("UNVERIFIED: --verify off; nothing shows that the merge was right", "bold yellow")
+    elif run.imported:
+        page.line(f"{UNVERIFIED}: {NOT_BY_US}", "bold yellow")
+    elif wrong:
+        worst = wrong[0]
+        page.line(f"WRONG RESULT: {worst.message or 'the merge result was wrong'}", "bold red")
+        page.line(f"rows {rows(worst.rows)}, expected {rows(worst.expected_rows)}", indent=2)
+        page.line(f"checksum {worst.checksum or NULL}, expected {worst.expected_checksum or NULL}", indent=2)
+    elif document.verified:
+        last = next(launch for launch in reversed(launches) if launch.verifications).verifications[-1]
+        page.line(
+            f"verified: {rows(last.rows)} rows, checksum {last.checksum or NULL}; "
+            f"{len(checks)} checks by {last.how}, all right",
+            "green",
+        )
+    else:
+        page.line(f"UNVERIFIED: {len(checks)} checks were made, all right, but not all that were asked for", "yellow")
+
+
+def findings(page: Page, documents: Sequence[RunDocument]) -> None:
+    """Errors and warnings of all runs, each once, with what to do about it."""
+    errors = {one.error.message: one.error for one in documents if one.error}
+    if errors:
+        page.heading("Error")
+        for error in errors.values():
+            where = [f"rank {error.rank}"] if error.rank is not None else []
+            where += [error.host] if error.host else []
+            named = f" ({', '.join(where)})" if where else ""
+            page.line(f"{error.code}: {error.message}{named}", "bold red")
+    found = dict.fromkeys(caution for one in documents for caution in one.warnings)
+    if found:
+        page.heading("Warnings")
+        warnings(page, found)
+
+
+def warnings(page: Page, found: Iterable[Caution]) -> None:
+    """Code, message and remedy of each, as lines."""
+    for caution in found:
+        page.line(f"{caution.code}: {caution.message}", "yellow")
+        if caution.remedy:
+            page.line(f"→ {caution.remedy}", indent=2)

@@ -1,0 +1,107 @@
+"""In what runs differ."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from merge_bench.campaign.importing.to_records import import_text
+from merge_bench.host.description import Hardware, Ucx
+from merge_bench.records import schema as s
+from tests.analysis.compare.test_document import SIX, document
+from tests.campaign.importing.texts import text
+from tests.helpers.synthetic_campaigns import Script, interleaved, plan, write_campaign
+
+
+def test_what_differs_between_the_runs_is_listed(tmp_path: Path) -> None:
+    def machine(config: str) -> dict[str, Any]:
+        settings = {"UCX_TLS": config, "UCX_RNDV_THRESH": "8K" if config == "tuned" else "auto", "UCX_X": "1"}
+        return {
+            "ucx": {"version": "1.21.0", "config": settings},
+            "versions": {"polars": "2.0" if config == "tuned" else "1.9", "numpy": "2.4"},
+            "hardware": {"kernel": "6.1", "available_bytes": 7 + len(config)},
+            "environment": {"UCX_TLS": config, "MERGE_BENCH_PARENT": config},
+        }
+
+    scripts = [
+        replace(
+            each,
+            machine=lambda worker, config=each.config: msgspec.structs.replace(worker, **machine(config)),  # type: ignore[misc]
+        )
+        for each in interleaved({"base": SIX, "tuned": SIX})
+    ]
+    found = document(write_campaign(tmp_path, *scripts))
+    assert [
+        (each["kind"], each["name"], each["baseline_value"], each["candidate_value"]) for each in found["differences"]
+    ] == [
+        ("config", "UCX_TLS", "base", "tuned"),
+        ("UCX setting", "UCX_RNDV_THRESH", "auto", "8K"),
+        ("package", "polars", "1.9", "2.0"),
+    ]
+    assert {each["pair"] for each in found["differences"]} == {0}
+
+
+def test_phases_at_once_are_a_difference_and_plans_of_before_had_them_apart(tmp_path: Path) -> None:
+    def found(*pipelines: dict[str, bool]) -> list[tuple[str, ...]]:
+        folders = [write_campaign(tmp_path, Script(plan={**plan(), **each})) for each in pipelines]
+        differences = document(*folders)["differences"]
+        return [(each["name"], each["baseline_value"], each["candidate_value"]) for each in differences]
+
+    assert ("pipeline", "no", "yes") in found({}, {"pipeline": True})
+    assert "pipeline" not in [name for name, *_ in found({"pipeline": False}, {})]
+
+
+def test_a_setting_that_ucx_did_not_take_is_told(tmp_path: Path) -> None:
+    def machine(worker: s.Worker) -> s.Worker:
+        return msgspec.structs.replace(worker, ucx=Ucx(version="1.21.0", config={"UCX_TLS": "all"}))
+
+    scripts = [replace(each, machine=machine) for each in interleaved({"base": SIX, "tuned": SIX})]
+    found = document(write_campaign(tmp_path, *scripts))
+    assert "UCX_TLS differs in the configs, and yet both ran with UCX_TLS=all" in found["notes"]
+
+
+def test_tables_are_told_by_path_rows_and_columns(tmp_path: Path) -> None:
+    def table(path: str) -> dict[str, Any]:
+        return {"path": path, "rows": 1000, "files": [path], "columns": [{"name": "id"}, {"name": "v"}], "chunks": [[]]}
+
+    def folder(path: str) -> Path:
+        workload = {"name": "tables", "keys": ["id"], "left": table(path), "right": table("r"), "warnings": []}
+        return write_campaign(tmp_path, *interleaved({"base": SIX}, rows_per_chunk=None, workload=workload))
+
+    found = document(folder("/data/a"), folder("/data/b"), anyway=True)
+    assert [(each["kind"], each["name"], each["baseline_value"]) for each in found["differences"]] == [
+        ("problem", "workload left", "/data/a, 1,000 rows of id, v")
+    ]
+
+
+def test_what_varies_within_a_run_is_shown_whole(tmp_path: Path) -> None:
+    def machine(worker: s.Worker) -> s.Worker:
+        return msgspec.structs.replace(worker, hardware=Hardware(affinity=str(worker.rank)))
+
+    def same(worker: s.Worker) -> s.Worker:
+        return msgspec.structs.replace(worker, hardware=Hardware(affinity="0-1"))
+
+    one = write_campaign(tmp_path, *(replace(each, machine=machine) for each in interleaved({"base": SIX})))
+    two = write_campaign(tmp_path, *(replace(each, machine=same) for each in interleaved({"base": SIX})))
+    found = document(one, two)
+    assert [(each["name"], each["baseline_value"], each["candidate_value"]) for each in found["differences"]] == [
+        ("affinity", "0 / 1", "0-1")
+    ]
+
+
+def test_imported_texts_are_compared_in_what_they_tell(tmp_path: Path) -> None:
+    def brought_in(name: str) -> Path:
+        file = tmp_path / name
+        file.write_text(text())
+        return import_text(file, tmp_path / "results")
+
+    found = document(brought_in("a.out"), brought_in("b.out"))
+    assert [each["metric"] for each in found["comparisons"]] == ["throughput", "bandwidth", "wall"]
+    assert all(each["baseline_value"]["median"] > 0 for each in found["comparisons"])
+    assert found["differences"] == []  # the commit that imported them is none of theirs
+    assert not found["verified"]
+    assert "A: a: nothing is recorded of its machine, UCX, UCX settings, packages, which may differ" in found["notes"]
+    assert "join is left out: A: a has none" in found["notes"]

@@ -1,0 +1,54 @@
+"""Whole merges of W ranks in one process: parcels are handed over by copying."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from merge_bench.merge.engines import engine_class
+from merge_bench.merge.engines.base import Engine, JoinShape, Side
+from merge_bench.merge.frame import Frame
+
+
+def engines_of(
+    name: str, lefts: Sequence[Frame], rights: Sequence[Frame], keys: tuple[str, ...], threads: int = 1
+) -> list[Engine]:
+    """An engine for each rank, with its chunks."""
+    rows = sum(frame.rows for frame in (*lefts, *rights))
+    engines: list[Engine] = []
+    for rank, chunk in enumerate(zip(lefts, rights, strict=True)):
+        shape = JoinShape(lefts[0].fields, rights[0].fields, keys, len(lefts), rank, rows, threads)
+        engines.append(engine_class(name)(shape))
+        engines[rank].load(*chunk)
+    return engines
+
+
+def run_once(engines: Sequence[Engine]) -> int:
+    """Partition, hand over in the order in which ranks exchange, join; returns the number of rows."""
+    for one in engines:
+        one.begin()
+    outgoing = [{side: one.partition(side) for side in Side} for one in engines]
+    for rank, one in enumerate(engines):
+        for side in Side:
+            for step in range(1, len(engines)):
+                source = (rank - step) % len(engines)
+                sent = outgoing[source][side][rank]
+                one.inbox(side, source, sent.header.copy())[:] = sent.data
+    return sum(one.join() for one in engines)
+
+
+def result(engines: Sequence[Engine]) -> pa.Table:
+    """All rows of the last merge."""
+    return pa.concat_tables([piece for one in engines for piece in one.results()])
+
+
+def simulate(
+    name: str, lefts: Sequence[Frame], rights: Sequence[Frame], keys: tuple[str, ...], iterations: int = 1,
+    threads: int = 1,
+) -> pa.Table:  # fmt: skip
+    """The result of merging chunks, one of each side for every rank."""
+    engines = engines_of(name, lefts, rights, keys, threads)
+    for _ in range(iterations):
+        run_once(engines)
+    return result(engines)

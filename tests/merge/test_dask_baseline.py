@@ -1,0 +1,115 @@
+"""Dask's own merge: it is planned without waiting for the cluster, and gives the same result however it is begun."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from distributed import Client, Future, Scheduler
+from distributed.utils import LoopRunner
+
+from merge_bench.cluster import dask_scheduler_functions
+from merge_bench.merge import dask_baseline_steps
+from merge_bench.merge.frame import Frame
+from tests.helpers.runs import LIMIT, ROOT, environment
+
+TABLE = pa.table({"key": pa.array([1, 2], pa.int64()), "payload": pa.array([1.5, None], pa.float64())})
+
+
+@pytest.fixture
+def client() -> Client:
+    """A client of a scheduler that has no workers: what it submits stays pending for ever."""
+    runner = LoopRunner(asynchronous=False)
+    runner.start()
+
+    async def begin() -> Scheduler:
+        return await Scheduler(host="127.0.0.1", port=0, dashboard=False)
+
+    scheduler = runner.run_sync(begin)
+    with Client(scheduler.address, set_as_default=False) as client:
+        yield client
+    runner.run_sync(scheduler.close)
+    runner.stop()
+
+
+def test_the_merge_is_planned_without_waiting_for_a_partition(client: Client) -> None:
+    fields = Frame.from_arrow(TABLE).fields
+    parts = [[client.submit(len, f"{side}{rank}") for rank in range(2)] for side in ("left", "right")]
+    planned: list[list[Future]] = []
+
+    def plan() -> None:
+        empty = [dask_baseline_steps.empty_pandas(fields)] * 2
+        with client.as_current():
+            planned.append(
+                dask_baseline_steps.futures_of(
+                    client, client.persist(dask_baseline_steps.merged(parts, empty, ["key"], "tasks"))
+                )
+            )
+
+    thread = threading.Thread(target=plan, daemon=True)
+    thread.start()
+    thread.join(LIMIT)
+    assert planned, "it waits for a partition that no worker will ever make"
+    assert all(future.status == "pending" for future in planned[0])
+
+
+def test_the_scheduler_loads_what_a_merge_needs_and_answers_meanwhile(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = threading.Event()
+
+    def slow() -> None:
+        time.sleep(1)
+        done.set()
+
+    monkeypatch.setattr(dask_scheduler_functions, "import_dataframes", slow)
+    loading = threading.Thread(target=client.run_on_scheduler, args=(dask_scheduler_functions.load_dataframes,))
+    loading.start()
+    answers = 0
+    while loading.is_alive():
+        assert client.run_on_scheduler(dask_scheduler_functions.silences) == {}
+        answers += 1
+    assert done.is_set()
+    assert answers > 5
+
+
+def test_what_a_scheduler_lacks_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    dask_scheduler_functions.import_dataframes()
+    assert {"dask.dataframe", "distributed.shuffle"} <= set(sys.modules)
+    monkeypatch.setitem(sys.modules, "dask.dataframe", None)  # importing it is an ImportError
+    dask_scheduler_functions.import_dataframes()
+
+
+def test_an_empty_frame_has_the_types_of_the_chunks() -> None:
+    """With nulls or without: a worker whose share of a nullable column has none gives the same types as the others."""
+    fields = Frame.from_arrow(TABLE).fields
+    empty = dask_baseline_steps.empty_pandas(fields)
+    assert len(empty) == 0
+    for table in (TABLE, TABLE.slice(0, 1)):
+        assert list(dask_baseline_steps._pandas(table, fields).dtypes) == list(empty.dtypes)
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("shuffle", ["tasks", "p2p"])
+def test_a_worker_can_begin_the_merge(tmp_path: Path, shuffle: str) -> None:
+    """As with cuDF, whose empty frames need a GPU; here with pandas."""
+    code = (
+        "from merge_bench.campaign import dask_baseline\n"
+        "dask_baseline._DaskMerge._start_here = dask_baseline._DaskMerge._start_there\n"
+        "from merge_bench.cli import main\n"
+        "main()\n"
+    )
+    options = ["--exchange", "dask", "--shuffle", shuffle, "--chunk", "2e4", "--iterations", "1", "--verify", "every"]
+    options += ["--results", str(tmp_path / "results")]
+    done = subprocess.run(
+        [sys.executable, "-c", code, "run", "--json", "--workers", "2", *options],
+        cwd=ROOT, env=environment(tmp_path), capture_output=True, text=True, timeout=LIMIT, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["verified"] is True

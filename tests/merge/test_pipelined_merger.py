@@ -1,0 +1,60 @@
+"""Which merger a plan gets, and which plans with overlapping phases are refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from merge_bench.campaign import make_plan
+from merge_bench.config.resolve import expand, resolve
+from merge_bench.errors import UsageError
+from merge_bench.merge.engines import Description, engine_class
+from merge_bench.merge.engines.base import JoinShape
+from merge_bench.merge.exchange.abort import Abort
+from merge_bench.merge.frame import Frame
+from merge_bench.merge.merger import Merger
+from merge_bench.merge.pipelined_merger import PipelinedMerger, make_merger
+from merge_bench.merge.plan import Plan
+
+
+def plan(**options: Any) -> Plan:
+    (made,) = expand(resolve({"chunk": (1000,), "workers": (2,), **options}, None, {}))
+    return make_plan.prepare(made, None).plan
+
+
+def test_phases_are_apart_unless_asked_for() -> None:
+    assert not plan().pipeline
+    assert plan(pipeline="on").pipeline
+    assert plan(pipeline="on").to_json()["pipeline"] is True
+
+
+def test_one_worker_has_nothing_to_overlap_with() -> None:
+    assert not plan(pipeline="on", workers=(1,)).pipeline
+
+
+def test_dask_orders_its_steps_itself() -> None:
+    with pytest.raises(UsageError, match="--pipeline on is for --exchange ucx"):
+        plan(pipeline="on", exchange="dask")
+
+
+def test_an_engine_that_joins_all_at_once_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(make_plan.gpu, "gpu_count", lambda: 2)
+    monkeypatch.setattr(Description, "missing", None)
+    assert plan(engine="cudf").engine == "cudf"
+    with pytest.raises(UsageError, match="--pipeline on needs an engine that joins in parts, and cudf joins all rows"):
+        plan(engine="cudf", pipeline="on")
+
+
+def test_the_merger_is_the_one_of_the_plan() -> None:
+    fields = Frame.from_arrow(pa.table({"key": [1]})).fields
+    engine = engine_class("polars")(JoinShape(fields, fields, ("key",), 2, 0, 2))
+    assert type(make_merger(engine, 0, plan(), Abort())) is Merger
+    assert type(make_merger(engine, 0, plan(pipeline="on"), Abort())) is PipelinedMerger
+
+    class Whole:
+        name = "whole"
+
+    with pytest.raises(UsageError, match="whole joins all rows at once"):
+        make_merger(Whole(), 0, plan(pipeline="on"), Abort())  # type: ignore[arg-type]

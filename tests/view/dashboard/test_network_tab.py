@@ -1,0 +1,49 @@
+"""The Network tab: measured and published series in the same panels."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from merge_bench.view.dashboard.campaign_cache import CampaignCache, Loaded
+from merge_bench.view.dashboard.campaign_index import Index
+from merge_bench.view.dashboard.network_tab import content_of
+from tests.helpers.synthetic_campaigns import write_campaign
+from tests.view.dashboard.samples import probing
+
+
+def load(results: Path) -> list[Loaded]:
+    return CampaignCache().load([entry for entry in Index(results).scan() if entry.origin == "yours"])
+
+
+def test_configs_and_placements_are_series_of_the_panels_of_latency_and_bandwidth(tmp_path: Path) -> None:
+    probing(tmp_path)
+    found = content_of(load(tmp_path), ())
+    latency, bandwidth = found.charts
+    assert "Latency" in latency.title
+    assert "Bandwidth" in bandwidth.title
+    assert [group.label for group in latency.picture.groups] == [
+        "tcp, one host", "tcp, two hosts", "optimized, one host", "optimized, two hosts",
+    ]  # fmt: skip
+    assert found.frame is not None
+    assert len(found.frame) == 2 * 2 * 2 * 10
+    assert set(found.frame["Launches"]) == {3}
+
+
+def test_published_series_stand_in_the_same_panel(tmp_path: Path) -> None:
+    probing(tmp_path)
+    found = content_of(load(tmp_path), ("nthu-hw4-latency",))
+    labels = [group.label for group in found.charts[0].picture.groups]
+    assert any("published" in label for label in labels)
+    assert any("tcp" in label for label in labels)
+
+
+def test_a_published_dataset_alone_is_enough() -> None:
+    assert content_of([], ("nthu-hw4-latency",)).charts
+    assert content_of([], ()).charts == ()
+
+
+def test_a_campaign_of_merges_is_refused_with_a_sentence(tmp_path: Path) -> None:
+    write_campaign(tmp_path)
+    found = content_of(load(tmp_path), ("nthu-hw4-latency",))
+    assert "holds measurements of merges" in found.problems[0]
+    assert found.charts

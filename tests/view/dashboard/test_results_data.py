@@ -1,0 +1,173 @@
+"""The Results tab: the table of campaigns, and what chosen ones come to."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from merge_bench.records import schema as s
+from merge_bench.units import GIB
+from merge_bench.view.dashboard import campaign_cache
+from merge_bench.view.dashboard.campaign_cache import CampaignCache, Loaded
+from merge_bench.view.dashboard.campaign_index import Index
+from merge_bench.view.dashboard.results_data import ABSOLUTE, OF_LINK, Content, campaign_table, content_of
+from merge_bench.view.plot.interactive import figure_of
+from merge_bench.view.plot.marks import Boxes, Chart, Points
+from tests.helpers.charts import bars_of
+from tests.helpers.documents import summarized
+from tests.helpers.synthetic_campaigns import Script, plan, write_campaign
+from tests.view.dashboard.samples import broken, hostile, interleaved, probing
+
+
+def load(results: Path, cache: CampaignCache | None = None) -> list[Loaded]:
+    entries = [entry for entry in Index(results).scan() if entry.origin == "yours"]
+    return (cache or CampaignCache()).load(sorted(entries, key=lambda entry: entry.started or 0))
+
+
+def chosen(results: Path, metric: str = "Throughput", axis: str = ABSOLUTE, datasets: tuple[str, ...] = ()) -> Content:
+    return content_of(load(results), metric=metric, axis=axis, datasets=datasets)
+
+
+def chart_of(found: Content, title: str) -> Chart:
+    return next(chart for chart in found.charts if chart.title.startswith(title))
+
+
+def test_the_table_has_the_numbers_of_the_summary(tmp_path: Path) -> None:
+    write_campaign(tmp_path)
+    (one,) = load(tmp_path)
+    cache = CampaignCache()
+    assert cache.read_small([one.entry])
+    assert not cache.read_small([one.entry])
+    row = campaign_table([one.entry], cache.figures).iloc[0]
+    assert one.campaign is not None
+    document = summarized(one.campaign)
+    assert row["Throughput (GiB/s)"] == pytest.approx(document["throughput_bytes_per_second"]["median"] / GIB)
+    assert row["Bandwidth (GiB/s)"] == pytest.approx(document["bandwidth_bytes_per_second"]["harmonic_mean"] / GIB)
+    assert (row["Rows per chunk"], row["Workers"], row["Verified"], row["Status"]) == ("1,000,000", "2", "yes", "done")
+
+
+def test_a_campaign_that_was_not_looked_at_has_gaps_and_not_zeros(tmp_path: Path) -> None:
+    write_campaign(tmp_path)
+    row = campaign_table([load(tmp_path)[0].entry], lambda _: None).iloc[0]
+    assert math.isnan(row["Throughput (GiB/s)"])
+    assert row["Verified"] == ""
+
+
+def test_large_campaigns_are_not_read_for_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(campaign_cache, "SMALL_BYTES", 100)
+    write_campaign(tmp_path)
+    entry = load(tmp_path)[0].entry
+    cache = CampaignCache()
+    assert not cache.read_small([entry])
+    assert cache.figures(entry) is None
+    cache.load([entry])  # but it is known once it was chosen
+    assert cache.figures(entry) is not None
+
+
+def test_an_empty_table_has_columns_of_the_same_kinds(tmp_path: Path) -> None:
+    write_campaign(tmp_path)
+    full = campaign_table([load(tmp_path)[0].entry], lambda _: None)
+    assert list(campaign_table((), lambda _: None).dtypes) == list(full.dtypes)
+
+
+def test_one_campaign_of_two_configs_is_compared_by_block(tmp_path: Path) -> None:
+    interleaved(tmp_path, faster=1.3)
+    found = chosen(tmp_path)
+    ((title, sentence),) = found.verdicts
+    assert title.startswith("tuned against default")
+    assert sentence.startswith("FASTER")
+    assert "speed-up 1.300" in sentence
+    speedups = chart_of(found, "Speed-up")
+    assert list(bars_of(speedups).values()) == pytest.approx([1.0, 1.3])
+    (points,) = [mark for _, mark in speedups.picture.marks if isinstance(mark, Points)]
+    assert len(points.x) == 8
+
+
+def test_several_campaigns_are_held_against_the_oldest_and_their_differences_are_told(tmp_path: Path) -> None:
+    write_campaign(tmp_path / "a", Script(config="one"))
+    write_campaign(tmp_path / "b", Script(config="two", plan=plan(engine="pandas")))
+    os.rename(next((tmp_path / "a").iterdir()), tmp_path / "1")
+    os.rename(next((tmp_path / "b").iterdir()), tmp_path / "2")
+    found = chosen(tmp_path)
+    assert any(note.startswith("Not compared") and "engine" in note for note in found.notes)
+    assert found.verdicts == ()
+    assert [series for _, series in bars_of(chart_of(found, "Throughput"))] == ["A: one", "B: two"]
+
+
+def test_the_axis_can_be_the_fraction_of_the_link(tmp_path: Path) -> None:
+    write_campaign(tmp_path)
+    (chart,) = chosen(tmp_path, axis=OF_LINK).charts
+    assert list(bars_of(chart).values()) == pytest.approx([100 * (12_000_000 / 0.03) / (12_000_000 / 0.025)])
+    assert chart.picture.x.rule == 100.0
+
+
+def test_published_results_stand_beside_but_never_in_a_comparison(tmp_path: Path) -> None:
+    interleaved(tmp_path)
+    found = chosen(tmp_path, datasets=("gadi-v100",))
+    marks = [mark for _, mark in chart_of(found, "Throughput").picture.marks if isinstance(mark, Boxes)]
+    remarks = [remark for mark in marks if mark.hatched for remark in mark.details["remark"]]
+    assert len(remarks) > 1
+    assert "-" not in remarks
+    assert len(found.verdicts) == 1
+
+
+def test_network_measurements_are_not_merges(tmp_path: Path) -> None:
+    probing(tmp_path)
+    found = chosen(tmp_path)
+    assert found.charts == ()
+    assert "Network tab" in found.notes[0]
+
+
+def test_broken_results_are_sentences_beside_the_others(tmp_path: Path) -> None:
+    broken(tmp_path)
+    found = chosen(tmp_path)
+    text = "\n".join(found.problems)
+    for name in ("empty", "half", "foreign", "array", "newer", "deep", "damaged"):
+        assert f"{name}: " in text
+    assert "line 10" in text
+    assert not chart_of(found, "Throughput").empty
+
+
+def test_a_campaign_larger_than_the_limit_is_read_up_to_it_with_a_sentence(tmp_path: Path) -> None:
+    with (write_campaign(tmp_path) / "records.jsonl").open("ab") as stream:
+        warning = s.WarningLine(code="x", message="y" * 1000)
+        stream.write((msgspec.json.encode(warning) + b"\n") * 100)
+    (one,) = load(tmp_path, CampaignCache(limit=50_000))
+    assert one.problem is not None
+    assert "only the first" in one.problem
+    assert one.campaign is not None
+    assert one.campaign.launches[0].timed
+
+
+def test_what_was_read_goes_on_where_it_ended_and_old_campaigns_are_forgotten(tmp_path: Path) -> None:
+    first, second = write_campaign(tmp_path, end=None), write_campaign(tmp_path)
+    cache = CampaignCache(most=1)
+    entries = {one.entry.folder: one.entry for one in load(tmp_path)}
+    cache.load([entries[first]])
+    follower = cache._kept[first]
+    with (first / "records.jsonl").open("ab") as stream:
+        stream.write(msgspec.json.encode(s.EndLine(status=0)) + b"\n")
+    (grown,) = cache.load([entries[first]])
+    assert cache._kept[first] is follower
+    assert grown.campaign is not None
+    assert grown.campaign.end is not None
+    cache.load([entries[second]])
+    assert set(cache._kept) == {second}
+
+
+def test_hostile_names_stay_data(tmp_path: Path) -> None:
+    hostile(tmp_path)
+    found = chosen(tmp_path)
+    assert found.problems == ()
+    assert any("<script>" in note for note in found.notes)
+
+
+def test_every_chart_can_be_drawn(tmp_path: Path) -> None:
+    interleaved(tmp_path)
+    found = chosen(tmp_path, datasets=("gadi-v100",))
+    assert len(found.charts) == 3
+    assert all(figure_of(chart).renderers for chart in found.charts)

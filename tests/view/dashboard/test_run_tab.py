@@ -1,0 +1,78 @@
+"""The Run tab: the form becomes a request, and the token decides who may send it."""
+
+from __future__ import annotations
+
+import panel as pn
+import pytest
+
+from merge_bench.errors import UsageError
+from merge_bench.view.dashboard.run_tab import DEFAULT, RunView
+from merge_bench.view.dashboard.runner import Permission, Request, Runner
+from tests.view.dashboard.boards import texts
+
+
+class Recorder(Runner):
+    """Starts nothing, and keeps the requests; `ended`: the calls of `stop` and `kill`."""
+
+    def __init__(self) -> None:
+        super().__init__("results")
+        self.asked: list[Request] = []
+        self.ended: list[str] = []
+
+    def start(self, request: Request) -> None:
+        if request.chunk == "taken":
+            raise UsageError("a run is going on")
+        self.asked.append(request)
+
+    def stop(self) -> None:
+        self.ended.append("stop")
+
+    def kill(self) -> None:
+        self.ended.append("kill")
+
+
+@pytest.fixture
+def runner() -> Recorder:
+    return Recorder()
+
+
+def test_the_form_becomes_the_request_and_the_command_line(runner: Recorder) -> None:
+    form = RunView(runner, Permission())
+    form.config.value, form.chunk.value, form.workers.value = "tcp.cfg", "2e6", "3"
+    form.start.clicks += 1
+    assert runner.asked == [Request("tcp.cfg", "2e6", "3", "")]
+    command = "python -m merge_bench run --config=tcp.cfg --chunk=2e6 --workers=3 --results=results"
+    assert command in texts(form.layout)
+    assert form.config.options[0] == DEFAULT
+
+
+def test_only_with_the_token_runs_are_started_stopped_and_killed(runner: Recorder) -> None:
+    form = RunView(runner, Permission(token="secret"))
+
+    def click_all(token: str) -> None:
+        form.token.value = token
+        for button in (form.start, form.stop, form.kill):
+            button.clicks += 1
+
+    for token in ("", "wrong", "secre"):
+        click_all(token)
+    assert (runner.asked, runner.ended) == ([], [])
+    assert "needs the token" in texts(form.layout)
+    click_all("secret")
+    assert len(runner.asked) == 1
+    assert runner.ended == ["stop", "kill"]
+
+
+def test_where_runs_are_refused_there_is_no_form_and_clicks_do_nothing(runner: Recorder) -> None:
+    form = RunView(runner, Permission(refusal="Not here."))
+    assert "Not here." in texts(form.layout)
+    assert form.layout.select(pn.widgets.Button) == []
+    form.start.clicks += 1
+    assert runner.asked == []
+
+
+def test_what_the_runner_refuses_is_shown(runner: Recorder) -> None:
+    form = RunView(runner, Permission())
+    form.chunk.value = "taken"
+    form.start.clicks += 1
+    assert "a run is going on" in texts(form.layout)

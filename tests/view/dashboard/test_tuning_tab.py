@@ -1,0 +1,118 @@
+"""The Tuning tab: steps in their order, the outcome, and a config that can be used as it is."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from merge_bench.config.reader import read_config
+from merge_bench.view.dashboard.campaign_cache import CampaignCache
+from merge_bench.view.dashboard.campaign_index import Index
+from merge_bench.view.dashboard.tuning_tab import Content, content_of
+from merge_bench.view.plot.marks import Boxes, Points, Whiskers
+from tests.helpers.synthetic_campaigns import write_campaign
+from tests.view.dashboard.samples import tuning
+
+
+def found(results: Path) -> Content:
+    (entry,) = [entry for entry in Index(results).scan() if entry.origin == "yours"]
+    return content_of(CampaignCache().load([entry])[0])
+
+
+def test_a_tuning_is_told_from_other_campaigns_by_its_first_line(tmp_path: Path) -> None:
+    tuning(tmp_path)
+    write_campaign(tmp_path)
+    assert sorted(entry.kind for entry in Index(tmp_path).scan() if entry.origin == "yours") == ["merge", "tune"]
+
+
+def test_the_outcome_names_the_settings_and_what_they_were_confirmed_to_give(tmp_path: Path) -> None:
+    tuning(tmp_path)
+    assert found(tmp_path).outcome == (
+        "Found: tls=sm rails=2. Confirmed against default: 1.380 × (1.330 to 1.440) at 1,000,000 rows per chunk; "
+        "1.210 × (1.150 to 1.270) at 25,000,000 rows per chunk."
+    )
+
+
+def test_every_phase_and_size_has_a_chart_and_every_step_a_row(tmp_path: Path) -> None:
+    tuning(tmp_path)
+    shown = found(tmp_path)
+    phases = [chart.title.split(",")[1].strip() for chart in shown.charts]
+    assert phases == ["screen", "combine", "ablate", "confirm", "confirm"]
+    assert shown.frame is not None
+    assert list(shown.frame["Decision"]) == ["kept"] * 3 + ["dropped", "failed"] + ["kept"] * 3 + ["accepted"] * 2
+    assert shown.frame["Speed-up"].isna().sum() == 1
+
+
+def test_the_race_leaves_out_what_was_not_measured_and_keeps_its_time(tmp_path: Path) -> None:
+    tuning(tmp_path)
+    race = found(tmp_path).race
+    assert race is not None
+    points = [mark for _, mark in race.picture.marks if isinstance(mark, Points)]
+    labels = [label.split(",")[0] for mark in points for label in mark.details["setting"]]
+    assert sorted(labels) == sorted(f"step {at}" for at in (1, 2, 3, 4, 6, 7, 8, 9, 10))
+    interval, kept = race.picture.groups[0].marks
+    assert isinstance(interval, Whiskers)
+    assert isinstance(kept, Points)
+    assert (kept.x[1], interval.start[1], kept.y[1], interval.end[1]) == (2.0, 1.28, 1.32, 1.36)
+
+
+def test_the_config_to_keep_is_read_alike_by_bash_and_by_merge_bench(tmp_path: Path) -> None:
+    tuning(tmp_path / "results")
+    shown = found(tmp_path / "results")
+    assert shown.config is not None
+    assert shown.file_name == "tls-sm-rails-2.cfg"
+    path = tmp_path / shown.file_name
+    path.write_text(shown.config)
+    variables = {variable.name: variable.value for variable in read_config(path, {}).variables}
+    assert variables == {"UCX_TLS": "sm", "UCX_MAX_RNDV_RAILS": "2"}
+    command = f"source {path}; echo $UCX_TLS $UCX_MAX_RNDV_RAILS"
+    said = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
+    assert said.stdout.split() == ["sm", "2"]
+
+
+def test_a_config_that_no_file_can_hold_is_refused_with_a_sentence(tmp_path: Path) -> None:
+    folder = tuning(tmp_path)
+    records = folder / "records.jsonl"
+    records.write_bytes(records.read_bytes().replace(b'"UCX_TLS":', b'"x;touch /tmp/owned;":'))
+    shown = found(tmp_path)
+    assert shown.config is None
+    assert "no config file can hold" in shown.problems[0]
+
+
+def test_values_with_quotes_and_commands_stay_values(tmp_path: Path) -> None:
+    folder = tuning(tmp_path / "results")
+    records = folder / "records.jsonl"
+    records.write_bytes(records.read_bytes().replace(b'"UCX_TLS":"sm"', b'"UCX_TLS":"$(id) \'x"'))
+    shown = found(tmp_path / "results")
+    assert shown.config is not None
+    path = tmp_path / "found.cfg"
+    path.write_text(shown.config)
+    assert {v.name: v.value for v in read_config(path, {}).variables}["UCX_TLS"] == "$(id) 'x"
+
+
+def test_newlines_in_names_cannot_leave_a_comment(tmp_path: Path) -> None:
+    folder = tuning(tmp_path)
+    records = folder / "records.jsonl"
+    records.write_bytes(records.read_bytes().replace(b'"tls=sm"', b'"tls=sm\\nUCX_TLS=all"'))
+    shown = found(tmp_path)
+    assert shown.config is not None
+    assert all(line.startswith(("#", "export UCX_")) for line in shown.config.splitlines())
+    assert "\nUCX_TLS=all" not in shown.config
+
+
+def test_a_tuning_that_goes_on_shows_what_there_is(tmp_path: Path) -> None:
+    folder = tuning(tmp_path, end=None)
+    records = folder / "records.jsonl"
+    lines = records.read_bytes().splitlines(keepends=True)
+    records.write_bytes(b"".join(lines[:-4]))
+    shown = found(tmp_path)
+    assert shown.outcome == "Not over yet: 6 steps so far."
+    assert shown.config is None
+
+
+def test_without_a_tuning_the_published_effects_of_settings_are_shown() -> None:
+    shown = content_of(None)
+    assert "No tuning" in shown.outcome
+    assert shown.charts
+    marks = [mark for chart in shown.charts for _, mark in chart.picture.marks]
+    assert all(isinstance(mark, Boxes) and mark.hatched for mark in marks)
