@@ -86,11 +86,10 @@ else
     echo "== shellcheck: skipped, it is not installed"
 fi
 
-# Test files run side by side, the longest first, because many tests wait: one more than there are cores, but not more
-# than cores where nothing waits. `-n 0`: one after the other.
+# Test files run side by side, the longest first; one more than there are cores, because many tests wait. `-n 0`: one
+# after the other.
 cores=$(nproc)
 side_by_side=$((cores < 8 ? cores + 1 : 8))
-if [ -n "$fast" ]; then side_by_side=$((cores < 8 ? cores : 8)); fi
 status=0
 echo "== tests"
 "$bin/python" -m pytest -n "$side_by_side" --dist loadfile --no-loadscope-reorder "$@" || status=$?
