@@ -133,6 +133,9 @@ class Partitioner:
                 partition_loops.scatter_lengths(column.offsets, ids, first, last, lengths, out)
                 data = bytes_at + sizes.pop(0)
                 partition_loops.scatter_bytes(column.values, column.offsets, ids, first, last, data, whole)
+            elif field.width == 16:
+                positions = values_at // 16 + rows
+                partition_loops.scatter_wide(column.words, ids, first, last, positions, whole.view(np.uint64))
             elif self._paired(index):
                 gaps, other = (places[index + 1, 0] - values_at) // 8, frame.columns[index + 1].values
                 out, positions = whole.view(np.uint64), values_at // 8 + rows

@@ -120,6 +120,19 @@ def scatter(values: Any, ids: Any, first: int, last: int, positions: Any, out: A
 
 
 @compiled
+def scatter_wide(values: Any, ids: Any, first: int, last: int, positions: Any, out: Any) -> None:
+    """`scatter` for 16-byte values: `values` (n, 2), `out` flat uint64, positions in 16-byte units."""
+    buckets = positions.size
+    for i in range(first, last):
+        bucket = ids[i]
+        if bucket < buckets:
+            at = positions[bucket]
+            out[np.uint64(2 * at)] = values[i, 0]
+            out[np.uint64(2 * at + 1)] = values[i, 1]
+            positions[bucket] = at + 1
+
+
+@compiled
 def scatter_pair(
     first_values: Any, second_values: Any, ids: Any, first: int, last: int, positions: Any, out: Any, gaps: Any
 ) -> None:
