@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -193,6 +193,8 @@ def judged(ran: Ran, shape: Shape, measured: list[limits.Limit]) -> dict[str, An
     """Print how close each phase comes to the limits; gives all figures as plain data."""
     copy, _, far, bucket = measured
     launch = ran.campaign.launches[0]
+    stores = launch.line.workers[0].stores if launch.line else None
+    shape = replace(shape, stores=stores.way) if stores else shape
     phases, dealt = judge(launch, shape, copy.rate)
     *_, join, whole = phases
     least = join_least(shape, dealt, join.least, bucket.rate)
@@ -215,7 +217,7 @@ def judged(ran: Ran, shape: Shape, measured: list[limits.Limit]) -> dict[str, An
         "limits": [each.to_json() for each in measured],
         "shape": {
             "chunk": shape.chunk, "workers": shape.workers, "payload_columns": shape.payloads,
-            "buckets": shape.buckets, "bucket_bytes": shape.bucket_bytes,
+            "buckets": shape.buckets, "bucket_bytes": shape.bucket_bytes, "stores": shape.stores,
         },
         "phases": [phase.to_json() for phase in phases],
         "join": {"accesses": accesses, "least_seconds": least, "without_buckets_seconds": accesses / far.rate},

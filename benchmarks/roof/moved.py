@@ -5,8 +5,8 @@ row's bucket number, 2 bytes below 65,536 buckets of all workers together and el
 read and write in arrays too large for the caches, each once:
 
 - **partition**, a row of either frame: the histogram reads the key and writes the bucket number, 8 + i; the scatter
-  takes two columns at a time, and for each two of them reads the numbers again, ⌈C/2⌉ i; it reads the columns and
-  writes the parcels, 2 w. With one payload column: 10 + 2 + 32 = 44 bytes.
+  takes two columns at a time (by plain stores only into few buckets), and for each two of them reads the numbers again,
+  ⌈C/2⌉ i; it reads the columns and writes the parcels, 2 w. With one payload column: 10 + 2 + 32 = 44 bytes.
 - **exchange**, a byte sent to another worker: cma copies once, out of the sender's parcel into the receiver's, so the
   byte is read and written: 2. A worker's own share is not sent.
 - **join**, a row of either frame: read once, w. A row of the result: written once, the key and the payloads of both
@@ -24,7 +24,7 @@ from dataclasses import dataclass
 
 from merge_bench.merge.engines.cpu_base import bucket_count
 from merge_bench.merge.engines.native import NativeEngine
-from merge_bench.merge.partition import PAIRED_STREAMS
+from merge_bench.merge.stores import PLAIN, writer
 
 VALUE = 8
 LINK, HEAD = 4, 4
@@ -32,11 +32,12 @@ LINK, HEAD = 4, 4
 
 @dataclass(frozen=True)
 class Shape:
-    """Frames of a run: rows of one chunk, workers, and int64 columns beside the key."""
+    """Frames of a run: rows of one chunk, workers, int64 columns beside the key, and how parcels are written."""
 
     chunk: int
     workers: int
     payloads: int = 1
+    stores: str = PLAIN
 
     @property
     def columns(self) -> int:
@@ -89,7 +90,7 @@ class Counts:
 def partition_row(shape: Shape) -> int:
     """Bytes moved to partition one row of a frame."""
     histogram = VALUE + shape.number_bytes
-    paired = shape.workers * shape.buckets <= PAIRED_STREAMS
+    paired = writer(shape.stores, shape.workers * shape.buckets).pairs
     passes = -(-shape.columns // 2) if paired else shape.columns
     scatter = passes * shape.number_bytes + 2 * shape.row_bytes
     return histogram + scatter

@@ -92,6 +92,7 @@ def prepare(options: Resolved, config: ConfigFile | None) -> Prepared:
         check_link=values["check_link"],
         shuffle=values["shuffle"],
         pipeline=_pipeline(values, engine) and workers > 1,
+        stores=values["stores"],
         threads=max(1, usable_cores() // most),
         require_transport=_required(values, workers),
     )

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from merge_bench.analysis.metrics import link_limit
+from merge_bench.campaign.choose_stores import choose_stores
 from merge_bench.campaign.cluster_session import Session
 from merge_bench.campaign.iteration_record import IterationAssembler
 from merge_bench.campaign.launch_record import counted, record_connections, record_lanes
@@ -66,6 +67,7 @@ class Merge:
         each = [(self._tables.rows, threads) for threads in thread_shares(session.descriptions)]
         addresses = session.workers.results(session.workers.submit(steps.open_data_plane, each))
         self._assembler.skew = session.connect(addresses)
+        choose_stores(session)
 
     def run(self) -> None:
         """Warm up, measure, verify."""

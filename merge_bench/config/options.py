@@ -142,6 +142,11 @@ _DATA_PLANE = _section(
         "on: partition and join during the exchange, for the shortest wall-clock time; off: one phase after the other.",
     ),
     _choice(
+        "stores", ("auto", "plain", "lines"), "auto",
+        "How the partition writes rows to memory. plain: one value at a time; lines: full cache lines, with non-temporal"
+        " stores; auto: measure both on each host, and use the faster one.",
+    ),
+    _choice(
         "error-handling", ("none", "peer"), "none",
         "Error handling of the data plane's endpoints; peer: UCX uses only transports that can report a dead peer.",
     ),

@@ -1,8 +1,23 @@
-"""Reads the small files of ``/proc`` and ``/sys``. A file that cannot be read counts as missing."""
+"""Reads the small files of ``/proc`` and ``/sys``, and finds the user's cache.
+
+A file that cannot be read counts as missing.
+"""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+
+
+def cache_folder() -> Path:
+    """This package's folder below `$XDG_CACHE_HOME`, or `~/.cache`; it need not exist.
+
+    Raises
+    ------
+    RuntimeError
+        If the user has no home.
+    """
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "merge_bench"
 
 
 def text(path: Path) -> str | None:

@@ -61,7 +61,7 @@ class BufferPool:
             self._used += padded
             return self._buffer[self._used - padded :][:size]
         if padded > self._block.size:
-            self._block = _aligned(max(padded, BLOCK_BYTES))
+            self._block = aligned(max(padded, BLOCK_BYTES))
         view, self._block = self._block[:size], self._block[padded:]
         return view
 
@@ -72,12 +72,13 @@ def align(size: int) -> int:
 
 
 def _touched(size: int) -> Bytes:
-    view = _aligned(size)
+    view = aligned(size)
     view[::4096] = 0
     return view
 
 
-def _aligned(size: int) -> Bytes:
+def aligned(size: int) -> Bytes:
+    """`size` new bytes, aligned to 64; contents undefined."""
     raw = np.empty(size + ALIGN, np.uint8)
     start = -raw.ctypes.data % ALIGN
     return raw[start : start + size]

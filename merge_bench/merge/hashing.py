@@ -36,18 +36,18 @@ class RowHasher:
         for field, column in columns:
             if column.valid is not None:
                 before[:] = hashes
-            values = column.values
-            if field.variable:
-                partition_loops.hash_variable(values, column.offsets, start, hashes)
+            values, some = column.values, slice(start, start + rows)
+            if column.offsets is not None:
+                partition_loops.hash_variable(values, column.offsets[start : start + rows + 1], hashes)
             elif field.width == 16:
-                partition_loops.hash_wide(column.words, start, hashes)
+                partition_loops.hash_wide(column.words[some], hashes)
             elif field.floating:
                 floats = values.view(np.float32 if field.width == 4 else np.float64)
-                partition_loops.hash_float(floats, start, hashes, missing)
+                partition_loops.hash_float(floats[some], hashes, missing)
             else:
-                partition_loops.hash_fixed(values, start, hashes)
+                partition_loops.hash_fixed(values[some], hashes)
             if column.valid is not None:
-                partition_loops.fold_nulls(column.valid, start, before, hashes, missing)
+                partition_loops.fold_nulls(column.valid[some], before, hashes, missing)
         return hashes, missing
 
 

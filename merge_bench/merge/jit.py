@@ -55,6 +55,35 @@ def copy_bytes(typing: Any, data: Any, first: Any, size: Any, out: Any, at: Any)
     return nb.void(data, nb.uint64, nb.uint64, out, nb.uint64), emit
 
 
+@_emitted
+def store_line(typing: Any, lines: Any, line: Any, out: Any, at: Any) -> Any:
+    """The 64 bytes from lines[line] on to out[at:], past the caches, unchecked; both places are aligned to 64 bytes.
+
+    Whoever reads them in another thread or process has to wait for `finish_stores`.
+    """
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        words = cgutils.ir.VectorType(cgutils.ir.IntType(64), 8).as_pointer()
+        source, target = (_pointer(context, builder, signature, arguments, of) for of in (0, 2))
+        line = builder.load(builder.bitcast(source, words), align=64)
+        store = builder.store(line, builder.bitcast(target, words), align=64)
+        hint = builder.module.add_metadata([cgutils.ir.Constant(cgutils.ir.IntType(32), 1)])
+        store.set_metadata("nontemporal", hint)
+
+    return nb.void(lines, nb.uint64, out, nb.uint64), emit
+
+
+@_emitted
+def finish_stores(typing: Any) -> Any:
+    """Have all stores of this thread visible to others before anything that comes after."""
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        builder.fence("seq_cst")
+        return context.get_dummy_value()
+
+    return nb.void(), emit
+
+
 def _pointer(context: Any, builder: Any, signature: Any, arguments: Any, of: int) -> Any:
     """A pointer into the array that is argument `of`; the argument after it is the position."""
     array = context.make_array(signature.args[of])(context, builder, arguments[of])

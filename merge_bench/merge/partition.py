@@ -13,16 +13,18 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from merge_bench.merge.buffer_pool import BufferPool, align
 from merge_bench.merge.frame import Bytes, Column, Field, Frame, arrow_schema, storage_dtype
 from merge_bench.merge.hashing import BLOCK, RowHasher
 from merge_bench.merge.parcel_layout import Counts, Layout, Parcel
+from merge_bench.merge.stores import PLAIN, Pieces, writer
 
-PAIRED_STREAMS = 512  # two columns at once write two cache lines for each stream; with more streams they go one by one
 SLACK = 64  # 1/64 more memory for a parcel, so that one of nearly the same size can be received into it
 
 
@@ -42,6 +44,8 @@ class Partitioner:
         Threads of this worker. Rows are divided evenly among them.
     scratch
         Memory that maps rows to buckets. It is used during a split only, so partitioners may share it.
+    stores
+        How rows are written into parcels: ``plain`` or ``lines``; the parcels are the same (`stores.py`).
     """
 
     fields: tuple[Field, ...]
@@ -50,6 +54,7 @@ class Partitioner:
     buckets: int
     threads: int = 1
     scratch: BufferPool = dataclasses.field(default_factory=BufferPool)
+    stores: str = PLAIN
 
     def __post_init__(self) -> None:
         self._ids = np.empty(0, np.uint16 if self.workers * self.buckets < 2**16 else np.uint32)
@@ -93,22 +98,26 @@ class Partitioner:
 
         keys = [frame.column(name) for name in self.keys]
         total = self.workers * self.buckets
-        counts = np.zeros(total + 1, np.int64)
+        counts = np.zeros((partition_loops.HISTOGRAMS, total + 1), np.int64)
         field, column = keys[0]
         if len(keys) == 1 and 0 < field.width <= 8 and not field.floating and column.valid is None:
-            partition_loops.assign_fixed(column.values, *span, total, self._ids, counts)
-            return counts
-        hasher = RowHasher()
-        for start in range(span[0], span[1], BLOCK):
-            hashes, missing = hasher.block(keys, start, min(BLOCK, span[1] - start))
-            partition_loops.assign_buckets(hashes, missing, total, start, self._ids, counts)
-        return counts
+            rows = slice(*span)
+            partition_loops.assign_fixed(column.values[rows], total, self._ids[rows], counts)
+        else:
+            hasher = RowHasher()
+            for start in range(span[0], span[1], BLOCK):
+                hashes, missing = hasher.block(keys, start, min(BLOCK, span[1] - start))
+                ids = self._ids[start : start + hashes.size]
+                partition_loops.assign_buckets(hashes, missing, total, ids, counts)
+        found: Counts = counts.sum(axis=0)
+        return found
 
     def _measure(self, column: Column, total: int, span: tuple[int, int]) -> Counts:
         from merge_bench.merge import partition_loops
 
+        assert column.offsets is not None
         sums = np.zeros(total, np.int64)
-        partition_loops.count_bytes(column.offsets, self._ids, span[0], span[1], sums)
+        partition_loops.count_bytes(column.offsets[span[0] : span[1] + 1], self._ids[slice(*span)], sums)
         return sums
 
     def _fill(
@@ -121,37 +130,41 @@ class Partitioner:
         """
         from merge_bench.merge import partition_loops
 
-        ids, (first, last), (rows, *sizes) = self._ids, span, starts
+        span_rows, (rows, *sizes) = slice(*span), starts
+        ids = self._ids[span_rows]
+        write = writer(self.stores, self.workers * self.buckets)
         skip = False
         for index, (field, column) in enumerate(zip(frame.fields, frame.columns, strict=True)):
             values_at, bytes_at, valid_at = places[index]
             if skip:
                 skip = False
                 continue
-            if field.variable:
-                lengths, out = values_at // 4 + rows, whole.view(np.int32)
-                partition_loops.scatter_lengths(column.offsets, ids, first, last, lengths, out)
-                data = bytes_at + sizes.pop(0)
-                partition_loops.scatter_bytes(column.values, column.offsets, ids, first, last, data, whole)
-            elif field.width == 16:
-                positions = values_at // 16 + rows
-                partition_loops.scatter_wide(column.words, ids, first, last, positions, whole.view(np.uint64))
-            elif self._paired(index):
-                gaps, other = (places[index + 1, 0] - values_at) // 8, frame.columns[index + 1].values
-                out, positions = whole.view(np.uint64), values_at // 8 + rows
-                partition_loops.scatter_pair(column.values, other, ids, first, last, positions, out, gaps)
+            if column.offsets is not None:
+                offsets = column.offsets[span[0] : span[1] + 1]
+                write.column(np.int32, _lengths(offsets, ids), values_at // 4 + rows, whole)
+                data = (bytes_at + sizes.pop(0)).astype(np.uint64)
+                partition_loops.scatter_bytes(column.values, offsets, ids, data, whole)
+            elif write.pairs and self._paired(index):
+                other, gaps = frame.columns[index + 1].values[span_rows], (places[index + 1, 0] - values_at) // 8
+                write.pair(column.values[span_rows], other, ids, values_at // 8 + rows, whole, gaps)
                 skip = True
             else:
-                out, positions = whole.view(storage_dtype(field.width)), values_at // field.width + rows
-                partition_loops.scatter(column.values, ids, first, last, positions, out)
-            if field.nullable:
-                partition_loops.scatter(column.valid, ids, first, last, valid_at + rows, whole)
+                values = column.values[span_rows]
+                write.column(values.dtype, [(values, ids)], values_at // field.width + rows, whole)
+            if column.valid is not None:
+                write.column(np.uint8, [(column.valid[span_rows], ids)], valid_at + rows, whole)
 
     def _paired(self, index: int) -> bool:
-        """Whether a column and the next one are written at once."""
+        """Whether a column and the next one can be written at once."""
         pair = self.fields[index : index + 2]
-        few = self.workers * self.buckets <= PAIRED_STREAMS
-        return few and len(pair) == 2 and all(field.width == 8 and not field.nullable for field in pair)
+        return len(pair) == 2 and all(field.width == 8 and not field.nullable for field in pair)
+
+
+def _lengths(offsets: npt.NDArray[np.int64], ids: npt.NDArray[Any]) -> Pieces:
+    """The lengths of values of variable width."""
+    for start in range(0, ids.size, BLOCK):
+        ends = offsets[start : start + BLOCK + 1]
+        yield np.subtract(ends[1:], ends[:-1], dtype=np.int32, casting="unsafe"), ids[start : start + BLOCK]
 
 
 def _starts(counts: Counts, widths: Counts) -> Counts:

@@ -1,7 +1,8 @@
 """Compiled loops over columns: hashing, histograms, scatter and the row checksum.
 
 They do plain arithmetic on NumPy arrays. They run without the interpreter's lock, so that heartbeats and abort requests
-get through meanwhile.
+get through meanwhile. Indices that are loaded or computed are unsigned, and loops count from 0 over slices: an index
+that may be negative costs a check whether it counts from the end, and keeps the compiler from using vectors.
 """
 
 from __future__ import annotations
@@ -10,10 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from merge_bench.merge.jit import compiled, copy_bytes, inlined, load_word
+from merge_bench.merge.jit import compiled, copy_bytes, finish_stores, inlined, load_word, store_line
 
 NULL_HASH = np.uint64(0x9E3779B97F4A7C15)
 SEED = np.uint64(0x2545F4914F6CDD1D)
+HISTOGRAMS = 4
+ASSIGNED = 1 << 14  # rows whose bucket is found before they are counted: their numbers are still in the L1 cache
+LINE = 64  # bytes of a cache line
 
 
 @inlined
@@ -28,24 +32,24 @@ def mix64(x: Any) -> Any:
 
 
 @compiled
-def hash_fixed(values: Any, start: int, hashes: Any) -> None:
-    """Fold the values of rows start… into hashes[:]; widths of 1 to 8 bytes."""
+def hash_fixed(values: Any, hashes: Any) -> None:
+    """Fold values into the hashes of their rows; widths of 1 to 8 bytes."""
     for i in range(hashes.size):
-        hashes[i] = mix64(hashes[i] ^ np.uint64(values[start + i]))
+        hashes[i] = mix64(hashes[i] ^ np.uint64(values[i]))
 
 
 @compiled
-def hash_wide(words: Any, start: int, hashes: Any) -> None:
+def hash_wide(words: Any, hashes: Any) -> None:
     """The same for 16-byte values, as words of shape (n, 2)."""
     for i in range(hashes.size):
-        hashes[i] = mix64(mix64(hashes[i] ^ words[start + i, 0]) ^ words[start + i, 1])
+        hashes[i] = mix64(mix64(hashes[i] ^ words[i, 0]) ^ words[i, 1])
 
 
 @compiled
-def hash_float(values: Any, start: int, hashes: Any, missing: Any) -> None:
+def hash_float(values: Any, hashes: Any, missing: Any) -> None:
     """The same for floats: both zeros are one value, every NaN is one value and marks its row in `missing`."""
     for i in range(hashes.size):
-        value = np.float64(values[start + i])
+        value = np.float64(values[i])
         if value != value:
             missing[i] = 1
             bits: Any = np.uint64(0x7FF8000000000000)
@@ -57,11 +61,10 @@ def hash_float(values: Any, start: int, hashes: Any, missing: Any) -> None:
 
 
 @compiled
-def hash_variable(data: Any, offsets: Any, start: int, hashes: Any) -> None:
+def hash_variable(data: Any, offsets: Any, hashes: Any) -> None:
     """The same for byte strings, eight bytes at a time and the length last."""
     for i in range(hashes.size):
-        # With unsigned positions the loop need not check whether an index counts from the end.
-        at, last = np.uint64(offsets[start + i]), np.uint64(offsets[start + i + 1])
+        at, last = np.uint64(offsets[i]), np.uint64(offsets[i + 1])
         size = last - at
         h = hashes[i]
         while at + np.uint64(8) <= last:
@@ -77,106 +80,175 @@ def hash_variable(data: Any, offsets: Any, start: int, hashes: Any) -> None:
 
 
 @compiled
-def fold_nulls(valid: Any, start: int, before: Any, hashes: Any, missing: Any) -> None:
+def fold_nulls(valid: Any, before: Any, hashes: Any, missing: Any) -> None:
     """Where a value is null, use the hash of null instead of that of the bytes there, and mark the row."""
     for i in range(hashes.size):
-        if valid[start + i] == 0:
+        if valid[i] == 0:
             hashes[i] = mix64(before[i] ^ NULL_HASH)
             missing[i] = 1
 
 
 @compiled
-def assign_buckets(hashes: Any, missing: Any, buckets: int, start: int, ids: Any, counts: Any) -> None:
-    """Bucket of each row: the hash's upper half scaled to [0, buckets) (Lemire's fast range); missing: `buckets`."""
+def assign_buckets(hashes: Any, missing: Any, buckets: int, ids: Any, counts: Any) -> None:
+    """Bucket of each row: the hash's upper half scaled to [0, buckets) (Lemire's fast range); missing: `buckets`.
+
+    `counts`: shape (`HISTOGRAMS`, buckets + 1); their sum over the first axis grows by the rows of each bucket.
+    """
     scale = np.uint64(buckets)
-    for i in range(hashes.size):
+    for i in range(ids.size):
         bucket = ((hashes[i] >> np.uint64(32)) * scale) >> np.uint64(32)
-        if missing[i] != 0:
-            bucket = scale
-        ids[start + i] = bucket
-        counts[bucket] += 1
+        ids[i] = bucket if missing[i] == 0 else scale
+    count_rows(ids, counts)
 
 
 @compiled
-def assign_fixed(values: Any, first: int, last: int, buckets: int, ids: Any, counts: Any) -> None:
+def assign_fixed(values: Any, buckets: int, ids: Any, counts: Any) -> None:
     """`hash_fixed` and `assign_buckets` in one pass, for a single key column without nulls."""
-    scale = np.uint64(buckets)
-    for i in range(first, last):
-        bucket = ((mix64(SEED ^ np.uint64(values[i])) >> np.uint64(32)) * scale) >> np.uint64(32)
-        ids[i] = bucket
-        counts[bucket] += 1
+    for start in range(0, ids.size, ASSIGNED):
+        some = ids[start : start + ASSIGNED]
+        _assign_block(values[start : start + ASSIGNED], np.uint64(buckets), some)
+        count_rows(some, counts)
 
 
 @compiled
-def scatter(values: Any, ids: Any, first: int, last: int, positions: Any, out: Any) -> None:
-    """Write rows first…last-1 to out at their bucket's next position (in elements); rows of no bucket are left out."""
+def _assign_block(values: Any, scale: Any, ids: Any) -> None:
+    for i in range(ids.size):
+        ids[i] = ((mix64(SEED ^ np.uint64(values[i])) >> np.uint64(32)) * scale) >> np.uint64(32)
+
+
+@compiled
+def count_rows(ids: Any, counts: Any) -> None:
+    """Count the rows of each bucket, in several histograms in turn: rows of one bucket need not wait for each other."""
+    whole = ids.size // HISTOGRAMS * HISTOGRAMS
+    for i in range(0, whole, HISTOGRAMS):
+        for k in range(HISTOGRAMS):
+            counts[k, ids[i + k]] += 1
+    for i in range(whole, ids.size):
+        counts[0, ids[i]] += 1
+
+
+@compiled
+def scatter(values: Any, ids: Any, positions: Any, out: Any) -> None:
+    """Write each value to out at its bucket's next position (in elements); rows of no bucket are left out."""
     buckets = positions.size
-    for i in range(first, last):
+    for i in range(ids.size):
         bucket = ids[i]
         if bucket < buckets:
             at = positions[bucket]
-            out[np.uint64(at)] = values[i]
-            positions[bucket] = at + 1
+            out[at] = values[i]
+            positions[bucket] = at + np.uint64(1)
 
 
 @compiled
-def scatter_wide(values: Any, ids: Any, first: int, last: int, positions: Any, out: Any) -> None:
-    """`scatter` for 16-byte values: `values` (n, 2), `out` flat uint64, positions in 16-byte units."""
+def scatter_wide(words: Any, ids: Any, positions: Any, out: Any) -> None:
+    """`scatter` for 16-byte values: `words` (n, 2), `out` flat uint64, positions in 16-byte units."""
     buckets = positions.size
-    for i in range(first, last):
+    for i in range(ids.size):
+        bucket = ids[i]
+        if bucket < buckets:
+            at = np.uint64(2) * positions[bucket]
+            out[at] = words[i, 0]
+            out[at + np.uint64(1)] = words[i, 1]
+            positions[bucket] += np.uint64(1)
+
+
+@compiled
+def scatter_pair(first: Any, second: Any, ids: Any, positions: Any, out: Any, gaps: Any) -> None:
+    """`scatter` for two columns of one width; a bucket's second column lies gaps[bucket] elements after the first."""
+    buckets = positions.size
+    for i in range(ids.size):
         bucket = ids[i]
         if bucket < buckets:
             at = positions[bucket]
-            out[np.uint64(2 * at)] = values[i, 0]
-            out[np.uint64(2 * at + 1)] = values[i, 1]
-            positions[bucket] = at + 1
+            out[at] = first[i]
+            out[at + gaps[bucket]] = second[i]
+            positions[bucket] = at + np.uint64(1)
+
+
+# Scatter by whole lines. The loop collects a cache line for each bucket in `lines`, which stays in the cache, and
+# writes a full line to memory past the cache. So the processor does not fetch the line of memory first.
+# The first line of a bucket may begin with rows of another bucket, and the last one may not be full. Of these lines the
+# loop writes only the bucket's own rows, with plain stores. `starts` are the positions at the beginning. `out` is
+# aligned to `LINE` bytes.
 
 
 @compiled
-def scatter_pair(
-    first_values: Any, second_values: Any, ids: Any, first: int, last: int, positions: Any, out: Any, gaps: Any
+def scatter_lines(values: Any, ids: Any, positions: Any, starts: Any, lines: Any, out: Any) -> None:
+    """`scatter` by whole lines, up to those that are not full; `lines` has `LINE` bytes for each bucket."""
+    buckets = np.uint64(positions.size)
+    size = np.uint64(LINE // values.itemsize)
+    last = size - np.uint64(1)
+    for i in range(ids.size):
+        bucket = np.uint64(ids[i])
+        if bucket < buckets:
+            at, line = positions[bucket], bucket * size
+            lines[line + (at & last)] = values[i]
+            positions[bucket] = at + np.uint64(1)
+            if (at & last) == last:
+                if at - last >= starts[bucket]:
+                    store_line(lines, line, out, at - last)
+                else:
+                    for k in range(starts[bucket], at + np.uint64(1)):
+                        out[k] = lines[line + (k & last)]
+
+
+@compiled
+def write_begun_lines(positions: Any, starts: Any, lines: Any, out: Any) -> None:
+    """After the last `scatter_lines` of a column: write the lines that are not full."""
+    size = np.uint64(LINE // lines.itemsize)
+    for i in range(positions.size):
+        bucket = np.uint64(i)
+        at, line = positions[bucket], bucket * size
+        for k in range(max(at & ~(size - np.uint64(1)), starts[bucket]), at):
+            out[k] = lines[line + (k & (size - np.uint64(1)))]
+    finish_stores()
+
+
+@compiled
+def scatter_pair_lines(
+    first: Any, second: Any, ids: Any, positions: Any, starts: Any, lines: Any, seconds: Any, out: Any, gaps: Any
 ) -> None:
-    """`scatter` for two 8-byte columns at once; a bucket's second column lies gaps[bucket] elements after the first."""
-    buckets = positions.size
-    for i in range(first, last):
-        bucket = ids[i]
+    """`scatter_pair` by whole lines, `seconds` those of the second column; gaps are whole lines."""
+    buckets = np.uint64(positions.size)
+    size = np.uint64(LINE // first.itemsize)
+    last = size - np.uint64(1)
+    for i in range(ids.size):
+        bucket = np.uint64(ids[i])
         if bucket < buckets:
-            at = positions[bucket]
-            out[np.uint64(at)] = first_values[i]
-            out[np.uint64(at + gaps[bucket])] = second_values[i]
-            positions[bucket] = at + 1
+            at, line = positions[bucket], bucket * size
+            lines[line + (at & last)] = first[i]
+            seconds[line + (at & last)] = second[i]
+            positions[bucket] = at + np.uint64(1)
+            if (at & last) == last:
+                if at - last >= starts[bucket]:
+                    store_line(lines, line, out, at - last)
+                    store_line(seconds, line, out, at - last + gaps[bucket])
+                else:
+                    for k in range(starts[bucket], at + np.uint64(1)):
+                        out[k] = lines[line + (k & last)]
+                        out[k + gaps[bucket]] = seconds[line + (k & last)]
+    write_begun_lines(positions, starts, lines, out)
+    write_begun_lines(positions + gaps, starts + gaps, seconds, out)
 
 
 @compiled
-def count_bytes(offsets: Any, ids: Any, first: int, last: int, totals: Any) -> None:
-    """Add the byte lengths of rows first…last-1 to their bucket's total."""
+def count_bytes(offsets: Any, ids: Any, totals: Any) -> None:
+    """Add the byte lengths of rows to their bucket's total."""
     buckets = totals.size
-    for i in range(first, last):
+    for i in range(ids.size):
         bucket = ids[i]
         if bucket < buckets:
             totals[bucket] += offsets[i + 1] - offsets[i]
 
 
 @compiled
-def scatter_lengths(offsets: Any, ids: Any, first: int, last: int, positions: Any, out: Any) -> None:
-    """`scatter` of byte lengths (int32)."""
+def scatter_bytes(data: Any, offsets: Any, ids: Any, positions: Any, out: Any) -> None:
+    """`scatter` of the values of a column of variable width; positions in bytes."""
     buckets = positions.size
-    for i in range(first, last):
+    for i in range(ids.size):
         bucket = ids[i]
         if bucket < buckets:
-            at = positions[bucket]
-            out[np.uint64(at)] = offsets[i + 1] - offsets[i]
-            positions[bucket] = at + 1
-
-
-@compiled
-def scatter_bytes(data: Any, offsets: Any, ids: Any, first: int, last: int, positions: Any, out: Any) -> None:
-    """`scatter` of the bytes themselves; positions in bytes."""
-    buckets = positions.size
-    for i in range(first, last):
-        bucket = ids[i]
-        if bucket < buckets:
-            at, size = positions[bucket], offsets[i + 1] - offsets[i]
+            at, size = positions[bucket], np.uint64(offsets[i + 1] - offsets[i])
             copy_bytes(data, offsets[i], size, out, at)
             positions[bucket] = at + size
 

@@ -24,7 +24,8 @@ class Plan:
     """Everything that the workers of a launch have to agree on.
 
     `rows_per_chunk` is null for real tables. `message_bytes`: longest message of the data plane, 0 for no limit.
-    `pipeline`: whether partition and join run beside the exchange. `timeout`: seconds. `verify`: ``ends`` (after the
+    `pipeline`: whether partition and join run beside the exchange. `stores`: ``plain``, ``lines`` (`stores.py`), or
+    ``auto`` for what is faster on each host. `timeout`: seconds. `verify`: ``ends`` (after the
     warm-up and the last iteration), ``every``, ``full`` or ``off``.
     """
 
@@ -43,6 +44,7 @@ class Plan:
     error_handling: bool = False
     message_bytes: int = 32 << 20
     pipeline: bool = False
+    stores: str = "auto"
     link_rounds: int = 5
     check_link: bool = False
     shuffle: str = "tasks"

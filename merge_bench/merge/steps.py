@@ -17,7 +17,7 @@ from merge_bench.host.description import ProcessFacts
 from merge_bench.host.memory import PeakMeter
 from merge_bench.merge import engines
 from merge_bench.merge.engines import gpu_memory
-from merge_bench.merge.engines.base import JoinShape
+from merge_bench.merge.engines.base import JoinShape, StoringEngine
 from merge_bench.merge.frame import Field
 from merge_bench.merge.merger import Transfers
 from merge_bench.merge.plan import Plan
@@ -129,6 +129,23 @@ def connect(addresses: Sequence[bytes]) -> Connected:
     exchange = current_plugin().exchange
     exchange.connect(addresses)
     return Connected(exchange.effective_config, exchange.round_trip())
+
+
+def measure_stores() -> dict[str, float]:
+    """Nanoseconds per row of the partition, by way of writing parcels, while all workers measure; {}: no choice."""
+    plugin = current_plugin()
+    engine = plugin.merger.engine
+    if not isinstance(engine, StoringEngine):
+        return {}
+    plugin.exchange.barrier()
+    return engine.measure_stores()
+
+
+def use_stores(way: str | None) -> None:
+    """Write parcels this way from now on; None: as the engine does."""
+    engine = current_plugin().merger.engine
+    if way is not None and isinstance(engine, StoringEngine):
+        engine.use_stores(way)
 
 
 def endpoints() -> dict[int, tuple[list[str], list[SizeRange]]]:

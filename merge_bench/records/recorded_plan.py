@@ -82,6 +82,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     error_handling: bool | None = None
     message_bytes: int | None = None
     pipeline: bool | None = None
+    stores: str | None = None
     link_rounds: int | None = None
     check_link: bool | None = None
     shuffle: str | None = None

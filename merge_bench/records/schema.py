@@ -87,6 +87,18 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     mpirun: str | None = None
 
 
+class Stores(msgspec.Struct, frozen=True, kw_only=True):
+    """How a worker writes rows into parcels: ``plain`` or ``lines``.
+
+    `because`: ``asked for``, ``measured`` in this launch, or ``known`` from an earlier launch. `nanoseconds`: the
+    partition's time per row, by way, as that launch measured it.
+    """
+
+    way: str
+    because: str
+    nanoseconds: dict[str, float] = {}
+
+
 class Worker(msgspec.Struct, frozen=True, kw_only=True):
     """A worker, as its own process describes it: effective environment, versions, UCX, hardware."""
 
@@ -98,6 +110,7 @@ class Worker(msgspec.Struct, frozen=True, kw_only=True):
     versions: dict[str, str | None] = {}
     ucx: Ucx = Ucx()
     hardware: Hardware = Hardware()
+    stores: Stores | None = None
 
     @classmethod
     def of(cls, rank: int, name: str, facts: ProcessFacts) -> Self:

@@ -13,19 +13,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from merge_bench.merge import partition
+from merge_bench.merge import stores as way_of_storing
 from merge_bench.merge.buffer_pool import ALIGN, BufferPool
-from merge_bench.merge.frame import Frame
+from merge_bench.merge.frame import Bytes, Frame
 from merge_bench.merge.hashing import BLOCK
 from merge_bench.merge.parcel_layout import Layout, Parcel, header_shape
 from merge_bench.merge.partition import BucketReader, Partitioner, bucket_groups
+from merge_bench.merge.stores import LINES, PLAIN, WAYS
 from tests.helpers.frames import KINDS, as_value, bits, frame, kinds, multiset, random_table, seeds
+
+ways = st.sampled_from(sorted(WAYS))
 
 
 def split(
-    flat: Frame, keys: list[str], workers: int, buckets: int, threads: int = 1, buffers: BufferPool | None = None
-) -> list[Parcel]:
-    partitioner = Partitioner(flat.fields, keys, workers=workers, buckets=buckets, threads=threads)
+    flat: Frame, keys: list[str], workers: int, buckets: int, threads: int = 1, buffers: BufferPool | None = None,
+    stores: str = PLAIN,
+) -> list[Parcel]:  # fmt: skip
+    partitioner = Partitioner(flat.fields, keys, workers=workers, buckets=buckets, threads=threads, stores=stores)
     if threads == 1:
         return partitioner.split(flat, buffers or BufferPool())[0]
     with ThreadPoolExecutor(threads) as pool:
@@ -59,18 +63,18 @@ def by_bucket(flat: Frame, parcels: list[Parcel], buckets: int) -> list[pa.Table
 
 @given(
     rows=st.integers(0, 200), seed=seeds, workers=st.integers(1, 4), buckets=st.integers(1, 24),
-    threads=st.sampled_from([1, 3]), data=st.data(),
+    threads=st.sampled_from([1, 3]), stores=ways, data=st.data(),
 )  # fmt: skip
 @settings(deadline=None, max_examples=40)
 def test_parts_hold_what_one_parcel_holds(
-    rows: int, seed: int, workers: int, buckets: int, threads: int, data: st.DataObject
+    rows: int, seed: int, workers: int, buckets: int, threads: int, stores: str, data: st.DataObject
 ) -> None:
     """Cut into runs of buckets, and into rows before and after some row: together the same buckets as uncut."""
     flat = frame(random_table(rows, ["int64", "large_string", "decimal128(38, 6)", "bool"], seed, distinct=30))
     inner = data.draw(st.sets(st.integers(1, buckets), max_size=4).map(sorted))
     cuts = (0, *[cut for cut in inner if cut < buckets], buckets)
     row = data.draw(st.integers(0, rows))
-    partitioner = Partitioner(flat.fields, ["c0"], workers=workers, buckets=buckets, threads=threads)
+    partitioner = Partitioner(flat.fields, ["c0"], workers=workers, buckets=buckets, threads=threads, stores=stores)
     made = [
         part for span in ((0, row), (row, rows)) for part in partitioner.split(flat, BufferPool(), rows=span, cuts=cuts)
     ]
@@ -87,15 +91,15 @@ def test_parts_hold_what_one_parcel_holds(
 
 @given(
     rows=st.integers(0, 150), kinds=kinds, seed=seeds, nulls=st.booleans(), key_count=st.integers(1, 3),
-    workers=st.integers(1, 5), buckets=st.integers(1, 64),
+    workers=st.integers(1, 5), buckets=st.integers(1, 64), stores=ways,
 )  # fmt: skip
 @settings(deadline=None, max_examples=120)
 def test_every_row_once_and_equal_keys_together(
-    rows: int, kinds: list[str], seed: int, nulls: bool, key_count: int, workers: int, buckets: int
+    rows: int, kinds: list[str], seed: int, nulls: bool, key_count: int, workers: int, buckets: int, stores: str
 ) -> None:
     table = random_table(rows, kinds, seed, nulls=nulls, distinct=15)
     flat, keys = frame(table), table.column_names[:key_count]
-    parcels = split(flat, keys, workers, buckets)
+    parcels = split(flat, keys, workers, buckets, stores=stores)
     assert len(parcels) == workers
     tables = by_bucket(flat, parcels, buckets)
     values = as_value(table, keys)
@@ -113,11 +117,38 @@ def test_columns_one_by_one_or_two_at_once(threads: int, monkeypatch: pytest.Mon
     """Of many streams columns are written one after the other: the parcels are the same."""
     flat = Frame.from_arrow(random_table(5000, ["int64", "int64", "int64"], 5, nulls=False))
     at_once = split(flat, ["c0"], 3, 20, threads)
-    monkeypatch.setattr(partition, "PAIRED_STREAMS", 59)
+    monkeypatch.setattr(way_of_storing, "PAIRED_STREAMS", 59)
     one_by_one = split(flat, ["c0"], 3, 20, threads)
     for one, other in zip(at_once, one_by_one, strict=True):
         assert np.array_equal(one.layout.header, other.layout.header)
         assert np.array_equal(one.data, other.data)
+
+
+@given(
+    rows=st.integers(0, 3000), kinds=kinds, seed=seeds, nulls=st.booleans(), workers=st.integers(1, 3),
+    buckets=st.integers(1, 70), threads=st.sampled_from([1, 3]),
+)  # fmt: skip
+@settings(deadline=None, max_examples=100)
+def test_plain_stores_and_whole_lines_write_the_same(
+    rows: int, kinds: list[str], seed: int, nulls: bool, workers: int, buckets: int, threads: int
+) -> None:
+    """Of every type, with and without nulls: buckets that begin and end within a line of 64 bytes, full and empty."""
+    flat = frame(random_table(rows, [*kinds, "int64", "int64"], seed, nulls=nulls, distinct=50))
+    plain, lines = (
+        split(flat, ["c0"], workers, buckets, threads, stores=stores, buffers=Filled()) for stores in (PLAIN, LINES)
+    )
+    for one, other in zip(plain, lines, strict=True):
+        assert np.array_equal(one.layout.header, other.layout.header)
+        assert np.array_equal(one.data, other.data)  # what lies between columns included: nobody writes there
+
+
+class Filled(BufferPool):
+    """Gives memory of known contents."""
+
+    def take(self, size: int) -> Bytes:
+        taken = super().take(size)
+        taken[:] = 0x5A
+        return taken
 
 
 @given(seed=seeds, kind=st.sampled_from(sorted(KINDS)), workers=st.integers(1, 5), buckets=st.integers(1, 64))
@@ -135,9 +166,10 @@ def test_all_workers_and_both_sides_agree(seed: int, kind: str, workers: int, bu
                 assert homes.setdefault(value, number) == number
 
 
+@pytest.mark.parametrize("stores", WAYS)
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize("workers", [1, 2, 5])
-def test_threads_give_the_same_parcels(threads: int, workers: int) -> None:
+def test_threads_give_the_same_parcels(threads: int, workers: int, stores: str) -> None:
     """Enough rows that every thread has a span."""
     rows = 3 * BLOCK + 11
     rng = np.random.default_rng(3)
@@ -152,7 +184,7 @@ def test_threads_give_the_same_parcels(threads: int, workers: int) -> None:
     )
     flat = frame(table)
     one = split(flat, ["key"], workers, 7)
-    many = split(flat, ["key"], workers, 7, threads)
+    many = split(flat, ["key"], workers, 7, threads, stores=stores)
     for mine, theirs in zip(many, one, strict=True):
         assert np.array_equal(mine.layout.header, theirs.layout.header)
         ours, expected = (BucketReader(flat.fields, [parcel]) for parcel in (mine, theirs))

@@ -24,7 +24,7 @@ SIZE = ("rows_per_chunk", "workers")
 
 _NO_PROBLEM = frozenset(("seed", "rows", "warnings"))  # rows: those of a chunk, on all workers
 _NO_OPTIONS = frozenset((*SIZE, "workload", "hosts", "launches", "timeout"))
-_BEFORE = {"pipeline": False}  # the value of options that older plans do not have
+_BEFORE = {"pipeline": False, "stores": "plain"}  # the value of options that older plans do not have
 _CHANGING = frozenset(("available_bytes", "interfaces"))
 OF_A_PROCESS = ("MERGE_BENCH_PARENT", "UCX_DYNAMIC_TL_PROGRESS_FACTOR")  # its parent; what UCX measures at its start
 
@@ -143,6 +143,7 @@ def gathered(mappings: Iterable[Mapping[str, Any]]) -> dict[str, str]:
 def _machine(workers: Sequence[Worker]) -> dict[str, str]:
     plain = (msgspec.to_builtins(worker.hardware) for worker in workers)
     found = gathered({name: value for name, value in each.items() if name not in _CHANGING} for each in plain)
+    found |= gathered({"stores in use": worker.stores.way} for worker in workers if worker.stores is not None)
     hosts = ", ".join(sorted({worker.host for worker in workers}))
     return found | ({"hosts": hosts} if hosts else {})
 

@@ -117,6 +117,17 @@ class Engine(Protocol):
 
 
 @runtime_checkable
+class StoringEngine(Protocol):
+    """An engine that can write rows into parcels in several ways (`merge_bench.merge.stores`)."""
+
+    def measure_stores(self) -> dict[str, float]:
+        """Nanoseconds that each way takes to partition a row of the chunk, here and now."""
+
+    def use_stores(self, way: str) -> None:
+        """Write parcels this way from now on."""
+
+
+@runtime_checkable
 class PipelinedEngine(Engine, Protocol):
     """An engine that can join some rows while others are in flight.
 

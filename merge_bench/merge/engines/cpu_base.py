@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import itertools
 import math
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar
 
@@ -22,6 +24,7 @@ from merge_bench.merge.engines.base import WHOLE, JoinShape, Outgoing, Piece, Pi
 from merge_bench.merge.frame import Bytes, Frame
 from merge_bench.merge.parcel_layout import Layout, Parcel, header_shape
 from merge_bench.merge.partition import BucketReader, Partitioner, bucket_groups
+from merge_bench.merge.stores import WAYS
 
 MOST_STREAMS = 512  # write streams of a scatter: the cache lines of more streams do not fit L1, and the pass is slower
 FEWEST_STREAMS = 256  # with fewer, successive rows often go to one stream and wait for its position
@@ -30,6 +33,8 @@ FEWEST_ROWS = 1 << 10  # of a bucket, if there would be fewer streams
 MOST_PARTS = 32  # one part is left to join when the last byte has arrived
 PIECE_BYTES = 1 << 20  # to one worker; shorter messages do not reach the link's bandwidth
 HEADS = (0.0, 1 / 16, 1 / 4)  # of the left rows: on a slow link, sending each takes longer than partitioning the next
+MEASURED_BYTES = 8 << 20  # of rows: they take a few milliseconds, and do not fit the caches next to the core
+MEASURED_ROUNDS = 3
 VARIABLE_BYTES = 16  # assumed for a value of variable width; all workers must assume the same
 
 
@@ -78,6 +83,25 @@ class HostEngine:
     def load(self, left: Frame, right: Frame) -> None:
         """Take this worker's chunks."""
         self._chunks = {Side.LEFT: left, Side.RIGHT: right}
+
+    def measure_stores(self) -> dict[str, float]:
+        """Nanoseconds that each way takes to partition a row: the left chunk's first rows, the best of a few rounds."""
+        chunk, partitioner = self._chunks[Side.LEFT], self._partitioners[Side.LEFT]
+        rows = min(chunk.rows, max(1, MEASURED_BYTES * chunk.rows // max(1, chunk.nbytes)))
+        if not rows:
+            return {}
+        buffers, seconds = BufferPool(), dict.fromkeys(WAYS, math.inf)
+        for _ in range(1 + MEASURED_ROUNDS):  # the first one touches memory
+            for way in WAYS:
+                buffers.reset()
+                began = time.perf_counter()
+                replace(partitioner, stores=way).split(chunk, buffers, self._pool, rows=(0, rows))
+                seconds[way] = min(seconds[way], time.perf_counter() - began)
+        return {way: 1e9 * each / rows for way, each in seconds.items()}
+
+    def use_stores(self, way: str) -> None:
+        """Write parcels this way from now on."""
+        self._partitioners = {side: replace(each, stores=way) for side, each in self._partitioners.items()}
 
     def header_bytes(self, side: Side) -> int:
         """Length of every header of a side."""

@@ -15,6 +15,7 @@ import sysconfig
 from pathlib import Path
 
 from merge_bench.errors import RunFailed, UsageError
+from merge_bench.host import files
 from merge_bench.units import format_bytes
 
 SMALLEST_SCALE = 0.001
@@ -24,9 +25,8 @@ LARGEST_ROW_GROUP_BYTES = 7 << 20
 
 
 def cache_folder() -> Path:
-    """The default folder of the tables: below `$XDG_CACHE_HOME`, or `~/.cache`."""
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(base) / "merge_bench" / "tpch"
+    """The default folder of the tables."""
+    return files.cache_folder() / "tpch"
 
 
 def ensure_tables(scale: float, folder: Path | None = None) -> tuple[Path, Path]:

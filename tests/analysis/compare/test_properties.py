@@ -54,6 +54,30 @@ def test_phases_at_once_are_a_difference_and_plans_of_before_had_them_apart(tmp_
     assert "pipeline" not in [name for name, *_ in found({"pipeline": False}, {})]
 
 
+def test_ways_of_writing_parcels_are_a_difference_and_there_was_one_before(tmp_path: Path) -> None:
+    """What was asked for, and what each host's measurement chose."""
+
+    def found(*ways: str | None) -> list[tuple[str, ...]]:
+        folders = [
+            write_campaign(
+                tmp_path,
+                Script(
+                    plan={**plan(), **({"stores": "auto"} if way else {})},
+                    machine=lambda worker, way=way: msgspec.structs.replace(  # type: ignore[misc]
+                        worker, stores=s.Stores(way=way, because="measured") if way else None
+                    ),
+                ),
+            )
+            for way in ways
+        ]
+        differences = document(*folders)["differences"]
+        return [(each["name"], each["baseline_value"], each["candidate_value"]) for each in differences]
+
+    assert ("stores in use", "plain", "lines") in found("plain", "lines")
+    assert {("stores", "plain", "auto"), ("stores in use", None, "lines")} <= set(found(None, "lines"))
+    assert "stores" not in " ".join(name for name, *_ in found("lines", "lines"))
+
+
 def test_a_setting_that_ucx_did_not_take_is_told(tmp_path: Path) -> None:
     def machine(worker: s.Worker) -> s.Worker:
         return msgspec.structs.replace(worker, ucx=Ucx(version="1.21.0", config={"UCX_TLS": "all"}))

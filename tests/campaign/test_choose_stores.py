@@ -1,0 +1,158 @@
+"""Which way of writing parcels is chosen: the fastest of each processor, measured once and then known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from merge_bench.campaign import choose_stores
+from merge_bench.campaign.choose_stores import keep_known, read_known
+from merge_bench.host.description import Hardware
+from merge_bench.merge import steps
+from merge_bench.merge.plan import Plan
+from merge_bench.merge.workload.synthetic import SyntheticSpec
+from merge_bench.records.schema import Stores, Worker
+
+PLAN = Plan(
+    workload=SyntheticSpec(rows=2000, fraction=0.3, seed=0), workers=3, iterations=1, warmup=0, launches=1,
+    engine="native", exchange="ucx", protocol="tcp", verify="ends", timeout=9.0, seed=0, rows_per_chunk=1000,
+)  # fmt: skip
+SLOW_LINES, FAST_LINES = {"plain": 3.0, "lines": 4.0}, {"plain": 9.0, "lines": 5.0}
+
+
+class Workers:
+    """Calls to workers, each of which measures what it is given."""
+
+    def __init__(self, *measured: dict[str, float]) -> None:
+        self.measured, self.asked, self.used = measured, 0, list[Any]()
+
+    def on_all(self, step: Any) -> list[dict[str, float]]:
+        assert step is steps.measure_stores
+        self.asked += 1
+        return list(self.measured)
+
+    def submit(self, step: Any, each: list[tuple[Any]]) -> list[Any]:
+        assert step is steps.use_stores
+        self.used = [way for (way,) in each]
+        return []
+
+    def results(self, submitted: list[Any]) -> list[Any]:
+        return submitted
+
+
+def choose(workers: Workers, *models: str, plan: Plan = PLAN) -> list[Stores | None]:
+    described = [
+        Worker(rank=rank, host=model, pid=1, name="w", hardware=Hardware(cpu_model=model, cores=2, cache_bytes=1 << 20))
+        for rank, model in enumerate(models)
+    ]
+    session: Any = SimpleNamespace(plan=plan, workers=workers, descriptions=described)
+    choose_stores.choose_stores(session)
+    chosen = [each.stores for each in session.descriptions]
+    assert workers.used == [each and each.way for each in chosen]
+    return chosen
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path / "merge_bench" / "stores.json"
+
+
+def ways(chosen: list[Stores | None]) -> list[tuple[str, str] | None]:
+    return [each and (each.way, each.because) for each in chosen]
+
+
+def test_each_processor_has_its_own_and_a_second_launch_measures_nothing() -> None:
+    workers = Workers(SLOW_LINES, FAST_LINES, SLOW_LINES)
+    first = choose(workers, "amd", "intel", "amd")
+    assert ways(first) == [("plain", "measured"), ("lines", "measured"), ("plain", "measured")]
+    assert first[1] is not None
+    assert first[1].nanoseconds == FAST_LINES
+    again = choose(workers, "amd", "intel", "amd")
+    assert ways(again) == [("plain", "known"), ("lines", "known"), ("plain", "known")]
+    assert workers.asked == 1
+
+
+def test_workers_of_one_host_use_one_way() -> None:
+    """The median over them decides: one that was disturbed does not."""
+    chosen = choose(Workers(FAST_LINES, {"plain": 5.0, "lines": 50.0}, FAST_LINES), "intel", "intel", "intel")
+    assert ways(chosen) == [("lines", "measured")] * 3
+
+
+def test_a_small_difference_is_measured_again() -> None:
+    workers = Workers(*[{"plain": 5.0, "lines": 4.9}] * 3)
+    for _ in range(2):
+        assert ways(choose(workers, "a", "a", "a")) == [("lines", "measured")] * 3
+    assert workers.asked == 2
+
+
+@pytest.mark.parametrize("changed", [{"rows": 200_000}, {"payload_columns": 9}])
+def test_another_problem_is_measured_anew(changed: dict[str, int]) -> None:
+    workers = Workers(FAST_LINES, FAST_LINES, FAST_LINES)
+    choose(workers, "a", "a", "a")
+    other = Plan(**{**vars(PLAN), "workload": SyntheticSpec(**{**vars(PLAN.workload), **changed})})
+    assert ways(choose(workers, "a", "a", "a", plan=other)) == [("lines", "measured")] * 3
+    assert workers.asked == 2
+
+
+def test_other_code_is_measured_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    workers = Workers(FAST_LINES, FAST_LINES, FAST_LINES)
+    choose(workers, "a", "a", "a")
+    monkeypatch.setattr(choose_stores, "_code", lambda: "newer")
+    choose(workers, "a", "a", "a")
+    assert workers.asked == 2
+
+
+@pytest.mark.parametrize("way", ["plain", "lines"])
+def test_what_is_asked_for_is_used_and_not_measured(way: str, cache: Path) -> None:
+    workers = Workers()
+    chosen = choose(workers, "a", "a", "a", plan=Plan(**{**vars(PLAN), "stores": way}))
+    assert ways(chosen) == [(way, "asked for")] * 3
+    assert workers.asked == 0
+    assert not cache.exists()
+
+
+def test_an_engine_without_a_choice_gets_none() -> None:
+    assert choose(Workers({}, {}, {}), "a", "a", "a") == [None] * 3
+
+
+def test_a_worker_without_rows_takes_the_way_of_the_others() -> None:
+    assert ways(choose(Workers(FAST_LINES, {}, FAST_LINES), "a", "a", "a")) == [("lines", "measured")] * 3
+
+
+@pytest.mark.parametrize("damage", ["", "{", "[]", '{"a": 1}', '{"a": {"plain": 1.0}}', '{"a": {"plain": "x"}}'])
+def test_a_damaged_cache_is_measured_anew(damage: str, cache: Path) -> None:
+    cache.parent.mkdir()
+    cache.write_text(damage)
+    assert read_known(cache) == {}
+    workers = Workers(FAST_LINES, FAST_LINES, FAST_LINES)
+    assert ways(choose(workers, "a", "a", "a")) == [("lines", "measured")] * 3
+    assert len(read_known(cache)) == 1
+
+
+def test_a_user_without_a_home_measures_every_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(Path, "home", no_home)
+    workers = Workers(FAST_LINES, FAST_LINES, FAST_LINES)
+    for _ in range(2):
+        assert ways(choose(workers, "a", "a", "a")) == [("lines", "measured")] * 3
+    assert workers.asked == 2
+
+
+def test_a_cache_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    keep_known(tmp_path / "file" / "stores.json", {"a": FAST_LINES})
+
+
+def test_the_oldest_go_when_the_cache_is_full(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choose_stores, "MOST_KEPT", 2)
+    for key in "abc":
+        keep_known(cache, {key: FAST_LINES})
+    assert list(read_known(cache)) == ["b", "c"]
+    assert [file.name for file in cache.parent.iterdir()] == [cache.name]
