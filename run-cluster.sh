@@ -10,20 +10,22 @@ usage() {
     cat <<'TEXT'
 Usage: ./run-cluster.sh [CONFIG] [OPTION]...
 
-Launches a Dask cluster under CONFIG, merges two distributed dataframes over UCX, proves the result, reports, and
-takes the cluster down. CONFIG is a file, or a bare name from configs/ (default: default.cfg). The first start sets
-up .venv from a lock file with hashes; later starts use it as it is, without the network.
+Starts a Dask cluster with the settings of CONFIG, merges two distributed dataframes over UCX, verifies the result,
+prints a report, and stops the cluster. CONFIG is a file, or the name of a file in configs/ (default: default.cfg).
+The first start installs packages into .venv from a lock file with hashes; later starts do not need the network.
 
 Options of this script (in any place after CONFIG):
-  --setup-only              set up .venv and end, for a login node whose compute nodes have no network
-  --stack cpu|cu12|cu13     the packages .venv holds; by default what this machine's GPUs and driver can run,
-                            or what .venv holds already
-  --help                    this text, and the options of the merge
+  --setup-only              set up .venv and exit; run this on a login node if compute nodes have no network
+  --stack cpu|cu12|cu13     package set to install into .venv (default: the set that .venv already contains, else
+                            the one that this machine's GPUs and driver support)
+  --help                    show this text and the options of the merge
 
-Environment: PYTHON names the Python to set .venv up with; MERGE_BENCH_RESULTS the folder results go to (default:
-results/ beside this script).
+Environment variables:
+  PYTHON                    the Python that creates .venv
+  MERGE_BENCH_RESULTS       folder for results (default: results/ in the folder of this script)
 
-All other options go to the merge: `python -m merge_bench run`. One of them is --ucx auto|wheel|system: whose UCX is loaded.
+All other options are passed to `python -m merge_bench run`; for example, --ucx auto|wheel|system chooses which UCX
+to load.
 TEXT
 }
 
@@ -41,12 +43,12 @@ find_config() {
     for path in "$ROOT"/configs/*.cfg; do
         if [ -e "$path" ]; then known+=("${path##*/}"); fi
     done
-    die 2 "There is no config '$1', neither here nor in configs/; configs/ has: ${known[*]:-none}."
+    die 2 "There is no config '$1' in the current folder or in configs/; configs/ contains: ${known[*]:-none}."
 }
 
 # take_ucx VALUE: the merge chooses; a mistake is told before anything is installed.
 take_ucx() {
-    case $1 in auto | wheel | system) ;; *) die 2 "--ucx is auto, wheel or system, not '$1'." ;; esac
+    case $1 in auto | wheel | system) ;; *) die 2 "--ucx must be auto, wheel or system, not '$1'." ;; esac
     run_options+=(--ucx "$1")
 }
 
@@ -59,7 +61,7 @@ while [ $# -gt 0 ]; do
     case $1 in
     --setup-only) setup_only=yes ;;
     --stack | --ucx)
-        [ $# -gt 1 ] || die 2 "$1 needs a value (--help explains)."
+        [ $# -gt 1 ] || die 2 "$1 needs a value (see --help)."
         if [ "$1" = --stack ]; then stack=$2; else take_ucx "$2"; fi
         shift
         ;;
@@ -85,7 +87,7 @@ if [ -n "$help" ]; then
 fi
 
 # Mistakes first: nobody should wait for an installation to learn of a misspelt name.
-case $stack in auto | cpu | cu12 | cu13) ;; *) die 2 "--stack is cpu, cu12 or cu13, not '$stack'." ;; esac
+case $stack in auto | cpu | cu12 | cu13) ;; *) die 2 "--stack must be cpu, cu12 or cu13, not '$stack'." ;; esac
 if [ -n "$config" ] || { [ -z "$names_config" ] && [ -z "$setup_only" ]; }; then
     config=$(find_config "${config:-default.cfg}")
 fi
@@ -93,7 +95,7 @@ fi
 stack=$(choose_stack "$stack")
 ensure_venv "$stack"
 if [ -n "$setup_only" ]; then
-    say "Ready: .venv holds the $stack stack."
+    say "Ready: .venv contains the $stack packages."
     exit 0
 fi
 

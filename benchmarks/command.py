@@ -50,20 +50,20 @@ def option(name: str, kind: Any, default: object, text: str, **more: Any) -> Cal
 
 def _in_a_folder(context: click.Context, option: click.Parameter, path: Path | None) -> Path | None:
     if path is not None and not path.resolve().parent.is_dir():
-        raise UsageError(f"--output: there is no folder {path.resolve().parent}")
+        raise UsageError(f"--output: the folder {path.resolve().parent} does not exist")
     return path
 
 
 FILE = click.Path(path_type=Path, dir_okay=False)
 OUTPUT = option("--output", FILE, None, "Write the results to this file.", callback=_in_a_folder, metavar="FILE.json")
-SHOW = option("--show", FILE, None, "Measure nothing: show these results again.", metavar="FILE.json")
+SHOW = option("--show", FILE, None, "Show these results again, without measuring.", metavar="FILE.json")
 FOLDER = click.Path(path_type=Path)
-SEED = option("--seed", click.IntRange(0), 0, "Seed of the tables and the order.")
+SEED = option("--seed", click.IntRange(0), 0, "Seed of the tables and of the order of launches.")
 
 
 def time_limit(seconds: float) -> Callable[[Any], Any]:
     """The option ``--time-limit``, by default so many seconds."""
-    return option("--time-limit", click.FloatRange(1), seconds, "Seconds for one run.")
+    return option("--time-limit", click.FloatRange(1), seconds, "Time limit of one run in seconds.")
 
 
 def run(command: click.Command, name: str) -> None:
@@ -119,7 +119,7 @@ def chosen(names: Sequence[str] | None, known: Collection[str]) -> set[str]:
     """
     for name in names or ():
         if name not in known:
-            raise UsageError(f"--only {name}: there is no such name; choose from {', '.join(known)}")
+            raise UsageError(f"--only {name}: unknown name; choose from {', '.join(known)}")
     return set(names or known)
 
 
@@ -163,7 +163,7 @@ def read(path: Path) -> dict[str, Any]:
 
 def damaged(path: Path, error: Exception) -> UsageError:
     """The error for a file that cannot be shown or resumed."""
-    return UsageError(f"{path} holds no results of this command: {type(error).__name__}: {error}")
+    return UsageError(f"{path} contains no results of this command: {type(error).__name__}: {error}")
 
 
 def new_folder(parent: Path, kind: str) -> Path:
@@ -203,7 +203,7 @@ def put_between(text: str, table: str, marker: str) -> str:
     """
     begin, end = f"<!-- {marker} -->", f"<!-- /{marker} -->"
     if text.count(begin) != 1 or text.count(end) != 1 or text.index(begin) > text.index(end):
-        raise UsageError(f"the page needs the lines {begin} and {end}, each once and in this order")
+        raise UsageError(f"the page must contain the lines {begin} and {end}, each once and in this order")
     before, rest = text.split(begin)
     return f"{before}{begin}\n{table}\n{end}{rest.split(end)[1]}"
 

@@ -113,10 +113,10 @@ def close(views: Sequence[tuple[float, Any]]) -> None:
 
 
 @click.command(context_settings=command.CONTEXT)
-@command.option("--campaigns", click.IntRange(2), 1000, "Stored campaigns.")
-@command.option("--workers", click.IntRange(2), 64, "Workers of the large campaign.")
-@command.option("--iterations", click.IntRange(1), 100, "Its iterations.")
-@command.option("--repeat", click.IntRange(1), 5, "Measurements of each time.")
+@command.option("--campaigns", click.IntRange(2), 1000, "Number of stored campaigns.")
+@command.option("--workers", click.IntRange(2), 64, "Number of workers of the large campaign.")
+@command.option("--iterations", click.IntRange(1), 100, "Number of iterations of the large campaign.")
+@command.option("--repeat", click.IntRange(1), 5, "Number of measurements of each time.")
 def dashboard_speed(campaigns: int, workers: int, iterations: int, repeat: int) -> None:
     """Measure how fast the dashboard opens and updates in a browser."""
     from playwright.sync_api import sync_playwright

@@ -27,7 +27,7 @@ from merge_bench.errors import UsageError
 
 SCHEMA = 1
 MISSED, UNMEASURED = 1, 3
-HEADINGS = ("goal", "to be", "measured", "spread", "met", "how")
+HEADINGS = ("goal", "target", "measured", "spread", "met", "how")
 
 MEASURES: tuple[Measure, ...] = (
     Measure(
@@ -95,7 +95,7 @@ class Running:
                 result.details.append(details)
                 command.say(f"    {target.what}: {found[target.name]:.3g}{target.unit} (goal {target.shown})")
             else:
-                result.fail(details.get(measures.NOT_MEASURED, "it was not measured in this run"))
+                result.fail(details.get(measures.NOT_MEASURED, "not measured in this run"))
 
 
 def others(document: Mapping[str, Any], wanted: Sequence[Measure]) -> list[dict[str, Any]]:
@@ -122,7 +122,8 @@ def markdown(results: Sequence[Result]) -> str:
             of = f"{100 * spread.coverage:.0f} %" if spread.coverage else f"of {spread.blocks}"
             met = ("yes" if result.met else "no") + ("" if result.sure else ", within the spread")
             cells = (
-                f"{spread.median:.3g}{target.unit}" + (f", {target.or_limited_by} named" if result.instead else ""),
+                f"{spread.median:.3g}{target.unit}"
+                + (f", limited by the {target.or_limited_by}" if result.instead else ""),
                 f"{spread.low:.3g}–{spread.high:.3g} ({of})" if spread.blocks > 1 else "1 block",
                 met + (f", {len(result.failures)} failed" if result.failures else ""),
             )
@@ -131,20 +132,20 @@ def markdown(results: Sequence[Result]) -> str:
 
 
 @click.command(context_settings=command.CONTEXT)
-@command.option("--blocks", click.IntRange(1), 3, "How often to measure everything.")
+@command.option("--blocks", click.IntRange(1), 3, "Number of blocks; each block measures everything once.")
 @command.option("--only", command.NAMES, None, "Only these goals or measures. [all]")
 @command.option("--output", command.FILE, None, "Write the results to this file.", metavar="FILE.json")
-@click.option("--add", is_flag=True, help="Keep what the --output file holds about goals that are not measured now.")
+@click.option("--add", is_flag=True, help="Keep the results in the --output file of goals that are not measured now.")
 @command.SHOW
-@click.option("--readme", is_flag=True, help="Put the table between the markers in README.md.")
+@click.option("--readme", is_flag=True, help="Replace the table between the markers in README.md.")
 @command.time_limit(900)
 @command.SEED
-@click.option("--dry-run", is_flag=True, help="Print what would be measured and how long it usually takes.")
+@click.option("--dry-run", is_flag=True, help="Print the planned measurements and their usual duration, and exit.")
 def goals(
     blocks: int, only: list[str] | None, output: Path | None, add: bool, show: Path | None, readme: bool,
     time_limit: float, seed: int, dry_run: bool,
 ) -> None:  # fmt: skip
-    """Measure the speed goals of this project in blocks, and say which are met."""
+    """Measure the speed goals of this project in blocks, and report which goals are met."""
     if show is not None:
         _end(_read(show), readme)
     wanted = chosen(only)

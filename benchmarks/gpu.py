@@ -33,17 +33,19 @@ AMPLE = 1.5  # times what the steps usually take: a budget in which all of them 
 
 
 @click.command(context_settings=command.CONTEXT)
-@command.option("--budget", click.FloatRange(10), None, "Seconds for all steps. [half more than they usually take]")
+@command.option(
+    "--budget", click.FloatRange(10), None, "Time limit of all steps in seconds. [1.5 times their usual duration]"
+)
 @command.option("--output", command.FOLDER, command.ROOT / "results", "Folder for the results.")
-@command.option("--resume", command.FOLDER, None, "Resume this result: do the steps that are not done.")
-@click.option("--curated", metavar="NAME", help="Also put summary and table into results/curated/NAME.")
-@command.option("--blocks", click.IntRange(1), 3, "Blocks of a comparison.")
+@command.option("--resume", command.FOLDER, None, "Resume this result: run the steps that are not done yet.")
+@click.option("--curated", metavar="NAME", help="Also write the summary and the table to results/curated/NAME.")
+@command.option("--blocks", click.IntRange(1), 3, "Number of blocks (rounds of launches) of each comparison.")
 @command.SEED
-@click.option("--dry-run", is_flag=True, help="Print the steps and their usual seconds, and do nothing.")
+@click.option("--dry-run", is_flag=True, help="Print the steps and their usual duration, and exit.")
 def on_gpus(
     budget: float | None, output: Path, resume: Path | None, curated: str | None, blocks: int, seed: int, dry_run: bool
 ) -> None:
-    """Test, prove and measure merge_bench on this machine's GPUs, the most valuable first."""
+    """Test and measure merge_bench on the GPUs of this machine, the most important steps first."""
     machine = look()
     head = command.head(SCHEMA, gpus=machine.gpus, blocks=blocks, seed=seed)
     head, earlier = stored.read(resume, head) if resume else (head, [])
@@ -54,7 +56,7 @@ def on_gpus(
     seconds = budget or AMPLE * sum(step.seconds for step in left)
     if dry_run:
         click.echo("\n".join(f"{step.name:<20} {step.seconds:>4.0f} s  {step.what}" for step in left))
-        click.echo(f"{sum(step.seconds for step in left):.0f} s in all, with a budget of {seconds:.0f} s")
+        click.echo(f"{sum(step.seconds for step in left):.0f} s in total; the budget is {seconds:.0f} s")
         return
     adopt_orphans()
     now: list[Ended] = []
@@ -83,9 +85,9 @@ def look() -> Machine:
     """
     names = gpu.visible_gpus()
     if not names:
-        raise UsageError("found no NVIDIA GPU: NVIDIA's management library lists none")
+        raise UsageError("found no NVIDIA GPU: the NVIDIA management library (NVML) lists none")
     if importlib.util.find_spec("pylibcudf") is None:
-        raise UsageError("there is a GPU, but no package cudf: set up the cu12 or cu13 stack")
+        raise UsageError("this machine has a GPU, but the package cudf is missing; set up the cu12 or cu13 environment")
     known = gpu.gpu_facts()
     free = gpu.free_bytes()
     mine = [index for name in names if (index := gpu.index_of(name)) is not None] or list(range(len(known)))
@@ -110,7 +112,7 @@ def table(ended: list[Ended]) -> str:
         shares = each.figures.get("memory_bandwidth") or {}
         parts = [f"{phase} {value['share']:.1%}" for phase, value in shares.items() if value["share"] is not None]
         if parts:
-            found += ["", f"{each.name}: at least this share of the GPU's memory bandwidth: {', '.join(parts)}"]
+            found += ["", f"{each.name}: share of the GPU's memory bandwidth, at least: {', '.join(parts)}"]
         if "table" in each.figures:
             found += ["", f"{each.name}: {each.figures['table']}"]
     return "\n".join(found)

@@ -41,12 +41,12 @@ def measure(bench: Bench, workers: int, hosts: Hosts | None, rows: int) -> list[
 
 
 @click.command(context_settings=command.CONTEXT)
-@command.option("--workers", command.listed("N", parse_count), "8,16,32,64", "Sizes to measure.")
-@command.option("--hosts", click.IntRange(0), 4, "Test hosts; 0: this machine.")
-@command.option("--rows", click.IntRange(1), 10_000, "Rows of a chunk.")
+@command.option("--workers", command.listed("N", parse_count), "8,16,32,64", "Numbers of workers to measure.")
+@command.option("--hosts", click.IntRange(0), 4, "Number of test hosts; 0 uses this machine.")
+@command.option("--rows", click.IntRange(1), 10_000, "Rows per chunk.")
 @command.option("--output", command.FILE, None, "Also write the table to this file.", metavar="FILE.md")
 def launch_scale(workers: list[int], hosts: int, rows: int, output: Path | None) -> None:
-    """Measure the launch time for every number of workers, the smallest first."""
+    """Measure the launch time for each number of workers, the smallest first."""
     if hosts:
         need_hosts()
     adopt_orphans()

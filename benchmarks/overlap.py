@@ -60,13 +60,13 @@ def row(rate: float, name: str, launches: Sequence[Launch]) -> list[str]:
 
 
 @click.command(context_settings=command.CONTEXT)
-@command.option("--rates", command.listed("GBIT", float), "2,8", "Of every link, each way.")
-@command.option("--chunk", command.ROWS, "4e6", "Rows of a frame on each host.")
-@command.option("--blocks", click.IntRange(1), 3, "Launches with each setting.")
-@command.option("--iterations", click.IntRange(1), 5, "Timed merges of a launch.")
+@command.option("--rates", command.listed("GBIT", float), "2,8", "Rates of each link in Gbit/s, each way.")
+@command.option("--chunk", command.ROWS, "4e6", "Rows of each frame on each host.")
+@command.option("--blocks", click.IntRange(1), 3, "Number of launches with each setting.")
+@command.option("--iterations", click.IntRange(1), 5, "Number of timed merges per launch.")
 @command.option("--engine", str, "native", "Engine of the merge.")
 def overlap(rates: list[float], chunk: int, blocks: int, iterations: int, engine: str) -> None:
-    """Compare pipeline off and on at every rate; status 1 where neither the link nor the cores limit the merge."""
+    """Compare pipeline off and on at each rate; exit 1 if neither the link nor the cores limit a merge."""
     need_hosts()
     adopt_orphans()
     rows, missed = [], []
@@ -80,11 +80,12 @@ def overlap(rates: list[float], chunk: int, blocks: int, iterations: int, engine
     click.echo(command.aligned(HEADINGS, rows, text=()))
     click.echo("computing: share of the wall-clock in which the slowest worker partitions or joins.")
     click.echo(
-        "cores used: share of the wall-clock in which a core is busy; with pipeline off, UCX's polling counts, too."
+        "cores used: share of the wall-clock in which a core is busy; with pipeline off, this includes polling by UCX."
     )
     for rate in missed:
         click.echo(
-            f"missed at {rate:g} Gbit/s: more than {metrics.NEAR_WIRE} × the time on the wire, but cores are idle"
+            f"missed at {rate:g} Gbit/s: the merge takes more than {metrics.NEAR_WIRE} × the time on the wire, "
+            "but cores are idle"
         )
     sys.exit(1 if missed else 0)
 

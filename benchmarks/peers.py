@@ -26,26 +26,28 @@ from merge_bench.host.memory import available_bytes, usable_cores
 
 
 @click.command(context_settings=command.CONTEXT)
-@command.option("--chunk", command.ROWS, "25e6", "Rows of one frame that start on one worker.")
-@command.option("--workers", click.IntRange(1), 2, "Chunks of each frame.")
-@command.option("--blocks", click.IntRange(1), 6, "Launches of each contender.")
-@command.option("--iterations", click.IntRange(1), 5, "Timed merges in a launch.")
-@command.option("--warmup", click.IntRange(0), 1, "Merges before the timed ones.")
+@command.option("--chunk", command.ROWS, "25e6", "Rows of each frame on each worker before the merge.")
+@command.option("--workers", click.IntRange(1), 2, "Number of workers, and of chunks of each frame.")
+@command.option("--blocks", click.IntRange(1), 6, "Number of launches of each program.")
+@command.option("--iterations", click.IntRange(1), 5, "Number of timed merges per launch.")
+@command.option("--warmup", click.IntRange(0), 1, "Number of untimed merges before the timed merges.")
 @command.option("--frac-match", click.FloatRange(0, 1), 0.3, "Share of the right keys that match.")
-@command.option("--cores", click.IntRange(1), None, "Number of cores that every contender may use. [all]")
-@command.option("--only", command.NAMES, None, "Only these contenders; patterns as polars*. [all]")
+@command.option("--cores", click.IntRange(1), None, "Number of cores that each program may use. [all]")
+@command.option(
+    "--only", command.NAMES, None, "Measure only these programs; patterns such as polars* are accepted. [all]"
+)
 @command.time_limit(1800)
-@command.option("--settle", click.FloatRange(0), 2, "Seconds between launches.")
+@command.option("--settle", click.FloatRange(0), 2, "Pause between launches in seconds.")
 @command.SEED
 @command.option("--results", command.FOLDER, command.ROOT / "results", "Folder for the results.")
 def peers(
     chunk: int, workers: int, blocks: int, iterations: int, warmup: int, frac_match: float, cores: int | None,
     only: list[str] | None, time_limit: float, settle: float, seed: int, results: Path,
 ) -> None:  # fmt: skip
-    """Compare merge_bench with the programs people use today, in randomised blocks."""
+    """Compare merge_bench with other merge programs, in randomised blocks."""
     _keep_to(cores)
     if usable_cores() < workers:
-        raise UsageError(f"--workers {workers} needs {workers} cores, but only {usable_cores()} may be used here")
+        raise UsageError(f"--workers {workers} needs {workers} cores, but this process may use only {usable_cores()}")
     threads = usable_cores() // workers * workers
     job = Job(chunk, workers, threads, iterations, warmup, frac_match, seed)
     contenders = choose(only or (), gpus=gpu_count())
@@ -71,7 +73,7 @@ def _keep_to(cores: int | None) -> None:
         return
     allowed = sorted(os.sched_getaffinity(0))
     if cores > len(allowed):
-        raise UsageError(f"--cores {cores}: only {len(allowed)} may be used here")
+        raise UsageError(f"--cores {cores}: this process may use only {len(allowed)} cores")
     os.sched_setaffinity(0, allowed[:cores])
 
 

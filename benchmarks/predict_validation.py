@@ -34,7 +34,7 @@ from merge_bench.records.campaign import Campaign
 
 SCHEMA = 1
 OFF, UNMEASURED = 5, 3
-HEADINGS = ("hosts", "workers a host", "Mbit/s", "phases", "what", "forecast", "interval", "measured", "error %")
+HEADINGS = ("hosts", "workers per host", "Mbit/s", "phases", "what", "forecast", "interval", "measured", "error %")
 
 
 @dataclass(frozen=True)
@@ -70,15 +70,17 @@ TARGETS = (
 
 
 @click.command(context_settings=command.CONTEXT)
-@command.option("--rate", click.FloatRange(1), 100.0, "Mbit/s of a link, each way.")
-@command.option("--chunk", command.ROWS, "250e3", "Rows of a chunk.")
-@command.option("--launches", click.IntRange(1), 2, "Launches of each cluster.")
-@command.option("--iterations", click.IntRange(1), 4, "Timed merges of each launch.")
-@command.option("--only", command.NAMES, None, f"Of {', '.join(each.name for each in TARGETS)}. [all]")
-@command.option("--goal", float, 15.0, "Percent by which a forecast of the wall may be off.")
+@command.option("--rate", click.FloatRange(1), 100.0, "Rate of each link in Mbit/s, each way.")
+@command.option("--chunk", command.ROWS, "250e3", "Rows per chunk.")
+@command.option("--launches", click.IntRange(1), 2, "Number of launches of each cluster.")
+@command.option("--iterations", click.IntRange(1), 4, "Number of timed merges per launch.")
+@command.option(
+    "--only", command.NAMES, None, f"Only these clusters, from {', '.join(each.name for each in TARGETS)}. [all]"
+)
+@command.option("--goal", float, 15.0, "Largest accepted error of a wall-clock forecast in percent.")
 @command.OUTPUT
 @command.SHOW
-@click.option("--docs", is_flag=True, help="Put the table between the markers in docs/predict.md.")
+@click.option("--docs", is_flag=True, help="Replace the table between the markers in docs/predict.md.")
 @command.time_limit(300)
 def validate(
     rate: float, chunk: int, launches: int, iterations: int, only: list[str] | None, goal: float, output: Path | None,
@@ -152,7 +154,7 @@ def measure(bench: Bench, target: Target, asked: Mapping[str, Any]) -> Ran:
             hosts=hosts,
         )  # fmt: skip
     if len(ran.campaign.standing) != asked["launches"]:
-        raise RunFailed(f"{target.name}: {len(ran.campaign.standing)} of {asked['launches']} launches ended well")
+        raise RunFailed(f"{target.name}: {len(ran.campaign.standing)} of {asked['launches']} launches succeeded")
     return ran
 
 
@@ -223,7 +225,7 @@ def _show(document: Mapping[str, Any], docs: bool) -> int:
         text = table(document)
         status = UNMEASURED if document["failures"] else OFF if worst(document) > document["goal"] else 0
     except (KeyError, TypeError) as error:
-        raise UsageError(f"this is no result of this command: {type(error).__name__}: {error}") from None
+        raise UsageError(f"the file contains no results of this command: {type(error).__name__}: {error}") from None
     click.echo(text)
     if docs:
         command.update_page(command.ROOT / "docs" / "predict.md", text, "validation")

@@ -89,12 +89,14 @@ def by_probe(transport: str, size: int) -> Iterator[tuple[Key, float]]:
 
 
 @click.command(context_settings=command.CONTEXT)
-@command.option("--blocks", click.IntRange(1), 5, "Measurements of each pair.")
+@command.option("--blocks", click.IntRange(1), 5, "Number of measurements of each pair.")
 @command.option("--sizes", SIZES, "1,64,1K,4K,16K,64K,256K,1M,4M", "Message sizes.")
-@command.option("--transport", click.Choice(list(TRANSPORTS)), None, "Only this one. [both]", multiple=True)
+@command.option(
+    "--transport", click.Choice(list(TRANSPORTS)), None, "Measure only this transport. [both]", multiple=True
+)
 @command.SEED
 def agreement(blocks: int, sizes: Sequence[int], transport: tuple[str, ...], seed: int) -> None:
-    """Compare `probe p2p` with ucx_perftest run by hand; status 1 if a median differs by more than a tenth."""
+    """Compare `probe p2p` with ucx_perftest run by hand; exit 1 if a median differs by more than 10 %."""
     places = [(name, size) for name in transport or TRANSPORTS for size in sizes]
     order, hand, probe = random.Random(seed), dict[Key, list[float]](), dict[Key, list[float]]()
     worst = 0.0

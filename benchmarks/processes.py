@@ -44,8 +44,8 @@ class Ended:
     def failure(self) -> str | None:
         """Why it failed, in a sentence; None if it did not."""
         if self.timed_out:
-            return f"it was stopped after {self.seconds:.0f} s, because it had not finished"
-        return f"status {self.status}: {tail(self.errors, 1) or 'it printed no error'}" if self.status else None
+            return f"stopped after {self.seconds:.0f} s because it had not finished"
+        return f"status {self.status}: {tail(self.errors, 1) or 'no error message'}" if self.status else None
 
 
 def adopt_orphans() -> None:
@@ -131,7 +131,7 @@ def run_merge_bench(
     try:
         document: Document = json.loads(ended.output.read_text())
     except ValueError:
-        raise RunFailed(ended.failure or "it printed no document") from None
+        raise RunFailed(ended.failure or "the program printed no JSON document") from None
     errors = [run["error"]["message"] for run in document.get("runs", [document]) if run.get("error")]
     if errors or ended.failure:
         failed = RunFailed(errors[0] if errors else str(ended.failure))

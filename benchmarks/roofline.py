@@ -33,7 +33,7 @@ SCHEMA = 1
 PHASES = ("partition", "exchange", "join")
 WHOLE = "whole"
 HEADINGS = (
-    "phase", "bytes a row", "moved (GB)", "each worker (ms)", "slowest (ms)", "at the copy limit (ms)", "GB/s",
+    "phase", "bytes per row", "moved (GB)", "each worker (ms)", "slowest (ms)", "at the copy limit (ms)", "GB/s",
     "of the copy limit",
 )  # fmt: skip
 
@@ -79,7 +79,7 @@ def counts(iteration: IterationLine) -> Counts:
     sent = left = right = result = 0
     for worker in iteration.workers:
         if worker.sent_bytes is None or worker.received_rows is None or worker.result_rows is None:
-            raise RunFailed(f"rank {worker.rank} did not report what it sent, received and made")
+            raise RunFailed(f"rank {worker.rank} did not report its sent, received and result rows")
         sent += worker.sent_bytes.left + worker.sent_bytes.right
         left += worker.received_rows.left
         right += worker.received_rows.right
@@ -145,16 +145,18 @@ def limits_table(limits: Sequence[Mapping[str, Any]]) -> str:
 
 
 @click.command(context_settings=command.CONTEXT)
-@command.option("--chunk", command.ROWS, "25e6", "Rows of one frame that start on one worker.")
-@command.option("--workers", click.IntRange(2), 2, "Workers on this machine.")
-@command.option("--iterations", click.IntRange(1), 5, "Timed merges.")
-@command.option("--payload-columns", click.IntRange(0), 1, "Beside the key.")
+@command.option("--chunk", command.ROWS, "25e6", "Rows of each frame on each worker before the merge.")
+@command.option("--workers", click.IntRange(2), 2, "Number of workers on this machine.")
+@command.option("--iterations", click.IntRange(1), 5, "Number of timed merges.")
+@command.option(
+    "--payload-columns", click.IntRange(0), 1, "Number of payload columns of each frame, in addition to the key."
+)
 @command.OUTPUT
 @command.time_limit(120)
 def roofline(
     chunk: int, workers: int, iterations: int, payload_columns: int, output: Path | None, time_limit: float
 ) -> None:
-    """Measure memory limits and a run, and say what share of the limit each phase reaches."""
+    """Measure the memory limits and a run, and report which share of the limit each phase reaches."""
     shape = Shape(chunk, workers, payload_columns)
     cores = cores_of(workers)
     adopt_orphans()
@@ -172,7 +174,7 @@ def roofline(
             document = judged(ran, shape, limits.together(before, after))
         command.write(output, {**head, **document})
 
-    sys.exit(command.until_interrupted(measure_and_judge, "nothing was written"))
+    sys.exit(command.until_interrupted(measure_and_judge, "no results were written"))
 
 
 def cores_of(workers: int) -> list[int]:
@@ -185,7 +187,7 @@ def cores_of(workers: int) -> list[int]:
     """
     cores = sorted(os.sched_getaffinity(0))
     if workers > len(cores):
-        raise UsageError(f"{workers} workers need a core each, but this process may use only {len(cores)}")
+        raise UsageError(f"--workers {workers} needs {workers} cores, but this process may use only {len(cores)}")
     return cores[: len(cores) // workers * workers]
 
 
@@ -206,13 +208,13 @@ def judged(ran: Ran, shape: Shape, measured: list[limits.Limit]) -> dict[str, An
         f"\n{shape.rows:,} rows of {shape.row_bytes} B over {shape.workers} workers, {len(launch.timed)} merges."
     )
     click.echo(
-        f"Join: {accesses / 1e6:.0f} million accesses in buckets of {shape.bucket_bytes / 2**20:.1f} MiB; with them it "
-        f"needs {least * 1e3:.0f} ms at both limits, {least / join.seconds:.0%} of what it took. Without buckets the "
-        f"accesses alone would take {accesses / far.rate * 1e3:.0f} ms."
+        f"Join: {accesses / 1e6:.0f} million accesses in buckets of {shape.bucket_bytes / 2**20:.1f} MiB. At both "
+        f"limits, the join takes {least * 1e3:.0f} ms, {least / join.seconds:.0%} of its measured time. "
+        f"Without buckets, the accesses alone would take {accesses / far.rate * 1e3:.0f} ms."
     )
     cma = any(lane.startswith("cma/") for lane in lanes)
-    copies = "one copy" if cma else "which is NOT used here: more is moved than counted"
-    click.echo(f"Endpoints: {', '.join(lanes)}; the bytes of the exchange are those of cma, {copies}.")
+    copies = "with one copy" if cma else "but this run does NOT use cma, so it moves more bytes than counted"
+    click.echo(f"Endpoints: {', '.join(lanes)}; the bytes of the exchange are counted as for cma, {copies}.")
     return {
         "limits": [each.to_json() for each in measured],
         "shape": {

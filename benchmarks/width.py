@@ -44,7 +44,7 @@ ROW_BYTES = 2 * 8 * (1 + PAYLOAD_COLUMNS)  # of a row of each frame
 PROCESS_BYTES = 250 << 20  # of a worker, its nanny and its host's guard, without data
 COPIES = 4  # of the input, at the peak
 HEADINGS = (
-    "workers", "Mbit/s a link", "MB sent by each", "wall (ms)", "exchange (ms)", "bytes at link rate (ms)", "ratio",
+    "workers", "Mbit/s per link", "MB sent by each", "wall (ms)", "exchange (ms)", "bytes at link rate (ms)", "ratio",
     "MB/s, slowest worker", "median", "of link, slowest", "median", "arrivals", "dropped", "peak ÷ input", "start (s)",
 )  # fmt: skip
 
@@ -177,10 +177,12 @@ def judge(launch: Launch, made: Size, dropped: float | None) -> Wide:
         If they do not have it, or a pair of workers did not use the links.
     """
     if launch.lanes is None or launch.memory is None or launch.line is None or not launch.timed:
-        raise RunFailed("the records lack lanes, memory or iterations")
+        raise RunFailed("the records do not contain transports, memory or iterations")
     for pair in launch.lanes.pairs:
         if not pair.transports or any(not lane.startswith("tcp/") for lane in pair.transports):
-            raise RunFailed(f"rank {pair.from_rank} to rank {pair.to_rank} uses {', '.join(pair.transports)}")
+            raise RunFailed(
+                f"rank {pair.from_rank} to rank {pair.to_rank} uses {', '.join(pair.transports)} instead of tcp"
+            )
     seen = [exchanged(iteration) for iteration in launch.timed]
     speeds = _of_workers((each.sent, each.flights) for each in seen)
     shares = _of_workers((each.least(made.link), each.flights) for each in seen)
@@ -239,19 +241,19 @@ def table(found: Sequence[Wide]) -> str:
 
 
 @click.command(context_settings=command.CONTEXT)
-@command.option("--workers", command.listed("N", number), "2,4,8,16", "Numbers of hosts, with a worker each.")
+@command.option("--workers", command.listed("N", number), "2,4,8,16", "Numbers of hosts; each host runs one worker.")
 @command.option(
     "--budget", click.FloatRange(0, min_open=True), None,
-    "Gbit/s of all links together, each way. [a quarter of what this machine moves, measured]",
+    "Total rate of all links in Gbit/s, each way. [a quarter of the measured rate of this machine]",
 )  # fmt: skip
-@command.option("--seconds", click.FloatRange(0.1), 2.0, "Aimed duration of an exchange.")
-@command.option("--iterations", click.IntRange(1), 3, "Timed merges.")
+@command.option("--seconds", click.FloatRange(0.1), 2.0, "Target duration of an exchange in seconds.")
+@command.option("--iterations", click.IntRange(1), 3, "Number of timed merges.")
 @command.OUTPUT
 @command.time_limit(240)
 def width(
     workers: list[int], budget: float | None, seconds: float, iterations: int, output: Path | None, time_limit: float
 ) -> None:
-    """Measure all-to-all between more and more hosts with shaped links."""
+    """Measure all-to-all exchanges between an increasing number of hosts with shaped links."""
     need_hosts()
     adopt_orphans()
     document = command.head(SCHEMA, widths=[], failures=[])
@@ -276,7 +278,7 @@ def width(
             command.write(output, document)
     click.echo(table(found))
     if moved := document.get("moved_bytes_per_second"):
-        click.echo(f"\nTwo hosts with links that are not shaped move {moved / 1e9:.2f} GB/s here, both ways together.")
+        click.echo(f"\nTwo hosts with unshaped links move {moved / 1e9:.2f} GB/s on this machine, both ways together.")
     if document["failures"]:
         sys.exit(command.INTERRUPTED)
 
@@ -304,7 +306,7 @@ def measure(bench: Bench, made: Size, iterations: int) -> Wide:
     there = available_bytes()
     if made.memory_bytes > there:
         raise RunFailed(
-            f"it needs about {format_bytes(made.memory_bytes)}, but only {format_bytes(there)} is available"
+            f"needs about {format_bytes(made.memory_bytes)} of memory, but only {format_bytes(there)} is available"
         )
     with Hosts(made.workers, f"{made.rate}bit") as hosts:
         ran = bench.merge(**options(made, iterations), hosts=hosts)

@@ -32,12 +32,12 @@ find_python() {
         found=${found:-$(type -P "$python")}
     done
     if [ -n "$found" ]; then
-        die 3 "$found cannot make virtual environments; install its venv module" \
-            "(Debian and Ubuntu: apt-get install python3-venv) or name another Python with PYTHON=/path/to/python3."
+        die 3 "$found cannot create virtual environments; install its venv module" \
+            "(Debian and Ubuntu: apt-get install python3-venv) or set PYTHON=/path/to/python3 to another Python."
     fi
     if [ -n "${PYTHON:-}" ]; then die 3 "PYTHON=$PYTHON is not a Python from 3.11 to 3.14."; fi
     die 3 "No Python from 3.11 to 3.14 is on PATH; install one (Debian 12 and later: apt-get install python3" \
-        "python3-venv) or name it with PYTHON=/path/to/python3."
+        "python3-venv) or set PYTHON=/path/to/python3."
 }
 
 # --- which stack ------------------------------------------------------------------------------------------------
@@ -48,7 +48,7 @@ detect_stack() {
     type -P nvidia-smi >/dev/null || { echo cpu; return; }
     if ! gpus=$(timeout 30 nvidia-smi --query-gpu=driver_version,compute_cap --format=csv,noheader 2>&1) \
         || ! [[ $gpus =~ ^[0-9]+\.[0-9.]+,\ *[0-9]+\.[0-9]+ ]]; then
-        say "nvidia-smi is here but lists no usable GPU (${gpus%%$'\n'*}); taking the cpu stack."
+        say "nvidia-smi lists no usable GPU (${gpus%%$'\n'*}); using the cpu packages."
         echo cpu
         return
     fi
@@ -69,15 +69,15 @@ choose_stack() {
     if [ -f "$VENV_STAMP" ]; then have=$(sed -n 's/^stack=//p' "$VENV_STAMP"); fi
     if [ "$asked" != auto ]; then
         if [ -n "$have" ] && [ "$have" != "$asked" ]; then
-            say ".venv holds the $have stack; rebuilding it for $asked."
+            say ".venv contains the $have packages; replacing them with the $asked packages."
         fi
         echo "$asked"
         return
     fi
     detected=$(detect_stack)
     if [ -n "$have" ] && [ "$have" != "$detected" ]; then
-        say ".venv holds the $have stack though this machine suits $detected; using $have" \
-            "(./run-cluster.sh --setup-only --stack $detected changes that)."
+        say ".venv contains the $have packages, but this machine supports $detected; using $have" \
+            "(to change, run ./run-cluster.sh --setup-only --stack $detected)."
         echo "$have"
         return
     fi
@@ -117,8 +117,8 @@ pip_install() {
         printf '\r  %d packages' "$n" >&2
     done; then
         tail -n 12 "$log" >&2
-        die 3 "Installing packages failed (above; all of it in $log). A machine without a network can use a .venv" \
-            "made by ./run-cluster.sh --setup-only --stack cpu|cu12|cu13 elsewhere on a shared file system."
+        die 3 "Installing packages failed (last lines above; full log: $log). If this machine has no network, run" \
+            "./run-cluster.sh --setup-only --stack cpu|cu12|cu13 on another machine that shares this file system."
     fi
     if [ -t 2 ]; then printf '\r\033[K' >&2; fi
 }
@@ -127,10 +127,10 @@ build_venv() { # build_venv STACK
     local stack=$1 lock python output
     lock=$(lock_file "$stack")
     python=$(find_python)
-    say "Setting up ${VENV##*/} with the $stack stack ($(grep -c '==' "$lock") packages); a few minutes, the first time only."
+    say "Setting up ${VENV##*/} with $(grep -c '==' "$lock") packages ($stack); this takes a few minutes, only once."
     rm -f "$VENV_STAMP" # first, so that an interrupted removal is seen as unfinished
     rm -rf "$VENV"
-    output=$("$python" -m venv "$VENV" 2>&1) || die 3 "$python could not make $VENV: ${output##*$'\n'}"
+    output=$("$python" -m venv "$VENV" 2>&1) || die 3 "$python could not create $VENV: ${output##*$'\n'}"
     pip_install --require-hashes --only-binary :all: -r "$lock"
     install_project
     wanted_stamp "$stack" >"$VENV_STAMP"
@@ -146,24 +146,25 @@ install_project() {
 # neither network nor disk where that is so already.
 ensure_venv() {
     local stack=$1 dev=${2:-}
-    [ -f "$(lock_file "$stack")" ] || die 2 "There is no stack named '$stack'; choose cpu, cu12 or cu13."
+    [ -f "$(lock_file "$stack")" ] || die 2 "--stack must be cpu, cu12 or cu13, not '$stack'."
     complete() { venv_is_current "$stack" && project_is_current && { [ -z "$dev" ] || dev_is_current; }; }
     if complete; then return; fi
     if [ -e "$VENV" ] && [ ! -e "$VENV_LOCK" ]; then
-        die 3 "$VENV was not made by this script, so it is left alone; remove it or move it away, and start again."
+        die 3 "$VENV was not created by this script and is not changed; remove or rename it, and start again."
     fi
-    [ -w "$ROOT" ] || die 3 ".venv has to be set up, and $ROOT cannot be written; set it up as its owner."
+    [ -w "$ROOT" ] || die 3 ".venv must be set up, but $ROOT is not writable;" \
+        "run ./run-cluster.sh --setup-only as the owner of that folder."
     (
         # pip catches Ctrl-C and ends like any failure; without this it would be reported as one.
-        trap 'say "Interrupted; the next start sets .venv up anew."; exit 130' INT
+        trap 'say "Interrupted; the next start sets up .venv again."; exit 130' INT
         if type -P flock >/dev/null && ! flock -n 9; then
-            say "Another start is setting up .venv; waiting for it."
+            say "Another process is setting up .venv; waiting for it."
             flock 9
         fi
         if ! venv_is_current "$stack"; then build_venv "$stack"; fi
         if ! project_is_current; then install_project; fi
         if [ -n "$dev" ] && ! dev_is_current; then
-            say "Adding what tests need to ${VENV##*/}."
+            say "Installing the test packages into ${VENV##*/}."
             pip_install --require-hashes --only-binary :all: -r "$(lock_file dev)"
             checksum "$(lock_file dev)" >"$VENV/.merge-bench-dev"
         fi

@@ -58,7 +58,7 @@ class Result:
             shown = [_line(run) for run in campaign.runs[:_SHOWN]]
             more = len(campaign.runs) - len(shown)
             shown += [f"and {more} more runs"] if more else []
-        status = {None: "not ended", 0: "ended well"}.get(self.status, f"status {self.status}")
+        status = {None: "not finished", 0: "successful"}.get(self.status, f"status {self.status}")
         return "\n".join([f"Result {campaign.head.campaign_id} ({status})", *shown, str(self.folder)])
 
     @property
@@ -133,7 +133,7 @@ class Result:
 
         found = charts(self.campaign, kind)
         if not 0 <= which < len(found):
-            count = f"there are {len(found)}" if found else "there is nothing to plot"
+            count = f"it has {len(found)}" if found else "there is nothing to plot"
             raise UsageError(f"{self.folder} has no plot {kind!r} number {which}: {count}")
         return _backend(backend)(found[which])
 
@@ -195,7 +195,7 @@ def run(*, check: bool = True, **options: object) -> Result:
         result, verdict, status = launch(sweep, values, _caller(options))
     if check and status:
         error = (verdict.error if verdict else None) or next((one.error for one in result._runs if one.error), None)
-        message = error.message if error else "the run did not end well"
+        message = error.message if error else "the run failed"
         raise _ERRORS.get(status, RunFailed)(f"{message}; the records are in {result.folder}")
     return result
 

@@ -60,12 +60,12 @@ def test_a_result_has_the_document_of_run_json(result: merge_bench.Result) -> No
 
 def test_a_result_is_shown_in_a_few_lines(tmp_path: Path, result: merge_bench.Result) -> None:
     head, default, tcp, folder = repr(result).splitlines()
-    assert head == f"Result {result.folder.name} (ended well)"
+    assert head == f"Result {result.folder.name} (successful)"
     assert default == "default: 2 workers, 1,000,000 rows per chunk, verified, 489.06 MiB/s"
     assert tcp.startswith("tcp: ")
     assert folder == str(result.folder)
     cut = merge_bench.load(write_campaign(tmp_path, Script(plan=plan(verify="off")), end=None))
-    assert "not ended" in repr(cut)
+    assert "not finished" in repr(cut)
     assert "UNVERIFIED" in repr(cut)
     sweep = interleaved({str(number): BASE[:1] for number in range(5)})
     assert repr(merge_bench.load(write_campaign(tmp_path, *sweep))).splitlines()[4] == "and 2 more runs"
@@ -148,9 +148,9 @@ def test_network_measurements_can_be_drawn(tmp_path: Path) -> None:
 
 def test_what_cannot_be_drawn_is_a_sentence(result: merge_bench.Result) -> None:
     wrong: Any = "pie"
-    with pytest.raises(UsageError, match="there is no drawing 'pie'; there are: throughput, "):
+    with pytest.raises(UsageError, match="there is no plot 'pie'; choose from throughput, "):
         result.plot(wrong)
-    with pytest.raises(UsageError, match="has no plot 'workers' number 2: there are 2"):
+    with pytest.raises(UsageError, match="has no plot 'workers' number 2: it has 2"):
         result.plot("workers", 2)
     with pytest.raises(UsageError, match="has no plot 'tuning' number 0: there is nothing to plot"):
         result.plot("tuning")

@@ -64,7 +64,7 @@ class Bench:
         document, ended = run_merge_bench(words, surroundings(*SETTINGS), stem, self.limit, hosts=hosts)
         runs = document.get("runs", [document])
         if not all(run["verified"] for run in runs):
-            raise RunFailed("the result of a run was not verified")
+            raise RunFailed("the merge result of a run was not verified")
         return Ran(document, began, Path(document["records"]).parent, ended.seconds)
 
 
@@ -79,7 +79,7 @@ def need_hosts() -> None:
     from tests.hosts.make_hosts import why_not
 
     if reason := why_not():
-        raise UsageError(f"hosts with shaped links cannot be made here: {reason}")
+        raise UsageError(f"cannot create test hosts with shaped links: {reason}")
 
 
 @contextmanager

@@ -155,7 +155,7 @@ def against(bench: Bench, peers: Mapping[str, Target], iterations: int, tables: 
         if line.contender == REFERENCE:
             continue
         if line.ratio is None:
-            raise PeerError(f"no ratio to {line.contender}: it or merge_bench failed")
+            raise PeerError(f"no ratio to {line.contender}: {line.contender} or merge_bench failed")
         name = peers[line.contender].name
         found[name] = min(found.get(name, line.ratio.median), line.ratio.median)
         details = bench.details.setdefault(name, {"wall_seconds": {REFERENCE: walls[REFERENCE]}})

@@ -28,7 +28,7 @@ class Target:
     @property
     def shown(self) -> str:
         """The bounds as text."""
-        instead = f", or {self.or_limited_by} named" if self.or_limited_by else ""
+        instead = f", or limited by the {self.or_limited_by}" if self.or_limited_by else ""
         if self.least is not None and self.most is not None:
             return f"{self.least:g} to {self.most:g}{self.unit}{instead}"
         bound = f"≥ {self.least:g}" if self.least is not None else f"≤ {self.most:g}"
@@ -111,7 +111,7 @@ def spread_of_sizes(seconds_per_row: Mapping[int, float], from_rows: int) -> flo
     """
     known = [seconds for rows, seconds in seconds_per_row.items() if rows >= from_rows]
     if len(known) < 2:
-        raise RunFailed(f"only {len(known)} sizes from {from_rows:,} rows on fit the memory here")
+        raise RunFailed(f"only {len(known)} sizes of at least {from_rows:,} rows fit into the memory of this machine")
     return max(known) / min(known)
 
 

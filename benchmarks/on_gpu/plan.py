@@ -87,7 +87,7 @@ def _merge(machine: Machine, asked: Asked, name: str, merge: Merge, seconds: flo
     def do(left: float) -> Finding:
         return runs.judge(merge, runs.run(merge, name, asked.folder, left), machine.bandwidth)
 
-    chunk = f"{format_count(merge.rows)} rows a chunk"
+    chunk = f"{format_count(merge.rows)} rows per chunk"
     if merge.engine != runs.CUDF:
         what = f"{merge.exchange}, engine {merge.engine}, {chunk}, {merge.workers} workers"
     else:
@@ -108,7 +108,7 @@ def _largest(machine: Machine, asked: Asked) -> Step:
 
 
 def _no_room(left: float) -> Finding:
-    raise RunFailed("not even a million rows a chunk fit what is free on the GPU or on its host")
+    raise RunFailed("one million rows per chunk do not fit into the free memory of the GPU or its host")
 
 
 def _compare(
@@ -122,11 +122,11 @@ def _compare(
     def do(left: float) -> Finding:
         lacking = versus.missing(names)
         if lacking:
-            return Finding(f"not compared: no package {', '.join(lacking)} is installed here")
+            return Finding(f"not compared: the package {', '.join(lacking)} is not installed")
         if not size:
             return _no_room(left)
         job = Job(size, workers, machine.cores, iterations=5, warmup=2, fraction=FRACTION, seed=asked.seed)
         return versus.compare(names, job, asked.folder, asked.blocks, left, machine.gpus, goal)
 
-    what = f"merge_bench and {', '.join(names)} in turn, {format_count(size)} rows a chunk, {workers} workers"
+    what = f"merge_bench and {', '.join(names)} in turn, {format_count(size)} rows per chunk, {workers} workers"
     return Step(name, what, asked.blocks * VERSUS_SECONDS[names], do)

@@ -65,9 +65,11 @@ def run(merge: Merge, name: str, folder: Path, limit: float) -> Document:
 def judge(merge: Merge, document: Document, device_bandwidth: int | None) -> Finding:
     """What a run proves and measures; it fails if a pair of workers does not use `cuda_ipc`."""
     if not document["verified"]:
-        return Finding("its result was not verified", status=RunFailed.exit_status)
+        return Finding("the merge result was not verified", status=RunFailed.exit_status)
     if document["plan"]["engine"] != merge.engine:
-        return Finding(f"engine {document['plan']['engine']} merged, not {merge.engine}", status=RunFailed.exit_status)
+        return Finding(
+            f"the run used the engine {document['plan']['engine']}, not {merge.engine}", status=RunFailed.exit_status
+        )
     figures: dict[str, Any] = {
         "rows_per_chunk": merge.rows, "workers": merge.workers, "workers_per_gpu": merge.sharers,
         "engine": merge.engine, "exchange": merge.exchange, "wall_seconds": document["wall_seconds"],
@@ -75,7 +77,7 @@ def judge(merge: Merge, document: Document, device_bandwidth: int | None) -> Fin
     }  # fmt: skip
     parts = [
         f"{format_count(document['result_rows'])} rows verified",
-        f"{format_seconds(document['wall_seconds']['median'])} a merge",
+        f"{format_seconds(document['wall_seconds']['median'])} per merge",
         format_rate(document["throughput_bytes_per_second"]["median"]),
     ]
     status = 0
@@ -101,15 +103,15 @@ def without_device_lane(pairs: Sequence[Document]) -> str | None:
     """The first pair of a document's lanes that does not use `cuda_ipc`, in words; None if all do."""
     for pair in pairs:
         if not any(lane.partition("/")[0] == DEVICE_LANE for lane in pair["transports"]):
-            uses = ", ".join(pair["transports"]) or "nothing that UCX reports"
-            return f"rank {pair['from']} to rank {pair['to']} uses no {DEVICE_LANE} but {uses}"
-    return None if pairs else "no lanes were recorded"
+            uses = ", ".join(pair["transports"]) or "no transport that UCX reports"
+            return f"rank {pair['from']} to rank {pair['to']} does not use {DEVICE_LANE}, but {uses}"
+    return None if pairs else "no transports were recorded"
 
 
 def _link(link: Document | None) -> list[str]:
     if link is None or link["limit_bytes_per_second"] is None:
         return []
-    parts = [f"link limit {format_rate(link['limit_bytes_per_second'])} a worker"]
+    parts = [f"link limit {format_rate(link['limit_bytes_per_second'])} per worker"]
     parts += [f"fraction {link['fraction']:.2f}"] if link["fraction"] is not None else []
     checked = link.get("check_bytes_per_second")
     return parts + ([f"ucx_perftest {format_rate(checked)}"] if checked else [])

@@ -76,7 +76,7 @@ def run_all(
         began = clock()
         left = budget - (began - start)
         if step.seconds > left:
-            reason = f"it usually takes {step.seconds:.0f} s, and {max(left, 0):.0f} s of the budget were left"
+            reason = f"usually takes {step.seconds:.0f} s, but only {max(left, 0):.0f} s of the budget were left"
             state, seconds, one = SKIPPED, 0.0, Finding(reason)
         else:
             one = _do(step, min(left, PATIENCE * step.seconds))

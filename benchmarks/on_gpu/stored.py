@@ -31,7 +31,7 @@ def read(folder: Path, head: Head) -> tuple[Head, list[Ended]]:
     earlier, wanted = _identity(summary), _identity(json.loads(json.dumps(head)))
     other = [name for name, value in wanted.items() if earlier[name] != value]
     if other:
-        raise UsageError(f"--resume {folder}: {', '.join(other)} differ from this call's; start a new result")
+        raise UsageError(f"--resume {folder}: {', '.join(other)} differ from the current command; start a new result")
     try:
         return {name: summary[name] for name in head}, [Ended(**each) for each in summary["steps"]]
     except (KeyError, TypeError) as error:
@@ -50,7 +50,7 @@ def curated(name: str, head: Head) -> Path:
         raise UsageError(f"--curated {name!r} must be the name of a folder: letters, digits, '.', '_' and '-'")
     folder = CURATED / name
     if folder.exists() and command.read(folder / SUMMARY).get("time") != head["time"]:
-        raise UsageError(f"--curated {name}: another result is there already")
+        raise UsageError(f"--curated {name}: this folder already contains another result; choose another name")
     return folder
 
 

@@ -17,7 +17,7 @@ FAILED = RunFailed.exit_status
 def run_tests(folder: Path, limit: float) -> Finding:
     """`pytest -m gpu` within `limit` seconds. A skipped test proves nothing, so it counts as a failure."""
     if importlib.util.find_spec("pytest") is None:
-        return Finding("not run: no package pytest is installed here", status=FAILED)
+        return Finding("not run: the package pytest is not installed", status=FAILED)
     logs = folder / "logs"
     logs.mkdir(parents=True, exist_ok=True)
     report = logs / "tests.xml"
@@ -28,7 +28,7 @@ def run_tests(folder: Path, limit: float) -> Finding:
     ended = run_limited(argv, surroundings(), logs / "tests", limit)
     if ended.timed_out:
         return Finding(
-            f"they did not finish within {limit:.0f} s; logs/tests.out shows how far they came", status=FAILED
+            f"the tests did not finish within {limit:.0f} s; read their progress in logs/tests.out", status=FAILED
         )
     if not report.exists():
         return Finding(f"pytest ended with status {ended.status} and wrote no report", status=FAILED)

@@ -83,8 +83,8 @@ def sentence(verdict: Mapping[str, Any]) -> str:
     if verdict["met"] is None:
         return f"{head}: not measured"
     outcome = "met" if verdict["met"] else "not met"
-    spread = f"{verdict['ratio']:.2f}, {verdict['low']:.2f}–{verdict['high']:.2f}"
-    return f"{head}: {outcome} with {spread}{'' if verdict['sure'] else ', but blocks disagree'}"
+    spread = f"ratio {verdict['ratio']:.2f}, range {verdict['low']:.2f}–{verdict['high']:.2f}"
+    return f"{head}: {outcome} ({spread}{'' if verdict['sure'] else '; blocks disagree'})"
 
 
 def _seconds(line: Standing) -> str:

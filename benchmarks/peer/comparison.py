@@ -126,8 +126,8 @@ class Comparison:
         self.say(f"    {sample.wall:.4g} s, {self.results[contender.name]}")
         least, most = min(sample.walls), max(sample.walls)
         if least * SPREAD < most:
-            busy = "the machine may be busy, or an earlier result was used again"
-            self.say(f"    its iterations took {least:.4g} to {most:.4g} s: {busy}")
+            busy = "the machine may be busy, or the program reused an earlier result"
+            self.say(f"    the iterations took {least:.4g} to {most:.4g} s: {busy}")
 
     def _judge(self, ended: Ended) -> tuple[Outcome | None, str | None]:
         if ended.failure:
@@ -137,7 +137,7 @@ class Comparison:
             outcome = read_outcome(ended.output.read_text(errors="replace"), self.job.iterations)
         except PeerError as error:
             return None, str(error)
-        return (None, "its result was not verified") if outcome.verified is False else (outcome, None)
+        return (None, "the merge result was not verified") if outcome.verified is False else (outcome, None)
 
     def standings(self) -> list[Standing]:
         """One line for each contender, of what there is so far."""
@@ -159,7 +159,8 @@ class Comparison:
         job = self.job
         return (
             f"{job.rows_per_chunk:,} rows × {job.workers} chunks of each frame ({job.data_bytes / 2**30:.3f} GiB of"
-            f" data), {job.threads} cores, {job.iterations} iterations in a launch after {job.warmup} warm-up."
+            f" data), {job.threads} cores, {job.iterations} iterations per launch after {job.warmup} warm-up."
             " Wall: median over launches of their median iteration. Ours / peer: median over blocks of the peer's wall"
-            " ÷ merge_bench's, above 1 where merge_bench is faster. *: the fastest of its kind, which counts."
+            " ÷ merge_bench's; above 1, merge_bench is faster."
+            " *: the fastest variant of its kind; only this variant counts."
         )

@@ -90,7 +90,7 @@ def choose(only: Sequence[str], *, gpus: int) -> tuple[Contender, ...]:
         found = fnmatch.filter([contender.name for contender in here], pattern)
         if not found:
             names = ", ".join(contender.name for contender in here)
-            raise UsageError(f"--only {pattern} matches no contender here; choose from {names}")
+            raise UsageError(f"--only {pattern} matches no program on this machine; choose from {names}")
         chosen.update(found)
     return tuple(contender for contender in here if contender.name in chosen)
 
@@ -112,6 +112,6 @@ def refuse_unfit(contenders: Sequence[Contender], job: Job, available: int) -> N
     largest = int((available - fixed) / per_row / 1000) * 1000
     hint = f"the largest --chunk that fits is {format_count(largest)}" if largest > 0 else "no chunk would fit"
     raise UsageError(
-        f"--chunk {format_count(job.rows_per_chunk)} needs about {format_bytes(need)} for {worst.name}, and"
-        f" {format_bytes(available)} is available; {hint}, or leave {worst.name} out with --only"
+        f"--chunk {format_count(job.rows_per_chunk)} needs about {format_bytes(need)} of memory for {worst.name}, but"
+        f" only {format_bytes(available)} is available; {hint}, or leave {worst.name} out with --only"
     )

@@ -64,12 +64,14 @@ def parse(results: Path, job: Job) -> list[float]:
     try:
         found = msgspec.json.decode(results.read_bytes(), type=Results)
     except (OSError, msgspec.DecodeError) as error:
-        raise PeerError(f"{PROGRAM} wrote no results that can be read: {error}") from None
+        raise PeerError(f"cannot read the results of {PROGRAM}: {error}") from None
     if len(found.wallclock) != job.iterations:
         raise PeerError(f"{PROGRAM} reports {len(found.wallclock)} of {job.iterations} iterations")
     rows, chunks = {*found.rows_per_chunk.values()}, {*found.base_chunks.values(), *found.other_chunks.values()}
     if (rows, chunks) != ({job.rows_per_chunk}, {job.workers}):
-        raise PeerError(f"{PROGRAM} reports {rows} rows per chunk and {chunks} chunks, not those of the job")
+        raise PeerError(
+            f"{PROGRAM} reports {rows} rows per chunk and {chunks} chunks, which differ from the requested ones"
+        )
     return list(found.wallclock.values())
 
 

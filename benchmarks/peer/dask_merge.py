@@ -111,7 +111,7 @@ def _wait_until_held(client: Client, pieces: int) -> None:
     deadline = time.monotonic() + SETTLE_SECONDS
     while sum(client.run(_pieces).values()) != pieces:
         if time.monotonic() > deadline:
-            raise PeerError(f"the workers still held the last result after {SETTLE_SECONDS:g} s")
+            raise PeerError(f"the workers had not freed the last result after {SETTLE_SECONDS:g} s")
         time.sleep(0.05)
 
 

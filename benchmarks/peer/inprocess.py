@@ -136,8 +136,8 @@ def checksum(left: np.ndarray, right: np.ndarray) -> int:
 def judge(expected: Expectation, rows: int, checksum: int, bad: int) -> None:
     """Raise `WrongResult` unless this is the right result."""
     if bad:
-        raise WrongResult(f"the result is wrong: {bad} of its {rows} rows are not pairs that match")
+        raise WrongResult(f"the result is wrong: {bad} of its {rows} rows do not match on the key")
     if rows != expected.rows:
-        raise WrongResult(f"the result is wrong: it has {rows} rows, but {expected.rows} match")
+        raise WrongResult(f"the result is wrong: it has {rows} rows instead of {expected.rows}")
     if checksum != expected.checksum:
-        raise WrongResult("the result is wrong: the checksum of its rows is not that of the matching rows")
+        raise WrongResult("the result is wrong: the checksum of its rows differs from the expected checksum")

@@ -121,13 +121,13 @@ def read_outcome(text: str, iterations: int) -> Outcome:
     """
     lines = [line for line in text.splitlines() if line.startswith("{")]
     if not lines:
-        raise PeerError("it ended without an answer")
+        raise PeerError("the program ended without a result")
     try:
         outcome = msgspec.json.decode(lines[-1], type=Outcome)
     except msgspec.DecodeError as error:
-        raise PeerError(f"its answer cannot be read: {error}") from None
+        raise PeerError(f"cannot read the result of the program: {error}") from None
     if len(outcome.wall_seconds) != iterations:
-        raise PeerError(f"it was asked for {iterations} iterations and answered with {len(outcome.wall_seconds)}")
+        raise PeerError(f"the program reported {len(outcome.wall_seconds)} instead of {iterations} iterations")
     return outcome
 
 

@@ -34,7 +34,7 @@ def chosen_gpus() -> list[int]:
     for name in visible_gpus():
         number = index_of(name)
         if number is None:
-            raise PeerError(f"{PROGRAM} takes GPUs by number, and {name} in CUDA_VISIBLE_DEVICES has none")
+            raise PeerError(f"{PROGRAM} needs GPU numbers, but {name} in CUDA_VISIBLE_DEVICES has no number")
         numbers.append(number)
     return numbers
 
@@ -49,9 +49,7 @@ def command(job: Job, gpus: Sequence[int], memory_bytes: int) -> list[str]:
     """
     devices = gpus[: job.workers]
     if not devices or job.workers % len(devices) or job.workers % 2:
-        raise PeerError(
-            f"{PROGRAM} needs an even number of workers, spread evenly over the GPUs; there are {len(gpus)}"
-        )
+        raise PeerError(f"{PROGRAM} needs an even number of workers, spread evenly over the {len(gpus)} GPUs")
     each = job.workers // len(devices)
     pool = int(POOL_FRACTION * memory_bytes / each) // 256 * 256
     return [
@@ -93,7 +91,7 @@ def _version() -> str:
     for name in ("ucxx-cu13", "ucxx-cu12"):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             return importlib.metadata.version(name)
-    raise PeerError("no package ucxx is installed")
+    raise PeerError("the package ucxx is not installed")
 
 
 if __name__ == "__main__":

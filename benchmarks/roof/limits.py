@@ -62,7 +62,8 @@ def array_bytes(cores: int, last_cache: int | None) -> int:
     needed, there = cores * max(2 * size, size + GATHERED * INDEX), available_bytes()
     if needed > there:
         raise UsageError(
-            f"the memory limits of {cores} cores need {format_bytes(needed)}, but {format_bytes(there)} is available"
+            f"measuring the memory limits of {cores} cores needs {format_bytes(needed)}, but only "
+            f"{format_bytes(there)} is free"
         )
     return size
 

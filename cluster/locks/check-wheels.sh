@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Checks the GPU path against the packages of the cu13 lock, without a GPU. Needs a package index and a C compiler.
+# Checks the GPU code against the packages of the cu13 lock file, without a GPU. Needs a package index and a C compiler.
 #
 #   cluster/locks/check-wheels.sh [--folder DIR] [--write]
 #
-# --folder DIR   where the packages are installed (about 5 GB); used again while the lock stays the same.
+# --folder DIR   folder for the packages (about 5 GB); reused while the lock file stays the same.
 #                Default: merge_bench/wheels-cu13 in $XDG_CACHE_HOME or ~/.cache.
-# --write        record the interfaces in tests/data/rapids-api.json instead of only comparing them with it.
+# --write        write the interfaces to tests/data/rapids-api.json; without it, only compare them with that file.
 #
-# Status: 0 all checks passed, 1 a check failed, 2 wrong usage, 3 the packages could not be installed.
+# Exit status: 0 all checks passed, 1 a check failed, 2 wrong usage, 3 the packages could not be installed.
 set -euo pipefail
 # shellcheck source=cluster/bootstrap.sh
 source "$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd)/../bootstrap.sh"
@@ -16,7 +16,7 @@ folder=${XDG_CACHE_HOME:-$HOME/.cache}/merge_bench/wheels-cu13 write=()
 while [ $# -gt 0 ]; do
     case $1 in
         --folder)
-            [ -n "${2:-}" ] || die 2 "--folder needs the name of a folder."
+            [ -n "${2:-}" ] || die 2 "--folder needs a folder name."
             folder=$2
             shift 2
             ;;
@@ -43,7 +43,7 @@ wanted_stamp() { # wanted_stamp STACK
     printf 'lock=%s\npython=%s\n' "$(checksum "$(lock_file "$1")")" "$("$VENV/bin/python" -I -V 2>/dev/null)"
 }
 export VENV_LOCK VENV_STAMP # used by the functions of bootstrap.sh
-say "The packages of the cu13 lock are installed in $VENV."
+say "Folder for the packages of the cu13 lock: $VENV."
 ensure_venv cu13 dev
 
 cd "$ROOT"

@@ -33,6 +33,6 @@ mapfile -t in_stack < <(sed -n 's/^\([A-Za-z0-9._-]*\)==.*/--no-emit-package=\1/
 compile dev pyproject.toml --extra dev --constraint cluster/locks/cpu/requirements.lock "${in_stack[@]}" "${@}"
 
 if [ "$before" != "$(sha256sum "$cu13")" ]; then
-    echo "The cu13 lock changed: checking the GPU path against it."
+    echo "The cu13 lock changed; checking the GPU code against its packages."
     cluster/locks/check-wheels.sh --write
 fi

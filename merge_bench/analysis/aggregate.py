@@ -156,11 +156,11 @@ def link_not_checked(run: Run, launches: Sequence[Launch]) -> str | None:
     if link_check(launches) is not None:
         return None
     if not run.plan.check_link:
-        return "not checked against ucx_perftest (--check-link)"
+        return "not checked against ucx_perftest; use --check-link"
     crowded = next(filter(None, map(_crowded, launches)), None)
     if crowded:
-        return f"cannot be checked here against ucx_perftest: {crowded}"
-    return "the check against ucx_perftest gave nothing"
+        return f"cannot be checked against ucx_perftest: {crowded}"
+    return "the check against ucx_perftest gave no result"
 
 
 def _crowded(launch: Launch) -> str | None:

@@ -26,13 +26,13 @@ def warnings(
     shown = (*_traffic(counted), *_launches(run), *_links(counted, workers), *_ranks(workers), *_outliers(counted))
     found = list(dict.fromkeys((*(line.caution for line in recorded), *verification, *shown)))
     if campaign.truncated:
-        found.append(Caution("half-written-line", "the last line of the records is half written and was left out"))
+        found.append(Caution("half-written-line", "the last line of the records is incomplete and was ignored"))
     if campaign.skipped:
         kinds = ", ".join(f"{count} × {kind}" for kind, count in sorted(campaign.skipped.items()))
         found.append(
             Caution(
                 "unknown-records",
-                f"lines of kinds that this version does not know were passed over: {kinds}",
+                f"this version of merge_bench ignored records of unknown kinds: {kinds}",
                 "read this result with a newer merge_bench",
             )
         )
@@ -56,7 +56,7 @@ def error(campaign: Campaign, run: Run) -> Failure | None:
             return Failure(RunFailed.code, f"launch {launch.index} ended with status {launch.end.status}")
     if missing > 0:
         made = run.planned_launches - missing
-        message = f"the records stop after {made} of {made + missing} launches: the run was killed, or still goes on"
+        message = f"the records stop after {made} of {made + missing} launches: the run was killed or is still running"
         return Failure("unfinished", message)
     return None
 
@@ -83,14 +83,16 @@ def straggling(workers: Sequence[WorkerFigures]) -> metrics.Straggler | None:
 _UNVERIFIED = {
     State.OFF: Caution(
         "unverified",
-        "every number here is unverified: the merge result was not checked",
+        "the numbers are unverified because the merge result was not checked",
         "run again without --verify off",
     ),
-    State.IMPORTED: Caution("unverified", f"every number here is unverified: {NOT_BY_US}"),
+    State.IMPORTED: Caution("unverified", f"the numbers are unverified because {NOT_BY_US}"),
     State.MISSING: Caution(
-        "not-verified", "no number here is verified: a check that was asked for is missing", "run again to the end"
+        "not-verified",
+        "the numbers are unverified because a requested check is missing",
+        "run again and let the run finish",
     ),
-    State.WRONG: Caution("wrong-result", "no number here counts: the merge result was wrong"),
+    State.WRONG: Caution("wrong-result", "the merge result was wrong; do not use the numbers"),
 }
 
 
@@ -100,7 +102,7 @@ def _traffic(launches: Sequence[Launch]) -> Iterator[Caution]:
             yield Caution(
                 "not-carried",
                 each.message,
-                "see whether another program used the device meanwhile; if not, UCX carried the frames another way",
+                "check whether another program used the device during the run; if not, UCX used other transports",
             )
 
 
@@ -109,11 +111,15 @@ def _launches(run: Run) -> Iterator[Caution]:
     if not failed:
         return
     complete = sum(launch.complete for launch in run.launches)
-    source = f"the numbers are of the {complete} that ended well" if complete else "the numbers are of what it measured"
+    source = (
+        f"the numbers are from the {complete} complete launches"
+        if complete
+        else "the numbers are from before the failure"
+    )
     yield Caution(
         "failed-launches",
         f"{failed} of {len(run.launches)} launches failed; {source}",
-        "look into the folder logs beside the records",
+        "read the files in the folder logs, next to the records",
     )
 
 
@@ -126,20 +132,20 @@ def _links(launches: Sequence[Launch], workers: Sequence[WorkerFigures]) -> Iter
         yield Caution(
             "straggler",
             f"rank {slow.rank} ({hosts.get(slow.rank, '?')}) is slow in exchange: {format_rate(slow.rate)} with"
-            f" each other rank, against {format_rate(slow.others)} between the others ({slow.factor:.1f} ×)",
-            "look at that host's link: its speed, errors, and who else uses it",
+            f" each other rank, but {format_rate(slow.others)} between the other ranks ({slow.factor:.1f} ×)",
+            "check the link of this host: speed, error counters, and traffic of other programs",
         )
 
 
 def _ranks(workers: Sequence[WorkerFigures]) -> Iterator[Caution]:
     hosts = {worker.rank: worker.host for worker in workers}
     for overload in overloaded(workers)[:MOST_OVERLOADED]:
-        has, rows = ("received", "rows") if overload.what == "received" else ("makes", "rows of the result")
+        has, rows = ("received", "rows") if overload.what == "received" else ("produces", "result rows")
         yield Caution(
             "overloaded-rank",
             f"rank {overload.rank} ({hosts[overload.rank]}) {has} {overload.rows:,.0f} {rows}, "
             f"{overload.factor:.2f} × the mean of the other ranks",
-            "the keys are skewed: all rows of a key go to one rank, and the others wait for it",
+            "check the keys for skew: all rows with the same key go to one rank, and the other ranks wait for it",
         )
     slow = straggling(workers)
     if slow is not None:
@@ -147,7 +153,8 @@ def _ranks(workers: Sequence[WorkerFigures]) -> Iterator[Caution]:
             "straggler",
             f"rank {slow.rank} ({hosts[slow.rank]}) is slow in {slow.phase}: {format_seconds(slow.seconds)} against "
             f"{format_seconds(slow.others)} for the others ({slow.factor:.2f} ×)",
-            "see whether its core, GPU or network port is shared, throttled, or farther away than the others'",
+            "check whether the core, GPU or network port of this rank is shared, throttled, or on another NUMA node or"
+            " switch",
         )
 
 
@@ -163,5 +170,5 @@ def _outliers(launches: Sequence[Launch]) -> Iterator[Caution]:
         more = f" and {len(flagged) - 5} more" if len(flagged) > 5 else ""
         yield Caution(
             "outliers",
-            f"far outside the spread of the other wall-clock times, and kept: iteration {named}{more}",
+            f"outliers of the wall-clock time (kept in all statistics): iteration {named}{more}",
         )

@@ -116,7 +116,7 @@ def datasets() -> Mapping[str, Dataset]:
         If the link to them is broken, as in a checkout without symbolic links.
     """
     if not FOLDER.is_dir():
-        raise UsageError(f"there are no published results: {FOLDER} is no folder, and should lead to results/published")
+        raise UsageError(f"found no published results: {FOLDER} must be a folder or a link to results/published")
     return {path.stem: _dataset(path) for path in sorted(FOLDER.glob("*.toml"))}
 
 
@@ -134,8 +134,8 @@ def dataset(name: str, kind: str | None = None) -> Dataset:
     listed = ", ".join(known)
     if name in datasets():
         has, wanted = _KINDS[datasets()[name].kind], _KINDS[kind or ""]
-        raise UsageError(f"the published dataset {name} holds {has}, not {wanted}; those are in: {listed}")
-    raise UsageError(f"there is no published dataset {name!r}; there are: {listed}")
+        raise UsageError(f"the published dataset {name} contains {has}, not {wanted}; choose from {listed}")
+    raise UsageError(f"there is no published dataset {name!r}; choose from {listed}")
 
 
 def network_rows(name: str) -> list[Row]:

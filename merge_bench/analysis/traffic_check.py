@@ -99,7 +99,7 @@ def _judge(host: HostTraffic, expected: _Expected) -> Iterator[Contradiction]:
         if crossed < SHARE * expected.must:
             yield Contradiction(
                 host.host,
-                f"on {host.host} UCX selected {_listed(expected.transports)}, which should have carried"
+                f"on {host.host} UCX selected {_listed(expected.transports)} to carry"
                 f" {format_bytes(expected.must)}, but {_listed(expected.devices)} counted {format_bytes(crossed)} sent",
                 expected.must,
                 crossed,

@@ -8,7 +8,7 @@ from enum import Enum
 from merge_bench.records.campaign import Launch, Run
 
 UNVERIFIED = "UNVERIFIED"
-NOT_BY_US = "imported: not verified by this program"
+NOT_BY_US = "merge_bench did not verify this imported result"
 
 
 class State(Enum):

@@ -59,7 +59,9 @@ def _fastest(session: Session) -> list[Stores | None]:
     if not known.keys() >= set(keys):
         known, because = _by_key(keys, session.workers.on_all(steps.measure_stores)), "measured"
         if file is not None:
-            keep_known(file, {key: each for key, each in known.items() if max(each.values()) > CLEAR * min(each.values())})
+            keep_known(
+                file, {key: each for key, each in known.items() if max(each.values()) > CLEAR * min(each.values())}
+            )
     return [
         Stores(way=min(found, key=found.__getitem__), because=because, nanoseconds=found) if found else None
         for found in (known.get(key) for key in keys)

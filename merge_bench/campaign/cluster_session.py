@@ -107,7 +107,7 @@ class Session:
 
     def end(self, *, well: bool) -> None:
         """Close the client and end the processes; after a failure the processes first, so nothing waits for them."""
-        self.progress.phase("taking the cluster down")
+        self.progress.phase("stopping the cluster")
         if self._workers is not None:
             self._workers.watch.stop()
             if not well and not self.launcher.owns_processes:

@@ -126,5 +126,5 @@ def wait_until_forgotten(session: Session, keys: Sequence[Any]) -> None:
     gc.collect()
     while workers.call(workers.client._run_on_scheduler(dask_scheduler_functions.known, keys)):
         if time.monotonic() > deadline:
-            raise RunFailed(f"Dask did not release a result within {timeout:g} s")
+            raise RunFailed(f"Dask did not release the result of a merge within {timeout:g} s")
         time.sleep(0.01)

@@ -30,7 +30,7 @@ def check_link(session: Session, link: LinkLine) -> float | None:
         return None  # the report says so, from the same data
     limit = link.limit_bytes_per_second
     if limit is None:
-        caution = Caution(CODE, "the link limit was not checked: nothing was sent while it was measured")
+        caution = Caution(CODE, "the link limit was not checked, because no data was sent while it was measured")
         session.writer.write(WarningLine.of(caution, session.launch))
         return None
     test = Kind("tag", BANDWIDTH)
@@ -68,8 +68,8 @@ def check_link(session: Session, link: LinkLine) -> float | None:
         reasons = _reasons(session, lanes, size, memory)
         caution = Caution(
             CODE,
-            f"ucx_perftest gives {format_rate(found)} a worker where the link limit is {format_rate(limit)}"
-            f" ({found / limit:.2f} of it, messages of {format_bytes(size)}): {reasons}",
+            f"ucx_perftest measured {format_rate(found)} per worker with messages of {format_bytes(size)},"
+            f" {found / limit:.2f} times the link limit of {format_rate(limit)}; {reasons}",
         )
         session.writer.write(WarningLine.of(caution, session.launch))
     return found
@@ -89,7 +89,7 @@ def _reasons(session: Session, lanes: list[tuple[str, ...]], size: int, memory: 
     one_host = len({member.host for member in session.members}) == 1
     cache = session.descriptions[0].hardware.cache_bytes if memory == "host" and one_host else None
     found = reasons(set(lanes), selected, workers=len(session.members), size=size, cache=cache)
-    return "; ".join(found) or "nothing that is known of this launch explains it"
+    return f"possible causes: {'; '.join(found)}" if found else "the cause is unknown"
 
 
 def reasons(
@@ -102,12 +102,12 @@ def reasons(
     """
     found = []
     if selected is not None and selected != lanes:
-        found.append("it selected other lanes than the data plane")
+        found.append("ucx_perftest used other transports than the merge")
     if workers > 2:
-        found.append("it sends to one peer, and the merge to all")
+        found.append("ucx_perftest sends to one peer, but the merge sends to all")
     if cache is not None and size <= cache:
         found.append(
-            f"it sends one buffer of {format_bytes(size)} again and again, which the processor's cache of "
-            f"{format_bytes(cache)} holds, and the merge sends new memory"
+            f"ucx_perftest sends the same buffer of {format_bytes(size)} repeatedly, which fits into the processor "
+            f"cache ({format_bytes(cache)}), but the merge sends new data"
         )
     return found

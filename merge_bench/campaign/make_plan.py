@@ -56,7 +56,7 @@ def prepare(options: Resolved, config: ConfigFile | None) -> Prepared:
     existing = not launcher.owns_processes
     if existing and values["interface"] and not options.sources["interface"].startswith("environment"):
         raise UsageError(
-            "--interface cannot be used with a running cluster: its interface was chosen when it was started"
+            "--interface cannot be used with a running cluster, whose interface is fixed; omit --interface"
         )
     refuse_more_launches(launcher.name, values["launches"])
     environment = {} if config is None else process_environment(config, trusted=bool(values["trust_config"]))
@@ -126,14 +126,14 @@ def _refuse_other_users(options: Resolved, hosts: Sequence[HostSpec]) -> None:
     user = next((host.name for host in hosts if "@" in host.name), None)
     if user and options.sources["hosts"].startswith("config") and not options.values["trust_config"]:
         where = options.sources["hosts"].removeprefix("config ")
-        raise UsageError(f"{where}: MERGE_BENCH_HOSTS would run this as another user, {user}; {REMEDY}")
+        raise UsageError(f"{where}: MERGE_BENCH_HOSTS would start processes as another user ({user}); {REMEDY}")
 
 
 def _check_gpus(workers: int, gpus: int, per_gpu: int) -> None:
     if gpus and workers > gpus * per_gpu:
         raise UsageError(
-            f"--workers {workers} needs {-(-workers // per_gpu)} GPUs at --workers-per-gpu {per_gpu}, and {gpus} can be"
-            f" seen here; --workers-per-gpu {-(-workers // gpus)} lets workers share"
+            f"--workers {workers} needs {-(-workers // per_gpu)} GPUs with --workers-per-gpu {per_gpu}, but only {gpus}"
+            f" can be used on this host; use --workers-per-gpu {-(-workers // gpus)} to share GPUs"
         )
 
 
@@ -156,8 +156,8 @@ def refuse_more_launches(launcher: str, launches: int) -> None:
     """
     if launches > 1 and not launchers()[launcher].owns_processes:
         raise UsageError(
-            "more than one launch (--launches, --blocks, --repetitions, several configs or sizes) needs a cluster of"
-            " its own: a running one has read UCX's settings already"
+            "a running cluster allows only one launch, because its UCX settings are fixed; omit --launches, --blocks,"
+            " --repetitions and additional configs or sizes, or let merge_bench start the cluster"
         )
 
 
@@ -180,8 +180,8 @@ def _protocol(values: dict[str, Any], *, open_ports: bool) -> str:
         return "tcp" if values["insecure"] else "tls"
     if asked != "tls" and not values["insecure"]:
         raise UsageError(
-            f"--protocol {asked} is not encrypted, and whoever reaches a Dask port from another host can run code on"
-            " this one; leave it at tls, or add --insecure on a network that you trust"
+            f"--protocol {asked} is not encrypted, so other hosts that can reach a Dask port can run code on this host;"
+            " use --protocol tls, or add --insecure on a trusted network"
         )
     return asked
 
@@ -194,11 +194,13 @@ def _engine(values: dict[str, Any], gpus: int, *, here: bool) -> Description:
     engine = engines.describe(name)
     if dask and engine.dask_backend is None:
         able = (each.name for each in engines.descriptions() if each.dask_backend is not None)
-        raise UsageError(f"--exchange dask has no engine {name}: Dask merges with {' or '.join(able)}")
+        raise UsageError(f"--exchange dask does not support --engine {name}; use --engine {' or '.join(able)}")
     if engine.device_memory and here and not gpus:
-        raise UsageError(f"--engine {name} and --memory cuda need an NVIDIA GPU, and none is visible here")
+        raise UsageError(f"--engine {name} and --memory cuda need an NVIDIA GPU, but none is visible on this host")
     if engine.device_memory and here and engine.missing is not None:
-        raise UsageError(f"--engine {name} and --memory cuda need the package {name}: set up the cu12 or cu13 stack")
+        raise UsageError(
+            f"--engine {name} and --memory cuda need the package {name}; install the cu12 or cu13 packages"
+        )
     return engine
 
 
@@ -206,9 +208,13 @@ def _pipeline(values: dict[str, Any], engine: Description) -> bool:
     if values["pipeline"] == "off":
         return False
     if values["exchange"] == "dask":
-        raise UsageError("--pipeline on is for --exchange ucx: Dask's own merge orders its steps itself")
+        raise UsageError(
+            "--pipeline on needs --exchange ucx; with --exchange dask, Dask schedules the steps of the merge"
+        )
     if not engine.in_parts:
-        raise UsageError(f"--pipeline on needs an engine that joins in parts, and {engine.name} joins all rows at once")
+        raise UsageError(
+            f"--pipeline on does not support --engine {engine.name}, which joins all rows at once; use --pipeline off"
+        )
     return True
 
 
@@ -226,9 +232,11 @@ def _required(values: dict[str, Any], workers: int) -> tuple[str, ...]:
     names = tuple(values["require_transport"])
     require_transport.check_names(names)
     if names and values["exchange"] != "ucx":
-        raise UsageError("--require-transport looks at the data plane's endpoints, and --exchange dask has none")
+        raise UsageError(
+            "--require-transport needs --exchange ucx; --exchange dask has no UCX endpoints between workers"
+        )
     if names and workers < 2:
-        raise UsageError("--require-transport needs at least two workers: it checks pairs of workers")
+        raise UsageError("--require-transport needs at least two workers, because it checks pairs of workers")
     return names
 
 
@@ -275,7 +283,8 @@ def check_tables_fit(spec: TableSpec, workers: int) -> None:
     needed = workers * PROCESS_BYTES + TABLE_COPIES * tables + result
     if needed > available:
         raise UsageError(
-            f"merging tables of {format_bytes(tables)} into {format_count(rows)} rows of {format_bytes(result)} needs"
-            f" about {format_bytes(needed)}, and {format_bytes(available)} is available on {socket.gethostname()};"
-            " keys that repeat on both sides multiply"
+            f"the merge needs about {format_bytes(needed)} of memory, but {socket.gethostname()} has only"
+            f" {format_bytes(available)} available: the tables have {format_bytes(tables)}, and the result has"
+            f" {format_count(rows)} rows with {format_bytes(result)}; keys that repeat in both tables multiply"
+            " the rows"
         )

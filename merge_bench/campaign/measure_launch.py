@@ -111,8 +111,8 @@ class Merge:
         self._session.workers.until(lambda: arrived() or time.monotonic() > deadline)
         if not arrived():
             raise RunFailed(
-                f"the workers merged, and their measurements did not arrive within {plan.timeout:g} s: the connection"
-                " to the scheduler was interrupted"
+                f"the workers finished the merge, but their measurements did not arrive within {plan.timeout:g} s; the"
+                " connection to the scheduler was interrupted"
             )
 
     def _verify(self, after: int | None) -> None:
@@ -134,7 +134,7 @@ def _measure_link(session: Session) -> LinkLine | None:
     """Measure the link limit with the messages of the merge."""
     if session.plan.workers == 1 or not session.plan.link_rounds:
         return None
-    session.progress.phase("measuring the link")
+    session.progress.phase("measuring the link limit")
     with counted(session, "link"):
         measured = session.workers.on_all(steps.measure_link, session.plan.link_rounds)
     sent = [rounds[0].sent_bytes.left + rounds[0].sent_bytes.right for rounds in measured]

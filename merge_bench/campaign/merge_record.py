@@ -38,10 +38,10 @@ class Tables:
 
 def make_tables(session: Session) -> Tables:
     """Have every worker generate or read its chunks."""
-    session.progress.phase("making the tables")
+    session.progress.phase("creating the tables")
     prepared = session.workers.on_all(steps.prepare, session.plan, ranked=True, after=(session.topic,))
     if len({p.fields for p in prepared}) != 1:
-        raise RunFailed("the workers disagree about the tables' columns")
+        raise RunFailed("the workers report different columns for the tables")
     return Tables(
         rows=sum(p.rows for p in prepared),
         data_bytes=sum(p.input_bytes for p in prepared),
@@ -59,12 +59,12 @@ def _expectation(plan: Plan, prepared: Sequence[steps.Prepared]) -> Expected:
         from merge_bench.merge.verification import duckdb_reference
 
         rows, total = duckdb_reference.expected(plan.workload)
-        return Expected(rows, total, "count and checksum against DuckDB")
+        return Expected(rows, total, "row count and checksum compared with DuckDB")
     parts = [p.expected for p in prepared if p.expected is not None]
     return Expected(
         sum(part.rows for part in parts),
         sum(part.checksum for part in parts) % MODULUS,
-        "every row, the count, and a checksum over right-row numbers",
+        "every row, row count and checksum",
     )
 
 

@@ -45,14 +45,14 @@ def check_machine(required: Sequence[str], environment: Mapping[str, str]) -> No
     asked = environment.get("UCX_TLS", "all")
     if not allowed_transports.allowed(asked) & set(installed.transports) - allowed_transports.WITHIN_A_PROCESS:
         raise UsageError(
-            f"UCX_TLS={asked} leaves nothing that could connect two workers: UCX {installed.version}"
-            f" ({installed.info.origin}) has only {there} on this machine"
+            f"UCX_TLS={asked} allows no transport between two workers: UCX {installed.version}"
+            f" ({installed.info.origin}) has only {there} on this host"
         )
     if not required or allowed_transports.resolve_aliases(required) & set(installed.transports):
         return
     raise GateNotMet(
-        f"{OPTION} {','.join(required)} cannot be met: UCX {installed.version} ({installed.info.origin}) has no such"
-        f" transport on this machine, only {there}; nothing was started"
+        f"{OPTION} {','.join(required)} cannot be met: UCX {installed.version} ({installed.info.origin}) has only"
+        f" {there} on this host; no process was started"
     )
 
 
@@ -70,9 +70,9 @@ def check_pairs(required: Sequence[str], pairs: Sequence[LanePair]) -> None:
     failing = [pair for pair in pairs if not wanted & {lane.partition("/")[0] for lane in pair.transports}]
     if failing:
         first = failing[0]
-        uses = ", ".join(first.transports) or "nothing that UCX tells of"
-        others = f" ({len(failing)} of {len(pairs)} pairs do not)" if len(pairs) > 1 else ""
+        uses = ", ".join(first.transports) or "no transport that UCX reports"
+        others = f" ({len(failing)} of {len(pairs)} pairs fail)" if len(pairs) > 1 else ""
         raise GateNotMet(
-            f"{OPTION} {','.join(required)}: rank {first.from_rank} to rank {first.to_rank}"
+            f"{OPTION} {','.join(required)} is not met: rank {first.from_rank} to rank {first.to_rank}"
             f" ({first.placement or 'placement unknown'}) uses {uses}{others}"
         )

@@ -118,7 +118,7 @@ def go_on(
                 continue
             writer = CampaignWriter.resume(records.parent)
         except MergeBenchError as error:
-            print(f"merge_bench: {records.parent} is left alone: {error}", file=sys.stderr)
+            print(f"merge_bench: not resuming {records.parent}: {error}", file=sys.stderr)
             continue
         try:
             campaign = read_campaign(records)  # its writer may have finished it since
@@ -176,7 +176,8 @@ def _warn_of_torn_block(writer: CampaignWriter, block: int) -> None:
     """Warn that a block was interrupted: what changed on the machine in between affects its comparisons."""
     caution = Caution(
         "torn-block",
-        f"the campaign was interrupted within block {block} and resumed later",
-        "its comparisons include whatever changed on the machine in between; --fresh starts a new campaign",
+        f"the campaign was interrupted within block {block} and resumed later, so comparisons within this block include"
+        " changes on the machine in between",
+        "use --fresh to start a new campaign",
     )
     writer.write(WarningLine.of(caution))

@@ -44,7 +44,7 @@ def load(
     """
     found, config = load_sweep(config_name, cli_values, fixed)
     if len(found) > 1:
-        raise UsageError("several values of --chunk or --workers make a sweep, which only `run` does")
+        raise UsageError("only `run` accepts several values of --chunk or --workers; use one value of each")
     return found[0], config
 
 
@@ -80,7 +80,7 @@ def need_ucxx(prepared: Prepared) -> None:
     """
     here = launchers()[prepared.settings.launcher].starts_here
     if here and prepared.plan.exchange == "ucx" and importlib.util.find_spec("ucxx") is None:
-        raise UsageError(f"UCXX, which carries the frames, is not installed in this environment: {how_to_set_up()}")
+        raise UsageError(f"UCXX is not installed in this environment; run: {how_to_set_up()}")
 
 
 def _choose_ucx(options: Resolved) -> list[Caution]:
@@ -88,7 +88,9 @@ def _choose_ucx(options: Resolved) -> list[Caution]:
     asked = None if options.values["ucx"] is None else str(options.values["ucx"])
     if not choose(options.values, os.environ)[0].owns_processes:
         if asked is not None:
-            raise UsageError("--ucx: a running cluster has loaded its UCX already; leave it out")
+            raise UsageError(
+                "--ucx cannot be used with a running cluster, which has already loaded its UCX; omit --ucx"
+            )
         return []
     choice = use_ucx(asked)
     return [] if choice.warning is None else [choice.warning]
@@ -108,7 +110,7 @@ def _check(config: ConfigFile, options: Resolved) -> list[Caution]:
         trusted=bool(options.values["trust_config"]),
     )
     if result.errors and not options.values["allow_unknown"]:
-        raise UsageError("; ".join(result.errors) + " (--allow-unknown continues regardless)")
+        raise UsageError("; ".join(result.errors) + " (add --allow-unknown to continue anyway)")
     warned = [Caution("config", sentence) for sentence in (*result.errors, *result.warnings)]
     for each in result.variables:
         if each.source == "config" and each.state in WORTH_A_WARNING and each.message:
@@ -135,7 +137,7 @@ def dry_run(sweep: Sweep) -> str:
     for (config, index), prepared in sweep.prepared.items():
         plan = prepared.plan
         if len(jobs) > 1:
-            size = "" if plan.rows_per_chunk is None else f", {format_count(plan.rows_per_chunk)} rows a chunk"
+            size = "" if plan.rows_per_chunk is None else f", {format_count(plan.rows_per_chunk)} rows per chunk"
             lines.append(f"## {config}/{index}: {_workers(plan)}{size}, {plan.launches} launches")
         for command in make_launcher(prepared.settings).commands(plan, prepared.settings):
             lines.append(f"# {command.role} on {command.host}")
@@ -143,7 +145,7 @@ def dry_run(sweep: Sweep) -> str:
     if len(jobs) > 1:
         for block, members in itertools.groupby(jobs, lambda job: job.block):
             lines.append(f"## block {block}: " + " ".join(f"{job.config}/{job.plan}" for job in members))
-    return "\n".join(lines) if lines else "# nothing is started: the cluster already runs"
+    return "\n".join(lines) if lines else "# no process would be started: the cluster is already running"
 
 
 def load_all(cli_values: Mapping[str, object]) -> Sweep:

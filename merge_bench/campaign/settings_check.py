@@ -14,8 +14,7 @@ from merge_bench.config.ucx_info import Installed, effective
 
 CODE = "environment-differs"
 REMEDY = (
-    "UCX reads its settings once per process: look for another name of the same setting, a ucx.conf, a login script or"
-    " a launcher option that sets it"
+    "find what else sets this variable: an alias of the variable, a ucx.conf file, a login script or a launcher option"
 )
 
 
@@ -35,7 +34,7 @@ class Difference:
         ranks = ", ".join(str(rank) for rank in self.ranks)
         who = f"rank {ranks} has" if len(self.ranks) == 1 else f"ranks {ranks} have"
         has = f"no {self.as_name}" if self.found is None else f"{self.as_name}={self.found}"
-        return f"{self.name}={self.asked} was asked for, but {who} {has}"
+        return f"{self.name}={self.asked} was requested, but {who} {has}"
 
 
 class Canonical:

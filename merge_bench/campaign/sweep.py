@@ -37,7 +37,9 @@ def add_config(configs: list[Config], config: Config) -> None:
     for other in configs:
         if other.name == config.name:
             where = f"{other.path} and {config.path}" if other.path != config.path else f"{config.path}, twice"
-            raise UsageError(f"two configs are called {config.name} ({where}); a campaign needs different names")
+            raise UsageError(
+                f"two configs have the name {config.name} ({where}); give every config of a campaign a different name"
+            )
     configs.append(config)
 
 
@@ -69,12 +71,12 @@ class Sweep:
                 self.plans.append(plan)
             key = config.name, self.plans.index(plan)
             if key in self.prepared:
-                raise UsageError("--chunk names several sizes, and real tables have a size of their own")
+                raise UsageError("--chunk has several values, but real tables have a fixed size; omit --chunk")
             self.prepared[key] = each
         if len({each.plan.launches for each in self.prepared.values()}) > 1:
-            raise UsageError("the configs ask for different numbers of launches; say --blocks")
+            raise UsageError("the configs set different numbers of launches; choose one number with --blocks")
         if len({each.settings.results for each in self.prepared.values()}) > 1:
-            raise UsageError("the configs name different folders for results; say --results")
+            raise UsageError("the configs set different folders for results; choose one folder with --results")
         for each in self.prepared.values():
             refuse_more_launches(each.settings.launcher, len(self.prepared))
 

@@ -55,7 +55,7 @@ class _Commands(click.Group):
 def cli() -> None:
     """Measures, explains and tunes distributed dataframe merges over UCX.
 
-    Without a command: `run`, which launches a cluster on this machine and merges on it.
+    Without a command, `run` is executed: it launches a cluster on this machine and measures merges on it.
     """
 
 

@@ -18,7 +18,7 @@ from merge_bench.errors import GateNotMet, LaunchFailed, UsageError
 @click.command(cls=SectionedCommand, context_settings=CONTEXT)
 @add_options(OPTIONS)
 def run(**values: Any) -> int:
-    """Merge two distributed frames, verify the result, and report how fast it was."""
+    """Merge two distributed frames, verify the result, and report the speed."""
     from msgspec.structs import replace
 
     from merge_bench import api
@@ -57,10 +57,12 @@ def run(**values: Any) -> int:
 @click.command(context_settings=CONTEXT)
 @click.argument("config")
 @json_option()
-@click.option("--ucx", type=click.Choice(["auto", "wheel", "system"]), default=None, help="Which UCX to check against.")
-@click.option("--trust-config", is_flag=True, help="Check CONFIG as trusted: accept settings that can load code.")
+@click.option(
+    "--ucx", type=click.Choice(["auto", "wheel", "system"]), default=None, help="UCX installation to check against."
+)
+@click.option("--trust-config", is_flag=True, help="Trust CONFIG: accept settings that can load code.")
 def check(config: str, as_json: bool, ucx: str | None, trust_config: bool) -> int:
-    """Show what the installed UCX does with each setting of CONFIG, a file or the bare name of a shipped one."""
+    """Show how the installed UCX handles each setting of CONFIG, a file or the name of a shipped config."""
     from merge_bench.campaign.registry_options import options
     from merge_bench.cluster.environment import LOOPBACK
     from merge_bench.config.old_names import translate_config
@@ -83,27 +85,27 @@ def check(config: str, as_json: bool, ucx: str | None, trust_config: bool) -> in
 
 @click.command(cls=AsTyped, context_settings={**CONTEXT, "ignore_unknown_options": True})
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[CONFIG] [OPTION]...")
-@click.option("--launcher", type=click.Choice(list(batches())), required=True, help="The batch system.")
-@count_option("--nodes", "N", "Nodes of the job.", required=True)
-@count_option("--gpus-per-node", "G", "Number of GPUs of each node, and of its workers.", least=0, default=0)
-@count_option("--cores-per-node", "C", "Number of cores of each node; by default 12 per GPU.")
-@click.option("--time", required=True, metavar="MM:SS", help="Time limit, also HH:MM:SS.")
-@click.option("--account", metavar="NAME", help="Account to charge.")
-@click.option("--queue", "--partition", "queue", metavar="NAME", help="The queue, or SLURM's partition.")
+@click.option("--launcher", type=click.Choice(list(batches())), required=True, help="Batch system to use.")
+@count_option("--nodes", "N", "Number of nodes of the job.", required=True)
+@count_option("--gpus-per-node", "G", "Number of GPUs, and of workers, on each node.", least=0, default=0)
+@count_option("--cores-per-node", "C", "Number of cores on each node; by default 12 per GPU.")
+@click.option("--time", required=True, metavar="MM:SS", help="Time limit of the job; HH:MM:SS is also accepted.")
+@click.option("--account", metavar="NAME", help="Account to charge for the job.")
+@click.option("--queue", "--partition", "queue", metavar="NAME", help="Queue of the job (SLURM: partition).")
 @click.option(
     "--storage",
     metavar="WORD",
-    help=f"File systems that the job needs, as the site names them; for {', '.join(with_storage())} only.",
+    help=f"File systems that the job needs, in the notation of the site; only for {', '.join(with_storage())}.",
 )
-@click.option("--module", "modules", multiple=True, metavar="NAME", help="A module to load; may be repeated.")
+@click.option("--module", "modules", multiple=True, metavar="NAME", help="Environment module to load; may be repeated.")
 @click.option("--now", is_flag=True, help="Submit the job instead of printing it.")
 @click.pass_obj
 def submit(typed: list[str], /, words: tuple[str, ...], launcher: str, now: bool, **asked: Any) -> None:
-    """Print, or with --now submit, a batch job that runs a merge under CONFIG (optimized.cfg).
+    """Print or submit a batch job that runs a merge with CONFIG (by default optimized.cfg).
 
-    The job calls ./run-cluster.sh from a checkout, and else the Python that merge_bench is installed in.
+    From a checkout, the job calls ./run-cluster.sh; otherwise it calls the Python that merge_bench is installed in.
 
-    Options that are not listed here, and all after `--`, go to the merge: `submit … tcp.cfg --chunk 25e6`.
+    All other options, and everything after `--`, are passed to the merge: `submit … tcp.cfg --chunk 25e6`.
     """
     from merge_bench.cluster import batch_script
 
@@ -116,9 +118,14 @@ def submit(typed: list[str], /, words: tuple[str, ...], launcher: str, now: bool
 
 @click.command(cls=SectionedCommand, context_settings=CONTEXT)
 @add_options(CLUSTER_OPTIONS)
-@click.option("--available", "show_available", is_flag=True, help="Also list what each host's UCX could use.")
+@click.option(
+    "--available", "show_available", is_flag=True, help="Also list the transports that UCX could use on each host."
+)
 def transports(show_available: bool, **values: Any) -> None:
-    """Launch the cluster that `run` would, without a merge, and show which transports UCX selects between workers."""
+    """Show which transports UCX selects between the workers of a cluster.
+
+    The command launches the same cluster as `run`, but does not merge.
+    """
     from merge_bench.campaign import run as runs
     from merge_bench.campaign.transports import FIXED, survey
     from merge_bench.cli.campaigns import this_command
@@ -145,7 +152,7 @@ def transports(show_available: bool, **values: Any) -> None:
 
 @click.command(context_settings=CONTEXT)
 @json_option()
-@click.option("--strict", is_flag=True, help="End with status 5 if the result of any check is bad.")
+@click.option("--strict", is_flag=True, help="Exit with status 5 if the result of any check is bad.")
 @click.option("--scheduler-address", metavar="ADDRESS", default=None, help="Examine each host of this running cluster.")
 @click.option(
     "--scheduler-file",
@@ -154,7 +161,7 @@ def transports(show_available: bool, **values: Any) -> None:
     help="Examine each host of the cluster that wrote this scheduler file.",
 )
 def doctor(as_json: bool, strict: bool, scheduler_address: str | None, scheduler_file: str | None) -> int:
-    """Find what would disturb a run on this host, or on each host of a running cluster, and how to fix it."""
+    """Find problems on this host, or on each host of a running cluster, and show how to fix them."""
     from merge_bench.analysis.documents.doctor import DoctorDocument
     from merge_bench.config.ucx_choice import use_ucx
     from merge_bench.host.doctor.base import BAD, worst

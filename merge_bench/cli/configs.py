@@ -19,8 +19,8 @@ from merge_bench.records.outputs import check_writable, replacing
 def configs(context: click.Context, as_json: bool) -> None:
     """List the shipped configs and the tuning space, or show or copy one.
 
-    Every command finds a shipped config by its bare name, from any folder; a file of that name in the working folder
-    wins.
+    Every command accepts the name of a shipped config, from any folder. A file of the same name in the working folder
+    takes precedence.
     """
     if context.invoked_subcommand is not None:
         if as_json:
@@ -42,7 +42,7 @@ def configs(context: click.Context, as_json: bool) -> None:
 @configs.command(context_settings=CONTEXT)
 @click.argument("name")
 def show(name: str) -> None:
-    """Print the shipped file NAME, with or without .cfg."""
+    """Print the shipped file NAME; the suffix .cfg may be left out."""
     sys.stdout.write(find_shipped(name).read_text(encoding="utf-8"))
 
 
@@ -59,7 +59,7 @@ def copy(name: str, destination: str | None, force: bool) -> None:
     if target.exists() and target.resolve() == source:
         raise UsageError(f"{target} is the shipped file itself; name another destination")
     if target.exists() and not force:
-        raise UsageError(f"{target} exists; --force replaces it")
+        raise UsageError(f"{target} already exists; use --force to replace it")
     check_writable("DEST", target)
     try:
         with replacing(target) as draft:

@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     from merge_bench.view.probe.output import Output
 
 _OUTPUT_OPTIONS = decorated(
-    click.option("--csv", "csv_file", metavar="FILE", help="Write the rows as CSV."),
+    click.option("--csv", "csv_file", metavar="FILE", help="Write the results to this CSV file."),
     plot_option("results over message size"),
     click.option("--reference", "references", multiple=True, metavar="NAME",
                  help="Published results to show as well; `--reference list` prints their names."),
 )  # fmt: skip
 _PROBE_OPTIONS = decorated(
-    click.option("--baseline", metavar="CFG", help="The config that the others are compared with; shown first."),
-    click.option("--config", "configs", multiple=True, metavar="CFG", help="A config; may be repeated."),
+    click.option("--baseline", metavar="CFG", help="Config to compare the other configs with; shown first."),
+    click.option("--config", "configs", multiple=True, metavar="CFG", help="Config to measure; may be repeated."),
     count_option("--repetitions", "N",
                  "Number of launches of each config, in random order. [3, or 1 on a running cluster]"),
     _OUTPUT_OPTIONS,
@@ -108,9 +108,10 @@ def measure(kind: ProbeKind, values: Mapping[str, Any]) -> int:
 @_OUTPUT_OPTIONS
 @json_option()
 def show(**values: Any) -> int:
-    """Show stored campaigns of `probe` again, several together, without measuring.
+    """Show the results of stored `probe` campaigns without measuring again.
 
-    A RESULT is a campaign's folder or its records, or a CSV file of the ping-pong; its name says where it was measured.
+    A RESULT is a campaign folder, its records.jsonl, or a CSV file of the ping-pong, whose file name says where the
+    ping-pong was measured. Several RESULTs are shown together.
     """
     from merge_bench.probe.shared import ping_pong_csv
     from merge_bench.probe.shared.stored_rows import label_rows
@@ -121,7 +122,7 @@ def show(**values: Any) -> int:
         print_references(as_json=values["as_json"])
         return 0
     if not values["results"]:
-        raise UsageError("name a RESULT, the folder of a campaign of probe or its records.jsonl")
+        raise UsageError("no RESULT given; name the folder of a `probe` campaign or its records.jsonl")
     output = asked_for(values)
     files = [Path(result) for result in dict.fromkeys(values["results"]) if str(result).endswith(".csv")]
     found = [read_campaign(result) for result in values["results"] if not str(result).endswith(".csv")]
@@ -166,8 +167,8 @@ def _print(
     configs = list(dict.fromkeys(row.config for row in measured if row.source is None))
     remarks = [] if measured else ["nothing was measured, and no file was written"]
     if len(found) > 1 and len(configs) > 1:
-        remarks.append("the campaigns ran at different times, so speed-ups include any change of the machines between")
-    remarks += [f"{one.head.campaign_id} did not finish" for one in found if one.end is None]
+        remarks.append("the campaigns ran at different times; speed-ups include any change of the machines in between")
+    remarks += [f"campaign {one.head.campaign_id} did not finish" for one in found if one.end is None]
     baseline = configs[0] if len(configs) > 1 else None
     records = [one.records for one in found]
     print_rows(rows, baseline=baseline, warnings=warnings, remarks=remarks, records=records)

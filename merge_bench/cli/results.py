@@ -31,22 +31,24 @@ RESULTS = click.argument("results", nargs=-1, required=True, metavar="RESULT..."
 
 @click.command(context_settings=CONTEXT)
 @RESULTS
-@percent_option("--threshold", "2%", "Smaller differences do not count.")
+@percent_option("--threshold", "2%", "Ignore differences below this.")
 @choice_option("--metric", ["throughput", "bandwidth", "wall", "partition", "exchange", "join"],
-               "Metric of --fail-on and of the conclusions.")  # fmt: skip
+               "Metric for --fail-on and for the conclusions.")  # fmt: skip
 @click.option("--fail-on", multiple=True, type=click.Choice(["slower", "inconclusive", "not-faster"]),
-              help="End with status 5 if any candidate has this verdict; may be repeated.")  # fmt: skip
-@click.option("--anyway", is_flag=True, help="Compare even if hosts, problems or UCX versions differ.")
-@click.option("--markdown", is_flag=True, help="Print Markdown.")
+              help="Exit with status 5 if any candidate has this verdict; may be repeated.")  # fmt: skip
+@click.option("--anyway", is_flag=True, help="Compare even if hosts, workloads or UCX versions differ.")
+@click.option("--markdown", is_flag=True, help="Print the comparison as Markdown.")
 @json_option()
 def compare(
     results: tuple[str, ...], threshold: float, metric: str, fail_on: Sequence[str], anyway: bool, markdown: bool,
     as_json: bool,
 ) -> int:  # fmt: skip
-    """Tell whether candidates are faster than, slower than or equivalent to a baseline, or what is needed to know.
+    """Judge whether candidates are faster than, slower than or equivalent to a baseline.
 
-    A RESULT is a campaign's folder or its records. One: its configs against its first. Several: the others' runs
-    against those of the first.
+    If a verdict needs more launches, the output says how many.
+
+    A RESULT is a campaign folder or its records.jsonl. With one RESULT, the baseline is its first config. With several
+    RESULTs, the baseline is the first RESULT.
     """
     from merge_bench.analysis.compare.document import compare as compare_campaigns
     from merge_bench.analysis.compare.fail_on import judged
@@ -54,7 +56,7 @@ def compare(
     from merge_bench.view.document import print_document
 
     if markdown and as_json:
-        raise UsageError("--markdown and --json exclude each other")
+        raise UsageError("--markdown and --json cannot be combined")
     document = compare_campaigns([read_campaign(result) for result in results], threshold=threshold, anyway=anyway)
     measured = {each.pair for each in document.comparisons if each.metric == metric}
     if not measured or (fail_on and measured < {each.pair for each in document.comparisons}):
@@ -77,24 +79,26 @@ def compare(
 
 @click.command(context_settings=CONTEXT)
 @RESULTS
-@count_option("--workers", "W", "Workers of the cluster to forecast.", required=True)
+@count_option("--workers", "W", "Number of workers to forecast for.", required=True)
 @count_option("--hosts", "N", "Number of hosts that the workers are spread over.", required=True)
 @click.option("--chunk", type=Parsed("ROWS", parsers.count(1)), metavar="ROWS",
-              help="Rows of each frame on each worker before the merge; by default as measured.")  # fmt: skip
-@click.option("--config", metavar="NAME", help="Which of the results' configs to use; required if there are several.")
+              help="Rows of each frame on each worker before the merge; by default as in the RESULTs.")  # fmt: skip
+@click.option(
+    "--config", metavar="NAME", help="Use only results of this config; required if there are several configs."
+)
 @click.option("--what-if", multiple=True, metavar="NAME=4x[,...]",
               help="Change the model: multiply nic, local, compute, partition, join, latency or spread by a factor "
                    "(nic=4x), or set a value (overlap=0.9, gpu=h200).")  # fmt: skip
 @click.option("--link", "links", multiple=True, metavar="NAME=RATE[,LATENCY]",
-              help="Rate and latency of the link nic or local, such as nic=12.5GB/s,2us, instead of the measured ones; "
+              help="Replace the measured rate and latency of the link nic or local, for example by nic=12.5GB/s,2us; "
                    "may be repeated.")  # fmt: skip
-@plot_option("the scaling")
+@plot_option("the forecast scaling")
 @json_option()
 def predict(results: tuple[str, ...], plots: Sequence[str], as_json: bool, **asked: Any) -> int:
-    """Forecast this merge on W workers of N hosts, from RESULTs of `run` and `probe p2p` on smaller clusters.
+    """Forecast a merge on W workers and N hosts, from RESULTs of `run` and `probe p2p` on smaller clusters.
 
-    A RESULT is a campaign's folder or its records. Says what limits the merge, how sure the numbers are, and what is
-    not known.
+    A RESULT is a campaign folder or its records.jsonl. The output shows what limits the merge, how certain the numbers
+    are, and what is unknown.
     """
     from msgspec.structs import replace
 
@@ -123,9 +127,12 @@ def predict(results: tuple[str, ...], plots: Sequence[str], as_json: bool, **ask
 @click.command("import", context_settings=CONTEXT)
 @click.argument("file", metavar="FILE")
 @results_option("Folder that campaigns are written to.")
-@json_option("Print one JSON document on standard output, as run does.")
+@json_option("Print one JSON document on standard output, like `run --json`.")
 def import_(file: str, results: str, as_json: bool) -> None:
-    """Make a result of FILE, the text that cudf-merge of 2022 or ucxx.benchmarks.cudf_merge printed; unverified."""
+    """Convert FILE, the output of cudf-merge (2022) or ucxx.benchmarks.cudf_merge, into a result.
+
+    The result is marked as unverified.
+    """
     from merge_bench.analysis.summary import summarize
     from merge_bench.campaign.importing.to_records import import_text
     from merge_bench.records.reader import read_campaign
@@ -153,7 +160,10 @@ def import_(file: str, results: str, as_json: bool) -> None:
 def report(
     results: tuple[str, ...], references: Sequence[str], output: str | None, markdown: str | None, figures: str | None
 ) -> int:
-    """Write a page about RESULTs, folders of campaigns or their records.jsonl: one file that needs no network."""
+    """Write an HTML report about RESULTs; the page is one file and needs no network.
+
+    A RESULT is a campaign folder or its records.jsonl.
+    """
     from merge_bench.records.reader import read_campaign
     from merge_bench.view.report.full import write
 
@@ -161,7 +171,7 @@ def report(
         _print_references()
         return 0
     if not results:
-        raise UsageError("name a RESULT, a campaign's folder or its records.jsonl")
+        raise UsageError("no RESULT given; name a campaign folder or its records.jsonl")
     campaigns = [read_campaign(result) for result in results]
     write.check_campaigns(campaigns)
     page = Path(output) if output else campaigns[0].folder / write.REPORT
@@ -181,7 +191,7 @@ def _references(names: Sequence[str]) -> References:
     for name, kind in kinds.items():
         if kind == published.CAMPAIGN:
             folder = published.campaign_folder(name)
-            raise UsageError(f"--reference {name} is a whole campaign; give its folder as a RESULT instead: {folder}")
+            raise UsageError(f"--reference {name} is a whole campaign; name its folder as a RESULT instead: {folder}")
 
     def of_kind(wanted: str, read: Any) -> tuple[Any, ...]:
         return tuple(row for name, kind in kinds.items() if kind == wanted for row in read(name))
@@ -204,13 +214,20 @@ def _print_references() -> None:
 
 @click.command(context_settings=CONTEXT)
 @results_option("Folder of the campaigns to show.")
-@click.option("--port", type=click.IntRange(0, 65535), default=5006, show_default=True, metavar="N", help="0: any.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=5006,
+    show_default=True,
+    metavar="N",
+    help="Port; 0: any free port.",
+)
 @click.option("--address", default="127.0.0.1", show_default=True, metavar="ADDRESS",
               help="Address to listen on; by default only this machine can connect.")  # fmt: skip
 @click.option("--no-open", is_flag=True, help="Do not open a browser.")
 @click.option("--allow-run", is_flag=True, help="Print a token that allows starting runs from the page.")
 def dashboard(results: str, port: int, address: str, no_open: bool, allow_run: bool) -> int:
-    """Show results in a browser, live while a run goes on, and start runs from there."""
+    """Show results in a browser, follow running campaigns live, and start runs."""
     if importlib.util.find_spec("panel") is None:
         raise UsageError("the dashboard needs panel, which is not installed: pip install 'merge-bench[dashboard]'")
     from merge_bench.view.dashboard.serve import serve

@@ -34,19 +34,23 @@ if TYPE_CHECKING:
 @click.option("--only", metavar="NAME[,NAME]", help="Try only these settings of the tuning space.")
 @choice_option("--strategy", list(strategies()), "Search strategy.")
 @choice_option("--metric", ["throughput", "bandwidth"], "Metric to improve.")
-@percent_option("--threshold", "2%", "Smaller gains do not count.")
-@count_option("--most-blocks", "N", "Judge a candidate after at most this many blocks.", least=3, default=8)
-@count_option("--confirm", "N", "Blocks of the confirmation at each size.", least=6, default=8)
+@percent_option("--threshold", "2%", "Ignore gains below this.")
+@count_option(
+    "--most-blocks", "N", "Judge a candidate after at most this many blocks (rounds of launches).", least=3, default=8
+)
+@count_option(
+    "--confirm", "N", "Number of blocks (rounds of launches) of the confirmation at each size.", least=6, default=8
+)
 @click.option("--budget", type=Parsed("DURATION", parsers.duration), metavar="DURATION",
               help="Time limit for all launches of the search together, such as 30m or 1h.")  # fmt: skip
-@count_option("--max-launches", "N", "Largest number of launches that the search may make.")
-@click.option("--output", metavar="FILE", help="The config to write; by default ./tuned-HOST.cfg.")
+@count_option("--max-launches", "N", "Maximum number of launches of the search.")
+@click.option("--output", metavar="FILE", help="Config file to write; by default ./tuned-HOST.cfg.")
 @plot_option("the speed-up of each setting")
 @add_options(TUNE_OPTIONS)
 def tune(**values: Any) -> int:
-    """Find a config that is faster than BASELINE (a config, or the built-in defaults), and confirm it.
+    """Find a config that is faster than BASELINE (by default the built-in settings), and confirm the gain.
 
-    The search runs at the first size of --chunk (1e6 and 25e6 by default); the confirmation at all of them.
+    The search uses the first size of --chunk (by default 1e6 and 25e6); the confirmation uses all sizes.
     """
     from merge_bench.analysis.documents.error import Failure
     from merge_bench.cli.campaigns import this_command

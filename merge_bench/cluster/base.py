@@ -52,7 +52,7 @@ class Exited(NamedTuple):
     @property
     def how(self) -> str:
         """How it ended, to follow its name in a sentence."""
-        return "is out of reach: the connection to its host ended" if self.status is None else how_ended(self.status)
+        return "cannot be reached: the connection to its host closed" if self.status is None else how_ended(self.status)
 
 
 def how_ended(status: int) -> str:

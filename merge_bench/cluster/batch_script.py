@@ -17,7 +17,7 @@ from merge_bench.config.installation import checkout, search_path
 from merge_bench.errors import RunFailed, UsageError
 
 CORES_PER_GPU = 12  # as in the 2022 job: 192 cores and 16 GPUs
-REPOSITORY, HERE = "the repository's folder", "the folder that results are to go to"
+REPOSITORY, HERE = "the repository's folder", "the folder for results"
 # One word of a batch system's language: nothing that begins a new line or option.
 _WORD = re.compile(r"[A-Za-z0-9_./+:=@,-]+")
 _TIME = re.compile(r"(?:(\d+):)?(\d{1,2}):(\d{2})")
@@ -64,7 +64,7 @@ class Job:
         words = {"--account": self.account, "--queue": self.queue, "--storage": self.storage}
         for option, word in (*words.items(), *(("--module", module) for module in self.modules)):
             if word is not None and not _WORD.fullmatch(word):
-                raise UsageError(f"{option} {word!r} has characters that no batch system accepts there")
+                raise UsageError(f"{option} {word!r} has invalid characters; use only letters, digits and _./+:=@,-")
         if self.cores_per_node is None and self.gpus_per_node:
             self.cores_per_node = CORES_PER_GPU * self.gpus_per_node
 
@@ -86,10 +86,12 @@ def render(launcher: str, job: Job, config: str | None, options: Sequence[str], 
 
     batch = batches()[launcher]
     if job.storage and not batch.storage:
-        raise UsageError(f"--storage is an option of {' and '.join(with_storage())}; {batch.title} has none")
+        raise UsageError(f"--storage works only with {' and '.join(with_storage())}; {batch.title} has no such option")
     for word in typed:
         if not word.isprintable():
-            raise UsageError(f"{word!r} has line breaks or other control characters, which a job script cannot contain")
+            raise UsageError(
+                f"{word!r} contains a line break or another control character, which is not allowed in a job script"
+            )
     # Text, not HTML: what is filled in was checked above or is quoted for the shell below.
     templates = jinja2.Environment(
         undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
@@ -128,9 +130,9 @@ def submit(launcher: str, script: str) -> str:
     try:
         done = subprocess.run([command], input=script, capture_output=True, text=True, cwd=checkout(), timeout=60)
     except FileNotFoundError as error:
-        raise UsageError(f"--now: there is no {command} on this machine") from error
+        raise UsageError(f"--now needs {command}, which is not on the PATH of this machine") from error
     except subprocess.TimeoutExpired as error:
-        raise RunFailed(f"{command} gave no answer for 60 s") from error
+        raise RunFailed(f"{command} did not answer within 60 s") from error
     if done.returncode:
         raise RunFailed(f"{command} refused the job: {done.stderr.strip() or done.stdout.strip()}")
     return done.stdout.strip()

@@ -89,7 +89,7 @@ def losses(
     reported = _reported(found.values())
     for member in members:
         if member.name not in found and (member.host, member.pid) in reported:
-            how = "is gone: other workers can no longer read its memory"
+            how = "has ended: other workers can no longer read its memory"
             found[member.name] = Loss(member.shown, member.host, how, None, "", member)
     return list(found.values())
 

@@ -162,7 +162,7 @@ class HostAgent:
             request = json.loads(line)
             number, do = request.pop("id", None), request.pop("do")
             if do not in REQUESTS:
-                raise LookupError(f"there is no request {do!r}")
+                raise LookupError(f"unknown request {do!r}")
             reply = getattr(self, do)(**request) or {}
         except (LookupError, ValueError, TypeError, OSError, ImportError, subprocess.SubprocessError) as error:
             explained = isinstance(error, LookupError | OSError)

@@ -77,7 +77,7 @@ class HostAgentClient:
             except CancelledError:
                 raise self._unreachable(self.lost or "") from None
             except TimeoutError:
-                silent = f"{self.host} gave no answer for {seconds:.0f} s"
+                silent = f"{self.host} did not answer within {seconds:.0f} s"
                 raise self._unreachable(f"{silent}{self._complaint(': ')}") from None
             finally:
                 self._answers.pop(number, None)

@@ -32,8 +32,8 @@ def node_of(name: str, answer: Mapping[str, Any]) -> Node:
         return msgspec.convert(answer, Node)
     except msgspec.ValidationError as error:
         raise UsageError(
-            f"{name} has another release of merge_bench than the host that starts the run ({error});"
-            f" install the same packages on every host ({how_to_set_up()})"
+            f"{name} has a different release of merge_bench from the host that starts the run ({error});"
+            f" install the same packages on every host: {how_to_set_up()}"
         ) from error
 
 
@@ -59,8 +59,8 @@ def check_alike(hosts: Mapping[str, Node]) -> None:
             differences.append(f"merge_bench {found} instead of {wanted}")
         if differences:
             raise UsageError(
-                f"{name} differs from the host that starts the run: {'; '.join(differences)}. Install the same"
-                f" packages on every host, or use one installation on a shared file system ({how_to_set_up()})"
+                f"{name} has different software from the host that starts the run: {'; '.join(differences)}. Use one"
+                f" installation on a shared file system, or install the same packages on every host: {how_to_set_up()}"
             )
 
 
@@ -76,8 +76,8 @@ def check_reachable(hosts: Mapping[str, Node], driver: str | None) -> None:
         own = driver is None or host.stack is None or host.stack == driver
         if not own and network.is_loopback(host.address):
             raise UsageError(
-                f"{name} would listen on {host.interface} ({host.address}) only, which other hosts cannot reach;"
-                " name with --interface the network interface that all hosts and this machine share"
+                f"{name} would listen only on {host.interface} ({host.address}), which other hosts cannot reach;"
+                " set --interface to a network interface that all hosts and this machine share"
             )
 
 
@@ -98,8 +98,8 @@ def check_ucx(workers: Sequence[Worker]) -> None:
     if len(loaded) > 1:
         found = "; ".join(f"{version} by {', '.join(ranks)}" for version, ranks in sorted(loaded.items()))
         raise UsageError(
-            f"the ranks loaded different releases of UCX: {found}. Install one release on every host, or use the"
-            " package's UCX on all of them (--ucx wheel)"
+            f"the ranks loaded different releases of UCX: {found}. Install the same release on every host, or use"
+            " --ucx wheel to load the UCX of the package libucx"
         )
 
 
@@ -118,8 +118,9 @@ def check_environment(workers: Sequence[Worker], environment: Mapping[str, str])
             if found != value:
                 has = f"has {name}={found}" if found is not None else f"has no {name}"
                 raise UsageError(
-                    f"the config sets {name}={value}, but the running cluster's rank {worker.rank} on {worker.host}"
-                    f" {has}; UCX reads its settings only when a process starts, so start the cluster under this config"
+                    f"the config sets {name}={value}, but rank {worker.rank} of the running cluster on {worker.host}"
+                    f" {has}; restart the cluster with this config, because UCX reads its settings only when a process"
+                    " starts"
                 )
 
 
@@ -142,14 +143,14 @@ def check_gpus(
         if found < needed:
             raise UsageError(
                 f"{placement.host.name} has {found} GPU{'s' * (found != 1)}, but its {len(placement.workers)} workers"
-                f" need {needed}; change --workers, --workers-per-gpu, or its slots"
+                f" need {needed}; change --workers, --workers-per-gpu or the slots of this host"
             )
     unknown = [p for p in placements if p.host.slots is None and (p.host.gpus is None or p.host.assumed)]
     if not chosen and any(gpus[p.host.name] * workers_per_gpu > len(p.workers) for p in unknown):
         lines = ", ".join(f"{p.host.name} gpus={gpus[p.host.name]}" for p in unknown)
         raise UsageError(
-            "the number of GPUs was not given for some hosts, and they have room for more workers than were planned:"
-            f" give --workers, or write the numbers into the file of --hosts ({lines})"
+            "some hosts have more GPUs than the plan assumed, because their numbers of GPUs were not given;"
+            f" set --workers, or write the numbers into the --hosts file: {lines}"
         )
 
 
@@ -169,8 +170,8 @@ def unused_rdma(hosts: Mapping[str, Network], config: Mapping[str, str]) -> list
     for name, host in hosts.items():
         if host.rdma_ports and not host.rdma:
             ports = (f"{port} ({', '.join(owners) or 'no interface'})" for port, owners in host.rdma_ports.items())
-            what = f"UCX is given interface {host.interface}, which has no RDMA device, so that {', '.join(ports)}"
-            alike.setdefault((f"{what} cannot be used", _remedy(host)), []).append(name)
+            what = f"UCX cannot use {', '.join(ports)}, because it is limited to interface {host.interface}"
+            alike.setdefault((f"{what}, which has no RDMA device", _remedy(host)), []).append(name)
     return [Caution(CODE, f"on {', '.join(names)} {what}", remedy) for (what, remedy), names in alike.items()]
 
 
@@ -179,7 +180,7 @@ def _remedy(host: Network) -> str:
     owners = dict.fromkeys(owner for names in host.rdma_ports.values() for owner in names)
     usable = [owner for owner in owners if owner in host.addressed]
     if usable:
-        return f"--interface {' or '.join(usable)}"
+        return f"use --interface {' or '.join(usable)}"
     devices = ",".join([*host.rdma_ports, host.interface])
-    unnamed = f"give {' or '.join(owners)} an address for --interface, or " if owners else ""
+    unnamed = f"assign an IP address to {' or '.join(owners)} and use it with --interface, or " if owners else ""
     return f"{unnamed}set UCX_NET_DEVICES={devices} in the config"

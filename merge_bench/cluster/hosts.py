@@ -46,7 +46,7 @@ def read_hosts(path: Path) -> tuple[HostSpec, ...]:
     try:
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        reason = error.strerror if isinstance(error, OSError) else "the file is not text"
         raise UsageError(f"--hosts {path}: {reason}") from error
     found: dict[str, HostSpec] = {}
     for number, line in enumerate(text.splitlines(), 1):
@@ -57,11 +57,11 @@ def read_hosts(path: Path) -> tuple[HostSpec, ...]:
         if not re.fullmatch(_NAME, words[0]):
             raise UsageError(f"{where}: {words[0]!r} is not a host name")
         if words[0] in found:
-            raise UsageError(f"{where}: {words[0]} is named a second time; write slots=N for several workers")
+            raise UsageError(f"{where}: {words[0]} is listed twice; to start several workers on a host, write slots=N")
         numbers = _settings(words[1:], where)
         found[words[0]] = HostSpec(words[0], slots=numbers.get("slots"), gpus=numbers.get("gpus"))
     if not found:
-        raise UsageError(f"--hosts {path}: it names no host")
+        raise UsageError(f"--hosts {path}: the file lists no host")
     return tuple(found.values())
 
 
@@ -70,7 +70,7 @@ def _settings(words: Sequence[str], where: str) -> dict[str, int]:
     for word in words:
         name, equals, value = word.partition("=")
         if not equals or name not in ("slots", "gpus") or not value.isdecimal() or (name == "slots" and int(value) < 1):
-            raise UsageError(f"{where}: {word!r} is neither slots=N nor gpus=N")
+            raise UsageError(f"{where}: {word!r} is not valid; write slots=N (at least 1) or gpus=N")
         found[name] = int(value)
     return found
 

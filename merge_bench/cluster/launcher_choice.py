@@ -29,7 +29,7 @@ def choose(values: Mapping[str, Any], environ: Mapping[str, str]) -> tuple[Launc
     if running is not None:
         if asked not in (AUTO, running.name) or named != [running]:
             raise UsageError(
-                "a running cluster was named, so there is nothing to launch: leave out --launcher and --hosts"
+                "--scheduler-address and --scheduler-file use a running cluster; leave out --launcher and --hosts"
             )
         return running, ()
     if asked == AUTO:
@@ -41,7 +41,7 @@ def choose(values: Mapping[str, Any], environ: Mapping[str, str]) -> tuple[Launc
             raise UsageError(f"--launcher {asked} needs {' or '.join(map(_option, chosen.needs))}")
         if named and chosen not in named:
             given = next(key for key in named[0].needs if values[key])
-            raise UsageError(f"{_option(given)} cannot go with --launcher {asked}, which does not take it")
+            raise UsageError(f"{_option(given)} cannot be combined with --launcher {asked}")
     return chosen, chosen.hosts(values, environ)
 
 
@@ -53,7 +53,7 @@ def choices() -> tuple[str, ...]:
 def help_text() -> str:
     """The help of ``--launcher``."""
     found = dict.fromkeys(kind.auto for kind in launchers().values() if kind.auto)
-    return f"What starts the processes; auto: {', '.join([*found, f'else {_here().name}'])}."
+    return f"How processes are started; auto: {', '.join([*found, f'else {_here().name}'])}."
 
 
 def batches() -> dict[str, Batch]:

@@ -19,4 +19,4 @@ logging.getLogger("distributed.worker").addFilter(
 if parent := os.environ.get("MERGE_BENCH_PARENT"):
     die_with_parent()  # the parent of a nanny's worker is the nanny
     if not os.path.exists(f"/proc/{parent}"):  # it ended before the call above
-        sys.exit("the run that started this process is gone")
+        sys.exit("the run that started this process has ended")

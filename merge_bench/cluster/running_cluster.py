@@ -49,7 +49,7 @@ def count_running(address: str | None, scheduler_file: str | None, seconds: floa
     UsageError
         If it cannot be reached, or has none.
     """
-    advice = "; --workers N waits for N of them, up to --start-timeout"
+    advice = "; use --workers N to wait for N workers, at most for --start-timeout"
     with _connected(address, scheduler_file, min(seconds, CONNECT_SECONDS), advice) as (_, workers):
         return len(workers)
 
@@ -69,4 +69,6 @@ def on_each_host(address: str | None, scheduler_file: str | None, question: Call
             return [future.result(timeout=ANSWER_SECONDS) for future in futures]
         except Exception as error:
             where = address or scheduler_file
-            raise UsageError(f"the workers at {where} do not answer: {type(error).__name__}: {error}") from error
+            raise UsageError(
+                f"the workers of the cluster at {where} do not answer: {type(error).__name__}: {error}"
+            ) from error

@@ -53,7 +53,7 @@ def connect(access: Access, launcher: Launcher, settings: ClusterSettings, up_by
     except (OSError, TimeoutError, ValueError) as error:
         raise_for_exited(launcher)
         if launcher.owns_processes:
-            raise _start_failed(launcher, "scheduler", f"did not come up: {error}") from error
+            raise _start_failed(launcher, "scheduler", f"did not start: {error}") from error
         raise UsageError(f"no scheduler answers at {access.address or access.scheduler_file}: {error}") from error
 
 
@@ -78,7 +78,7 @@ def open_client(
         look()
         signals.check()
         if time.monotonic() > deadline:
-            raise ValueError(f"{scheduler_file} names no scheduler within {seconds:.0f} s")
+            raise ValueError(f"{scheduler_file} contained no scheduler address within {seconds:.0f} s")
         time.sleep(LOOK_SECONDS)
     left = max(deadline - time.monotonic(), 1.0)
 
@@ -131,7 +131,7 @@ def _bounded(call: Callable[[], T], seconds: float, look: Callable[[], None] = l
 def raise_for_exited(launcher: Launcher) -> None:
     """Raise `LaunchFailed` for a process that ended before it was up."""
     for ended in launcher.exited():
-        raise _start_failed(launcher, ended.role, f"{ended.how} before it was up", ended.log_tail)
+        raise _start_failed(launcher, ended.role, f"{ended.how} before it was ready", ended.log_tail)
 
 
 def _start_failed(launcher: Launcher, role: str, how: str, log_tail: str | None = None) -> LaunchFailed:
@@ -164,12 +164,12 @@ def wait_for_workers(
             _print_what_is_missing(len(workers), wanted, settings)
             printed = True
         if time.monotonic() > up_by:
-            came = f"only {len(workers)} of {wanted} workers came within {settings.start_timeout:.0f} s"
+            came = f"only {len(workers)} of {wanted} workers connected within {settings.start_timeout:.0f} s"
             if not launcher.owns_processes:
                 raise UsageError(came)
             present = {"scheduler", *(name for _, name in workers.values())}
             missing = next(role for role in launcher.placed() if role not in present)
-            raise _start_failed(launcher, missing, f"did not come up: {came}")
+            raise _start_failed(launcher, missing, f"did not start: {came}")
         signals.check()
         time.sleep(LOOK_SECONDS)
     return workers
@@ -180,12 +180,12 @@ def _print_what_is_missing(count: int, wanted: int, settings: ClusterSettings) -
     where = settings.scheduler_address or settings.scheduler_file
     if settings.counted == wanted:
         raise UsageError(
-            f"the cluster at {where} had {wanted} workers when they were counted, and has {count} now;"
-            " --workers N waits for N of them"
+            f"the cluster at {where} had {wanted} workers at the first count and has {count} now;"
+            " use --workers N to wait for N workers"
         )
     print(
-        f"merge_bench: waiting up to {settings.start_timeout:.0f} s for {wanted} workers: the cluster at {where} has"
-        f" {count or 'none'}",
+        f"merge_bench: waiting up to {settings.start_timeout:.0f} s for {wanted} workers; the cluster at {where} now"
+        f" has {count or 'none'}",
         file=sys.stderr, flush=True,
     )  # fmt: skip
 

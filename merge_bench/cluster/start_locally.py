@@ -21,7 +21,7 @@ from merge_bench.merge.plan import Plan
 
 LOOPBACK_ADDRESS = "127.0.0.1"
 CODE = "shared-memory-first"
-REMEDY = "leave shared memory out of UCX_TLS in the config: rc,self over RDMA, else tcp,self"
+REMEDY = "set UCX_TLS without shared memory in the config: UCX_TLS=rc,self for RDMA, else UCX_TLS=tcp,self"
 STOP_SECONDS = 10.0  # for killed processes to be gone: freeing much memory takes a while
 
 
@@ -68,7 +68,7 @@ class LocalLauncher(OwningLauncher):
         config = {**os.environ, **settings.environment}
         if settings.interface in (None, LOOPBACK) or not SHARED_MEMORY & allowed(config.get("UCX_TLS", "all")):
             return []
-        what = "UCX uses shared memory between workers of one machine, so that little or nothing goes over"
+        what = "UCX uses shared memory between workers on the same host, so little or no data goes over"
         return [Caution(CODE, f"{what} {settings.interface}", REMEDY)]
 
     def exited(self) -> list[Exited]:

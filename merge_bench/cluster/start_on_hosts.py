@@ -89,7 +89,7 @@ class RemoteLauncher(OwningLauncher):
             for placement in placements:
                 if placement.host.name == error.host:
                     error.rank = placement.workers[0]
-                    error.args = (f"{error} (of rank {', '.join(map(str, placement.workers))})",)
+                    error.args = (f"{error} (host of rank {', '.join(map(str, placement.workers))})",)
             raise
         return access
 

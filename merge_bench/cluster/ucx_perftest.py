@@ -92,7 +92,7 @@ def find(environ: Mapping[str, str] = os.environ) -> tuple[Path, Path | None, st
         program = shutil.which("ucx_perftest", path=environ.get("PATH")) if info.origin == "system" else None
     if program is None:
         raise UsageError(
-            f"there is no ucx_perftest beside {info.program}; install the tools of that UCX (Debian: ucx-utils)"
+            f"ucx_perftest is missing next to {info.program}; install the tools of this UCX (Debian: ucx-utils)"
         )
     return Path(program), info.library_folder, info.origin
 
@@ -165,8 +165,8 @@ def parse_all(text: str, sizes: Sequence[int]) -> list[Figures]:
     if measured != wanted:
         missing = [str(size) for size in sizes if measured.count(size) < RUNS]
         raise RunFailed(
-            f"ucx_perftest made {len(measured)} of {len(wanted)} runs"
-            + (f"; missing: {', '.join(missing[:5])}{', …' if len(missing) > 5 else ''} bytes" if missing else "")
+            f"ucx_perftest finished {len(measured)} of {len(wanted)} runs"
+            + (f"; missing sizes: {', '.join(missing[:5])}{', …' if len(missing) > 5 else ''} bytes" if missing else "")
         )
     runs = (found[at : at + RUNS] for at in range(0, len(found), RUNS))
     return [sorted(each, key=lambda run: run.seconds)[RUNS // 2] for each in runs]
@@ -183,14 +183,14 @@ def _figures(line: str, names: Sequence[str]) -> Figures:
         size, count = int(cells[0]), int(by_name["iterations"])
         microseconds, mebibytes, messages = (float(by_name[name]) for name in COLUMNS[1:])
     except ValueError:
-        raise RunFailed(f"ucx_perftest printed {_quoted(line)}, which is not a line of figures") from None
+        raise RunFailed(f"ucx_perftest printed {_quoted(line)}; expected a line of numbers") from None
     if count < 1 or not all(0 < value < math.inf for value in (microseconds, messages)):
-        raise RunFailed(f"ucx_perftest printed {_quoted(line)}: zero or a negative figure, which cannot be right")
+        raise RunFailed(f"ucx_perftest printed {_quoted(line)}; its numbers must be greater than 0")
     # It prints µs with three decimals and messages per second with none: take the one with more digits.
     seconds = microseconds * 1e-6 if microseconds * 1000 > messages else 1 / messages
     rate = size / seconds
     if not abs(rate - mebibytes * MIB) <= 0.01 * MIB + 0.02 * rate:
-        raise RunFailed(f"ucx_perftest printed {_quoted(line)}: its rate is not size ÷ time in MiB/s")
+        raise RunFailed(f"ucx_perftest printed {_quoted(line)}; its rate does not match size ÷ time in MiB/s")
     return Figures(size, count, seconds, rate, messages)
 
 

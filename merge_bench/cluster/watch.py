@@ -102,7 +102,7 @@ class Watch:
             return Loss(member.shown, member.host, how, None, self._launcher.tail(member.name), member)
         if time.monotonic() - self._answered > self._limit:
             host = self._launcher.placed().get("scheduler", "")
-            how = f"gave no answer for {self._limit:.0f} s"
+            how = f"did not answer for {self._limit:.0f} s"
             shown = f"the scheduler on {host}" if host else "the scheduler"
             return Loss(shown, host, how, None, self._launcher.tail("scheduler"))
         return None

@@ -86,7 +86,7 @@ def ready() -> str:
     try:
         return ucx_perftest.find()[2]
     except UsageError as error:
-        raise UsageError(f"on {socket.gethostname()} {error}") from error
+        raise UsageError(f"{socket.gethostname()}: {error}") from error
 
 
 def listen(batch: str, core: int | None = None) -> Server:
@@ -170,7 +170,7 @@ def _finished(pid: int, limits: Sequence[float] = ()) -> Output:
                 done, since = count, since if count == done else time.monotonic()
                 silent = time.monotonic() - since
                 if silent > limits[min(done, len(limits) - 1)]:
-                    raise RunFailed(f"ucx_perftest printed nothing for {silent:.0f} s; its other side may have ended")
+                    raise RunFailed(f"ucx_perftest printed nothing for {silent:.0f} s; its peer process may have ended")
             time.sleep(POLL_SECONDS)
     finally:
         output = tool.end()
@@ -217,11 +217,11 @@ def _failed(side: str, output: Output) -> RunFailed:
         time.sleep(POLL_SECONDS)
         abort.check()
     complaint = ucx_perftest.complaint(output.log + output.text)
-    return RunFailed(f"the {side} of ucx_perftest {how_ended(output.status)}" + (f": {complaint}" if complaint else ""))
+    return RunFailed(f"the ucx_perftest {side} {how_ended(output.status)}" + (f": {complaint}" if complaint else ""))
 
 
 def _take(pid: int) -> Tool:
     tool = worker.current_plugin().children.pop(_key(pid), None)
     if not isinstance(tool, Tool):
-        raise RunFailed("the server of ucx_perftest ended before its client connected")
+        raise RunFailed("the ucx_perftest server ended before its client connected")
     return tool

@@ -81,7 +81,7 @@ class Catalogue:
     def find(self, name: str) -> Meaning:
         """The meaning of `name` to the installed library."""
         if name in _OUTSIDE_TABLES:
-            return Meaning("known", "the folder of a ucx.conf")
+            return Meaning("known", "folder that contains ucx.conf")
         if self.installed is not None:
             if name in self.installed.settings:
                 return _installed(self.installed.settings[name])
@@ -96,23 +96,25 @@ class Catalogue:
     def _shipped(self, name: str) -> Meaning:
         names = [name] if name in self.shipped else self.shipped_heirs.get(name, [])
         if not names:
-            hint = did_you_mean(name, self.names(), cutoff=0.8) or "; no setting of UCX has a similar name"
-            return Meaning("unknown", f"no release of UCX from {self.versions[0]} to {self.versions[-1]} has it{hint}")
+            hint = did_you_mean(name, self.names(), cutoff=0.8) or "; no UCX setting has a similar name"
+            return Meaning(
+                "unknown", f"no UCX release from {self.versions[0]} to {self.versions[-1]} has this setting{hint}"
+            )
         entries = [self.shipped[each] for each in names]
         now = [entry for entry in entries if self._exists_now(entry)]
         sets = "" if names == [name] else f"{_sets(names)}; "
         if now and self.installed is None:
-            return Meaning("known", f"{sets}not checked, because ucx_info cannot be run")
+            return Meaning("known", f"{sets}value not checked, because ucx_info cannot be run")
         if now and now[0].module == "core":
-            return Meaning("no-effect", f"UCX {self.version} was built without it")
+            return Meaning("no-effect", f"UCX {self.version} was built without this setting")
         if now:
             module = _MODULES.get(now[0].module, f"the module {now[0].module}")
-            return Meaning("module-absent", f"{sets}comes with {module}, which is not loaded here")
+            return Meaning("module-absent", f"{sets}belongs to {module}, which is not loaded on this machine")
         first = min(entries, key=lambda entry: _minor(entry.since))
         if _minor(first.since) > self.minor:
-            return Meaning("no-effect", f"comes with UCX {first.since}; this one is {self.version}")
+            return Meaning("no-effect", f"needs UCX {first.since} or newer; this UCX is {self.version}")
         last = max(entries, key=lambda entry: _minor(entry.until))
-        return Meaning("no-effect", f"UCX dropped it after {last.until}; this one is {self.version}")
+        return Meaning("no-effect", f"UCX removed this setting after {last.until}; UCX {self.version} does not have it")
 
     def _exists_now(self, entry: ShippedName) -> bool:
         newest = entry.until == self.versions[-1]
@@ -121,7 +123,9 @@ class Catalogue:
 
 def _installed(setting: Setting) -> Meaning:
     if setting.deprecated:
-        return Meaning("deprecated", setting.doc.removeprefix("The configuration parameter ") or "UCX ignores it")
+        return Meaning(
+            "deprecated", setting.doc.removeprefix("The configuration parameter ") or "UCX ignores this setting"
+        )
     if setting.alias_of:
         return Meaning("alias", f"another name of {setting.alias_of}", setting.syntax)
     return Meaning("known", "", setting.syntax)

@@ -97,7 +97,7 @@ def check_config(
         installed = read_installed(locate(ucx, environ))
     except UsageError as error:
         installed = None
-        warnings.append(f"{error}; names are compared with the shipped list, values are not checked")
+        warnings.append(f"{error}; only the names of settings are checked, not their values")
     catalogue = build_catalogue(installed)
     translated = translate_config(config)
     states = classify(config, translated, catalogue, trusted=trusted, table=table)

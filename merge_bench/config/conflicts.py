@@ -67,7 +67,7 @@ def _unified_mode(now: Situation) -> Iterator[Conflict]:
         yield Conflict(
             "unified-mode-with-am",
             ("UCX_UNIFIED_MODE", "UCX_RNDV_SCHEME"),
-            "Unified mode removes the gain of the am rendezvous scheme: use only one of them.",
+            "UCX_UNIFIED_MODE removes the gain of UCX_RNDV_SCHEME=am: set only one of them.",
             f"{_NTHU}, section 2.5.2",
         )
 
@@ -77,10 +77,10 @@ def _am_scheme(now: Situation) -> Iterator[Conflict]:
         yield Conflict(
             "am-scheme-with-protocol-v2",
             ("UCX_RNDV_SCHEME", "UCX_PROTO_ENABLE"),
-            "Since UCX 1.16, protocols are chosen by estimated cost, and the am scheme changes that choice: measure"
-            " whether a tuning of 2022 still helps.",
-            "UCXX docs, configuration, UCX_PROTO_ENABLE; measured with UCX 1.21 on shared memory: am moved the start of"
-            " rendezvous from 5 kB to 580 kB",
+            "Since release 1.16, UCX chooses protocols by estimated cost, and UCX_RNDV_SCHEME=am changes this choice:"
+            " measure whether am still makes the merge faster.",
+            "UCXX docs, configuration, UCX_PROTO_ENABLE; measured with UCX 1.21 on shared memory: am raised the"
+            " rendezvous threshold from 5 kB to 580 kB",
         )
 
 
@@ -90,7 +90,7 @@ def _rendezvous_off(now: Situation) -> Iterator[Conflict]:
         yield Conflict(
             "rendezvous-off",
             ("UCX_RNDV_THRESH", "UCX_RNDV_SCHEME"),
-            "UCX_RNDV_THRESH=inf turns rendezvous off, so its scheme has no effect.",
+            "UCX_RNDV_THRESH=inf turns rendezvous off, so UCX_RNDV_SCHEME has no effect.",
             "ucx_info -c -f, UCX_RNDV_THRESH",
         )
 
@@ -100,8 +100,9 @@ def _no_shared_memory(now: Situation) -> Iterator[Conflict]:
         yield Conflict(
             "no-shared-memory",
             ("UCX_TLS",),
-            "Workers on one host cannot use shared memory and use a network instead, at best tcp/lo; add sm.",
-            f"{_FAQ}, 'Which transports does UCX use?'; measured: 1.5 GB/s instead of 18 both ways together",
+            "UCX_TLS excludes shared memory, so workers on the same host use a network, at best tcp over lo; add sm to"
+            " UCX_TLS.",
+            f"{_FAQ}, 'Which transports does UCX use?'; measured: 1.5 GB/s instead of 18 GB/s, sum of both directions",
         )
 
 
@@ -112,9 +113,9 @@ def _long_segments(now: Situation) -> Iterator[Conflict]:
         yield Conflict(
             "segments-too-long",
             tuple(long),
-            "UCX stores the length of a message in shared memory in 16 bits, and receives fail with segments of"
-            " 64 KiB or more ('Message truncated'); use 32k.",
-            "UCX sources, uct/sm/mm/base/mm_iface.h; seen with UCX 1.21: two runs of three with 64k failed",
+            "Receives over shared memory fail ('Message truncated') with segments of 64 KiB or more, because UCX stores"
+            f" the length of a message in 16 bits; set {', '.join(long)} to 32k.",
+            "UCX sources, uct/sm/mm/base/mm_iface.h; seen with UCX 1.21: two of three runs with 64k failed",
         )
 
 
@@ -129,20 +130,20 @@ def _error_handling(now: Situation) -> Iterator[Conflict]:
     if keeps or not allowed_transports.allowed(now.tls) & allowed_transports.SHARED_MEMORY:
         return
     settings = ("UCX_POSIX_ERROR_HANDLING", "UCX_SYSV_ERROR_HANDLING")
-    measured = "measured with UCX 1.21: 1.5 GB/s (tcp/lo) with peer error handling, 10 to 12 with the two settings"
+    measured = "measured with UCX 1.21: 1.5 GB/s (tcp/lo) with peer error handling, 10 to 12 GB/s with the two settings"
     remedy = "set UCX_POSIX_ERROR_HANDLING=y and UCX_SYSV_ERROR_HANDLING=y"
     if now.error_handling == "peer":
         yield Conflict(
             "error-handling-drops-shared-memory",
             ("MERGE_BENCH_ERROR_HANDLING", *settings),
-            f"Endpoints that report a dead peer do not use shared memory unless it has error handling, too: {remedy}.",
+            f"With --error-handling peer, UCX uses shared memory only if it has error handling, too: {remedy}.",
             f"ucx_info -c -f, UCX_POSIX_ERROR_HANDLING; {measured}",
         )
     if now.protocol == "ucx":
         yield Conflict(
             "dask-comm-without-shared-memory",
             ("MERGE_BENCH_PROTOCOL", *settings),
-            f"Dask's comms over UCX always handle errors and therefore do not use shared memory: {remedy}.",
+            f"Dask's UCX comms always use error handling, so UCX does not use shared memory for them: {remedy}.",
             f"UCXX sources, listener; {measured}",
         )
 
@@ -153,8 +154,8 @@ def _cuda_without_copy(now: Situation) -> Iterator[Conflict]:
         yield Conflict(
             "cuda-without-cuda-copy",
             ("UCX_TLS",),
-            "Without cuda_copy, UCX cannot transfer GPU memory where cuda_ipc and gdr_copy do not work; write cuda, the"
-            " name of all three.",
+            "Without cuda_copy, UCX cannot transfer GPU memory where cuda_ipc and gdr_copy do not work; write cuda"
+            " in UCX_TLS, which includes all three.",
             f"{_FAQ}, 'How to run UCX with GPU support?'",
         )
 
@@ -168,9 +169,10 @@ def _unavailable(now: Situation) -> Iterator[Conflict]:
         yield Conflict(
             "transport-unavailable",
             ("UCX_TLS",),
-            f"UCX {installed.version} has no {', '.join(missing)} on this machine; it only warns and uses the rest:"
-            f" {', '.join(sorted(set(installed.transports) & allowed_transports.allowed(now.tls))) or 'nothing'}.",
-            f"{_FAQ}, 'Which transports does UCX use?'; available here: {', '.join(sorted(installed.transports))}",
+            f"UCX {installed.version} has no {', '.join(missing)} on this machine and prints only a warning;"
+            f" remaining transports: "
+            f"{', '.join(sorted(set(installed.transports) & allowed_transports.allowed(now.tls))) or 'none'}.",
+            f"{_FAQ}, 'Which transports does UCX use?'; available: {', '.join(sorted(installed.transports))}",
         )
 
 
@@ -180,12 +182,12 @@ def _lost_alias(now: Situation) -> Iterator[Conflict]:
         target = settings[name].alias_of if name in settings else None
         values = {now.effective.get(name), now.effective.get(target or "")}
         if target and None not in values and len(values) > 1:
-            other = "UCXX sets the other one" if target not in now.given else "the other one is set too"
+            who = "which UCXX sets" if target not in now.given else "which is also set"
             yield Conflict(
                 "alias-loses",
                 (name, target),
-                f"{name} and {target} are one setting; {other} ({target}={now.effective[target]}), and UCX uses it:"
-                f" set {target}.",
+                f"{name} and {target} are two names of one setting; UCX uses {target}={now.effective[target]}, {who}:"
+                f" set only {target}.",
                 "ucx_info -c -f -a, 'alias of'; verified by setting both",
             )
 
@@ -211,7 +213,8 @@ def _devices(now: Situation) -> Iterator[Conflict]:
         yield Conflict(
             "rdma-excluded",
             ("UCX_NET_DEVICES",),
-            f"Interface names alone turn RDMA off; name the adapter and its port too ({', '.join(sorted(rdma))}).",
+            f"UCX_NET_DEVICES lists only network interfaces, so UCX does not use RDMA; add an adapter and its port"
+            f" ({', '.join(sorted(rdma))}).",
             f"{_FAQ}, 'Which network devices does UCX use?'",
         )
 
@@ -223,7 +226,7 @@ def _delayed_submission(now: Situation) -> Iterator[Conflict]:
         yield Conflict(
             "delayed-submission-without-thread",
             ("UCXPY_PROGRESS_MODE", "UCXPY_ENABLE_DELAYED_SUBMISSION"),
-            f"Delayed submission needs a progress thread; with {mode}, UCXX does not start.",
+            f"Delayed submission needs a progress thread; with UCXPY_PROGRESS_MODE={mode}, UCXX does not start.",
             "UCXX sources, application_context.py",
         )
 
@@ -234,7 +237,7 @@ def _too_old(now: Situation) -> Iterator[Conflict]:
         yield Conflict(
             "ucx-too-old",
             (),
-            f"UCXX 0.52 refuses UCX {installed.version}: it needs 1.19 or newer.",
+            f"UCXX 0.52 does not work with UCX {installed.version}; it needs UCX 1.19 or newer.",
             "UCXX sources, python/ucxx/ucxx/__init__.py",
         )
 

@@ -44,4 +44,4 @@ def _instead(words: "list[str]") -> str:
     if not python.exists():
         return f"set .venv up first: {how_to_set_up()}"
     typed = " ".join(shlex.quote(word) for word in words)
-    return f"type: {shown(python)} -m merge_bench {typed}".rstrip()
+    return f"run: {shown(python)} -m merge_bench {typed}".rstrip()

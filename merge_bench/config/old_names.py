@@ -39,7 +39,7 @@ class TranslatedConfig:
     shadowed: dict[str, str]
 
 
-_PROBLEM = "name of the 2022 cluster.cfg"
+_PROBLEM = "name in the 2022 cluster.cfg"
 _BENCHMARK = "option of ucxx.benchmarks.cudf_merge"
 _TRANSLATED: dict[str, tuple[str, str]] = {
     "CHUNK_SIZE": (PREFIX + "CHUNK", _PROBLEM),
@@ -56,10 +56,10 @@ _TRANSLATED: dict[str, tuple[str, str]] = {
     "RMM_INIT_POOL_SIZE": (PREFIX + "RMM_POOL_SIZE", _BENCHMARK),
     "CHUNKS_PER_DEV": (PREFIX + "WORKERS_PER_GPU", _BENCHMARK),
     # UCXX reads it too, but only in a helper that this stack does not call.
-    "UCXPY_IFNAME": (PREFIX + "INTERFACE", "name of UCX-Py"),
+    "UCXPY_IFNAME": (PREFIX + "INTERFACE", "name in UCX-Py"),
     # UCX-Py only checks whether the variable is in the environment, and ignores its value (ucp/core.py).
     "UCXPY_NON_BLOCKING_MODE": (
-        "UCXPY_PROGRESS_MODE", "name of UCX-Py, which polls if the variable has any value; UCXX does not read it",
+        "UCXPY_PROGRESS_MODE", "UCX-Py polls if this variable has any value; UCXX does not read it",
     ),
 }  # fmt: skip
 
@@ -71,15 +71,15 @@ _VALUES: dict[str, Callable[[str], str]] = {
 _NO_EFFECT: dict[str, str] = {
     **dict.fromkeys(
         ("JOB_DIR", "TEST_DIR", "WORK_DIR", "APAC_DIR"),
-        "a folder of the 2022 scripts, not used (records go to --results)",
+        "only the 2022 scripts used this folder; results are written to --results",
     ),
     **dict.fromkeys(
         ("WRITE_BASELINE", "BASELINE_DIR"),
-        "the 2022 program compared results with stored tables; now each worker checks its own rows",
+        "the 2022 program compared results with stored tables; each worker now checks its own rows",
     ),
-    "DEVICES": "the 2022 scripts used it as --devs; set CUDA_VISIBLE_DEVICES instead",
-    "UCXPY_ASYNCSSH_LOG_LEVEL": "only the SSH launcher of UCX-Py's and UCXX's own benchmarks reads it",
-    "RAPIDS_LIBUCX_PREFER_SYSTEM_LIBRARY": "UCX is chosen before a config is read; use --ucx wheel|system",
+    "DEVICES": "the 2022 scripts passed it to --devs; set CUDA_VISIBLE_DEVICES instead",
+    "UCXPY_ASYNCSSH_LOG_LEVEL": "only the SSH launcher of the UCX-Py and UCXX benchmarks reads it",
+    "RAPIDS_LIBUCX_PREFER_SYSTEM_LIBRARY": "UCX is chosen before the config is read; use --ucx wheel or --ucx system",
 }
 
 # Every old name, for suggestions.

@@ -78,11 +78,15 @@ _PROBLEM = _section(
     ),
     Option("frac-match", parsers.number(0, 1), 0.3, "Fraction of right keys that match a left key.", "F"),
     Option("payload-columns", parsers.count(1), 1, "Number of int64 columns besides the key, in each frame.", "N"),
-    Option("skew", parsers.skew, 0.0, "Distribution of the right keys. [none]", "none|zipf:S"),
-    Option("seed", parsers.count(0), 0, "Seed of the synthetic tables and of every random order.", "N"),
+    Option(
+        "skew", parsers.skew, 0.0,
+        "Distribution of the matching right keys; none: each key once; zipf:S: Zipf with exponent S. [none]",
+        "none|zipf:S",
+    ),
+    Option("seed", parsers.count(0), 0, "Random seed of the synthetic tables and of the order of measurements.", "N"),
     _choice(
         "workload", ("auto", "synthetic", "tables", "tpch"), "auto",
-        "What to merge; auto: tables if --left and --right are given, else synthetic.",
+        "Tables to merge; auto: tables if --left and --right are given, else synthetic.",
     ),
 )  # fmt: skip
 _TABLES = _section(
@@ -90,7 +94,7 @@ _TABLES = _section(
     Option("left", parsers.text, None, "Parquet file or folder of the left table.", "PATH"),
     Option("right", parsers.text, None, "Parquet file or folder of the right table.", "PATH"),
     Option(
-        "on", parsers.names, None, "Key column, or several as a,b, with the same names in both tables.", "KEY[,KEY]"
+        "on", parsers.names, None, "Key column, or several as a,b; the names are the same in both tables.", "KEY[,KEY]"
     ),
     Option("left-on", parsers.names, None, "Key columns of the left table.", "KEY[,KEY]"),
     Option("right-on", parsers.names, None, "Key columns of the right table.", "KEY[,KEY]"),
@@ -116,14 +120,16 @@ _MEASURING = _section(
     _choice(
         "verify", ("every", "ends", "full", "off"), "ends",
         "When to verify results. every: after each iteration; ends: after the warm-up and the last iteration; full:"
-        " like ends, by comparing all rows with another engine's result; off: never.",
+        " like ends, and compares all rows with another engine's result; off: never.",
     ),
-    Option("link-rounds", parsers.count(0), 5, "Rounds of the link measurement after each launch; 0 for none.", "N"),
-    _flag("check-link", "Measure the link limit also with ucx_perftest, and warn if the two differ."),
-    Option("against", parsers.text, None, "Compare this run with this earlier result.", "RESULT", in_config=False),
+    Option(
+        "link-rounds", parsers.count(0), 5, "Rounds of the link measurement after each launch; 0: no measurement.", "N",
+    ),
+    _flag("check-link", "Also measure the link limit with ucx_perftest, and warn if the two results differ."),
+    Option("against", parsers.text, None, "Earlier result to compare this run with.", "RESULT", in_config=False),
     Option(
         "fail-on", parsers.choices("slower", "inconclusive", "not-faster"), (),
-        "Exit 5 if the throughput verdict, against --against or the first of --configs, is one of these.",
+        "Exit 5 if the throughput verdict is one of these. The baseline is --against or the first of --configs.",
         "VERDICT[,VERDICT]",
     ),
     Option("threshold", parsers.percent, 0.02, "For --fail-on: ignore differences below this. [2%]", "PERCENT"),
@@ -135,34 +141,41 @@ _MEASURING = _section(
 _DATA_PLANE = _section(
     "Data plane",
     _member("engine", "auto"),
-    _choice("exchange", ("ucx", "dask"), "ucx", "What exchanges the frames: UCX endpoints, or Dask's shuffle."),
-    _choice("shuffle", ("p2p", "tasks"), "p2p", "Dask's shuffle, with --exchange dask."),
+    _choice(
+        "exchange", ("ucx", "dask"), "ucx",
+        "How the frames are exchanged; ucx: with UCX endpoints; dask: with Dask's shuffle.",
+    ),
+    _choice("shuffle", ("p2p", "tasks"), "p2p", "Shuffle method of Dask for --exchange dask."),
     _choice(
         "pipeline", ("on", "off"), "off",
         "on: partition and join during the exchange, for the shortest wall-clock time; off: one phase after the other.",
     ),
     _choice(
         "stores", ("auto", "plain", "lines"), "auto",
-        "How the partition writes rows to memory. plain: one value at a time; lines: full cache lines, with non-temporal"
-        " stores; auto: measure both on each host, and use the faster one.",
+        "How the partition writes rows to memory. plain: one value at a time; lines: full cache lines, with"
+        " non-temporal stores; auto: measure both on each host, and use the faster one.",
     ),
     _choice(
         "error-handling", ("none", "peer"), "none",
-        "Error handling of the data plane's endpoints; peer: UCX uses only transports that can report a dead peer.",
+        "Error handling of the UCX endpoints that exchange frames; peer: UCX uses only transports that can report a"
+        " dead peer.",
     ),
     Option(
         "message-size", parsers.size, None,
-        "Largest message; by default each partition is sent in as few messages as possible.", "BYTES",
+        "Maximum message size; by default each partition is sent in as few messages as possible.", "BYTES",
     ),
 )  # fmt: skip
 _CLUSTER = _section(
     "Cluster",
     Option(
         "workers", parsers.counts(1), None,
-        "Number of workers; by default one per GPU, or 2 (1 on one core). Several values make a sweep.", "N[,N]",
+        "Number of workers; by default one per GPU, or 2 without GPUs (1 on one core). Several values make a sweep.",
+        "N[,N]",
     ),
     Option("workers-per-gpu", parsers.count(1), 1, "Workers per GPU.", "N"),
-    Option("rmm-pool-size", parsers.size, None, "Device memory that each worker's pool allocates at start.", "BYTES"),
+    Option(
+        "rmm-pool-size", parsers.size, None, "Device memory of each worker's RMM pool, allocated at start.", "BYTES",
+    ),
     _choice(
         "protocol", ("auto", "tcp", "tls", "ucx"), "auto",
         "Protocol of Dask's own messages; auto: tcp on loopback, else tls.",
@@ -171,29 +184,35 @@ _CLUSTER = _section(
         "insecure",
         "Allow unencrypted control messages beyond loopback. Anyone who can connect to the port can then run code.",
     ),
-    _flag("dask-dashboard", "Let the scheduler serve Dask's own dashboard, which slows the measurement down."),
+    _flag("dask-dashboard", "Serve Dask's own dashboard from the scheduler; this slows down the measurement."),
     _member("launcher", "auto"),
     Option("hosts", parsers.text, None, "File with one host per line: NAME [slots=N] [gpus=N].", "PATH"),
     Option("ssh-config", parsers.text, None, "ssh configuration file to use instead of the user's.", "PATH"),
     Option(
         "ucx", parsers.choice("auto", "wheel", "system"), None,
-        "UCX to load: the package's, which has no InfiniBand, or the system's; auto: the system's if this host has"
-        " InfiniBand and that UCX can use it. [$MERGE_BENCH_UCX, else auto]",
+        "UCX to load. wheel: the package libucx, without InfiniBand; system: the system's UCX; auto: system if this"
+        " host has InfiniBand and the system's UCX supports it. [$MERGE_BENCH_UCX, else auto]",
         "auto|wheel|system", in_config=False,
     ),
     Option("interface", parsers.interface, None, "Network interface that all processes bind to.", "NAME"),
-    Option("scheduler-address", parsers.text, None, "Use the running cluster at this address.", "ADDRESS"),
-    Option("scheduler-file", parsers.text, None, "Use the running cluster that wrote this file.", "PATH"),
+    Option(
+        "scheduler-address", parsers.text, None, "Use the running Dask cluster whose scheduler has this address.",
+        "ADDRESS",
+    ),
+    Option(
+        "scheduler-file", parsers.text, None, "Use the running Dask cluster whose scheduler wrote this file.", "PATH",
+    ),
     Option("start-timeout", parsers.duration, 60.0, "Time limit for starting all workers.", "SECONDS"),
     Option(
-        "timeout", parsers.duration, 15.0, "The run fails after this time without a byte or a heartbeat.", "SECONDS",
+        "timeout", parsers.duration, 15.0, "The run fails after this time without received data or a heartbeat.",
+        "SECONDS",
     ),
 )  # fmt: skip
 _OUTPUT = _section(
     "Output",
-    Option("config", parsers.text, None, "A .cfg file, or the bare name of a shipped one.", "CFG", in_config=False),
+    Option("config", parsers.text, None, "A .cfg file, or the name of a shipped config.", "CFG", in_config=False),
     Option(
-        "configs", parsers.names, None, "Several configs, launched in turn; the first is the baseline.", "CFG[,CFG]",
+        "configs", parsers.names, None, "Configs to compare, launched in turn; the first is the baseline.", "CFG[,CFG]",
         in_config=False,
     ),
     _flag("allow-unknown", "Continue if the config contains unknown or invalid settings."),
@@ -201,7 +220,7 @@ _OUTPUT = _section(
         "trust-config", "Accept a config that can load code, and pass all its variables to the processes.",
         in_config=False,
     ),
-    Option("results", parsers.text, "results", "Folder for campaigns.", "PATH"),
+    Option("results", parsers.text, "results", "Folder in which campaigns are stored.", "PATH"),
     _flag("json", "Print one JSON document on standard output.", in_config=False),
     _flag("dry-run", "Print what would be started, without starting it.", in_config=False),
 )  # fmt: skip
@@ -243,9 +262,9 @@ def option_problem(variable: Variable, table: Sequence[Option] = OPTIONS) -> tup
     """Why a config cannot set this ``MERGE_BENCH_…`` variable: ``unknown`` or ``invalid``, and a sentence."""
     option = next((each for each in table if each.variable == variable.name), None)
     if option is None:
-        return "unknown", f"run has no such option{did_you_mean(variable.name, BY_VARIABLE)}"
+        return "unknown", f"merge-bench run has no such option{did_you_mean(variable.name, BY_VARIABLE)}"
     if not option.in_config:
-        return "invalid", f"--{option.name} can be given on the command line only"
+        return "invalid", f"--{option.name} can be set only on the command line"
     try:
         option.parse(variable.value)
     except ValueError as error:

@@ -107,7 +107,7 @@ def names(text: str) -> tuple[str, ...]:
     """One or several names, separated by commas."""
     parts = tuple(part.strip() for part in text.split(","))
     if not all(parts):
-        raise ValueError(f"{text!r} contains an empty name; write a name, or several as a,b")
+        raise ValueError(f"{text!r} contains an empty name; write names like a,b")
     return _distinct(text, parts)
 
 
@@ -158,7 +158,7 @@ def skew(text: str) -> float:
     if value == "none":
         return 0.0
     if not value.startswith("zipf:"):
-        raise ValueError(f"{text!r} is not none or zipf:S; write it like zipf:1.2")
+        raise ValueError(f"{text!r} is not none or zipf:S; write zipf:1.2, for example")
     exponent = number(0, 10, above=True)(value.removeprefix("zipf:"))
     assert isinstance(exponent, float)
     return exponent

@@ -111,12 +111,12 @@ def _read_bytes(path: Path) -> bytes:
                 raise UsageError(f"{path}: not a regular file")
             data = file.read(MAX_FILE_BYTES + 1)
     except IsADirectoryError:
-        raise UsageError(f"{path}: a directory, not a config") from None
+        raise UsageError(f"{path}: this is a directory, not a config") from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise UsageError(f"{path}: cannot be read: {reason}") from None
     if len(data) > MAX_FILE_BYTES:
-        raise UsageError(f"{path}: larger than {MAX_FILE_BYTES // 1024} KiB, the limit for a config")
+        raise UsageError(f"{path}: the file is larger than {MAX_FILE_BYTES // 1024} KiB, the limit for a config")
     return data
 
 
@@ -166,7 +166,7 @@ class _Scope:
         for assignment in statement.assignments:
             name, line = assignment.name, assignment.line
             if name in _BASH_OWN:
-                raise ShellSyntaxError(line, f"{name} belongs to the shell; a config cannot set it")
+                raise ShellSyntaxError(line, f"{name} is reserved for the shell; a config cannot set it")
             if assignment.parts is not None:
                 variable = Variable(name, _expand(assignment.parts, self, line), line)
                 if statement.exported:
@@ -177,11 +177,11 @@ class _Scope:
             self.assign(variable)
         for assignment in statement.assignments:
             if assignment.parts is None and self.lookup(assignment.name) is None:
-                raise ShellSyntaxError(assignment.line, f"export of {assignment.name}, but no earlier line sets it")
+                raise ShellSyntaxError(assignment.line, f"{assignment.name} is exported, but no earlier line sets it")
 
     def warnings(self) -> list[tuple[int, str]]:
         return [
-            (lines[-1], f"{name} is set {len(lines)} times, first on line {lines[0]}; this last value is used")
+            (lines[-1], f"{name} is set {len(lines)} times, first on line {lines[0]}; the value on this line is used")
             for name, lines in self.lines.items()
             if len(lines) > 1
         ]
@@ -210,7 +210,7 @@ def _expand(parts: tuple[Part, ...], scope: _Scope, line: int) -> str:
 
 def _refer(part: Reference, scope: _Scope) -> str:
     if part.name in _BASH_OWN:
-        raise ShellSyntaxError(part.line, f"{part.name} belongs to the shell; a config cannot refer to it")
+        raise ShellSyntaxError(part.line, f"{part.name} is reserved for the shell; a config cannot refer to it")
     known = scope.lookup(part.name)
     if known is not None and (known or not part.when_empty):
         return known

@@ -136,7 +136,8 @@ def _check_combinations(found: Mapping[str, object], sources: Mapping[str, str])
     if tables and found["workload"] not in ("auto", "tables"):
         raise UsageError(f"{_given('left', sources)} cannot be combined with --workload {found['workload']}")
     if found["workload"] == "tables" and not tables:
-        raise UsageError(f"{_given('workload', sources)} tables needs --left and --right")
+        given = _given("workload", sources).replace("--workload", "--workload tables", 1)
+        raise UsageError(f"{given} needs --left and --right")
     if tables and found["on"] is None and left_on is None:
         raise UsageError(f"{_given('left', sources)} needs --on, or --left-on and --right-on")
 

@@ -122,7 +122,7 @@ def _describe(rest: str, first: bool) -> str:
     if re.match(r"[ \t]+=", after):
         return "blanks around '=' are not allowed; write NAME=VALUE"
     if not first:
-        return f"{shown!r} after an assignment would be a command or its argument; quote a value with blanks"
+        return f"{shown!r} follows an assignment on the same line; quote a value that contains blanks"
     return f"{shown!r} is not NAME=VALUE; a config contains assignments only and is never executed"
 
 
@@ -234,7 +234,7 @@ class _Parser:
                 parts.append(self.escaped())
             else:
                 if character == "=" and self.text[self.at + 1 : self.at + 2] == "~":
-                    raise self.error("shells differ in reading '~' after '='; quote it or write ${HOME}")
+                    raise self.error("shells read '~' after '=' differently; quote it or write ${HOME}")
                 parts.append(self.plain())
             tilde_here = character == ":"
 
@@ -243,7 +243,7 @@ class _Parser:
         if character in _META:
             raise self.error(f"{_META[character]}; quote it if it belongs to the value")
         if character == "{" and (self.exported or self.depth):
-            raise self.error("'{' may start a brace expansion here; quote it")
+            raise self.error("'{' may start a brace expansion; quote it")
         return self.run(_PLAIN_RUN) or Literal(self.take())
 
     def tilde(self, inner: bool) -> Part:
@@ -334,7 +334,7 @@ class _Parser:
     def braced(self, quoted: bool) -> Reference:
         line = self.line
         if self.depth >= _MAX_DEPTH:
-            raise self.error(f"'${{' is nested more than {_MAX_DEPTH} deep")
+            raise self.error(f"'${{' is nested more than {_MAX_DEPTH} levels deep")
         name = self.name()
         operator = re.compile(r"\}|:?-").match(self.text, self.at)
         if operator is None:

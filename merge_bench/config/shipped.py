@@ -77,7 +77,7 @@ def find_config(name: str, folder: Path = FOLDER) -> Path:
         raise UsageError(f"{name[:80]}: cannot look for this file: {error.strerror}") from None
     shipped = [each.removesuffix(SUFFIX) for each in config_names(folder)]
     hint = did_you_mean(given.name.removesuffix(SUFFIX), shipped) or f"; shipped configs: {', '.join(shipped)}"
-    raise UsageError(f"{name}: no such config, neither a file nor a shipped config{hint}")
+    raise UsageError(f"{name} is neither a file nor a shipped config{hint}")
 
 
 def _describe(path: Path) -> Shipped:

@@ -116,60 +116,64 @@ _FAMILIES = [(who, re.compile(names), re.compile(settings)) for who, (names, set
 _KNOWN: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(names), what)
     for names, what in (
-        (r"LD_(PRELOAD|AUDIT)", "would load that library into every process"),
+        (r"LD_(PRELOAD|AUDIT)", "loads a library into every process"),
         (r"LD_\w+|LIBRARY_PATH|DYLD_\w+", "decides which libraries every process loads"),
         (r"GCONV_PATH|LOCPATH|NLSPATH|GETCONF_DIR|HOSTALIASES|TZDIR", "decides what the C library loads"),
-        (r"PYTHON(PATH|HOME|USERBASE|STARTUP|PYCACHEPREFIX|PLATLIBDIR)", "would have Python run the code found there"),
+        (r"PYTHON(PATH|HOME|USERBASE|STARTUP|PYCACHEPREFIX|PLATLIBDIR)", "makes Python run code from other folders"),
         (r"PATH", "decides which programs are run"),
-        (r"BASH_\w+|ENV|PS[0-4]|PROMPT_COMMAND|CDPATH|SHELL|ZDOTDIR|INPUTRC|FPATH", "would have shells run it"),
+        (r"BASH_\w+|ENV|PS[0-4]|PROMPT_COMMAND|CDPATH|SHELL|ZDOTDIR|INPUTRC|FPATH", "can make shells run commands"),
         (r"(PERL|RUBY|GEM|LUA|TCL|JAVA|JDK|MAVEN)\d*_\w+|NODE_(OPTIONS|PATH|EXTRA_CA_CERTS)"
          r"|R_(HOME|LIBS\w*|PROFILE\w*|ENVIRON\w*)|PERL\d*(LIB|OPT|DB)|RUBY(LIB|OPT)|CLASSPATH|_JAVA\w*",
-         "would have interpreters run other code"),
+         "can make interpreters run other code"),
         (r"(EDITOR|VISUAL|PAGER|MANPAGER|BROWSER|LESS(OPEN|CLOSE)|(GIT|SSH|RSYNC|SUDO|GDB)_\w+)",
-         "would have programs run other programs"),
+         "can make programs run other programs"),
         (r"(OPENSSL|SSL|CURL|KRB5|GSS|SASL|NSS|PKCS11)_\w+", "decides what the encryption libraries load or trust"),
         (r"(HOME|XDG_\w+)", "decides where programs look for their own settings and modules"),
         (r"(TMPDIR|TEMP|TMP|PWD|OLDPWD)", "decides where processes keep files that they run or trust"),
         (r"VIRTUAL_ENV\w*|(CONDA|MAMBA|PIP|UV|POETRY|PYENV|PYTEST|COVERAGE|JUPYTER|IPYTHON|BOKEH|PANEL|DUCKDB)(_\w+)?|MPL\w*"
          r"|IPYTHONDIR",
          "decides which packages or plug-ins Python loads"),
-        (r"DASK_(\w+__)?PRELOAD(_ARGV)?", "would have Dask run that module"),
-        (r"DASK_(CONFIG|ROOT_CONFIG|INTERNAL_INHERIT_CONFIG)", "names more settings of Dask, which can run modules"),
-        (r"NUMBA_CACHE_DIR", "would have numba run the compiled code found there"),
-        (r"UCX_(MODULE_DIR|CONFIG_DIR)", "would have UCX load libraries or more settings from there"),
-        (r"UCX_GDB_COMMAND", "names a program for UCX to run"),
-        (r"UCX_ERROR_MAIL_\w+", "would have UCX run sendmail"),
-        (r"UCX_\w*(FILE|DEST|INFO_DIR)", "would have UCX write over the file named"),
-        (r"OMPI_\w*|OPAL_\w*|PRTE_\w*|PMIX_\w*|ORTE_\w*", "can have MPI run other programs or load other libraries"),
+        (r"DASK_(\w+__)?PRELOAD(_ARGV)?", "makes Dask run a module"),
+        (r"DASK_(CONFIG|ROOT_CONFIG|INTERNAL_INHERIT_CONFIG)", "adds settings of Dask, which can run modules"),
+        (r"NUMBA_CACHE_DIR", "makes numba run compiled code from another folder"),
+        (r"UCX_(MODULE_DIR|CONFIG_DIR)", "makes UCX load libraries or settings from another folder"),
+        (r"UCX_GDB_COMMAND", "makes UCX run a program"),
+        (r"UCX_ERROR_MAIL_\w+", "makes UCX run sendmail"),
+        (r"UCX_\w*(FILE|DEST|INFO_DIR)", "makes UCX overwrite a file"),
+        (r"OMPI_\w*|OPAL_\w*|PRTE_\w*|PMIX_\w*|ORTE_\w*", "can make MPI run other programs or load other libraries"),
     )
 )  # fmt: skip
 # Names that bring code with some values only: the harmless values, and the effect of the others.
 _BY_VALUE: dict[str, tuple[re.Pattern[str], str]] = {
     name: (re.compile(harmless, re.IGNORECASE), what)
     for name, harmless, what in (
-        ("UCX_HANDLE_ERRORS", r"(bt|none)?(,(bt|none))*", "would have UCX start a debugger, or wait for one"),
+        ("UCX_HANDLE_ERRORS", r"(bt|none)?(,(bt|none))*", "makes UCX start a debugger or wait for one"),
         (
             f"{PREFIX}PROTOCOL",
             r"\s*(auto|tcp|tls)\s*",
-            "opens the cluster: Dask over UCX is not encrypted and listens on all interfaces",
+            "exposes the cluster: Dask over UCX is not encrypted and listens on all interfaces",
         ),
-        ("NCCL_NET_PLUGIN", r"|none", "would have NCCL load that library"),
-        ("NCCL_TUNER_PLUGIN", r"|none", "would have NCCL load that library"),
-        ("UCX_STATS_DEST", r"|stdout|stderr", "would have UCX write over the file named, or send to the host named"),
-        ("UCX_MEMTRACK_DEST", r"|stdout|stderr", "would have UCX write over the file named"),
-        ("_RJEM_MALLOC_CONF", r"((?!prof|log)[a-z_]+:[a-z0-9_.-]+,?)*", "would have Polars' allocator write files"),
-        ("GLIBC_TUNABLES", r"(glibc\.malloc\.[a-z_]+=\d+(:|$))*", "changes more of the C library than its allocator"),
+        ("NCCL_NET_PLUGIN", r"|none", "makes NCCL load a library"),
+        ("NCCL_TUNER_PLUGIN", r"|none", "makes NCCL load a library"),
+        ("UCX_STATS_DEST", r"|stdout|stderr", "makes UCX overwrite a file or send data to a host"),
+        ("UCX_MEMTRACK_DEST", r"|stdout|stderr", "makes UCX overwrite a file"),
+        ("_RJEM_MALLOC_CONF", r"((?!prof|log)[a-z_]+:[a-z0-9_.-]+,?)*", "makes Polars' allocator write files"),
+        (
+            "GLIBC_TUNABLES",
+            r"(glibc\.malloc\.[a-z_]+=\d+(:|$))*",
+            "changes more of the C library than its memory allocator",
+        ),
         (
             f"{PREFIX}INSECURE",
             r"\s*(0|n|no|false|off)\s*",
-            "opens the cluster: anyone who can connect to its ports can run code",
+            "exposes the cluster: anyone who can connect to its ports can run code",
         ),
     )
 }
 _OPTIONS = {
-    f"{PREFIX}SSH_CONFIG": "names a file with which ssh can run any command",
-    f"{PREFIX}SCHEDULER_ADDRESS": "would have this machine unpickle data from the scheduler at this address",
-    f"{PREFIX}SCHEDULER_FILE": "would have this machine unpickle data from the scheduler named in this file",
+    f"{PREFIX}SSH_CONFIG": "names an ssh configuration file, which can run any command",
+    f"{PREFIX}SCHEDULER_ADDRESS": "connects to a scheduler, whose pickled data can run code on this machine",
+    f"{PREFIX}SCHEDULER_FILE": "connects to a scheduler, whose pickled data can run code on this machine",
 }
 _LOOKS = re.compile(rf"{_PLACE}|(\w*_)?(HOME|ROOT|PREFIX|MODULES|HOOKS?|STARTUP|RC|OPTS|OPTIONS|CONFIG)")
 
@@ -195,11 +199,11 @@ def judge(name: str, value: str, *, used: bool = False) -> Judgement:
     if known is not None:
         return Judgement(CODE, known)
     if listed is not None:
-        return Judgement(CODE, f"is not among the settings of {listed[0]} that are known not to load or run anything")
+        return Judgement(CODE, f"may load or run code, because it is not a known safe setting of {listed[0]}")
     if is_open:
-        return Judgement(CODE, "looks like the location of code, of a program or of an output file")
+        return Judgement(CODE, "seems to name code, a program or an output file")
     if _LOOKS.fullmatch(name) and not used:
-        return Judgement(CODE, "looks like a location of code, and no later line uses it")
+        return Judgement(CODE, "seems to name a location of code, and no later line uses it")
     return Judgement(HELPER)
 
 
@@ -220,7 +224,7 @@ def refuse_code(config: ConfigFile) -> None:
     found = code_in(config)
     if found:
         variable, what = found[0]
-        more = f" ({len(found) - 1} more variables bring code)" if len(found) > 1 else ""
+        more = f" ({len(found) - 1} more can also load or run code)" if len(found) > 1 else ""
         raise UsageError(f"{config.where(variable.line)}: {variable.name} {what}{more}; {REMEDY}")
 
 

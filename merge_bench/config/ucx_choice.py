@@ -23,8 +23,8 @@ VARIABLE = "MERGE_BENCH_UCX"
 AUTO, WHEEL, SYSTEM = "auto", "wheel", "system"
 CODE = "no-infiniband-module"
 REMEDY = (
-    "put a UCX with InfiniBand (1.19 or newer: HPC-X, MOFED, or the packages libucx-dev / ucx-devel with their"
-    " InfiniBand part) on LD_LIBRARY_PATH, and use --ucx system"
+    "install UCX 1.19 or newer with InfiniBand (HPC-X, MOFED, or the packages libucx-dev / ucx-devel with their"
+    " InfiniBand part), add its library folder to LD_LIBRARY_PATH, and use --ucx system"
 )
 INFINIBAND = Path("/sys/class/infiniband")
 _SECONDS = 60.0
@@ -151,7 +151,7 @@ def _warning(devices: list[str], origin: str) -> Caution | None:
         return None
     return Caution(
         CODE,
-        f"this machine has InfiniBand ({', '.join(devices)}), but the chosen UCX ({origin}) has no module for it, so"
-        " all data goes over TCP",
+        f"this machine has InfiniBand ({', '.join(devices)}), but the chosen UCX ({origin}) has no InfiniBand"
+        " module, so all data goes over TCP",
         REMEDY,
     )

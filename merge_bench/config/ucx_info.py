@@ -89,8 +89,10 @@ def locate(origin: str = "auto", environ: Mapping[str, str] = os.environ) -> Ucx
     program = shutil.which("ucx_info", path=environ.get("PATH")) if origin != "wheel" else None
     if program is not None:
         return UcxInfo(Path(program), "system")
-    what = {"wheel": "the libucx package is not installed", "system": "no ucx_info is on PATH"}
-    raise UsageError(f"no UCX to check against: {what.get(origin, 'no libucx package, and no ucx_info on PATH')}")
+    what = {"wheel": "the libucx package is not installed", "system": "ucx_info is not on PATH"}
+    raise UsageError(
+        f"no UCX found: {what.get(origin, 'the libucx package is not installed, and ucx_info is not on PATH')}"
+    )
 
 
 def wheel_folder() -> Path | None:
@@ -213,7 +215,7 @@ def _refusal(info: UcxInfo, values: Mapping[str, str], syntaxes: Mapping[str, st
     if refused:
         return f"expected {refused[1].splitlines()[0]}"
     if status != 0:
-        return f"UCX cannot read it; expected {syntaxes[next(iter(values))]}"
+        return f"UCX cannot read this value; expected {syntaxes[next(iter(values))]}"
     return None
 
 

@@ -59,7 +59,10 @@ def classify(
         used = variable.name in config.used
         judged = judge(variable.name, variable.value, used=used)
         if variable.name in translated.shadowed:
-            state, message = "no-effect", f"{translated.shadowed[variable.name]} is set too and overrides it"
+            state, message = (
+                "no-effect",
+                f"{translated.shadowed[variable.name]} is also set and overrides this variable",
+            )
         elif judged.kind == CODE:
             state, message = BRINGS_CODE, judged.effect
         elif variable.name.startswith(PREFIX):
@@ -109,7 +112,7 @@ def _ucxx(variable: Variable) -> tuple[str, str]:
     if allowed is not None and variable.value not in allowed:
         return "invalid", f"expected one of {', '.join(allowed)}"
     if variable.name == "UCXPY_CONNECT_TIMEOUT" and not re.fullmatch(r"\d+(\.\d*)?|\.\d+", variable.value):
-        return "invalid", "expected seconds"
+        return "invalid", "expected a number of seconds"
     where = "" if variable.name == "UCXX_LOG_LEVEL" else "read by UCXX's Python comms (--protocol ucx)"
     return "known", where
 
@@ -117,13 +120,16 @@ def _ucxx(variable: Variable) -> tuple[str, str]:
 def _helper(name: str, catalogue: Catalogue, *, used: bool, trusted: bool) -> tuple[str, str]:
     """A name that is no setting: used by later lines, misspelt, or without effect."""
     if used or trusted:
-        return "helper", "passed to the processes" if trusted else "for other lines; no process gets it"
+        return (
+            "helper",
+            "passed to the processes" if trusted else "used only by other lines of the config; not passed to processes",
+        )
     hint = did_you_mean(name, [*OLD_NAMES, *UCXX_VARIABLES], cutoff=0.85)
     if not hint and re.match(r"U[CX]{2}|MERGE", name):
         hint = did_you_mean(name, [*catalogue.names(), *BY_VARIABLE], cutoff=0.85)
     if hint:
         return "unknown", hint.removeprefix("; ")
-    return "no-effect", "nothing in this stack is known to read it, and no process gets it"
+    return "no-effect", "no known library reads this variable; not passed to processes"
 
 
 def _with_invalid_values(found: list[VariableState], catalogue: Catalogue) -> list[VariableState]:
@@ -133,7 +139,7 @@ def _with_invalid_values(found: list[VariableState], catalogue: Catalogue) -> li
     syntaxes = {name: catalogue.find(name).syntax for name in values}
     refused = invalid_values(catalogue.installed, values, syntaxes) if catalogue.installed else {}
     for word, hint in allowed_transports.unknown_words(values.get("UCX_TLS", "")).items():
-        refused["UCX_TLS"] = f"no release of UCX has a transport {word!r}{hint}"
+        refused["UCX_TLS"] = f"no UCX release has a transport {word!r}{hint}"
     return [
         replace(each, state="invalid", message=refused[each.name]) if each.name in refused else each for each in found
     ]

@@ -14,7 +14,7 @@ DEVICE = 0  # the first that CUDA_VISIBLE_DEVICES leaves: launchers and dask-cud
 
 _REMEDIES = {
     "CUDA_ERROR_OUT_OF_MEMORY": "end other processes on the GPU, or use fewer workers on it",
-    "CUDA_ERROR_DEVICE_UNAVAILABLE": "another process uses the GPU exclusively; nvidia-smi -c 0 allows several",
+    "CUDA_ERROR_DEVICE_UNAVAILABLE": "another process uses the GPU exclusively; run nvidia-smi -c 0 to allow several",
 }
 
 
@@ -61,7 +61,7 @@ def _check_version(driver: Any) -> None:
     if known // 1000 < needed:
         raise UsageError(
             f"this GPU's driver supports CUDA {known // 1000}.{known % 1000 // 10}, but the packages need CUDA"
-            f" {needed}; install a newer driver, or the stack cu{known // 1000} if it exists"
+            f" {needed}; install a newer driver, or the packages for cu{known // 1000} if they exist"
         )
 
 
@@ -69,9 +69,9 @@ def _checked(call: str, status: Any, value: Any = None) -> Any:
     """The value of a call; raises if the call failed."""
     if int(status) == 0:
         return value
-    remedy = _REMEDIES.get(status.name, "nvidia-smi shows the state of the GPU")
+    remedy = _REMEDIES.get(status.name, "run nvidia-smi to see the state of the GPU")
     raise RunFailed(
-        f"CUDA cannot make a context on this worker's GPU: {call} returned {status.name} ({int(status)}); {remedy}"
+        f"CUDA cannot create a context on this worker's GPU: {call} returned {status.name} ({int(status)}); {remedy}"
     )
 
 

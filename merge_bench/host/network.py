@@ -39,7 +39,10 @@ def address(interface: str) -> str:
     known = {name: found for name, found in addresses().items() if ":" not in found}
     if interface not in known:
         there = ", ".join(sorted(known))
-        raise LookupError(f"{socket.gethostname()} has no interface {interface} with an IPv4 address; it has {there}")
+        raise LookupError(
+            f"{socket.gethostname()} has no interface {interface} with an IPv4 address;"
+            f" interfaces that have one: {there}"
+        )
     return known[interface]
 
 

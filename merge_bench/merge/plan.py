@@ -135,5 +135,5 @@ def check_fits(plan: Plan, available: int, workers_here: int, where: str) -> Non
     hint = f"the largest --chunk that fits is {format_count(largest)}" if largest > 0 else "not even a small chunk fits"
     raise UsageError(
         f"--chunk {format_count(plan.rows_per_chunk)} needs about {format_bytes(need(wanted))} for each"
-        f" of {workers_here} workers on {where}, where {format_bytes(share)} is available to each; {hint}"
+        f" of {workers_here} workers on {where}, but only {format_bytes(share)} is available for each; {hint}"
     )

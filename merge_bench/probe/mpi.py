@@ -69,8 +69,8 @@ class MpiProbe(OverMpi):
         rows = session.run(work, [(host, hosts.count(host)) for host in dict.fromkeys(hosts)])
         if (len(set(session.host_numbers)) == 1) != (placement == ONE_HOST):
             found = " and ".join(worker.host for worker in session.workers)
-            raise LaunchFailed(f"{placement} was requested, but MPI placed the two ranks on {found}")
-        session.doing = f"while ranks {pair[0]} and {pair[1]} measured their first size"
+            raise LaunchFailed(f"placement {placement} was requested, but MPI started the two ranks on {found}")
+        session.doing = f"while ranks {pair[0]} and {pair[1]} measured the first message size"
         where = f"{placement}-{pair[0]}-{pair[1]}" if EVERY_PAIR in (self.placements or ()) else placement
         for row in rows:
             how = f"window {WINDOW}" if row.test == "osu_bw" else "one message at a time"
@@ -80,7 +80,7 @@ class MpiProbe(OverMpi):
                 bandwidth_bytes_per_second=row.rate,
             )  # fmt: skip
             session.writer.write(line)
-            session.doing = f"after {row.test} at {row.size} bytes, {placement}"
+            session.doing = f"after {row.test} with messages of {row.size} bytes ({placement})"
             session.progress.phase(f"{row.test}, {placement}: {format_bytes(row.size)}")
             if self.pattern == PING_PONG:
                 ping_pong_csv.append(session.writer.folder, where, line)
@@ -96,7 +96,9 @@ def make(values: Mapping[str, Any]) -> MpiProbe:
     """
     sizes = values["sizes"]
     if sizes is not None and parse_sizes(sizes)[-1] > LARGEST_MESSAGE:
-        raise UsageError(f"--sizes {sizes}: MPI counts bytes with an int, at most {LARGEST_MESSAGE} in a message")
+        raise UsageError(
+            f"--sizes {sizes}: a message can have at most {LARGEST_MESSAGE} bytes, because MPI counts them with an int"
+        )
     return MpiProbe(
         pattern=values["pattern"], sizes=sizes, iterations=values["iterations"],
         placements=placements_of(values["placement"]), mpirun_asked=values["mpirun"],
@@ -112,7 +114,7 @@ def in_rank(rank: Rank) -> None:
 
 PROBE = ProbeKind(
     name=MpiProbe.name,
-    help="Point-to-point over MPI: ping-pong with standard and buffered sends, or OSU's latency and bandwidth.",
+    help="MPI messages between two ranks: ping-pong (standard and buffered sends), or OSU latency and bandwidth tests.",
     options=(
         options.SIZES,
         options.PLACEMENT,

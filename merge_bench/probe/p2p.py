@@ -144,13 +144,25 @@ def cores_of(client: str, server: str, *, placement: str) -> tuple[int, int] | t
 
 PROBE = ProbeKind(
     name=P2P.name,
-    help="Latency and bandwidth between two workers over message size, with UCX's own ucx_perftest.",
+    help="Latency and bandwidth between two workers for each message size, measured with ucx_perftest of UCX.",
     options=(
         options.SIZES,
         options.PLACEMENT,
         options.ITERATIONS,
-        Option("tests", parsers.text, "tag", "Kinds of messages: tag, am, stream.", "KIND[,KIND]"),
-        Option("memory", parsers.choice("host", "cuda"), "host", "Memory that holds the messages.", "host|cuda"),
+        Option(
+            "tests",
+            parsers.text,
+            "tag",
+            "Types of UCX messages to test, separated by commas: tag, am (active messages), stream.",
+            "KIND[,KIND]",
+        ),
+        Option(
+            "memory",
+            parsers.choice("host", "cuda"),
+            "host",
+            "Memory of the message buffers: host, or cuda (GPU memory).",
+            "host|cuda",
+        ),
     ),
     make=make,
 )

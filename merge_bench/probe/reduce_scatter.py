@@ -54,15 +54,18 @@ class ReduceScatterProbe(OverMpi):
         super().prepare(prepared)
         ranks = prepared.plan.workers
         if ranks < 2 and (self.workers is not None or prepared.settings.hosts):
-            raise UsageError("reduce-scatter needs at least two ranks: --workers 2")
+            raise UsageError("reduce-scatter needs at least two ranks; use --workers 2 or more")
         ranks = max(ranks, 2)
         if self.counts[-1] // ranks > LARGEST_MESSAGE:
-            raise UsageError(f"--counts: MPI counts elements with an int; {format_count(self.counts[-1])} are too many")
+            raise UsageError(
+                f"--counts: {format_count(self.counts[-1])} elements are too many for {ranks} ranks; MPI allows at most"
+                f" {format_count(LARGEST_MESSAGE)} per rank"
+            )
         rounded = tuple(
             Caution(
                 "count-rounded",
                 f"{format_count(n)} elements are rounded up to {format_count(block_of(n, ranks) * ranks)}, so that each"
-                f" of {ranks} ranks gets as many",
+                f" of the {ranks} ranks gets the same number",
             )
             for n in self.counts
             if n % ranks
@@ -88,12 +91,14 @@ class ReduceScatterProbe(OverMpi):
             session.doing = f"after {row.test} of {elements}"
             session.progress.phase(f"{row.test}: {elements}")
             if row.wrong:
-                raise WrongResult(f"{row.test} of {elements}: {format_count(row.wrong)} of them are wrong")
+                raise WrongResult(
+                    f"algorithm {row.test}: {format_count(row.wrong)} of {elements} in the result are wrong"
+                )
         problems = []
         for name in self.with_ucc:
             problems += ucc_launch.measure(session, name, self.counts, self.iterations)
         if problems:
-            more = f" (and {len(problems) - 1} more lines)" if len(problems) > 1 else ""
+            more = f" (and {len(problems) - 1} more problems)" if len(problems) > 1 else ""
             raise LaunchFailed(f"{ucc.TOOL}: {problems[0]}{more}")
 
 
@@ -124,15 +129,22 @@ def in_rank(rank: Rank) -> None:
 
 PROBE = ProbeKind(
     name=REDUCE_SCATTER,
-    help="Time and bus bandwidth of reduce-scatter over the number of elements, results verified.",
+    help="Time and bus bandwidth of reduce-scatter for each vector length, with verified results.",
     options=(
-        Option("counts", parsers.text, None, "Elements (float32) of a whole vector: 16Ki..128Mi, doubling.", "COUNTS"),
+        Option(
+            "counts",
+            parsers.text,
+            None,
+            f"Vector lengths in float32 elements: a list (1e6,3e6) or a doubling range (1Ki..1Mi). [default: {COUNTS}]",
+            "COUNTS",
+        ),
         options.ITERATIONS,
         Option(
             "algorithms",
             parsers.text,
             "mpi,reduces",
-            "Algorithms to measure, separated by commas: mpi, reduces, ucc-ucp, ucc-sharp.",
+            "Algorithms to measure, separated by commas: mpi (MPI_Reduce_scatter_block), reduces (one MPI_Ireduce per"
+            " rank), ucc-ucp and ucc-sharp (ucc_perftest with UCP or SHARP).",
             "NAME[,NAME]",
         ),
         options.MPIRUN,

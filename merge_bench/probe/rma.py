@@ -66,7 +66,7 @@ class Rma(Probe):
         record_connections(session)
         hosts = [member.host for member in session.members]
         for pair, placement in pairs(session.job.prepared, self.placements, hosts):
-            session.progress.phase(f"puts, {placement}, rank {pair[0]} into rank {pair[1]}")
+            session.progress.phase(f"puts, {placement}, from rank {pair[0]} to rank {pair[1]}")
             self._pair(session, pair, placement)
         workers.on_all(steps.close)
 
@@ -105,12 +105,14 @@ class Rma(Probe):
             session.writer.write(line)
         for line in lines:
             if line.wrong:
-                raise WrongResult(f"{line.test} of {line.size} bytes left wrong bytes in the memory of rank {target}")
+                raise WrongResult(
+                    f"{line.test} wrote wrong data into the memory of rank {target}, with puts of {line.size} bytes"
+                )
 
 
 PROBE = ProbeKind(
     name=Rma.name,
-    help="Mean time of a put over message size: 1000 puts and one flush, and a flush after every put.",
+    help="Mean time of a UCX put for each message size: with one flush after 1000 puts, or a flush after each put.",
     options=(options.SIZES, options.PLACEMENT, options.ITERATIONS),
     make=make,
     latency=TIME,

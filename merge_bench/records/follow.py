@@ -90,7 +90,7 @@ class Follower:
     def _read(self, descriptor: int) -> list[Record]:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
-            self._unreadable = f"{self.records} is no file"
+            self._unreadable = f"{self.records} is not a regular file"
             return []
         identity = found.st_dev, found.st_ino
         if self._identity is not None and (identity != self._identity or found.st_size < self.offset):

@@ -44,8 +44,8 @@ def read_campaign(result: str | os.PathLike[str]) -> Campaign:
                         raise
                     return assembly.build(truncated=True)
     except FileNotFoundError:
-        what = f"the folder {path} holds no {RECORDS}" if path.is_dir() else f"there is no file {path}"
-        raise UsageError(f"{what}; a result is a campaign's folder or its {RECORDS}") from None
+        what = f"the folder {path} contains no {RECORDS}" if path.is_dir() else f"there is no file {path}"
+        raise UsageError(f"{what}; name a campaign folder or its {RECORDS}") from None
     except OSError as error:
         raise UsageError(f"cannot read {records}: {error.strerror}") from error
     return assembly.build()
@@ -142,7 +142,7 @@ class Assembly:
     def _check(self, head: s.CampaignLine, record: s.Record) -> None:
         """Raise ValueError for a line that does not fit those before."""
         if isinstance(record, s.Measurement) and "line" not in self._launches.get(record.launch, ()):
-            raise ValueError("it belongs to a launch that has no line before it")
+            raise ValueError("its launch has no launch line before it")
         match record:
             case s.CampaignLine():
                 raise ValueError("it begins a second campaign")
@@ -151,13 +151,13 @@ class Assembly:
             case s.LaunchLine():
                 self._check_run(head, record.config, record.plan)
                 if "line" in self._launches.get(record.launch, ()):
-                    raise ValueError(f"launch {record.launch} is there twice")
+                    raise ValueError(f"launch {record.launch} appears twice")
             case s.FailureLine(config=str(config), plan=int(plan)):
                 self._check_run(head, config, plan)
             case s.LanesLine(pairs=pairs, protocols=known) if any(
                 pair.protocols is not None and pair.protocols >= len(known) for pair in pairs
             ):
-                raise ValueError("a pair has protocols that are not in it")
+                raise ValueError("a pair refers to protocols that are not in this line")
 
     def _check_run(self, head: s.CampaignLine, config: str, plan: int) -> None:
         known = {each.name for each in (*head.configs, *(line.config for line in self._fields.get("added", ())))}
@@ -185,7 +185,7 @@ class Assembly:
             If there is no first line.
         """
         if self._head is None:
-            raise UsageError(f"{self.path} is empty: no campaign was recorded in it")
+            raise UsageError(f"{self.path} is empty; no campaign was recorded")
         launches = tuple(Launch(index, **_tuples(fields)) for index, fields in sorted(self._launches.items()))
         return Campaign(
             self.path, self._head, launches=launches, truncated=truncated, skipped=dict(self._skipped),
@@ -213,5 +213,5 @@ def _decode(line: bytes) -> s.Record | str:
         if schema <= s.SCHEMA and head.kind in KINDS:
             raise
     if schema > s.SCHEMA:
-        raise NewerSchema(f"has schema {schema}; this merge_bench reads {s.SCHEMA}: use a newer one")
+        raise NewerSchema(f"has schema {schema}, but this merge_bench reads only {s.SCHEMA}; use a newer merge_bench")
     return found

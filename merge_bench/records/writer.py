@@ -73,7 +73,7 @@ class CampaignWriter:
             _sync_folder(results)
         except OSError as error:
             raise UsageError(
-                f"cannot make the results folder {folder}: {error.strerror}; name another folder, or make room in it"
+                f"cannot create the results folder {folder}: {error.strerror}; choose another folder, or free space"
             ) from error
         return cls(folder, descriptor)
 
@@ -133,7 +133,7 @@ class CampaignWriter:
                 _truncate(self._descriptor, before)
                 (self.folder / _RESERVE).unlink(missing_ok=True)
                 raise NotRecorded(
-                    f"cannot write the records in {self.folder}: {error.strerror}; what is there so far is kept"
+                    f"cannot write the records in {self.folder}: {error.strerror}; earlier records are kept"
                 ) from error
             except BaseException:  # a signal: a whole line stays
                 if before is not None and os.fstat(self._descriptor).st_size < before + len(line):

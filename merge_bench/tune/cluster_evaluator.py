@@ -109,7 +109,7 @@ class ClusterEvaluator:
         """Count only launches and seconds of the records, so that a resumed tuning ends where it would have ended."""
         over = self.budget.launches is not None and self._searched + launches > self.budget.launches
         if over or (self.budget.seconds is not None and self._seconds >= self.budget.seconds):
-            raise BudgetSpent(f"the budget is spent after {self._searched} launches of the search")
+            raise BudgetSpent(f"the search used up its budget after {self._searched} launches")
         self._searched += launches
 
     def _one(self, candidate: Candidate, plan: int, block: int) -> Sample:
@@ -127,22 +127,21 @@ class ClusterEvaluator:
         return sample
 
     def _launch(self, job: Job) -> None:
-        self.show(
-            f"launch {self._next}: {job.config}, {job.prepared.plan.rows_per_chunk or 'real'} rows, block {job.block}"
-        )
+        rows = job.prepared.plan.rows_per_chunk
+        self.show(f"launch {self._next}: {job.config}, {f'{rows} rows' if rows else 'real tables'}, block {job.block}")
         status = self.launch(job, self._next)
         if signals.received():
             raise signals.Interrupted(f"interrupted; {RESUME}")
         self._remember(self._read())
         if (job.config, job.plan, job.block) not in self._made:
-            raise RunFailed(f"a launch ended with status {status} and could not be recorded; {RESUME}")
+            raise RunFailed(f"a launch ended with status {status}, but its result could not be recorded; {RESUME}")
 
     def _check_baseline(self, sample: Sample) -> None:
         if sample.wrong:
-            raise WrongResult(f"the merge result of the baseline {self.baseline} was wrong, so nothing can be tuned")
+            raise WrongResult(f"the baseline {self.baseline} gave a wrong merge result, so it cannot be tuned")
         self._baseline_failures = 0 if sample.value is not None else self._baseline_failures + 1
         if self._baseline_failures > MOST_BASELINE_FAILURES:
-            raise RunFailed(f"the baseline failed {self._baseline_failures} times in succession: {sample.reason}")
+            raise RunFailed(f"the baseline failed {self._baseline_failures} times in a row: {sample.reason}")
 
     def _read(self) -> Campaign:
         """The campaign; only what is new in its records is read, so that a launch of a long one takes no longer."""
@@ -168,7 +167,7 @@ class ClusterEvaluator:
     def _sample(self, launch: Launch) -> Sample:
         wrong = any(not check.ok for check in launch.verifications)
         if wrong or any(failure.code == WrongResult.code for failure in launch.failures):
-            return Sample(None, "its result was wrong", wrong=True)
+            return Sample(None, "the merge result was wrong", wrong=True)
         if not launch.complete:
             return Sample(None, launch.failures[0].message if launch.failures else "the launch did not finish")
         value = self._of_launch(launch)

@@ -43,7 +43,7 @@ def _repair(found: Candidate, slower: Sequence[int], evaluator: Evaluator, optio
             state = decide(evaluator, contest, options, bar)
             reason = reason_of(state, contest, bar)
             if state is State.GAIN:
-                contest.note(evaluator, ABLATE, "dropped", f"{reason} without it")
+                contest.note(evaluator, ABLATE, "dropped", f"{reason} without this setting")
                 repaired = contest.candidate
             else:
                 contest.note(evaluator, ABLATE, "kept", reason)

@@ -156,14 +156,14 @@ def reason_of(state: State, contest: Contest, bar: Bar) -> str:
     """The reason of a decision, for people."""
     if state is State.FAILED:
         times = "once" if len(contest.failures) == 1 else f"{len(contest.failures)} times"
-        return f"it failed {times}: {contest.failures[-1]}"
+        return f"failed {times}: {contest.failures[-1]}"
     n, threshold = f"{len(contest.ratios)} blocks", f"{bar.threshold:.1%}"
     if state is not State.OPEN:
         found = {State.GAIN: f"at least {threshold} faster", State.LOSS: f"at least {threshold} slower"}
-        return f"{found.get(state, f'no gain of {threshold}')} in {n}"
+        return f"{found.get(state, f'no gain of at least {threshold}')} in {n}"
     if contest.effect is not None and 0.0 < contest.effect.estimate < math.log1p(bar.floor):
         return f"{UNDECIDED} after {n}: the gain is within the noise of {bar.floor:.1%}"
-    return f"{UNDECIDED} after {n}, so it is not kept"
+    return f"{UNDECIDED} after {n}"
 
 
 def ranked(contests: Sequence[Contest]) -> list[Contest]:

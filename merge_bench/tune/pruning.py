@@ -100,16 +100,16 @@ def prune(space: Space, context: Context) -> tuple[tuple[Value, ...], tuple[Prun
 def _reason(setting: Setting, value: Value, context: Context) -> str | None:
     missing = [condition for condition in setting.requires if condition not in context.conditions]
     if missing:
-        return f"needs {', '.join(missing)}, which does not hold here"
+        return f"requires {', '.join(missing)} (not met in this run)"
     if setting.releases and (context.ucx is None or not allows(setting.releases, context.ucx)):
         return f"needs UCX {', '.join(setting.releases)}; the installed version is {context.ucx or 'unknown'}"
     for name, _ in value.variables:
         if name in context.fixed:
             return f"the command line sets --{BY_VARIABLE[name].name}"
         if name.startswith("UCX_") and context.known is not None and name not in context.known:
-            return f"the installed UCX {context.ucx} has no {name}"
+            return f"the installed UCX {context.ucx} has no variable {name}"
     if all(_has(name, text, context) for name, text in value.variables):
-        return "the baseline already has it"
+        return "the baseline already has this value"
     return None
 
 

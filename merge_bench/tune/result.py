@@ -62,15 +62,15 @@ class Result:
         if self.winner is not None:
             return "Found: " + " ".join(self.winner.settings)
         if self.confirmed:
-            return f"Nothing beats {self.baseline}: what was found was not confirmed"
+            return f"No config is faster than {self.baseline}: the best candidate was not confirmed"
         if self.stopped:
-            return f"Nothing found that beats {self.baseline} before the budget was spent"
+            return f"Found no config faster than {self.baseline} before the budget was used up"
         if self.undecided:
             return (
-                f"Nothing found that beats {self.baseline}: {len(self.undecided)} of {self.screened} candidates stayed"
+                f"Found no config faster than {self.baseline}: {len(self.undecided)} of {self.screened} candidates are"
                 " undecided"
             )
-        return f"Nothing beats {self.baseline}"
+        return f"No config is faster than {self.baseline}"
 
     @property
     def confirmation(self) -> list[TuneLine]:

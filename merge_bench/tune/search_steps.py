@@ -38,7 +38,7 @@ def screen(values: Sequence[Value], evaluator: Evaluator, options: Options) -> t
             decision = {State.GAIN: "kept", State.FAILED: "failed"}.get(state, "dropped")
             contest.note(evaluator, SCREEN, decision, reason_of(state, contest, bar))
     bar = bar_of(twin, options.threshold)
-    reason = f"the baseline against itself: a gain must exceed {max(bar.floor, bar.threshold):.1%}"
+    reason = f"the baseline compared with itself; a gain must exceed {max(bar.floor, bar.threshold):.1%}"
     twin.note(evaluator, SCREEN, "kept", reason)
     return ranked(winners), bar
 
@@ -52,7 +52,7 @@ def combine(
     """
     added = list(winners[:1])
     for winner in added:
-        winner.note(evaluator, COMBINE, "kept", "the strongest alone: the combination starts with it")
+        winner.note(evaluator, COMBINE, "kept", "the largest gain alone; the combination starts with this setting")
     for winner in winners[1:]:
         (value,) = winner.candidate.values
         current = added[-1].candidate
@@ -64,7 +64,7 @@ def combine(
         state = decide(evaluator, contest, options, bar)
         reason = reason_of(state, contest, bar)
         if state is State.LOSS:
-            reason += ": it gains alone and loses in the combination"
+            reason += "; the setting gains alone but loses in the combination"
         if state is State.GAIN:
             added.append(contest)
         contest.note(evaluator, COMBINE, "kept" if state is State.GAIN else "dropped", reason)
@@ -93,9 +93,9 @@ def ablate(added: Sequence[Contest], evaluator: Evaluator, options: Options, bar
         state = decide(evaluator, contest, replace(options, least=len(contest.ratios) + options.least), bar)
         reason = reason_of(state, contest, bar)
         if state is State.GAIN:
-            contest.note(evaluator, ABLATE, "kept", f"{reason} with it")
+            contest.note(evaluator, ABLATE, "kept", f"{reason} with this setting")
         else:
-            contest.note(evaluator, ABLATE, "dropped", f"{reason}: it adds nothing")
+            contest.note(evaluator, ABLATE, "dropped", f"{reason}; the setting is removed")
             current = contest.against
             waiting = [each for each in order if each in current.values]
     return current
@@ -111,9 +111,9 @@ def without_useless(
         idle = [each for each in contests if each.state(bar, least=options.least) is not State.GAIN]
         if not idle:
             for contest in contests:
-                contest.note(evaluator, ABLATE, "kept", f"{reason_of(State.GAIN, contest, bar)} with it")
+                contest.note(evaluator, ABLATE, "kept", f"{reason_of(State.GAIN, contest, bar)} with this setting")
             break
         least = ranked(idle)[-1]
-        least.note(evaluator, ABLATE, "dropped", "it adds nothing")
+        least.note(evaluator, ABLATE, "dropped", "no gain from this setting")
         best = least.against
     return best

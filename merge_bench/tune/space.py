@@ -92,7 +92,7 @@ class Space:
         known = [setting.name for setting in self.settings]
         for name in names:
             if name not in known:
-                raise UsageError(f"the tuning space has no setting {name}; it has {', '.join(known)}")
+                raise UsageError(f"the tuning space has no setting {name}; its settings are {', '.join(known)}")
         return Space(tuple(setting for setting in self.settings if setting.name in names), self.sha256)
 
     def _declared(self, value: Value, other: Value) -> bool:
@@ -138,7 +138,7 @@ def read_space(path: Path, *, trusted: bool = False) -> Space:
         document = tomllib.loads(text.decode())
         entries = document.pop("setting", None)
         if document or not isinstance(entries, list) or not entries:
-            raise ValueError("it must hold [[setting]] tables, and nothing else")
+            raise ValueError("the file must contain [[setting]] tables and nothing else")
         settings = tuple(map(_setting, entries))
         _check_names(settings)
         for value in (value for setting in settings for value in setting.values):
@@ -184,10 +184,10 @@ def _check_variables(value: Value, trusted: bool) -> None:
             except ValueError as error:
                 raise ValueError(f"{value.id}: {name}={text}: {error}") from error
         elif name.startswith(PREFIX):
-            raise ValueError(f"{value.id}: a space can set {', '.join(sorted(OPTIONS))}, but not {name}")
+            raise ValueError(f"{value.id}: a tuning space cannot set {name}; it can set {', '.join(sorted(OPTIONS))}")
         judged = judge(name, text)
         if judged.kind != SETTING and not trusted:
-            raise ValueError(f"{value.id}: {name} {judged.effect or 'is no setting that processes get'}; {REMEDY}")
+            raise ValueError(f"{value.id}: {name} {judged.effect or 'is not a known setting'}; {REMEDY}")
 
 
 def _check_names(settings: Sequence[Setting]) -> None:
@@ -195,8 +195,8 @@ def _check_names(settings: Sequence[Setting]) -> None:
     ids = [value.id for setting in settings for value in setting.values]
     for name in (*names, *ids):
         if (*names, *ids).count(name) > 1:
-            raise ValueError(f"{name} occurs twice")
+            raise ValueError(f"the name {name} occurs twice")
     for setting in settings:
         for other in setting.conflicts:
             if other not in (*names, *ids):
-                raise ValueError(f"{setting.name} conflicts with {other}, which is not in the space")
+                raise ValueError(f"{setting.name} conflicts with {other}, which is not in the tuning space")

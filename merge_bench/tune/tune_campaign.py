@@ -46,7 +46,7 @@ def run(
     with found[0] if found else CampaignWriter.create(results, f"tune-{task.baseline}") as writer:
         if found:
             launches = len(found[1].launches)
-            print(f"merge_bench: resuming {writer.folder}: {launches} launches are in its records", file=sys.stderr)
+            print(f"merge_bench: resuming {writer.folder}: {launches} launches are already recorded", file=sys.stderr)
         else:
             begin(writer, line, jobs)
         with caller.surround(writer.logs / "driver.log"):
@@ -73,7 +73,7 @@ def _search(task: Task, values: Mapping[str, Any], writer: CampaignWriter, progr
         candidate = strategies()[values["strategy"]].tune(task.space, task.values, evaluator, options)
     except BudgetSpent as spent:
         candidate = best_so_far(read_campaign(writer.folder), task.values)
-        what = f"{candidate.name('')} was the best so far" if candidate.values else "nothing better was found yet"
+        what = f"best so far: {candidate.name('')}" if candidate.values else "no faster config was found so far"
         name = candidate.name(task.baseline)
         evaluator.note(
             TuneLine(

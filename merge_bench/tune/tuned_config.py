@@ -23,7 +23,7 @@ def tuned_text(
     baseline
         The text of the baseline's config; empty for the built-in defaults.
     sizes
-        The name of each plan: ``1,000,000 rows a chunk``.
+        The name of each plan: ``1,000,000 rows per chunk``.
     """
     assert result.winner is not None
     launch = next(launch for launch in campaign.launches if launch.line is not None)
@@ -32,7 +32,8 @@ def tuned_text(
     hosts = list(dict.fromkeys(worker.host for worker in launch.line.workers))
     commit = str(campaign.head.git.commit if campaign.head.git else "unknown")[:12]
     head = [
-        f"# Found by merge_bench tune on {datetime.now(UTC):%Y-%m-%d}, from {result.baseline}; measured, not copied.",
+        f"# Found by merge_bench tune on {datetime.now(UTC):%Y-%m-%d}, starting from {result.baseline}, by"
+        " measurement.",
         f"# Hosts: {', '.join(hosts)}; {len(launch.line.workers)} workers; {first.hardware.cpu_model or '?'}.",
         f"# UCX {first.ucx.version or 'unknown'} ({first.ucx.origin or 'unknown'});"
         f" merge_bench {campaign.head.version}, commit {commit}; campaign {campaign.head.campaign_id}.",
@@ -45,8 +46,8 @@ def tuned_text(
         lines += ["", "# The baseline:", baseline.rstrip("\n")]
     for setting in result.winner.settings:
         found = result.contributions[setting]
-        versus = " against the same without it" if found and found.phase == ABLATE else " alone"
-        lines += ["", f"# {setting}: " + (speed_up_text(found) + versus if found else "not measured by itself")]
+        versus = " compared with this config without it" if found and found.phase == ABLATE else " alone"
+        lines += ["", f"# {setting}: " + (speed_up_text(found) + versus if found else "not measured alone")]
         lines += [f"export {name}={shlex.quote(text)}" for name, text in values[setting].variables]
     return "\n".join(lines) + "\n"
 

@@ -42,7 +42,7 @@ class Task:
     space, values, pruned
         The tuning space, the values of it that are tried, and those that are not.
     sizes
-        The name of each size: ``1,000,000 rows a chunk``.
+        The name of each size: ``1,000,000 rows per chunk``.
     """
 
     head: Head
@@ -72,9 +72,11 @@ def make_task(values: Mapping[str, Any]) -> Task:
     kept, pruned = prune(space, context_of(prepared[0], {**values, "chunk": None}))
     if not kept:
         reasons = "; ".join(f"{each.value.id}: {each.reason}" for each in pruned)
-        raise UsageError(f"no value of the tuning space can be tried here: {reasons}")
+        raise UsageError(f"no value of the tuning space can be tried in this run: {reasons}")
     if set(line.name.split("+")) <= {value.id for value in space.values}:
-        raise UsageError(f"the baseline {line.name} has the name of a candidate of this space; rename its file")
+        raise UsageError(
+            f"the baseline {line.name} has the same name as a candidate of the tuning space; rename the baseline's file"
+        )
     _refuse_few(values, strategies()[values["strategy"]].first_block(space, kept), len(prepared))
     about = {
         "strategy": values["strategy"], "space": space.sha256, "values": [value.id for value in kept],
@@ -85,7 +87,7 @@ def make_task(values: Mapping[str, Any]) -> Task:
     keys = [RunKey(config=line.name, plan=number) for number in range(len(plans))]
     several = len({each.plan.workers for each in prepared}) > 1
     sizes = [
-        (f"{format_count(each.plan.rows_per_chunk)} rows a chunk" if each.plan.rows_per_chunk else "the tables given")
+        (f"{format_count(each.plan.rows_per_chunk)} rows per chunk" if each.plan.rows_per_chunk else "the given tables")
         + f", {each.plan.workers} workers" * several
         for each in prepared
     ]
@@ -113,9 +115,14 @@ def load(name: str | Path | None, values: Mapping[str, Any]) -> tuple[list[Prepa
 def _refuse(prepared: Prepared, values: Mapping[str, Any]) -> None:
     """Refuse what cannot be tuned, whatever the space."""
     if not launchers()[prepared.settings.launcher].owns_processes:
-        raise UsageError("tune starts clusters of its own: a running one has already read UCX's settings")
+        raise UsageError(
+            "tune cannot use a running cluster, whose UCX settings are fixed; omit --scheduler-address and"
+            " --scheduler-file"
+        )
     if prepared.plan.verify == "off":
-        raise UsageError("tune needs verified results, so that no config wins that merges wrongly: drop --verify off")
+        raise UsageError(
+            "tune needs verified results, so that no config with wrong results is chosen; omit --verify off"
+        )
     if values["metric"] == "bandwidth" and (prepared.plan.exchange == "dask" or prepared.plan.workers < 2):
         raise UsageError("--metric bandwidth needs --exchange ucx and at least 2 workers")
 
@@ -125,11 +132,11 @@ def _refuse_few(values: Mapping[str, Any], first_block: int, sizes: int) -> None
     needed = first_block * Options.least
     if values["max_launches"] is not None and values["max_launches"] < needed:
         raise UsageError(
-            f"--max-launches {values['max_launches']} is too few to judge anything: {Options.least} blocks of"
-            f" {first_block} launches are {needed}; allow more launches, or try fewer settings with --only"
+            f"--max-launches {values['max_launches']} is too few for a decision: {Options.least} blocks of"
+            f" {first_block} launches need {needed}; raise --max-launches, or try fewer settings with --only"
         )
     least = least_launches(alpha=Options.alpha / sizes, paired=True)
     if values["confirm"] < least:
         raise UsageError(
-            f"--confirm {values['confirm']} is too few blocks to confirm anything at {sizes} sizes; use {least} or more"
+            f"--confirm {values['confirm']} is too few blocks for a verdict at {sizes} sizes; use {least} or more"
         )

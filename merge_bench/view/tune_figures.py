@@ -42,7 +42,7 @@ def forest_of(result: Result, sizes: Sequence[str], metric: str) -> Chart:
     ablated = {line.setting: line for line in (*result.combined, *result.ablated)}
     sections = {
         "Each alone": [_estimate(line, str(line.setting)) for line in singles],
-        "In the combination": [_estimate(line, str(name)) for name, line in ablated.items()],
+        "In combination": [_estimate(line, str(name)) for name, line in ablated.items()],
         "Confirmed": [_estimate(line, f"all, {sizes[line.plan]}") for line in result.confirmation],
     }
     outcome = " ".join(result.winner.settings) if result.winner else result.outcome[:1].lower() + result.outcome[1:]
@@ -50,7 +50,7 @@ def forest_of(result: Result, sizes: Sequence[str], metric: str) -> Chart:
     return forest(
         sections,
         title=f"Speed-up by setting over {result.baseline}: {outcome}",
-        axis=f"{metric}, as a ratio to the same without the setting (1: no difference), with its interval",
+        axis=f"Speed-up in {metric} over the config without the setting (1 = no difference), with interval",
         kinds=("kept", "dropped", "failed"),
         noise=(noise.low, noise.high) if noise and noise.low is not None and noise.high is not None else None,
     )

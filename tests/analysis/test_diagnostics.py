@@ -39,7 +39,7 @@ def test_whole_launches_make_the_numbers_and_failed_ones_are_counted(tmp_path: P
     assert found["wall_seconds"]["max"] == pytest.approx(0.14)
     assert found["verified"] is True
     assert found["error"]["code"] == "run-failed"
-    assert "1 of 3 launches failed; the numbers are of the 2 that ended well" in found["warnings"][0]["message"]
+    assert "1 of 3 launches failed; the numbers are from the 2 complete launches" in found["warnings"][0]["message"]
 
 
 def test_a_launch_that_never_came_up(tmp_path: Path) -> None:

@@ -93,7 +93,7 @@ def test_link_lanes_and_memory(tmp_path: Path) -> None:
         "limit_bytes_per_second": pytest.approx(480e6),
         "fraction": pytest.approx(400 / 480),
         "check_bytes_per_second": None,
-        "not_checked": "not checked against ucx_perftest (--check-link)",
+        "not_checked": "not checked against ucx_perftest; use --check-link",
         "wall_ratio": pytest.approx(0.110 / 0.025),
         "bottleneck": None,
         "transports": ["sysv/memory", "tcp/lo"],

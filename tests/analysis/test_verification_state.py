@@ -17,7 +17,7 @@ def test_verify_off_marks_everything_unverified(tmp_path: Path) -> None:
     found = document(write_campaign(tmp_path, Script(plan=plan(verify="off"))))
     assert found["verified"] is False
     assert codes(found) == ["unverified"]
-    assert "every number here is unverified" in found["warnings"][0]["message"]
+    assert "the numbers are unverified" in found["warnings"][0]["message"]
     assert found["error"] is None
 
 

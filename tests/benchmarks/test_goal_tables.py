@@ -65,7 +65,7 @@ def test_libraries_join_the_tables(tmp_path: Path, keys: tables.Keys, options: d
 
 @pytest.mark.parametrize(
     ("wrong", "sentence"),
-    [({"rows": 599}, "it has 600 rows, but 599 match"), ({"checksum": 1}, "the checksum of its rows")],
+    [({"rows": 599}, "it has 600 rows instead of 599"), ({"checksum": 1}, "the checksum of its rows")],
 )
 def test_a_wrong_result_is_an_error(tmp_path: Path, wrong: dict[str, int], sentence: str) -> None:
     made = replace(tables.make(tmp_path, tables.STRINGS, 2000, seed=3), **wrong)

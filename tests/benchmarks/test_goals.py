@@ -78,7 +78,7 @@ def test_a_goal_may_be_met_by_naming_what_limits_every_block_that_misses(
     result = Result(FAST, list(values), [], list(told))
     assert (result.met, result.sure, result.instead) == (met, sure, instead)
     assert Result(AT_MOST, [6.0], [], [CORES]).met is False
-    assert ("cores named" in markdown([result]).splitlines()[2].split("|")[3]) == instead
+    assert ("limited by the cores" in markdown([result]).splitlines()[2].split("|")[3]) == instead
     assert Result.from_json(json.loads(json.dumps(result.to_json()))) == result
 
 
@@ -98,7 +98,7 @@ def test_bounds_on_both_sides() -> None:
 
 def test_only_large_sizes_have_to_be_constant() -> None:
     assert spread_of_sizes({1: 9e-8, 4: 2e-8, 8: 2.2e-8, 16: 2.1e-8}, 4) == pytest.approx(1.1)
-    with pytest.raises(RunFailed, match="only 1 sizes from 4 rows on fit"):
+    with pytest.raises(RunFailed, match="only 1 sizes of at least 4 rows fit"):
         spread_of_sizes({1: 9e-8, 4: 2e-8}, 4)
 
 
@@ -202,7 +202,7 @@ def test_every_measure_has_its_turn_in_every_block_and_failures_stay_alone(capsy
     assert values == {"a": [2.0, 3.0], "b": [4.0, 4.0], "d": [], "e": [], "f": []}
     assert running.found["a"].details == [{"seed": 0}, {"seed": 1}]
     assert running.found["b"].details == [{}, {}]
-    assert running.found["d"].failures == ["it was not measured in this run"]
+    assert running.found["d"].failures == ["not measured in this run"]
     assert running.found["e"].failures == ["KeyError: 'link'"]
     assert running.found["f"].failures == ["a worker died"]
     assert sum(line.startswith("block 2: ") for line in capsys.readouterr().err.splitlines()) == 4
@@ -249,7 +249,7 @@ def test_goals_and_measures_can_be_chosen_by_name() -> None:
     assert [one.name for one in chosen(["memory"])] == ["shared-memory"]
     assert [one.name for one in chosen(["dask", "help"])] == ["dask", "help"]
     assert chosen([]) == list(MEASURES)
-    with pytest.raises(UsageError, match="--only speed: there is no such name; choose from "):
+    with pytest.raises(UsageError, match="--only speed: unknown name; choose from "):
         chosen(["speed"])
 
 

@@ -58,10 +58,10 @@ def test_a_wrong_name_or_file_is_one_sentence(
     wrong = tmp_path / "x.json"
     wrong.write_text("{}")
     for words, sentence in (
-        (("--only", "x"), "there is no such name"),
-        (("--show", str(wrong)), "holds no results"),
+        (("--only", "x"), "unknown name"),
+        (("--show", str(wrong)), "contains no results"),
         (("--only", "help", "--add"), "--add needs --output"),
-        (("--only", "help", "--add", "--output", str(wrong)), "holds no results"),
+        (("--only", "help", "--add", "--output", str(wrong)), "contains no results"),
     ):
         errors = refusal(goals, *words, monkeypatch=monkeypatch, capsys=capsys)
         assert sentence in errors

@@ -31,9 +31,9 @@ def compared(*ratios: float) -> list[Any]:
 @pytest.mark.parametrize(
     ("ratios", "met", "sure", "words"),
     [
-        ((2.0, 1.8, 1.6), True, True, ": met with 1.80, 1.60–2.00"),
-        ((2.0, 1.8, 1.2), True, False, ": met with 1.80, 1.20–2.00, but blocks disagree"),
-        ((1.1, 1.2, 1.0), False, True, ": not met with 1.10, 1.00–1.20"),
+        ((2.0, 1.8, 1.6), True, True, ": met (ratio 1.80, range 1.60–2.00)"),
+        ((2.0, 1.8, 1.2), True, False, ": met (ratio 1.80, range 1.20–2.00; blocks disagree)"),
+        ((1.1, 1.2, 1.0), False, True, ": not met (ratio 1.10, range 1.00–1.20)"),
         ((0.0,), None, False, ": not measured"),
     ],
 )
@@ -88,7 +88,7 @@ def test_the_command_writes_what_ended_and_goes_on_after_failures(invoked: Calla
     assert summary["steps"][0]["figures"]["memory_bandwidth"]["partition"]["share"] == 0.204
     assert {"git", "versions", "hardware", "gpus", "argv"} <= summary.keys()
     assert "a worker died" in table
-    assert "a: at least this share of the GPU's memory bandwidth: partition 20.4%\n" in table
+    assert "a: share of the GPU's memory bandwidth, at least: partition 20.4%\n" in table
     assert "c: peer  ratio" in table
 
 
@@ -125,7 +125,7 @@ def test_a_later_call_does_what_is_not_done_and_what_failed_last(invoked: Callab
         ("a", "well"), ("b", "better"), ("c", "well"),
     ]  # fmt: skip
     assert summary["goals"]["a"]["ratio"] == 2.0
-    assert "a: goal ≥ 1.5 times as fast as `ucxx.benchmarks.cudf_merge`: met with 2.00" in table
+    assert "a: goal ≥ 1.5 times as fast as `ucxx.benchmarks.cudf_merge`: met (ratio 2.00" in table
     curated = json.loads((stored.CURATED / "gpu-h200" / "summary.json").read_text())
     assert curated == {name: value for name, value in summary.items() if name != "argv"}
     assert (stored.CURATED / "gpu-h200" / "table.txt").read_text() == table
@@ -141,11 +141,11 @@ def test_a_failure_that_is_skipped_next_time_stays_known(invoked: Callable[..., 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--resume", "LAST", "--blocks", "5"], "blocks differ from this call's"),
-        (["--resume", "LAST", "--seed", "3"], "seed differ from this call's"),
-        (["--resume", "nowhere"], "nowhere/summary.json holds no results"),
+        (["--resume", "LAST", "--blocks", "5"], "blocks differ from the current command"),
+        (["--resume", "LAST", "--seed", "3"], "seed differ from the current command"),
+        (["--resume", "nowhere"], "nowhere/summary.json contains no results"),
         (["--curated", "../elsewhere"], "must be the name of a folder"),
-        (["--curated", "taken"], "another result is there already"),
+        (["--curated", "taken"], "this folder already contains another result"),
     ],
 )
 def test_results_that_do_not_belong_together_are_not_mixed(
@@ -164,7 +164,7 @@ def test_a_dry_run_tells_the_time_of_all_and_does_nothing(tmp_path: Path, monkey
     assert result.exit_code == 0
     *lines, total = result.output.splitlines()
     seconds = sum(int(line.split()[1]) for line in lines)
-    assert total == f"{seconds} s in all, with a budget of {1.5 * seconds:.0f} s"
+    assert total == f"{seconds} s in total; the budget is {1.5 * seconds:.0f} s"
     assert lines[0].startswith("ucx-shared-2 ")
     assert list(tmp_path.iterdir()) == []
 
@@ -181,7 +181,7 @@ def test_the_machine_is_that_of_the_gpus_that_can_be_seen(monkeypatch: pytest.Mo
     machine = gpu_command.look()
     assert (machine.gpus, machine.free_bytes, machine.bandwidth) == (2, 72 * 2**30, 4_916_736_000_000)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(UsageError, match="there is a GPU, but no package cudf"):
+    with pytest.raises(UsageError, match="this machine has a GPU, but the package cudf is missing"):
         gpu_command.look()
 
 
@@ -192,6 +192,6 @@ def test_without_a_gpu_there_is_one_sentence_and_status_2(tmp_path: Path) -> Non
         env={"PATH": "/usr/bin", "CUDA_VISIBLE_DEVICES": ""},
     )  # fmt: skip
     assert done.returncode == 2
-    assert done.stderr == "gpu: found no NVIDIA GPU: NVIDIA's management library lists none\n"
+    assert done.stderr == "gpu: found no NVIDIA GPU: the NVIDIA management library (NVML) lists none\n"
     assert done.stdout == ""
     assert list(tmp_path.iterdir()) == []

@@ -66,7 +66,7 @@ def test_what_does_not_fit_is_skipped_with_the_reason_and_shorter_steps_go_on() 
     planned = [timed(clock, "a", 30, 50), timed(clock, "b", 60, 60), timed(clock, "c", 20, 20)]
     ended = run_all(planned, 100, noted.append, clock)
     assert states(ended) == [("a", DONE), ("b", SKIPPED), ("c", DONE)]
-    assert ended[1].sentence == "it usually takes 60 s, and 50 s of the budget were left"
+    assert ended[1].sentence == "usually takes 60 s, but only 50 s of the budget were left"
     assert noted == ended
     assert status_of(ended) == 0
 
@@ -105,7 +105,7 @@ def test_steps_for_one_gpu_begin_with_what_proves_most(tmp_path: Path) -> None:
     assert all(step.seconds > 0 for step in found)
     assert sum(step.seconds for step in found[:5]) <= 540  # of two blocks: one call of ten minutes reaches the goals
     assert max(step.seconds for step in found) <= 540  # so that no call leaves one out for ever
-    assert "25,000,000 rows a chunk, 2 workers" in next(step.what for step in found if step.name == "ucxx-large")
+    assert "25,000,000 rows per chunk, 2 workers" in next(step.what for step in found if step.name == "ucxx-large")
 
 
 @pytest.mark.parametrize("gpus", [2, 8])
@@ -127,7 +127,7 @@ def test_both_peers_are_compared_at_the_largest_chunk_that_fits_them(tmp_path: P
     found = {step.name: step.what for step in planned(H200, tmp_path)}
     rows = largest_chunk(H200.free_bytes, 2, 300, H200.host_bytes, 2, 0.3)
     for name in ("ucxx-largest", "dask-cuda-largest"):
-        assert f"{rows:,} rows a chunk" in found[name]
+        assert f"{rows:,} rows per chunk" in found[name]
 
 
 def test_comparisons_have_an_even_number_of_workers() -> None:
@@ -145,7 +145,7 @@ def test_the_largest_chunk_fits_device_and_host_and_may_be_none(tmp_path: Path) 
 
 
 def test_bytes_touched_by_hand() -> None:
-    # 2 workers, 10 rows a chunk: 40 rows of 16 bytes are 640 bytes; 6 rows in the result.
+    # 2 workers, 10 rows per chunk: 40 rows of 16 bytes are 640 bytes; 6 rows in the result.
     assert bytes_touched(10, 2, 6) == {"partition": 2560, "exchange": 640, "join": 1280 + 320 + 384}
     assert bytes_touched(10, 1, 3) == {"partition": None, "exchange": None, "join": 160 + 192}
 
@@ -188,15 +188,15 @@ def test_a_pair_without_cuda_ipc_fails_and_keeps_the_figures() -> None:
     lanes = [document()["lanes"][0], {"from": 1, "to": 0, "transports": ["sysv/memory", "cuda_copy/cuda"]}]
     found = judge(Merge(2, 2, SMALL), document(lanes=lanes), None)
     assert found.status == 5
-    assert "rank 1 to rank 0 uses no cuda_ipc but sysv/memory, cuda_copy/cuda" in found.sentence
+    assert "rank 1 to rank 0 does not use cuda_ipc, but sysv/memory, cuda_copy/cuda" in found.sentence
     assert found.figures["link"]["fraction"] == 0.93
-    assert runs.without_device_lane([]) == "no lanes were recorded"
+    assert runs.without_device_lane([]) == "no transports were recorded"
 
 
 def test_what_is_not_verified_or_merged_by_another_engine_is_a_failure() -> None:
     assert judge(Merge(2, 2, SMALL), document(verified=False), None).status == 3
     plan = {"engine": "polars", "rows_per_chunk": SMALL, "workers": 2}
-    assert judge(Merge(2, 2, SMALL), document(plan=plan), None).sentence == "engine polars merged, not cudf"
+    assert judge(Merge(2, 2, SMALL), document(plan=plan), None).sentence == "the run used the engine polars, not cudf"
 
 
 def test_engines_in_host_memory_merge_without_a_gpu(tmp_path: Path) -> None:

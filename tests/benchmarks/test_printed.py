@@ -51,7 +51,7 @@ def test_warnings_between_the_lines_before_the_table_do_not_matter() -> None:
 def test_results_of_dask_cuda_that_are_incomplete_are_refused(results: Path) -> None:
     whole = results.read_text()
     results.write_text(whole[: len(whole) // 2])
-    with pytest.raises(PeerError, match="wrote no results that can be read"):
+    with pytest.raises(PeerError, match="cannot read the results of"):
         dask_cuda_merge.parse(results, JOB)
     results.write_text(json.dumps({**DASK_CUDA, "wallclock": {"0": 0.5, "1": 1.5}}))
     with pytest.raises(PeerError, match="reports 2 of 3 iterations"):
@@ -64,9 +64,9 @@ def test_results_of_dask_cuda_that_are_incomplete_are_refused(results: Path) -> 
 @pytest.mark.parametrize(
     ("cut", "sentence"),
     [
-        ("2                         |", "the total is that of about 3 iterations, and 2 are there"),
-        ("Run  ", "is not whole: it ends at line 13, before the first iteration"),
-        ("950.00 us", "is no row of iteration, wall-clock, bandwidth and throughput|is no time"),
+        ("2                         |", "the total matches about 3 iterations, but the text has 2"),
+        ("Run  ", "is incomplete: it ends at line 13, before the first iteration"),
+        ("950.00 us", "is not a row of iteration, wall-clock, bandwidth and throughput|is not a time"),
     ],
 )
 def test_output_of_ucxx_that_was_cut_off_is_refused(cut: str, sentence: str) -> None:
@@ -88,14 +88,14 @@ def test_numbers_of_ucxx_that_do_not_go_together_are_refused() -> None:
 
 
 def test_no_results_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(PeerError, match="wrote no results that can be read"):
+    with pytest.raises(PeerError, match="cannot read the results of"):
         dask_cuda_merge.parse(tmp_path / "none.json", JOB)
 
 
 @pytest.mark.parametrize("name", ["rows_per_chunk", "base_chunks", "other_chunks"])
 def test_the_results_of_another_problem_are_refused(results: Path, name: str) -> None:
     results.write_text(json.dumps({**DASK_CUDA, name: {"0": 7, "1": 7, "2": 7}}))
-    with pytest.raises(PeerError, match="not those of the job"):
+    with pytest.raises(PeerError, match="which differ from the requested ones"):
         dask_cuda_merge.parse(results, JOB)
 
 
@@ -115,7 +115,7 @@ def test_times_as_dask_formats_them(text: str, value: float) -> None:
 
 @pytest.mark.parametrize("text", ["", "12", "GiB/s", "12.3 MiB/s", "s", "12.3 s or so"])
 def test_what_is_no_time(text: str) -> None:
-    with pytest.raises(ValueError, match="is no time"):
+    with pytest.raises(ValueError, match="is not a time"):
         read_time(text, 0)
 
 
@@ -158,7 +158,9 @@ def test_ucxx_gets_the_gpus_that_were_given_to_this_process(
 def test_ucxx_takes_no_part_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", library(count=1))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-41b3359c-e721-56e5-8009-12e5797ed514")
-    with pytest.raises(PeerError, match=r"takes GPUs by number, and MIG-41b3359c-.* in CUDA_VISIBLE_DEVICES has none"):
+    with pytest.raises(
+        PeerError, match=r"needs GPU numbers, but MIG-41b3359c-.* in CUDA_VISIBLE_DEVICES has no number"
+    ):
         ucxx_merge.chosen_gpus()
 
 

@@ -59,7 +59,7 @@ def test_a_run_is_its_document_and_its_records(pretend: Pretend, tmp_path: Path)
     ("text", "status", "sentence", "exit_status"),
     [
         ("", 2, "status 2: no such option", 3),
-        ("", 0, "it printed no document", 3),
+        ("", 0, "the program printed no JSON document", 3),
         (json.dumps({"error": {"message": "a worker died"}}), 3, "a worker died", 3),
         (json.dumps({"runs": [{"error": None}, {"error": {"message": "a row was lost"}}]}), 4, "a row was lost", 4),
         (json.dumps({"error": None}), 5, "status 5: no such option", 5),

@@ -43,10 +43,10 @@ def test_the_answer_is_the_last_object_among_other_output() -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("", "without an answer"),
-        (json.dumps(ANSWER)[:40], "cannot be read"),
-        (json.dumps({**ANSWER, "surprise": 1}), "cannot be read"),
-        (json.dumps({**ANSWER, "wall_seconds": [0.5]}), "asked for 2 iterations and answered with 1"),
+        ("", "without a result"),
+        (json.dumps(ANSWER)[:40], "cannot read the result"),
+        (json.dumps({**ANSWER, "surprise": 1}), "cannot read the result"),
+        (json.dumps({**ANSWER, "wall_seconds": [0.5]}), "reported 1 instead of 2 iterations"),
         (json.dumps({**ANSWER, "wall_seconds": [0.5, 0.0]}), "> 0"),
     ],
 )
@@ -89,7 +89,7 @@ def test_gpu_contenders_are_there_where_there_is_a_gpu() -> None:
 
 
 def test_a_name_that_nobody_has_is_refused_with_those_there_are() -> None:
-    with pytest.raises(UsageError, match=r"--only spark matches no contender here; .* polars-streaming"):
+    with pytest.raises(UsageError, match=r"--only spark matches no program on this machine; .* polars-streaming"):
         contenders.choose(["spark"], gpus=0)
 
 

@@ -154,7 +154,7 @@ def test_arrays_of_all_cores_together_are_far_larger_than_the_last_cache() -> No
 
 def test_arrays_that_do_not_fit_into_memory_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "available_bytes", lambda: 1 << 30)
-    with pytest.raises(UsageError, match="the memory limits of 4 cores need 2"):
+    with pytest.raises(UsageError, match="the memory limits of 4 cores needs 2"):
         array_bytes(4, None)
 
 
@@ -173,7 +173,7 @@ def test_every_limit_is_measured_on_all_cores_at_once(monkeypatch: pytest.Monkey
 def test_cores_that_no_worker_would_use_are_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 5, 7})
     assert cores_of(2) == [0, 1, 2, 5]
-    with pytest.raises(UsageError, match="6 workers need a core each, but this process may use only 5"):
+    with pytest.raises(UsageError, match="--workers 6 needs 6 cores, but this process may use only 5"):
         cores_of(6)
 
 
@@ -182,8 +182,8 @@ def test_cores_that_no_worker_would_use_are_not_measured(monkeypatch: pytest.Mon
     [
         (["--chunk", "many"], "many"),
         (["--workers", "1"], "1 is not in the range x>=2"),
-        (["--workers", "100000"], "100000 workers need a core each"),
-        (["--output", "/no/such/folder/x.json"], "there is no folder /no/such/folder"),
+        (["--workers", "100000"], "--workers 100000 needs 100000 cores"),
+        (["--output", "/no/such/folder/x.json"], "the folder /no/such/folder does not exist"),
     ],
 )
 def test_wrong_options_are_one_sentence_and_status_2(

@@ -175,7 +175,7 @@ def test_the_table_has_a_row_for_each_width() -> None:
     [
         (["--workers", "2,,4"], "Invalid value for '--workers': '' is not a number from 2 to 200"),
         (["--budget", "0"], "0.0 is not in the range x>0"),
-        (["--output", "/no/such/folder/x.json"], "there is no folder /no/such/folder"),
+        (["--output", "/no/such/folder/x.json"], "the folder /no/such/folder does not exist"),
     ],
 )
 def test_wrong_options_are_one_sentence_and_status_2(

@@ -37,8 +37,8 @@ def watch_it_to_its_end(window: Window) -> None:
     window.turn_to("Live")
     window.wait_until(f"{POINTS} === 4")
     window.wait_for_text("4 of 4")
-    window.wait_for_text("ended well")
-    window.wait_for_text("2 checks, all right")
+    window.wait_for_text("finished successfully")
+    window.wait_for_text("2 checks, all passed")
 
 
 def choose(row: Any) -> None:

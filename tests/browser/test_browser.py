@@ -34,7 +34,7 @@ def serve(results: Path, temp: Path, *options: str) -> Iterator[Server]:
     """Serve `results` until the generator goes on."""
     command = [sys.executable, "-m", "merge_bench", "dashboard", "--results", str(results), "--no-open", "--port", "0"]
     log = temp / "server.log"
-    token = r".*token is needed: (\S+)\n" if "--allow-run" in options else "()"
+    token = r".*to start runs: (\S+)\n" if "--allow-run" in options else "()"
     with started([*command, *options], temp, log):
         end = time.monotonic() + 120
         while (found := re.search(rf"(http://\S+/){token}", log.read_text(), re.DOTALL)) is None:
@@ -76,7 +76,7 @@ def test_a_run_needs_the_token_is_watched_to_its_end_and_compared_with_another(w
     view.turn_to("Run")
     view.page.get_by_label("Token").fill("guessed")
     view.page.get_by_role("button", name="Start", exact=True).click()
-    view.wait_for_text("This needs the token")
+    view.wait_for_text("Enter the token")
     assert not runs.results.exists()
     start_a_run(view, token=runs.token)
     view.picture("run")
@@ -140,7 +140,7 @@ def test_every_tab_shows_its_part_and_fits_the_window(samples: Window, scheme: s
     samples.page.emulate_media(color_scheme=scheme)
     samples.page.set_viewport_size({"width": width, "height": 900})
     marks = {
-        "Results": "default, tuned", "Tuning": "The race as it ran", "Network": "Latency, one way",
+        "Results": "default, tuned", "Tuning": "Speed-up estimates over time", "Network": "Latency, one way",
         "Run": "python -m merge_bench run", "Live": "Memory of each worker",
     }  # fmt: skip
     ground = samples.page.evaluate("getComputedStyle(document.body).backgroundColor")

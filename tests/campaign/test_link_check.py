@@ -26,11 +26,13 @@ def test_a_reason_is_given_only_where_it_holds() -> None:
     assert reasons({SM}, {SM}, workers=2, size=MIB, cache=None) == []
     assert reasons({SM}, None, workers=2, size=64 * MIB, cache=32 * MIB) == []
     (lanes,) = reasons({TCP}, {SM}, workers=2, size=64 * MIB, cache=32 * MIB)
-    assert "other lanes" in lanes
+    assert "other transports" in lanes
     (peers,) = reasons({SM}, {SM}, workers=3, size=64 * MIB, cache=32 * MIB)
     assert "one peer" in peers
     (buffer,) = reasons({SM}, {SM}, workers=2, size=MIB, cache=32 * MIB)
-    assert buffer.startswith("it sends one buffer of 1.00 MiB again and again, which the processor's cache of 32.0")
+    assert buffer.startswith(
+        "ucx_perftest sends the same buffer of 1.00 MiB repeatedly, which fits into the processor cache (32.0"
+    )
 
 
 def test_nothing_is_started_or_written_where_more_processes_would_poll_than_there_are_cores() -> None:
@@ -52,12 +54,12 @@ def link_of(tmp_path: Path, affinity: str, cores: int, **planned: Any) -> dict[s
 @pytest.mark.parametrize(
     ("planned", "affinity", "cores", "said"),
     [
-        ({}, "0-1", 2, "not checked against ucx_perftest (--check-link)"),
+        ({}, "0-1", 2, "not checked against ucx_perftest; use --check-link"),
         (
             {"check_link": True}, "0-1", 2,
-            "cannot be checked here against ucx_perftest: 4 polling processes on 2 cores of node0",
+            "cannot be checked against ucx_perftest: 4 polling processes on 2 cores of node0",
         ),
-        ({"check_link": True}, "0-3", 4, "the check against ucx_perftest gave nothing"),
+        ({"check_link": True}, "0-3", 4, "the check against ucx_perftest gave no result"),
     ],
 )  # fmt: skip
 def test_the_summary_says_why_there_is_no_ratio(

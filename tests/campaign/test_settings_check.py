@@ -29,9 +29,9 @@ def test_ranks_with_the_same_difference_are_told_together() -> None:
 
 def test_the_sentence_names_rank_variable_asked_and_found() -> None:
     assert Difference("UCX_TLS", "tcp", "all", (3,), "UCX_TLS").message == (
-        "UCX_TLS=tcp was asked for, but rank 3 has UCX_TLS=all"
+        "UCX_TLS=tcp was requested, but rank 3 has UCX_TLS=all"
     )
-    assert Difference("A", "1", None, (0, 1), "A").message == "A=1 was asked for, but ranks 0, 1 have no A"
+    assert Difference("A", "1", None, (0, 1), "A").message == "A=1 was requested, but ranks 0, 1 have no A"
 
 
 def test_without_an_installed_ucx_contexts_are_not_compared() -> None:

@@ -142,7 +142,7 @@ def test_configs_that_disagree_about_the_whole_are_refused() -> None:
 
 def test_several_sizes_of_real_tables_are_refused() -> None:
     (one,) = prepared()
-    with pytest.raises(UsageError, match="--chunk names several sizes"):
+    with pytest.raises(UsageError, match="--chunk has several values"):
         Sweep([], [], {}, {}).add([one, one], Config(name="a"))
 
 
@@ -152,14 +152,14 @@ def running(**options: Any) -> list[Prepared]:
 
 @pytest.mark.parametrize("options", [{"chunk": (1000, 2000)}, {"workers": (1, 2)}, {"blocks": 2}, {"launches": 2}])
 def test_a_running_cluster_makes_one_launch(options: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match="needs a cluster of its own"):
+    with pytest.raises(UsageError, match="a running cluster allows only one launch"):
         Sweep([], [], {}, {}).add(running(**options), Config(name="a"))
 
 
 def test_a_running_cluster_takes_one_config() -> None:
     made = Sweep([], [], {}, {})
     made.add(running(), Config(name="a"))
-    with pytest.raises(UsageError, match="several configs"):
+    with pytest.raises(UsageError, match="additional configs"):
         made.add(running(), Config(name="b"))
 
 
@@ -175,7 +175,7 @@ def test_probes_of_a_running_cluster_make_one_launch_unless_more_are_asked_for()
 
 
 def test_several_values_are_for_run_alone() -> None:
-    with pytest.raises(UsageError, match="only `run` does"):
+    with pytest.raises(UsageError, match="only `run` accepts"):
         probes.prepare(P2P((), (8,), None), [None], {"workers": (1, 2)}, blocks=1)
 
 
@@ -183,8 +183,8 @@ def test_a_dry_run_names_each_run_and_the_order_of_launches() -> None:
     lines = dry_run(sweep("a", "b", chunk=(1000, 2000), blocks=2)).splitlines()
     titles = [line for line in lines if line.startswith("## ")]
     assert titles[:4] == [
-        "## a/0: 1 worker, 1,000 rows a chunk, 2 launches", "## a/1: 1 worker, 2,000 rows a chunk, 2 launches",
-        "## b/0: 1 worker, 1,000 rows a chunk, 2 launches", "## b/1: 1 worker, 2,000 rows a chunk, 2 launches",
+        "## a/0: 1 worker, 1,000 rows per chunk, 2 launches", "## a/1: 1 worker, 2,000 rows per chunk, 2 launches",
+        "## b/0: 1 worker, 1,000 rows per chunk, 2 launches", "## b/1: 1 worker, 2,000 rows per chunk, 2 launches",
     ]  # fmt: skip
     assert [title.partition(":")[0] for title in titles[4:]] == ["## block 0", "## block 1"]
     assert all(sorted(title.partition(": ")[2].split()) == ["a/0", "a/1", "b/0", "b/1"] for title in titles[4:])

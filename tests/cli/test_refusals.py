@@ -136,7 +136,7 @@ def test_error_as_json(tmp_path: Path, options: tuple[str, ...]) -> None:
     ("options", "words"),
     [
         (("--configs", "tcp,tcp"), ("--configs", "twice")),
-        (("--configs", "tcp,one/tcp.cfg"), ("two configs are called tcp", "one/tcp.cfg")),
+        (("--configs", "tcp,one/tcp.cfg"), ("two configs have the name tcp", "one/tcp.cfg")),
         (("--configs", "tcp,no-such"), ("no-such",)),
         (("--configs", "tcp", "--config", "tcp"), ("--config", "--configs", "cannot be combined")),
         (("--blocks", "2", "--launches", "2"), ("--blocks", "--launches", "cannot be combined")),
@@ -160,7 +160,7 @@ def test_results_that_cannot_be_written(tmp_path: Path) -> None:
     taken.touch()
     finished = command(tmp_path, *SMALL, "--configs", "tcp,default", "--results", taken / "results")
     assert finished.status == 2, finished.errors
-    assert f"cannot make the results folder {taken}/results" in finished.errors
+    assert f"cannot create the results folder {taken}/results" in finished.errors
     finished.check_clean()
 
 
@@ -186,7 +186,7 @@ def test_a_transport_that_cannot_be_here_is_refused(tmp_path: Path, absent: str)
 def test_a_config_that_leaves_no_transport_is_refused(tmp_path: Path, absent: str) -> None:
     (tmp_path / "mine.cfg").write_text(f"UCX_TLS={absent}\n")
     one = command(tmp_path, *SMALL, "--config", tmp_path / "mine.cfg")
-    one.check_refused(f"UCX_TLS={absent}", "leaves nothing that could connect two workers")
+    one.check_refused(f"UCX_TLS={absent}", "allows no transport between two workers")
     assert not one.results.exists()
 
 

@@ -91,8 +91,8 @@ def test_a_package_that_lies_apart_is_named_to_its_python(monkeypatch: pytest.Mo
         (("--time", "10:75"), "--time 10:75 is not"),
         (("--time", "10:00", "--account", "a\n#SBATCH --x"), "--account"),
         (("--time", "10:00", "--module", "a; reboot"), "--module"),
-        (("--time", "10:00", "--storage", "s"), "--storage is an option of PBS"),
-        (("--time", "10:00", "tcp.cfg", "--", "--results", "a\nrm b"), "'a\\nrm b' has line breaks"),
+        (("--time", "10:00", "--storage", "s"), "--storage works only with PBS"),
+        (("--time", "10:00", "tcp.cfg", "--", "--results", "a\nrm b"), "'a\\nrm b' contains a line break"),
     ],
 )
 def test_mistakes_are_named(arguments: tuple[str, ...], words: str) -> None:

@@ -115,10 +115,10 @@ def test_a_scheduler_file_that_names_none_is_refused(
 ) -> None:
     file = tmp_path / "scheduler.json"
     file.write_text(text)
-    with pytest.raises(UsageError, match=r"scheduler\.json names no scheduler"):
+    with pytest.raises(UsageError, match=r"scheduler\.json contained no scheduler address"):
         count_running(None, str(file), seconds=0.5)
     monkeypatch.setattr("merge_bench.cluster.running_cluster.CONNECT_SECONDS", 0.5)
-    with pytest.raises(UsageError, match=r"scheduler\.json names no scheduler"):
+    with pytest.raises(UsageError, match=r"scheduler\.json contained no scheduler address"):
         on_each_host(None, str(file), lambda: None)
 
 

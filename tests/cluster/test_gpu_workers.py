@@ -98,8 +98,8 @@ def test_workers_share_the_gpus_that_this_process_was_given(monkeypatch: pytest.
 
 
 def test_more_workers_than_gpus_are_refused_with_what_would_help() -> None:
-    with pytest.raises(UsageError, match="--workers 5 needs 5 GPUs at --workers-per-gpu 1, and 2 can be seen here;"
-                                         " --workers-per-gpu 3 lets workers share"):  # fmt: skip
+    with pytest.raises(UsageError, match="--workers 5 needs 5 GPUs with --workers-per-gpu 1, but only 2 can be used on"
+                                         " this host; use --workers-per-gpu 3 to share GPUs"):  # fmt: skip
         make_plan._check_gpus(5, 2, 1)
     make_plan._check_gpus(4, 2, 2)
     make_plan._check_gpus(4, 0, 1)
@@ -108,7 +108,7 @@ def test_more_workers_than_gpus_are_refused_with_what_would_help() -> None:
 def test_only_workers_on_this_machine_need_its_gpu() -> None:
     values = {"engine": "cudf", "exchange": "ucx"}
     assert make_plan._engine(values, 0, here=False).name == "cudf"
-    with pytest.raises(UsageError, match="need an NVIDIA GPU, and none is visible here"):
+    with pytest.raises(UsageError, match="need an NVIDIA GPU, but none is visible on this host"):
         make_plan._engine(values, 0, here=True)
 
 

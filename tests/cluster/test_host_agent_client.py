@@ -89,7 +89,7 @@ def test_a_host_that_gives_no_answer_is_reported_with_the_message_of_ssh(tmp_pat
     while not (tmp_path / "agent.log").read_text():
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    with pytest.raises(LaunchFailed, match="far gave no answer for 1 s: patience") as caught:
+    with pytest.raises(LaunchFailed, match="far did not answer within 1 s: patience") as caught:
         line.send("describe")(1.0)
     assert caught.value.log_tail == "patience"
     line.close(time.monotonic())

@@ -89,8 +89,8 @@ def test_what_other_machines_reach_is_encrypted(options: dict[str, object], prot
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"interface": "ib7"}, "has no interface ib7 with an IPv4 address; it has ib0, lo"),
-        ({"interface": "eth1"}, "has no interface eth1 with an IPv4 address; it has ib0, lo"),
+        ({"interface": "ib7"}, "has no interface ib7 with an IPv4 address; interfaces that have one: ib0, lo"),
+        ({"interface": "eth1"}, "has no interface eth1 with an IPv4 address; interfaces that have one: ib0, lo"),
         ({"interface": "ib0", "protocol": "tcp"}, "--protocol tcp is not encrypted.*--insecure"),
     ],
 )

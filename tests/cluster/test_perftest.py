@@ -120,7 +120,7 @@ def test_of_the_runs_of_a_size_the_middle_one_counts() -> None:
 
 def test_a_size_that_is_missing_is_named() -> None:
     text = thrice(PRINTED)
-    with pytest.raises(RunFailed, match="8 of 9 runs; missing: 4194304 bytes"):
+    with pytest.raises(RunFailed, match="8 of 9 runs; missing sizes: 4194304 bytes"):
         parse_all(text[: text.rstrip().rindex("\n") + 1], [8, 65536, 4194304])
     with pytest.raises(RunFailed, match="9 of 6 runs"):
         parse_all(text, [8, 65536])

@@ -40,10 +40,10 @@ def test_hosts_file(tmp_path: Path) -> None:
         ("a\n$(reboot)\n", "hosts.txt:2: '$(reboot)' is not a host name"),
         ("a;b\n", "is not a host name"),
         ("me@-oProxyCommand=x\n", "is not a host name"),
-        ("a slots=0\n", "'slots=0' is neither"),
-        ("a cores=3\n", "'cores=3' is neither"),
-        ("a\na\n", "hosts.txt:2: a is named a second time"),
-        ("# nothing\n", "it names no host"),
+        ("a slots=0\n", "'slots=0' is not valid"),
+        ("a cores=3\n", "'cores=3' is not valid"),
+        ("a\na\n", "hosts.txt:2: a is listed twice"),
+        ("# nothing\n", "the file lists no host"),
     ],
 )
 def test_mistakes_in_a_hosts_file(tmp_path: Path, text: str, words: str) -> None:
@@ -134,7 +134,7 @@ def test_slurm_allocation(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [host.gpus for host in slurm.allocated_hosts({**tasks, "SLURM_GPUS_PER_NODE": "a100:4"})] == [4, 4, 4]
     assert [host.slots for host in slurm.allocated_hosts(job)] == [None, None, None]
     assert chosen(OPTIONS, job)[0] == "slurm"
-    with pytest.raises(UsageError, match="inside an allocation"):
+    with pytest.raises(UsageError, match="inside a SLURM allocation"):
         slurm.allocated_hosts({})
 
 
@@ -144,7 +144,7 @@ def test_pbs_allocation(tmp_path: Path) -> None:
     job = {"PBS_NODEFILE": str(file)}
     assert pbs.allocated_hosts(job) == (HostSpec("p1", slots=2), HostSpec("p2", slots=2))
     assert chosen(OPTIONS, job) == ("pbs", pbs.allocated_hosts(job))
-    with pytest.raises(UsageError, match="inside a job"):
+    with pytest.raises(UsageError, match="inside a PBS job"):
         pbs.allocated_hosts({})
     with pytest.raises(UsageError, match="No such file"):
         pbs.allocated_hosts({"PBS_NODEFILE": str(tmp_path / "gone")})
@@ -155,8 +155,8 @@ def test_pbs_allocation(tmp_path: Path) -> None:
     [
         ({"launcher": "ssh"}, "needs --hosts"),
         ({"launcher": "existing"}, "needs --scheduler-address"),
-        ({"launcher": "local", "hosts": "x"}, "--hosts cannot go with --launcher local"),
-        ({"launcher": "ssh", "scheduler_file": "x"}, "a running cluster was named"),
+        ({"launcher": "local", "hosts": "x"}, "--hosts cannot be combined with --launcher local"),
+        ({"launcher": "ssh", "scheduler_file": "x"}, "--scheduler-file use a running cluster"),
     ],
 )
 def test_contradictions(changed: dict[str, str], words: str) -> None:
@@ -177,11 +177,11 @@ def test_hosts_that_differ_are_refused_by_name() -> None:
     same = Node(versions=dict(machine.versions()), project=project)
     host_check.check_alike({"a": same, "b": same})
     older = Node(versions={**machine.versions(), "polars": "0.1"}, project=project)
-    with pytest.raises(UsageError, match=r"b differs .*polars 0\.1 instead of"):
+    with pytest.raises(UsageError, match=r"b has different software .*polars 0\.1 instead of"):
         host_check.check_alike({"a": same, "b": older})
     changed = Project(version=__version__, sources="0")
     other = Node(versions=dict(machine.versions()), project=changed)
-    with pytest.raises(UsageError, match=r"b differs .*merge_bench .* with sources 0 instead of"):
+    with pytest.raises(UsageError, match=r"b has different software .*merge_bench .* with sources 0 instead of"):
         host_check.check_alike({"a": same, "b": other})
 
 
@@ -193,7 +193,7 @@ def test_machines_that_hide_their_boot_count_as_different(monkeypatch: pytest.Mo
 
 def test_a_host_whose_answer_has_another_form_is_refused_by_name() -> None:
     assert host_check.node_of("b", {"stack": "here", "newer": 1}) == Node(stack="here")
-    with pytest.raises(UsageError, match="b has another release of merge_bench"):
+    with pytest.raises(UsageError, match="b has a different release of merge_bench"):
         host_check.node_of("b", {"versions": ["polars 0.1"]})
 
 
@@ -203,7 +203,7 @@ def test_loopback_is_for_hosts_that_share_the_driver_s_network(address: str) -> 
     far = Node(interface="eth0", address="fe80::1%eth0", stack="there")
     host_check.check_reachable({"a": here, "b": far}, "here")
     host_check.check_reachable({"a": there}, None)  # where nobody can tell
-    with pytest.raises(UsageError, match=r"b would listen on lo \(.*1\) only"):
+    with pytest.raises(UsageError, match=r"b would listen only on lo \(.*1\)"):
         host_check.check_reachable({"a": here, "b": there}, "here")
 
 

@@ -38,17 +38,18 @@ def sys(tmp_path: Path) -> Path:
 def test_hosts_interface_devices_and_the_interface_to_name_instead(sys: Path) -> None:
     (caution,) = unused_rdma({"n1": host(sys, "eth0"), "n2": host(sys, "ib0"), "n3": host(sys, "eth0")}, {})
     assert caution.message == (
-        "on n1, n3 UCX is given interface eth0, which has no RDMA device, so that mlx5_0:1 (ib0), mlx5_1:1 (no"
-        " interface) cannot be used"
+        "on n1, n3 UCX cannot use mlx5_0:1 (ib0), mlx5_1:1 (no interface), because it is limited to interface eth0,"
+        " which has no RDMA device"
     )
-    assert caution.remedy == "--interface ib0"
+    assert caution.remedy == "use --interface ib0"
 
 
 def test_an_interface_without_an_address_cannot_be_named(sys: Path) -> None:
     plain = host(sys, "eth0", addressed=("lo", "eth0"))
     (caution,) = unused_rdma({"n1": plain, "n2": plain}, {})
     assert caution.remedy == (
-        "give ib0 an address for --interface, or set UCX_NET_DEVICES=mlx5_0:1,mlx5_1:1,eth0 in the config"
+        "assign an IP address to ib0 and use it with --interface,"
+        " or set UCX_NET_DEVICES=mlx5_0:1,mlx5_1:1,eth0 in the config"
     )
 
 
@@ -86,8 +87,8 @@ def test_it_becomes_a_warning_in_the_records_where_something_goes_over_ucx(
     launcher._hosts = dict.fromkeys(("n1", "n2"), host(sys, "eth0"))
     plan: Any = SimpleNamespace(exchange=exchange, protocol=protocol)
     found = cautions(launcher, plan, ClusterSettings({}, Path("results")))
-    assert [(each.code, each.remedy) for each in found] == told * [("rdma-unused", "--interface ib0")]
-    assert all(each.message.startswith("on n1, n2 UCX is given interface eth0") for each in found)
+    assert [(each.code, each.remedy) for each in found] == told * [("rdma-unused", "use --interface ib0")]
+    assert all(each.message.startswith("on n1, n2 UCX cannot use ") for each in found)
 
 
 def told_by_ranks(sys: Path, *interfaces: str | None) -> list[RankDescription]:

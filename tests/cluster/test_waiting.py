@@ -31,7 +31,7 @@ def test_how_many_workers_there_are_is_printed_once_before_the_wait(capsys: pyte
         return workers(next(counts))
 
     assert wait_for_workers(ask, ExistingCluster(), SETTINGS, 4, LATER) == workers(4)
-    assert told == ["", "merge_bench: waiting up to 60 s for 4 workers: the cluster at s.json has 2\n", ""]
+    assert told == ["", "merge_bench: waiting up to 60 s for 4 workers; the cluster at s.json now has 2\n", ""]
 
 
 def test_nothing_is_printed_where_all_workers_are_there(capsys: pytest.CaptureFixture[str]) -> None:
@@ -40,13 +40,13 @@ def test_nothing_is_printed_where_all_workers_are_there(capsys: pytest.CaptureFi
 
 
 def test_the_end_of_the_wait_gives_both_numbers() -> None:
-    with pytest.raises(UsageError, match="only 2 of 4 workers came within 0 s"):
+    with pytest.raises(UsageError, match="only 2 of 4 workers connected within 0 s"):
         wait_for_workers(lambda: workers(2), ExistingCluster(), replace(SETTINGS, start_timeout=0.0), 4, 0.0)
 
 
 def test_workers_that_were_counted_and_left_are_not_waited_for() -> None:
     counts = iter([2])
-    with pytest.raises(UsageError, match=r"s\.json had 3 workers when they were counted, and has 2 now"):
+    with pytest.raises(UsageError, match=r"s\.json had 3 workers at the first count and has 2 now"):
         wait_for_workers(lambda: workers(next(counts)), ExistingCluster(), replace(SETTINGS, counted=3), 3, LATER)
 
 

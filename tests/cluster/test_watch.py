@@ -96,7 +96,7 @@ def test_a_driver_that_was_stopped_for_a_while_does_not_take_the_scheduler_for_s
         if now > 1007.0:
             break
         watch.check()
-    with pytest.raises(LaunchFailed, match="no answer"):
+    with pytest.raises(LaunchFailed, match="did not answer"):
         watch.check()
     watch._answered = watch._checked = now
     now += 60.0  # stopped
@@ -105,7 +105,7 @@ def test_a_driver_that_was_stopped_for_a_while_does_not_take_the_scheduler_for_s
         now += 0.1
         watch.check()
     now += 1.2
-    with pytest.raises(LaunchFailed, match="no answer"):
+    with pytest.raises(LaunchFailed, match="did not answer"):
         watch.check()
 
 
@@ -191,7 +191,7 @@ def test_without_news_a_lost_scheduler_is_silent_within_the_limit() -> None:
     watch = Watch(Quiet(), Dead(), 2.0)  # type: ignore[arg-type]
     watch.start([])
     try:
-        with pytest.raises(LaunchFailed, match="gave no answer for 1 s"):
+        with pytest.raises(LaunchFailed, match="did not answer for 1 s"):
             watch.settle(lost_scheduler=True)
     finally:
         watch.stop()

@@ -129,7 +129,7 @@ def test_ports_that_are_all_taken_are_a_failure(
         other.bind(("127.0.0.1", 0))
         other.listen()
         monkeypatch.setattr(worker_programs, "_free_port", lambda address: other.getsockname()[1])
-        with pytest.raises(RunFailed, match="the server of ucx_perftest ended with status 255"):
+        with pytest.raises(RunFailed, match="the ucx_perftest server ended with status 255"):
             worker_programs.listen(BATCH)
     assert plugin.children == {}
     assert list(tmp_path.iterdir()) == []
@@ -185,10 +185,10 @@ def test_the_next_run_ends_and_forgets_what_an_earlier_one_left(plugin: worker.M
 
 def test_a_host_without_the_tool_is_named(plugin: worker.MergeWorker, monkeypatch: pytest.MonkeyPatch) -> None:
     def missing() -> None:
-        raise UsageError("there is no ucx_perftest beside /x/ucx_info")
+        raise UsageError("ucx_perftest is missing next to /x/ucx_info")
 
     monkeypatch.setattr(ucx_perftest, "find", missing)
-    with pytest.raises(UsageError, match=f"^on {socket.gethostname()} there is no ucx_perftest beside"):
+    with pytest.raises(UsageError, match=f"^{socket.gethostname()}: ucx_perftest is missing next to"):
         worker_programs.ready()
 
 

@@ -97,11 +97,11 @@ def test_no_module_that_is_loaded_is_called_absent(which: str, request: pytest.F
         ("UCX_MAX_RNDV_LANES", "alias", "another name of UCX_MAX_RNDV_RAILS"),
         ("UCX_MEM_CUDA_RELOC", "deprecated", "UCX_MEM_CUDA_HOOK_MODE"),
         ("UCX_MAX_SHORT", "deprecated", "replaced by"),
-        ("UCX_RC_TM_ENABLE", "module-absent", "sets UCX_DC_MLX5_TM_ENABLE, UCX_RC_MLX5_TM_ENABLE; comes with"),
+        ("UCX_RC_TM_ENABLE", "module-absent", "sets UCX_DC_MLX5_TM_ENABLE, UCX_RC_MLX5_TM_ENABLE; belongs to"),
         ("UCX_DC_MLX5_TM_ENABLE", "module-absent", "InfiniBand"),
         ("UCX_STATS_DEST", "module-absent", "built with statistics"),
         ("UCX_RNDV_SCHMEE", "unknown", "did you mean UCX_RNDV_SCHEME?"),
-        ("UCX_ZZZ_ZZZ", "unknown", "no setting of UCX has a similar name"),
+        ("UCX_ZZZ_ZZZ", "unknown", "no UCX setting has a similar name"),
     ],
 )
 def test_names_to_the_wheel(wheel: Installed, name: str, kind: str, words: str) -> None:
@@ -117,7 +117,7 @@ def test_names_to_the_wheel(wheel: Installed, name: str, kind: str, words: str) 
     [
         ("UCX_RC_TM_ENABLE", "inherited", "sets UCX_DC_MLX5_TM_ENABLE, UCX_RC_MLX5_TM_ENABLE"),
         ("UCX_DC_MLX5_TM_ENABLE", "known", ""),
-        ("UCX_MM_RX_GROW_FACTOR", "no-effect", "comes with UCX 1.14; this one is 1.13"),
+        ("UCX_MM_RX_GROW_FACTOR", "no-effect", "needs UCX 1.14 or newer; this UCX is 1.13"),
     ],
 )
 def test_names_to_debians_1_13(system: Installed, name: str, kind: str, words: str) -> None:
@@ -133,7 +133,7 @@ def test_names_that_a_release_dropped_have_no_effect(wheel: Installed) -> None:
     for name, last in [("UCX_RCACHE_ADDR_ALIGN", "1.16"), ("UCX_IB_REG_METHODS", "1.15")]:
         finding = catalogue.find(name)
         assert finding.kind == "no-effect"
-        assert f"UCX dropped it after {last}" in finding.message
+        assert f"UCX removed this setting after {last}" in finding.message
 
 
 def test_without_a_library_names_are_still_known() -> None:
@@ -206,5 +206,5 @@ def test_a_program_that_is_no_ucx_info_is_one_sentence() -> None:
     for program in ("/bin/true", "/nowhere/ucx_info"):
         with pytest.raises(UsageError, match=r"did not print its settings|cannot be run"):
             ucx_info.read_installed(ucx_info.UcxInfo(Path(program), "system"))
-    with pytest.raises(UsageError, match="no UCX to check against"):
+    with pytest.raises(UsageError, match="no UCX found"):
         locate("system", {"PATH": "/nowhere"})

@@ -77,5 +77,5 @@ def test_without_ucxx_a_run_is_refused_before_it_starts(monkeypatch: pytest.Monk
 def test_within_dask_a_mistake_is_a_sentence_and_status_2() -> None:
     done = CliRunner().invoke(cli, ["--config", "no-such.cfg"])
     assert done.exit_code == 2
-    assert done.stderr.startswith("merge_bench: no-such.cfg: no such config")
+    assert done.stderr.startswith("merge_bench: no-such.cfg is neither a file nor a shipped config")
     assert cli.commands.keys() >= {"run", "configs"}

@@ -60,7 +60,9 @@ def test_words_of_one_export_are_expanded_before_any_is_assigned(tmp_path: Path)
 def test_of_a_name_set_twice_the_last_value_counts_with_a_warning(tmp_path: Path) -> None:
     config = read(tmp_path, "A=1\nB=0\nA=2\n")
     assert config.environment == {"B": "0", "A": "2"}
-    assert config.warnings == (f"{tmp_path}/a.cfg:3: A is set 2 times, first on line 1; this last value is used",)
+    assert config.warnings == (
+        f"{tmp_path}/a.cfg:3: A is set 2 times, first on line 1; the value on this line is used",
+    )
 
 
 def test_an_undefined_name_is_an_error_only_where_it_is_needed(tmp_path: Path) -> None:
@@ -90,12 +92,12 @@ def test_an_undefined_name_is_an_error_only_where_it_is_needed(tmp_path: Path) -
         ("function f { ls; }", "is not NAME=VALUE"),
         ("reboot", "'reboot' is not NAME=VALUE"),
         (". other.cfg", "'.' is not NAME=VALUE"),
-        ("A=1 reboot", "'reboot' after an assignment would be a command"),
+        ("A=1 reboot", "'reboot' follows an assignment on the same line"),
         ("A = 1", "blanks around '='"),
         ("A+=1", "'+=' is not supported"),
         ("export", "export needs a name"),
         ("export -p", "'-p' is not NAME=VALUE"),
-        ("export NOWHERE", "export of NOWHERE"),
+        ("export NOWHERE", "NOWHERE is exported, but no earlier line sets it"),
         ("export A={1,2}", "brace expansion"),
         ("A=$'x'", "quoting is not supported"),
         ("A=$1", "special parameter"),
@@ -107,8 +109,8 @@ def test_an_undefined_name_is_an_error_only_where_it_is_needed(tmp_path: Path) -
         ("A=~root/x", "'~' works only alone"),
         ("A=b=~/x", "'~' after '='"),
         ("A=x\\", "nothing follows the backslash"),
-        ("UID=0", "belongs to the shell"),
-        ("A=$RANDOM", "belongs to the shell"),
+        ("UID=0", "is reserved for the shell"),
+        ("A=$RANDOM", "is reserved for the shell"),
         ("A=\x1b[31m", "control character U+001B"),
         ("A=" + "${A:-" * 40, "nested more than"),
         ("A=" + "x" * 200_000, "longer than 131071 bytes"),
@@ -137,7 +139,7 @@ def test_a_large_config_is_read_in_linear_time(tmp_path: Path) -> None:
     [
         (b"A=1\nB=\x00\n", "a.cfg:2: contains a NUL byte"),
         (b"A=1\n\nB=\xff\n", "a.cfg:3: is not UTF-8 text"),
-        (b"#" * (1024 * 1024 + 1), "a.cfg: larger than 1024 KiB"),
+        (b"#" * (1024 * 1024 + 1), "a.cfg: the file is larger than 1024 KiB"),
     ],
 )
 def test_bytes_that_are_no_config(tmp_path: Path, data: bytes, sentence: str) -> None:
@@ -176,7 +178,9 @@ def test_a_config_is_found_by_path_and_by_bare_name(tmp_path: Path, monkeypatch:
     assert find_config("optimized.cfg", configs) == configs / "optimized.cfg"
     assert find_config("mine.cfg", configs) == Path("mine.cfg")
     assert find_config("mine", configs) == Path("mine.cfg")
-    with pytest.raises(UsageError, match=r"optimised\.cfg: no such config.*did you mean optimized\?"):
+    with pytest.raises(
+        UsageError, match=r"optimised\.cfg is neither a file nor a shipped config.*did you mean optimized\?"
+    ):
         find_config("optimised.cfg", configs)
     for name in ("", "a\0b", "x" * 5000, "./optimized.cfg"):
         with pytest.raises(UsageError):

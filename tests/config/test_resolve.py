@@ -91,7 +91,7 @@ def test_tables_are_the_workload_where_tables_are_given() -> None:
         ("MERGE_BENCH_CHUNK=abc", r"a\.cfg:1: MERGE_BENCH_CHUNK: 'abc' is not a count"),
         ("CHUNK_SIZE=0", r"a\.cfg:1: MERGE_BENCH_CHUNK: must be at least 1, not 0"),
         ("\nMERGE_BENCH_CHUNCK=1", r"a\.cfg:2: MERGE_BENCH_CHUNCK: .*did you mean MERGE_BENCH_CHUNK"),
-        ("MERGE_BENCH_JSON=1", r"a\.cfg:1: MERGE_BENCH_JSON: --json can be given on the command line only"),
+        ("MERGE_BENCH_JSON=1", r"a\.cfg:1: MERGE_BENCH_JSON: --json can be set only on the command line"),
         ("MERGE_BENCH_LEFT=x", r"--left \(config .*a\.cfg:1\) also needs --right"),
         ("MERGE_BENCH_WORKERS=", r"a\.cfg:1: MERGE_BENCH_WORKERS: "),
     ],
@@ -114,7 +114,7 @@ def test_a_wrong_environment_names_the_variable() -> None:
         ("--left-on a,b --right-on c --left l --right r", "--left-on has 2 columns, but --right-on has 1"),
         ("--left a --right b", "--left needs --on"),
         ("--left a --right b --on k --workload tpch", "--left cannot be combined with --workload tpch"),
-        ("--workload tables", "tables needs --left and --right"),
+        ("--workload tables", "--workload tables needs --left and --right"),
     ],
 )
 def test_options_that_contradict_each_other(arguments: str, words: str) -> None:

@@ -144,5 +144,5 @@ def test_a_choice_is_undone_for_callers_whose_process_goes_on(wheel: Path) -> No
 
 
 def test_a_running_cluster_has_chosen_already() -> None:
-    with pytest.raises(UsageError, match="--ucx: a running cluster"):
+    with pytest.raises(UsageError, match="--ucx cannot be used with a running cluster"):
         load(None, {"ucx": "wheel", "scheduler_address": "tcp://127.0.0.1:9"})

@@ -100,7 +100,7 @@ def _fails(job: Job, writer: CampaignWriter, index: int) -> None:
 
 
 def _fails_early(job: Job, writer: CampaignWriter, index: int) -> None:
-    raise LaunchFailed("the scheduler did not come up")
+    raise LaunchFailed("the scheduler did not start")
 
 
 def _interrupted(job: Job, writer: CampaignWriter, index: int) -> None:

@@ -64,7 +64,7 @@ def test_the_primary_context_is_current_in_the_thread_that_asked_and_in_no_other
     [
         ("cuInit", CUresult.CUDA_ERROR_NO_DEVICE, UsageError, r"cuInit returned CUDA_ERROR_NO_DEVICE \(100\)"),
         ("cuDriverGetVersion", CUresult.CUDA_ERROR_INVALID_VALUE, RunFailed, "cuDriverGetVersion returned CUDA_ERROR_"),
-        ("cuDeviceGet", CUresult.CUDA_ERROR_INVALID_DEVICE, RunFailed, r"cuDeviceGet returned .* \(101\); nvidia-smi"),
+        ("cuDeviceGet", CUresult.CUDA_ERROR_INVALID_DEVICE, RunFailed, r"cuDeviceGet returned .* \(101\); run nvidia"),
         ("cuDevicePrimaryCtxRetain", CUresult.CUDA_ERROR_OUT_OF_MEMORY, RunFailed, r"\(2\); end other processes"),
         ("cuDevicePrimaryCtxRetain", CUresult.CUDA_ERROR_DEVICE_UNAVAILABLE, RunFailed, r"\(46\); another process"),
         ("cuCtxSetCurrent", CUresult.CUDA_ERROR_INVALID_CONTEXT, RunFailed, r"cuCtxSetCurrent returned .* \(201\)"),
@@ -103,7 +103,7 @@ def test_a_driver_too_old_for_the_packages_is_refused(
     if enough:
         cuda_context.bind()
         return
-    with pytest.raises(UsageError, match=r"supports CUDA 12\.8, but the packages need CUDA 13; .* stack cu12"):
+    with pytest.raises(UsageError, match=r"supports CUDA 12\.8, but the packages need CUDA 13; .* packages for cu12"):
         cuda_context.bind()
 
 

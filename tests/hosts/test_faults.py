@@ -80,7 +80,7 @@ def never_up(hosts: Hosts, results: Path) -> None:
                 pid = found
     os.kill(pid, signal.SIGSTOP)
     # Stopped before its first word, it has no log.
-    check_failure(run.finish(), "did not come up", host="node2", rank=1, limit=60, log=None)
+    check_failure(run.finish(), "did not start", host="node2", rank=1, limit=60, log=None)
 
 
 def worker_killed(hosts: Hosts, results: Path) -> None:
@@ -124,7 +124,7 @@ def agent_killed(hosts: Hosts, results: Path) -> None:
     run.until_iterating()
     agents = [pid for pid, shown in hosts.hosts[1].processes().items() if "merge_bench.cluster.host_agent" in shown]
     os.kill(agents[0], signal.SIGKILL)
-    check_failure(run.finish(), "out of reach", host="node2", rank=1, limit=60, log=WORKER_SAID)
+    check_failure(run.finish(), "cannot be reached: the connection", host="node2", rank=1, limit=60, log=WORKER_SAID)
 
 
 def full_disk(hosts: Hosts, results: Path) -> None:

@@ -35,7 +35,7 @@ def test_one_worker_has_nothing_to_overlap_with() -> None:
 
 
 def test_dask_orders_its_steps_itself() -> None:
-    with pytest.raises(UsageError, match="--pipeline on is for --exchange ucx"):
+    with pytest.raises(UsageError, match="--pipeline on needs --exchange ucx"):
         plan(pipeline="on", exchange="dask")
 
 
@@ -43,7 +43,7 @@ def test_an_engine_that_joins_all_at_once_is_refused(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(make_plan.gpu, "gpu_count", lambda: 2)
     monkeypatch.setattr(Description, "missing", None)
     assert plan(engine="cudf").engine == "cudf"
-    with pytest.raises(UsageError, match="--pipeline on needs an engine that joins in parts, and cudf joins all rows"):
+    with pytest.raises(UsageError, match="--pipeline on does not support --engine cudf, which joins all rows"):
         plan(engine="cudf", pipeline="on")
 
 

@@ -232,7 +232,7 @@ def test_a_killed_driver_leaves_no_rank_behind(begin: Begin, mpirun: str) -> Non
 def test_ucx_that_has_no_way_is_a_sentence_with_the_settings(tmp_path: Path, mpirun: str) -> None:
     environ = {"UCX_TLS": "tcp", "UCX_NET_DEVICES": "nosuch0"}
     found = run(tmp_path, MPI, "--sizes", "1", "--mpirun", mpirun, environ=environ)
-    check_failed(found, "did not get UCX", "UCX_TLS=tcp, UCX_NET_DEVICES=nosuch0")
+    check_failed(found, "cannot use UCX", "UCX_TLS=tcp, UCX_NET_DEVICES=nosuch0")
     assert found.failure.code == "no-ucx"
 
 
@@ -281,4 +281,4 @@ def test_one_wrong_element_ends_the_campaign_with_status_4(tmp_path: Path) -> No
     ).check_ended(4)  # fmt: skip
     assert [(row.count, row.wrong) for row in found.of(ProbeLine)] == [(64, 1)]
     assert found.failure.code == "wrong-result"
-    assert "mpi of 64 elements: 1 of them are wrong" in found.errors
+    assert "algorithm mpi: 1 of 64 elements in the result are wrong" in found.errors

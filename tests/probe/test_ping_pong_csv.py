@@ -67,29 +67,29 @@ def test_the_published_delays_in_the_program_s_own_files(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "it begins neither with"),
-        ("type,size\nstd,1\n", "it begins neither with"),
+        ("", "its first line is neither"),
+        ("type,size\nstd,1\n", "its first line is neither"),
         (HEADING, "it has no row"),
-        (HEADING[:-1], "cut off"),
-        (STD[:-1], "its last line has no end"),
-        (STD[:-4], "its last line has no end"),
-        (STD[:-4] + "\n", ":3 is not a row of"),
-        (STD + "std,131072\n", ":4 is not a row of"),
-        (STD + "\n", ":4 is not a row of"),
-        (STD + HEADING, ":4 is not a row of"),
-        (STD + FIRST, ":4 is a second row of std with 1024 bytes"),
-        (STD.replace("44984", "44994"), ":2: rate and time"),
-        (STD.replace("3817.14", "3871.14"), ":3: rate and time"),
-        (STD.replace("65536", "65563"), ":3: rate and time"),
-        (STD.replace("44984.188000", "-4984.188000"), ":2 is not a row of"),
-        (STD.replace("44984.188000", "0.000000"), ":2 is not a row of"),
-        (STD.replace("44984.188000", "inf"), ":2 is not a row of"),
-        (STD.replace("std,1024", "rma,1024"), ":2 is not a row of"),
-        (STD.replace("\n", "\r\n"), "it begins neither with"),
+        (HEADING[:-1], "truncated"),
+        (STD[:-1], "its last line has no newline"),
+        (STD[:-4], "its last line has no newline"),
+        (STD[:-4] + "\n", ":3: expected a row of"),
+        (STD + "std,131072\n", ":4: expected a row of"),
+        (STD + "\n", ":4: expected a row of"),
+        (STD + HEADING, ":4: expected a row of"),
+        (STD + FIRST, ":4: duplicate row of std with 1024 bytes"),
+        (STD.replace("44984", "44994"), ":2: throughput and time"),
+        (STD.replace("3817.14", "3871.14"), ":3: throughput and time"),
+        (STD.replace("65536", "65563"), ":3: throughput and time"),
+        (STD.replace("44984.188000", "-4984.188000"), ":2: expected a row of"),
+        (STD.replace("44984.188000", "0.000000"), ":2: expected a row of"),
+        (STD.replace("44984.188000", "inf"), ":2: expected a row of"),
+        (STD.replace("std,1024", "rma,1024"), ":2: expected a row of"),
+        (STD.replace("\n", "\r\n"), "its first line is neither"),
         (STD + "\xff", "it is not text"),
-        ("type,time\nstd,6.871503\nstd,6.9\n", ":3 is not a row of"),
-        ("type,time\nstd,0.000000\n", ":2 is not a row of"),
-        ("type,time\nstd,6.871503\nstd,6.871503\n", ":3 is a second row of std-delay"),
+        ("type,time\nstd,6.871503\nstd,6.9\n", ":3: expected a row of"),
+        ("type,time\nstd,0.000000\n", ":2: expected a row of"),
+        ("type,time\nstd,6.871503\nstd,6.871503\n", ":3: duplicate row of std-delay"),
     ],
 )
 def test_what_is_damaged_is_an_error_with_its_line(tmp_path: Path, text: str, words: str) -> None:
@@ -107,7 +107,7 @@ def test_a_line_cut_anywhere_is_never_a_number(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["throughput-std.csv", "one-host-and-two-hosts.csv"])
 def test_a_name_that_tells_no_place_or_two_is_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(UsageError, match="does not say where"):
+    with pytest.raises(UsageError, match="must name one placement"):
         ping_pong_csv.read(written(tmp_path, STD, name))
 
 

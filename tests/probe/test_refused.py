@@ -47,11 +47,11 @@ def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
         (("mpi", "--sizes", "3G"), "int"),
         (("mpi", "--sizes", "x"), "--sizes"),
         (("mpi", "--placement", "nowhere"), "--placement nowhere"),
-        (("mpi", "--mpirun", "/nowhere/mpirun"), "--mpirun /nowhere/mpirun: there is no such program"),
+        (("mpi", "--mpirun", "/nowhere/mpirun"), "--mpirun /nowhere/mpirun: program not found"),
         (("mpi", "--placement", "two-hosts"), "--placement two-hosts needs two hosts"),
         (("reduce-scatter", "--counts", "0"), "--counts"),
         (("reduce-scatter", "--algorithms", "magic"), "'magic'"),
-        (("reduce-scatter", "--algorithms", "ucc-sharp"), "no ucc_perftest on PATH"),
+        (("reduce-scatter", "--algorithms", "ucc-sharp"), "ucc_perftest is not on PATH"),
         (("reduce-scatter", "--workers", "1"), "at least two ranks"),
     ],
 )
@@ -78,11 +78,13 @@ def test_an_mpi_without_ucx(refused: Refused, tmp_path: Path) -> None:
 def test_device_memory_without_a_gpu(refused: Refused, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     message = refused("p2p", "--memory", "cuda", "--sizes", "8")
-    assert "--memory cuda need an NVIDIA GPU, and none is visible here" in message
+    assert "--memory cuda need an NVIDIA GPU, but none is visible on this host" in message
 
 
 def test_a_ucx_without_its_tools(tmp_path: Path) -> None:
     (tmp_path / "ucx_info").symlink_to("/bin/true")
     environ = {"MERGE_BENCH_UCX": "system", "PATH": str(tmp_path)}
-    with pytest.raises(UsageError, match=f"no ucx_perftest beside {tmp_path}/ucx_info; install the tools of that UCX"):
+    with pytest.raises(
+        UsageError, match=f"ucx_perftest is missing next to {tmp_path}/ucx_info; install the tools of this UCX"
+    ):
         ucx_perftest.find(environ)

@@ -140,14 +140,14 @@ def test_a_line_that_was_cut_off_is_told_and_those_before_it_are_kept(length: in
 
 @pytest.mark.parametrize("text", ["", "ucc_perftest: error: no such device\n", SHARP_ON[: SHARP_ON.index("Count")]])
 def test_output_without_a_table_is_told(text: str) -> None:
-    assert ucc.parse_table(text) == ([], ["it printed no table of times and bandwidths"])
+    assert ucc.parse_table(text) == ([], ["its output has no table of times and bandwidths"])
 
 
 def test_a_size_that_is_not_of_float32_is_told() -> None:
     text = recorded("table", "1.10.0", "2-ranks").replace("  262144 ", "  524288 ")
     found, damaged = ucc.parse_table(text)
     assert len(found) == 15
-    assert damaged == ["65536 elements of float32 are not 524288 bytes"]
+    assert damaged == ["its line for 65536 elements has a wrong size: 524288 bytes"]
 
 
 def test_the_trace_tells_what_carried_each_count_of_this_collective_only() -> None:
@@ -157,8 +157,8 @@ def test_the_trace_tells_what_carried_each_count_of_this_collective_only() -> No
 
 @pytest.mark.parametrize("release", ["1.3.0", "1.10.0"])
 def test_that_sharp_is_missing_is_told_in_ucc_s_words(release: str) -> None:
-    assert ucc.why_no_sharp(recorded("trace", release, "2-ranks")) == "UCC says “tl sharp is not available”"
-    assert ucc.why_no_sharp(TRACE) == "UCC does not say why"
+    assert ucc.why_no_sharp(recorded("trace", release, "2-ranks")) == "UCC reports “tl sharp is not available”"
+    assert ucc.why_no_sharp(TRACE) == "UCC reports no reason"
 
 
 def test_ranks_that_did_not_find_each_other_are_noticed() -> None:
@@ -212,17 +212,19 @@ def test_an_unknown_release_is_refused_because_its_counts_have_two_meanings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}/usr/bin{os.pathsep}/bin")
-    with pytest.raises(UsageError, match="no ucc_perftest on PATH"):
+    with pytest.raises(UsageError, match="ucc_perftest is not on PATH"):
         ucc.find_tool()
     executable(tmp_path / "ucc_perftest", "#!/bin/sh\nexit 0\n")
     for script, problem in (
         (None, "cannot be started (No such file or directory)"),
         ("exit 3", "failed with status 3"),
-        ("echo 'UCC of the site'", "prints no release"),
+        ("echo 'UCC of the site'", "printed no version"),
     ):
         if script is not None:
             executable(tmp_path / "ucc_info", f"#!/bin/sh\n{script}\n")
-        with pytest.raises(UsageError, match=f"ucc_info -v {re.escape(problem)}, so it is unknown whether .*: put a"):
+        with pytest.raises(
+            UsageError, match=f"ucc_info -v {re.escape(problem)}, so the UCC version of .* is unknown, .*; put a"
+        ):
             ucc.find_tool()
     executable(tmp_path / "ucc_info", "#!/bin/sh\necho '# UCC version=1.4.4 revision abc'\n")
     assert ucc.find_tool() == ucc.Tool(str(tmp_path / "ucc_perftest"), (1, 4, 4))

@@ -83,7 +83,7 @@ def test_rows_are_called_what_carried_them(session: FirstRank, tmp_path: Path, m
     ]
     (warning,) = session.warnings
     assert warning.code == "sharp-missing"
-    assert "UCC does not say why" in warning.message
+    assert "UCC reports no reason" in warning.message
 
 
 def test_that_sharp_is_missing_is_one_warning(
@@ -93,18 +93,18 @@ def test_that_sharp_is_missing_is_one_warning(
     assert {row.test for row in session.rows} == {"ucc-ucp (sharp asked for)"}
     (warning,) = session.warnings
     assert warning.code == "sharp-missing"
-    assert "UCC says “tl sharp is not available”" in warning.message
+    assert "UCC reports “tl sharp is not available”" in warning.message
 
 
 def test_a_line_that_contradicts_itself_is_an_error_and_the_others_are_kept(
     session: FirstRank, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(LaunchFailed, match=r"ucc_perftest: its bandwidth at 128 elements.* is inconsistent with its"):
+    with pytest.raises(LaunchFailed, match=r"ucc_perftest: its bandwidth for 128 elements.* does not match its"):
         measure(session, monkeypatch, tmp_path, {"counts": "2..64Ki"}, wrong_at=64)
     assert [row.count for row in session.rows] == [2 << n for n in range(16) if n != 6]
 
 
 def test_an_early_end_is_an_error(session: FirstRank, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(LaunchFailed, match="ucc_perftest: it ended before 32,768 elements"):
+    with pytest.raises(LaunchFailed, match="ucc_perftest: it ended before the line for 32,768 elements"):
         measure(session, monkeypatch, tmp_path, {"counts": "16Ki..64Ki"}, most=1)
     assert [row.count for row in session.rows] == [16384]

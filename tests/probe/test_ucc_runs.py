@@ -53,7 +53,7 @@ def test_every_row_is_kept_in_both_conventions_with_the_mpirun_of_the_mpi_that_i
 def test_what_was_printed_before_a_crash_is_kept(tmp_path: Path, mpirun: str) -> None:
     environ = fake_ucc(tmp_path / "bin", most=3, crash=True)
     found = run(tmp_path, REDUCE_SCATTER, *SMALL, "--mpirun", mpirun, environ=environ)
-    check_failed(found, "rank 0", "was killed by signal 11", "with ucc_perftest for ucc-ucp", "OMPI_MCA_pml=ob1")
+    check_failed(found, "rank 0", "was killed by signal 11", "while ucc_perftest measured ucc-ucp", "OMPI_MCA_pml=ob1")
     assert [row.count for row in found.of(ProbeLine)] == [2, 4, 8]
 
 

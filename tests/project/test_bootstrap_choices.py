@@ -50,9 +50,9 @@ def test_no_gpu_gives_cpu(tmp_path: Path) -> None:
     [
         ("", "auto", "cu12", "cu12", ""),
         ("cu13", "auto", "cu13", "cu13", ""),
-        ("cu13", "auto", "cpu", "cu13", "holds the cu13 stack though this machine suits cpu; using cu13"),
+        ("cu13", "auto", "cpu", "cu13", "contains the cu13 packages, but this machine supports cpu; using cu13"),
         ("cpu", "auto", "cu13", "cpu", "--setup-only --stack cu13"),
-        ("cpu", "cu13", "cpu", "cu13", "rebuilding it for cu13"),
+        ("cpu", "cu13", "cpu", "cu13", "replacing them with the cu13 packages"),
         ("cu13", "cu13", "cpu", "cu13", ""),
     ],
 )

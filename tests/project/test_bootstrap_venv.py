@@ -34,7 +34,7 @@ def miniature(tmp_path: Path, python: Path) -> Miniature:
 def test_venv_is_made_once_and_remade_when_stale(miniature: Miniature) -> None:
     first = miniature.setup()
     assert first.returncode == 0, first.stderr
-    assert "Setting up .venv with the cpu stack (1 packages)" in first.stderr
+    assert "Setting up .venv with 1 packages (cpu)" in first.stderr
     assert miniature.installed() == "1.0"
     assert first.stdout == ""
 
@@ -68,7 +68,7 @@ def test_venv_is_made_once_and_remade_when_stale(miniature: Miniature) -> None:
     miniature.lock("2.0", stack="cu13")
     (miniature.venv / "half").touch()
     said = miniature.setup("cu13").stderr
-    assert "rebuilding it for cu13" in said
+    assert "replacing them with the cu13 packages" in said
     assert "Setting up" in said
     assert miniature.installed() == "2.0"
     assert not (miniature.venv / "half").exists()
@@ -99,7 +99,7 @@ def test_a_venv_of_someone_elses_is_left_alone(miniature: Miniature) -> None:
     (miniature.root / ".venv/precious").touch()
     done = miniature.setup()
     assert done.returncode == 3
-    assert "was not made by this script" in done.stderr
+    assert "was not created by this script" in done.stderr
     assert (miniature.root / ".venv/precious").exists()
 
 

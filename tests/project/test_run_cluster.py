@@ -80,7 +80,7 @@ def test_configs_are_found_from_anywhere_and_options_go_on(front_door: Path, tmp
 
     unknown = run([script, "fast.cfg"], cwd=cwd)
     assert unknown.returncode == 2
-    assert "configs/ has: default.cfg optimized.cfg." in unknown.stderr
+    assert "configs/ contains: default.cfg optimized.cfg." in unknown.stderr
 
 
 def test_a_config_is_never_executed(front_door: Path) -> None:

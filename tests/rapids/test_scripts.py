@@ -29,7 +29,7 @@ def run(*words: str | Path, **environment: str) -> subprocess.CompletedProcess[s
     ("words", "message"),
     [
         (["--writ"], "check-wheels.sh has no option '--writ'; it takes --folder DIR and --write."),
-        (["--folder"], "--folder needs the name of a folder."),
+        (["--folder"], "--folder needs a folder name."),
     ],
 )
 def test_a_wrong_option_is_one_sentence(words: list[str], message: str) -> None:
@@ -41,7 +41,7 @@ def test_help_tells_options_and_status() -> None:
     done = run(ROOT / "cluster/locks/check-wheels.sh", "--help")
     assert done.returncode == 0
     assert "--folder DIR" in done.stdout
-    assert "Status: 0" in done.stdout
+    assert "Exit status: 0" in done.stdout
     assert "set -" not in done.stdout
 
 
@@ -50,7 +50,7 @@ def test_a_folder_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "mine/letter").write_text("dear")
     done = run(ROOT / "cluster/locks/check-wheels.sh", "--folder", tmp_path / "mine")
     assert done.returncode == 3
-    assert "was not made by this script" in done.stderr
+    assert "was not created by this script" in done.stderr
     assert [file.name for file in (tmp_path / "mine").iterdir()] == ["letter"]
 
 

@@ -124,7 +124,7 @@ def test_a_pipe_in_the_place_of_the_records_does_not_block(tmp_path: Path) -> No
     follower = Follower(tmp_path)
     assert follower.read() == []
     assert follower.problem is not None
-    assert "is no file" in follower.problem
+    assert "is not a regular file" in follower.problem
 
 
 def test_a_missing_file_is_said_and_read_once_it_is_there(folder: Path) -> None:

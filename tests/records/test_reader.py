@@ -95,17 +95,20 @@ def append(text: str) -> Callable[[Path], None]:
             r"line 3 of .*records\.jsonl is damaged: .*wall",
         ),
         (replace_line(3, lambda line: [1, 2]), r"line 3 of .* is damaged"),
-        (replace_line(3, lambda line: line | {"schema": 2}), r"line 3 of .* has schema 2; .* reads 1: use a newer one"),
+        (
+            replace_line(3, lambda line: line | {"schema": 2}),
+            r"line 3 of .* has schema 2, but .* reads only 1; use a newer merge_bench",
+        ),
         (replace_line(3, lambda line: {"schema": 9, "kind": "moon"}), r"line 3 of .* has schema 9"),
         (replace_line(1, lambda line: line | {"schema": 2}), r"line 1 of .* has schema 2"),
-        (replace_line(3, lambda line: line | {"launch": 5}), r"line 3 of .* belongs to a launch that has no line"),
+        (replace_line(3, lambda line: line | {"launch": 5}), r"line 3 of .* is damaged: its launch has no launch line"),
         (replace_line(2, lambda line: line | {"config": "other"}), r"line 2 of .* config 'other' with plan 0"),
         (replace_line(2, lambda line: line | {"plan": 1}), r"line 2 of .* config 'optimized' with plan 1"),
         (
             append(
                 '{"schema":1,"kind":"lanes","launch":0,"pairs":[{"from":0,"to":1,"transports":[],"protocols":0}]}\n'
             ),
-            r"line \d+ of .* is damaged: a pair has protocols that are not in it",
+            r"line \d+ of .* is damaged: a pair refers to protocols that are not in this line",
         ),
         (
             append(
@@ -127,7 +130,7 @@ def test_damage_is_one_sentence_with_the_line(folder: Path, damage: Callable[[Pa
 
 def test_repeated_first_lines_are_damage(folder: Path) -> None:
     lines = (folder / "records.jsonl").read_text().splitlines(keepends=True)
-    for copied, sentence in ((lines[0], "second campaign"), (lines[1], "launch 0 is there twice")):
+    for copied, sentence in ((lines[0], "second campaign"), (lines[1], "launch 0 appears twice")):
         (folder / "twice.jsonl").write_text("".join([*lines, copied]))
         with pytest.raises(UsageError, match=sentence):
             read_campaign(folder / "twice.jsonl")
@@ -159,9 +162,9 @@ def test_an_empty_file_says_so(tmp_path: Path) -> None:
 
 
 def test_a_missing_result_says_what_a_result_is(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"there is no file .*/nowhere; a result is a campaign's folder"):
+    with pytest.raises(UsageError, match=r"there is no file .*/nowhere; name a campaign folder"):
         read_campaign(tmp_path / "nowhere")
-    with pytest.raises(UsageError, match=r"the folder .* holds no records\.jsonl"):
+    with pytest.raises(UsageError, match=r"the folder .* contains no records\.jsonl"):
         read_campaign(tmp_path)
 
 

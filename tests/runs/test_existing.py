@@ -113,7 +113,7 @@ def test_skewed_keys_are_verified_and_name_the_overloaded_rank(tmp_path: Path, s
     heaviest = max(rows, key=lambda rank: rows[rank])
     warning = next(w for w in document["warnings"] if w["code"] == "overloaded-rank")  # the worst comes first
     assert warning["message"].startswith(f"rank {heaviest} (")
-    assert f"makes {rows[heaviest]:,} rows of the result" in warning["message"]
+    assert f"produces {rows[heaviest]:,} result rows" in warning["message"]
     pairs = {(one, other) for one in range(3) for other in range(3) if one != other}
     assert {(lane["from"], lane["to"]) for lane in document["lanes"]} == pairs
     assert all(lane["transports"] for lane in document["lanes"])
@@ -161,7 +161,7 @@ def test_transports_are_shown_without_a_merge(tmp_path: Path, scheduler_file: Pa
     lines = done.output.splitlines()
     assert any(line.startswith("configured: UCX_TLS=all") for line in lines)
     assert any(re.match(r"selected: .*\(all 6 pairs, same host\)", line) for line in lines)
-    assert "Transports that each host could use" in lines
+    assert "Transports available on each host" in lines
 
 
 def test_config_that_the_workers_lack(tmp_path: Path, scheduler_file: Path) -> None:
@@ -190,16 +190,16 @@ def test_too_few_workers(tmp_path: Path, scheduler_file: Path) -> None:
     finished = run_here(tmp_path, scheduler_file, *SMALL, "--workers", "4", "--start-timeout", "1")
     assert finished.status == 2, finished.shown()
     waiting, sentence = finished.errors.strip().splitlines()
-    assert waiting == f"merge_bench: waiting up to 1 s for 4 workers: the cluster at {scheduler_file} has 3"
+    assert waiting == f"merge_bench: waiting up to 1 s for 4 workers; the cluster at {scheduler_file} now has 3"
     assert "only 3 of 4 workers" in sentence
     assert finished.document["error"]["message"] in sentence
 
 
 def test_no_workers(tmp_path: Path) -> None:
     with dask_cluster(tmp_path / "empty", 0) as file:
-        run_here(tmp_path / "counted", file, *SMALL).check_refused("has no workers", "--workers N waits")
+        run_here(tmp_path / "counted", file, *SMALL).check_refused("has no workers", "use --workers N")
         finished = run_here(tmp_path / "asked", file, *SMALL, "--workers", "2", "--start-timeout", "1")
         assert finished.status == 2, finished.shown()
         waiting, sentence = finished.errors.strip().splitlines()
-        assert waiting.endswith(f"for 2 workers: the cluster at {file} has none")
-        assert "only 0 of 2 workers came within 1 s" in sentence
+        assert waiting.endswith(f"for 2 workers; the cluster at {file} now has none")
+        assert "only 0 of 2 workers connected within 1 s" in sentence

@@ -302,7 +302,7 @@ def test_no_command_takes_it(hostile: Hostile, tmp_path: Path, words: tuple[str,
 def test_a_config_cannot_trust_itself(tmp_path: Path) -> None:
     config = tmp_path / "mine.cfg"
     config.write_text("MERGE_BENCH_TRUST_CONFIG=1\n")
-    command(tmp_path, *QUICK, "--config", config).check_refused(f"{config}:1", "command line only")
+    command(tmp_path, *QUICK, "--config", config).check_refused(f"{config}:1", "only on the command line")
 
 
 def test_a_config_runs_nothing_as_another_user(tmp_path: Path) -> None:

@@ -153,7 +153,7 @@ def test_a_gate_that_is_not_met_ends_the_run_before_anything_is_measured(stopped
 
 def test_a_setting_that_lost_is_told_with_what_was_found(stopped: Finished) -> None:
     (warning,) = [line for line in stopped.of(WarningLine) if line.code == "environment-differs"]
-    assert warning.message == "UCX_MAX_RNDV_LANES=2 was asked for, but ranks 0, 1 have UCX_MAX_RNDV_RAILS=1"
+    assert warning.message == "UCX_MAX_RNDV_LANES=2 was requested, but ranks 0, 1 have UCX_MAX_RNDV_RAILS=1"
     assert warning.remedy
     told = [each for each in stopped.document["warnings"] if each["code"] == "environment-differs"]
     assert [each["message"] for each in told] == [warning.message]

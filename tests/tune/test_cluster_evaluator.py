@@ -156,7 +156,7 @@ def test_a_config_that_is_refused_costs_no_launch_and_does_not_win(tmp_path: Pat
     assert {each.setting for each in found.values} == {"b"}
     assert not any("a=y" in launch.key[0] for launch in campaign.launches if launch.key)
     (failed,) = result_of(campaign).failures
-    assert (failed.setting, failed.reason) == ("a=y", "it failed 2 times: UCX_A is unknown")
+    assert (failed.setting, failed.reason) == ("a=y", "failed 2 times: UCX_A is unknown")
 
 
 def test_a_baseline_that_fails_ends_the_tuning(tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ def test_a_baseline_that_fails_ends_the_tuning(tmp_path: Path) -> None:
 
 
 def test_a_baseline_whose_result_is_wrong_ends_the_tuning_at_once(tmp_path: Path) -> None:
-    with begin(tmp_path) as writer, pytest.raises(WrongResult, match="baseline default was wrong"):
+    with begin(tmp_path) as writer, pytest.raises(WrongResult, match="baseline default gave a wrong"):
         search(evaluator_of(writer, failing(writer, "default", WrongResult.code, "1 row too many")))
 
 

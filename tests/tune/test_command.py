@@ -51,7 +51,7 @@ def test_a_dry_run_says_what_is_tried_and_what_is_not_and_why(ended, tmp_path, c
     assert ended("--space", space, "--dry-run", "--output", output, "--message-size", "2MiB", *SMALL) == 0
     assert capsys.readouterr().out.splitlines() == [
         "here=y: GLIBC_TUNABLES=glibc.malloc.hugetlb=1",
-        "# there=y: needs several-hosts, which does not hold here",
+        "# there=y: requires several-hosts (not met in this run)",
         "# fixed=y: the command line sets --message-size",
     ]
     assert not output.exists()
@@ -62,14 +62,14 @@ def test_a_dry_run_says_what_is_tried_and_what_is_not_and_why(ended, tmp_path, c
     [
         (("--space", "nowhere.toml"), "--space nowhere.toml: No such file"),
         (("--only", "mutex,nothing"), "the tuning space has no setting nothing"),
-        (("--only", "gpudirect-rdma"), "no value of the tuning space can be tried here: gpudirect-rdma=y: needs"),
+        (("--only", "gpudirect-rdma"), "no value of the tuning space can be tried in this run: gpudirect-rdma=y: "),
         (("--output", "nowhere/tuned.cfg"), "--output nowhere/tuned.cfg: there is no folder"),
         (("--output", "."), "is a folder; name a file"),
         (("--plot", "a.pdf"), "must end in .png, .svg or .html"),
         (("--plot", "nowhere/a.png"), "--plot nowhere/a.png: there is no folder"),
-        (("--only", "mutex", "--max-launches", "8"), "too few to judge anything: 3 blocks of 3 launches are 9"),
-        (("--only", "mutex", "--chunk", "1e4,2e4", "--confirm", "6"), "--confirm 6 is too few blocks to "
-"confirm anything at 2 sizes"),
+        (("--only", "mutex", "--max-launches", "8"), "too few for a decision: 3 blocks of 3 launches need 9"),
+        (("--only", "mutex", "--chunk", "1e4,2e4", "--confirm", "6"), "--confirm 6 is too few blocks for a "
+"verdict at 2 sizes"),
         (("--verify", "off"), "--verify off"),
         (("--metric", "bandwidth", "--exchange", "dask"), "--metric bandwidth needs --exchange ucx"),
         (("--strategy", "exhaustive"), "more than 256 combinations"),
@@ -88,7 +88,7 @@ def test_what_cannot_be_tuned_is_refused_before_anything_starts(ended, capsys, w
 def test_a_baseline_with_the_name_of_a_candidate_is_refused(ended, tmp_path, capsys) -> None:  # type: ignore[no-untyped-def]
     (tmp_path / "mutex=y.cfg").write_text("export UCX_RNDV_THRESH=2k\n")
     assert ended("./mutex=y.cfg", "--output", "tuned.cfg", *SMALL) == 2
-    assert "rename its file" in capsys.readouterr().err
+    assert "rename the baseline's file" in capsys.readouterr().err
 
 
 def test_errors_are_a_document_with_json(ended, capsys) -> None:  # type: ignore[no-untyped-def]

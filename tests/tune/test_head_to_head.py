@@ -63,7 +63,7 @@ def test_failures_count_where_the_other_did_not_fail_too() -> None:
     found.add(good, bad)
     found.add(bad, good)
     assert found.state(BAR, least=3) is State.FAILED
-    assert reason_of(State.FAILED, found, BAR) == "it failed 2 times: it died"
+    assert reason_of(State.FAILED, found, BAR) == "failed 2 times: it died"
 
 
 def test_a_wrong_result_is_a_failure_whatever_the_other_did() -> None:

@@ -28,7 +28,7 @@ def test_what_is_known_and_not_there_yet_is_tried() -> None:
 
 
 def test_all_prerequisites_that_are_missing_are_named() -> None:
-    assert reason(requires=("one-host", "gpu", "infiniband")) == "needs gpu, infiniband, which does not hold here"
+    assert reason(requires=("one-host", "gpu", "infiniband")) == "requires gpu, infiniband (not met in this run)"
 
 
 @pytest.mark.parametrize(("releases", "out"), [((">=1.19",), True), ((">=1.16", "<1.19"), False)])
@@ -43,7 +43,7 @@ def test_of_an_unknown_ucx_a_release_is_not_assumed() -> None:
 
 
 def test_a_variable_that_ucx_does_not_know_is_left_out_and_others_are_not() -> None:
-    assert reason(HERE, ("UCX_C", "1")) == "the installed UCX 1.18.1 has no UCX_C"
+    assert reason(HERE, ("UCX_C", "1")) == "the installed UCX 1.18.1 has no variable UCX_C"
     assert reason(HERE, ("GLIBC_TUNABLES", "1")) is None
     assert reason(replace(HERE, known=None), ("UCX_C", "1")) is None
 
@@ -54,7 +54,7 @@ def test_what_the_command_line_fixes_is_left_out() -> None:
 
 
 def test_what_the_baseline_has_is_left_out_only_if_it_has_all_of_it() -> None:
-    already = "the baseline already has it"
+    already = "the baseline already has this value"
     assert reason(HERE, ("UCX_B", "2")) == already
     assert reason(HERE, ("UCX_B", "2"), ("UCX_A", "1")) is None
     assert reason(HERE, ("UCX_B", "3")) is None

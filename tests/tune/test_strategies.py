@@ -77,7 +77,7 @@ def test_a_config_that_crashes_now_and_then_does_not_win() -> None:
     always = tuned(replace(FOUR, crashes={"a": 1.0}), 0)
     (line,) = [line for line in always.notes if line.setting == "a=y" and line.phase == "screen"]
     assert (line.decision, line.ratio, line.launches) == ("failed", None, 0)
-    assert line.reason == "it failed 2 times: the recorded launch failed"
+    assert line.reason == "failed 2 times: the recorded launch failed"
 
 
 def test_settings_that_help_alone_and_hurt_together_are_told() -> None:
@@ -87,7 +87,7 @@ def test_settings_that_help_alone_and_hurt_together_are_told() -> None:
         assert line.decision == "dropped"
         assert line.high is not None
         assert line.high < 1
-        assert line.reason.endswith("it gains alone and loses in the combination")
+        assert line.reason.endswith("the setting gains alone but loses in the combination")
 
 
 def test_of_two_settings_that_do_the_same_one_is_kept() -> None:
@@ -128,7 +128,7 @@ def test_a_wrong_result_is_out_at_once() -> None:
     made = strategies()["race"].tune(FOUR.space, FOUR.space.values, evaluator, Options())
     assert value("a") not in made.values
     (line,) = [line for line in evaluator.notes if line.setting == "a=y"]
-    assert (line.decision, line.reason) == ("failed", "it failed once: its result was wrong")
+    assert (line.decision, line.reason) == ("failed", "failed once: its result was wrong")
 
 
 def test_a_block_in_which_the_baseline_fails_too_says_nothing_of_a_candidate() -> None:

@@ -143,7 +143,9 @@ def _notes(pair: Pair, judged: Sequence[Judged]) -> list[str]:
     """What limits the meaning of the ratios."""
     both = (pair.baseline, pair.candidate)
     found = [
-        f"{each.label} is not verified, and no number of it is" for each in both if each.measured and not each.verified
+        f"{each.label} is not verified; its merge result may be wrong"
+        for each in both
+        if each.measured and not each.verified
     ]
     if pair.baseline.failed:
         launches = len(pair.baseline.run.launches)
@@ -154,7 +156,7 @@ def _notes(pair: Pair, judged: Sequence[Judged]) -> list[str]:
         name = differs.name
         has = {source.properties.get(properties.UCX_SETTING, {}).get(name) for source in both}
         if differs.kind == properties.CONFIG and len(has) == 1 and None not in has:
-            found.append(f"{name} differs in the configs, and yet both ran with {name}={has.pop()}")
+            found.append(f"the configs set different values of {name}, but both runs used {name}={has.pop()}")
     return found
 
 
@@ -170,10 +172,9 @@ def _of_samples(judged: Judged) -> list[str]:
     ]
     if not effect.paired:
         found.append(
-            f"{new} against {old}: their launches were not interleaved, so whatever changed between them beside the"
-            " config is part of the ratio"
+            f"{new} against {old}: the launches were not interleaved; the ratio includes all other changes between them"
         )
     elif alone := {s.block for s in row.baseline.samples} ^ {s.block for s in row.candidate.samples}:
         blocks = ", ".join(map(str, sorted(alone)))
-        found.append(f"{new} against {old}: blocks in which only one of them has a launch are in no ratio: {blocks}")
+        found.append(f"{new} against {old}: the ratio ignores blocks with a launch of only one of them: {blocks}")
     return found

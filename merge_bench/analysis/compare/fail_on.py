@@ -55,7 +55,7 @@ def asked_for(values: Mapping[str, Any], *, configs: int) -> Gate | None:
     """
     against, fail_on = values["against"], tuple(values["fail_on"])
     if fail_on and not against and configs < 2:
-        raise UsageError("--fail-on needs something to compare with: --against RESULT, or several --configs")
+        raise UsageError("--fail-on needs a comparison; use --against RESULT, or name several configs with --configs")
     if not against and not fail_on:
         return None
     earlier = read_campaign(str(against)) if against else None

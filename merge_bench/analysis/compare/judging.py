@@ -32,7 +32,7 @@ class Row:
         for source, samples in ((self.pair.baseline, self.baseline), (self.pair.candidate, self.candidate)):
             explained = source is self.pair.candidate and (source.failed or source.wrong)
             if not samples.samples and not explained:
-                return f"{self.metric.name} is left out: {source.label} has none"
+                return f"{self.metric.name} is not compared: {source.label} has no value of it"
         return None
 
 

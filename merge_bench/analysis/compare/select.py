@@ -94,24 +94,24 @@ def select(campaigns: Sequence[Campaign], *, anyway: bool) -> Selection:
         raise UsageError("; ".join(dict.fromkeys(notes)))
     reasons = _reasons(usable)
     if reasons and not anyway:
-        raise UsageError(f"not comparable: {'; '.join(reasons)}; use --anyway to compare them despite this")
-    notes += [f"compared although they differ: {reason}" for reason in reasons]
+        raise UsageError(f"not comparable: {'; '.join(reasons)}; use --anyway to compare them nevertheless")
+    notes += [f"compared despite this difference: {reason}" for reason in reasons]
     for source in dict.fromkeys(source for pair in usable for source in (pair.baseline, pair.candidate)):
         notes += _missing(source, alone=len(campaigns) == 1)
     for campaign in campaigns:
         if nameless := campaign.unattributed_failures:
-            notes.append(f"{campaign.folder}: {len(nameless)} failures of which no line says what had been launched")
+            notes.append(f"{campaign.folder}: {len(nameless)} failures belong to no known launch")
     return Selection(tuple(usable), tuple(dict.fromkeys(notes)))
 
 
 def _check_campaigns(campaigns: Sequence[Campaign]) -> None:
     for index, campaign in enumerate(campaigns):
         if campaign.probe:
-            raise UsageError(f"{campaign.folder} holds the network measurement {campaign.probe}, and no merges")
+            raise UsageError(f"{campaign.folder} contains no merges, only the network measurement {campaign.probe}")
         if any(campaign.records.samefile(other.records) for other in campaigns[:index]):
-            raise UsageError(f"{campaign.folder} is named twice: a result is not compared with itself")
+            raise UsageError(f"{campaign.folder} is named twice; name two different results")
     if len(campaigns) == 1 and len(campaigns[0].runs) < 2:
-        raise UsageError(f"{campaigns[0].folder} holds one run: name a second result to compare it with")
+        raise UsageError(f"{campaigns[0].folder} contains only one run; name a second result to compare it with")
 
 
 def letter(index: int, count: int) -> str | None:
@@ -152,10 +152,10 @@ def _within(sources: Sequence[Source], notes: list[str]) -> list[Pair]:
         baseline = next((source for source in alike if source.run.config.name == first), alike[0])
         pairs += [Pair(baseline, source) for source in alike if source is not baseline]
         if len(alike) == 1:
-            notes.append(f"{baseline.label} is left out: no other run has its problem")
+            notes.append(f"{baseline.label} is not compared: no other run merges equal tables on as many workers")
     if not pairs:
         raise UsageError(
-            "no two runs of this campaign can be compared: each has other rows per chunk, workers or tables"
+            "no two runs of this campaign can be compared: they differ in rows per chunk, workers or tables"
         )
     return pairs
 
@@ -171,7 +171,10 @@ def _between(first: Sequence[Source], others: Sequence[Sequence[Source]], notes:
             unmatched.append(candidate)
     if not pairs:  # refused with the reasons, unless --anyway is given
         return [Pair(_same_name(first, candidate), candidate) for candidate in unmatched]
-    notes += [f"{source.label} is left out: no run of the baseline has its problem" for source in unmatched]
+    notes += [
+        f"{source.label} is not compared: no run of the baseline merges equal tables on as many workers"
+        for source in unmatched
+    ]
     return pairs
 
 
@@ -187,7 +190,7 @@ def _can_be_compared(pair: Pair, notes: list[str]) -> bool:
     if not pair.baseline.measured:
         notes.append(f"{pair.baseline.label} has no complete launch, so nothing can be compared with it")
     elif not pair.candidate.run.launches:
-        notes.append(f"{pair.candidate.label} has no launches yet and is left out")
+        notes.append(f"{pair.candidate.label} is not compared: it has no launches yet")
     else:
         return True
     return False
@@ -219,5 +222,5 @@ def _missing(source: Source, *, alone: bool) -> list[str]:
         notes.append(f"{source.label}: the records stop after {made} of {run.planned_launches} launches")
     missing = properties.unknown(source.properties)
     if missing and not alone:
-        notes.append(f"{source.label}: nothing is recorded of its {', '.join(missing)}, which may differ")
+        notes.append(f"{source.label}: the records do not describe {', '.join(missing)}; these may differ")
     return notes

@@ -19,7 +19,7 @@ from merge_bench.errors import UsageError
 SHARES = (0.025, 0.975)
 """Which quantiles of the resampled forecasts an interval lies between."""
 
-NOT_MEASURED = "nothing measured tells it"
+NOT_MEASURED = "not measured"
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def _of_gpu(runs: Sequence[Measured], asked: str | None) -> tuple[tuple[Measured
     listed = ", ".join(str(name or "no GPU") for name in names)
     if asked is None:
         if len(names) > 1:
-            raise UsageError(f"the results are of several GPUs ({listed}): say which with --what-if gpu=NAME")
+            raise UsageError(f"the results are of several GPUs ({listed}); choose one with --what-if gpu=NAME")
         return tuple(runs), 1.0, ()
     wanted = gpus.named(asked)
     same = tuple(run for run in runs if run.shape.gpu and gpus.recognised(run.shape.gpu) == wanted)
@@ -106,12 +106,14 @@ def _of_gpu(runs: Sequence[Measured], asked: str | None) -> tuple[tuple[Measured
     (found,) = known if len(known) == 1 and None not in names else (None,)
     if found is None:
         raise UsageError(
-            f"--what-if gpu={asked} scales what was measured on a GPU of the table in docs/predict.md, and these "
-            f"results are of {listed}: measure on a {asked} and name that RESULT too"
+            f"--what-if gpu={asked} needs results of one GPU from the table in docs/predict.md, but these results are "
+            f"of {listed}; measure on a {asked} and add that RESULT"
         )
     scale = wanted.bandwidth / found.bandwidth
-    note = f"Partition and join are assumed {scale:.2f} times as fast on a {asked}: the ratio of the memory bandwidths"
-    return tuple(runs), scale, (f"{note} ({wanted.source}; {found.source}). Nothing of that is measured.",)
+    note = (
+        f"Partition and join are assumed to run {scale:.2f} times as fast on a {asked}, the ratio of memory bandwidths"
+    )
+    return tuple(runs), scale, (f"{note} ({wanted.source}; {found.source}). This is not measured.",)
 
 
 def _change(name: str, what_if: WhatIf, scale: float) -> str:

@@ -21,12 +21,12 @@ def remedy(parameter: str) -> str:
     """What to do about a parameter that is not known."""
     if parameter == "nic_rate":
         return (
-            "no result tells what the network between hosts carries: name a run across hosts or a "
-            "`probe p2p --placement two-hosts` too, or say it: --link nic=12.5GB/s,2us"
+            "no result measures the network between hosts; add a RESULT of a run across hosts or of "
+            "`probe p2p --placement two-hosts`, or set the rate with --link nic=12.5GB/s,2us"
         )
     return (
-        "no result tells what workers of one host exchange among each other: name a run with several workers on a host "
-        "or a `probe p2p --placement one-host` too (where hosts are several, without --pipeline), or say it: "
+        "no result measures transfers within a host; add a RESULT of a run with several workers per host (without "
+        "--pipeline if it has several hosts) or of `probe p2p --placement one-host`, or set the rate with "
         "--link local=20GB/s,1us"
     )
 
@@ -43,32 +43,32 @@ def _beyond(runs: Sequence[Measured], problem: Problem) -> Iterator[str]:
     if problem.workers > BEYOND * workers:
         times = problem.workers / workers
         yield (
-            f"{problem.workers} workers are {times:.0f} times the {workers} that were measured at most: "
-            "take the numbers for an extrapolation."
+            f"{problem.workers} workers are {times:.0f} times the largest measured number ({workers}): "
+            "the numbers are an extrapolation."
         )
     if problem.hosts > max(hosts, 2):
         yield (
-            f"{problem.hosts} hosts are more than were measured ({hosts}): the network between them is assumed to "
-            "carry what all of them can send at once."
+            f"At most {hosts} hosts were measured, not {problem.hosts}: the network is assumed to carry the full rate "
+            "of all hosts at once."
         )
     chunks = [run.shape.rows_per_chunk for run in runs]
     if not min(chunks) / SIZES <= problem.rows_per_chunk <= SIZES * max(chunks):
         yield (
-            f"Chunks of {format_count(round(problem.rows_per_chunk))} rows are far from the measured ones "
-            f"({_between(round(min(chunks)), round(max(chunks)))})."
+            f"Chunks of {format_count(round(problem.rows_per_chunk))} rows are far outside the measured sizes "
+            f"({_between(round(min(chunks)), round(max(chunks)))} rows)."
         )
     messages = [run.shape.problem.message_bytes for run in runs if run.shape.workers > 1]
     if problem.workers > 1 and messages and problem.message_bytes < min(messages) / SIZES:
         yield (
-            f"Messages of {format_bytes(problem.message_bytes)} are far shorter than the measured ones (from "
-            f"{format_bytes(min(messages))}): links may carry fewer bytes a second in them."
+            f"Messages of {format_bytes(problem.message_bytes)} are much smaller than the smallest measured ones "
+            f"({format_bytes(min(messages))}): links may be slower for small messages."
         )
     measured = {max(run.shape.per_host) for run in runs}
     most, _ = problem.per_host
     if most not in measured:
         yield (
-            f"{most} workers on a host were not measured ({_between(min(measured), max(measured))} were): each is "
-            "assumed to have as many cores and as much memory bandwidth for itself."
+            f"No result has {most} workers per host, only {_between(min(measured), max(measured))}; the forecast "
+            "assumes the same cores and the same memory bandwidth per worker."
         )
 
 
@@ -81,22 +81,22 @@ def _assumed(basis: Basis, problem: Problem) -> Iterator[str]:
         for link, needed, where in (("local", most > 1, "within a host"), ("nic", far, "between hosts")):
             latency, overhead = by_name[f"{link}_latency"], by_name[f"{link}_overhead"]
             if needed and latency.source == ASSUMED and overhead.source == ASSUMED and not latency.value:
-                yield f"The latency {where} is not known and taken for 0: it matters for short messages alone."
+                yield f"The latency {where} is unknown and assumed to be 0; it matters only for small messages."
     alone = [run for run in runs if len(run.shape.per_host) > 1 and max(run.shape.per_host) == 1]
     several = [run for run in runs if len(run.shape.per_host) > 1 and max(run.shape.per_host) > 1]
     if far and most > 1 and alone and not several:
         yield (
-            "The network link of a host was measured with one worker a host: that it carries more for several is not "
-            "known, and not assumed."
+            "The network link of a host was measured with one worker per host; the forecast assumes the same total "
+            "rate for several workers."
         )
     elif far and not alone and not several and by_name["nic_rate"].source == MEASURED:
-        yield "The network link of a host was measured by one pair of processes, with no merge across hosts."
+        yield "The network link of a host was measured with one pair of processes, not with a merge across hosts."
     if far and by_name["nic_rate"].source != MEASURED:
-        yield "That workers can drive such a network link as is asked about is assumed."
+        yield "The forecast assumes that workers can use the full rate of the specified network link."
     if by_name["partition_fixed"].source == ASSUMED:
-        yield "One chunk size was measured: what an iteration costs whatever its rows is not told from the cost by row."
+        yield "Only one chunk size was measured; the fixed cost of an iteration is not separated from the cost per row."
     if all(len(run.launches) == 1 for run in runs):
-        yield "One launch of each run was measured: the intervals tell nothing of how launches differ."
+        yield "Each run has only one launch; the intervals do not include the variation between launches."
 
 
 def _between(low: int, high: int) -> str:

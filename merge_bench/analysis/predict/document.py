@@ -34,9 +34,9 @@ def predict(
         If it cannot be forecast; the message names what is missing.
     """
     if not 1 <= workers <= MOST_WORKERS:
-        raise UsageError(f"--workers {workers} is not from 1 to {MOST_WORKERS}")
+        raise UsageError(f"--workers must be from 1 to {MOST_WORKERS}, not {workers}")
     if not 1 <= hosts <= workers:
-        raise UsageError(f"--hosts {hosts} is not from 1 to the {workers} workers")
+        raise UsageError(f"--hosts must be from 1 to {workers} (the number of workers), not {hosts}")
     measurements = gather(campaigns, config)
     runs, changes = measurements.runs, parse_what_if(what_if)
     problem = Problem(workers, hosts, float(chunk or runs[0].shape.rows_per_chunk), _row_bytes(runs))
@@ -71,7 +71,7 @@ def _row_bytes(runs: Sequence[Measured]) -> float:
     sizes = sorted({run.shape.row_bytes for run in runs})
     if sizes[-1] > 1.01 * sizes[0]:
         listed = ", ".join(f"{size:g}" for size in sizes)
-        raise UsageError(f"the results are of different tables: {listed} bytes a row")
+        raise UsageError(f"the results are of tables with different row sizes: {listed} bytes per row")
     return sizes[0]
 
 

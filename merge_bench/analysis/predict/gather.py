@@ -49,7 +49,7 @@ def gather(campaigns: Sequence[Campaign], config: str | None) -> Measurements:
     """
     for index, campaign in enumerate(campaigns):
         if any(campaign.records.samefile(other.records) for other in campaigns[:index]):
-            raise UsageError(f"{campaign.folder} is named twice")
+            raise UsageError(f"{campaign.folder} is named twice; name each result once")
     merges = [(campaign, run) for campaign in campaigns if not campaign.probe for run in campaign.runs]
     chosen = _of_config(merges, config)
     found: list[Measured] = []
@@ -59,20 +59,22 @@ def gather(campaigns: Sequence[Campaign], config: str | None) -> Measurements:
         name = campaign.folder.name
         one = measured(name, run)
         if one is None:
-            raise UsageError(f"{campaign.folder}: no launch has the phases of its workers, which a forecast needs")
+            raise UsageError(
+                f"{campaign.folder}: no launch recorded the phase times of its workers, which a forecast needs"
+            )
         if not one.shape.rows_per_chunk or not one.shape.row_bytes:
             raise UsageError(f"{campaign.folder} merged no rows, so nothing can be forecast from it")
         found.append(one)
         if one.uneven > UNEVEN:
             notes.append(
-                f"In {name} a worker received {one.uneven:.1f} times the mean of rows: the model spreads them evenly, "
-                "so the forecast is too fast where keys are as uneven."
+                f"In {name}, one worker received {one.uneven:.1f} times the mean number of rows. The model spreads "
+                "rows evenly, so its forecasts are too fast for such skewed keys."
             )
         state = state_of(run, counted(run))
         if state is State.WRONG:
             raise WrongResult(f"{campaign.folder}: the merge result was wrong, so nothing is forecast from it")
         if state is not State.VERIFIED:
-            notes.append(f"{name} is not verified: nothing proves that its result was right.")
+            notes.append(f"{name} is not verified; its merge result may be wrong.")
     engine = _agreed("engine", [str(run.plan.engine) for _, run in chosen])
     _agreed("--pipeline", [str(one.shape.overlapped) for one in found if one.shape.workers > 1])
     used = chosen[0][1].config.name
@@ -82,11 +84,11 @@ def gather(campaigns: Sequence[Campaign], config: str | None) -> Measurements:
 
 def _of_config(merges: Sequence[tuple[Campaign, Run]], config: str | None) -> list[tuple[Campaign, Run]]:
     if not merges:
-        raise UsageError("name a RESULT of `run` too: a network measurement has no times of partition and join")
+        raise UsageError("network measurements have no partition and join times; add a RESULT of `run`")
     names = list(dict.fromkeys(run.config.name for _, run in merges))
     if config is None and len(names) > 1:
         raise UsageError(
-            f"the results were measured under several configs: say which with --config: {', '.join(names)}"
+            f"the results were measured with several configs; choose one with --config: {', '.join(names)}"
         )
     chosen = [(campaign, run) for campaign, run in merges if config in (None, run.config.name)]
     if not chosen:
@@ -98,22 +100,18 @@ def _refuse(campaign: Campaign, run: Run) -> None:
     """Refuse what the model does not describe."""
     folder = campaign.folder
     if run.imported:
-        raise UsageError(
-            f"{folder} is imported, so it has no times of the phases of each worker, which a forecast needs"
-        )
+        raise UsageError(f"{folder} is imported and has no phase times of single workers, which a forecast needs")
     if run.plan.exchange == "dask":
-        raise UsageError(f"{folder} exchanges with Dask's own shuffle, which this model does not describe")
+        raise UsageError(f"{folder} uses Dask's own shuffle, which the forecast model does not cover")
     workload = run.plan.workload
     if workload and workload.zipf:
-        raise UsageError(
-            f"{folder} has skewed keys (zipf:{workload.zipf}): the model spreads rows evenly over all workers"
-        )
+        raise UsageError(f"{folder} has skewed keys (zipf:{workload.zipf}), but the forecast model spreads rows evenly")
 
 
 def _agreed(what: str, words: Sequence[str]) -> str:
     names = list(dict.fromkeys(words))
     if len(names) > 1:
-        raise UsageError(f"the results differ in {what} ({', '.join(names)}): a forecast rests on one of them")
+        raise UsageError(f"the results differ in {what} ({', '.join(names)}); name only results with the same value")
     return names[0] if names else ""
 
 
@@ -123,7 +121,7 @@ def _probed(campaigns: Sequence[Campaign], config: str, notes: list[str]) -> Pro
     for campaign in campaigns:
         if campaign.probe and campaign.probe != "p2p":
             raise UsageError(
-                f"{campaign.folder} holds results of `probe {campaign.probe}`; use "
+                f"{campaign.folder} contains results of `probe {campaign.probe}`; use "
                 f"results of `probe p2p`, which measures links"
             )
         for launch in campaign.standing if campaign.probe else ():
@@ -134,10 +132,11 @@ def _probed(campaigns: Sequence[Campaign], config: str, notes: list[str]) -> Pro
     names = ", ".join(by_config)
     if config not in by_config and len(by_config) > 1:
         raise UsageError(
-            f"the network was measured under {names}, and the merges under {config}: name one under {config}"
+            f"the network was measured with {names}, but the merges with {config}; name a network measurement with "
+            f"{config}"
         )
     if config not in by_config:
-        notes.append(f"The network was measured under {names} and the merges under {config}: settings may differ.")
+        notes.append(f"The network was measured with {names}, but the merges with {config}; their settings may differ.")
     chosen = by_config.get(config) or next(iter(by_config.values()))
     values = links_of([line for _, launch in chosen for line in launch.probes])
     each = [links_of(launch.probes) for _, launch in chosen]

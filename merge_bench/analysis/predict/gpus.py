@@ -40,7 +40,7 @@ def named(name: str) -> Gpu:
     """
     found = GPUS.get(name.lower())
     if found is None:
-        raise UsageError(f"--what-if gpu={name}: its memory bandwidth is not known here; known are {', '.join(GPUS)}")
+        raise UsageError(f"--what-if gpu={name}: unknown GPU; choose from {', '.join(GPUS)}")
     return found
 
 

@@ -23,19 +23,19 @@ class Definition:
 
 
 KNOWN: Mapping[str, Definition] = {
-    "partition_rate": Definition("rows/s", "rows of both frames that a worker partitions"),
-    "partition_fixed": Definition("s", "of a partition, whatever the rows", 0.0),
-    "partition_spread": Definition("", "of the logarithm of a worker's partition time", 0.0),
-    "join_rate": Definition("rows/s", "rows of both frames that a worker joins"),
-    "join_fixed": Definition("s", "of a join, whatever the rows", 0.0),
-    "join_spread": Definition("", "of the logarithm of a worker's join time", 0.0),
-    "local_rate": Definition("B/s", "that a worker receives from the others of its host"),
-    "local_latency": Definition("s", "of a frame's first message on one host", 0.0),
-    "local_overhead": Definition("s", "a message on one host", 0.0),
-    "nic_rate": Definition("B/s", "between a host and the others, each way, shared by its workers"),
-    "nic_latency": Definition("s", "of a frame's first message between hosts", 0.0),
-    "nic_overhead": Definition("s", "a message between hosts", 0.0),
-    "meeting": Definition("s", "to tell all others what will come, and to make room for it", 0.0),
+    "partition_rate": Definition("rows/s", "rows of both frames that one worker partitions per second"),
+    "partition_fixed": Definition("s", "fixed time of a partition, independent of the rows", 0.0),
+    "partition_spread": Definition("", "spread of the logarithm of the workers' partition times", 0.0),
+    "join_rate": Definition("rows/s", "rows of both frames that one worker joins per second"),
+    "join_fixed": Definition("s", "fixed time of a join, independent of the rows", 0.0),
+    "join_spread": Definition("", "spread of the logarithm of the workers' join times", 0.0),
+    "local_rate": Definition("B/s", "rate at which a worker receives from the other workers of its host"),
+    "local_latency": Definition("s", "latency of the first message of a frame within a host", 0.0),
+    "local_overhead": Definition("s", "time per message within a host", 0.0),
+    "nic_rate": Definition("B/s", "rate between a host and the other hosts, each way, shared by its workers"),
+    "nic_latency": Definition("s", "latency of the first message of a frame between hosts", 0.0),
+    "nic_overhead": Definition("s", "time per message between hosts", 0.0),
+    "meeting": Definition("s", "time to announce message sizes to all workers and to allocate buffers", 0.0),
     "overlap": Definition("", "share of the shorter of exchange and computing that is hidden behind the other", 0.0),
 }
 

@@ -69,7 +69,7 @@ def parse_what_if(texts: Iterable[str]) -> WhatIf:
     for name, word in zip(names, words, strict=True):
         value = word.partition("=")[2].strip()
         if names.count(name) > 1:
-            raise UsageError(f"--what-if names {name} twice")
+            raise UsageError(f"--what-if sets {name} twice")
         if name == "gpu":
             gpus.named(value)
             gpu = value.lower()
@@ -80,7 +80,7 @@ def parse_what_if(texts: Iterable[str]) -> WhatIf:
                 factors[parameter] = factors.get(parameter, 1.0) * _factor(word, value)
         else:
             known = ", ".join(f"{each}=4x" for each in MULTIPLIED)
-            raise UsageError(f"--what-if {word}: write {known}, overlap=0.9 or gpu=h200")
+            raise UsageError(f"--what-if {word} is not valid; use {known}, overlap=0.9 or gpu=h200")
     return WhatIf(factors, overlap, gpu, words)
 
 
@@ -98,9 +98,9 @@ def parse_links(texts: Sequence[str]) -> dict[str, Given]:
         rate, _, latency = (word.strip() for word in words.partition(","))
         name = link.strip().lower()
         if name not in LINKS or not equals:
-            raise UsageError(f"--link {text}: write nic=12.5GB/s,2us or local=20GB/s; the latency may be left out")
+            raise UsageError(f"--link {text} is not valid; use a form such as nic=12.5GB/s,2us or local=20GB/s")
         if f"{name}_rate" in found:
-            raise UsageError(f"--link names {name} twice")
+            raise UsageError(f"--link sets {name} twice")
         found[f"{name}_rate"] = Given(_rate(text, rate), f"--link {text}")
         if latency:
             found[f"{name}_latency"] = Given(_seconds(text, latency), f"--link {text}")
@@ -111,7 +111,7 @@ def _factor(word: str, value: str) -> float:
     match = _FACTOR.fullmatch(value)
     factor = float(match[1]) if match else 0.0
     if not 0 < factor < math.inf:
-        raise UsageError(f"--what-if {word}: {value!r} is no factor above 0; write it like 4x or 0.5x")
+        raise UsageError(f"--what-if {word}: {value!r} is not a factor above 0; use a form such as 4x or 0.5x")
     return factor
 
 
@@ -121,7 +121,7 @@ def _share(word: str, value: str) -> float:
     except ValueError:
         share = -1.0
     if not 0 <= share <= 1:
-        raise UsageError(f"--what-if {word}: {value!r} is no share from 0 to 1")
+        raise UsageError(f"--what-if {word}: {value!r} is not a number from 0 to 1")
     return share
 
 
@@ -132,7 +132,7 @@ def _rate(text: str, value: str) -> float:
     except ValueError:
         rate = 0
     if rate <= 0 or (per and unit.strip() != "s"):
-        raise UsageError(f"--link {text}: {value!r} is no rate; write it like 12.5GB/s (bytes, not bits)")
+        raise UsageError(f"--link {text}: {value!r} is not a rate; use a form such as 12.5GB/s (bytes, not bits)")
     return float(rate)
 
 
@@ -141,4 +141,4 @@ def _seconds(text: str, value: str) -> float:
     try:
         return float(match[1]) * 1e-6 if match else parse_duration(value)
     except ValueError:
-        raise UsageError(f"--link {text}: {value!r} is no latency; write it like 2us or 0.1ms") from None
+        raise UsageError(f"--link {text}: {value!r} is not a latency; use a form such as 2us or 0.1ms") from None

@@ -52,8 +52,8 @@ def workers(named: int, rows_per_chunk: int, of_iteration: Printed, *, of_server
         return found
     raise Contradiction(
         of_iteration.line,
-        f"the data processed per iteration are not {named} × {format_count(rows_per_chunk)} rows of {ROW_BYTES} bytes, "
-        f"which are {format_bytes(expected)}",
+        f"the data processed per iteration do not match {named} × {format_count(rows_per_chunk)} rows of {ROW_BYTES} "
+        f"bytes ({format_bytes(expected)})",
     )
 
 
@@ -71,12 +71,14 @@ def length(found: int, total: Printed, of_iteration: int, asked: int | None) -> 
         If the total, or ``--iter`` of the command line, is of another number of iterations.
     """
     if asked is not None and asked != found:
-        raise Contradiction(total.line, f"{found} iterations are there, and --iter asked for {asked}: it is truncated")
+        raise Contradiction(
+            total.line, f"the text has {found} iterations, but --iter requested {asked}; the text is truncated"
+        )
     if not total.fits(found * of_iteration, found * of_iteration):
         meant = total.value / of_iteration
         raise Contradiction(
             total.line,
-            f"the total is that of about {meant:.0f} iterations, and {found} are there: it is truncated or damaged",
+            f"the total matches about {meant:.0f} iterations, but the text has {found}; it is truncated or damaged",
         )
 
 
@@ -90,12 +92,12 @@ def figures(report: Report) -> None:
     """
     for index, iteration in enumerate(report.iterations):
         _rate(f"iteration {index}", report.data_bytes, iteration.wall, iteration.throughput)
-    _rate("the whole", report.data_bytes * len(report.iterations), report.wall, report.throughput)
+    _rate("the run", report.data_bytes * len(report.iterations), report.wall, report.throughput)
     least = math.fsum(iteration.wall.low for iteration in report.iterations)
     if least > report.wall.high * (1 + 1e-9):
         whole = format_seconds(report.wall.value)
         raise Contradiction(
-            report.wall.line, f"the iterations took {format_seconds(least)}, longer than the whole, {whole}"
+            report.wall.line, f"the iterations took {format_seconds(least)}, longer than the run ({whole})"
         )
     rates = [iteration.bandwidth for iteration in report.iterations]
     low, high = (harmonic_mean([getattr(rate, end) for rate in rates]) for end in ("low", "high"))
@@ -103,8 +105,8 @@ def figures(report: Report) -> None:
     if not report.bandwidth.fits(low, high):
         raise Contradiction(
             report.bandwidth.line,
-            f"the bandwidth of the whole, {format_rate(report.bandwidth.value)}, is not the harmonic mean of the "
-            f"iterations', {format_rate(harmonic_mean([rate.value for rate in rates]))}",
+            f"the bandwidth of the run ({format_rate(report.bandwidth.value)}) is not the harmonic mean of its "
+            f"iterations ({format_rate(harmonic_mean([rate.value for rate in rates]))})",
         )
 
 
@@ -113,6 +115,6 @@ def _rate(what: str, data: int, wall: Printed, throughput: Printed) -> None:
     if not throughput.fits(data / wall.high, fastest):
         raise Contradiction(
             throughput.line,
-            f"the throughput of {what}, {format_rate(throughput.value)}, is not its data ÷ its wall-clock, "
-            f"{format_rate(data / wall.value if wall.value else None)}",
+            f"the throughput of {what} ({format_rate(throughput.value)}) is not its data ÷ its wall-clock "
+            f"({format_rate(data / wall.value if wall.value else None)})",
         )

@@ -62,7 +62,7 @@ def read_rate(text: str, line: int) -> Printed:
         If `text` is no rate.
     """
     if not text.endswith("/s"):
-        raise ValueError(f"{text!r} is no rate")
+        raise ValueError(f"{text!r} is not a rate")
     return _rounded(text.removesuffix("/s"), line, _SIZES, "rate")
 
 
@@ -79,7 +79,7 @@ def read_time(text: str, line: int) -> Printed:
         return _rounded(text, line, _TIMES, "time")
     last = {"s": 1, **_LONG}[long[4]]
     if last >= _LONG[long[2]]:
-        raise ValueError(f"{text!r} is no time")
+        raise ValueError(f"{text!r} is not a time")
     value = float(int(long[1]) * _LONG[long[2]] + int(long[3]) * last)
     return Printed(value, value, value + last, float(last), line)
 
@@ -88,7 +88,7 @@ def _rounded(text: str, line: int, units: Mapping[str, Decimal], what: str) -> P
     match = _NUMBER.fullmatch(text)
     factor = units.get(match[3]) if match else None
     if match is None or factor is None:
-        raise ValueError(f"{text!r} is no {what}")
+        raise ValueError(f"{text!r} is not a {what}")
     value, digit = Decimal(match[1]) * factor, Decimal(10) ** -len(match[2] or "") * factor
     low, high = max(value - digit / 2, Decimal(0)), value + digit / 2
     return Printed(float(value), float(low), float(high), float(digit), line)

@@ -76,7 +76,7 @@ def read_report(path: Path, content: bytes) -> Report:
         lines = content.decode("utf-8").splitlines()
     except UnicodeDecodeError as error:
         number = content[: error.start].count(b"\n") + 1
-        raise UsageError(f"line {number} of {path} is no text, so it is no output of cudf-merge") from None
+        raise UsageError(f"line {number} of {path} is not text, so the file is not output of cudf-merge") from None
     return _Reader(path, lines).read()
 
 
@@ -100,30 +100,30 @@ class _Reader:
 
     def _title(self) -> int:
         if not any(self.lines):
-            raise UsageError(f"{self.path} is empty: it holds no output of cudf-merge")
+            raise UsageError(f"{self.path} is empty; expected output of cudf-merge")
         found = [number for number, line in enumerate(self.lines, 1) if line == TITLE]
         if not found:
-            raise UsageError(f"{self.path} is no output of cudf-merge: no line is {TITLE!r}{self._failed()}")
+            raise UsageError(f"{self.path} is not output of cudf-merge: no line is {TITLE!r}{self._failed()}")
         if len(found) > 1:
-            self._wrong(found[1], "a second report begins; import one report a file")
+            self._wrong(found[1], "a second report begins; put each report into its own file")
         return found[0]
 
     def _line(self, number: int, line: str) -> None:
         if line.startswith(_WRONG_RESULT):
-            self._wrong(number, f"the program says that its merge was wrong: {_shown(line)}")
+            self._wrong(number, f"cudf-merge reports a wrong result: {_shown(line)}")
         cells = [cell.strip() for cell in line.split("|")]
         if len(cells) == 1:
             if self.header and _HALF_ROW.fullmatch(line):
-                self._wrong(number, f"{line!r} is half a row; the text is truncated")
+                self._wrong(number, f"{line!r} is an incomplete row; the text is truncated")
             self.passed_over.append(number)
         elif len(line) > _LONGEST:
-            self._wrong(number, f"it has {len(line)} characters, more than cudf-merge prints in a line")
+            self._wrong(number, f"the line has {len(line)} characters, more than cudf-merge prints in a line")
         elif self.header:
             self._row(number, line, cells)
         elif _NAMES.get(cells[0], cells[0]) == _HEADINGS[0]:
             self._header(number, cells)
         elif len(cells) != 2:
-            self._wrong(number, f"{line!r} is no fact about the run")
+            self._wrong(number, f"{line!r} is not a line of the form 'name | value'")
         else:
             self._add_value(number, *cells)
 
@@ -135,14 +135,12 @@ class _Reader:
 
     def _header(self, number: int, cells: list[str]) -> None:
         if [_NAMES.get(cell, cell) for cell in cells] != _HEADINGS:
-            self._wrong(
-                number, f"the columns of the iterations are {_shown(', '.join(cells))}, not {', '.join(_HEADINGS)}"
-            )
+            self._wrong(number, f"expected the columns {', '.join(_HEADINGS)}, found {_shown(', '.join(cells))}")
         self.header = number
 
     def _row(self, number: int, line: str, cells: list[str]) -> None:
         if len(cells) != len(_HEADINGS) or not _COUNT.fullmatch(cells[0]):
-            self._wrong(number, f"{line!r} is no row of iteration, wall-clock, bandwidth and throughput")
+            self._wrong(number, f"{line!r} is not a row of iteration, wall-clock, bandwidth and throughput")
         if int(cells[0]) != len(self.rows):
             self._wrong(number, f"expected iteration {len(self.rows)}, found {cells[0]}")
         wall = self._value(number, cells[1], read_time)
@@ -153,7 +151,7 @@ class _Reader:
         named = "Device(s)" if "Device(s)" in self.values else "Number of devices"
         for name in (named, *_REQUIRED):
             if name not in self.values:
-                raise UsageError(f"{self._ends()}, and no line tells {name!r}{self._failed()}")
+                raise UsageError(f"{self._ends()}, and no line contains {name!r}{self._failed()}")
         if not self.header or not self.rows:
             raise UsageError(f"{self._ends()}, before the first iteration{self._failed()}")
         rows = self._count("Rows per chunk")
@@ -182,13 +180,13 @@ class _Reader:
     def _count(self, name: str) -> int:
         number, text = self.values[name]
         if not _COUNT.fullmatch(text) or int(text) < 1:
-            self._wrong(number, f"{name!r} is {text!r}, which is no number from 1 on")
+            self._wrong(number, f"{name!r} is {text!r}, not a positive whole number")
         return int(text)
 
     def _devices(self) -> int:
         number, text = self.values["Device(s)"]
         if not _DEVICES.fullmatch(text):
-            self._wrong(number, f"'Device(s)' is {text!r}, which is no list of devices")
+            self._wrong(number, f"'Device(s)' is {text!r}, not a list of devices such as [0, 1]")
         return (text.count(",") + 1) * (self._count("Chunks per device") if "Chunks per device" in self.values else 1)
 
     def _fraction(self) -> float | None:
@@ -196,7 +194,7 @@ class _Reader:
         if not number:
             return None
         if not re.fullmatch(r"[01](\.\d{1,18})?", text, re.ASCII) or float(text) > 1:
-            self._wrong(number, f"'Row matching fraction' is {text!r}, which is no share")
+            self._wrong(number, f"'Row matching fraction' is {text!r}, not a number from 0 to 1")
         return float(text)
 
     def _read(self, name: str, read: Callable[[str, int], Value]) -> Value:
@@ -223,10 +221,10 @@ class _Reader:
 
     def _failed(self) -> str:
         error = self._traceback()
-        return f"; it holds the error of a program: {error}" if error else ""
+        return f"; the text contains a Python error: {error}" if error else ""
 
     def _ends(self) -> str:
-        return f"{self.path} is not whole: it ends at line {len(self.lines)}"
+        return f"{self.path} is incomplete: it ends at line {len(self.lines)}"
 
     def _wrong(self, number: int, sentence: str) -> NoReturn:
         raise UsageError(f"line {number} of {self.path}: {sentence}")

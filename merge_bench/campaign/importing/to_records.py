@@ -22,8 +22,9 @@ from merge_bench.units import format_seconds
 
 PROGRAM = "cudf-merge"
 DEFINITIONS = (
-    "wall-clock is that of one worker, the closing barrier included; bandwidth is the bytes ÷ the seconds of both "
-    "frames' exchanges, harmonic mean over workers: near to what this program measures, and not the same"
+    "cudf-merge defines two figures slightly differently from merge_bench: its wall-clock is the time of one worker, "
+    "including the closing barrier; its bandwidth is bytes ÷ seconds of both frames' exchanges, as the harmonic mean "
+    "over workers"
 )
 
 
@@ -58,7 +59,7 @@ def _content(file: Path) -> bytes:
     except OSError as error:
         raise UsageError(f"cannot read {file}: {error.strerror}") from error
     if len(content) > LARGEST:
-        raise UsageError(f"{file} is larger than {LARGEST >> 20} MiB, so it is no output of {PROGRAM}")
+        raise UsageError(f"{file} is larger than {LARGEST >> 20} MiB, so it is not output of {PROGRAM}")
     return content
 
 
@@ -116,22 +117,23 @@ def _warnings(report: Report) -> Iterator[Caution]:
     least = "" if coarsest == finest else f"{format_seconds(finest)} to "
     digit = f"{least}{format_seconds(coarsest)}"
     yield Caution(
-        "imported-rounded", f"the text is rounded: the last digit of an iteration's wall-clock stands for {digit}"
+        "imported-rounded",
+        f"the imported figures are rounded: the wall-clocks of iterations have a resolution of {digit}",
     )
     if report.workers != report.workers_printed:
         yield Caution(
             "imported-workers",
-            f"the text names {report.workers_printed} of the devices, those of its server; the data processed are "
-            f"those of {report.workers} workers, which is taken to be right",
+            f"the text lists {report.workers_printed} devices, those of one host, but the data processed match "
+            f"{report.workers} workers; the import assumes {report.workers}",
         )
     if report.longest > len(report.iterations):
         yield Caution(
             "imported-length",
-            f"{len(report.iterations)} iterations are there, and the rounded total leaves room for {report.longest}: "
-            "nothing shows that none is missing",
+            f"iterations may be missing: the text has {len(report.iterations)}, but its rounded total allows up to "
+            f"{report.longest}",
         )
     if report.traceback is not None:
-        yield Caution("imported-error", f"the text also holds the error of a program: {report.traceback}")
+        yield Caution("imported-error", f"the text also contains a Python error: {report.traceback}")
     if report.passed_over:
         lines = ", ".join(map(str, report.passed_over[:5])) + (", …" if len(report.passed_over) > 5 else "")
-        yield Caution("imported-lines", f"lines that say nothing of the result were passed over: {lines}")
+        yield Caution("imported-lines", f"lines that are not part of the report were ignored: {lines}")

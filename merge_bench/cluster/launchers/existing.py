@@ -33,7 +33,7 @@ class ExistingCluster(Launcher):
 
 LAUNCHER = LauncherKind(
     name=ExistingCluster.name,
-    help="A Dask cluster that already runs, given by the address of its scheduler; it is not started or ended.",
+    help="A running Dask cluster, found by the address of its scheduler; it is neither started nor stopped.",
     place=5,
     needs=("scheduler_address", "scheduler_file"),
     owns_processes=ExistingCluster.owns_processes,

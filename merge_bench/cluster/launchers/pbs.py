@@ -42,13 +42,13 @@ def allocated_hosts(environ: Mapping[str, str]) -> tuple[HostSpec, ...]:
     """
     file = environ.get("PBS_NODEFILE")
     if not file:
-        raise UsageError("--launcher pbs runs inside a job, where PBS_NODEFILE is set; see merge-bench submit")
+        raise UsageError("--launcher pbs works only inside a PBS job (PBS_NODEFILE is not set); use merge-bench submit")
     try:
         slots = Counter(Path(file).read_text().split())
     except OSError as error:
         raise UsageError(f"--launcher pbs: PBS_NODEFILE {file}: {error.strerror}") from error
     if not slots:
-        raise UsageError(f"--launcher pbs: PBS_NODEFILE {file} names no host")
+        raise UsageError(f"--launcher pbs: PBS_NODEFILE {file} lists no host")
     return tuple(HostSpec(name, slots=number) for name, number in slots.items())
 
 
@@ -60,7 +60,7 @@ LAUNCHER = LauncherKind(
     name="pbs",
     help="The hosts of a PBS job's node file, reached with the OpenSSH client.",
     place=4,
-    auto="the batch system inside a job of several nodes",
+    auto="the batch system inside a job on several nodes",
     inside=_inside,
     hosts=lambda values, environ: allocated_hosts(environ),
     reach=ssh,

@@ -52,7 +52,7 @@ def allocated_hosts(environ: Mapping[str, str]) -> tuple[HostSpec, ...]:
     """
     nodes = environ.get("SLURM_JOB_NODELIST") or environ.get("SLURM_NODELIST")
     if "SLURM_JOB_ID" not in environ or not nodes:
-        raise UsageError("--launcher slurm runs inside an allocation: start it with salloc, or see merge-bench submit")
+        raise UsageError("--launcher slurm works only inside a SLURM allocation; use salloc or merge-bench submit")
     import subprocess
 
     try:
@@ -90,7 +90,7 @@ LAUNCHER = LauncherKind(
     name="slurm",
     help="The nodes of a SLURM allocation, reached with srun.",
     place=3,
-    auto="the batch system inside a job of several nodes",
+    auto="the batch system inside a job on several nodes",
     inside=lambda environ: int(environ.get("SLURM_JOB_NUM_NODES") or 1) > 1,
     hosts=lambda values, environ: allocated_hosts(environ),
     mpirun_finds_hosts=True,  # with srun

@@ -74,9 +74,12 @@ def agreement(hosts: Iterable[Examination]) -> list[Finding]:
         differing = {name: (ours, its) for name, (ours, its) in pairs.items() if ours != its}
         if differing:
             vital = any(name.startswith(_VITAL) for name in differing)
-            text = "; ".join(f"{name} {ours} here, {its} on {first.host}" for name, (ours, its) in differing.items())
-            spoils = "workers may not work together" if vital else "times of these hosts cannot be compared"
-            remedy = "install all hosts from one .venv"
+            text = "; ".join(
+                f"{name} {ours or 'none'} on {other.host}, {its or 'none'} on {first.host}"
+                for name, (ours, its) in differing.items()
+            )
+            spoils = "workers may not work together" if vital else "measured times of these hosts cannot be compared"
+            remedy = "use the same .venv on all hosts"
             found.append(Finding(SAME, BAD if vital else WARN, text, spoils, remedy, other.host))
     return found or [Finding(SAME, OK, f"the same on {len(examined)} hosts")]
 

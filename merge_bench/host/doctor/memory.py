@@ -18,14 +18,14 @@ PAGE = 4096
 def shared_memory(machine: Machine) -> Finding:
     """Free space in /dev/shm, which UCX's posix transport uses."""
     if machine.shared_memory is None:
-        return bad("it does not exist", "UCX has no posix shared memory", "mount a tmpfs at /dev/shm")
+        return bad("does not exist", "UCX has no posix shared memory", "mount a tmpfs at /dev/shm")
     size, free = machine.shared_memory
     found = f"{format_bytes(free)} free of {format_bytes(size)}"
-    remedy = "mount -o remount,size=50% /dev/shm; in a container --shm-size=8g or --ipc=host"
+    remedy = "run mount -o remount,size=50% /dev/shm; for a container, use --shm-size=8g or --ipc=host"
     if free < LEAST_SHM:
-        return bad(found, "workers cannot connect over shared memory, or die of SIGBUS", remedy)
+        return bad(found, "workers cannot connect over shared memory, or crash with SIGBUS", remedy)
     if free < ENOUGH_SHM:
-        return warn(found, "a worker needs about 17 MiB: not enough for many workers", remedy)
+        return warn(found, "each worker needs about 17 MiB, so many workers do not fit", remedy)
     return ok(found)
 
 
@@ -34,19 +34,19 @@ def sysv_limits(machine: Machine) -> Finding:
     limits = (files.number(machine.root / "proc/sys/kernel" / name) for name in ("shmmax", "shmall", "shmmni"))
     segment, pages, segments = limits
     if segment is None or pages is None:
-        return warn("limits unknown", "the sysv transport may be missing, then UCX uses /dev/shm")
+        return warn("limits unknown", "UCX uses /dev/shm if it has no sysv transport")
     total = pages * PAGE
-    found = f"segments up to {_size(segment)}, {_size(total)} in total, {segments or '?'} segments"
-    remedy = "sysctl -w kernel.shmmax=68719476736 kernel.shmall=16777216"
+    found = f"largest segment {_size(segment)}, total size {_size(total)}, at most {segments or '?'} segments"
+    remedy = "run sysctl -w kernel.shmmax=68719476736 kernel.shmall=16777216"
     if min(segment, total) < LEAST_SEGMENT:
-        return bad(found, "UCX cannot create its segments and does not use sysv", remedy)
+        return bad(found, "UCX cannot create its segments, so it does not use the sysv transport", remedy)
     if total < ENOUGH_SYSV:
-        return warn(found, "not enough for many workers", remedy)
+        return warn(found, "many workers do not fit into these limits", remedy)
     return ok(found)
 
 
 def _size(count: int) -> str:
-    return "any size" if count >= 1 << 60 else format_bytes(count)
+    return "unlimited" if count >= 1 << 60 else format_bytes(count)
 
 
 def locked_memory(machine: Machine) -> Finding:
@@ -60,8 +60,9 @@ def locked_memory(machine: Machine) -> Finding:
         return ok(f"{found}; enough without an RDMA adapter")
     return bad(
         found,
-        f"RDMA over {', '.join(adapters)} cannot register its buffers",
-        "ulimit -l unlimited; permanently: '* - memlock unlimited' in /etc/security/limits.d and in the batch system",
+        f"UCX cannot register its RDMA buffers with {', '.join(adapters)}",
+        "run ulimit -l unlimited; to make it permanent, set '* - memlock unlimited' in /etc/security/limits.d and in"
+        " the batch system",
     )
 
 
@@ -80,8 +81,8 @@ def transparent_huge_pages(machine: Machine) -> Finding:
     chosen = files.chosen(path) or "not supported by this kernel"
     if chosen != "never":
         return ok(chosen)
-    remedy = "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled"
-    return warn(chosen, "the first and scattered accesses to memory are slower", remedy)
+    remedy = "run echo madvise > /sys/kernel/mm/transparent_hugepage/enabled"
+    return warn(chosen, "first and random accesses to memory are slower", remedy)
 
 
 def reserved_huge_pages(machine: Machine) -> Finding:
@@ -90,7 +91,7 @@ def reserved_huge_pages(machine: Machine) -> Finding:
     reserved = numbers.get("HugePages_Free", 0) * numbers.get("Hugepagesize", 0)
     found = format_bytes(reserved) if reserved else "none"
     if reserved > RESERVED_SHARE * machine.total_bytes:
-        return warn(found, "a run cannot use this memory", "sysctl -w vm.nr_hugepages=0")
+        return warn(found, "a run cannot use memory reserved for huge pages", "run sysctl -w vm.nr_hugepages=0")
     return ok(found)
 
 
@@ -100,7 +101,7 @@ def swap(machine: Machine) -> Finding:
     used = numbers.get("SwapTotal", 0) - numbers.get("SwapFree", 0)
     found = f"{format_bytes(used)} in use" if used else "not in use"
     if used > SWAPPED_SHARE * machine.total_bytes:
-        return warn(found, "reading pages back from disk makes iterations slow", "swapoff -a during the measurement")
+        return warn(found, "reading swapped pages from disk slows iterations", "run swapoff -a before the measurement")
     return ok(found)
 
 

@@ -20,7 +20,9 @@ def ucx(machine: Machine) -> Finding:
     if machine.ucx is None:
         return bad(machine.ucx_error or "none", "workers cannot exchange data", how_to_set_up())
     if _numbers(machine.ucx.version) < LEAST_UCX:
-        return bad(str(machine.ucx), "UCXX refuses it: it needs 1.19 or newer", "use the wheel's: --ucx wheel")
+        return bad(
+            str(machine.ucx), "UCXX needs UCX 1.19 or newer", "use --ucx wheel to load the UCX of the package libucx"
+        )
     return ok(str(machine.ucx))
 
 
@@ -32,26 +34,28 @@ def infiniband(machine: Machine) -> Finding:
     found = ", ".join(f"{port} {state}" for port, state in states.items()) or "ports unknown"
     transports = machine.ucx.transports & allowed_transports.RDMA if machine.ucx else frozenset[str]()
     if not transports:
-        which = f"UCX {machine.ucx}" if machine.ucx else "no UCX"
+        problem = f"UCX {machine.ucx} has no RDMA transport" if machine.ucx else "no UCX can be loaded"
         remedy = "use --ucx system and a UCX with InfiniBand modules (HPC-X, MOFED); /dev/infiniband must be readable"
-        return bad(f"{found}; {which} has no RDMA transport here", "data between hosts goes over TCP", remedy)
+        return bad(f"{found}; {problem}", "data between hosts goes over TCP", remedy)
     if "ACTIVE" not in states.values():
-        return bad(found, "no port is up", "see ibstat; is a subnet manager running?")
+        return bad(
+            found, "no port is active, so RDMA does not work", "run ibstat, and check that a subnet manager runs"
+        )
     return ok(f"{found}; {', '.join(sorted(transports))}")
 
 
 def peer_memory(machine: Machine) -> Finding:
     """Whether an adapter can access GPU memory without a copy in host memory."""
     if not machine.gpus or not files.names(machine.root / "sys/class/infiniband"):
-        return ok("not needed: that takes a GPU and an RDMA adapter")
+        return ok("not needed without both a GPU and an RDMA adapter")
     loaded = {line.split()[0] for line in (files.text(machine.root / "proc/modules") or "").splitlines() if line}
     for module in ("nvidia_peermem", "nv_peer_mem"):
         if module in loaded:
             return ok(f"{module} is loaded")
     if machine.ucx and "gdr_copy" in machine.ucx.transports:
-        return ok("gdrcopy; large messages also need dma-buf or nvidia_peermem")
+        return ok("gdrcopy is available; large messages also need dma-buf or nvidia_peermem")
     spoils = "GPU data is copied through host memory unless dma-buf is supported"
-    return warn("nvidia_peermem is not loaded", spoils, "modprobe nvidia_peermem")
+    return warn("nvidia_peermem is not loaded", spoils, "run modprobe nvidia_peermem")
 
 
 def gpu_users(machine: Machine) -> Finding:
@@ -67,7 +71,7 @@ def gpu_users(machine: Machine) -> Finding:
         for gpu, process in users[:4]
     )
     more = f" and {len(users) - 4} more" if len(users) > 4 else ""
-    return warn(found + more, "they use memory and time of the GPU", "end them; see nvidia-smi")
+    return warn(found + more, "these processes use memory and time of the GPU", "end these processes")
 
 
 def gpu_driver(machine: Machine) -> Finding:
@@ -78,8 +82,8 @@ def gpu_driver(machine: Machine) -> Finding:
     needed = max((least for stack, least in LEAST_DRIVER.items() if f"cudf-{stack}" in machine.packages), default=0)
     found = ", ".join(sorted(versions))
     if any(_numbers(version)[:1] < (needed,) for version in versions):
-        remedy = f"{how_to_set_up('cu12')}, or install a newer driver"
-        return bad(found, f"the installed CUDA packages need {needed} or newer", remedy)
+        remedy = f"install a newer driver, or packages for an older one: {how_to_set_up('cu12')}"
+        return bad(found, f"the installed CUDA packages need driver {needed} or newer", remedy)
     return ok(found)
 
 
@@ -89,13 +93,13 @@ def packages(machine: Machine) -> Finding:
     remedy = f"set the environment up again: {how_to_set_up(anew=True)}"
     missing = [package for package in ("dask", "distributed") if package not in have]
     if missing:
-        return bad(f"no {', '.join(missing)}", "nothing can be launched", remedy)
+        return bad(f"not installed: {', '.join(missing)}", "workers cannot be launched", remedy)
     wrong = []
     if have["dask"] != have["distributed"]:
         wrong.append(f"dask {have['dask']} with distributed {have['distributed']}")
     stacks = sorted({match[2] for package in have if (match := _STACK.match(package))})
     if len(stacks) > 1:
-        wrong.append(f"packages of {' and '.join(stacks)} together")
+        wrong.append(f"packages for both {' and '.join(stacks)}")
     for stack in stacks:
         ours, comms = have.get(f"ucxx-{stack}"), have.get(f"distributed-ucxx-{stack}")
         if ours and comms and _numbers(ours)[:2] != _numbers(comms)[:2]:
@@ -103,7 +107,7 @@ def packages(machine: Machine) -> Finding:
     if wrong:
         return bad("; ".join(wrong), "these versions do not work together", remedy)
     if not stacks:
-        return warn("no ucxx", "only --exchange dask works", remedy)
+        return warn("ucxx is not installed", "only --exchange dask works", remedy)
     return ok(f"dask {have['dask']}, ucxx {have.get(f'ucxx-{stacks[0]}', 'none')} ({stacks[0]})")
 
 

@@ -13,7 +13,7 @@ LEAST_FILES, ENOUGH_FILES = 256, 4096
 SLOW_CLOCKS = frozenset({"hpet", "acpi_pm", "jiffies", "pit", "refined-jiffies"})
 PACING = "bbr"  # and its later versions
 BUSY, OVERRUN = 0.25, 1.0  # of the cores
-_FALLBACK = "UCX does not use cma: on one host, data is copied twice, through shared memory"
+_FALLBACK = "UCX does not use cma, so data between workers on one host is copied twice, through shared memory"
 
 
 def ptrace_scope(machine: Machine) -> Finding:
@@ -24,8 +24,8 @@ def ptrace_scope(machine: Machine) -> Finding:
     capabilities = files.fields(machine.root / "proc/self/status").get("CapEff", "0")
     if scope == 2 and int(capabilities, 16) >> _CAP_SYS_PTRACE & 1:
         return ok("2, and this process has CAP_SYS_PTRACE")
-    remedy = "sysctl -w kernel.yama.ptrace_scope=1" if scope == 2 else "boot with kernel.yama.ptrace_scope=1"
-    return warn(str(scope), _FALLBACK, f"{remedy}; in a container --cap-add=SYS_PTRACE")
+    remedy = "run sysctl -w kernel.yama.ptrace_scope=1" if scope == 2 else "boot with kernel.yama.ptrace_scope=1"
+    return warn(str(scope), _FALLBACK, f"{remedy}; for a container, use --cap-add=SYS_PTRACE")
 
 
 def cross_memory_attach(machine: Machine) -> Finding:
@@ -34,7 +34,11 @@ def cross_memory_attach(machine: Machine) -> Finding:
         return warn("unknown: ucx_info cannot be run")
     if "cma" in machine.ucx.transports:
         return ok("available")
-    return warn("not available", _FALLBACK, "see ptrace scope; in a container allow process_vm_readv in seccomp")
+    return warn(
+        "not available",
+        _FALLBACK,
+        "see the check ptrace scope; for a container, allow process_vm_readv in its seccomp profile",
+    )
 
 
 def open_files(machine: Machine) -> Finding:
@@ -45,7 +49,11 @@ def open_files(machine: Machine) -> Finding:
     if limit >= ENOUGH_FILES:
         return ok(f"up to {limit:,}")
     result = bad if limit < LEAST_FILES else warn
-    return result(f"up to {limit:,}", "each connection needs some: many workers cannot connect", "ulimit -n 65536")
+    return result(
+        f"up to {limit:,}",
+        "each connection needs several open files, so many workers cannot connect",
+        "run ulimit -n 65536",
+    )
 
 
 def governor(machine: Machine) -> Finding:
@@ -58,8 +66,8 @@ def governor(machine: Machine) -> Finding:
     found = ", ".join(f"{count} × {text}" for text, count in chosen.most_common())
     if set(chosen) == {"performance"}:
         return ok(found)
-    spoils = "short iterations run before the frequency has risen, so times vary"
-    return warn(found, spoils, "cpupower frequency-set -g performance")
+    spoils = "short iterations run before the cores reach full speed, so times vary"
+    return warn(found, spoils, "run cpupower frequency-set -g performance")
 
 
 def clock_source(machine: Machine) -> Finding:
@@ -75,11 +83,11 @@ def numa_balancing(machine: Machine) -> Finding:
     """Whether the kernel moves pages between nodes during a measurement."""
     nodes = len(network.numa_nodes(machine.root / "sys"))
     if nodes <= 1:
-        return ok("one node")
+        return ok("one NUMA node")
     if not files.number(machine.root / "proc/sys/kernel/numa_balancing"):
         return ok("off")
     spoils = "the kernel moves pages during iterations, so times vary"
-    return warn(f"on, with {nodes} nodes", spoils, "sysctl -w kernel.numa_balancing=0")
+    return warn(f"on, with {nodes} NUMA nodes", spoils, "run sysctl -w kernel.numa_balancing=0")
 
 
 def congestion_control(machine: Machine) -> Finding:
@@ -89,8 +97,8 @@ def congestion_control(machine: Machine) -> Finding:
         return ok(chosen)
     return warn(
         chosen,
-        "it paces TCP by earlier rates, so overlapping messages are slower than one at a time, above all over lo",
-        "sysctl -w net.ipv4.tcp_congestion_control=cubic, before the workers start",
+        "TCP is limited to rates measured earlier, so concurrent messages are slower than single ones, above all on lo",
+        "run sysctl -w net.ipv4.tcp_congestion_control=cubic before the workers start",
     )
 
 
@@ -98,11 +106,11 @@ def load(machine: Machine) -> Finding:
     """Whether other processes use the cores."""
     found = f"load {machine.load:.2f} on {machine.cores} cores"
     share = machine.load / max(machine.cores, 1)
-    remedy = "end other processes, or use another machine; see top"
+    remedy = "end other processes (top lists them), or use another machine"
     if share >= OVERRUN:
-        return bad(found, "every time includes waiting for a core", remedy)
+        return bad(found, "every measured time includes waiting for a core", remedy)
     if share >= BUSY:
-        return warn(found, "times are longer and vary more", remedy)
+        return warn(found, "measured times are longer and vary more", remedy)
     return ok(found)
 
 
@@ -114,8 +122,10 @@ def cpu_quota(machine: Machine) -> Finding:
     found = f"{cores:g} of {machine.cores} cores"
     if cores >= machine.cores:
         return ok(found)
-    remedy = "give it whole cores instead (--cpuset-cpus), as many as the quota"
-    return warn(found, "the kernel stops the container for the rest of each period, so times vary", remedy)
+    remedy = "replace the quota: give the container the same number of whole cores with --cpuset-cpus"
+    return warn(
+        found, "the kernel stops the container when it has used up its quota for a period, so times vary", remedy
+    )
 
 
 CHECKS: dict[str, Check] = {

@@ -95,8 +95,8 @@ class CudfEngine:
         for side, frame in ((Side.LEFT, left), (Side.RIGHT, right)):
             if frame.rows > MOST_ROWS:
                 raise UsageError(
-                    f"the {side.value} chunk has {frame.rows:,} rows and engine cudf holds at most {MOST_ROWS:,} in one"
-                    " table; use a smaller --chunk or more workers"
+                    f"the {side.value} chunk has {frame.rows:,} rows, but engine cudf holds at most {MOST_ROWS:,} in"
+                    " one table; use a smaller --chunk or more workers"
                 )
             with self._named_errors("copying the chunks to the GPU"):
                 stored = _stored(frame.to_arrow(), self.shape.fields(side))
@@ -136,10 +136,10 @@ class CudfEngine:
         """Device memory, out of the pool, for the parcel that `header` describes."""
         length, size = (int(n) for n in np.frombuffer(header[:_LENGTHS].tobytes(), np.int64))
         if not 0 <= length <= self._capacity(side) or size < 0:
-            raise RunFailed(f"rank {self.shape.rank} got a header from rank {source} that is not one of engine cudf")
+            raise RunFailed(f"rank {self.shape.rank} received an invalid header from rank {source}")
         if size == 0:
             return _EMPTY.data
-        with self._named_errors("making room for what arrives"):
+        with self._named_errors("allocating memory for received rows"):
             data = allocate(size)
         parcel = _Packed(header[_LENGTHS : _LENGTHS + length].tobytes(), data)
         self._parcels[side].append(parcel)
@@ -181,7 +181,7 @@ class CudfEngine:
         if rows == 0:
             yield schema.empty_table()
         for start in range(0, rows, RESULT_PIECE_ROWS):
-            with self._named_errors("bringing the result to the host"):
+            with self._named_errors("copying the result to the host"):
                 bounds = [start, min(start + RESULT_PIECE_ROWS, rows)]
                 piece = self._plc.copying.slice(self._result, bounds, stream=self._stream)[0]
                 host = piece.to_arrow(schema.names, stream=self._stream)
@@ -219,8 +219,8 @@ class CudfEngine:
         end = _LENGTHS + len(part.description)
         if end > header.size:
             raise RunFailed(
-                f"libcudf describes the {side.value} frame's columns in {len(part.description)} bytes, and engine cudf"
-                f" keeps only {self._capacity(side)} for it: this release of libcudf is not one it was written for"
+                f"libcudf describes the {side.value} frame's columns in {len(part.description)} bytes, but engine cudf"
+                f" expects at most {self._capacity(side)}; engine cudf does not support this release of libcudf"
             )
         header[:_LENGTHS].view(np.int64)[:] = len(part.description), part.data.size
         header[_LENGTHS:end] = np.frombuffer(part.description, np.uint8)
@@ -244,7 +244,7 @@ class CudfEngine:
         rows = sum(table.num_rows() for table in tables)
         if rows > MOST_ROWS:
             raise RunFailed(
-                f"rank {self.shape.rank} received {rows:,} {side.value} rows and engine cudf joins at most"
+                f"rank {self.shape.rank} received {rows:,} {side.value} rows, but engine cudf joins at most"
                 f" {MOST_ROWS:,}; use a smaller --chunk or more workers"
             )
         return tables[0] if len(tables) == 1 else plc.concatenate.concatenate(tables, stream=self._stream)

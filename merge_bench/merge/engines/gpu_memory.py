@@ -136,8 +136,8 @@ def _pool(rmm: Any) -> Any:
 def _does_not_fit(size: int, count: int, memory: GpuMemory) -> UsageError:
     what = "an RMM pool" if count == 1 else f"{count} RMM pools"
     return UsageError(
-        f"{what} of {format_bytes(size)} {'does' if count == 1 else 'do'} not fit: of the GPU's"
-        f" {format_bytes(memory.total)}, {format_bytes(memory.free)} are free; use a smaller --rmm-pool-size or end"
+        f"{what} of {format_bytes(size)} {'does' if count == 1 else 'do'} not fit on the GPU, which has"
+        f" {format_bytes(memory.free)} of {format_bytes(memory.total)} free; use a smaller --rmm-pool-size, or end"
         " other programs on the GPU"
     )
 
@@ -161,5 +161,5 @@ def load_rapids() -> tuple[Any, Any, Any]:
         import rmm.statistics
         from rmm.pylibrmm.stream import DEFAULT_STREAM
     except Exception as error:
-        raise UsageError(f"engine cudf cannot be loaded here: {first_line(error)}") from error
+        raise UsageError(f"engine cudf cannot be loaded: {first_line(error)}") from error
     return pylibcudf, rmm, DEFAULT_STREAM

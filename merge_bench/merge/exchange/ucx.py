@@ -268,8 +268,8 @@ class UcxExchange:
         try:
             item.request.check_error()
         except UCXError as error:
-            what = "receiving from" if item.receive else "sending to"
-            raise RunFailed(f"rank {self.rank} failed {what} rank {item.peer}: {error}") from error
+            what = "receive from" if item.receive else "send to"
+            raise RunFailed(f"rank {self.rank} failed to {what} rank {item.peer}: {error}") from error
 
     def check_limit(self, pending: list[Pending], last_byte: float) -> None:
         """Raise `RunFailed` if no byte arrived for too long; `last_byte`: when the last one did (`time.monotonic`)."""

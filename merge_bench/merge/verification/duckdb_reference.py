@@ -102,7 +102,9 @@ def result_table(spec: TableSpec, table: pa.Table) -> pa.Table:
         try:
             columns.append(values.cast(field.type))
         except pa.ArrowException as error:
-            raise WrongResult(f"column {field.name!r} of the result is not {field.type}: {first_line(error)}") from None
+            raise WrongResult(
+                f"column {field.name!r} of the result does not fit type {field.type}: {first_line(error)}"
+            ) from None
     return pa.Table.from_arrays(columns, schema=spec.output_schema)
 
 
@@ -133,12 +135,8 @@ def compare_full(spec: TableSpec, tables: list[pa.Table]) -> str | None:
     count = wrong["count_sum"][0].as_py()
     row = {field.name: _readable(wrong[name], field.type) for name, field in zip(names, spec.output, strict=True)}
     shown = ", ".join(f"{name}={value!r}" for name, value in row.items())
-    found = f"lacks {_times(count)} the row" if count > 0 else f"has {_times(-count)} too often the row"
-    return f"the result {found} {shown} ({wrong.num_rows} distinct rows differ)"
-
-
-def _times(count: int) -> str:
-    return "once" if count == 1 else f"{count} times"
+    copies = f"{abs(count)} {'copy' if abs(count) == 1 else 'copies'} too {'few' if count > 0 else 'many'}"
+    return f"the result has {copies} of the row {shown} ({wrong.num_rows} distinct rows differ)"
 
 
 def _counted(spec: TableSpec, table: pa.Table, sign: int) -> pa.Table:

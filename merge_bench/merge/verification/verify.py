@@ -90,13 +90,13 @@ def judge(checks: Sequence[Check], expected_rows: int, expected_checksum: int) -
     problems = []
     if rows != expected_rows:
         difference = rows - expected_rows
-        word = "too many" if difference > 0 else "missing"
-        problems.append(f"{abs(difference):,} of {expected_rows:,} rows {word}")
+        counted = "1 row" if abs(difference) == 1 else f"{abs(difference):,} rows"
+        problems.append(f"{counted} {'too many' if difference > 0 else 'missing'} (expected {expected_rows:,})")
     if bad:
         wrong = ", ".join(f"{check.bad_rows:,} on rank {rank}" for rank, check in enumerate(checks) if check.bad_rows)
         problems.append(f"rows with wrong values: {wrong}")
     if total != expected_checksum and not problems:
-        problems.append("the checksum over all rows differs: rows were doubled, lost or changed")
+        problems.append("the checksum over all rows differs, so rows were duplicated, lost or changed")
     elif total != expected_checksum:
         problems.append("the checksum differs")
     message = "the merge result is wrong: " + "; ".join(problems) if problems else None

@@ -135,9 +135,9 @@ def _same_columns(expected: dict[str, pa.DataType], first_file: str, found: dict
     for name in [*expected, *found]:
         if name not in found or name not in expected:
             holder, other = (first_file, file) if name in expected else (file, first_file)
-            raise UsageError(f"column {name!r} is in {holder} and not in {other}; {rule}")
+            raise UsageError(f"column {name!r} is in {holder} but not in {other}; {rule}")
         if found[name] != expected[name]:
-            raise UsageError(f"column {name!r} is {expected[name]} in {first_file} and {found[name]} in {file}; {rule}")
+            raise UsageError(f"column {name!r} is {expected[name]} in {first_file} but {found[name]} in {file}; {rule}")
 
 
 def _may_hold_null(statistics: pq.Statistics | None) -> bool:

@@ -122,8 +122,8 @@ def plan_tables(
     """
     if not left_on or len(left_on) != len(right_on):
         raise UsageError(
-            "a merge needs at least one key column, and the same number on the left and on the right;"
-            f" there are {len(left_on)} and {len(right_on)}"
+            "a merge needs the same number of key columns on both sides, and at least one;"
+            f" found {len(left_on)} on the left and {len(right_on)} on the right"
         )
     left_footers, right_footers = parquet.read_footers(left), parquet.read_footers(right)
     left_keys = _key_columns(left, left_footers, left_on)
@@ -179,7 +179,7 @@ def canonical_columns(columns: Sequence[TableColumn], table: pa.Table, file: str
     found = []
     for column in columns:
         if column.source not in table.column_names:
-            raise UsageError(f"{file} no longer has the column {column.source!r} that the merge was planned with")
+            raise UsageError(f"{file} no longer has column {column.source!r}, which the merge needs")
         values = table.column(column.source)
         if pa.types.is_dictionary(values.type):
             values = values.cast(values.type.value_type)
@@ -202,14 +202,14 @@ def _load(side: TableSide, rank: int) -> Frame:
     )
     if table.num_rows != side.chunk_rows[rank]:
         raise UsageError(
-            f"worker {rank} read {table.num_rows} rows of {side.path} but the plan has {side.chunk_rows[rank]};"
+            f"worker {rank} read {table.num_rows} rows of {side.path}, but the plan expects {side.chunk_rows[rank]};"
             " the files have changed or differ between hosts"
         )
     frame = Frame.from_arrow(table)
     for planned, found in zip(side.fields, frame.fields, strict=True):
         if found.nullable and not planned.nullable:
             raise UsageError(
-                f"column {planned.name!r} of {side.path} has nulls, and its Parquet statistics say it has none"
+                f"column {planned.name!r} of {side.path} has nulls, but its Parquet statistics report none"
             )
     return frame.with_nullable({field.name: field.nullable for field in side.fields})
 
@@ -229,10 +229,10 @@ def _key_columns(path: str, footers: parquet.Footers, on: Sequence[str]) -> list
         if key not in columns:
             folded = {name.lower(): name for name in columns}
             near = [folded[n] for n in difflib.get_close_matches(key.lower(), folded, n=3, cutoff=0.5)]
-            hint = f"nearest: {', '.join(near)}" if near else f"it has {', '.join(list(columns)[:10])}"
+            hint = f"similar names: {', '.join(near)}" if near else f"its columns: {', '.join(list(columns)[:10])}"
             raise UsageError(f"{path} has no column {key!r} to merge on; {hint}")
         if list(on).count(key) > 1:
-            raise UsageError(f"the keys to merge on name column {key!r} of {path} more than once")
+            raise UsageError(f"column {key!r} of {path} is used as a key more than once")
     return [columns[key] for key in on]
 
 
@@ -245,11 +245,10 @@ def _key_type(left: parquet.FooterColumn, right: parquet.FooterColumn) -> pa.Dat
         )
     for column, other in ((left, right), (right, left)):
         if schema.needs_small_values(column.type, common) and (column.largest is None or column.largest >= 2**63):
-            seen = "do not say" if column.largest is None else f"show {column.largest}"
+            seen = "contain no maximum" if column.largest is None else f"show a maximum of {column.largest}"
             raise UsageError(
-                f"key {column.name!r} is uint64 and {other.name!r} is {other.type}: "
-                f"they can be compared only if Parquet"
-                f" statistics show that every value of {column.name!r} is below 2**63, but the statistics {seen}"
+                f"keys {column.name!r} (uint64) and {other.name!r} ({other.type}) can be compared only if every value"
+                f" of {column.name!r} is below 2**63, but its Parquet statistics {seen}"
             )
     return common
 
@@ -278,8 +277,8 @@ def _few_row_groups(side: str, path: str, footers: parquet.Footers, workers: int
     return (
         Caution(
             "few-row-groups",
-            f"the {side} table {path} has {groups} row groups for {workers} workers:"
-            f" {workers - groups} of them start with no rows of it",
+            f"the {side} table {path} has {groups} row groups for {workers} workers,"
+            f" so {workers - groups} workers start without rows of this table",
             "write the table with smaller row groups, or use fewer workers",
         ),
     )

@@ -89,7 +89,7 @@ def _version(program: str) -> str:
     answer = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=60)
     words = answer.stdout.split()
     if answer.returncode != 0 or not words:
-        raise UsageError(f"{program} does not print its version: {answer.stderr.strip()}")
+        raise UsageError(f"{program} did not print its version: {answer.stderr.strip()}")
     return words[-1]
 
 
@@ -97,7 +97,7 @@ def _check_disk(scale: float, folder: Path) -> None:
     needed, free = scale * DISK_BYTES_PER_SCALE, shutil.disk_usage(folder).free
     if needed > free:
         raise UsageError(
-            f"TPC-H at scale {scale:g} takes about {format_bytes(needed)} and {folder} has {format_bytes(free)} free;"
+            f"TPC-H at scale {scale:g} needs about {format_bytes(needed)}, but {folder} has {format_bytes(free)} free;"
             " use a smaller --scale, or set XDG_CACHE_HOME to a larger disk"
         )
 

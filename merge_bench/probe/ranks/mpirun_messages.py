@@ -10,7 +10,7 @@ from merge_bench.errors import LaunchFailed
 NO_UCX = "no-ucx"
 """Code of a failure: the ranks could not send over UCX."""
 DIED, UNREACHABLE, NOT_STARTED = "worker-died", "host-unreachable", "program-not-started"
-OWN_MPIRUN = "if it was built with another MPI than this mpirun's, name its own mpirun with --mpirun"
+OWN_MPIRUN = "if the program was built with another MPI, set --mpirun to the mpirun of that MPI"
 _ALARM = 14
 
 _KILLED = re.compile(r"process rank (\d+) with PID (\d+) on node (\S+) exited on signal (\d+)")
@@ -43,7 +43,7 @@ def explain(text: str, status: int, silence: float, pids: Mapping[int, int] | No
     known = _known(text, " ".join(text.split()), silence, pids or {})
     if known is not None:
         return known
-    ended = f"mpirun ended with status {status}" if status else "the ranks ended before they were done"
+    ended = f"mpirun ended with status {status}" if status else "the ranks ended before the measurement was complete"
     return LaunchFailed(ended + _first_line(text))
 
 
@@ -58,23 +58,23 @@ def _known(text: str, flat: str, silence: float, pids: Mapping[int, int]) -> Lau
         who = f"rank {rank}" + (f" (process {pid})" if pid else "")
         return LaunchFailed(f"{who} on {host} {how}", host=host, rank=rank, code=DIED)
     if found := _ENDED.search(flat):
-        return LaunchFailed(f"process {found[1]} on {found[2]} ended with {found[3]}", host=found[2], code=DIED)
+        return LaunchFailed(
+            f"process {found[1]} on {found[2]} ended with exit code or signal {found[3]}", host=found[2], code=DIED
+        )
     if found := _EXECUTABLE.search(flat):
-        message = f"{found[1]} cannot be executed on {found[2]}: every host needs it at the same path"
+        message = f"{found[1]} cannot be executed on {found[2]}; install it at the same path on every host"
         return LaunchFailed(message, host=found[2], code=NOT_STARTED)
     if any(words in flat for words in _DAEMON):
         found = _HOST_OF_DAEMON.search(flat) or _HOST_OF_SSH.search(text)
         named = next((name for name in found.groups() if name), None) if found else None
         complaint = _SSH.search(text)
-        message = f"{named or 'a host'} cannot be reached by mpirun" + (
-            f": {complaint[0].strip()}" if complaint else ""
-        )
+        message = f"mpirun cannot reach {named or 'a host'}" + (f": {complaint[0].strip()}" if complaint else "")
         return LaunchFailed(message, host=named, code=UNREACHABLE)
     if any(words in flat for words in _WITHOUT_UCX):
         found = re.search(r"Host: (\S+)", flat)
         message = (
-            f"MPI's ranks{f' on {found[1]}' if found else ''} did not get UCX (pml ucx): UCX has no transport between"
-            " them, or does not load"
+            f"MPI ranks{f' on {found[1]}' if found else ''} cannot use UCX (pml ucx): UCX does not load, or has no"
+            " transport between the ranks"
         )
         return LaunchFailed(message, host=found[1] if found else None, code=NO_UCX)
     if found := _STATUS.search(flat):

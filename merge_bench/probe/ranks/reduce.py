@@ -22,7 +22,9 @@ def run(rank: Rank) -> None:
     """Measure every algorithm at every count that fits."""
     spec, ranks = rank.spec, rank.size
     if ranks > MOST_RANKS:
-        raise RunFailed(f"{ranks} ranks are too many: their sum is not exact in float32")
+        raise RunFailed(
+            f"{ranks} ranks are too many, because their sum is not exact in float32; use at most {MOST_RANKS}"
+        )
     counts = _counts_that_fit(rank, [int(count) for count in spec["counts"]])
     if not counts or not spec["algorithms"]:  # those of ucc_perftest are not measured here
         return
@@ -74,10 +76,12 @@ def _counts_that_fit(rank: Rank, counts: list[int]) -> list[int]:
     kept, left_out = fitting(counts, rank.size, room)
     if rank.rank == 0 and left_out:
         listed = ", ".join(format_count(count) for count in left_out)
-        message = f"not measured, because each rank has only {format_bytes(room)} of memory: {listed} elements"
-        send(Warn(Caution("counts-left-out", message, "use fewer ranks on a host, or smaller --counts")))
+        message = (
+            f"vectors of {listed} elements are not measured, because each rank has only {format_bytes(room)} of memory"
+        )
+        send(Warn(Caution("counts-left-out", message, "use fewer ranks per host, or smaller --counts")))
     crowded = rank.comm.allreduce(int(rank.local_ranks > usable_cores()))
     if rank.rank == 0 and crowded:
-        message = "a host has more ranks than cores, so times include waiting for a core"
+        message = "a host has more ranks than cores, so the measured times include waiting for a core"
         send(Warn(Caution("more-ranks-than-cores", message, "lower --workers")))
     return kept

@@ -94,10 +94,12 @@ def find_tool() -> Tool:
     """
     path = shutil.which(TOOL)
     if path is None:
-        raise UsageError(f"there is no {TOOL} on PATH: {UCP} and {SHARP} need a UCC of the site (HPC-X has one)")
+        raise UsageError(
+            f"{TOOL} is not on PATH; install UCC (HPC-X includes it), or omit {UCP} and {SHARP} from --algorithms"
+        )
     beside = Path(path).with_name(INFO)
     info = str(beside) if beside.exists() else INFO
-    known, problem = None, "prints no release"
+    known, problem = None, "printed no version"
     try:
         known = version(output_of([info, "-v"]))
     except subprocess.CalledProcessError as error:
@@ -108,8 +110,8 @@ def find_tool() -> Tool:
         problem = f"cannot be started ({error.strerror})"
     if known is None:
         raise UsageError(
-            f"{info} -v {problem}, so it is unknown whether {path} counts the elements of a rank's part (before UCC"
-            f" 1.5) or of the whole vector (since then): put a working {INFO} of the same UCC beside it"
+            f"{info} -v {problem}, so the UCC version of {path} is unknown, but is needed to read the element counts"
+            f" (UCC 1.5 changed them); put a working {INFO} of the same UCC into the same folder"
         )
     return Tool(path, known, libmpi(ask(["ldd", path]) or ""))
 
@@ -154,7 +156,7 @@ def parse_table(text: str) -> tuple[list[Printed], list[str]]:
     """The lines under the heading, without a leading ``#``; and a message for each damaged line."""
     heading = _HEADING.search(text)
     if heading is None:
-        return [], ["it printed no table of times and bandwidths"]
+        return [], ["its output has no table of times and bandwidths"]
     found, damaged = [], []
     for line in text[heading.end() :].splitlines():
         row = _ROW.fullmatch(line.strip())
@@ -165,9 +167,9 @@ def parse_table(text: str) -> tuple[list[Printed], list[str]]:
                 seconds, rates = (each / 1e6 for each in numbers[:3]), (each * 1e9 for each in numbers[3:])
                 found.append(Printed(count, size, tuple(seconds), tuple(rates), decimals))
             else:
-                damaged.append(f"{count} elements of float32 are not {size} bytes")
+                damaged.append(f"its line for {count} elements has a wrong size: {size} bytes")
         elif words and words[0].isdigit():
-            damaged.append(f"the line of {words[0]} elements is incomplete: {line.strip()!r}")
+            damaged.append(f"its line for {words[0]} elements is incomplete: {line.strip()!r}")
     return found, damaged
 
 
@@ -201,8 +203,8 @@ def contradiction(printed: Printed, factor: int, ranks: int) -> str | None:
         return None
     rate = " / ".join(f"{each / 1e9:.{printed.decimals[1]}f}" for each in printed.bandwidth)
     return (
-        f"its bandwidth at {printed.count} elements, {rate} GB/s, is inconsistent with its time and the"
-        f" {printed.size * factor} bytes contributed by each of {ranks} ranks"
+        f"its bandwidth for {printed.count} elements ({rate} GB/s) does not match its time and the"
+        f" {printed.size * factor} bytes from each of {ranks} ranks"
     )
 
 
@@ -227,7 +229,7 @@ def transport_layers(text: str) -> dict[int, str]:
 def why_no_sharp(text: str) -> str:
     """Why SHARP was not used, from UCC's output if it says so."""
     match = _NOT_THERE.search(text)
-    return f"UCC says “{match[0]}”" if match else "UCC does not say why"
+    return f"UCC reports “{match[0]}”" if match else "UCC reports no reason"
 
 
 def check_one_job(text: str, ranks: int) -> None:
@@ -239,4 +241,4 @@ def check_one_job(text: str, ranks: int) -> None:
         If each ran by itself: ucc_perftest is linked with another MPI than that of the mpirun.
     """
     if len(_COLLECTIVE.findall(text)) > 1:
-        raise LaunchFailed(f"{TOOL} ran {ranks} times by itself instead of as {ranks} ranks; {OWN_MPIRUN}")
+        raise LaunchFailed(f"{TOOL} ran as {ranks} separate jobs instead of one job of {ranks} ranks; {OWN_MPIRUN}")

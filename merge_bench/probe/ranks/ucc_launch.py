@@ -18,13 +18,13 @@ SILENCE_FACTOR = 4.0
 NO_SHARP = "sharp-missing"
 """Code of a warning."""
 _GET_SHARP = (
-    "use a UCC that was built with SHARP (HPC-X has one), on hosts whose switches support it; with UCC_LOG_LEVEL=debug"
-    " ucc_perftest prints what is missing"
+    "use a UCC built with SHARP (HPC-X includes one) and a network whose switches support SHARP; set"
+    " UCC_LOG_LEVEL=debug to make ucc_perftest print what is missing"
 )
 _SEGMENTATION_FAULT = "killed by signal 11"
 _TWO_UCX = (
-    "; if its UCC was built with another UCX than MPI, keep MPI from loading its own: set OMPI_MCA_pml=ob1 and"
-    " OMPI_MCA_osc=^ucx"
+    "; if UCC and MPI were built with different releases of UCX, set OMPI_MCA_pml=ob1 and OMPI_MCA_osc=^ucx to keep MPI"
+    " from loading UCX"
 )
 
 
@@ -55,8 +55,8 @@ def measure(session: RankSession, name: str, counts: Sequence[int], iterations: 
         if not warned and any(line.test.endswith(ucc.SHARP_ASKED) for line in lines):
             warned = True
             message = (
-                f"SHARP was requested ({ucc.SHARP}) but did not carry reduce-scatter:"
-                f" {ucc.why_no_sharp(traced)}; these rows are called “{ucc.UCP} {ucc.SHARP_ASKED}”"
+                f"reduce-scatter did not use SHARP, although {ucc.SHARP} requests it: {ucc.why_no_sharp(traced)};"
+                f" these rows are called “{ucc.UCP} {ucc.SHARP_ASKED}”"
             )
             session.warn(Caution(NO_SHARP, message, _GET_SHARP))
     return problems
@@ -97,13 +97,13 @@ def _rows(
     if not problems:
         counts = {line.count for line in lines}
         missing = [block * ranks for block in chain.blocks if block * ranks not in counts]
-        problems += [f"it ended before {format_count(count)} elements" for count in missing[:1]]
+        problems += [f"it ended before the line for {format_count(count)} elements" for count in missing[:1]]
     return lines, problems
 
 
 def _run(session: RankSession, name: str, argv: Sequence[str], more: Mapping[str, str], printed: list[str]) -> None:
     """Start it in every rank; its output is added to `printed`."""
-    session.doing = f"with {ucc.TOOL} for {name}"
+    session.doing = f"while {ucc.TOOL} measured {name}"
     session.progress.phase(f"{name}: {' '.join(argv[-8:])}")
     ranks = session.execute({"execute": list(argv)}, also={**ucc.ENVIRONMENT[name], **more}, ucx=False)
     limit = SILENCE_FACTOR * session.silence

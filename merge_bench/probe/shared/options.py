@@ -9,24 +9,29 @@ SIZES = Option(
     "sizes",
     parsers.text,
     None,
-    "Message sizes in bytes: a list (8,65536), doubling (1..4M) or in steps (1K..100K+1K).",
+    "Message sizes in bytes: a list (8,65536), a doubling range (1..4M), or a range with a step (1K..100K+1K).",
     "SIZES",
 )
 PLACEMENT = Option(
     "placement",
     parsers.text,
     None,
-    "one-host, two-hosts, both separated by a comma, or every-pair. [one-host; two-hosts where there are two]",
+    "Workers to measure: a pair on one host (one-host), a pair on two hosts (two-hosts), both (one-host,two-hosts), or"
+    " every-pair. [default: two-hosts if there are two hosts, else one-host; probe mpi always adds one-host]",
     "WHERE",
 )
 MPIRUN = Option(
     "mpirun",
     parsers.text,
     None,
-    "The mpirun that starts the ranks. [default: that of ucc_perftest's MPI if ucc_perftest is measured, else this"
-    " environment's, else the first on PATH]",
+    "The mpirun that starts the ranks. [default: the first that matches mpi4py, searched in the MPI of ucc_perftest (if"
+    " measured), this Python environment and PATH]",
     "PATH",
 )
 ITERATIONS = Option(
-    "iterations", parsers.count(1), None, "Iterations of each size. [default: fewer for large sizes]", "N"
+    "iterations",
+    parsers.count(1),
+    None,
+    "Timed iterations per size. [default: depends on the size; fewer for larger sizes]",
+    "N",
 )

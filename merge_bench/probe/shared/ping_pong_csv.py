@@ -46,7 +46,7 @@ def append(folder: Path, where: str, line: ProbeLine) -> None:
         with path.open("a") as file:
             file.write(f"{row}\n" if file.tell() else f"{heading}\n{row}\n")
     except OSError as error:
-        raise RunFailed(f"cannot write CSV in {folder}: {error.strerror}") from error
+        raise RunFailed(f"cannot write a CSV file in {folder}: {error.strerror}") from error
 
 
 def read(path: Path) -> list[Row]:
@@ -63,21 +63,20 @@ def read(path: Path) -> list[Row]:
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from error
     except UnicodeDecodeError:
-        raise UsageError(f"{path} is not a CSV file of the ping-pong: it is not text") from None
+        raise UsageError(f"{path} is not a ping-pong CSV file: it is not text") from None
     if len(text) > LARGEST:
-        raise UsageError(f"{path} is not a CSV file of the ping-pong: it is larger than {LARGEST >> 20} MiB")
+        raise UsageError(f"{path} is not a ping-pong CSV file: it is larger than {LARGEST >> 20} MiB")
     places = {place for word, place in _PLACES.items() if word in path.stem}
     if len(places) != 1:
         raise UsageError(
-            f"the name of {path} does not say where it was measured; put one of {', '.join(_PLACES)} in it"
+            f"the file name of {path} must name one placement; rename the file so that its name contains one of"
+            f" {', '.join(_PLACES)}"
         )
     heading, *lines = text.split("\n")
     if heading not in _ROWS:
-        raise UsageError(
-            f"{path} is not a CSV file of the ping-pong: it begins neither with {THROUGHPUT} nor with {DELAY}"
-        )
+        raise UsageError(f"{path} is not a ping-pong CSV file: its first line is neither {THROUGHPUT!r} nor {DELAY!r}")
     if lines[-1:] != [""] or not lines[:-1]:
-        raise UsageError(f"{path} is cut off: {'its last line has no end' if lines[:-1] else 'it has no row'}")
+        raise UsageError(f"{path} is truncated: {'its last line has no newline' if lines[:-1] else 'it has no rows'}")
     return list(_rows(path, heading, lines[:-1], places.pop()))
 
 
@@ -87,7 +86,7 @@ def _rows(path: Path, heading: str, lines: list[str], placement: str) -> Iterato
         match = _ROWS[heading].fullmatch(line)
         time = float(match["time"]) if match else 0.0
         if match is None or time <= 0:
-            raise UsageError(f"{path}:{number} is not a row of {heading}: {line[:60]!r}")
+            raise UsageError(f"{path}:{number}: expected a row of {heading!r}, found {line[:60]!r}")
         test, size, rate = str(match["type"]), 1, None
         if heading == DELAY:
             test, seconds = f"{test}-delay", time * 1e-6
@@ -97,11 +96,11 @@ def _rows(path: Path, heading: str, lines: list[str], placement: str) -> Iterato
             # Both have six decimals; add the rounding error of the product.
             if abs(mbits * time - 16 * size * loops) > 0.6e-6 * (mbits + time) + 1e-12 * mbits * time or loops < 1:
                 raise UsageError(
-                    f"{path}:{number}: rate and time do not fit together: no whole number of ping-pongs gives both"
+                    f"{path}:{number}: throughput and time contradict each other; no whole number of ping-pongs matches"
                 )
             seconds, rate = time * 1e-6 / (2 * loops), mbits * 1e6 / 8
         if (test, size) in seen:
-            raise UsageError(f"{path}:{number} is a second row of {test} with {size} bytes")
+            raise UsageError(f"{path}:{number}: duplicate row of {test} with {size} bytes")
         seen.add((test, size))
         yield Row(
             probe="mpi", test=test, method="ping-pong over MPI", config=path.stem, placement=placement, size=size,

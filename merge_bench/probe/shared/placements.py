@@ -37,12 +37,14 @@ def places(prepared: Prepared, asked: tuple[str, ...] | None, *, both: bool = Fa
     placements, hosts = _chosen(prepared, asked, both), prepared.settings.hosts
     if EVERY_PAIR in placements:
         if prepared.plan.workers < 2:
-            raise UsageError("--placement every-pair needs at least two workers: --workers 2")
+            raise UsageError("--placement every-pair needs at least two workers; use --workers 2 or more")
         return prepared
     slots = [2 if ONE_HOST in placements else 1]
     if TWO_HOSTS in placements:
         if len(hosts) < 2:
-            raise UsageError("--placement two-hosts needs two hosts: name them with --hosts, or use a batch job")
+            raise UsageError(
+                "--placement two-hosts needs two hosts; name them with --hosts, or run in a batch job with two hosts"
+            )
         slots.append(1)
     if hosts:
         hosts = tuple(replace(host, slots=count) for host, count in zip(hosts, slots, strict=False))
@@ -63,7 +65,7 @@ def pairs(
         return every
     found = [next((each for each in every if each[1] == placement), None) for placement in placements]
     if None in found:
-        raise UsageError(f"no two workers match --placement {placements[found.index(None)]}")
+        raise UsageError(f"the cluster has no two workers for --placement {placements[found.index(None)]}")
     return [each for each in found if each is not None]
 
 

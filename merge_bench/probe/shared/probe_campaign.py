@@ -44,7 +44,7 @@ def prepare(
         add_config(lines, config_line(prepared, config))
         ready.append(probe.prepare(prepared))
     if len({each.settings.results for each in ready}) > 1:
-        raise UsageError("the configs name different folders for results; use --results")
+        raise UsageError("the configs set different folders for results; choose one folder with --results")
     running = not launchers()[ready[0].settings.launcher].owns_processes
     blocks = blocks or (1 if running else REPETITIONS)
     refuse_more_launches(ready[0].settings.launcher, blocks * len(lines))

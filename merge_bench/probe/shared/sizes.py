@@ -50,10 +50,10 @@ def _parse(option: str, text: str, read: Callable[[str], int], limits: str) -> t
         for part in text.split(","):
             for value in _expand(part.strip(), read):
                 if not 1 <= value <= LARGEST:
-                    raise ValueError(f"{value} is out of range; values go from {limits}")
+                    raise ValueError(f"{value} is out of range ({limits})")
                 found.add(value)
                 if len(found) > MOST:
-                    raise ValueError(f"more than {MOST:,} values")
+                    raise ValueError(f"the list has more than {MOST:,} values")
     except ValueError as error:
         raise UsageError(f"{option} {text}: {error}") from None
     return tuple(sorted(found))
@@ -67,7 +67,7 @@ def _expand(part: str, read: Callable[[str], int]) -> Iterator[int]:
     last, plus, step = rest.partition("+")
     value, end, stride = read(first), read(last), read(step) if plus else 0
     if value < 1 or end < value or (plus and stride < 1):
-        raise ValueError(f"{part!r} is not a range; write it like 1..4M or 1K..100K+1K")
+        raise ValueError(f"{part!r} is not a valid range; write 1..4M (doubling) or 1K..100K+1K (steps of 1K)")
     while value <= end:
         yield value
         value = value + stride if plus else value * 2

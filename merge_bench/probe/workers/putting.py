@@ -53,7 +53,7 @@ def drive(source: int, sizes: Sequence[tuple[int, int]]) -> list[int]:
     with _stoppable() as stop:
 
         def progress() -> None:
-            _check(loops.spin(worker, SPIN_ROUNDS, stop), f"rank {source} put into this one")
+            _check(loops.spin(worker, SPIN_ROUNDS, stop), f"rank {source} wrote to the memory of this rank")
 
         for number, (size, _) in enumerate(sizes):
             for test in (TOGETHER, APART):
@@ -88,7 +88,7 @@ def put(target: int, window: Window, sizes: Sequence[tuple[int, int]]) -> list[M
                         parameters.ctypes.data, stop,
                     )  # fmt: skip
                     seconds = time.perf_counter() - start
-                    _check(status, f"this one put into rank {target}")
+                    _check(status, f"this rank wrote to the memory of rank {target}")
                 plugin.exchange.transfer({target: np.ones(1, np.uint8)}, {})
                 plugin.exchange.transfer({}, {target: np.empty(1, np.uint8)})
                 found.append(Measured(test, size, count, seconds))
@@ -126,7 +126,7 @@ def _check(status: int, during: str) -> None:
     """Raise `RunFailed` for a status other than 0 of a compiled loop."""
     if status == STOPPED:
         current_plugin().abort.check()
-        raise RunFailed(f"the driver did not answer while {during}")
+        raise RunFailed(f"the merge_bench process that controls the run did not answer while {during}")
     if status != 0:
         raise RunFailed(f"UCX failed with status {status} while {during}")
 

@@ -56,11 +56,11 @@ def combinations(space: Space, values: Sequence[Value]) -> list[Candidate]:
         if all(space.conflict(value, [other for other in picked if other is not value]) is None for value in picked):
             found.append(Candidate.of(*picked))
         if len(found) > MOST:
-            raise UsageError(f"more than {MOST} combinations: name fewer settings with --only")
+            raise UsageError(f"the tuning space has more than {MOST} combinations; select fewer settings with --only")
     return found
 
 
 STRATEGY = Strategy(
-    "exhaustive", help="Measure every combination in every block; at most 256 of them.", place=3, tune=tune,
+    "exhaustive", help="Measure every combination in every block; at most 256 combinations.", place=3, tune=tune,
     first_block=lambda space, values: len(combinations(space, values)),
 )  # fmt: skip

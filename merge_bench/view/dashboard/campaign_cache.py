@@ -78,7 +78,7 @@ class CampaignCache:
         while len(self._kept) > 1 and sum(one.offset for one in self._kept.values()) > self._most:
             self._kept.popitem(last=False)
         self._keep_figures(entry, campaign)
-        problem = follower.problem or ("" if campaign else "its first line has no end yet")
+        problem = follower.problem or ("" if campaign else "its first line is incomplete")
         return Loaded(entry, campaign, f"{entry.folder.name}: {problem}" if problem else None)
 
     def _keep_figures(self, entry: Entry, campaign: Campaign | None) -> None:

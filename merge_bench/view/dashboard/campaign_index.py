@@ -27,7 +27,7 @@ _MOST = 20_000
 
 MERGE, TUNE, IMPORTED = "merge", "tune", "import"
 DONE, RUNNING, UNFINISHED, UNREADABLE = "done", "running", "unfinished", "unreadable"
-_ENDED = {0: DONE, 2: "wrong usage", 3: "failed", 4: "wrong result", 5: "gate not met"}
+_ENDED = {0: DONE, 2: "wrong usage", 3: "failed", 4: "wrong result", 5: "requirement not met"}
 
 
 @dataclass(frozen=True)

@@ -33,4 +33,4 @@ class LastResult(Generic[*Arguments, Result]):
             return self._failed(str(reason))
         except Exception as error:
             _LOG.warning("a result cannot be shown", exc_info=True)
-            return self._failed(f"This cannot be shown: {type(error).__name__}: {error}")
+            return self._failed(f"Cannot show this result: {type(error).__name__}: {error}")

@@ -163,4 +163,4 @@ def _checks(campaign: Campaign) -> str:
     wrong = sum(not check.ok for check in checks)
     if wrong:
         return f"{wrong} of {len(checks)} checks found the result wrong"
-    return f"{plural(len(checks), 'check')}, all right" if checks else "not checked yet"
+    return f"{plural(len(checks), 'check')}, all passed" if checks else "not checked yet"

@@ -30,13 +30,10 @@ _READ_SECONDS = 0.6  # of reading, before what was read so far is shown
 _CARD = live_charts.HEIGHT + 80
 
 NOTHING = (
-    "<p>No run was made into this folder yet. Start one under <b>Run</b>, or with <code>python -m merge_bench</code>; "
-    "it appears here by itself.</p>"
+    "<p>This folder contains no runs yet. Start a run in the <b>Run</b> tab or with "
+    "<code>python -m merge_bench</code>; its results appear here automatically.</p>"
 )
-NO_DASK_PAGES = (
-    "Dask's own dashboard: not there. The launcher's scheduler serves it only with --dask-dashboard, because it takes "
-    "time from what is measured."
-)
+NO_DASK_PAGES = "Dask's own dashboard is off because it slows the measurement down; use --dask-dashboard to turn it on."
 
 
 @dataclass(frozen=True)
@@ -68,7 +65,7 @@ class LiveView:
         self._shown: tuple[object, ...] | None = None
         self.choice = ui.select(
             "Campaign", {"the newest": _NEWEST}, value=_NEWEST, width=460,
-            description="The newest: one that runs, if there is one.",
+            description="The newest: a running campaign, or else the last one.",
         )  # fmt: skip
         self._status = ui.html(height=112)
         self._notes = ui.html(height=180)
@@ -94,7 +91,7 @@ class LiveView:
                 ui.card("Time of each worker", ["Partition, exchange, join", "Overlap"], phases, height=_CARD),
                 ui.card("Pairs of workers, last iteration", ["Rate of a pair", "Lanes"], pairs, height=_CARD),
                 ui.card("Memory of each worker", ["Peak memory", "Launch"], self._memory, memory, height=_CARD),
-                ui.card("Warnings, and what helps", ["Warnings", "Verified"], self._notes, height=230, width=900),
+                ui.card("Warnings and remedies", ["Warnings", "Verified"], self._notes, height=230, width=900),
             ),
             self._dask,
             sizing_mode=ui.WIDE,
@@ -164,7 +161,9 @@ class LiveView:
         for figure, picture in zip(self._figures, _pictures(state), strict=True):
             figure.show(picture)
         self._slowest.value = _slowest(state) if state else ""
-        note = f"Of launch {state.memory.launch}." if state and state.memory else "Each launch tells it at its end."
+        note = (
+            f"Memory of launch {state.memory.launch}." if state and state.memory else "Known at the end of each launch."
+        )
         self._memory.value = f'<p class="soft">{note}</p>'
         self._notes.value = _notes(state) if state else ""
         self._dask.value = _dask(state.dask if state else None)
@@ -234,10 +233,12 @@ def _slowest(state: Now) -> str:
     slowest = slowest_of(state.workers)
     worker = next((worker for worker in state.workers if worker.rank == slowest), None)
     if worker is None:
-        why = "one worker sends nothing to others" if len(state.workers) == 1 else "not measured, or all alike"
+        why = (
+            "one worker sends nothing to others" if len(state.workers) == 1 else "bandwidth not measured, or all equal"
+        )
         return f'<p class="soft">Launch {state.launch}: {why}.</p>'
     return (
-        f"<p>Launch {state.launch}, the slowest (hatched): <b>rank {worker.rank}</b> ({as_html(worker.host)}), "
+        f"<p>Slowest worker of launch {state.launch} (hatched): <b>rank {worker.rank}</b> ({as_html(worker.host)}), "
         f"{format_rate(worker.bandwidth.mean)}</p>"
     )
 
@@ -247,4 +248,4 @@ def _notes(state: Now) -> str:
         return '<p class="soft">None.</p>'
     kinds = {FAILED: f'<b class="bad">{FAILED}</b>', WARNING: WARNING}
     rows = [(kinds[each.kind], as_html(each.message), as_html(each.remedy or "")) for each in state.notes]
-    return f'<div class="scroll" tabindex="0" aria-label="Warnings">{ui.listed(rows, ("", "what", "what helps"))}</div>'
+    return f'<div class="scroll" tabindex="0" aria-label="Warnings">{ui.listed(rows, ("", "Message", "Remedy"))}</div>'

@@ -119,4 +119,6 @@ def _parts(content: Content) -> list[Any]:
     parts: list[Any] = [*map(ui.chart_card, content.charts)]
     if content.frame is not None and len(content.frame):
         parts.append(ui.table(content.frame, height=380, terms={"From": "Published"}, pagination="local", page_size=10))
-    return parts or [ui.html('<p class="soft">Nothing is chosen, or nothing was measured.</p>')]
+    return parts or [
+        ui.html('<p class="soft">No campaign is selected, or the selected ones contain no measurements.</p>')
+    ]

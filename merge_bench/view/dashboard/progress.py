@@ -89,10 +89,10 @@ def _age(launch: Launch) -> float:
 
 def _doing(campaign: Campaign, *, running: bool) -> str:
     if campaign.end is not None:
-        return "ended well" if campaign.end.status == 0 else f"ended with status {campaign.end.status}"
+        return "finished successfully" if campaign.end.status == 0 else f"ended with status {campaign.end.status}"
     last = campaign.launches[-1] if campaign.launches else None
     where = "launching" if last is None or _over(last) or last.line is None else f"launch {last.index}: {_step(last)}"
-    return where if running else f"no end was recorded; the last was {where}"
+    return where if running else f"no end was recorded; last known step: {where}"
 
 
 def _step(launch: Launch) -> str:
@@ -103,7 +103,7 @@ def _step(launch: Launch) -> str:
         return f"{len(launch.probes)} rows measured"
     if launch.timed:
         return f"{planned} iterations timed"
-    return "warming up" if launch.iterations else "its cluster is up"
+    return "warming up" if launch.iterations else "cluster is up"
 
 
 def _over(launch: Launch) -> bool:

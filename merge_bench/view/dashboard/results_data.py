@@ -68,14 +68,14 @@ def content_of(loaded: Sequence[Loaded], *, metric: str, axis: str, datasets: Se
     found = [one.campaign for one in loaded if one.campaign is not None]
     campaigns = [campaign for campaign in found if campaign.probe is None]
     probes = len(found) - len(campaigns)
-    notes = [f"{probes} of the chosen are network measurements: the Network tab shows them."] if probes else []
+    notes = [f"{probes} of the selected campaigns are network measurements; see the Network tab."] if probes else []
     if not campaigns:
         return Content(notes=tuple(notes), problems=problems)
     sources = sources_of(campaigns)
     cells = [cell for name in datasets for cell in published.merge_results(name)] if axis == ABSOLUTE else []
     shown_problems = by_problem(sources)
     if len(shown_problems) > _MOST_PROBLEMS:
-        notes.append(f"Iterations of the first {_MOST_PROBLEMS} of {len(shown_problems)} problems are drawn.")
+        notes.append(f"Only the first {_MOST_PROBLEMS} of {len(shown_problems)} problems have a chart of iterations.")
     notes += [f"{cell.config} {cell.published}: {cell.note}" for cell in cells if cell.note]
     content = Content(tuple(_charts(sources, metric, axis, cells)), notes=tuple(notes), problems=problems)
     if len(sources) < 2:

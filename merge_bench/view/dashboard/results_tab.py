@@ -31,7 +31,7 @@ MOST_LISTED = 3000
 PATIENCE_SECONDS = 5.0
 """After this, a table that has not reported that it is built is replaced by one with the new rows."""
 _TABLE_HEIGHT = 415
-HINT = "Choose one campaign to see its runs, or several to compare them: the oldest of them is the baseline."
+HINT = "Select one campaign to see its runs, or several to compare them; the oldest is the baseline."
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class ResultsView:
         self._table = pn.Column(self.table, height=_TABLE_HEIGHT, sizing_mode=ui.WIDE, margin=0)
         self.metric = pn.widgets.RadioButtonGroup(options=list(METRICS), value=next(iter(METRICS)))
         self.axis = pn.widgets.RadioButtonGroup(options=[ABSOLUTE, OF_LINK], value=ABSOLUTE)
-        self.datasets = ui.select_published("Published results beside them", published.MERGE, width=420)
+        self.datasets = ui.select_published("Published results to show as well", published.MERGE, width=420)
         self.parts = pn.Column(sizing_mode=ui.WIDE, min_height=300, margin=0)
         self._problems = ui.html()
         self._hint = ui.html(f"<p>{as_html(HINT)}</p>", height=24)
@@ -134,7 +134,7 @@ class ResultsView:
 
     def _content(self, chosen: tuple[Entry, ...], metric: str, axis: str, datasets: tuple[str, ...]) -> Content:
         if len(chosen) > MOST_CHOSEN:
-            return Content(problems=(f"At most {MOST_CHOSEN} campaigns are shown beside each other.",))
+            return Content(problems=(f"Select at most {MOST_CHOSEN} campaigns.",))
         return content_of(self._cache.load(chosen), metric=metric, axis=axis, datasets=datasets)
 
     def show(self, update: Update) -> None:
@@ -162,7 +162,7 @@ def _parts(content: Content) -> list[Any]:
     parts += map(ui.chart_card, content.charts)
     if content.differences:
         tables = "".join(f"<h2>{as_html(title)}</h2>{ui.columns_of(columns)}" for title, columns in content.differences)
-        parts.append(ui.html(f"<details open><summary>What differs between them</summary>{tables}</details>"))
+        parts.append(ui.html(f"<details open><summary>Differences between the runs</summary>{tables}</details>"))
     if content.notes:
         parts.append(ui.html("<h2>Notes</h2>" + "".join(f"<p>{as_html(note)}</p>" for note in content.notes)))
     return parts

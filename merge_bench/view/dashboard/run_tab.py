@@ -16,8 +16,8 @@ from merge_bench.view.text import as_html
 
 DEFAULT = "(the default)"
 _MEANING = {
-    0: "done", 2: "wrong usage", 3: "failed or interrupted; what was measured is kept", 4: "the merge result was wrong",
-    5: "a gate was not met",
+    0: "done", 2: "wrong usage", 3: "failed or interrupted; measurements are kept", 4: "the merge result was wrong",
+    5: "a requirement was not met",
 }  # fmt: skip
 
 
@@ -28,10 +28,14 @@ class RunView:
         self._runner, self._permission = runner, permission
         self._last: State | None = None
         configs = [DEFAULT, *config_names()]
-        self.config = ui.select("Config", configs, width=260, description="The environment that it runs under.")
-        self.chunk = _text("Rows per chunk", "Of each frame on each worker: 25e6, 1_000_000 or 25M.", "1e6")
-        self.workers = _text("Workers", "One per GPU, or per share of the cores.")
-        self.iterations = _text("Iterations", "Timed merges of a launch.")
+        self.config = ui.select(
+            "Config", configs, width=260, description="Config of the run (its environment variables)."
+        )
+        self.chunk = _text(
+            "Rows per chunk", "Rows of each frame on each worker, such as 25e6, 1_000_000 or 25M.", "1e6"
+        )
+        self.workers = _text("Workers", "Number of workers; each one uses one GPU or a share of the cores.")
+        self.iterations = _text("Iterations", "Number of timed merges per launch.")
         self.token = pn.widgets.PasswordInput(label="Token", visible=permission.token is not None, width=300)
         self.start = pn.widgets.Button(label="Start", color="primary", width=110)
         self.stop = pn.widgets.Button(label="Stop", width=110, disabled=True)
@@ -52,7 +56,7 @@ class RunView:
         inputs = ui.side_by_side(self.config, self.chunk, self.workers, self.iterations)
         buttons = ui.side_by_side(self.token, self.start, self.stop, self.kill)
         form = [ui.html(f"<p>{as_html(refusal)}</p>")] if refusal else [inputs, buttons]
-        output = ui.cards(ui.card("What it says", [], self._log, height=390, width=900))
+        output = ui.cards(ui.card("Output of the run", [], self._log, height=390, width=900))
         return pn.Column(*form, self._message, output, sizing_mode=ui.WIDE)
 
     @property
@@ -84,7 +88,7 @@ class RunView:
 
     def _act(self, act: Callable[[], None]) -> None:
         if not self._permission.granted(self.token.value_input or self.token.value or ""):
-            why = self._permission.refusal or "This needs the token that `merge_bench dashboard` printed when it began."
+            why = self._permission.refusal or "Enter the token that `merge_bench dashboard` printed at its start."
             self._message.value = f'<b class="bad">{as_html(why)}</b>'
             return
         try:
@@ -102,18 +106,16 @@ class RunView:
         if state.what == GOING:
             lines.append(f"Running: {command}. The Live tab shows it.")
         elif state.what == STOPPING:
-            lines.append(f"Stopping: {command}. It ends its processes and writes down what it has measured.")
+            lines.append(f"Stopping: {command}. The run ends its processes and records its measurements.")
         elif state.what == OVER and state.status is not None:
             meaning = _MEANING.get(state.status, "killed" if state.status < 0 else "failed")
             lines.append(f"Ended with status {state.status} ({meaning}): {command}")
         if state.what in (IDLE, OVER) and self._permission.refusal is None:
             words = shlex.join(["python", *arguments(self.request, self._runner.results)])
-            lines.append(f"Start runs: <code>{as_html(words)}</code>")
+            lines.append(f"The Start button runs: <code>{as_html(words)}</code>")
         if lines:
             self._message.value = "<br>".join(lines)
 
 
 def _text(name: str, description: str, value: str = "") -> Any:
-    return pn.widgets.TextInput(
-        label=name, description=description, value=value, placeholder="the command decides", width=200
-    )
+    return pn.widgets.TextInput(label=name, description=description, value=value, placeholder="default", width=200)

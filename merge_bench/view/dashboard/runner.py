@@ -115,10 +115,10 @@ class Runner:
             request = replace(request, config=str(path))
         words = self._command(request)
         if any("\0" in word for word in words):
-            raise UsageError("an option cannot hold a null character")
+            raise UsageError("an option cannot contain a null character")
         with self._lock:
             if self._going() is not None:
-                raise UsageError("a run is going on; stop it first, or wait for its end")
+                raise UsageError("a run is in progress; stop it or wait for its end")
             self._forget()
             log = tempfile.TemporaryFile(prefix="merge-bench-", buffering=0)  # noqa: SIM115  # `_forget` closes it.
             process = _STARTER.submit(_start, words, log.fileno()).result()

@@ -50,9 +50,9 @@ def serve(results: Path, *, port: int, address: str, open_browser: bool, allow_r
         websocket_origin=origins(address, port), session_history=0,
     )  # fmt: skip
     url = f"http://{_in_url(address)}:{port}/"
-    print(f"The view of {results} is at {url}; Ctrl-C ends it.", file=sys.stderr, flush=True)
+    print(f"The dashboard of {results} is at {url}; press Ctrl-C to stop it.", file=sys.stderr, flush=True)
     if permission.token is not None:
-        print(f"To start runs from it, this token is needed: {permission.token}", file=sys.stderr, flush=True)
+        print(f"Enter this token in the dashboard to start runs: {permission.token}", file=sys.stderr, flush=True)
     loop: Any = IOLoop.current()
     loop.asyncio_loop.set_exception_handler(log_exception)
     loop.run_in_executor(None, index.scan)  # so that the first page does not wait for it
@@ -85,8 +85,8 @@ def permission_for(address: str, *, allow_run: bool) -> Permission:
     if is_loopback(address):
         return Permission()
     return Permission(
-        refusal=f"Runs cannot be started here: the view is served on {address}, where others reach it, too. "
-        "With --allow-run the command prints a token with which they can."
+        refusal=f"Runs cannot be started from this page, because other machines can reach {address}. "
+        "Restart the dashboard with --allow-run to get a token for starting runs."
     )
 
 
@@ -137,5 +137,5 @@ def _free_port(address: str, port: int) -> int:
     except (OSError, OverflowError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise UsageError(
-            f"cannot serve on {address}, port {port}: {reason}; choose with --address and --port"
+            f"cannot serve on {address}, port {port}: {reason}; choose another with --address or --port"
         ) from None

@@ -53,11 +53,11 @@ class Content:
 def content_of(loaded: Loaded | None) -> Content:
     """The result of a campaign of `tune`, or what there is of it so far; None: what others have published."""
     if loaded is None:
-        return Content(outcome="No tuning was made into this folder yet.", charts=_published())
+        return Content(outcome="This folder contains no tuning results yet.", charts=_published())
     problems: tuple[str, ...] = (loaded.problem,) if loaded.problem else ()
     campaign = loaded.campaign
     if campaign is None or not campaign.tuning:
-        return Content(outcome="This campaign has no step of tuning yet.", problems=problems)
+        return Content(outcome="This campaign contains no tuning steps yet.", problems=problems)
     steps = campaign.tuning[:MOST_STEPS]
     if len(campaign.tuning) > MOST_STEPS:
         problems += (f"Only the first {MOST_STEPS:,} of {len(campaign.tuning):,} steps are shown.",)
@@ -65,7 +65,7 @@ def content_of(loaded: Loaded | None) -> Content:
     winner = result.winner
     text = _config_text(campaign, result, winner) if winner is not None else None
     if winner is not None and text is None:
-        problems += ("The config that was found holds a name or value that no config file can hold.",)
+        problems += ("A name or value in the found config cannot be written to a config file.",)
     return Content(
         outcome=_outcome(campaign, result),
         charts=tuple(merge.tunings(steps, partial(size_of, campaign))),
@@ -119,8 +119,8 @@ def _outcome(campaign: Campaign, result: Result) -> str:
         named = " ".join(result.winner.settings) or result.winner.config.name
         return f"Found: {named}. Confirmed against {result.baseline}: {sizes}."
     if campaign.end is None:
-        return f"Not over yet: {len(campaign.tuning)} steps so far."
-    return f"Nothing that beats {result.baseline} was confirmed."
+        return f"Tuning is not finished: {len(campaign.tuning)} steps so far."
+    return f"No config faster than {result.baseline} was confirmed."
 
 
 def _race(campaign: Campaign, steps: Sequence[TuneLine]) -> Chart:
@@ -135,7 +135,7 @@ def _race(campaign: Campaign, steps: Sequence[TuneLine]) -> Chart:
     ]  # fmt: skip
     minutes = [(step.time - campaign.head.time) / 60.0 for _, step in measured]
     kinds = list(dict.fromkeys(step.decision for step in steps))
-    return race(minutes, estimates, title="The race as it ran", kinds=kinds)
+    return race(minutes, estimates, title="Speed-up estimates over time", kinds=kinds)
 
 
 def _published() -> tuple[Chart, ...]:

@@ -31,7 +31,7 @@ def check_plots(names: Sequence[str], others: Sequence[tuple[str, Path]] = ()) -
     for plot in plots:
         library = _LIBRARIES.get(plot.suffix.lower())
         if library is None:
-            raise UsageError(f"--plot {plot}: the name must end in .png, .svg or .html, which says what is drawn")
+            raise UsageError(f"--plot {plot}: the file name must end in .png, .svg or .html")
         if not drawable(plot):
             raise UsageError(
                 f"--plot {plot} needs {library}, which is not installed: pip install 'merge-bench[dashboard]'"
@@ -42,7 +42,7 @@ def check_plots(names: Sequence[str], others: Sequence[tuple[str, Path]] = ()) -
     paths = [file.resolve() for _, file in files]
     twice = next((file for _, file in files if paths.count(file.resolve()) > 1), None)
     if twice is not None:
-        raise UsageError(f"{twice} is named for two outputs; name each file once")
+        raise UsageError(f"two options write to {twice}; choose different files")
     return plots
 
 

@@ -55,7 +55,7 @@ def forest(
     groups = _groups(list(found), list(found.values()), kinds)
     if noise and rows:
         band = Boxes([len(rows) / 2], [noise[0]], [noise[1]], width=len(rows) + 2, fill=0.25)
-        groups.insert(0, Group(GREY, (band,), "the baseline against itself"))
+        groups.insert(0, Group(GREY, (band,), "the baseline compared with itself"))
     names = {at: row.label if isinstance(row, Estimate) else row for at, row in enumerate(rows)}
     picture = Picture(
         Axis(axis, low=max(low - room, 0.0), high=high + room, rule=1.0),

@@ -45,7 +45,7 @@ def figure_of(chart: marks.Chart, *, note: bool = True) -> Any:
     """`chart` as a Bokeh figure, as wide as there is room; `note`: say below it what its marks mean."""
     plot = Drawn(chart.picture, for_canvas(chart.title)).figure
     if note and chart.note:
-        text = for_canvas(chart.note) + (" A click on the legend hides a series." if plot.legend else "")
+        text = for_canvas(chart.note) + (" Click a legend entry to hide its series." if plot.legend else "")
         plot.add_layout(Title(text=text, text_font_size="9pt", text_font_style="normal"), "below")
     return plot
 

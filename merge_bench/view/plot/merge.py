@@ -20,8 +20,8 @@ from merge_bench.view.plot.style import bar_height
 MOST_POINTS = 20_000
 """Of iterations in one chart; of more, some of each launch are left out, never the slowest and the fastest."""
 
-PARTS = ("partition alone", "partition and exchange at once", "exchange alone", "join", "rest")
-_DIFFERENCE = "bars: median over launches; thick lines: its 95 % interval; points: one a launch"
+PARTS = ("partition alone", "partition and exchange at once", "exchange alone", "join", "other")
+_DIFFERENCE = "bars: median over launches; thick lines: its 95 % interval; points: single launches"
 
 
 @dataclass(frozen=True)
@@ -111,11 +111,11 @@ def iterations(runs: Sequence[Labelled]) -> Chart:
     for one, found in launches:
         placed = [(places[one.part, launch.index], names[one.part, launch.index], launch) for launch in found]
         groups += [Group(one.index, tuple(_strip(placed, step)), one.label * several)] if found else []
-    note = "points: iterations, left to right within a launch; lines: median and quartiles; hollow: far out"
-    thinned = f"; one of {step} iterations is shown, and the slowest and fastest of each launch" if step > 1 else ""
+    note = "points: iterations, left to right within a launch; lines: median and quartiles; hollow: outliers"
+    thinned = f"; shown: one of {step} iterations, plus the slowest and fastest of each launch" if step > 1 else ""
     ticks = {places[key]: names[key] for key in keys}
     return Chart(
-        "Throughput of every iteration, by launch in the order made",
+        "Throughput of every iteration, in launch order",
         Picture(Axis("Launch", every(ticks, 24), grid=False), Axis("Throughput (GiB/s)", low=0.0), tuple(groups), 300),
         _sentence(note + thinned),
     )
@@ -163,7 +163,7 @@ def workers(run: Run) -> Chart:
         title="Bandwidth of each worker",
         axis="Bandwidth: bytes sent to other workers ÷ seconds in flight (GiB/s)",
         unit="GiB/s",
-        note=_sentence("rows: rank and host; bars: median over launches; points: one a launch"),
+        note=_sentence("rows: rank and host; bars: median over launches; points: single launches"),
     )
 
 
@@ -177,7 +177,7 @@ def phases(run: Run) -> Chart:
     return Chart(
         "Phases of each worker in an iteration",
         Picture(axis, rows_axis(dict(enumerate(rows)), len(rows) - 1), groups, height),
-        _sentence("medians over launches; rest: what the worker's own time is more than its phases"),
+        _sentence("medians over launches; other: time of the worker outside these phases"),
     )
 
 
@@ -259,7 +259,7 @@ def speedups(document: CompareDocument, metric: str, looks: Mapping[str, int]) -
         axis=f"Speed-up in {metric} (1 = the baseline, more is better)",
         unit="×",
         line=1.0,
-        note=_sentence("bars: estimate of compare; thick lines: its interval; points: one a block, or a launch"),
+        note=_sentence("bars: estimated speed-up; thick lines: its interval; points: single blocks or launches"),
     )
 
 
@@ -282,10 +282,10 @@ def _tuning(steps: Sequence[TuneLine], phase: str, plan: int, size: str) -> Char
     return bars(
         rows,
         title=f"Tuning, {phase}, {size}: speed-up by setting",
-        axis="Speed-up in throughput (1 = without it, more is better)",
+        axis="Speed-up in throughput (1 = without the setting, more is better)",
         unit="×",
         line=1.0,
-        note=_sentence("bars: estimates, paired by block; thick lines: their intervals"),
+        note=_sentence("bars: speed-up estimated from pairs in the same block; thick lines: its interval"),
     )
 
 

@@ -129,13 +129,13 @@ def _details(row: Row) -> dict[str, str]:
         "method": row.method,
         "lanes": ", ".join(row.selected) or "not known",
         "protocol": row.protocol or "not known",
-        "launches": ("not told" if row.from_file else "published") if row.source else row.launches,
+        "launches": ("not stated" if row.from_file else "published") if row.source else row.launches,
         "remark": _remark(row),
     }
     return {name: visible(str(value)) for name, value in known.items()}
 
 
 def _remark(row: Row) -> str:
-    remarks = ["ran on other transports than were asked for"] if row.as_requested is False else []
+    remarks = ["used other transports than requested"] if row.as_requested is False else []
     remarks += [f"{row.wrong} wrong elements"] if row.wrong else []
     return "; ".join([*remarks, *([row.note] if row.note else [])])

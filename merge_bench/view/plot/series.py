@@ -92,9 +92,13 @@ def _note(series: Sequence[Series], spread: str) -> str:
     if any(one.spreads for one in series):
         drawn = {len(one.points) > MANY for one in series if one.spreads}
         names = " and ".join(name for name, many in (("bars", False), ("bands", True)) if many in drawn)
-        least = "" if any(one.forecast for one in series) else "least to greatest "
+        least = "" if any(one.forecast for one in series) else "minimum to maximum "
         text += f"; {names}: {least}{spread}"
-    hollow = " Hollow: not as asked for, or wrong." if any(any(one.doubtful) for one in series) else ""
+    hollow = (
+        " Hollow: other transports than requested, or a wrong result."
+        if any(any(one.doubtful) for one in series)
+        else ""
+    )
     return f"{text}.{hollow}"
 
 

@@ -43,14 +43,14 @@ def _sentences(rows: Sequence[Row]) -> list[tuple[str, str]]:
     asked = ", ".join(f"{name}={value}" for name, value in first.requested.items())
     lanes = list(dict.fromkeys(lane for row in rows for lane in row.selected))
     if first.source is not None:
-        known = [f"asked for: {asked}"] * bool(asked) + [f"selected: {', '.join(lanes)}"] * bool(lanes)
+        known = [f"requested: {asked}"] * bool(asked) + [f"selected: {', '.join(lanes)}"] * bool(lanes)
         return [(f"{first.source}; {first.method}", ""), *((text, "dim") for text in known), *notes]
     counts = sorted({row.launches for row in rows})
     number = " to ".join(str(count) for count in dict.fromkeys((counts[0], counts[-1])))
     how = "one launch" if counts == [1] else f"medians over {number} launches"
     return [
         (f"{how}; {' / '.join(dict.fromkeys(row.method for row in rows))}{_where(rows)}", ""),
-        (f"asked for: {asked or 'nothing'}", "dim"),
+        (f"requested: {asked or 'nothing'}", "dim"),
         (f"selected: {', '.join(lanes) or 'not known'}", "dim"),
         (f"protocols: {_protocols(rows) or 'not known'}", "dim"),
         *_doubts(rows, first.requested.get("UCX_TLS"), lanes),
@@ -73,18 +73,20 @@ def _doubts(rows: Sequence[Row], asked: str | None, lanes: Sequence[str]) -> lis
     if other and other[0].test.endswith(SHARP_ASKED):
         carried = " / ".join(dict.fromkeys(row.protocol or "?" for row in other))
         doubts.append(
-            (f"{OTHER_LANES} {_sizes(other, rows)}: {carried} carried it though SHARP was asked for", "bold yellow")
+            (f"{OTHER_LANES} {_sizes(other, rows)}: {carried} was used although SHARP was requested", "bold yellow")
         )
     elif other:
-        though = f" though UCX_TLS={asked} was asked for" if asked else ", not only what was asked for"
+        though = f" although UCX_TLS={asked} was requested" if asked else ", not only the requested ones"
         doubts.append(
             (f"{OTHER_LANES} {_sizes(other, rows)}: UCX selected {', '.join(lanes) or '?'}{though}", "bold yellow")
         )
     if asked is not None and not lanes:
-        doubts.append(("whether it ran on what was asked for: nobody can tell", "dim"))
+        doubts.append(("unknown whether the requested transports were used", "dim"))
     wrong = [row for row in rows if row.wrong]
     if wrong:
-        doubts.append((f"{WRONG} {_sizes(wrong, rows)}: WRONG RESULT, elements that are wrong are counted", "bold red"))
+        doubts.append(
+            (f"{WRONG} {_sizes(wrong, rows)}: WRONG RESULT; the table shows the number of wrong elements", "bold red")
+        )
     return doubts
 
 

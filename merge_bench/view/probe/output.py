@@ -65,4 +65,4 @@ def write_files(output: Output, rows: Sequence[Row]) -> list[str]:
     if output.csv_file is not None:
         files[output.csv_file] = partial(write_csv, rows)
     files |= dict.fromkeys(output.plots, lambda file: draw(panels_of(rows), file))
-    return [f"{problem}; the records hold all that was measured" for problem in write_each(files)]
+    return [f"{problem}; the records contain all measurements" for problem in write_each(files)]

@@ -98,7 +98,7 @@ def _comparison(page: Page, table: Table, baseline: str | None) -> None:
         if some:
             _by_size(page, table, measures, some, unit, baseline)
     if any(line.config == baseline for line in table.lines) and _compared(table, baseline):
-        page.line(f"Speed-up: ratio of medians; more than 1 is better than {visible(str(baseline))}.", "dim")
+        page.line(f"Speed-up: ratio of medians; above 1 is better than {visible(str(baseline))}.", "dim")
 
 
 def _named(measure: Measure) -> str:
@@ -131,7 +131,7 @@ def _by_size(
             page.line("")
         page.table(*chosen)
     if len(some) < len(sizes):
-        page.line(f"{len(some)} of {len(sizes)} sizes; all are in --csv, --json and in a pipe.", "dim")
+        page.line(f"Shown: {len(some)} of {len(sizes)} sizes; use --csv, --json or a pipe to get all.", "dim")
 
 
 def _in_units(size: int, unit: int) -> str:
@@ -208,7 +208,7 @@ def _pairs(page: Page, table: Table) -> None:
         columns.append(Column(f"{binary(size)}\n({measure.unit})", values))
     worst = [max((mark(row) for row in line.rows), key=len) for line in table.lines]
     page.table(*columns, Column("", worst, text=True))
-    page.line("Medians at a few sizes; all sizes, with their ranges, are in --csv and --json.", "dim")
+    page.line("Medians at a few sizes; use --csv or --json to get all sizes with their ranges.", "dim")
 
 
 def _held_against(tables: Sequence[Table], table: Table, baseline: str | None) -> Line | None:

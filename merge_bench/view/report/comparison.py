@@ -61,7 +61,7 @@ def lettered(document: CompareDocument) -> list[tuple[str, str]]:
 def title(comparison: Comparison) -> str:
     """Who against whom, on what."""
     chunk, workers, *others = comparison.plan.items()
-    what = [f"{rows(chunk[1])} rows a chunk"] if isinstance(chunk[1], int) else []
+    what = [f"{rows(chunk[1])} rows per chunk"] if isinstance(chunk[1], int) else []
     what += [plural(workers[1], "worker")] if isinstance(workers[1], int) else []
     what += [f"{name} {value}" for name, value in others]
     aa = ", the same config (A/A)" if comparison.aa else ""
@@ -167,9 +167,9 @@ def _metrics(page: Page, comparisons: Sequence[Comparison]) -> None:
 def _why(comparison: Comparison) -> str | None:
     reason = comparison.reason
     words = {
-        "underpowered": "underpowered, so few launches prove nothing",
-        "wide-interval": f"neither within {percent(comparison.threshold)} nor beyond for sure",
-        "within-noise": "a difference, and no larger than a config shows against itself",
+        "underpowered": "too few launches for a verdict",
+        "wide-interval": f"the true difference may be below or above {percent(comparison.threshold)}",
+        "within-noise": "the difference is no larger than between launches of the same config",
     }
     return words.get(reason, str(reason)) if reason else None
 
@@ -186,7 +186,7 @@ def _ratio(comparison: Comparison) -> str | None:
     count = comparison.launches
     made = plural(count, "block") if comparison.paired else plural(count, "launch", "es")
     apart = "" if comparison.paired else " each, not interleaved"
-    corrected = " by Holm" if comparison.p_holm != comparison.p else ""
+    corrected = " (Holm)" if comparison.p_holm != comparison.p else ""
     return f"{found}, {made}{apart}, p = {_p(comparison.p_holm)}{corrected}"
 
 
@@ -195,8 +195,8 @@ def _more(comparison: Comparison) -> str | None:
         return None
     more = comparison.more_launches
     if more is None:
-        return f"it would take more than {MOST} launches of each to settle it"
-    return f"about {plural(more, 'more launch', 'es')} of each would settle it"
+        return f"a verdict needs more than {MOST} launches of each config"
+    return f"a verdict needs about {plural(more, 'more launch', 'es')} of each config"
 
 
 def _launches(comparison: Comparison) -> str:

@@ -24,7 +24,7 @@ def print_findings(findings: Sequence[Finding], file: TextIO | None = None) -> N
         )
         wrong = [finding for state in (BAD, WARN) for finding in findings if finding.state == state]
         if wrong:
-            page.heading("What that does, and what helps")
+            page.heading("Effects and remedies")
         for finding in wrong:
             where = f"{finding.host}: " if len(hosts) > 1 else ""
             spoils = f": {finding.spoils}" if finding.spoils else ""

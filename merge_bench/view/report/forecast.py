@@ -15,15 +15,15 @@ def print_forecast(document: PredictDocument, *, file: TextIO | None = None, wid
     with page_on(file, width) as page:
         page.heading("merge_bench · predict")
         _summary(page, document)
-        page.heading("Scaling (forecasts; one host fills, then the next)")
+        page.heading("Scaling (forecasts; workers fill one host after the other)")
         page.table(*_scaling(document.scaling))
         _unknown(page, document.scaling)
         page.heading("Parameters")
         page.table(*_parameters(document.parameters))
-        page.heading("The model beside what it was fitted on")
+        page.heading("Model compared with the measurements it was fitted to")
         page.table(*_checked(document.checked))
         if document.notes:
-            page.heading("What is not known")
+            page.heading("Assumptions and unknowns")
             for note in document.notes:
                 page.line(note)
 
@@ -44,10 +44,10 @@ def _summary(page: Page, document: PredictDocument) -> None:
         ("Throughput (GiB/s)", _with_interval(found.throughput_bytes_per_second, gib)),
         ("Bandwidth of a worker (GiB/s)", _with_interval(found.bandwidth_bytes_per_second, gib)),
         ("Data processed (GiB)", gib(found.data_bytes)),
-        ("of that between workers (GiB)", gib(found.crossing_bytes)),
-        ("of that between hosts (GiB)", gib(found.between_hosts_bytes)),
+        ("Data sent between workers (GiB)", gib(found.crossing_bytes)),
+        ("Data sent between hosts (GiB)", gib(found.between_hosts_bytes)),
         ("Limited by", found.limit or NULL),
-        ("Time goes to", shares),
+        ("Shares of the time", shares),
     )
 
 

@@ -68,7 +68,7 @@ def report_run(page: Page, run: Run, document: RunDocument) -> None:
         run_sections.totals(page, launches, document, mark)
         run_sections.iterations(page, launches, mark)
         if run.imported:
-            page.note(f"single workers, phases, link: {run_sections.absent(run, len(figures))}")
+            page.note(f"workers, phases, link: {run_sections.absent(run, len(figures))}")
         else:
             workers.table(page, run, figures, mark)
             page.drawing(lambda: merge.workers(run))
@@ -88,7 +88,7 @@ def overview(page: Page, runs: Sequence[Run], documents: Sequence[RunDocument], 
 
     `names`: of the runs of several campaigns; an option that one of them did not record is then no difference.
     """
-    page.heading(f"All {len(runs)} runs" if len(runs) > 1 else "The run")
+    page.heading(f"All {len(runs)} runs" if len(runs) > 1 else "Run")
     states = [state_of(run, aggregate.counted(run)) for run in runs]
     page.table(
         Column("Config", names or [run.config.name for run in runs], text=True),

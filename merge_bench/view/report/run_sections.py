@@ -18,19 +18,19 @@ from merge_bench.view.report.layout import Column, Page, by_row
 _SHOWN = 20
 _ENDS = 5
 
-PIPELINED = ", partition and join beside it (--pipeline on)"
-LIMITED_BY = {"link": "the link", "cores": "the cores, which are busy nearly all the time"}
+PIPELINED = ", overlapped with partition and join (--pipeline on)"
+LIMITED_BY = {"link": "the link", "cores": "the cores (busy nearly all the time)"}
 _TOTALS = (("Wall-clock", "ms"), ("Bandwidth", "GiB/s"), ("Throughput", "GiB/s"))
 
 
 def absent(run: Run, workers: int) -> str:
     """Why a run has no bandwidth, phases or link."""
     if run.imported:
-        return "not in the text that was imported"
+        return "not in the imported text"
     if run.plan.exchange == "dask":
-        return "not measured: Dask's own shuffle tells no bytes, flight times or phases of a worker"
+        return "not measured, because Dask's own shuffle reports no bytes, transfer times or phases of workers"
     if workers < 2:
-        return "nothing to measure: one worker has no other to send to"
+        return "not measured, because a single worker sends nothing to others"
     return "not in the records"
 
 
@@ -53,7 +53,7 @@ def header(page: Page, run: Run, launches: Sequence[Launch], document: RunDocume
     for name, value in config.variables.items():
         page.line(f"{name}={value}", indent=2)
     if line is None:
-        page.note("not known: no launch came up")
+        page.note("unknown: no launch started")
 
 
 def imported(page: Page, document: RunDocument) -> None:
@@ -62,7 +62,7 @@ def imported(page: Page, document: RunDocument) -> None:
     if found is None:
         return
     head = found.headline
-    page.heading(f"Headline of the text ({found.program}, imported; {NOT_BY_US.partition(': ')[2]})")
+    page.heading(f"Summary printed by {found.program} (imported; not verified by merge_bench)")
     page.pairs(
         ("File", found.file),
         ("Wall-clock of all iterations (s)", number(head.wall_seconds)),
@@ -76,7 +76,7 @@ def _chunk(plan: Plan) -> str:
     """Rows per chunk; real tables have none, and are named instead."""
     if plan.rows_per_chunk is not None:
         return rows(plan.rows_per_chunk)
-    return f"as the {(plan.workload and plan.workload.name) or 'tables'} have them"
+    return f"as in the {(plan.workload and plan.workload.name) or 'tables'}"
 
 
 def _on(hosts: Sequence[str]) -> str:
@@ -92,7 +92,7 @@ def _counts(run: Run, launches: Sequence[Launch]) -> str:
     planned = "" if many == run.planned_launches else f" of {run.planned_launches}"
     warm = sorted({sum(iteration.warmup for iteration in launch.iterations) for launch in launches}) or [0]
     named = f"{timed} in {many}{planned} launch{'' if many == 1 and not planned else 'es'}"
-    return f"{named}, after {' or '.join(map(str, warm))} to warm up" if warm[-1] else named
+    return f"{named}, after {' or '.join(map(str, warm))} warm-up" if warm[-1] else named
 
 
 def totals(page: Page, launches: Sequence[Launch], document: RunDocument, mark: str | None) -> None:
@@ -114,12 +114,12 @@ def totals(page: Page, launches: Sequence[Launch], document: RunDocument, mark: 
     page.heading("Totals (median over launches; quartiles Q1 and Q3, min and max over iterations)")
     page.table(*by_row(("", "Median", "Q1", "Q3", "Min", "Max", "95 %\ninterval"), cells, [0]), mark=mark)
     if intervals[0] is None:
-        page.note(f"95 % interval: it is over launches and needs at least 6 of them ({len(launches)} here)")
+        page.note(f"95 % interval: needs at least 6 launches; this run has {len(launches)}")
     else:
         first, last = intervals[0].ranks
         page.line(
-            f"The interval is ranks {first} and {last} of {len(launches)} launches; "
-            f"it holds the median with {intervals[0].coverage * 100:.1f} %.",
+            f"The interval ends at ranks {first} and {last} of {len(launches)} sorted launches; "
+            f"it contains the median with {intervals[0].coverage * 100:.1f} % confidence.",
             "dim",
         )
 
@@ -139,14 +139,14 @@ def iterations(page: Page, launches: Sequence[Launch], mark: str | None) -> None
         Column("Wall-clock\n(ms)", [ms(iteration.wall_seconds) for _, iteration, _ in shown]),
         Column("Bandwidth\n(GiB/s)", [gib(metrics.iteration_bandwidth(iteration)) for _, iteration, _ in shown]),
         Column("Throughput\n(GiB/s)", [gib(aggregate.throughput(launch, iteration)) for launch, iteration, _ in shown]),
-        Column("", ["far out" if far else "" for _, _, far in shown], text=True),
+        Column("", ["outlier" if far else "" for _, _, far in shown], text=True),
     ]
     if long:
         columns = [Column(c.heading, _with_gap(c.cells), c.text) for c in columns]
     page.heading("Iterations")
     page.table(*columns, mark=mark)
     if long:
-        page.line(f"The first and the last {_ENDS} of {len(found)} iterations; all are in the records.", "dim")
+        page.line(f"Shown: the first and last {_ENDS} of {len(found)} iterations; the records contain all.", "dim")
 
 
 def _with_gap(cells: Sequence[str]) -> list[str]:
@@ -163,17 +163,17 @@ def link(page: Page, run: Run, workers: int, document: RunDocument, mark: str | 
     unchecked = found.not_checked if found else None
     shown = [
         ("Link limit of a worker (GiB/s)", gib(limit) + (f"; {unchecked}" if unchecked else "")),
-        ("Reached by the merge (%)", percent(fraction)),
+        ("Exchange speed (% of link limit)", percent(fraction)),
     ]
     if found and found.check_bytes_per_second and limit:
-        shown.insert(1, ("The same by ucx_perftest (GiB/s)", gib(found.check_bytes_per_second)))
+        shown.insert(1, ("Link limit by ucx_perftest (GiB/s)", gib(found.check_bytes_per_second)))
     pipelined = found is not None and run.plan.pipeline
     if found and pipelined:
         shown.append(("Wall-clock ÷ bytes at the link limit (×)", number(found.wall_ratio)))
-        shown.append(("Limited by", LIMITED_BY.get(found.bottleneck or "", "neither link nor cores alone")))
+        shown.append(("Limited by", LIMITED_BY.get(found.bottleneck or "", "neither the link nor the cores alone")))
     page.pairs(*shown, mark=mark)
     if pipelined:
-        page.line("Both frames travel at once, so that the bandwidth of each is a share of the link's.", "dim")
+        page.line("Both frames are sent at the same time, so each gets only a share of the link's bandwidth.", "dim")
     if found is None:
         page.note(f"link limit: {absent(run, workers)}")
 
@@ -184,7 +184,7 @@ def verification(page: Page, run: Run, launches: Sequence[Launch], document: Run
     checks = [check for launch in run.launches for check in launch.verifications]
     wrong = [check for check in checks if not check.ok]
     if run.verify == "off":
-        page.line("UNVERIFIED: --verify off; nothing shows that the merge was right", "bold yellow")
+        page.line("UNVERIFIED: the merge result was not checked (--verify off)", "bold yellow")
     elif run.imported:
         page.line(f"{UNVERIFIED}: {NOT_BY_US}", "bold yellow")
     elif wrong:
@@ -196,11 +196,11 @@ def verification(page: Page, run: Run, launches: Sequence[Launch], document: Run
         last = next(launch for launch in reversed(launches) if launch.verifications).verifications[-1]
         page.line(
             f"verified: {rows(last.rows)} rows, checksum {last.checksum or NULL}; "
-            f"{len(checks)} checks by {last.how}, all right",
+            f"all {len(checks)} checks passed ({last.how})",
             "green",
         )
     else:
-        page.line(f"UNVERIFIED: {len(checks)} checks were made, all right, but not all that were asked for", "yellow")
+        page.line(f"UNVERIFIED: {len(checks)} checks passed, but other requested checks are missing", "yellow")
 
 
 def findings(page: Page, documents: Sequence[RunDocument]) -> None:

@@ -45,7 +45,7 @@ def selected(page: Page, lanes: Sequence[Lane], requested: Mapping[str, str]) ->
     """Two lines, the transports configured and the transports selected; pairs with the same ones together."""
     if not lanes:
         return
-    page.heading("Lanes that UCX selected")
+    page.heading("Transports that UCX selected")
     if requested:
         page.line("configured: " + ", ".join(f"{name}={value}" for name, value in requested.items()))
     groups: dict[tuple[str, str], list[str]] = {}
@@ -87,7 +87,7 @@ def protocols(page: Page, found: Sequence[Protocols]) -> None:
         Column("Transports", [each.transports for _, each in rows], text=True),
     )
     if any(each.estimated for _, each in rows):
-        page.line("* as the sender expects it; in a rendezvous the receiver decides.", "dim")
+        page.line("* Expected by the sender; in a rendezvous transfer, the receiver chooses the protocol.", "dim")
 
 
 def traffic(page: Page, found: Sequence[Traffic]) -> None:
@@ -106,13 +106,13 @@ def traffic(page: Page, found: Sequence[Traffic]) -> None:
         for name in dict.fromkeys(moved):
             cells = [mib(each[name].sent if name in each else None) for each in devices]
             rows.append((host, f"counted by {name}", cells))
-    page.heading("Bytes sent, as ranks and as devices counted them")
+    page.heading("Bytes sent, as counted by ranks and by network devices")
     page.table(
         Column("Host", [host for host, _, _ in rows], text=True),
         Column("Bytes", [what for _, what, _ in rows], text=True),
         *(Column(_PERIODS[period], [cells[at] for _, _, cells in rows]) for at, period in enumerate(periods)),
     )
-    page.line("Devices count all programs of their host, and headers; shared memory has no counter.", "dim")
+    page.line("Device counters include headers and all programs of the host; shared memory has no counter.", "dim")
 
 
 def available(page: Page, hosts: Mapping[str, Mapping[str, Sequence[str]]]) -> None:
@@ -121,7 +121,7 @@ def available(page: Page, hosts: Mapping[str, Mapping[str, Sequence[str]]]) -> N
     for host, transports in hosts.items():
         key = tuple(sorted((name, tuple(devices)) for name, devices in transports.items()))
         groups.setdefault(key, []).append(host)
-    page.heading("Transports that each host could use")
+    page.heading("Transports available on each host")
     rows = [(", ".join(names), name, devices) for key, names in groups.items() for name, devices in key]
     page.table(
         Column("Hosts", [names for names, _, _ in rows], text=True),

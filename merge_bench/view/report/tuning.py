@@ -36,11 +36,13 @@ def write_tuning(page: Page, result: Result, *, sizes: Sequence[str], metric: st
     _steps(page, f"Single settings against {result.baseline}", result.singles)
     if (noise := result.noise_floor) is not None:
         page.line(f"Noise: {noise.reason} ({ends(noise.low, noise.high)}).", "dim")
-    _steps(page, "Combined, the strongest first; each against the same without it", result.combined)
-    _steps(page, "Taken out again; each against the same without it", result.ablated)
-    _steps(page, "Confirmed on fresh launches", result.confirmed, sizes=sizes)
+    _steps(
+        page, "Combined, strongest setting first; each compared with the config without the setting", result.combined
+    )
+    _steps(page, "Removed again; each compared with the config without the setting", result.ablated)
+    _steps(page, "Confirmed on new launches", result.confirmed, sizes=sizes)
     if result.interactions:
-        page.heading("Settings that gain alone and lose together")
+        page.heading("Settings that help alone but not together")
         for line in result.interactions:
             page.line(f"{line.setting} with {line.against}: {ratio(line.ratio)} {ends(line.low, line.high)}")
 

@@ -46,7 +46,7 @@ def table(page: Page, run: Run, workers: Sequence[WorkerFigures], mark: str | No
     else:
         page.table(*who, *speed, *load, remarks, mark=mark)
     if len(shown) < len(workers):
-        page.line(f"The {len(shown)} slowest of {len(workers)} workers; all are in the records.", "dim")
+        page.line(f"Shown: the {len(shown)} slowest of {len(workers)} workers; the records contain all.", "dim")
     if any(w.bandwidth.mean is None or w.partition is None for w in shown):
         page.note(f"bandwidth, phases, received rows: {absent(run, len(workers))}")
     if any(w.memory.peak is None for w in shown):
@@ -58,11 +58,11 @@ def pairs(page: Page, workers: int, launches: Sequence[Launch], mark: str | None
     traffic = pair_figures(launches) if workers <= _LARGEST_MATRIX else {}
     if not traffic:
         return
-    page.heading("Pairs: sent in an iteration (MiB), a row is the sender")
+    page.heading("Pairs: data sent per iteration (MiB), from row to column")
     page.table(*by_pair({pair: mib(figures.bytes) for pair, figures in traffic.items()}), mark=mark)
     rates = {pair: figures.bytes / figures.seconds for pair, figures in traffic.items() if figures.seconds}
     if rates:
-        page.heading("Pairs: bytes ÷ seconds in flight (GiB/s)")
+        page.heading("Pairs: bytes ÷ seconds in flight (GiB/s), from row to column")
         page.table(*by_pair({pair: gib(rate) for pair, rate in rates.items()}), mark=mark)
 
 

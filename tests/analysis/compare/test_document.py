@@ -107,7 +107,7 @@ def test_pairing_takes_the_drift_out(tmp_path: Path) -> None:
     assert of(apart)["reason"] == "wide-interval"
     assert of(apart)["more_launches"] > 10
     assert of(apart)["paired"] is False
-    assert any("their launches were not interleaved" in note for note in apart["notes"])
+    assert any("the launches were not interleaved" in note for note in apart["notes"])
     assert [point["launch"] for point in of(apart)["points"]] == list(range(6))
     assert not any("interleaved" in note for note in document(ran(tmp_path, tuned=faster(1.05)))["notes"])
 
@@ -192,7 +192,7 @@ def test_a_config_that_crashes_cannot_win(tmp_path: Path) -> None:
     assert one["ratio"] == pytest.approx(1.25)
     assert one["launches"] == 7
     assert (one["candidate_value"]["launches"], one["candidate_value"]["failed_launches"]) == (7, 2)
-    assert any(note.endswith("a launch are in no ratio: 3, 7") for note in found["notes"])
+    assert any(note.endswith("only one of them: 3, 7") for note in found["notes"])
 
 
 def test_what_a_failed_launch_measured_before_is_in_no_ratio(tmp_path: Path) -> None:
@@ -244,7 +244,7 @@ def test_unverified_numbers_are_marked(tmp_path: Path) -> None:
     scripts = interleaved({"base": SIX, "tuned": faster(1.25)}, verify="off")
     found = document(write_campaign(tmp_path, *scripts))
     assert (found["verified"], of(found)["verified"]) == (False, False)
-    assert "tuned is not verified, and no number of it is" in found["notes"]
+    assert "tuned is not verified; its merge result may be wrong" in found["notes"]
 
 
 def test_metrics_that_were_not_measured_are_left_out_with_a_note(tmp_path: Path) -> None:
@@ -253,7 +253,7 @@ def test_metrics_that_were_not_measured_are_left_out_with_a_note(tmp_path: Path)
     found = document(write_campaign(tmp_path, *scripts))
     assert [each["metric"] for each in found["comparisons"]] == ["throughput", "wall"]
     for name in ("bandwidth", "partition", "exchange", "join"):
-        assert f"{name} is left out: base has none" in found["notes"]
+        assert f"{name} is not compared: base has no value of it" in found["notes"]
 
 
 def test_a_phase_without_time_has_no_ratio(tmp_path: Path) -> None:
@@ -263,7 +263,7 @@ def test_a_phase_without_time_has_no_ratio(tmp_path: Path) -> None:
     scripts = [replace(each, worker=instant) for each in interleaved({"base": SIX, "tuned": SIX})]
     found = document(write_campaign(tmp_path, *scripts))
     assert "partition" not in {each["metric"] for each in found["comparisons"]}
-    assert "partition is left out: base has none" in found["notes"]
+    assert "partition is not compared: base has no value of it" in found["notes"]
     some = [replace(each, worker=instant) if each.block == 2 else each for each in scripts]
     some = [each if each.block == 2 else replace(each, worker=lambda worker: worker) for each in some]
     found = document(write_campaign(tmp_path, *some))

@@ -43,7 +43,7 @@ def tuned(tmp_path: Path) -> Path:
 
 def test_the_verdict_comes_first_with_what_it_rests_on(tuned: Path) -> None:
     lines = text(tuned).splitlines()
-    assert lines[4] == "tuned against base · 1,000,000 rows a chunk, 2 workers"
+    assert lines[4] == "tuned against base · 1,000,000 rows per chunk, 2 workers"
     assert lines[5] == (
         "FASTER: speed-up 1.250 in throughput (95 % interval 1.248 to 1.253, threshold 2 %), 6 blocks, p = 0.031"
     )
@@ -86,14 +86,14 @@ def test_campaigns_have_letters(tmp_path: Path) -> None:
 def test_an_inconclusive_verdict_tells_what_would_help(tmp_path: Path) -> None:
     few = text(written(tmp_path, interleaved({"base": SIX[:3], "tuned": SIX[1:4]})))
     assert re.search(
-        r"^INCONCLUSIVE: underpowered, so few launches prove nothing; speed-up 0\.\d+ in throughput, 3 blocks, "
-        r"p = 0\.25; about \d+ more launches of each would settle it$",
+        r"^INCONCLUSIVE: too few launches for a verdict; speed-up 0\.\d+ in throughput, 3 blocks, "
+        r"p = 0\.25; a verdict needs about \d+ more launches of each config$",
         few,
         re.MULTILINE,
     )
     close = text(written(tmp_path, interleaved({"base": SIX, "tuned": faster(1.0199)})))
-    assert "INCONCLUSIVE: neither within 2 % nor beyond for sure; " in close
-    assert close.count("; it would take more than 1000 launches of each to settle it\n") == 1
+    assert "INCONCLUSIVE: the true difference may be below or above 2 %; " in close
+    assert close.count("; a verdict needs more than 1000 launches of each config\n") == 1
 
 
 def test_failures_are_counted_in_sight(tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def document(*folders: Path) -> CompareDocument:
 def test_corrected_p_values_stand_beside_the_plain_ones(tmp_path: Path) -> None:
     walls = [0.1 + 0.01 * block for block in range(9)]
     found = text(written(tmp_path, interleaved({"base": walls, "one": walls, "two": [w / 2 for w in walls]})))
-    assert "p = 0.0078 by Holm" in found  # 2 · 2 ÷ 2⁹
+    assert "p = 0.0078 (Holm)" in found  # 2 · 2 ÷ 2⁹
     assert "p (Holm)" in found
     assert "(97.5 % interval " in found
 
@@ -176,7 +176,7 @@ def test_shares_are_shown_in_percent(share: float, shown: str) -> None:
 def test_markdown_says_the_same(tuned: Path) -> None:
     lines = markdown(document(tuned), metric="throughput").splitlines()
     assert lines[0] == f"* Result `{tuned}`"
-    assert lines[2] == "### tuned against base · 1,000,000 rows a chunk, 2 workers"
+    assert lines[2] == "### tuned against base · 1,000,000 rows per chunk, 2 workers"
     assert lines[4].startswith("**FASTER: speed-up 1.250 in throughput (")
     table = [line for line in lines if line.startswith("| ")]
     cells = [re.split(r"(?<!\\)\|", line) for line in table[:8]]

@@ -84,7 +84,7 @@ def test_a_setting_that_ucx_did_not_take_is_told(tmp_path: Path) -> None:
 
     scripts = [replace(each, machine=machine) for each in interleaved({"base": SIX, "tuned": SIX})]
     found = document(write_campaign(tmp_path, *scripts))
-    assert "UCX_TLS differs in the configs, and yet both ran with UCX_TLS=all" in found["notes"]
+    assert "the configs set different values of UCX_TLS, but both runs used UCX_TLS=all" in found["notes"]
 
 
 def test_tables_are_told_by_path_rows_and_columns(tmp_path: Path) -> None:
@@ -127,5 +127,5 @@ def test_imported_texts_are_compared_in_what_they_tell(tmp_path: Path) -> None:
     assert all(each["baseline_value"]["median"] > 0 for each in found["comparisons"])
     assert found["differences"] == []  # the commit that imported them is none of theirs
     assert not found["verified"]
-    assert "A: a: nothing is recorded of its machine, UCX, UCX settings, packages, which may differ" in found["notes"]
-    assert "join is left out: A: a has none" in found["notes"]
+    assert "A: a: the records do not describe machine, UCX, UCX settings, packages; these may differ" in found["notes"]
+    assert "join is not compared: A: a has no value of it" in found["notes"]

@@ -60,7 +60,7 @@ def test_a_size_that_only_one_config_ran_is_left_out(tmp_path: Path) -> None:
     alone = interleaved({"one": SIX}, plan_index=1, first=12, rows_per_chunk=25_000_000)
     found = selected(write_campaign(tmp_path, *small, *alone))
     assert labels(found) == [("base", "one")]
-    assert found.notes == ("one is left out: no other run has its problem",)
+    assert found.notes == ("one is not compared: no other run merges equal tables on as many workers",)
 
 
 def test_a_config_under_two_names_is_an_aa_comparison(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_a_size_that_the_baseline_did_not_run_is_left_out(tmp_path: Path) -> Non
     large = interleaved({"big": SIX}, plan_index=1, first=6, workers=4)
     found = selected(first, write_campaign(tmp_path, *interleaved({"base": SIX}), *large))
     assert labels(found) == [("A: base", "B: base")]
-    assert "B: big is left out: no run of the baseline has its problem" in found.notes
+    assert "B: big is not compared: no run of the baseline merges equal tables on as many workers" in found.notes
 
 
 @pytest.mark.parametrize(
@@ -125,10 +125,10 @@ def test_what_is_not_comparable_is_refused_by_name_and_compared_anyway(
         selected(*folders)
     assert str(refused.value).startswith("not comparable: A: base and B: base differ in ")
     assert sentence in str(refused.value)
-    assert str(refused.value).endswith("; use --anyway to compare them despite this")
+    assert str(refused.value).endswith("; use --anyway to compare them nevertheless")
     found = selected(*folders, anyway=True)
     assert labels(found) == [("A: base", "B: base")]
-    assert any(note.startswith("compared although they differ: ") and sentence in note for note in found.notes)
+    assert any(note.startswith("compared despite this difference: ") and sentence in note for note in found.notes)
 
 
 def test_another_seed_kernel_or_config_is_comparable(tmp_path: Path) -> None:
@@ -148,12 +148,12 @@ def test_what_is_not_recorded_is_no_difference_and_is_told(tmp_path: Path) -> No
     silent = write_campaign(tmp_path, *interleaved({"base": SIX}))
     telling = write_campaign(tmp_path, *on(interleaved({"base": SIX}), ucx=Ucx(version="1.21.0")))
     found = selected(silent, telling)
-    assert "A: base: nothing is recorded of its UCX, UCX settings, packages, which may differ" in found.notes
+    assert "A: base: the records do not describe UCX, UCX settings, packages; these may differ" in found.notes
 
 
 def test_one_run_is_compared_with_nothing(tmp_path: Path) -> None:
     folder = write_campaign(tmp_path, *launches(6))
-    with pytest.raises(UsageError, match="holds one run: name a second result"):
+    with pytest.raises(UsageError, match="contains only one run; name a second result"):
         selected(folder)
     with pytest.raises(UsageError, match="is named twice"):
         selected(folder, folder / "records.jsonl")
@@ -162,7 +162,7 @@ def test_one_run_is_compared_with_nothing(tmp_path: Path) -> None:
 def test_a_network_measurement_holds_no_merges(tmp_path: Path) -> None:
     with CampaignWriter.create(tmp_path, "probe") as writer:
         write_head(writer, [("base", 0)], [{"probe": "p2p"}])
-    with pytest.raises(UsageError, match="holds the network measurement p2p, and no merges"):
+    with pytest.raises(UsageError, match="contains no merges, only the network measurement p2p"):
         selected(writer.folder, write_campaign(tmp_path, *launches(6)))
 
 

@@ -77,8 +77,8 @@ def test_people_see_the_forecast_the_scaling_the_parameters_and_what_is_not_know
     printed = capsys.readouterr().out
     assert "64 workers on 64 hosts" in printed
     assert "× 2 (--what-if)" in printed
-    assert "64 workers are 32 times the 2 that were measured" in printed
-    assert "The latency between hosts is not known" in printed
+    assert "64 workers are 32 times the largest measured number (2)" in printed
+    assert "The latency between hosts is unknown" in printed
     assert "Limited by" in printed
 
 
@@ -86,19 +86,19 @@ def test_people_see_the_forecast_the_scaling_the_parameters_and_what_is_not_know
     ("words", "says"),
     [
         (["--workers", "4", "--hosts", "2"], "--link local="),
-        (["--workers", "2", "--hosts", "3"], "--hosts 3 is not from 1 to the 2 workers"),
-        (["--workers", "2000", "--hosts", "3"], "--workers 2000 is not from 1 to 1024"),
-        (["--workers", "4", "--hosts", "4", "--what-if", "nic=fast"], "'fast' is no factor above 0"),
-        (["--workers", "4", "--hosts", "4", "--what-if", "nic=0x"], "no factor above 0"),
+        (["--workers", "2", "--hosts", "3"], "--hosts must be from 1 to 2 (the number of workers), not 3"),
+        (["--workers", "2000", "--hosts", "3"], "--workers must be from 1 to 1024, not 2000"),
+        (["--workers", "4", "--hosts", "4", "--what-if", "nic=fast"], "'fast' is not a factor above 0"),
+        (["--workers", "4", "--hosts", "4", "--what-if", "nic=0x"], "not a factor above 0"),
         (["--workers", "4", "--hosts", "4", "--what-if", "disk=2x"], "overlap=0.9 or gpu=h200"),
-        (["--workers", "4", "--hosts", "4", "--what-if", "nic=2x,nic=3x"], "names nic twice"),
-        (["--workers", "4", "--hosts", "4", "--what-if", "overlap=2"], "no share from 0 to 1"),
-        (["--workers", "4", "--hosts", "4", "--what-if", "gpu=gtx"], "memory bandwidth is not known"),
+        (["--workers", "4", "--hosts", "4", "--what-if", "nic=2x,nic=3x"], "sets nic twice"),
+        (["--workers", "4", "--hosts", "4", "--what-if", "overlap=2"], "not a number from 0 to 1"),
+        (["--workers", "4", "--hosts", "4", "--what-if", "gpu=gtx"], "unknown GPU"),
         (["--workers", "4", "--hosts", "4", "--what-if", "gpu=h200"], "measure on a h200"),
-        (["--workers", "4", "--hosts", "4", "--link", "nic=fast"], "'fast' is no rate"),
+        (["--workers", "4", "--hosts", "4", "--link", "nic=fast"], "'fast' is not a rate"),
         (["--workers", "4", "--hosts", "4", "--link", "nic=100Gb/s"], None),
-        (["--workers", "4", "--hosts", "4", "--link", "nic=1GB/s,soon"], "'soon' is no latency"),
-        (["--workers", "4", "--hosts", "4", "--link", "bus=1GB/s"], "write nic=12.5GB/s,2us"),
+        (["--workers", "4", "--hosts", "4", "--link", "nic=1GB/s,soon"], "'soon' is not a latency"),
+        (["--workers", "4", "--hosts", "4", "--link", "bus=1GB/s"], "such as nic=12.5GB/s,2us"),
         (["--workers", "4", "--hosts", "4", "--config", "other"], "only for tuned"),
         (["--workers", "4", "--hosts", "4", "--chunk", "many"], "--chunk"),
         (["--workers", "4", "--hosts", "4", "--chunk", "0"], "at least 1"),
@@ -113,7 +113,7 @@ def test_what_cannot_be_forecast_is_refused_in_a_sentence(
     says: str | None,
 ) -> None:
     if says is None:
-        says = "is no rate"
+        says = "is not a rate"
         words = [word.replace("100Gb/s", "100Gbit/s") for word in words]
     assert ended(monkeypatch, folder, *words) == 2
     message = capsys.readouterr().err
@@ -124,7 +124,7 @@ def test_what_cannot_be_forecast_is_refused_in_a_sentence(
 @pytest.mark.parametrize(
     ("setups", "says"),
     [
-        ([Setup((1, 1)), Setup((1, 1), config="other")], "say which with --config: tuned, other"),
+        ([Setup((1, 1)), Setup((1, 1), config="other")], "choose one with --config: tuned, other"),
         ([Setup((1, 1)), Setup((1, 1), engine="pandas")], "differ in engine"),
         ([Setup((1, 1), plan=(("exchange", "dask"),))], "Dask's own shuffle"),
         ([Setup((1, 1), plan=(("workload", {"name": "synthetic", "zipf": 1.2}),))], "skewed keys (zipf:1.2)"),
@@ -142,12 +142,12 @@ def test_results_that_tell_too_little_or_disagree_are_refused(
 
 def test_uneven_keys_of_real_tables_are_told(tmp_path: Path) -> None:
     notes = merge_bench.predict(write(tmp_path, EXACT, Setup((1, 1), uneven=3.0)), workers=4, hosts=4)["notes"]
-    assert any("a worker received 1.3 times the mean of rows" in note for note in notes)
+    assert any("one worker received 1.3 times the mean number of rows" in note for note in notes)
 
 
 def test_a_network_measurement_alone_and_an_imported_result_are_refused(tmp_path: Path) -> None:
     probe = write_probe(tmp_path, [("tag_bw", "two-hosts", 1 << 22, 1e9)])
-    with pytest.raises(UsageError, match="has no times of partition and join"):
+    with pytest.raises(UsageError, match="have no partition and join times"):
         merge_bench.predict(probe, workers=2, hosts=2)
     imported = Path(__file__).parents[3] / "results" / "published" / "gadi-v100-optimized-small"
     with pytest.raises(UsageError, match="is imported"):
@@ -176,7 +176,7 @@ def test_another_gpu_is_scaled_by_memory_bandwidth_unless_it_was_measured(tmp_pa
     if gpu is None:
         document = merge_bench.predict(v100, workers=4, hosts=4, what_if="gpu=h200")
         expected, source = 20e6 * 4800 / 900, "assumed"
-        assert any("Nothing of that is measured" in note for note in document["notes"])
+        assert any("This is not measured" in note for note in document["notes"])
     else:
         h200 = write(tmp_path, replace(EXACT, join_rate=300e6), Setup((1, 1), gpu=gpu))
         document = merge_bench.predict(v100, h200, workers=4, hosts=4, what_if="gpu=h200")

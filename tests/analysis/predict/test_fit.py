@@ -60,7 +60,7 @@ def test_fixed_costs_and_overheads_are_told_from_rates_where_sizes_differ(tmp_pa
 def test_one_size_tells_no_fixed_cost_and_the_forecast_says_so(tmp_path: Path) -> None:
     document = forecast(write(tmp_path, replace(EXACT, fixed=5e-3), Setup()), workers=4, hosts=4)
     assert parameters(document)["partition_fixed"]["source"] == "assumed"
-    assert any("One chunk size was measured" in note for note in document["notes"])
+    assert any("Only one chunk size was measured" in note for note in document["notes"])
 
 
 def test_intervals_hold_the_truth_about_as_often_as_they_say(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_clusters_that_were_not_measured_turn_out_as_forecast(
 def test_what_if_the_network_were_faster_is_what_a_faster_network_gives(tmp_path: Path) -> None:
     folder = write(tmp_path, REAL, Setup((1, 1)))
     document = forecast(folder, workers=8, hosts=8, what_if=["nic=4x"])
-    assert any("drive such a network link" in note for note in document["notes"])
+    assert any("full rate of the specified network link" in note for note in document["notes"])
     found = document["forecast"]
     wall = truth(replace(REAL, nic_rate=4e9), Setup((1,) * 8))
     assert found["wall_seconds"]["value"] == pytest.approx(wall, rel=0.05)
@@ -118,14 +118,14 @@ def test_network_measurements_tell_the_links_that_no_merge_crossed(tmp_path: Pat
     assert found["nic_rate"]["value"] == 2.5e9
     assert found["nic_latency"]["value"] == 3e-6
     assert found["nic_overhead"]["value"] == pytest.approx(1e-6)
-    assert any("by one pair of processes" in note for note in document["notes"])
+    assert any("with one pair of processes" in note for note in document["notes"])
 
 
 def test_a_network_that_was_measured_under_another_config_is_told(tmp_path: Path) -> None:
     merges = write(tmp_path, EXACT, Setup((1, 1), config="other"))
     probe = write_probe(tmp_path, [("tag_bw", "two-hosts", 1 << 22, 1e9)])
     notes = forecast(merges, probe, workers=2, hosts=2)["notes"]
-    assert any("measured under tuned and the merges under other" in note for note in notes)
+    assert any("measured with tuned, but the merges with other" in note for note in notes)
 
 
 def test_of_several_networks_that_of_the_merges_config_is_taken(tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_of_several_networks_that_of_the_merges_config_is_taken(tmp_path: Path) 
         for config, rate in (("other", 5e9), ("tuned", 2e9), ("third", 7e9))
     ]
     assert parameters(forecast(merges, *probes, workers=4, hosts=2))["nic_rate"]["value"] == 2e9
-    with pytest.raises(UsageError, match="measured under other, third, and the merges under tuned"):
+    with pytest.raises(UsageError, match="measured with other, third, but the merges with tuned"):
         forecast(merges, probes[0], probes[2], workers=4, hosts=2)
 
 

@@ -52,7 +52,7 @@ def test_clusters_are_chosen_by_name() -> None:
     assert len({target.name for target in TARGETS}) == len(TARGETS)
     assert chosen(["8x1", "4x1@0.5"]) == (Target(4, rates=(0.5,)), Target(8))
     assert chosen([]) == TARGETS
-    with pytest.raises(UsageError, match=r"--only 9x1: there is no such name; choose from 2x1@0\.5, 4x1"):
+    with pytest.raises(UsageError, match=r"--only 9x1: unknown name; choose from 2x1@0\.5, 4x1"):
         chosen(["9x1"])
 
 
@@ -73,8 +73,8 @@ def test_the_worst_wall_counts_whether_it_is_too_long_or_too_short() -> None:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (["--only", "9x9"], "--only 9x9: there is no such name"),
-        (["--show", "/no/such/file.json"], "/no/such/file.json holds no results of this command"),
+        (["--only", "9x9"], "--only 9x9: unknown name"),
+        (["--show", "/no/such/file.json"], "/no/such/file.json contains no results of this command"),
         (["--launches", "0"], "0 is not in the range x>=1"),
     ],
 )

@@ -151,16 +151,18 @@ def test_a_published_campaign_is_what_importing_its_text_makes(name: str, tmp_pa
 
 
 def test_an_unknown_name_is_answered_with_the_names() -> None:
-    with pytest.raises(UsageError, match=r"no published dataset 'nthu'; there are: .*hust-rma-put.*nthu-hw4-latency"):
+    with pytest.raises(UsageError, match=r"no published dataset 'nthu'; choose from .*hust-rma-put.*nthu-hw4-latency"):
         published.network_rows("nthu")
 
 
 def test_a_dataset_of_another_kind_is_answered_with_those_of_the_right_one() -> None:
-    with pytest.raises(UsageError, match="gadi-v100 holds merge results, not network measurements; those are in: cuhk"):
+    with pytest.raises(
+        UsageError, match="gadi-v100 contains merge results, not network measurements; choose from cuhk"
+    ):
         published.network_rows("gadi-v100")
-    with pytest.raises(UsageError, match="hust-rma-put holds network measurements, not effects of settings"):
+    with pytest.raises(UsageError, match="hust-rma-put contains network measurements, not effects of settings"):
         published.settings_effects("hust-rma-put")
-    with pytest.raises(UsageError, match="not merge results; those are in: gadi-dgx-a100, gadi-v100"):
+    with pytest.raises(UsageError, match="not merge results; choose from gadi-dgx-a100, gadi-v100"):
         published.merge_results("hust-rma-put")
 
 
@@ -168,7 +170,7 @@ def test_a_broken_link_to_the_data_is_said(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(published, "FOLDER", tmp_path / "none")
     published.datasets.cache_clear()
     try:
-        with pytest.raises(UsageError, match="is no folder, and should lead to results/published"):
+        with pytest.raises(UsageError, match="must be a folder or a link to results/published"):
             published.network_rows("hust-rma-put")
     finally:
         published.datasets.cache_clear()

@@ -119,9 +119,9 @@ def test_it_is_verified_nowhere(tmp_path: Path) -> None:
     assert State.IMPORTED.mark == "UNVERIFIED"
     document = summarized(campaign)
     assert document["verified"] is False
-    assert codes(document)["unverified"].endswith("imported: not verified by this program")
+    assert codes(document)["unverified"].endswith("merge_bench did not verify this imported result")
     page = report_of(campaign).splitlines()
-    assert "UNVERIFIED: imported: not verified by this program" in page
+    assert "UNVERIFIED: merge_bench did not verify this imported result" in page
     numbers = [line for line in page if re.match(r"Wall-clock|Bandwidth|Throughput| +\d", line)]
     assert len(numbers) == 3 + 3 + 3
     assert all(line.endswith("UNVERIFIED") for line in numbers)
@@ -139,11 +139,11 @@ def test_median_and_headline_stand_side_by_side(tmp_path: Path) -> None:
 
 def test_the_report_tells_source_and_headline_and_leaves_out_single_workers(tmp_path: Path) -> None:
     page = report_of(brought_in(tmp_path, text()))
-    assert "Headline of the text (cudf-merge, imported; not verified by this program)" in page
+    assert "Summary printed by cudf-merge (imported; not verified by merge_bench)" in page
     assert "Throughput: all bytes ÷ that wall-clock (GiB/s)" in page
     assert "Bandwidth, as printed (GiB/s)" in page
-    assert "single workers, phases, link: not in the text that was imported" in page
-    assert "one worker has no other" not in page
+    assert "workers, phases, link: not in the imported text" in page
+    assert "a single worker sends nothing" not in page
     assert "\nLink" not in page
 
 
@@ -158,13 +158,13 @@ def test_throughput_is_that_of_the_text_where_times_are_rounded_more(tmp_path: P
 def test_doubts_become_warnings(tmp_path: Path) -> None:
     noise = "\nbye\nTraceback (most recent call last):\nOSError: gone\n"
     found = codes(summarized(brought_in(tmp_path, text("ucxx", devices="[0]") + noise)))
-    assert "the text names 1 of the devices" in found["imported-workers"]
-    assert "those of 16 workers" in found["imported-workers"]
+    assert "the text lists 1 devices" in found["imported-workers"]
+    assert "match 16 workers" in found["imported-workers"]
     assert found["imported-error"].endswith("OSError: gone")
     assert found["imported-lines"].endswith(": 19, 20, 21")
     assert "closing barrier" in found["imported-definitions"]
     many = brought_in(tmp_path, text(walls=(0.05,) * 2000, bandwidths=(1e9,) * 2000), "many.out")
-    assert "leaves room for 20" in codes(summarized(many))["imported-length"]
+    assert "allows up to 20" in codes(summarized(many))["imported-length"]
 
 
 def test_a_text_without_doubts_has_no_such_warnings(tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ def test_a_damaged_text_is_wrong_usage(
     (tmp_path / "a.out").write_text(text().replace("49.16 ms", "49.16"))
     assert run(monkeypatch, tmp_path / "a.out", "--results", tmp_path / "r", *json_words) == 2
     captured = capsys.readouterr()
-    assert captured.err == f"merge_bench: line 13 of {tmp_path / 'a.out'}: '49.16' is no time\n"
+    assert captured.err == f"merge_bench: line 13 of {tmp_path / 'a.out'}: '49.16' is not a time\n"
     assert not (tmp_path / "r").exists()
     if json_words:
         assert json.loads(captured.out)["error"]["code"] == "usage"

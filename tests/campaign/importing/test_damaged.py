@@ -22,33 +22,42 @@ def cut(lines: int) -> str:
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        ("", "merge.out is empty: it holds no output of cudf-merge"),
+        ("", "merge.out is empty; expected output of cudf-merge"),
         ("\n \n", "merge.out is empty"),
-        ("hello\n", "merge.out is no output of cudf-merge: no line is 'cuDF merge benchmark'"),
-        (TRACEBACK, "no line is 'cuDF merge benchmark'; it holds the error of a program: MemoryError: std::bad_alloc"),
-        (cut(1), "merge.out is not whole: it ends at line 1, and no line tells 'Number of devices'"),
-        (cut(4), "it ends at line 4, and no line tells 'Total data processed'"),
-        (cut(4) + TRACEBACK, "'Total data processed'; it holds the error of a program: MemoryError: std::bad_alloc"),
-        (cut(8), "it ends at line 8, and no line tells 'Bandwidth'"),
+        ("hello\n", "merge.out is not output of cudf-merge: no line is 'cuDF merge benchmark'"),
+        (TRACEBACK, "no line is 'cuDF merge benchmark'; the text contains a Python error: MemoryError: std::bad_alloc"),
+        (cut(1), "merge.out is incomplete: it ends at line 1, and no line contains 'Number of devices'"),
+        (cut(4), "it ends at line 4, and no line contains 'Total data processed'"),
+        (cut(4) + TRACEBACK, "'Total data processed'; the text contains a Python error: MemoryError: std::bad_alloc"),
+        (cut(8), "it ends at line 8, and no line contains 'Bandwidth'"),
         (cut(11), "it ends at line 11, before the first iteration"),
         (cut(12), "it ends at line 12, before the first iteration"),
-        (cut(14), "line 5 of merge.out: the total is that of about 3 iterations, and 2 are there: it is"),
-        (WHOLE + "3", "line 16 of merge.out: '3' is half a row; the text is truncated"),
-        (WHOLE + "3    | 1.00 s | 1.0", "line 16 of merge.out: '3    | 1.00 s | 1.0' is no row of iteration"),
-        (WHOLE[:-3], "line 15 of merge.out: '3.98 GiB' is no rate"),
-        (WHOLE + WHOLE, "line 16 of merge.out: a second report begins; import one report a file"),
-        (COMMAND.format(4) + WHOLE, "line 6 of merge.out: 3 iterations are there, and --iter asked for 4: it is trunc"),
+        (cut(14), "line 5 of merge.out: the total matches about 3 iterations, but the text has 2; it is"),
+        (WHOLE + "3", "line 16 of merge.out: '3' is an incomplete row; the text is truncated"),
+        (WHOLE + "3    | 1.00 s | 1.0", "line 16 of merge.out: '3    | 1.00 s | 1.0' is not a row of iteration"),
+        (WHOLE[:-3], "line 15 of merge.out: '3.98 GiB' is not a rate"),
+        (WHOLE + WHOLE, "line 16 of merge.out: a second report begins; put each report into its own file"),
+        (COMMAND.format(4) + WHOLE, "line 6 of merge.out: the text has 3 iterations, but --iter requested 4; the text"),
         (WHOLE.replace("\n1 ", "\n7 "), "line 14 of merge.out: expected iteration 1, found 7"),
-        (WHOLE.replace("49.16 ms", "49.16 m"), "line 13 of merge.out: '49.16 m' is no time"),
-        (WHOLE.replace("49.16 ms", "nan s"), "line 13 of merge.out: 'nan s' is no time"),
-        (WHOLE.replace("825.80 MiB", "825.80 Mib"), "line 15 of merge.out: '825.80 Mib' is no rate"),
-        (WHOLE.replace("| 1000000", "| 0"), "line 4 of merge.out: 'Rows per chunk' is '0', which is no number from 1"),
+        (WHOLE.replace("49.16 ms", "49.16 m"), "line 13 of merge.out: '49.16 m' is not a time"),
+        (WHOLE.replace("49.16 ms", "nan s"), "line 13 of merge.out: 'nan s' is not a time"),
+        (WHOLE.replace("825.80 MiB", "825.80 Mib"), "line 15 of merge.out: '825.80 Mib' is not a rate"),
+        (
+            WHOLE.replace("| 1000000", "| 0"),
+            "line 4 of merge.out: 'Rows per chunk' is '0', not a positive whole number",
+        ),
         (WHOLE.replace("| 1000000", "| 1e6"), "line 4 of merge.out: 'Rows per chunk' is '1e6'"),
-        (WHOLE.replace("| 16", "| 15"), "line 6 of merge.out: the data processed per iteration are not 15 × 1,000,000"),
-        (WHOLE.replace("488.28", "488.92"), "line 6 of merge.out: the data processed per iteration are not 16 × 1,000"),
+        (
+            WHOLE.replace("| 16", "| 15"),
+            "line 6 of merge.out: the data processed per iteration do not match 15 × 1,000,000",
+        ),
+        (
+            WHOLE.replace("488.28", "488.92"),
+            "line 6 of merge.out: the data processed per iteration do not match 16 × 1,000",
+        ),
         (
             WHOLE.replace("Rows per chunk", "Chunks"),
-            "merge.out is not whole: it ends at line 15, and no line tells 'Ro",
+            "merge.out is incomplete: it ends at line 15, and no line contains 'Ro",
         ),
         (cut(3) + WHOLE, "line 4 of merge.out: a second report begins"),
         (
@@ -57,25 +66,28 @@ def cut(lines: int) -> str:
         ),
         (
             WHOLE.replace("| Bandwidth  ", "| Latency  "),
-            "line 12 of merge.out: the columns of the iterations are Itera",
+            "line 12 of merge.out: expected the columns Iteration, Wall-c",
         ),
         (WHOLE.replace("Rows per chunk", "Rows | a"), "line 4 of merge.out: 'Rows | a"),
-        (text("ucxx").replace("[0,", "[a,"), "line 3 of merge.out: 'Device(s)' is '[a, 1, 2, 3, 4, 5, 6, 7]', which"),
+        (
+            text("ucxx").replace("[0,", "[a,"),
+            "line 3 of merge.out: 'Device(s)' is '[a, 1, 2, 3, 4, 5, 6, 7]', not a list of devices",
+        ),
         (
             text("ucxx").replace("| 0.3", "| 3"),
-            "line 8 of merge.out: 'Row matching fraction' is '3', which is no share",
+            "line 8 of merge.out: 'Row matching fraction' is '3', not a number from 0",
         ),
         (
             WHOLE + "3 |" + "x" * 2000,
-            "line 16 of merge.out: it has 2003 characters, more than cudf-merge prints in a line",
+            "line 16 of merge.out: the line has 2003 characters, more than cudf-merge prints in a line",
         ),
         (
             cut(4) + TRACEBACK.replace("std", "\x1b[2Jstd"),
-            "it holds the error of a program: MemoryError: ?[2Jstd::bad_all",
+            "the text contains a Python error: MemoryError: ?[2Jstd::bad_all",
         ),
         (
             WHOLE + "Result verification for rank 3 failed in iteration 0, full results in x.log.",
-            "line 16 of merge.out: the program says that its merge was wrong: Result verification for rank 3 failed",
+            "line 16 of merge.out: cudf-merge reports a wrong result: Result verification for rank 3 failed",
         ),
     ],
 )
@@ -86,20 +98,22 @@ def test_damage_is_named(content: str, sentence: str) -> None:
 
 
 def test_bytes_that_are_no_text_are_named_by_line() -> None:
-    with pytest.raises(UsageError, match=r"line 16 of merge\.out is no text"):
+    with pytest.raises(UsageError, match=r"line 16 of merge\.out is not text"):
         read_report(FILE, WHOLE.encode() + b"\xff\xfe")
 
 
 def test_a_bandwidth_in_the_wrong_unit_does_not_pass() -> None:
     with pytest.raises(
-        UsageError, match=r"line 9 of merge\.out: the bandwidth of the whole, 9\d\d\.\d\d GiB/s, is not"
+        UsageError, match=r"line 9 of merge\.out: the bandwidth of the run \(9\d\d\.\d\d GiB/s\) is not"
     ):
         read(re.sub(r"(Bandwidth +\| )[\d.]+ .iB/s", r"\g<1>987.65 GiB/s", WHOLE, count=1))
 
 
 def test_a_throughput_that_is_not_data_by_time_does_not_pass() -> None:
     assert "9.70 GiB/s" in WHOLE
-    with pytest.raises(UsageError, match=r"line 13 of merge\.out: the throughput of iteration 0, 9\.17 GiB/s, is not"):
+    with pytest.raises(
+        UsageError, match=r"line 13 of merge\.out: the throughput of iteration 0 \(9\.17 GiB/s\) is not"
+    ):
         read(WHOLE.replace("9.70 GiB/s", "9.17 GiB/s"))
 
 
@@ -109,7 +123,7 @@ def test_iterations_longer_than_the_whole_do_not_pass() -> None:
     lines[7] = "Wall-clock                | 200.00 ms"
     lines[9] = "Throughput                | 7.15 GiB/s"
     with pytest.raises(
-        UsageError, match=r"line 8 of merge\.out: the iterations took 219\.\d\d ms, longer than the whole"
+        UsageError, match=r"line 8 of merge\.out: the iterations took 219\.\d\d ms, longer than the run"
     ):
         read("\n".join(lines))
 

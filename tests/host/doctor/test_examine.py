@@ -51,8 +51,8 @@ def test_hosts_that_agree() -> None:
 def test_a_difference_names_the_host_and_is_weighed_by_what_differs() -> None:
     found = agreement([host("a"), host("b", kernel="5.4"), host("c", UCX="1.19.0 (system)"), host("d")])
     assert [(finding.host, finding.state) for finding in found] == [("b", WARN), ("c", BAD)]
-    assert found[0].found == "kernel 5.4 here, 6.1 on a"
-    assert found[1].found == "UCX 1.19.0 (system) here, None on a"
+    assert found[0].found == "kernel 5.4 on b, 6.1 on a"
+    assert found[1].found == "UCX 1.19.0 (system) on c, none on a"
 
 
 def test_people_see_what_is_bad_before_what_is_doubtful() -> None:

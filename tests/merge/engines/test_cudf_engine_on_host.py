@@ -128,7 +128,7 @@ def test_a_header_of_something_else_is_refused(lengths: tuple[int, int]) -> None
     engine = loaded(workers=2)
     header = np.zeros(engine.header_bytes(Side.LEFT), np.uint8)
     header[:16].view(np.int64)[:] = lengths
-    with pytest.raises(RunFailed, match="rank 0 got a header from rank 1 that is not one of engine cudf"):
+    with pytest.raises(RunFailed, match="rank 0 received an invalid header from rank 1"):
         engine.inbox(Side.LEFT, 1, header)
 
 
@@ -136,7 +136,7 @@ def test_a_header_of_something_else_is_refused(lengths: tuple[int, int]) -> None
 def test_too_many_rows_for_one_table_are_refused() -> None:
     engine = loaded()
     frame = Frame(engine.shape.left, (), 2**31)
-    with pytest.raises(UsageError, match="the left chunk has 2,147,483,648 rows and engine cudf holds at most"):
+    with pytest.raises(UsageError, match="the left chunk has 2,147,483,648 rows, but engine cudf holds at most"):
         engine.load(frame, frame)
 
 
@@ -161,7 +161,7 @@ def test_without_a_gpu_there_is_one_sentence(monkeypatch: pytest.MonkeyPatch) ->
 def test_without_the_packages_there_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     pretend(monkeypatch)
     monkeypatch.setitem(sys.modules, "pylibcudf", None)
-    with pytest.raises(UsageError, match="engine cudf cannot be loaded here: "):
+    with pytest.raises(UsageError, match="engine cudf cannot be loaded: "):
         set_up_pool(None)
 
 
@@ -193,7 +193,9 @@ def test_size_of_the_pools_on_one_gpu(asked: int | None, workers: int, free: int
 
 
 def test_pools_that_do_not_fit_together_are_refused() -> None:
-    with pytest.raises(UsageError, match=r"3 RMM pools of 27\.94 GiB do not fit: of the GPU's 93\.1. GiB, 74\.5. GiB"):
+    with pytest.raises(
+        UsageError, match=r"3 RMM pools of 27\.94 GiB do not fit on the GPU, which has 74\.5. GiB of 93\.1. GiB"
+    ):
         pool_size(30 * 10**9, [GpuMemory(80 * 10**9, 100 * 10**9)] * 3)
 
 
@@ -214,7 +216,7 @@ def test_the_pool_that_is_made(asked: int | None, size: int) -> None:
 @pytest.mark.usefixtures("rapids")
 def test_a_pool_that_does_not_fit() -> None:
     with pytest.raises(
-        UsageError, match=r"an RMM pool of 83\.8. GiB does not fit: of the GPU's 93\.1. GiB, 74\.5. GiB"
+        UsageError, match=r"an RMM pool of 83\.8. GiB does not fit on the GPU, which has 74\.5. GiB of 93\.1. GiB"
     ):
         set_up_pool(90 * 10**9)
 

@@ -121,10 +121,12 @@ def test_an_engine_without_its_package_or_without_a_gpu_is_refused(monkeypatch: 
     monkeypatch.setattr(Description, "missing", "pylibcudf")
     with pytest.raises(UsageError) as caught:
         _engine(values, 1, here=True)
-    assert str(caught.value) == "--engine cudf and --memory cuda need the package cudf: set up the cu12 or cu13 stack"
+    assert (
+        str(caught.value) == "--engine cudf and --memory cuda need the package cudf; install the cu12 or cu13 packages"
+    )
     with pytest.raises(UsageError) as caught:
         _engine(values, 0, here=True)
-    assert str(caught.value) == "--engine cudf and --memory cuda need an NVIDIA GPU, and none is visible here"
+    assert str(caught.value) == "--engine cudf and --memory cuda need an NVIDIA GPU, but none is visible on this host"
     assert _engine(values, 0, here=False).name == "cudf"
 
 
@@ -135,7 +137,7 @@ def test_engines_that_dask_has_not_are_refused() -> None:
             with pytest.raises(UsageError) as caught:
                 _engine(values, 0, here=False)
             assert str(caught.value) == (
-                f"--exchange dask has no engine {engine.name}: Dask merges with pandas or cudf"
+                f"--exchange dask does not support --engine {engine.name}; use --engine pandas or cudf"
             )
         else:
             assert _engine(values, 0, here=False) == engine

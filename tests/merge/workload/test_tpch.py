@@ -148,7 +148,7 @@ def test_a_disk_too_small(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
         tpch.ensure_tables(1e9, tmp_path)
     message = str(caught.value)
-    assert message.startswith("TPC-H at scale 1e+09 takes about 301")
+    assert message.startswith("TPC-H at scale 1e+09 needs about 301")
     assert message.endswith("free; use a smaller --scale, or set XDG_CACHE_HOME to a larger disk")
 
 

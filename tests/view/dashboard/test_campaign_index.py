@@ -90,9 +90,9 @@ def test_unchanged_files_are_not_opened_again(tmp_path: Path, monkeypatch: pytes
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        (b"", "no end yet"),
-        (b"half a li", "no end yet"),
-        (b"x" * (2 << 20), "no end yet"),
+        (b"", "first line is incomplete"),
+        (b"half a li", "first line is incomplete"),
+        (b"x" * (2 << 20), "first line is incomplete"),
         (b"GIF89a\n", "not a campaign"),
         (b'{"schema":1,"kind":"campaign"}\n', "not a campaign"),
         (b'{"schema":1,"kind":"end","status":0}\n', "not a campaign"),
@@ -126,7 +126,7 @@ def test_pipes_folders_and_dangling_links_in_the_place_of_records_do_no_harm(tmp
     problems = {each.entry.folder.name: each.problem for each in loaded}
     assert set(problems) == {"pipe", "folder", "loop"}
     assert {each.entry.status for each in loaded} == {"unreadable"}
-    assert "is no file" in (problems["pipe"] or "")
+    assert "is not a regular file" in (problems["pipe"] or "")
 
 
 def test_a_folder_that_cannot_be_opened_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

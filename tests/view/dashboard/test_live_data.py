@@ -197,7 +197,9 @@ def test_nobody_can_tell_the_time_left_before_iterations_or_after_the_end(tmp_pa
     assert "no end was recorded" in progress_of(killed, running=False).doing
 
 
-@pytest.mark.parametrize(("status", "share", "doing"), [(0, 1.0, "ended well"), (3, 0.99, "ended with status 3")])
+@pytest.mark.parametrize(
+    ("status", "share", "doing"), [(0, 1.0, "finished successfully"), (3, 0.99, "ended with status 3")]
+)
 def test_an_end_is_told_with_its_status(tmp_path: Path, status: int, share: float, doing: str) -> None:
     progress = progress_of(read_campaign(write_campaign(tmp_path, end=status)))
     assert (progress.share, progress.doing) == (share, doing)

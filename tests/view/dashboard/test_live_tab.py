@@ -27,7 +27,7 @@ def held(folder: Path) -> Iterator[None]:
 def test_without_a_run_the_live_tab_says_how_to_make_one(tmp_path: Path) -> None:
     view = board(tmp_path)
     update(view.live)
-    assert "No run was made into this folder yet" in texts(view.live.layout)
+    assert "This folder contains no runs yet" in texts(view.live.layout)
 
 
 def test_the_live_tab_follows_the_newest_campaign_and_then_the_next(tmp_path: Path) -> None:

@@ -45,5 +45,5 @@ def test_a_published_dataset_alone_is_enough() -> None:
 def test_a_campaign_of_merges_is_refused_with_a_sentence(tmp_path: Path) -> None:
     write_campaign(tmp_path)
     found = content_of(load(tmp_path), ("nthu-hw4-latency",))
-    assert "holds measurements of merges" in found.problems[0]
+    assert "contains results of merges" in found.problems[0]
     assert found.charts

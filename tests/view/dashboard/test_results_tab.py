@@ -124,7 +124,7 @@ def test_too_many_chosen_campaigns_are_a_sentence(tmp_path: Path) -> None:
     update(view.results)
     view.results.table.selection = list(range(13))
     update(view.results)
-    assert "At most 12" in texts(view.results.layout)
+    assert "at most 12" in texts(view.results.layout)
 
 
 def test_tables_show_plain_text_alone(tmp_path: Path) -> None:

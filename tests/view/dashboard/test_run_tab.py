@@ -21,7 +21,7 @@ class Recorder(Runner):
 
     def start(self, request: Request) -> None:
         if request.chunk == "taken":
-            raise UsageError("a run is going on")
+            raise UsageError("a run is in progress")
         self.asked.append(request)
 
     def stop(self) -> None:
@@ -57,7 +57,7 @@ def test_only_with_the_token_runs_are_started_stopped_and_killed(runner: Recorde
     for token in ("", "wrong", "secre"):
         click_all(token)
     assert (runner.asked, runner.ended) == ([], [])
-    assert "needs the token" in texts(form.layout)
+    assert "Enter the token" in texts(form.layout)
     click_all("secret")
     assert len(runner.asked) == 1
     assert runner.ended == ["stop", "kill"]
@@ -75,4 +75,4 @@ def test_what_the_runner_refuses_is_shown(runner: Recorder) -> None:
     form = RunView(runner, Permission())
     form.chunk.value = "taken"
     form.start.clicks += 1
-    assert "a run is going on" in texts(form.layout)
+    assert "a run is in progress" in texts(form.layout)

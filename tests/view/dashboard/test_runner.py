@@ -116,7 +116,7 @@ def test_what_the_command_says_of_a_wrong_option_is_in_the_log(tmp_path: Path) -
 
 
 def test_one_run_at_a_time(polite: Runner) -> None:
-    with pytest.raises(UsageError, match="going on"):
+    with pytest.raises(UsageError, match="in progress"):
         polite.start(Request())
 
 

@@ -76,7 +76,7 @@ def test_a_config_that_no_file_can_hold_is_refused_with_a_sentence(tmp_path: Pat
     records.write_bytes(records.read_bytes().replace(b'"UCX_TLS":', b'"x;touch /tmp/owned;":'))
     shown = found(tmp_path)
     assert shown.config is None
-    assert "no config file can hold" in shown.problems[0]
+    assert "cannot be written to a config file" in shown.problems[0]
 
 
 def test_values_with_quotes_and_commands_stay_values(tmp_path: Path) -> None:
@@ -106,13 +106,13 @@ def test_a_tuning_that_goes_on_shows_what_there_is(tmp_path: Path) -> None:
     lines = records.read_bytes().splitlines(keepends=True)
     records.write_bytes(b"".join(lines[:-4]))
     shown = found(tmp_path)
-    assert shown.outcome == "Not over yet: 6 steps so far."
+    assert shown.outcome == "Tuning is not finished: 6 steps so far."
     assert shown.config is None
 
 
 def test_without_a_tuning_the_published_effects_of_settings_are_shown() -> None:
     shown = content_of(None)
-    assert "No tuning" in shown.outcome
+    assert "no tuning results" in shown.outcome
     assert shown.charts
     marks = [mark for chart in shown.charts for _, mark in chart.picture.marks]
     assert all(isinstance(mark, Boxes) and mark.hatched for mark in marks)

@@ -91,7 +91,7 @@ def test_a_point_on_other_transports_and_a_wrong_one_are_doubtful() -> None:
     assert isinstance(points, Points)
     assert points.hollow == (False, True, True)
     assert points.details["remark"][1:] == (
-        "ran on other transports than were asked for", "2 wrong elements",
+        "used other transports than requested", "2 wrong elements",
     )  # fmt: skip
     assert "hollow" in panel.note.lower()
 
@@ -244,7 +244,7 @@ def test_the_caption_says_which_points_are_medians_and_which_are_published() -> 
         (panel,) = panels_of(rows)
         return panel.note
 
-    assert said(latency()).startswith("Points: medians over launches; bars: least to greatest over launches.")
+    assert said(latency()).startswith("Points: medians over launches; bars: minimum to maximum over launches.")
     assert said(published()) == "Points: as published."
     assert said(latency(), published()).startswith("Points: medians over launches, or as published; bars")
 

@@ -111,7 +111,7 @@ def test_what_was_asked_for_selected_and_used_stands_below() -> None:
     text = piped([latency(size=8), latency(size=64), latency(size=8192, protocol="rendezvous")])
     assert text.splitlines()[-4:] == [
         "default: medians over 3 launches; ucx_perftest; on node0",
-        "  asked for: UCX_TLS=sm",
+        "  requested: UCX_TLS=sm",
         "  selected: sysv/memory",
         "  protocols: 8 B to 64 B eager; 8 KiB rendezvous",
     ]
@@ -122,14 +122,14 @@ def test_a_row_on_other_transports_is_marked_and_explained() -> None:
     text = piped([latency(size=8), other])
     assert re.search(r"^\s*64  .*!$", text, re.M)
     assert not re.search(r"^\s*8  .*!", text, re.M)
-    assert "  ! 64 B: UCX selected sysv/memory, tcp/lo though UCX_TLS=sm was asked for" in text
+    assert "  ! 64 B: UCX selected sysv/memory, tcp/lo although UCX_TLS=sm was requested" in text
 
 
 def test_nothing_known_is_said_as_such() -> None:
     text = piped([latency(selected=(), protocol=None, as_requested=None)])
     assert "  selected: not known\n  protocols: not known" in text
-    assert "whether it ran on what was asked for: nobody can tell" in text
-    assert "nobody can tell" not in piped([latency(requested={}, as_requested=None)])
+    assert "unknown whether the requested transports were used" in text
+    assert "unknown whether" not in piped([latency(requested={}, as_requested=None)])
 
 
 def test_a_published_row_joins_the_table_of_its_test_with_its_source_and_note() -> None:

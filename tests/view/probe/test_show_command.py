@@ -123,7 +123,7 @@ def test_a_drawing_that_fails_is_a_sentence_after_the_results(
     assert show(folder, plots=(str(plot),), csv_file=str(table)) == 3
     told = capsys.readouterr()
     assert "tag_lat" in told.out
-    assert f"merge_bench: {plot} was not written: no ink; the records hold all that was measured" in told.err
+    assert f"merge_bench: {plot} was not written: no ink; the records contain all measurements" in told.err
     assert plot.read_text() == "before"
     assert table.exists()
     assert show(folder, plots=(str(plot),), as_json=True) == 3
@@ -139,7 +139,7 @@ def test_a_drawing_that_fails_is_a_sentence_after_the_results(
         ({"plots": ("{}/a.pdf",)}, "must end in .png, .svg or .html"),
         ({"csv_file": "{}"}, "is a folder"),
         ({"csv_file": "/proc/rows.csv"}, "cannot be written"),
-        ({"plots": ("{0}/a.png", "{0}/./a.png")}, "two outputs"),
+        ({"plots": ("{0}/a.png", "{0}/./a.png")}, "two options write to"),
     ],
 )
 def test_a_file_that_cannot_be_written_stops_it_before_anything_is_measured(
@@ -188,7 +188,7 @@ def test_the_list_of_references_needs_nothing_else(command: list[str]) -> None:
 def test_show_without_a_result_and_with_a_campaign_of_merges_is_wrong_usage(tmp_path: Path) -> None:
     from tests.helpers.synthetic_campaigns import write_campaign as write_merges
 
-    with pytest.raises(UsageError, match="name a RESULT"):
+    with pytest.raises(UsageError, match="no RESULT given"):
         show()
-    with pytest.raises(UsageError, match="measurements of merges"):
+    with pytest.raises(UsageError, match="results of merges"):
         show(write_merges(tmp_path))

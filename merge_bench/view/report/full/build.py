@@ -95,14 +95,14 @@ def _state(sources: Sequence[Source], probes: Sequence[Campaign]) -> tuple[str, 
     wrong = [name for name, mark in marks.items() if mark.startswith("WRONG")]
     loose = [name for name, mark in marks.items() if mark and name not in wrong]
     broken = [source.document.error.message for source in sources if source.document.error]
-    sentences = [f"WRONG RESULT: {', '.join(wrong)}; no number of it counts"] if wrong else []
+    sentences = [f"WRONG RESULT: {', '.join(wrong)}; do not use these numbers"] if wrong else []
     sentences += [f"UNVERIFIED: {', '.join(loose)}"] if loose else []
-    sentences += [f"Not whole: {message}" for message in dict.fromkeys(broken)] if not wrong else []
+    sentences += [f"Incomplete: {message}" for message in dict.fromkeys(broken)] if not wrong else []
     if sentences:
         return ". ".join(sentences), True
     if not sources:
         return f"Network measurements: {', '.join(str(one.probe) for one in probes)}", False
-    return "Verified: every check of every result that counts was made, and all were right", False
+    return "Verified: every check of the merge results was made and passed", False
 
 
 def _summary(page: Recorder, campaigns: Sequence[Campaign], sources: Sequence[Source]) -> None:
@@ -112,7 +112,7 @@ def _summary(page: Recorder, campaigns: Sequence[Campaign], sources: Sequence[So
         names = [source.name for source in sources] if several else []
         overview(page, [source.run for source in sources], [source.document for source in sources], names)
     run_sections.findings(page, [source.document for source in sources])
-    page.heading("How to repeat it")
+    page.heading("How to repeat the measurement")
     for number, campaign in enumerate(campaigns):
         if several:
             page.line(f"{letter(number, len(campaigns))}: {campaign.head.campaign_id}")
@@ -192,7 +192,7 @@ def _runs(page: Recorder, sources: Sequence[Source]) -> None:
             report_run(page, source.run, source.document)
     if len(chosen) < len(sources):
         left = len(sources) - len(chosen)
-        page.line(f"{left} more runs have no section of their own; their numbers are in the tables above.", "dim")
+        page.line(f"{left} more runs have no separate section; the tables above contain their numbers.", "dim")
 
 
 def _failures(page: Recorder, campaigns: Sequence[Campaign]) -> None:
@@ -227,4 +227,4 @@ def _environment(page: Recorder, campaigns: Sequence[Campaign], defaults: Mappin
         page.heading("Records")
         page.line(str(campaign.records))
         if campaign.truncated:
-            page.line("The last line of the records is half written and was left out.", "yellow")
+            page.line("The last line of the records is incomplete and was ignored.", "yellow")

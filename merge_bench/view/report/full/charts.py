@@ -26,7 +26,7 @@ def charts(campaign: Campaign, kind: str) -> Sequence[Chart]:
         return panels_of(in_order(campaign))
     make = _KINDS.get(kind)
     if make is None:
-        raise UsageError(f"there is no drawing {kind!r}; there are: {', '.join([*_KINDS, 'network'])}")
+        raise UsageError(f"there is no plot {kind!r}; choose from {', '.join([*_KINDS, 'network'])}")
     return [chart for chart in make(campaign, sources_of([campaign])) if not chart.empty]
 
 

@@ -29,7 +29,7 @@ def write_command(page: Recorder, campaign: Campaign) -> None:
     imported = campaign.head.imported_from
     if imported is not None:
         page.line(f"Imported from {imported.file}, which {imported.program} printed.")
-        page.code(imported.command or "the text does not tell the command line")
+        page.code(imported.command or "the imported text does not contain the command line")
         return
     page.code(command_of(campaign.head.argv))
     git = campaign.head.git
@@ -47,7 +47,7 @@ def write_environment(page: Recorder, campaign: Campaign, defaults: Mapping[str,
         _versions(page, workers)
         _ucx(page, workers, defaults)
     else:
-        page.line("Nothing is recorded of the machine: no launch came up, or the records are another program's.", "dim")
+        page.line("The records do not describe the machine: no launch started, or the result was imported.", "dim")
     _configs(page, campaign)
 
 
@@ -91,7 +91,7 @@ def _devices(page: Recorder, workers: Sequence[Worker]) -> None:
             rows[worker.host, "GPU", _listed(msgspec.to_builtins(gpu))] = None
     if rows:
         page.heading("Devices")
-        page.table(*by_row(("Host", "Device", "What it is"), rows, range(3)))
+        page.table(*by_row(("Host", "Device", "Description"), rows, range(3)))
 
 
 def _versions(page: Recorder, workers: Sequence[Worker]) -> None:
@@ -117,19 +117,19 @@ def _ucx(page: Recorder, workers: Sequence[Worker], defaults: Mapping[str, str] 
             for name, value in settings.items()
             if name not in properties.OF_A_PROCESS and value != defaults.get(name)
         }
-        page.heading("Settings that UCX held and that are not its defaults")
+        page.heading("UCX settings that differ from the defaults")
     else:
         named = {name: value for name, value in settings.items() if name in environment or " / " in value}
-        page.heading("Settings that UCX held: those that the environment sets, or that differ between workers")
-        page.line("Which of all settings are defaults is not known here: no UCX of that version can be asked.", "dim")
+        page.heading("UCX settings that the environment sets or that differ between workers")
+        page.line("The defaults are unknown: this machine has no UCX of that version.", "dim")
     page.table(
         Column("Setting", list(named), text=True),
-        Column("Held", list(named.values()), text=True),
+        Column("Value", list(named.values()), text=True),
         Column("Default", [defaults.get(name, NULL) if defaults else "" for name in named], text=True),
     )
     if not named:
         page.line("None.")
-    page.line(f"{len(settings)} settings are in the records; values that differ stand with / between.", "dim")
+    page.line(f"The records contain all {len(settings)} settings; a / separates values of different workers.", "dim")
 
 
 def _configs(page: Recorder, campaign: Campaign) -> None:

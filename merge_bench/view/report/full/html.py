@@ -26,7 +26,7 @@ from merge_bench.view.report.full.tables import view
 from merge_bench.view.text import cut, short, visible
 
 _TEMPLATES = resources.files("merge_bench.view.report.full") / "templates"
-NOT_DRAWN = "This could not be drawn"
+NOT_DRAWN = "This figure could not be drawn"
 _STYLES = {"bold red": "bad", "red": "bad", "bold yellow": "warn", "yellow": "warn", "green": "good"}
 _STYLES |= {"bold green": "good", "bold": "strong", "dim": "note", "": ""}
 

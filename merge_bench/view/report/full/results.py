@@ -140,7 +140,7 @@ def _table(
         columns = [column for column in columns if column.heading != _LAUNCHES]
     page.table(*columns)
     if len(counts) == 1:
-        page.line(f"Launches of each: {counts.pop()}.", "dim")
+        page.line(f"Launches per config: {counts.pop()}.", "dim")
 
 
 def _measured(source: Source | None, metric: Metric) -> tuple[str, str, str]:
@@ -166,7 +166,7 @@ def _note_missing_intervals(page: Recorder, sources: Sequence[Source]) -> None:
     few = dict.fromkeys(source.name for source in sources if median_interval(source.samples(THROUGHPUT)) is None)
     if few:
         named = ", ".join(few) if len(few) <= _MOST_COLUMNS else f"{len(few)} configs"
-        page.line(f"No interval for {named}: it is over launches and needs at least 6 of them.", "dim")
+        page.line(f"No 95 % interval for {named}: it needs at least 6 launches.", "dim")
 
 
 def _note_published(page: Recorder, shown: Sequence[MergeResult]) -> None:

@@ -29,7 +29,7 @@ def write_tuning(page: Recorder, campaign: Campaign) -> None:
     for chart in merge.tunings(campaign.tuning, sizes.__getitem__):
         page.drawing(lambda chart=chart: chart)  # type: ignore[misc]
     if result.winner is not None:
-        page.heading(f"What {result.winner.config.name} sets")
+        page.heading(f"Settings of {result.winner.config.name}")
         page.code("\n".join(f"{name}={shlex.quote(value)}" for name, value in result.winner.config.variables.items()))
 
 
@@ -39,10 +39,10 @@ def write_published(page: Recorder, effects: Sequence[SettingEffect]) -> None:
     page.table(
         Column("Setting", [each.label for each in effects], text=True),
         Column("Variables", [" ".join(f"{n}={v}" for n, v in each.variables.items()) for each in effects], text=True),
-        Column("Beside", [each.beside for each in effects], text=True),
+        Column("Base config", [each.beside for each in effects], text=True),
         Column("Metric", [each.metric for each in effects], text=True),
         Column("Baseline\n(GiB/s)", [gib(each.baseline) for each in effects]),
-        Column("With it\n(GiB/s)", [gib(each.value) for each in effects]),
+        Column("With setting\n(GiB/s)", [gib(each.value) for each in effects]),
         Column("Ratio", [number(each.ratio) for each in effects]),
         Column("Section", [each.section for each in effects], text=True),
         Column("Note", [each.note or "" for each in effects], text=True),
@@ -54,7 +54,7 @@ def write_published(page: Recorder, effects: Sequence[SettingEffect]) -> None:
 
 def published_effects(effects: Sequence[SettingEffect]) -> Chart:
     """What single settings made of others' throughput, as the bar graph of their report has it."""
-    names = [each.label if each.beside == "default" else f"{each.label}, beside {each.beside}" for each in effects]
+    names = [each.label if each.beside == "default" else f"{each.label}, added to {each.beside}" for each in effects]
     return bars(
         [
             (name, (Bar(name, 0, each.ratio, remark=each.note or "", published=True),))
@@ -65,5 +65,5 @@ def published_effects(effects: Sequence[SettingEffect]) -> Chart:
         axis="Speed-up in throughput (1 = the baseline)",
         unit="×",
         line=1.0,
-        note="One launch each; beside the default config unless it says otherwise.",
+        note="One launch each; added to the default config unless stated otherwise.",
     )

@@ -46,7 +46,7 @@ def write_page(campaigns: Sequence[Campaign], path: Path | None) -> Path:
 
     page = html.render(build(campaigns, References(), ucx_defaults(campaigns)))
     if problems := _put(outputs.page, page):
-        raise UsageError(f"not written: {problems[0]}")
+        raise UsageError(f"cannot write the report: {problems[0]}")
     return outputs.page
 
 
@@ -54,7 +54,7 @@ def check_campaigns(campaigns: Sequence[Campaign]) -> None:
     """Refuse a campaign that is named twice."""
     for number, campaign in enumerate(campaigns):
         if any(campaign.records.samefile(other.records) for other in campaigns[:number]):
-            raise UsageError(f"{campaign.folder} is named twice")
+            raise UsageError(f"{campaign.folder} is named twice; name each result once")
 
 
 def check_outputs(outputs: Outputs, campaigns: Sequence[Campaign]) -> None:
@@ -68,14 +68,14 @@ def check_outputs(outputs: Outputs, campaigns: Sequence[Campaign]) -> None:
         check_writable(option, path)
         taken = path.exists() and any(path.samefile(campaign.records) for campaign in campaigns)
         if taken or path.resolve().name == RECORDS:
-            raise UsageError(f"{option} {path} is the records of a result, which are never overwritten")
+            raise UsageError(f"{option} {path} is a records file, which is never overwritten; choose another file")
     if outputs.markdown is not None and outputs.markdown.resolve() == outputs.page.resolve():
-        raise UsageError(f"{outputs.page} is named for two outputs; name each file once")
+        raise UsageError(f"two options write to {outputs.page}; choose different files")
     if outputs.figures is not None:
         try:
             outputs.figures.mkdir(exist_ok=True)
         except OSError as error:
-            raise UsageError(f"--figures {outputs.figures} cannot be made: {error.strerror}") from error
+            raise UsageError(f"--figures: cannot create {outputs.figures}: {error.strerror}") from error
         check_writable("--figures", outputs.figures / "figure-01.png")
 
 
@@ -101,7 +101,7 @@ def write(report: Report, outputs: Outputs) -> int:
         from merge_bench.view.report.full.figures import write_figures
 
         pictures, problems = write_figures(report, outputs.figures)
-        print(f"merge_bench: {len(pictures)} drawings are in {outputs.figures}", file=sys.stderr)
+        print(f"merge_bench: wrote {len(pictures)} figures to {outputs.figures}", file=sys.stderr)
     if outputs.markdown is not None:
         folder = outputs.markdown.resolve().parent
         linked = {number: os.path.relpath(Path(path).resolve(), folder) for number, path in pictures.items()}
@@ -111,7 +111,7 @@ def write(report: Report, outputs: Outputs) -> int:
         if not any(problem.startswith(f"{path}: ") for problem in problems):
             print(path)
     for problem in problems:
-        print(f"merge_bench: not written: {problem}", file=sys.stderr)
+        print(f"merge_bench: cannot write {problem}", file=sys.stderr)
     return RunFailed.exit_status if problems else 0
 
 

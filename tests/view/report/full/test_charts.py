@@ -105,7 +105,7 @@ def test_too_many_iterations_are_thinned_but_never_the_slowest(tmp_path: Path, m
     assert isinstance(points, Points)
     assert "37" in points.details["iteration"]
     assert len(points.y) == 10 + 1  # every fourth, and the slowest; the fastest is among them
-    assert "one of 4 iterations is shown" in chart.note
+    assert "shown: one of 4 iterations" in chart.note
 
 
 def test_phases_that_overlap_are_told_apart_and_sum_up_to_the_workers_time(tmp_path: Path) -> None:
@@ -265,7 +265,7 @@ def test_a_forest_says_on_both_sides_what_each_row_is() -> None:
     assert picture.y.ticks is not None
     assert list(picture.y.ticks.values()) == [EVIL.upper(), EVIL, "b"]
     assert dict(picture.y.beside) == {1: "1.200 (1.100 to 1.300)", 2: "not measured"}
-    assert [group.label for group in picture.groups] == ["the baseline against itself", "kept", "failed"]
+    assert [group.label for group in picture.groups] == ["the baseline compared with itself", "kept", "failed"]
 
 
 def test_a_figure_can_be_saved_later_with_any_labels(tmp_path: Path) -> None:

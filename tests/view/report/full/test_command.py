@@ -57,7 +57,7 @@ def test_markdown_and_figures_come_beside_the_page(tmp_path: Path, report: Run) 
     assert status == 0
     assert out.split() == [str(folder / "report.html"), str(tmp_path / "m.md")]
     pictures = sorted((tmp_path / "f").iterdir())
-    assert err == f"merge_bench: {len(pictures) // 2} drawings are in {tmp_path / 'f'}\n"
+    assert err == f"merge_bench: wrote {len(pictures) // 2} figures to {tmp_path / 'f'}\n"
     assert "![Throughput](<f/figure-01-throughput.png>)" in (tmp_path / "m.md").read_text()
     for picture in pictures:
         if picture.suffix == ".svg":
@@ -83,22 +83,22 @@ def test_records_are_never_overwritten(tmp_path: Path, report: Run) -> None:
         for target in (folder / "records.jsonl", other / "records.jsonl", tmp_path / "link.html"):
             status, _, err = report(folder, option, target)
             assert status == 2
-            assert "is the records of a result, which are never overwritten" in err
+            assert "is a records file, which is never overwritten" in err
     assert [(each / "records.jsonl").read_bytes() for each in (folder, other)] == before
 
 
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ([], "name a RESULT, a campaign's folder or its records.jsonl"),
+        ([], "no RESULT given; name a campaign folder or its records.jsonl"),
         (["{}", "{}"], "is named twice"),
         (["{}", "--output", "/no/such/x.html"], "--output /no/such/x.html: there is no folder /no/such"),
         (["{}", "--output", "{}"], "is a folder; name a file"),
-        (["{}", "--output", "x", "--markdown", "x"], "x is named for two outputs"),
-        (["{}", "--reference", "nobody"], "there is no published dataset 'nobody'; there are: "),
-        (["{}", "--reference", "gadi-v100-optimized-small"], "give its folder as a RESULT instead: "),
-        (["{}/logs"], "holds no records.jsonl"),
-        (["{}", "--figures", "{}/records.jsonl"], "cannot be made: File exists"),
+        (["{}", "--output", "x", "--markdown", "x"], "two options write to x"),
+        (["{}", "--reference", "nobody"], "there is no published dataset 'nobody'; choose from "),
+        (["{}", "--reference", "gadi-v100-optimized-small"], "name its folder as a RESULT instead: "),
+        (["{}/logs"], "contains no records.jsonl"),
+        (["{}", "--figures", "{}/records.jsonl"], "records.jsonl: File exists"),
     ],
 )
 def test_a_wrong_usage_is_one_sentence_and_writes_nothing(
@@ -125,7 +125,7 @@ def test_damaged_records_are_refused_by_line(tmp_path: Path, report: Run) -> Non
 def test_a_full_disk_is_told_and_leaves_what_was_there(tmp_path: Path, report: Run) -> None:
     status, out, err = report(write_campaign(tmp_path), "--output", "/dev/full")
     assert (status, out) == (3, "")
-    assert err == "merge_bench: not written: /dev/full: No space left on device\n"
+    assert err == "merge_bench: cannot write /dev/full: No space left on device\n"
 
 
 def test_published_results_are_listed(report: Run) -> None:

@@ -178,7 +178,7 @@ def test_a_verified_result_says_so_quietly(page: Page) -> None:
     (state,) = [e for e in page.all("p") if "state" in e.attributes.get("class", "")]
     assert state.attributes["class"] == "state fine"
     assert state.text.startswith("Verified")
-    assert "UNVERIFIED" not in page.texts("main")[0].replace("Numbers without it are marked UNVERIFIED", "")
+    assert "UNVERIFIED" not in page.texts("main")[0].replace("other numbers are marked UNVERIFIED", "")
 
 
 def test_an_unverified_result_is_loud_everywhere(tmp_path: Path) -> None:
@@ -197,7 +197,7 @@ def test_a_wrong_result_is_loud_and_nothing_is_compared_with_it(tmp_path: Path) 
     wrong = replace(scripts[0], check=lambda check: s.VerificationLine(
         launch=check.launch, after=check.after, ok=False, how=check.how, message="3 rows are lost"))  # fmt: skip
     page = text_of(write_campaign(tmp_path, wrong, *scripts[1:]))
-    assert page.all("p", class_="state alarm")[0].text.startswith("WRONG RESULT: default; no number of it counts")
+    assert page.all("p", class_="state alarm")[0].text.startswith("WRONG RESULT: default; do not use these numbers")
     assert {row[-1] for row in page.table("Totals")[1:]} == {"WRONG RESULT"}
     assert any(text.startswith("Not compared: the merge result of default was wrong") for text in page.texts("p"))
 
@@ -215,7 +215,7 @@ def test_a_failed_launch_is_named_with_the_end_of_its_log(tmp_path: Path) -> Non
         log_tail="a\n<b>",
     )
     page = text_of(folder)
-    assert page.all("p", class_="state alarm")[0].text == "Not whole: rank 1 died"
+    assert page.all("p", class_="state alarm")[0].text == "Incomplete: rank 1 died"
     assert "run-failed: rank 1 died (launch 0, node0, rank 1)" in page.texts("p")
     assert "a\n<b>" in [code.text for code in page.all("code")]
 
@@ -225,7 +225,7 @@ def test_a_half_written_line_is_left_out_and_told(tmp_path: Path) -> None:
     with (folder / "records.jsonl").open("ab") as records:
         records.write(b'{"kind":"iteration","schema":1,"la')
     page = text_of(folder)
-    assert "The last line of the records is half written and was left out." in page.texts("p")
+    assert "The last line of the records is incomplete and was ignored." in page.texts("p")
     assert page.table("Iterations")[1:]
 
 
@@ -235,7 +235,7 @@ def test_a_campaign_without_a_launch_still_gives_a_page(tmp_path: Path) -> None:
     (folder / "records.jsonl").write_bytes(head + b"\n")
     page = page_of(folder)
     assert page.all("p", class_="state alarm")
-    assert any("the run was killed, or still goes on" in text for text in page.texts("p"))
+    assert any("the run was killed or is still running" in text for text in page.texts("p"))
 
 
 def test_many_runs_are_folded_and_the_most_of_them_get_sections(tmp_path: Path) -> None:
@@ -243,7 +243,7 @@ def test_many_runs_are_folded_and_the_most_of_them_get_sections(tmp_path: Path) 
     runs = [section for section in report.sections if section.title.startswith("c")]
     assert len(runs) == 24
     assert all(section.folded for section in runs)
-    left = "6 more runs have no section of their own; their numbers are in the tables above."
+    left = "6 more runs have no separate section; the tables above contain their numbers."
     assert left in [block.text for block in runs[-1].blocks if isinstance(block, Line)]
 
 

@@ -46,7 +46,7 @@ def test_throughput_has_a_row_a_problem_and_a_column_a_config(tmp_path: Path) ->
 
 
 def test_the_number_of_launches_is_said_once_where_it_is_the_same(tmp_path: Path) -> None:
-    assert "Launches of each: 6." in lines(report_of(two_configs(tmp_path)), "Results")
+    assert "Launches per config: 6." in lines(report_of(two_configs(tmp_path)), "Results")
     scripts = [*interleaved({"default": BASE, "tcp": SLOW})][:-1]
     throughput, _ = tables(report_of(write_campaign(tmp_path / "other", *scripts)), "Results")
     assert throughput[0][3::2] == ("Launches", "Launches")
@@ -57,7 +57,7 @@ def test_too_few_launches_have_no_interval_and_it_is_said(tmp_path: Path) -> Non
     report = report_of(write_campaign(tmp_path, *interleaved({"default": BASE[:5], "tcp": SLOW[:5]})))
     throughput, _ = tables(report, "Results")
     assert throughput[0] == ("Problem", "default", "tcp")
-    assert "No interval for default, tcp: it is over launches and needs at least 6 of them." in lines(report, "Results")
+    assert "No 95 % interval for default, tcp: it needs at least 6 launches." in lines(report, "Results")
 
 
 def test_bandwidth_is_the_harmonic_mean_over_the_workers(tmp_path: Path) -> None:
