@@ -40,7 +40,7 @@ MEASURES: tuple[Measure, ...] = (
     Measure("in-one-process", (targets.POLARS, targets.DUCKDB), 50, measures.in_one_process),
     Measure("dask", (targets.DASK,), 115, measures.dask),
     *(
-        Measure(keys.name, (keys.polars, keys.duckdb), seconds, functools.partial(tables.against_libraries, keys=keys))
+        Measure(keys.name, tables.TARGETS[keys], seconds, functools.partial(tables.against_libraries, keys=keys))
         for keys, seconds in ((tables.STRINGS, 135), (tables.COLUMNS, 70))
     ),
     Measure("linear", (targets.LINEAR,), 90, measures.linear),

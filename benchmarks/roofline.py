@@ -137,7 +137,8 @@ def limits_table(limits: Sequence[Mapping[str, Any]]) -> str:
     """The memory limits in Markdown."""
     rows = []
     for each in limits:
-        unit, scale = ("{:.1f} GB/s", 1e9) if each["name"] in ("copy", "loop") else ("{:.0f} million values/s", 1e6)
+        gathers = each["name"].startswith("gather")
+        unit, scale = ("{:.0f} million values/s", 1e6) if gathers else ("{:.1f} GB/s", 1e9)
         rates = (each["rate"], each["amount"] / median(each["seconds"]))
         shown = (unit.format(rate / scale) for rate in rates)
         rows.append((each["name"], f"{each['array_bytes'] / 2**20:.1f}", *shown))
@@ -193,12 +194,12 @@ def cores_of(workers: int) -> list[int]:
 
 def judged(ran: Ran, shape: Shape, measured: list[limits.Limit]) -> dict[str, Any]:
     """Print how close each phase comes to the limits; gives all figures as plain data."""
-    copy, _, far, bucket = measured
+    copy, _, kernel, far, bucket = measured
     launch = ran.campaign.launches[0]
     stores = launch.line.workers[0].stores if launch.line else None
     shape = replace(shape, stores=stores.way) if stores else shape
     phases, dealt = judge(launch, shape, copy.rate)
-    *_, join, whole = phases
+    _, exchange, join, whole = phases
     least = join_least(shape, dealt, join.least, bucket.rate)
     accesses = join_accesses(shape, dealt)
     lanes = sorted({transport for pair in ran.document["lanes"] for transport in pair["transports"]})
@@ -212,6 +213,11 @@ def judged(ran: Ran, shape: Shape, measured: list[limits.Limit]) -> dict[str, An
         f"limits, the join takes {least * 1e3:.0f} ms, {least / join.seconds:.0%} of its measured time. "
         f"Without buckets, the accesses alone would take {accesses / far.rate * 1e3:.0f} ms."
     )
+    through_kernel = exchange.moved / kernel.rate
+    click.echo(
+        f"Exchange: through the kernel its bytes need {through_kernel * 1e3:.0f} ms,"
+        f" {through_kernel / exchange.seconds:.0%} of what it took."
+    )
     cma = any(lane.startswith("cma/") for lane in lanes)
     copies = "with one copy" if cma else "but this run does NOT use cma, so it moves more bytes than counted"
     click.echo(f"Endpoints: {', '.join(lanes)}; the bytes of the exchange are counted as for cma, {copies}.")
@@ -222,6 +228,7 @@ def judged(ran: Ran, shape: Shape, measured: list[limits.Limit]) -> dict[str, An
             "buckets": shape.buckets, "bucket_bytes": shape.bucket_bytes, "stores": shape.stores,
         },
         "phases": [phase.to_json() for phase in phases],
+        "exchange": {"least_seconds_through_kernel": through_kernel},
         "join": {"accesses": accesses, "least_seconds": least, "without_buckets_seconds": accesses / far.rate},
         "least_seconds": whole.least - join.least + least,
         "iterations": [

@@ -13,7 +13,6 @@ import pyarrow.parquet as pq
 from benchmarks.goal import targets
 from benchmarks.goal.bench import Bench
 from benchmarks.goal.measures import WORKERS, Values, against
-from benchmarks.goal.targets import Target
 from benchmarks.peer.inprocess import checksum
 from benchmarks.peer.protocol import Tables
 
@@ -24,38 +23,47 @@ GROUP_ROWS = 1_000_000
 
 @dataclass(frozen=True)
 class Keys:
-    """What the tables are joined by: the names of the keys, how they are made of numbers, and the goals."""
+    """What the tables are joined by: the names of the keys, and how they are made of numbers."""
 
     name: str
     on: tuple[str, ...]
-    polars: Target
-    duckdb: Target
 
     def columns(self, numbers: np.ndarray) -> dict[str, pa.Array]:
         """The key columns of rows with these numbers; another number is another key."""
         if self.name == "strings":
             digits = pc.utf8_lpad(pc.cast(pa.array(numbers), pa.string()), width=9, padding="0")
             return {"key": pc.binary_join_element_wise("customer-", digits, "")}
-        return {"place": pa.array(numbers // 1000, pa.int32()), "number": pa.array(numbers % 1000, pa.int64())}
+        if self.name == "columns":
+            return {"place": pa.array(numbers // 1000, pa.int32()), "number": pa.array(numbers % 1000, pa.int64())}
+        return {"key": pa.array(numbers, pa.int64())}
 
 
-STRINGS = Keys("strings", ("key",), targets.STRING_POLARS, targets.STRING_DUCKDB)
-COLUMNS = Keys("columns", ("place", "number"), targets.COLUMNS_POLARS, targets.COLUMNS_DUCKDB)
+STRINGS, COLUMNS = Keys("strings", ("key",)), Keys("columns", ("place", "number"))
+TARGETS = {
+    STRINGS: (targets.STRING_POLARS, targets.STRING_DUCKDB),
+    COLUMNS: (targets.COLUMNS_POLARS, targets.COLUMNS_DUCKDB),
+}
 
 
-def make(folder: Path, keys: Keys, rows: int, seed: int) -> Tables:
-    """Write both tables of `rows` rows: keys in random order, `FRACTION` of the right ones match, each once."""
+def make(folder: Path, keys: Keys, rows: int, seed: int, repeats: int = 1) -> Tables:
+    """Write both tables of about `rows` rows in random order; `FRACTION` of the right keys match.
+
+    Each key occurs `repeats` times in each table that has it.
+    """
     rng = np.random.default_rng(seed)
-    matching = round(FRACTION * rows)
-    left = rng.permutation(rows)
-    right = rng.permutation(np.concatenate([rng.permutation(rows)[:matching], np.arange(rows, 2 * rows - matching)]))
-    where = np.empty(rows, np.int64)  # each number's place among the left rows, which is the payload there
-    where[left] = np.arange(rows)
-    found = np.flatnonzero(right < rows)
+    count = rows // repeats
+    matching = round(FRACTION * count)
+    found = rng.permutation(count)[:matching]
+    left, right = (
+        rng.permutation(np.repeat(each, repeats))
+        for each in (np.arange(count), np.concatenate([found, np.arange(count, 2 * count - matching)]))
+    )
     paths = folder / "left.parquet", folder / "right.parquet"
-    for path, numbers in zip(paths, (left, right), strict=True):
+    sums = np.zeros((2, 2 * count), np.uint64)  # of the payloads of each key: its pairs add up to their product
+    for path, numbers, of_side in zip(paths, (left, right), sums, strict=True):
+        np.add.at(of_side, numbers, np.arange(len(numbers), dtype=np.uint64))
         _write(path, keys, numbers)
-    return Tables(str(paths[0]), str(paths[1]), keys.on, matching, checksum(where[right[found]], found))
+    return Tables(str(paths[0]), str(paths[1]), keys.on, matching * repeats**2, checksum(*sums))
 
 
 def _write(path: Path, keys: Keys, numbers: np.ndarray) -> None:
@@ -71,4 +79,5 @@ def _write(path: Path, keys: Keys, numbers: np.ndarray) -> None:
 def against_libraries(bench: Bench, keys: Keys) -> Values:
     """One block: the libraries' median wall ÷ merge_bench's, by the target's name."""
     made = make(bench.folder, keys, ROWS * WORKERS, bench.seed)
-    return against(bench, {"polars-streaming": keys.polars, "duckdb-table": keys.duckdb}, ITERATIONS, tables=made)
+    polars, duckdb = TARGETS[keys]
+    return against(bench, {"polars-streaming": polars, "duckdb-table": duckdb}, ITERATIONS, tables=made)

@@ -17,7 +17,10 @@ CONFIG = "optimized.cfg"
 
 def command(job: Job, results: Path) -> list[str]:
     """The options of `run`: the shipped config, and no link measurement, since no other contender makes one."""
-    problem: dict[str, object] = {"chunk": job.rows_per_chunk, "frac_match": job.fraction}
+    problem: dict[str, object] = {
+        "chunk": job.rows_per_chunk, "frac_match": job.fraction, "payload_columns": job.payload_columns,
+        "skew": f"zipf:{job.zipf:g}" if job.zipf else "none",
+    }  # fmt: skip
     if job.tables is not None:
         problem = {"left": job.tables.left, "right": job.tables.right, "on": ",".join(job.on)}
     return options(

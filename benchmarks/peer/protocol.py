@@ -46,7 +46,8 @@ class Job:
     """The merge that every peer does.
 
     `rows_per_chunk`: of each frame; `workers`: chunks of each frame, and processes of those peers that have several;
-    `threads`: all workers' cores together. `options`: of this variant of the peer.
+    `threads`: all workers' cores together. `options`: of this variant of the peer. `payload_columns` and `zipf`: as in
+    `SyntheticSpec`; tables have one payload column on each side.
     """
 
     rows_per_chunk: int
@@ -58,6 +59,8 @@ class Job:
     seed: int
     options: Mapping[str, str] = field(default_factory=dict)
     tables: Tables | None = None
+    payload_columns: int = 1
+    zipf: float = 0.0
 
     @property
     def on(self) -> tuple[str, ...]:
@@ -67,13 +70,14 @@ class Job:
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns of the result."""
-        number = "" if self.tables else "_0"
-        return (*self.on, f"left_payload{number}", f"right_payload{number}")
+        numbers = [""] if self.tables else [f"_{number}" for number in range(self.payload_columns)]
+        return (*self.on, *(f"{side}_payload{number}" for side in ("left", "right") for number in numbers))
 
     @property
     def spec(self) -> SyntheticSpec:
         """Both tables."""
-        return SyntheticSpec(self.rows_per_chunk * self.workers, self.fraction, self.seed)
+        rows = self.rows_per_chunk * self.workers
+        return SyntheticSpec(rows, self.fraction, self.seed, self.payload_columns, self.zipf)
 
     @property
     def data_bytes(self) -> int:

@@ -1,7 +1,8 @@
-"""What this machine's memory can do with all cores of the workers at once: copies, and gathers at random."""
+"""The limits of this machine's memory with all cores of the workers at once: copies, and gathers at random."""
 
 from __future__ import annotations
 
+import ctypes
 import os
 import threading
 import time
@@ -69,11 +70,12 @@ def array_bytes(cores: int, last_cache: int | None) -> int:
 
 
 def measure(cores: Sequence[int], bucket_bytes: int, last_cache: int | None) -> list[Limit]:
-    """Copy, gather from arrays far larger than the caches, and gather from arrays of a join's bucket."""
+    """Copy in three ways, gather from arrays far larger than the caches, and gather from arrays of a join's bucket."""
     size = array_bytes(len(cores), last_cache)
     return [
         _limit("copy", COPIES * 2 * size, size, cores, _copy),
         _limit("loop", COPIES * 2 * size, size, cores, _loop),
+        _limit("kernel copy", COPIES * 2 * size, size, cores, _kernel_copy),
         _limit("gather", GATHERED, size, cores, _gather),
         _limit("gather in a bucket", GATHERED, bucket_bytes, cores, _gather),
     ]
@@ -93,6 +95,28 @@ def _loop(size: int) -> Round:
     """A copy by ordinary stores, for which the processor has to fetch each line before it is written."""
     source, target = np.ones(size // VALUE, np.int64), np.zeros(size // VALUE, np.int64)
     return lambda: [np.add(source, 1, out=target) for _ in range(COPIES)]
+
+
+class _Part(ctypes.Structure):
+    """`struct iovec`."""
+
+    _fields_ = (("start", ctypes.c_void_p), ("size", ctypes.c_size_t))
+
+
+def _kernel_copy(size: int) -> Round:
+    """A copy by `process_vm_readv`, as UCX's transport cma reads the memory of another process on the host."""
+    source, target = np.ones(size // VALUE, np.int64), np.zeros(size // VALUE, np.int64)
+    read = ctypes.CDLL(None, use_errno=True).process_vm_readv
+    read.argtypes = [ctypes.c_int, *[ctypes.POINTER(_Part), ctypes.c_ulong] * 2, ctypes.c_ulong]
+    read.restype = ctypes.c_ssize_t
+    here, there = (_Part(each.ctypes.data, each.nbytes) for each in (target, source))
+
+    def copy() -> None:
+        for _ in range(COPIES):
+            if read(os.getpid(), here, 1, there, 1, 0) != source.nbytes:
+                raise UsageError(f"the kernel copy failed: {os.strerror(ctypes.get_errno())}")
+
+    return copy
 
 
 def _gather(size: int) -> Round:

@@ -41,6 +41,27 @@ def test_tables_match_in_as_many_rows_as_they_should(
     assert left["left_payload"].to_pylist() == list(range(5000))
 
 
+@pytest.mark.parametrize("repeats", [1, 4])
+def test_keys_that_repeat_multiply_the_rows(tmp_path: Path, repeats: int) -> None:
+    made = tables.make(tmp_path, tables.Keys("integers", ("key",)), 2000, seed=3, repeats=repeats)
+    left, right = pq.read_table(made.left), pq.read_table(made.right)
+    assert set(np.unique(left["key"], return_counts=True)[1]) == {repeats}
+    assert set(np.unique(right["key"], return_counts=True)[1]) == {repeats}
+    outcome = run(Job(1000, 2, 2, 1, 0, 0.3, 3, {"result": "table"}, made))
+    assert (outcome.rows, outcome.verified) == (600 * repeats, True)
+
+
+@pytest.mark.parametrize("options", [{"engine": "streaming"}, {"result": "table"}])
+def test_libraries_join_wide_and_skewed_rows(options: dict[str, str]) -> None:
+    """The payload columns and the skew are those of the job: every row of the result is checked against them."""
+    job = Job(1000, 2, pl.thread_pool_size(), 1, 0, 0.3, 3, options, payload_columns=3, zipf=1.2)
+    assert run(job).rows == 600
+    assert job.columns[1:] == tuple(f"{side}_payload_{number}" for side in ("left", "right") for number in range(3))
+    argv = command(job, Path("results"))
+    assert argv[argv.index("--payload-columns") + 1] == "3"
+    assert argv[argv.index("--skew") + 1] == "zipf:1.2"
+
+
 def test_string_keys_are_names_with_nine_digits() -> None:
     assert tables.STRINGS.columns(np.array([7, 123456789]))["key"].to_pylist() == [
         "customer-000000007",

@@ -53,10 +53,10 @@ def test_without_packages_it_says_to_take_the_checkouts_own_python(clone: Path, 
     (clone / ".venv/bin/python").touch()
     line = sentence(typed("--chunk", "25e6", "--on", "a b", cwd=clone))
     assert "lacks click and" in line
-    assert line.endswith("type: .venv/bin/python -m merge_bench --chunk 25e6 --on 'a b'")
+    assert line.endswith("run: .venv/bin/python -m merge_bench --chunk 25e6 --on 'a b'")
     (tmp_path / "elsewhere").mkdir()
     line = sentence(typed(cwd=tmp_path / "elsewhere", PYTHONPATH=str(clone)))
-    assert line.endswith(f"type: '{clone}/.venv/bin/python' -m merge_bench")
+    assert line.endswith(f"run: '{clone}/.venv/bin/python' -m merge_bench")
 
 
 def test_without_an_environment_it_says_how_to_set_one_up(clone: Path) -> None:

@@ -142,7 +142,7 @@ def test_loopback_of_another_host_is_refused_at_once(hosts: Hosts, results: Path
     file = hosts.write_hosts(["node1"], "loopback.txt")
     outcome = Run(hosts, results, "--hosts", str(file), "--interface", "lo", "--start-timeout", "600").finish()
     assert outcome.status == 2, outcome.errors
-    assert "node1 would listen on lo (127.0.0.1) only" in outcome.document["error"]["message"]
+    assert "node1 would listen only on lo (127.0.0.1)" in outcome.document["error"]["message"]
     assert not list((outcome.folder / "logs").glob("*scheduler*"))
 
 

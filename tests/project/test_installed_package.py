@@ -108,8 +108,8 @@ def test_nothing_comes_from_the_checkout(installed: Installed, merged: Path) -> 
     started = typed(installed, merged, *SMALL, "--dry-run").stdout
     assert started.count(f"{installed.python} -P -m distributed.cli.") == 3  # a scheduler and two workers
     assert str(ROOT) not in started
-    home = [path for path in installed.home.rglob("*") if path.is_file()]
-    assert not home
+    home = {path.relative_to(installed.home) for path in installed.home.rglob("*") if path.is_file()}
+    assert home <= {Path(".cache/merge_bench/stores.json")}  # what launches measured of this processor
 
 
 def test_check_says_what_becomes_of_a_shipped_config(installed: Installed, merged: Path) -> None:
