@@ -133,8 +133,11 @@ class Result:
 
         found = charts(self.campaign, kind)
         if not 0 <= which < len(found):
-            count = f"it has {len(found)}" if found else "there is nothing to plot"
-            raise UsageError(f"{self.folder} has no plot {kind!r} number {which}: {count}")
+            if not found:
+                raise UsageError(f"{self.folder} has no data for a plot of kind {kind!r}")
+            last = len(found) - 1
+            numbers = f"from 0 to {last}" if last else "0"
+            raise UsageError(f"which={which}: the number of a {kind!r} plot of {self.folder} must be {numbers}")
         return _backend(backend)(found[which])
 
     def write_report(self, path: str | PathLike[str] | None = None) -> Path:
@@ -187,7 +190,7 @@ def run(*, check: bool = True, **options: object) -> Result:
 
     refused = [key for key in _NOT_HERE if key in options]
     if refused:
-        raise UsageError(f"run has no option {refused[0]!r}")
+        raise UsageError(f"merge_bench.run has no option {refused[0]!r}; use it only with the command `run`")
     values = parse_options(options, registry_options.options())
     with ucx_choice.restored():
         sweep = load_all(values)

@@ -107,7 +107,8 @@ def _kernel_copy(size: int) -> Round:
     """A copy by `process_vm_readv`, as UCX's transport cma reads the memory of another process on the host."""
     source, target = np.ones(size // VALUE, np.int64), np.zeros(size // VALUE, np.int64)
     read = ctypes.CDLL(None, use_errno=True).process_vm_readv
-    read.argtypes = [ctypes.c_int, *[ctypes.POINTER(_Part), ctypes.c_ulong] * 2, ctypes.c_ulong]
+    parts = ctypes.POINTER(_Part)
+    read.argtypes = [ctypes.c_int, parts, ctypes.c_ulong, parts, ctypes.c_ulong, ctypes.c_ulong]
     read.restype = ctypes.c_ssize_t
     here, there = (_Part(each.ctypes.data, each.nbytes) for each in (target, source))
 

@@ -112,7 +112,7 @@ def _launches(run: Run) -> Iterator[Caution]:
         return
     complete = sum(launch.complete for launch in run.launches)
     source = (
-        f"the numbers are from the {complete} complete launches"
+        f"the numbers are from the {complete} complete launch{'es' * (complete != 1)}"
         if complete
         else "the numbers are from before the failure"
     )
@@ -153,8 +153,7 @@ def _ranks(workers: Sequence[WorkerFigures]) -> Iterator[Caution]:
             "straggler",
             f"rank {slow.rank} ({hosts[slow.rank]}) is slow in {slow.phase}: {format_seconds(slow.seconds)} against "
             f"{format_seconds(slow.others)} for the others ({slow.factor:.2f} ×)",
-            "check whether the core, GPU or network port of this rank is shared, throttled, or on another NUMA node or"
-            " switch",
+            "check whether the core, GPU or network port of this rank is shared, throttled, or on another NUMA node",
         )
 
 

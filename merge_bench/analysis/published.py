@@ -116,7 +116,9 @@ def datasets() -> Mapping[str, Dataset]:
         If the link to them is broken, as in a checkout without symbolic links.
     """
     if not FOLDER.is_dir():
-        raise UsageError(f"found no published results: {FOLDER} must be a folder or a link to results/published")
+        raise UsageError(
+            f"the published results are missing: {FOLDER} is not a folder; make it a link to results/published"
+        )
     return {path.stem: _dataset(path) for path in sorted(FOLDER.glob("*.toml"))}
 
 

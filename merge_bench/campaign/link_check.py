@@ -30,7 +30,10 @@ def check_link(session: Session, link: LinkLine) -> float | None:
         return None  # the report says so, from the same data
     limit = link.limit_bytes_per_second
     if limit is None:
-        caution = Caution(CODE, "the link limit was not checked, because no data was sent while it was measured")
+        caution = Caution(
+            CODE,
+            "the link limit is unknown and was not checked, because the workers sent no data in the link measurement",
+        )
         session.writer.write(WarningLine.of(caution, session.launch))
         return None
     test = Kind("tag", BANDWIDTH)
@@ -69,7 +72,7 @@ def check_link(session: Session, link: LinkLine) -> float | None:
         caution = Caution(
             CODE,
             f"ucx_perftest measured {format_rate(found)} per worker with messages of {format_bytes(size)},"
-            f" {found / limit:.2f} times the link limit of {format_rate(limit)}; {reasons}",
+            f" which is {found / limit:.2f} times the link limit of {format_rate(limit)}; {reasons}",
         )
         session.writer.write(WarningLine.of(caution, session.launch))
     return found

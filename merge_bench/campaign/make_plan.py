@@ -15,6 +15,7 @@ from merge_bench.cluster.hosts import HostSpec, count_workers, place
 from merge_bench.cluster.launcher_choice import choose
 from merge_bench.cluster.launchers import launchers
 from merge_bench.cluster.running_cluster import count_running
+from merge_bench.config.installation import how_to_set_up
 from merge_bench.config.reader import ConfigFile
 from merge_bench.config.resolve import Resolved
 from merge_bench.config.trust import REMEDY, process_environment
@@ -199,7 +200,8 @@ def _engine(values: dict[str, Any], gpus: int, *, here: bool) -> Description:
         raise UsageError(f"--engine {name} and --memory cuda need an NVIDIA GPU, but none is visible on this host")
     if engine.device_memory and here and engine.missing is not None:
         raise UsageError(
-            f"--engine {name} and --memory cuda need the package {name}; install the cu12 or cu13 packages"
+            f"the package {engine.missing}, which both --engine {name} and --memory cuda need, is not installed in this"
+            f" environment; run: {how_to_set_up('cu13')} (or cu12 instead of cu13 if the driver supports only CUDA 12)"
         )
     return engine
 
@@ -236,7 +238,10 @@ def _required(values: dict[str, Any], workers: int) -> tuple[str, ...]:
             "--require-transport needs --exchange ucx; --exchange dask has no UCX endpoints between workers"
         )
     if names and workers < 2:
-        raise UsageError("--require-transport needs at least two workers, because it checks pairs of workers")
+        raise UsageError(
+            "--require-transport needs at least two workers, because it checks pairs of workers; use --workers 2 or"
+            " more"
+        )
     return names
 
 
@@ -244,7 +249,11 @@ def _workload(values: dict[str, Any], workers: int, engine: str) -> SyntheticSpe
     keys = values["on"] or values["left_on"]
     if values["workload"] == "synthetic":
         if keys and tuple(keys) != (KEY,):
-            raise UsageError(f"the synthetic tables have one key column, {KEY!r}; --on names {', '.join(keys)}")
+            option = "--on" if values["on"] else "--left-on"
+            raise UsageError(
+                f"{option} {','.join(keys)} does not fit the synthetic tables, whose only key column is {KEY!r}; omit"
+                f" {'--on' if values['on'] else '--left-on and --right-on'}"
+            )
         return SyntheticSpec(
             rows=values["chunk"] * workers,
             fraction=float(values["frac_match"]),
@@ -284,7 +293,7 @@ def check_tables_fit(spec: TableSpec, workers: int) -> None:
     if needed > available:
         raise UsageError(
             f"the merge needs about {format_bytes(needed)} of memory, but {socket.gethostname()} has only"
-            f" {format_bytes(available)} available: the tables have {format_bytes(tables)}, and the result has"
-            f" {format_count(rows)} rows with {format_bytes(result)}; keys that repeat in both tables multiply"
-            " the rows"
+            f" {format_bytes(available)} available: the tables have {format_bytes(tables)}, and the"
+            f" {format_count(rows)} rows of the result have {format_bytes(result)}; use smaller tables, or key"
+            " columns with fewer repeated values"
         )

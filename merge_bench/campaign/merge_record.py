@@ -40,8 +40,12 @@ def make_tables(session: Session) -> Tables:
     """Have every worker generate or read its chunks."""
     session.progress.phase("creating the tables")
     prepared = session.workers.on_all(steps.prepare, session.plan, ranked=True, after=(session.topic,))
-    if len({p.fields for p in prepared}) != 1:
-        raise RunFailed("the workers report different columns for the tables")
+    other = next((p.rank for p in prepared if p.fields != prepared[0].fields), None)
+    if other is not None:
+        raise RunFailed(
+            f"the tables on rank {prepared[0].rank} and rank {other} have different columns; give every host the same"
+            " files and run again"
+        )
     return Tables(
         rows=sum(p.rows for p in prepared),
         data_bytes=sum(p.input_bytes for p in prepared),

@@ -43,16 +43,17 @@ def check_machine(required: Sequence[str], environment: Mapping[str, str]) -> No
         return
     there = ", ".join(sorted(installed.transports))
     asked = environment.get("UCX_TLS", "all")
-    if not allowed_transports.allowed(asked) & set(installed.transports) - allowed_transports.WITHIN_A_PROCESS:
+    usable = set(installed.transports) - allowed_transports.WITHIN_A_PROCESS
+    if not allowed_transports.allowed(asked) & usable:
         raise UsageError(
             f"UCX_TLS={asked} allows no transport between two workers: UCX {installed.version}"
-            f" ({installed.info.origin}) has only {there} on this host"
+            f" ({installed.info.origin}) on this host has only {', '.join(sorted(usable))}; allow at least one of these"
         )
     if not required or allowed_transports.resolve_aliases(required) & set(installed.transports):
         return
     raise GateNotMet(
         f"{OPTION} {','.join(required)} cannot be met: UCX {installed.version} ({installed.info.origin}) has only"
-        f" {there} on this host; no process was started"
+        f" {there} on this host; require one of these, or choose another UCX with --ucx"
     )
 
 

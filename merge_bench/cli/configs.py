@@ -17,7 +17,7 @@ from merge_bench.records.outputs import check_writable, replacing
 @json_option("Print the list as one JSON document on standard output.")
 @click.pass_context
 def configs(context: click.Context, as_json: bool) -> None:
-    """List the shipped configs and the tuning space, or show or copy one.
+    """List, show or copy the shipped configs and the tuning space.
 
     Every command accepts the name of a shipped config, from any folder. A file of the same name in the working folder
     takes precedence.

@@ -90,8 +90,8 @@ def compare(
               help="Change the model: multiply nic, local, compute, partition, join, latency or spread by a factor "
                    "(nic=4x), or set a value (overlap=0.9, gpu=h200).")  # fmt: skip
 @click.option("--link", "links", multiple=True, metavar="NAME=RATE[,LATENCY]",
-              help="Replace the measured rate and latency of the link nic or local, for example by nic=12.5GB/s,2us; "
-                   "may be repeated.")  # fmt: skip
+              help="Replace the measured rate and latency of a link: nic (between hosts) or local (within a host), for "
+                   "example nic=12.5GB/s,2us; may be repeated.")  # fmt: skip
 @plot_option("the forecast scaling")
 @json_option()
 def predict(results: tuple[str, ...], plots: Sequence[str], as_json: bool, **asked: Any) -> int:
@@ -156,7 +156,8 @@ def import_(file: str, results: str, as_json: bool) -> None:
 @click.option("--markdown", metavar="FILE.md", help="Also write the page as Markdown.")
 @click.option("--figures", metavar="FOLDER", help="Also write every plot as PNG and SVG.")
 @click.option("--reference", "references", multiple=True, metavar="NAME",
-              help="Published results to show as well; may be repeated; `--reference list` prints them.")  # fmt: skip
+              help="Published results to show as well; may be repeated; `--reference list` prints their "
+                   "names.")  # fmt: skip
 def report(
     results: tuple[str, ...], references: Sequence[str], output: str | None, markdown: str | None, figures: str | None
 ) -> int:

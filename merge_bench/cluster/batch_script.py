@@ -132,7 +132,10 @@ def submit(launcher: str, script: str) -> str:
     except FileNotFoundError as error:
         raise UsageError(f"--now needs {command}, which is not on the PATH of this machine") from error
     except subprocess.TimeoutExpired as error:
-        raise RunFailed(f"{command} did not answer within 60 s") from error
+        raise RunFailed(
+            f"{command} did not answer within 60 s, so it is unknown whether the job was submitted; look for the job in"
+            " the queue before you submit it again"
+        ) from error
     if done.returncode:
         raise RunFailed(f"{command} refused the job: {done.stderr.strip() or done.stdout.strip()}")
     return done.stdout.strip()

@@ -109,7 +109,9 @@ class HostAgent:
             peer = network.started_from(os.environ)
         name = interface or (network.towards(peer) if peer else "lo")
         if name is None:
-            raise LookupError(f"{socket.gethostname()} has no route to {peer}")
+            raise LookupError(
+                f"{socket.gethostname()} has no route to {peer}; name a network interface with --interface"
+            )
         return {
             "host": socket.gethostname(),
             "project": {"version": __version__, "sources": fingerprint(ROOT / "merge_bench")},

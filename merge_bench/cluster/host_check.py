@@ -118,9 +118,8 @@ def check_environment(workers: Sequence[Worker], environment: Mapping[str, str])
             if found != value:
                 has = f"has {name}={found}" if found is not None else f"has no {name}"
                 raise UsageError(
-                    f"the config sets {name}={value}, but rank {worker.rank} of the running cluster on {worker.host}"
-                    f" {has}; restart the cluster with this config, because UCX reads its settings only when a process"
-                    " starts"
+                    f"rank {worker.rank} of the running cluster, on {worker.host}, {has}, but the config sets"
+                    f" {name}={value}; restart the cluster with this config"
                 )
 
 
@@ -149,8 +148,8 @@ def check_gpus(
     if not chosen and any(gpus[p.host.name] * workers_per_gpu > len(p.workers) for p in unknown):
         lines = ", ".join(f"{p.host.name} gpus={gpus[p.host.name]}" for p in unknown)
         raise UsageError(
-            "some hosts have more GPUs than the plan assumed, because their numbers of GPUs were not given;"
-            f" set --workers, or write the numbers into the --hosts file: {lines}"
+            "the run would leave GPUs idle, because the GPU counts of some hosts were not given; set --workers, or"
+            f" write the GPU counts into the --hosts file: {lines}"
         )
 
 

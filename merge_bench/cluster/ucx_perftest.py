@@ -185,7 +185,9 @@ def _figures(line: str, names: Sequence[str]) -> Figures:
     except ValueError:
         raise RunFailed(f"ucx_perftest printed {_quoted(line)}; expected a line of numbers") from None
     if count < 1 or not all(0 < value < math.inf for value in (microseconds, messages)):
-        raise RunFailed(f"ucx_perftest printed {_quoted(line)}; its numbers must be greater than 0")
+        raise RunFailed(
+            f"ucx_perftest printed {_quoted(line)}; expected a count, a time and a message rate greater than 0"
+        )
     # It prints µs with three decimals and messages per second with none: take the one with more digits.
     seconds = microseconds * 1e-6 if microseconds * 1000 > messages else 1 / messages
     rate = size / seconds

@@ -133,7 +133,7 @@ class WorkerCalls:
         if isinstance(error, UsageError):
             raise error
         if error is None:  # this run itself never cancels a task
-            raise LaunchFailed("Dask's scheduler ended or cancelled the tasks of this run", code="process-died")
+            raise LaunchFailed("Dask's scheduler stopped, or it cancelled the tasks of this run", code="process-died")
         message = str(error) if isinstance(error, MergeBenchError) else f"{type(error).__name__}: {error}"
         raise LaunchFailed(
             f"{shown} failed: {message}", host=member.host if member else None, rank=member.rank if member else None

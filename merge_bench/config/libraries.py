@@ -28,5 +28,5 @@ def loaded_library(name: str) -> ctypes.CDLL:
     """
     path = library_path(name)
     if path is None:
-        raise RunFailed(f"this process has not loaded {name}")
+        raise RunFailed(f"the library {name} cannot be used, because this process has not loaded it")
     return ctypes.CDLL(str(path))

@@ -169,7 +169,8 @@ _CLUSTER = _section(
     "Cluster",
     Option(
         "workers", parsers.counts(1), None,
-        "Number of workers; by default one per GPU, or 2 without GPUs (1 on one core). Several values make a sweep.",
+        "Number of workers; by default one per GPU; without GPUs 2, or 1 if only one core is usable. Several values"
+        " make a sweep.",
         "N[,N]",
     ),
     Option("workers-per-gpu", parsers.count(1), 1, "Workers per GPU.", "N"),

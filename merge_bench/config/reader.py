@@ -127,12 +127,16 @@ def _decode(path: Path, data: bytes) -> str:
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise UsageError(f"{path}:{_line_at(data, error.start)}: is not UTF-8 text") from None
+        raise UsageError(
+            f"{path}:{_line_at(data, error.start)}: the line is not UTF-8 text; save the file as UTF-8"
+        ) from None
     text = text.removeprefix("\ufeff").replace("\r\n", "\n")
     control = _CONTROL.search(text)
     if control:
         line = text.count("\n", 0, control.start()) + 1
-        raise UsageError(f"{path}:{line}: contains the control character U+{ord(control[0]):04X}")
+        raise UsageError(
+            f"{path}:{line}: the line contains the control character U+{ord(control[0]):04X}; remove that character"
+        )
     return text
 
 
@@ -156,7 +160,9 @@ class _Scope:
         earlier = self.variables.pop(variable.name, None)  # keeps the order of the last assignments
         self.total_bytes += len(variable.value) - (len(earlier.value) if earlier else 0)
         if self.total_bytes > MAX_TOTAL_BYTES:
-            raise ShellSyntaxError(variable.line, "the values are longer than 1 MiB in total")
+            raise ShellSyntaxError(
+                variable.line, "the values up to this line exceed 1 MiB in total, the limit for a config"
+            )
         self.variables[variable.name] = variable
         self.lines.setdefault(variable.name, []).append(variable.line)
 

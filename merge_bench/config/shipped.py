@@ -62,7 +62,10 @@ def find_config(name: str, folder: Path = FOLDER) -> Path:
         If there is no such file; names similar shipped configs.
     """
     if not name or "\0" in name:
-        raise UsageError(f"{name!r} is not the name of a config")
+        raise UsageError(
+            f"the name of a config must not be empty or contain a null character, but it is {name!r}; choose a file or"
+            f" one of the shipped configs: {', '.join(config_names(folder))}"
+        )
     given = Path(name)
     candidates = [given]
     if given.name == name:

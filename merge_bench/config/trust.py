@@ -224,7 +224,8 @@ def refuse_code(config: ConfigFile) -> None:
     found = code_in(config)
     if found:
         variable, what = found[0]
-        more = f" ({len(found) - 1} more can also load or run code)" if len(found) > 1 else ""
+        count = len(found) - 1
+        more = f" ({count} more variable{'s' if count > 1 else ''} can also load or run code)" if count else ""
         raise UsageError(f"{config.where(variable.line)}: {variable.name} {what}{more}; {REMEDY}")
 
 

@@ -89,10 +89,12 @@ def locate(origin: str = "auto", environ: Mapping[str, str] = os.environ) -> Ucx
     program = shutil.which("ucx_info", path=environ.get("PATH")) if origin != "wheel" else None
     if program is not None:
         return UcxInfo(Path(program), "system")
-    what = {"wheel": "the libucx package is not installed", "system": "ucx_info is not on PATH"}
-    raise UsageError(
-        f"no UCX found: {what.get(origin, 'the libucx package is not installed, and ucx_info is not on PATH')}"
-    )
+    wheel, system = "the package libucx is not installed", "the system's ucx_info is not on PATH"
+    what = {
+        "wheel": f"{wheel}; install it, or use --ucx system",
+        "system": f"{system}; install it (Debian: ucx-utils), or use --ucx wheel",
+    }
+    raise UsageError(f"ucx_info is missing: {what.get(origin, f'{wheel}, and {system}; install one of the two')}")
 
 
 def wheel_folder() -> Path | None:

@@ -56,12 +56,15 @@ def _check_version(driver: Any) -> None:
     """Refuse a driver older than the packages' CUDA: it makes a context, but then RMM aborts the process."""
     import cuda.bindings
 
+    from merge_bench.config.installation import how_to_set_up
+
     needed = int(cuda.bindings.__version__.partition(".")[0])
     known = _checked("cuDriverGetVersion", *driver.cuDriverGetVersion())
     if known // 1000 < needed:
+        older = f", or the packages for CUDA 12: {how_to_set_up('cu12')}" if known // 1000 == 12 else ""
         raise UsageError(
-            f"this GPU's driver supports CUDA {known // 1000}.{known % 1000 // 10}, but the packages need CUDA"
-            f" {needed}; install a newer driver, or the packages for cu{known // 1000} if they exist"
+            f"the GPU driver of this host supports CUDA {known // 1000}.{known % 1000 // 10}, but the installed"
+            f" packages need CUDA {needed}; install a newer driver{older}"
         )
 
 

@@ -94,7 +94,9 @@ def make_merger(engine: Engine, rank: int, plan: Plan, abort: Abort) -> Merger:
     if not plan.pipeline:
         return Merger(engine, rank, plan, abort)
     if not isinstance(engine, PipelinedEngine):
-        raise UsageError(f"--pipeline on needs an engine that joins in parts, and {engine.name} joins all rows at once")
+        raise UsageError(
+            f"--pipeline on does not support --engine {engine.name}, which joins all rows at once; use --pipeline off"
+        )
     return PipelinedMerger(engine, rank, plan, abort)
 
 

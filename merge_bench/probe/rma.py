@@ -88,7 +88,12 @@ class Rma(Probe):
         lanes = workers.on_one(source, steps.endpoints)[target][0]
         version = fact.ucx.version
         if version is None:
-            raise LaunchFailed(f"the UCX version of rank {source} is unknown", rank=source)
+            host = session.members[source].host
+            raise LaunchFailed(
+                f"rank {source} on {host} reported no UCX version, so its measurement cannot be recorded; run"
+                f" merge-bench doctor on {host}",
+                host=host, rank=source,
+            )  # fmt: skip
         lines = [
             ProbeLine(
                 launch=session.launch, probe=self.name, test=each.test,

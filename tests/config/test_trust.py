@@ -294,7 +294,7 @@ def test_all_that_brings_code_is_counted_and_the_first_is_named(tmp_path: Path) 
     with pytest.raises(UsageError) as caught:
         resolve({}, read_config(path, {}), {})
     assert str(caught.value) == (
-        f"{path}:2: LD_PRELOAD loads a library into every process (2 more can also load or run code);"
+        f"{path}:2: LD_PRELOAD loads a library into every process (2 more variables can also load or run code);"
         " add --trust-config if you trust this file"
     )
 

@@ -103,7 +103,9 @@ def test_a_driver_too_old_for_the_packages_is_refused(
     if enough:
         cuda_context.bind()
         return
-    with pytest.raises(UsageError, match=r"supports CUDA 12\.8, but the packages need CUDA 13; .* packages for cu12"):
+    with pytest.raises(
+        UsageError, match=r"supports CUDA 12\.8, but the installed packages need CUDA 13; .* for CUDA 12: .*cu12"
+    ):
         cuda_context.bind()
 
 

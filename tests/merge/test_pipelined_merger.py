@@ -56,5 +56,5 @@ def test_the_merger_is_the_one_of_the_plan() -> None:
     class Whole:
         name = "whole"
 
-    with pytest.raises(UsageError, match="whole joins all rows at once"):
+    with pytest.raises(UsageError, match="--engine whole, which joins all rows at once"):
         make_merger(Whole(), 0, plan(pipeline="on"), Abort())  # type: ignore[arg-type]

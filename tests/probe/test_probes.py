@@ -155,7 +155,9 @@ def test_the_link_limit_is_checked_against_the_tool(tmp_path: Path) -> None:
     rows = [row for launch in read_campaign(document["records"]).launches for row in launch.probes]
     if usable_cores() < 4:  # four processes would poll
         assert link["check_bytes_per_second"] is None
-        assert re.search(r"cannot be checked against ucx_perftest: 4 polling processes on \d cores? of ", link["not_checked"])
+        assert re.search(
+            r"cannot be checked against ucx_perftest: 4 polling processes on \d cores? of ", link["not_checked"]
+        )
         assert (said, rows) == ([], [])
         return
     assert link["not_checked"] is None

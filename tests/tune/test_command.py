@@ -67,7 +67,7 @@ def test_a_dry_run_says_what_is_tried_and_what_is_not_and_why(ended, tmp_path, c
         (("--output", "."), "is a folder; name a file"),
         (("--plot", "a.pdf"), "must end in .png, .svg or .html"),
         (("--plot", "nowhere/a.png"), "--plot nowhere/a.png: there is no folder"),
-        (("--only", "mutex", "--max-launches", "8"), "too few for a decision: 3 blocks of 3 launches need 9"),
+        (("--only", "mutex", "--max-launches", "8"), "too few for a decision, which needs 9 launches (3 blocks of 3)"),
         (("--only", "mutex", "--chunk", "1e4,2e4", "--confirm", "6"), "--confirm 6 is too few blocks for a "
 "verdict at 2 sizes"),
         (("--verify", "off"), "--verify off"),

@@ -106,8 +106,8 @@ def _of_gpu(runs: Sequence[Measured], asked: str | None) -> tuple[tuple[Measured
     (found,) = known if len(known) == 1 and None not in names else (None,)
     if found is None:
         raise UsageError(
-            f"--what-if gpu={asked} needs results of one GPU from the table in docs/predict.md, but these results are "
-            f"of {listed}; measure on a {asked} and add that RESULT"
+            f"--what-if gpu={asked}: times can be scaled only from one GPU model that docs/predict.md lists, but the"
+            f" results are of {listed}; add a RESULT that was measured on {asked}"
         )
     scale = wanted.bandwidth / found.bandwidth
     note = (

@@ -60,7 +60,8 @@ def gather(campaigns: Sequence[Campaign], config: str | None) -> Measurements:
         one = measured(name, run)
         if one is None:
             raise UsageError(
-                f"{campaign.folder}: no launch recorded the phase times of its workers, which a forecast needs"
+                f"{campaign.folder} has no launch with the phase times of all workers, which a forecast needs; name"
+                " another RESULT"
             )
         if not one.shape.rows_per_chunk or not one.shape.row_bytes:
             raise UsageError(f"{campaign.folder} merged no rows, so nothing can be forecast from it")
@@ -84,7 +85,9 @@ def gather(campaigns: Sequence[Campaign], config: str | None) -> Measurements:
 
 def _of_config(merges: Sequence[tuple[Campaign, Run]], config: str | None) -> list[tuple[Campaign, Run]]:
     if not merges:
-        raise UsageError("network measurements have no partition and join times; add a RESULT of `run`")
+        raise UsageError(
+            "the results are only network measurements, which have no partition and join times; add a RESULT of `run`"
+        )
     names = list(dict.fromkeys(run.config.name for _, run in merges))
     if config is None and len(names) > 1:
         raise UsageError(
@@ -100,12 +103,21 @@ def _refuse(campaign: Campaign, run: Run) -> None:
     """Refuse what the model does not describe."""
     folder = campaign.folder
     if run.imported:
-        raise UsageError(f"{folder} is imported and has no phase times of single workers, which a forecast needs")
+        raise UsageError(
+            f"{folder} is imported, so it lacks the phase times of each worker, which a forecast needs; use a RESULT of"
+            " `run`"
+        )
     if run.plan.exchange == "dask":
-        raise UsageError(f"{folder} uses Dask's own shuffle, which the forecast model does not cover")
+        raise UsageError(
+            f"{folder} was measured with --exchange dask, which the forecast model does not cover; name a RESULT of"
+            " --exchange ucx"
+        )
     workload = run.plan.workload
     if workload and workload.zipf:
-        raise UsageError(f"{folder} has skewed keys (zipf:{workload.zipf}), but the forecast model spreads rows evenly")
+        raise UsageError(
+            f"{folder} cannot be used for a forecast: it has skewed keys (zipf:{workload.zipf}), but the model spreads"
+            " rows evenly; use a RESULT with --skew none"
+        )
 
 
 def _agreed(what: str, words: Sequence[str]) -> str:
@@ -132,7 +144,7 @@ def _probed(campaigns: Sequence[Campaign], config: str, notes: list[str]) -> Pro
     names = ", ".join(by_config)
     if config not in by_config and len(by_config) > 1:
         raise UsageError(
-            f"the network was measured with {names}, but the merges with {config}; name a network measurement with "
+            f"the merges use {config}, but the network measurements use {names}; add a RESULT of `probe p2p` with "
             f"{config}"
         )
     if config not in by_config:

@@ -103,7 +103,7 @@ class _Reader:
             raise UsageError(f"{self.path} is empty; expected output of cudf-merge")
         found = [number for number, line in enumerate(self.lines, 1) if line == TITLE]
         if not found:
-            raise UsageError(f"{self.path} is not output of cudf-merge: no line is {TITLE!r}{self._failed()}")
+            raise UsageError(f"{self.path} is not output of cudf-merge: it has no line {TITLE!r}{self._failed()}")
         if len(found) > 1:
             self._wrong(found[1], "a second report begins; put each report into its own file")
         return found[0]

@@ -120,17 +120,18 @@ def _warnings(report: Report) -> Iterator[Caution]:
         "imported-rounded",
         f"the imported figures are rounded: the wall-clocks of iterations have a resolution of {digit}",
     )
-    if report.workers != report.workers_printed:
+    printed = report.workers_printed
+    if report.workers != printed:
         yield Caution(
             "imported-workers",
-            f"the text lists {report.workers_printed} devices, those of one host, but the data processed match "
-            f"{report.workers} workers; the import assumes {report.workers}",
+            f"the text lists {printed} device{'s' * (printed != 1)} of one host, but its amount of data is that of "
+            f"{report.workers} workers; the result was imported with {report.workers} workers",
         )
     if report.longest > len(report.iterations):
         yield Caution(
             "imported-length",
-            f"iterations may be missing: the text has {len(report.iterations)}, but its rounded total allows up to "
-            f"{report.longest}",
+            f"iterations may be missing: the text has {len(report.iterations)} iterations, but its total time is "
+            f"rounded and can be that of up to {report.longest} iterations",
         )
     if report.traceback is not None:
         yield Caution("imported-error", f"the text also contains a Python error: {report.traceback}")

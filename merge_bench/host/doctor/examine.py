@@ -81,7 +81,7 @@ def agreement(hosts: Iterable[Examination]) -> list[Finding]:
             spoils = "workers may not work together" if vital else "measured times of these hosts cannot be compared"
             remedy = "use the same .venv on all hosts"
             found.append(Finding(SAME, BAD if vital else WARN, text, spoils, remedy, other.host))
-    return found or [Finding(SAME, OK, f"the same on {len(examined)} hosts")]
+    return found or [Finding(SAME, OK, f"{len(examined)} hosts have the same software")]
 
 
 def _ucx() -> tuple[Ucx | None, str]:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from merge_bench.config.installation import how_to_set_up
 from merge_bench.errors import UsageError
 
 if TYPE_CHECKING:
@@ -139,7 +140,11 @@ def engine_class(name: str) -> Callable[[JoinShape], Engine]:
     """
     found = describe(name)
     if found.missing is not None:
-        raise UsageError(f"engine {name} needs the package {found.missing}, which is not installed in this environment")
+        command = how_to_set_up("cu13" if found.device_memory else None)
+        raise UsageError(
+            f"engine {name} needs the package {found.missing}, which is not installed in this environment; run:"
+            f" {command}"
+        )
     engine: Callable[[JoinShape], Engine] = getattr(importlib.import_module(f"{__name__}.{name}"), found.attribute)
     return engine
 

@@ -219,8 +219,9 @@ class CudfEngine:
         end = _LENGTHS + len(part.description)
         if end > header.size:
             raise RunFailed(
-                f"libcudf describes the {side.value} frame's columns in {len(part.description)} bytes, but engine cudf"
-                f" expects at most {self._capacity(side)}; engine cudf does not support this release of libcudf"
+                "engine cudf does not support the installed release of libcudf, which describes the columns of the"
+                f" {side.value} frame in {len(part.description)} bytes instead of at most {self._capacity(side)}; use"
+                " another --engine"
             )
         header[:_LENGTHS].view(np.int64)[:] = len(part.description), part.data.size
         header[_LENGTHS:end] = np.frombuffer(part.description, np.uint8)

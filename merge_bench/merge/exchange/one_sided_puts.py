@@ -121,7 +121,7 @@ def unpack_key(endpoint: int, key: bytes) -> int:
     unpack = _status(loaded_library("libucp"), "ucp_ep_rkey_unpack")
     status = unpack(ctypes.c_void_p(endpoint), key, ctypes.byref(found))
     if status != _OK or not found.value:
-        raise RunFailed(f"UCX rejected the memory key of another worker with status {status}")
+        raise RunFailed(f"UCX rejected the memory key of another worker (UCX status {status})")
     return int(found.value)
 
 

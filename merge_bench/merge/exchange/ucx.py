@@ -279,5 +279,6 @@ class UcxExchange:
             return
         unheard = now - self.abort.last_heartbeat
         if unheard >= self._timeout or silent >= STALL_FACTOR * self._timeout:
-            peers = ", ".join(str(peer) for peer in sorted({item.peer for item in pending}))
-            raise RunFailed(f"rank {self.rank} received nothing from rank {peers} for {silent:.0f} s")
+            peers = sorted({item.peer for item in pending})
+            named = f"rank{'s' * (len(peers) > 1)} {', '.join(map(str, peers))}"
+            raise RunFailed(f"rank {self.rank} received nothing from {named} for {silent:.0f} s")

@@ -202,14 +202,15 @@ def _load(side: TableSide, rank: int) -> Frame:
     )
     if table.num_rows != side.chunk_rows[rank]:
         raise UsageError(
-            f"worker {rank} read {table.num_rows} rows of {side.path}, but the plan expects {side.chunk_rows[rank]};"
-            " the files have changed or differ between hosts"
+            f"worker {rank} read {table.num_rows} rows of {side.path} instead of {side.chunk_rows[rank]}, because the"
+            " files changed during the run or differ between hosts; give every host the same files and run again"
         )
     frame = Frame.from_arrow(table)
     for planned, found in zip(side.fields, frame.fields, strict=True):
         if found.nullable and not planned.nullable:
             raise UsageError(
-                f"column {planned.name!r} of {side.path} has nulls, but its Parquet statistics report none"
+                f"column {planned.name!r} of {side.path} has nulls, but the Parquet statistics reported none when the"
+                " run began; run again, or write the table again if its statistics are wrong"
             )
     return frame.with_nullable({field.name: field.nullable for field in side.fields})
 
@@ -241,14 +242,16 @@ def _key_type(left: parquet.FooterColumn, right: parquet.FooterColumn) -> pa.Dat
     if common is None:
         raise UsageError(
             f"keys {left.name!r} ({left.type}) and {right.name!r} ({right.type}) cannot be compared:"
-            " no type holds the values of both exactly"
+            " no type holds the values of both exactly; convert one column to the type of the other"
         )
     for column, other in ((left, right), (right, left)):
         if schema.needs_small_values(column.type, common) and (column.largest is None or column.largest >= 2**63):
-            seen = "contain no maximum" if column.largest is None else f"show a maximum of {column.largest}"
+            seen = f"show a maximum of {column.largest}"
+            if column.largest is None:
+                seen = "contain no maximum; write the Parquet file with statistics"
             raise UsageError(
-                f"keys {column.name!r} (uint64) and {other.name!r} ({other.type}) can be compared only if every value"
-                f" of {column.name!r} is below 2**63, but its Parquet statistics {seen}"
+                f"keys {column.name!r} (uint64) and {other.name!r} ({other.type}) can be compared only if all uint64"
+                f" values are below 2**63, but the Parquet statistics {seen}"
             )
     return common
 

@@ -43,7 +43,7 @@ def ensure_tables(scale: float, folder: Path | None = None) -> tuple[Path, Path]
         If the generator fails.
     """
     if not math.isfinite(scale) or scale < SMALLEST_SCALE:
-        raise UsageError(f"--scale {scale:g} is not a TPC-H scale; the smallest is {SMALLEST_SCALE}")
+        raise UsageError(f"--scale must be finite and at least {SMALLEST_SCALE}, not {scale:g}")
     program = find_generator()
     folder = cache_folder() if folder is None else folder
     target = folder / f"sf{scale:g}-{_version(program)}"
@@ -81,7 +81,10 @@ def find_generator() -> str:
             return str(beside / "tpchgen-cli")
     found = shutil.which("tpchgen-cli")
     if found is None:
-        raise UsageError("the TPC-H workload needs the package tpchgen-cli, which is not installed in this environment")
+        raise UsageError(
+            "the TPC-H workload needs the package tpchgen-cli, which is not installed in this environment; run: pip"
+            " install tpchgen-cli"
+        )
     return found
 
 

@@ -220,7 +220,8 @@ class RankSession:
         for worker in self.workers if self.mpi.kind == mpirun.OPEN_MPI else ():
             if not worker.ucx.lanes:
                 raise LaunchFailed(
-                    f"rank {worker.rank} on {worker.host} cannot use UCX (OMPI_MCA_pml is {worker.ucx.pml})",
+                    f"rank {worker.rank} on {worker.host} cannot use UCX: it has no UCX lane to another rank"
+                    f" (OMPI_MCA_pml is {worker.ucx.pml})",
                     host=worker.host, rank=worker.rank, code=mpirun_messages.NO_UCX,
                 )  # fmt: skip
 

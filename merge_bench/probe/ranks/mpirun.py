@@ -174,7 +174,8 @@ def check_hosts(mpi: Mpi, settings: ClusterSettings) -> None:
     """
     if not launchers()[settings.launcher].owns_processes:
         raise UsageError(
-            "this probe starts its own processes with mpirun; omit --scheduler-address and --scheduler-file"
+            "this probe cannot use a running cluster, because it starts its own ranks with mpirun; omit"
+            " --scheduler-address and --scheduler-file"
         )
     if not settings.hosts:
         return

@@ -59,7 +59,9 @@ def _known(text: str, flat: str, silence: float, pids: Mapping[int, int]) -> Lau
         return LaunchFailed(f"{who} on {host} {how}", host=host, rank=rank, code=DIED)
     if found := _ENDED.search(flat):
         return LaunchFailed(
-            f"process {found[1]} on {found[2]} ended with exit code or signal {found[3]}", host=found[2], code=DIED
+            f"process {found[1]} on {found[2]} ended with status {found[3]} (exit code or signal)",
+            host=found[2],
+            code=DIED,
         )
     if found := _EXECUTABLE.search(flat):
         message = f"{found[1]} cannot be executed on {found[2]}; install it at the same path on every host"

@@ -51,7 +51,7 @@ def run(rank: Rank) -> None:
     """Measure the spec's pattern and sizes, and report each row."""
     spec = rank.spec
     if rank.size != 2:
-        raise RunFailed(f"expected 2 ranks, found {rank.size}")
+        raise RunFailed(f"the ping-pong needs exactly 2 ranks, but mpirun started {rank.size}")
     rank.watch.reports = rank.rank == 0
     pattern = _ping_pong if spec["pattern"] == osu_rules.PING_PONG else _osu
     for test, timed, seconds, rate in pattern(rank, parse_sizes(spec["sizes"])):

@@ -71,7 +71,9 @@ def net_devices(interface: str | None, peers: Sequence[str], environ: Mapping[st
         ways = [network.towards(peer) for peer in peers]
         names = [way for way in ways if way not in (None, LOOPBACK)][:1]
         if not names:
-            raise LookupError(f"this host has no route to {' or '.join(peers)}")
+            raise LookupError(
+                f"this host has no route to {' or '.join(peers)}; name a network interface with --interface"
+            )
     else:
         far = not allowed(environ.get("UCX_TLS", "all")) & SHARED_MEMORY
         names = [LOOPBACK, *(name for name in network.addresses() if far and name != LOOPBACK)]

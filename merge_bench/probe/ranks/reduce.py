@@ -23,7 +23,8 @@ def run(rank: Rank) -> None:
     spec, ranks = rank.spec, rank.size
     if ranks > MOST_RANKS:
         raise RunFailed(
-            f"{ranks} ranks are too many, because their sum is not exact in float32; use at most {MOST_RANKS}"
+            f"the result of {ranks} ranks cannot be checked, because the sum is not exact in float32; use at most"
+            f" {MOST_RANKS} ranks"
         )
     counts = _counts_that_fit(rank, [int(count) for count in spec["counts"]])
     if not counts or not spec["algorithms"]:  # those of ucc_perftest are not measured here

@@ -109,9 +109,10 @@ def find_tool() -> Tool:
     except OSError as error:
         problem = f"cannot be started ({error.strerror})"
     if known is None:
+        # Without the version the element counts are ambiguous: UCC 1.5 changed which vector they describe.
         raise UsageError(
-            f"{info} -v {problem}, so the UCC version of {path} is unknown, but is needed to read the element counts"
-            f" (UCC 1.5 changed them); put a working {INFO} of the same UCC into the same folder"
+            f"the UCC version of {path} is unknown, because {info} -v {problem}; put a working {INFO} of the same UCC"
+            f" into the folder of {TOOL}"
         )
     return Tool(path, known, libmpi(ask(["ldd", path]) or ""))
 

@@ -24,8 +24,8 @@ MPIRUN = Option(
     "mpirun",
     parsers.text,
     None,
-    "The mpirun that starts the ranks. [default: the first that matches mpi4py, searched in the MPI of ucc_perftest (if"
-    " measured), this Python environment and PATH]",
+    "The mpirun that starts the ranks. [default: the first whose MPI mpi4py loads; the MPI of ucc_perftest (if used) is"
+    " tried first, then this Python environment, then PATH]",
     "PATH",
 )
 ITERATIONS = Option(

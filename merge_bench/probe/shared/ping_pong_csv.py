@@ -69,8 +69,8 @@ def read(path: Path) -> list[Row]:
     places = {place for word, place in _PLACES.items() if word in path.stem}
     if len(places) != 1:
         raise UsageError(
-            f"the file name of {path} must name one placement; rename the file so that its name contains one of"
-            f" {', '.join(_PLACES)}"
+            f"the file name of {path} contains {'two placements' if places else 'no placement'}; rename the file so"
+            f" that its name contains exactly one of {', '.join(_PLACES)}"
         )
     heading, *lines = text.split("\n")
     if heading not in _ROWS:
@@ -96,7 +96,8 @@ def _rows(path: Path, heading: str, lines: list[str], placement: str) -> Iterato
             # Both have six decimals; add the rounding error of the product.
             if abs(mbits * time - 16 * size * loops) > 0.6e-6 * (mbits + time) + 1e-12 * mbits * time or loops < 1:
                 raise UsageError(
-                    f"{path}:{number}: throughput and time contradict each other; no whole number of ping-pongs matches"
+                    f"{path}:{number}: this row is damaged, because no whole number of ping-pongs fits its throughput"
+                    " and time; measure again, or remove the row"
                 )
             seconds, rate = time * 1e-6 / (2 * loops), mbits * 1e6 / 8
         if (test, size) in seen:

@@ -65,7 +65,11 @@ def pairs(
         return every
     found = [next((each for each in every if each[1] == placement), None) for placement in placements]
     if None in found:
-        raise UsageError(f"the cluster has no two workers for --placement {placements[found.index(None)]}")
+        missing = placements[found.index(None)]
+        where = "on one host" if missing == ONE_HOST else "on different hosts"
+        raise UsageError(
+            f"--placement {missing} needs two workers {where}, but the cluster has none; choose another --placement"
+        )
     return [each for each in found if each is not None]
 
 

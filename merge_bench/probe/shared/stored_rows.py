@@ -28,9 +28,11 @@ def label_rows(campaigns: Sequence[Campaign]) -> list[Row]:
     """
     for number, campaign in enumerate(campaigns):
         if campaign.probe is None and not any(launch.probes for launch in campaign.launches):
-            raise UsageError(f"{campaign.folder} contains results of merges, not of `probe`")
+            raise UsageError(
+                f"{campaign.folder} contains results of merges, not of `probe`; name only results of `probe`"
+            )
         if any(other.head.campaign_id == campaign.head.campaign_id for other in campaigns[:number]):
-            raise UsageError(f"the campaign in {campaign.folder} is given twice")
+            raise UsageError(f"the campaign in {campaign.folder} is named twice; name each campaign once")
     held = Counter(name for campaign in campaigns for name in {config.name for config in campaign.head.configs})
     return [
         replace(row, config=f"{row.config} ({_short(campaign)})") if held[row.config] > 1 else row

@@ -108,7 +108,10 @@ class Runner:
             If one is going on, or the config is none of the shipped ones or brings code: who asks may be anybody.
         """
         if request.config and request.config not in config_names():
-            raise UsageError("choose one of the shipped configs")
+            raise UsageError(
+                f"the dashboard starts runs only with shipped configs, not with {request.config!r}; choose from"
+                f" {', '.join(config_names())}"
+            )
         if request.config:  # by its path: a file of the same name in the working folder is not meant
             path = find_shipped(request.config)
             refuse_code(read_config(path, os.environ))

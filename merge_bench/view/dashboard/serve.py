@@ -137,5 +137,5 @@ def _free_port(address: str, port: int) -> int:
     except (OSError, OverflowError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise UsageError(
-            f"cannot serve on {address}, port {port}: {reason}; choose another with --address or --port"
+            f"cannot serve on {address}, port {port}: {reason}; set --address or --port to another value"
         ) from None

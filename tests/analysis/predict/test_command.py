@@ -94,7 +94,7 @@ def test_people_see_the_forecast_the_scaling_the_parameters_and_what_is_not_know
         (["--workers", "4", "--hosts", "4", "--what-if", "nic=2x,nic=3x"], "sets nic twice"),
         (["--workers", "4", "--hosts", "4", "--what-if", "overlap=2"], "not a number from 0 to 1"),
         (["--workers", "4", "--hosts", "4", "--what-if", "gpu=gtx"], "unknown GPU"),
-        (["--workers", "4", "--hosts", "4", "--what-if", "gpu=h200"], "measure on a h200"),
+        (["--workers", "4", "--hosts", "4", "--what-if", "gpu=h200"], "measured on h200"),
         (["--workers", "4", "--hosts", "4", "--link", "nic=fast"], "'fast' is not a rate"),
         (["--workers", "4", "--hosts", "4", "--link", "nic=100Gb/s"], None),
         (["--workers", "4", "--hosts", "4", "--link", "nic=1GB/s,soon"], "'soon' is not a latency"),
@@ -126,7 +126,7 @@ def test_what_cannot_be_forecast_is_refused_in_a_sentence(
     [
         ([Setup((1, 1)), Setup((1, 1), config="other")], "choose one with --config: tuned, other"),
         ([Setup((1, 1)), Setup((1, 1), engine="pandas")], "differ in engine"),
-        ([Setup((1, 1), plan=(("exchange", "dask"),))], "Dask's own shuffle"),
+        ([Setup((1, 1), plan=(("exchange", "dask"),))], "measured with --exchange dask"),
         ([Setup((1, 1), plan=(("workload", {"name": "synthetic", "zipf": 1.2}),))], "skewed keys (zipf:1.2)"),
         ([Setup((1, 1), gpu="Tesla V100"), Setup((1, 1), gpu="NVIDIA H200")], "--what-if gpu=NAME"),
         ([Setup((1, 1), rows=0)], "merged no rows"),

@@ -24,8 +24,11 @@ def cut(lines: int) -> str:
     [
         ("", "merge.out is empty; expected output of cudf-merge"),
         ("\n \n", "merge.out is empty"),
-        ("hello\n", "merge.out is not output of cudf-merge: no line is 'cuDF merge benchmark'"),
-        (TRACEBACK, "no line is 'cuDF merge benchmark'; the text contains a Python error: MemoryError: std::bad_alloc"),
+        ("hello\n", "merge.out is not output of cudf-merge: it has no line 'cuDF merge benchmark'"),
+        (
+            TRACEBACK,
+            "it has no line 'cuDF merge benchmark'; the text contains a Python error: MemoryError: std::bad_alloc",
+        ),
         (cut(1), "merge.out is incomplete: it ends at line 1, and no line contains 'Number of devices'"),
         (cut(4), "it ends at line 4, and no line contains 'Total data processed'"),
         (cut(4) + TRACEBACK, "'Total data processed'; the text contains a Python error: MemoryError: std::bad_alloc"),

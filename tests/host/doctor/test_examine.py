@@ -45,7 +45,7 @@ def test_one_host_agrees_with_itself() -> None:
 
 def test_hosts_that_agree() -> None:
     (found,) = agreement([host("a"), host("b")])
-    assert (found.state, found.found) == (OK, "the same on 2 hosts")
+    assert (found.state, found.found) == (OK, "2 hosts have the same software")
 
 
 def test_a_difference_names_the_host_and_is_weighed_by_what_differs() -> None:

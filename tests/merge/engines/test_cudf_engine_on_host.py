@@ -227,5 +227,5 @@ def test_memory_that_no_other_process_can_open_is_refused(
     monkeypatch: pytest.MonkeyPatch, base: type[fake_rapids.DeviceMemoryResource]
 ) -> None:
     monkeypatch.setattr(fake_rapids.Device, "resource", fake_rapids.UpstreamResourceAdaptor(base()))
-    with pytest.raises(UsageError, match=f"comes from RMM's {base.__name__}, which other processes cannot open"):
+    with pytest.raises(UsageError, match=f"comes from RMM's {base.__name__}, so other processes cannot open it"):
         set_up_pool(None)

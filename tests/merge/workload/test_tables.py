@@ -174,11 +174,13 @@ def test_uint64_meets_signed_where_its_values_are_small(tmp_path: Path) -> None:
     assert to_arrow(load_chunk(spec, 0)[0])["id"].to_pylist() == [0, 2**63 - 1, None]
     path = write(tmp_path / "large.parquet", large)
     assert refusal(path, signed, "id") == (
-        "keys 'id' (uint64) and 'id' (int64) can be compared only if every value"
-        " of 'id' is below 2**63, but its Parquet statistics show a maximum of 9223372036854775808"
+        "keys 'id' (uint64) and 'id' (int64) can be compared only if all uint64 values"
+        " are below 2**63, but the Parquet statistics show a maximum of 9223372036854775808"
     )
     path = write(tmp_path / "unknown.parquet", small, write_statistics=False)
-    assert refusal(signed, path, "id").endswith("but its Parquet statistics contain no maximum")
+    assert refusal(signed, path, "id").endswith(
+        "the Parquet statistics contain no maximum; write the Parquet file with statistics"
+    )
     assert plan(path, path, "id").left.fields[0].type == pa.uint64()
 
 
@@ -301,7 +303,7 @@ def test_keys_come_in_pairs(ids: Path) -> None:
 
 def test_keys_that_do_not_compare(tmp_path: Path, ids: Path) -> None:
     path = write(tmp_path / "t.parquet", pa.table({"s": ["1"], "f": [1.0]}))
-    reason = "no type holds the values of both exactly"
+    reason = "no type holds the values of both exactly; convert one column to the type of the other"
     assert refusal(ids, path, "id", "s") == f"keys 'id' (int64) and 's' (large_string) cannot be compared: {reason}"
     assert refusal(path, ids, "f", "id") == f"keys 'f' (double) and 'id' (int64) cannot be compared: {reason}"
 
@@ -329,13 +331,13 @@ def test_files_that_change_after_planning(tmp_path: Path) -> None:
     path = write(tmp_path / "t.parquet", pa.table({"id": [1, 2, 3], "x": [1, 2, 3]}), 2)
     spec = plan(path, path, "id", workers=1)
     write(path, pa.table({"id": [1, 2, 3, 4], "x": [1, 2, 3, 4]}), 2)
-    with pytest.raises(UsageError, match=r"worker 0 read 4 rows of .* but the plan expects 3"):
+    with pytest.raises(UsageError, match=r"worker 0 read 4 rows of .* instead of 3, because the files changed"):
         load_chunk(spec, 0)
     write(path, pa.table({"id": [1, 2, 3]}), 2)
     with pytest.raises(UsageError, match="no longer has column 'x'"):
         load_chunk(spec, 0)
     write(path, pa.table({"id": [1, 2, None], "x": [1, 2, 3]}), 2)
-    with pytest.raises(UsageError, match=r"column 'id' of .* has nulls, but its Parquet statistics report none"):
+    with pytest.raises(UsageError, match=r"column 'id' of .* has nulls, but the Parquet statistics reported none"):
         load_chunk(spec, 0)
     write(path, pa.table({"id": [1], "x": [1]}))
     with pytest.raises(UsageError, match=r"t\.parquet cannot be read"):

@@ -154,7 +154,7 @@ def test_a_disk_too_small(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("scale", [0.0, -1.0, float("nan"), float("inf"), 0.0001])
 def test_scales_that_are_none(tmp_path: Path, scale: float) -> None:
-    with pytest.raises(UsageError, match=r"^--scale \S+ is not a TPC-H scale; the smallest is 0.001$"):
+    with pytest.raises(UsageError, match=r"^--scale must be finite and at least 0\.001, not \S+$"):
         tpch.ensure_tables(scale, tmp_path)
 
 
