@@ -1,6 +1,6 @@
 """Measures the speed goals of this project again on this machine: goal, measured value, spread, met or not.
 
-    python -m benchmarks.goals --blocks 3 --output results/goals/last.json --readme
+    python -m benchmarks.goals --blocks 3 --output results/goals/PROCESSOR.json --readme
 
 `docs/goals.md` says how each is measured. Exit status: 0 all that was measured is met; 1 a goal is not met; 2 wrong
 usage; 3 something could not be measured, or it was interrupted.

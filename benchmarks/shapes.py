@@ -2,9 +2,9 @@
 
     python -m benchmarks.shapes --blocks 6 --output FILE.json
 
-The peer that counts is the fastest of DuckDB's and Polars' variants. `docs/peers.md` has the definitions and the table.
-Run it alone on the machine. Exit status: 0 done; 2 wrong usage; 3 a launch failed, or it was interrupted; 4 a result
-was wrong.
+The peer that counts is the fastest of DuckDB (into a table or Arrow) and Polars (streaming). `docs/peers.md` has the
+definitions and the table. Run it alone on the machine. Exit status: 0 done; 2 wrong usage; 3 a launch failed, or it was
+interrupted; 4 a result was wrong.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from merge_bench.errors import UsageError
 from merge_bench.host.memory import available_bytes, usable_cores
 
 SCHEMA = 1
-PEERS = ("duckdb-table", "duckdb-arrow", "polars-streaming", "polars-in-memory")
+PEERS = ("duckdb-table", "duckdb-arrow", "polars-streaming")
 HEADINGS = ("shape", "rows per chunk", "ours (ms)", "fastest peer", "peer (ms)", "peer / ours", "interval")
 INTEGERS = Keys("integers", ("key",))
 
@@ -96,7 +96,7 @@ def row(shape: Shape, rows: int, lines: Sequence[Standing]) -> tuple[str, ...]:
 
 
 @click.command(context_settings=command.CONTEXT)
-@command.option("--chunk", command.ROWS, "8e6", "Rows per chunk of the shapes that do not fix them.")
+@command.option("--chunk", command.ROWS, "4e6", "Rows per chunk of the shapes that do not fix them.")
 @command.option("--workers", click.IntRange(1), 2, "Chunks of each frame.")
 @command.option("--blocks", click.IntRange(1), 6, "Launches of each program per shape.")
 @command.option("--iterations", click.IntRange(1), 5, "Timed merges per launch.")

@@ -190,7 +190,7 @@ def run(*, check: bool = True, **options: object) -> Result:
 
     refused = [key for key in _NOT_HERE if key in options]
     if refused:
-        raise UsageError(f"merge_bench.run has no option {refused[0]!r}; use it only with the command `run`")
+        raise UsageError(f"merge_bench.run does not take the option {refused[0]!r}; use it only with the command `run`")
     values = parse_options(options, registry_options.options())
     with ucx_choice.restored():
         sweep = load_all(values)

@@ -204,8 +204,8 @@ def test_options_are_data_and_have_a_command_line() -> None:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"chunks": 5}, "run has no option 'chunks'; did you mean chunk?"),
-        ({"json": True}, "run has no option 'json'; use it only with the command `run`"),
+        ({"chunks": 5}, "unknown option 'chunks'; did you mean chunk?"),
+        ({"json": True}, "does not take the option 'json'; use it only with the command `run`"),
         ({"chunk": "many"}, "'many' is not a count"),
         ({"workers": 0}, "must be at least 1, not 0"),
         ({"config": "no-such.cfg"}, "no-such.cfg"),

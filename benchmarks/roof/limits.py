@@ -105,16 +105,16 @@ class _Part(ctypes.Structure):
 
 def _kernel_copy(size: int) -> Round:
     """A copy by `process_vm_readv`, as UCX's transport cma reads the memory of another process on the host."""
-    source, target = np.ones(size // VALUE, np.int64), np.zeros(size // VALUE, np.int64)
+    arrays = np.ones(size // VALUE, np.int64), np.zeros(size // VALUE, np.int64)
     read = ctypes.CDLL(None, use_errno=True).process_vm_readv
     parts = ctypes.POINTER(_Part)
     read.argtypes = [ctypes.c_int, parts, ctypes.c_ulong, parts, ctypes.c_ulong, ctypes.c_ulong]
     read.restype = ctypes.c_ssize_t
-    here, there = (_Part(each.ctypes.data, each.nbytes) for each in (target, source))
+    there, here = (_Part(each.ctypes.data, each.nbytes) for each in arrays)
 
     def copy() -> None:
         for _ in range(COPIES):
-            if read(os.getpid(), here, 1, there, 1, 0) != source.nbytes:
+            if read(os.getpid(), here, 1, there, 1, 0) != arrays[0].nbytes:
                 raise UsageError(f"the kernel copy failed: {os.strerror(ctypes.get_errno())}")
 
     return copy

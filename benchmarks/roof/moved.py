@@ -73,7 +73,7 @@ class Shape:
     def bucket_bytes(self) -> int:
         """Bytes that a join reaches at random in one bucket: heads, links, keys and payloads of its left rows."""
         left = max(1, self.chunk // self.buckets)
-        heads = 1 << max(4, (2 * left - 1).bit_length())
+        heads = 1 << max(4, int(1.25 * left).bit_length())
         return HEAD * heads + left * (LINK + self.row_bytes)
 
 

@@ -84,12 +84,12 @@ _UNVERIFIED = {
     State.OFF: Caution(
         "unverified",
         "the numbers are unverified because the merge result was not checked",
-        "run again without --verify off",
+        "omit --verify off, and run again",
     ),
     State.IMPORTED: Caution("unverified", f"the numbers are unverified because {NOT_BY_US}"),
     State.MISSING: Caution(
         "not-verified",
-        "the numbers are unverified because a requested check is missing",
+        "the numbers are unverified, because a requested check was not run",
         "run again and let the run finish",
     ),
     State.WRONG: Caution("wrong-result", "the merge result was wrong; do not use the numbers"),
@@ -102,7 +102,8 @@ def _traffic(launches: Sequence[Launch]) -> Iterator[Caution]:
             yield Caution(
                 "not-carried",
                 each.message,
-                "check whether another program used the device during the run; if not, UCX used other transports",
+                "check whether another program used the device during the run; if none did, UCX did not use the"
+                " transports that it reported",
             )
 
 
@@ -119,7 +120,7 @@ def _launches(run: Run) -> Iterator[Caution]:
     yield Caution(
         "failed-launches",
         f"{failed} of {len(run.launches)} launches failed; {source}",
-        "read the files in the folder logs, next to the records",
+        "read the log files in the folder logs of this campaign",
     )
 
 
@@ -131,8 +132,9 @@ def _links(launches: Sequence[Launch], workers: Sequence[WorkerFigures]) -> Iter
     if slow is not None:
         yield Caution(
             "straggler",
-            f"rank {slow.rank} ({hosts.get(slow.rank, '?')}) is slow in exchange: {format_rate(slow.rate)} with"
-            f" each other rank, but {format_rate(slow.others)} between the other ranks ({slow.factor:.1f} ×)",
+            f"rank {slow.rank} ({hosts.get(slow.rank, '?')}) exchanges data slowly: {format_rate(slow.rate)} with each"
+            f" of the other ranks, which exchange {format_rate(slow.others)} with one another,"
+            f" {slow.factor:.1f} times as much",
             "check the link of this host: speed, error counters, and traffic of other programs",
         )
 
@@ -151,8 +153,8 @@ def _ranks(workers: Sequence[WorkerFigures]) -> Iterator[Caution]:
     if slow is not None:
         yield Caution(
             "straggler",
-            f"rank {slow.rank} ({hosts[slow.rank]}) is slow in {slow.phase}: {format_seconds(slow.seconds)} against "
-            f"{format_seconds(slow.others)} for the others ({slow.factor:.2f} ×)",
+            f"rank {slow.rank} ({hosts[slow.rank]}) is slow in {slow.phase}: it takes {format_seconds(slow.seconds)},"
+            f" {slow.factor:.2f} × the {format_seconds(slow.others)} of the other ranks",
             "check whether the core, GPU or network port of this rank is shared, throttled, or on another NUMA node",
         )
 

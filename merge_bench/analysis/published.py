@@ -117,7 +117,8 @@ def datasets() -> Mapping[str, Dataset]:
     """
     if not FOLDER.is_dir():
         raise UsageError(
-            f"the published results are missing: {FOLDER} is not a folder; make it a link to results/published"
+            f"{FOLDER} is missing or broken, so there are no published results; create it again as a symbolic link to"
+            " results/published"
         )
     return {path.stem: _dataset(path) for path in sorted(FOLDER.glob("*.toml"))}
 

@@ -71,8 +71,8 @@ def check_link(session: Session, link: LinkLine) -> float | None:
         reasons = _reasons(session, lanes, size, memory)
         caution = Caution(
             CODE,
-            f"ucx_perftest measured {format_rate(found)} per worker with messages of {format_bytes(size)},"
-            f" which is {found / limit:.2f} times the link limit of {format_rate(limit)}; {reasons}",
+            f"ucx_perftest measured {format_rate(found)} per worker, {found / limit:.2f} times the link limit of"
+            f" {format_rate(limit)} (messages of {format_bytes(size)}); {reasons}",
         )
         session.writer.write(WarningLine.of(caution, session.launch))
     return found

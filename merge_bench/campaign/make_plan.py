@@ -292,8 +292,7 @@ def check_tables_fit(spec: TableSpec, workers: int) -> None:
     needed = workers * PROCESS_BYTES + TABLE_COPIES * tables + result
     if needed > available:
         raise UsageError(
-            f"the merge needs about {format_bytes(needed)} of memory, but {socket.gethostname()} has only"
-            f" {format_bytes(available)} available: the tables have {format_bytes(tables)}, and the"
-            f" {format_count(rows)} rows of the result have {format_bytes(result)}; use smaller tables, or key"
-            " columns with fewer repeated values"
+            f"{socket.gethostname()} has {format_bytes(available)} of memory available, but the merge needs about"
+            f" {format_bytes(needed)}, for tables of {format_bytes(tables)} and a result of {format_bytes(result)}"
+            f" ({format_count(rows)} rows); use smaller tables, or key columns with fewer repeated values"
         )

@@ -89,7 +89,7 @@ def check(config: str, as_json: bool, ucx: str | None, trust_config: bool) -> in
 @count_option("--nodes", "N", "Number of nodes of the job.", required=True)
 @count_option("--gpus-per-node", "G", "Number of GPUs, and of workers, on each node.", least=0, default=0)
 @count_option("--cores-per-node", "C", "Number of cores on each node; by default 12 per GPU.")
-@click.option("--time", required=True, metavar="MM:SS", help="Time limit of the job; HH:MM:SS is also accepted.")
+@click.option("--time", required=True, metavar="MM:SS", help="Time limit of the job, as MM:SS or HH:MM:SS.")
 @click.option("--account", metavar="NAME", help="Account to charge for the job.")
 @click.option("--queue", "--partition", "queue", metavar="NAME", help="Queue of the job (SLURM: partition).")
 @click.option(

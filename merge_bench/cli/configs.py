@@ -24,7 +24,7 @@ def configs(context: click.Context, as_json: bool) -> None:
     """
     if context.invoked_subcommand is not None:
         if as_json:
-            raise click.UsageError(f"configs {context.invoked_subcommand} has no option --json")
+            raise click.UsageError(f"`configs {context.invoked_subcommand}` has no option --json; omit --json")
         return
     files = shipped_files()
     if as_json:

@@ -88,7 +88,7 @@ def compare(
 )
 @click.option("--what-if", multiple=True, metavar="NAME=4x[,...]",
               help="Change the model: multiply nic, local, compute, partition, join, latency or spread by a factor "
-                   "(nic=4x), or set a value (overlap=0.9, gpu=h200).")  # fmt: skip
+                   "(nic=4x), set the overlap of the phases (overlap=0.9), or set the GPU (gpu=h200).")  # fmt: skip
 @click.option("--link", "links", multiple=True, metavar="NAME=RATE[,LATENCY]",
               help="Replace the measured rate and latency of a link: nic (between hosts) or local (within a host), for "
                    "example nic=12.5GB/s,2us; may be repeated.")  # fmt: skip
@@ -230,7 +230,7 @@ def _print_references() -> None:
 def dashboard(results: str, port: int, address: str, no_open: bool, allow_run: bool) -> int:
     """Show results in a browser, follow running campaigns live, and start runs."""
     if importlib.util.find_spec("panel") is None:
-        raise UsageError("the dashboard needs panel, which is not installed: pip install 'merge-bench[dashboard]'")
+        raise UsageError("the dashboard needs panel, which is not installed; run: pip install 'merge-bench[dashboard]'")
     from merge_bench.view.dashboard.serve import serve
 
     return serve(Path(results), port=port, address=address, open_browser=not no_open, allow_run=allow_run)

@@ -180,7 +180,7 @@ def _print_what_is_missing(count: int, wanted: int, settings: ClusterSettings) -
     where = settings.scheduler_address or settings.scheduler_file
     if settings.counted == wanted:
         raise UsageError(
-            f"the cluster at {where} had {wanted} workers at the first count and has {count} now;"
+            f"the cluster at {where} had {wanted} workers when this run began, but has {count} now;"
             " use --workers N to wait for N workers"
         )
     print(

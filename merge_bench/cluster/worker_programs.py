@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import signal
 import socket
 import tempfile
 import threading
@@ -211,7 +212,8 @@ def _key(pid: int) -> str:
 def _failed(side: str, output: Output) -> RunFailed:
     """The failure of one side; if the side ended because its peer did, the peer's failure is raised."""
     abort = worker.current_plugin().abort
-    deadline = time.monotonic() + (PATIENCE_SECONDS if output.status > 0 else 0.0)
+    after_peer = output.status > 0 or output.status == -signal.SIGPIPE
+    deadline = time.monotonic() + (PATIENCE_SECONDS if after_peer else 0.0)
     abort.check()
     while time.monotonic() < deadline:
         time.sleep(POLL_SECONDS)

@@ -86,16 +86,15 @@ _PROBLEM = _section(
     Option("seed", parsers.count(0), 0, "Random seed of the synthetic tables and of the order of measurements.", "N"),
     _choice(
         "workload", ("auto", "synthetic", "tables", "tpch"), "auto",
-        "Tables to merge; auto: tables if --left and --right are given, else synthetic.",
+        "Tables to merge. synthetic: generated from --chunk and --seed; tables: the files of --left and --right; tpch:"
+        " TPC-H at --scale; auto: tables if --left and --right are given, else synthetic.",
     ),
 )  # fmt: skip
 _TABLES = _section(
     "Real tables",
     Option("left", parsers.text, None, "Parquet file or folder of the left table.", "PATH"),
     Option("right", parsers.text, None, "Parquet file or folder of the right table.", "PATH"),
-    Option(
-        "on", parsers.names, None, "Key column, or several as a,b; the names are the same in both tables.", "KEY[,KEY]"
-    ),
+    Option("on", parsers.names, None, "Key column or columns (a,b), with the same names in both tables.", "KEY[,KEY]"),
     Option("left-on", parsers.names, None, "Key columns of the left table.", "KEY[,KEY]"),
     Option("right-on", parsers.names, None, "Key columns of the right table.", "KEY[,KEY]"),
     Option("scale", parsers.number(0, 1e5, above=True), 1.0, "Scale factor of --workload tpch.", "S"),
@@ -125,7 +124,11 @@ _MEASURING = _section(
     Option(
         "link-rounds", parsers.count(0), 5, "Rounds of the link measurement after each launch; 0: no measurement.", "N",
     ),
-    _flag("check-link", "Also measure the link limit with ucx_perftest, and warn if the two results differ."),
+    _flag(
+        "check-link",
+        "Also measure the link limit with ucx_perftest, and warn if it differs from merge_bench's value by more than"
+        " 10 %.",
+    ),
     Option("against", parsers.text, None, "Earlier result to compare this run with.", "RESULT", in_config=False),
     Option(
         "fail-on", parsers.choices("slower", "inconclusive", "not-faster"), (),
@@ -205,7 +208,7 @@ _CLUSTER = _section(
     ),
     Option("start-timeout", parsers.duration, 60.0, "Time limit for starting all workers.", "SECONDS"),
     Option(
-        "timeout", parsers.duration, 15.0, "The run fails after this time without received data or a heartbeat.",
+        "timeout", parsers.duration, 15.0, "Time without received data or a heartbeat after which the run fails.",
         "SECONDS",
     ),
 )  # fmt: skip
@@ -294,7 +297,7 @@ def parse_options(given: Mapping[str, object], table: Sequence[Option] = OPTIONS
     """
     for key in given:
         if key not in BY_KEY:
-            raise UsageError(f"run has no option {key!r}{did_you_mean(key, BY_KEY)}")
+            raise UsageError(f"unknown option {key!r}{did_you_mean(key, BY_KEY)}")
     return {option.key: _value(option, given.get(option.key)) for option in table}
 
 

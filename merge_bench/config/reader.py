@@ -123,7 +123,9 @@ def _read_bytes(path: Path) -> bytes:
 def _decode(path: Path, data: bytes) -> str:
     """UTF-8 text with ``\\n`` line ends; refuses characters that no environment variable can contain."""
     if b"\0" in data:
-        raise UsageError(f"{path}:{_line_at(data, data.index(0))}: contains a NUL byte; a config is plain text")
+        raise UsageError(
+            f"{path}:{_line_at(data, data.index(0))}: the line contains a NUL byte; save the file as plain text"
+        )
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:

@@ -73,7 +73,8 @@ class CampaignWriter:
             _sync_folder(results)
         except OSError as error:
             raise UsageError(
-                f"cannot create the results folder {folder}: {error.strerror}; choose another folder, or free space"
+                f"cannot create the results folder {folder}: {error.strerror}; choose another folder, or delete files"
+                " to make space"
             ) from error
         return cls(folder, descriptor)
 

@@ -82,7 +82,10 @@ def test_phases_are_those_of_the_slowest_worker(tmp_path: Path) -> None:
     assert found["phases_seconds"] == {"partition": 0.02, "exchange": 0.03, "join": 0.07}
     (warning,) = found["warnings"]
     assert warning["code"] == "straggler"
-    assert "rank 1 (node0) is slow in join: 70.00 ms against 40.00 ms for the others (1.75 ×)" in warning["message"]
+    assert (
+        "rank 1 (node0) is slow in join: it takes 70.00 ms, 1.75 × the 40.00 ms of the other ranks"
+        in warning["message"]
+    )
     assert warning["remedy"]
 
 

@@ -38,7 +38,7 @@ def sys(tmp_path: Path) -> Path:
 def test_hosts_interface_devices_and_the_interface_to_name_instead(sys: Path) -> None:
     (caution,) = unused_rdma({"n1": host(sys, "eth0"), "n2": host(sys, "ib0"), "n3": host(sys, "eth0")}, {})
     assert caution.message == (
-        "on n1, n3 UCX cannot use mlx5_0:1 (ib0), mlx5_1:1 (no interface), because it is limited to interface eth0,"
+        "UCX on n1, n3 cannot use mlx5_0:1 (ib0), mlx5_1:1 (no interface), because it is limited to interface eth0,"
         " which has no RDMA device"
     )
     assert caution.remedy == "use --interface ib0"
@@ -88,7 +88,7 @@ def test_it_becomes_a_warning_in_the_records_where_something_goes_over_ucx(
     plan: Any = SimpleNamespace(exchange=exchange, protocol=protocol)
     found = cautions(launcher, plan, ClusterSettings({}, Path("results")))
     assert [(each.code, each.remedy) for each in found] == told * [("rdma-unused", "use --interface ib0")]
-    assert all(each.message.startswith("on n1, n2 UCX cannot use ") for each in found)
+    assert all(each.message.startswith("UCX on n1, n2 cannot use ") for each in found)
 
 
 def told_by_ranks(sys: Path, *interfaces: str | None) -> list[RankDescription]:

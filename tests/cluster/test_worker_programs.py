@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 import threading
 import time
@@ -167,6 +168,17 @@ def test_an_abort_ends_both_sides_at_once_with_its_own_reason(plugin: worker.Mer
             with pytest.raises(RunFailed, match="interrupted by SIGINT"):
                 each.result(timeout=5)
     until(lambda: not tools(tmp_path) and not list(tmp_path.iterdir()), "nothing left")
+
+
+@pytest.mark.parametrize("status", [1, -signal.SIGPIPE])
+def test_a_side_that_ended_because_of_its_peer_leaves_it_to_the_peer_to_say_why(
+    status: int, plugin: worker.MergeWorker
+) -> None:
+    later = threading.Timer(0.3, lambda: plugin.abort.set("the peer was killed"))
+    later.start()
+    with pytest.raises(RunFailed, match="the peer was killed"):
+        raise worker_programs._failed("server", worker_programs.Output(status, "", ""))
+    later.join()
 
 
 @pytest.mark.cluster

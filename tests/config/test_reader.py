@@ -137,7 +137,7 @@ def test_a_large_config_is_read_in_linear_time(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "sentence"),
     [
-        (b"A=1\nB=\x00\n", "a.cfg:2: contains a NUL byte"),
+        (b"A=1\nB=\x00\n", "a.cfg:2: the line contains a NUL byte"),
         (b"A=1\n\nB=\xff\n", "a.cfg:3: the line is not UTF-8 text"),
         (b"#" * (1024 * 1024 + 1), "a.cfg: the file is larger than 1024 KiB"),
     ],

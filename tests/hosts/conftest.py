@@ -151,7 +151,7 @@ def unused_rdma(*names: str) -> dict[str, str]:
     """The warning that a measurement over eth0 of such hosts gives."""
     return {
         "code": "rdma-unused",
-        "message": f"on {', '.join(names)} UCX cannot use mlx5_0:1 (no interface), because it is limited to"
+        "message": f"UCX on {', '.join(names)} cannot use mlx5_0:1 (no interface), because it is limited to"
         " interface eth0, which has no RDMA device",
         "remedy": "set UCX_NET_DEVICES=mlx5_0:1,eth0 in the config",
     }

@@ -96,7 +96,7 @@ def _of_gpu(runs: Sequence[Measured], asked: str | None) -> tuple[tuple[Measured
     listed = ", ".join(str(name or "no GPU") for name in names)
     if asked is None:
         if len(names) > 1:
-            raise UsageError(f"the results are of several GPUs ({listed}); choose one with --what-if gpu=NAME")
+            raise UsageError(f"the results come from several GPU models ({listed}); choose one with --what-if gpu=NAME")
         return tuple(runs), 1.0, ()
     wanted = gpus.named(asked)
     same = tuple(run for run in runs if run.shape.gpu and gpus.recognised(run.shape.gpu) == wanted)
@@ -106,7 +106,7 @@ def _of_gpu(runs: Sequence[Measured], asked: str | None) -> tuple[tuple[Measured
     (found,) = known if len(known) == 1 and None not in names else (None,)
     if found is None:
         raise UsageError(
-            f"--what-if gpu={asked}: times can be scaled only from one GPU model that docs/predict.md lists, but the"
+            f"--what-if gpu={asked} needs results of a single GPU model from the list in docs/predict.md, but the"
             f" results are of {listed}; add a RESULT that was measured on {asked}"
         )
     scale = wanted.bandwidth / found.bandwidth

@@ -80,7 +80,7 @@ def parse_what_if(texts: Iterable[str]) -> WhatIf:
                 factors[parameter] = factors.get(parameter, 1.0) * _factor(word, value)
         else:
             known = ", ".join(f"{each}=4x" for each in MULTIPLIED)
-            raise UsageError(f"--what-if {word} is not valid; use {known}, overlap=0.9 or gpu=h200")
+            raise UsageError(f"--what-if {word} is not valid; use a form such as {known}, overlap=0.9 or gpu=h200")
     return WhatIf(factors, overlap, gpu, words)
 
 

@@ -124,17 +124,17 @@ def _warnings(report: Report) -> Iterator[Caution]:
     if report.workers != printed:
         yield Caution(
             "imported-workers",
-            f"the text lists {printed} device{'s' * (printed != 1)} of one host, but its amount of data is that of "
-            f"{report.workers} workers; the result was imported with {report.workers} workers",
+            f"the imported output lists {printed} device{'s' * (printed != 1)} of one host, but the amount of data is "
+            f"that of {report.workers} workers; the result was imported with {report.workers} workers",
         )
     if report.longest > len(report.iterations):
         yield Caution(
             "imported-length",
-            f"iterations may be missing: the text has {len(report.iterations)} iterations, but its total time is "
-            f"rounded and can be that of up to {report.longest} iterations",
+            f"iterations may be missing: the imported output lists {len(report.iterations)} iterations, but its total "
+            f"amount of data, which is rounded, can be that of up to {report.longest} iterations",
         )
     if report.traceback is not None:
-        yield Caution("imported-error", f"the text also contains a Python error: {report.traceback}")
+        yield Caution("imported-error", f"the imported output also contains a Python error: {report.traceback}")
     if report.passed_over:
         lines = ", ".join(map(str, report.passed_over[:5])) + (", …" if len(report.passed_over) > 5 else "")
         yield Caution("imported-lines", f"lines that are not part of the report were ignored: {lines}")

@@ -72,7 +72,7 @@ class BucketJoin:
             yield from self._look_up(chunk, columns, shift, out)
 
     def _enter(self, left: Sequence[Frame], rows: int) -> Any:
-        bits = max(4, int(1.5 * rows).bit_length())
+        bits = max(4, int(1.25 * rows).bit_length())
         if self._heads.size < 1 << bits:
             self._heads = np.zeros(1 << bits, np.uint32)
         if self._entered.size < rows:

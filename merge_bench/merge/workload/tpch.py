@@ -101,7 +101,7 @@ def _check_disk(scale: float, folder: Path) -> None:
     if needed > free:
         raise UsageError(
             f"TPC-H at scale {scale:g} needs about {format_bytes(needed)}, but {folder} has {format_bytes(free)} free;"
-            " use a smaller --scale, or set XDG_CACHE_HOME to a larger disk"
+            " use a smaller --scale, or set XDG_CACHE_HOME to a folder on a larger disk"
         )
 
 

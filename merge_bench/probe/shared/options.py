@@ -24,8 +24,8 @@ MPIRUN = Option(
     "mpirun",
     parsers.text,
     None,
-    "The mpirun that starts the ranks. [default: the first whose MPI mpi4py loads; the MPI of ucc_perftest (if used) is"
-    " tried first, then this Python environment, then PATH]",
+    "The mpirun that starts the ranks. [default: the first that matches the MPI of mpi4py; search order: the MPI of"
+    " ucc_perftest (if used), this Python environment, PATH]",
     "PATH",
 )
 ITERATIONS = Option(

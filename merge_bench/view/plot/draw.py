@@ -34,7 +34,7 @@ def check_plots(names: Sequence[str], others: Sequence[tuple[str, Path]] = ()) -
             raise UsageError(f"--plot {plot}: the file name must end in .png, .svg or .html")
         if not drawable(plot):
             raise UsageError(
-                f"--plot {plot} needs {library}, which is not installed: pip install 'merge-bench[dashboard]'"
+                f"--plot {plot} needs {library}, which is not installed; run: pip install 'merge-bench[dashboard]'"
             )
     files = [*others, *(("--plot", plot) for plot in plots)]
     for option, file in files:

@@ -158,7 +158,7 @@ def test_throughput_is_that_of_the_text_where_times_are_rounded_more(tmp_path: P
 def test_doubts_become_warnings(tmp_path: Path) -> None:
     noise = "\nbye\nTraceback (most recent call last):\nOSError: gone\n"
     found = codes(summarized(brought_in(tmp_path, text("ucxx", devices="[0]") + noise)))
-    assert "the text lists 1 device of one host" in found["imported-workers"]
+    assert "the imported output lists 1 device of one host" in found["imported-workers"]
     assert "that of 16 workers" in found["imported-workers"]
     assert found["imported-error"].endswith("OSError: gone")
     assert found["imported-lines"].endswith(": 19, 20, 21")

@@ -118,7 +118,7 @@ def test_a_description_longer_than_its_room_is_told(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(fake_columns, "DESCRIPTION_BYTES", [1000])
     engine = loaded(workers=2)
     engine.begin()
-    with pytest.raises(RunFailed, match="libcudf describes the left frame's columns in 2016 bytes"):
+    with pytest.raises(RunFailed, match="describes the columns of the left frame in 2016 bytes"):
         engine.partition(Side.LEFT)
 
 

@@ -62,7 +62,9 @@ def check_outputs(outputs: Outputs, campaigns: Sequence[Campaign]) -> None:
     needed = [("the report", "bokeh")] + ([("--figures", "matplotlib")] if outputs.figures else [])
     for what, library in needed:
         if importlib.util.find_spec(library) is None:
-            raise UsageError(f"{what} needs {library}, which is not installed: pip install 'merge-bench[dashboard]'")
+            raise UsageError(
+                f"{what} needs {library}, which is not installed; run: pip install 'merge-bench[dashboard]'"
+            )
     files = [("--output", outputs.page)] + ([("--markdown", outputs.markdown)] if outputs.markdown else [])
     for option, path in files:
         check_writable(option, path)
