@@ -151,7 +151,7 @@ class Partitioner:
             else:
                 values = column.values[span_rows]
                 write.column(values.dtype, [(values, ids)], values_at // field.width + rows, whole)
-            if column.valid is not None:
+            if field.nullable and column.valid is not None:
                 write.column(np.uint8, [(column.valid[span_rows], ids)], valid_at + rows, whole)
 
     def _paired(self, index: int) -> bool:
