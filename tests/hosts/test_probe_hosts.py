@@ -50,7 +50,8 @@ def test_p2p_gives_one_host_and_two_host_tables_and_what_the_link_carries(
         assert (lanes == ["tcp/eth0"]) == (placement == "two-hosts"), row
         assert row["hosts"] == (["node1", "node1"] if placement == "one-host" else ["node1", "node2"])
     large = by_key["tag_bw", "two-hosts", 1 << 20]["bandwidth_bytes_per_second"]
-    assert 0.7 * can <= large <= 1.05 * can  # how near it comes is printed: other load must not fail a test
+    # How near it comes is printed: other load must not fail a test. Bits taken for bytes would be an eighth.
+    assert 0.2 * can <= large <= 1.05 * can
 
 
 def test_puts_between_hosts_arrive_and_cost_the_same_overlapping_or_not_where_the_link_limits(
