@@ -199,6 +199,9 @@ def test_mistakes_of_the_tests_would_be_seen(tmp_path: Path) -> None:
     file = Path("/dev/shm") / f"merge-bench-test-{os.getpid()}"
     try:
         file.touch()
+        deadline = time.monotonic() + 60
+        while sleeper.pid not in leftovers.processes(temp) and time.monotonic() < deadline:
+            time.sleep(0.01)  # a process that has just been started may have no environment yet
         found = before.left(set())
         assert any(f"process {sleeper.pid}" in one for one in found)
         assert f"folder {temp / 'merge-bench-abc'}" in found
