@@ -23,6 +23,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from merge_bench.merge.engines.cpu_base import bucket_count
+from merge_bench.merge.engines.hash_join import chain_bits
 from merge_bench.merge.engines.native import NativeEngine
 from merge_bench.merge.stores import PLAIN, writer
 
@@ -73,7 +74,7 @@ class Shape:
     def bucket_bytes(self) -> int:
         """Bytes that a join reaches at random in one bucket: heads, links, keys and payloads of its left rows."""
         left = max(1, self.chunk // self.buckets)
-        heads = 1 << max(4, int(1.25 * left).bit_length())
+        heads = 1 << chain_bits(left)
         return HEAD * heads + left * (LINK + self.row_bytes)
 
 

@@ -11,7 +11,6 @@ import functools
 import hashlib
 import importlib.metadata
 import json
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
@@ -24,6 +23,7 @@ from merge_bench.host.files import cache_folder
 from merge_bench.merge import steps, stores
 from merge_bench.merge.plan import Plan
 from merge_bench.merge.workload.synthetic import SyntheticSpec
+from merge_bench.records.outputs import replacing
 from merge_bench.records.schema import Stores, Worker
 
 CODE = ("partition.py", "partition_loops.py", "stores.py", "jit.py")
@@ -83,9 +83,8 @@ def keep_known(file: Path, found: Mapping[str, Nanoseconds]) -> None:
     kept = dict(list(both.items())[-MOST_KEPT:])
     with contextlib.suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True)
-        new = file.with_suffix(f".{os.getpid()}")
-        new.write_bytes(msgspec.json.encode(kept))
-        new.replace(file)
+        with replacing(file) as draft:
+            draft.write_bytes(msgspec.json.encode(kept))
 
 
 def _by_key(keys: Sequence[str], found: Sequence[Nanoseconds]) -> dict[str, dict[str, float]]:

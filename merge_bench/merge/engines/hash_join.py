@@ -37,6 +37,11 @@ MOST_ROWS = (1 << 24) - 2
 """Most left rows of a table: a head has 24 bits for the row and 8 for tags."""
 
 
+def chain_bits(rows: int) -> int:
+    """Bits of a slot number in the table of so many left rows: a power of two above 1.25 × rows, at least 16 slots."""
+    return max(4, int(1.25 * rows).bit_length())
+
+
 class BucketJoin:
     """Joins bucket after bucket with the same scratch memory; for use by one thread.
 
@@ -72,7 +77,7 @@ class BucketJoin:
             yield from self._look_up(chunk, columns, shift, out)
 
     def _enter(self, left: Sequence[Frame], rows: int) -> Any:
-        bits = max(4, int(1.25 * rows).bit_length())
+        bits = chain_bits(rows)
         if self._heads.size < 1 << bits:
             self._heads = np.zeros(1 << bits, np.uint32)
         if self._entered.size < rows:
