@@ -136,8 +136,8 @@ class Result:
             if not found:
                 raise UsageError(f"{self.folder} has no data for a plot of kind {kind!r}")
             last = len(found) - 1
-            numbers = f"from 0 to {last}" if last else "0"
-            raise UsageError(f"which={which}: the number of a {kind!r} plot of {self.folder} must be {numbers}")
+            numbers = f"0 to {last}" if last else "0"
+            raise UsageError(f"{self.folder} has no {kind!r} plot number {which}; use which={numbers}")
         return _backend(backend)(found[which])
 
     def write_report(self, path: str | PathLike[str] | None = None) -> Path:
@@ -190,7 +190,9 @@ def run(*, check: bool = True, **options: object) -> Result:
 
     refused = [key for key in _NOT_HERE if key in options]
     if refused:
-        raise UsageError(f"merge_bench.run does not take the option {refused[0]!r}; use it only with the command `run`")
+        raise UsageError(
+            f"the function merge_bench.run has no option {refused[0]!r}; only the command line `merge_bench run` has it"
+        )
     values = parse_options(options, registry_options.options())
     with ucx_choice.restored():
         sweep = load_all(values)

@@ -120,7 +120,7 @@ def _launches(run: Run) -> Iterator[Caution]:
     yield Caution(
         "failed-launches",
         f"{failed} of {len(run.launches)} launches failed; {source}",
-        "read the log files in the folder logs of this campaign",
+        "read the log files of this campaign, in its folder logs/",
     )
 
 
@@ -133,8 +133,7 @@ def _links(launches: Sequence[Launch], workers: Sequence[WorkerFigures]) -> Iter
         yield Caution(
             "straggler",
             f"rank {slow.rank} ({hosts.get(slow.rank, '?')}) exchanges data slowly: {format_rate(slow.rate)} with each"
-            f" of the other ranks, which exchange {format_rate(slow.others)} with one another,"
-            f" {slow.factor:.1f} times as much",
+            f" other rank; between the other ranks it is {format_rate(slow.others)}, {slow.factor:.1f} times as fast",
             "check the link of this host: speed, error counters, and traffic of other programs",
         )
 

@@ -33,7 +33,7 @@ def survey(prepared: Prepared, name: str, progress: Progress, caller: Caller) ->
         If the cluster does not come up or does not connect.
     """
     if prepared.plan.workers < 2:
-        raise UsageError("the command transports checks pairs of workers; use --workers 2 or more")
+        raise UsageError("`transports` checks pairs of workers; use --workers 2 or more")
     with (
         tempfile.TemporaryDirectory(prefix="merge-bench-transports-") as scratch,
         CampaignWriter.create(Path(scratch), name) as writer,

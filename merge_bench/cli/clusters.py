@@ -58,11 +58,11 @@ def run(**values: Any) -> int:
 @click.argument("config")
 @json_option()
 @click.option(
-    "--ucx", type=click.Choice(["auto", "wheel", "system"]), default=None, help="UCX installation to check against."
+    "--ucx", type=click.Choice(["auto", "wheel", "system"]), default=None, help="UCX installation that checks CONFIG."
 )
 @click.option("--trust-config", is_flag=True, help="Trust CONFIG: accept settings that can load code.")
 def check(config: str, as_json: bool, ucx: str | None, trust_config: bool) -> int:
-    """Show how the installed UCX handles each setting of CONFIG, a file or the name of a shipped config."""
+    """Show how the installed UCX handles each setting of CONFIG: a file, or the name of a shipped config."""
     from merge_bench.campaign.registry_options import options
     from merge_bench.cluster.environment import LOOPBACK
     from merge_bench.config.old_names import translate_config
@@ -95,7 +95,8 @@ def check(config: str, as_json: bool, ucx: str | None, trust_config: bool) -> in
 @click.option(
     "--storage",
     metavar="WORD",
-    help=f"File systems that the job needs, in the notation of the site; only for {', '.join(with_storage())}.",
+    help=f"File systems that the job needs, as the site's batch system expects them; only for "
+    f"{', '.join(with_storage())}.",
 )
 @click.option("--module", "modules", multiple=True, metavar="NAME", help="Environment module to load; may be repeated.")
 @click.option("--now", is_flag=True, help="Submit the job instead of printing it.")

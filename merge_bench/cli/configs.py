@@ -51,7 +51,10 @@ def show(name: str) -> None:
 @click.argument("destination", required=False, metavar="[DEST]")
 @click.option("--force", is_flag=True, help="Replace DEST if it exists.")
 def copy(name: str, destination: str | None, force: bool) -> None:
-    """Copy the shipped file NAME to DEST, a file or a folder (by default the working folder), and print its path."""
+    """Copy the shipped file NAME to DEST, and print the path of the copy.
+
+    DEST is a file or a folder; by default the working folder.
+    """
     source = find_shipped(name)
     target = Path(destination or ".")
     if target.is_dir():

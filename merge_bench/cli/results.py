@@ -87,8 +87,9 @@ def compare(
     "--config", metavar="NAME", help="Use only results of this config; required if there are several configs."
 )
 @click.option("--what-if", multiple=True, metavar="NAME=4x[,...]",
-              help="Change the model: multiply nic, local, compute, partition, join, latency or spread by a factor "
-                   "(nic=4x), set the overlap of the phases (overlap=0.9), or set the GPU (gpu=h200).")  # fmt: skip
+              help="Change a value of the model. NAME=4x multiplies it; NAME is a rate (nic, local, compute, partition "
+                   "or join), the latency, or the spread of the workers' times. overlap=0.9 sets the overlap of the "
+                   "phases. gpu=h200 sets the GPU.")  # fmt: skip
 @click.option("--link", "links", multiple=True, metavar="NAME=RATE[,LATENCY]",
               help="Replace the measured rate and latency of a link: nic (between hosts) or local (within a host), for "
                    "example nic=12.5GB/s,2us; may be repeated.")  # fmt: skip
@@ -153,7 +154,7 @@ def import_(file: str, results: str, as_json: bool) -> None:
     metavar="FILE.html",
     help="File to write the page to; by default report.html in the folder of the first RESULT.",
 )
-@click.option("--markdown", metavar="FILE.md", help="Also write the page as Markdown.")
+@click.option("--markdown", metavar="FILE.md", help="Also write the report as Markdown.")
 @click.option("--figures", metavar="FOLDER", help="Also write every plot as PNG and SVG.")
 @click.option("--reference", "references", multiple=True, metavar="NAME",
               help="Published results to show as well; may be repeated; `--reference list` prints their "
@@ -226,7 +227,7 @@ def _print_references() -> None:
 @click.option("--address", default="127.0.0.1", show_default=True, metavar="ADDRESS",
               help="Address to listen on; by default only this machine can connect.")  # fmt: skip
 @click.option("--no-open", is_flag=True, help="Do not open a browser.")
-@click.option("--allow-run", is_flag=True, help="Print a token that allows starting runs from the page.")
+@click.option("--allow-run", is_flag=True, help="Print a token; who enters it on the dashboard page can start runs.")
 def dashboard(results: str, port: int, address: str, no_open: bool, allow_run: bool) -> int:
     """Show results in a browser, follow running campaigns live, and start runs."""
     if importlib.util.find_spec("panel") is None:

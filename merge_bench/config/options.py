@@ -80,7 +80,7 @@ _PROBLEM = _section(
     Option("payload-columns", parsers.count(1), 1, "Number of int64 columns besides the key, in each frame.", "N"),
     Option(
         "skew", parsers.skew, 0.0,
-        "Distribution of the matching right keys; none: each key once; zipf:S: Zipf with exponent S. [none]",
+        "How often a matching key occurs in the right table. none: once; zipf:S: by a Zipf law of exponent S. [none]",
         "none|zipf:S",
     ),
     Option("seed", parsers.count(0), 0, "Random seed of the synthetic tables and of the order of measurements.", "N"),
@@ -132,7 +132,8 @@ _MEASURING = _section(
     Option("against", parsers.text, None, "Earlier result to compare this run with.", "RESULT", in_config=False),
     Option(
         "fail-on", parsers.choices("slower", "inconclusive", "not-faster"), (),
-        "Exit 5 if the throughput verdict is one of these. The baseline is --against or the first of --configs.",
+        "Exit with status 5 if the throughput of a config gets one of the named verdicts. The baseline is the result of"
+        " --against, or else the first of --configs.",
         "VERDICT[,VERDICT]",
     ),
     Option("threshold", parsers.percent, 0.02, "For --fail-on: ignore differences below this. [2%]", "PERCENT"),
@@ -155,8 +156,8 @@ _DATA_PLANE = _section(
     ),
     _choice(
         "stores", ("auto", "plain", "lines"), "auto",
-        "How the partition writes rows to memory. plain: one value at a time; lines: full cache lines, with"
-        " non-temporal stores; auto: measure both on each host, and use the faster one.",
+        "How the partition step of a merge writes rows to memory. plain: one value at a time; lines: full cache lines,"
+        " with non-temporal stores; auto: measure both on each host, and use the faster one.",
     ),
     _choice(
         "error-handling", ("none", "peer"), "none",
@@ -172,8 +173,8 @@ _CLUSTER = _section(
     "Cluster",
     Option(
         "workers", parsers.counts(1), None,
-        "Number of workers; by default one per GPU; without GPUs 2, or 1 if only one core is usable. Several values"
-        " make a sweep.",
+        "Number of workers. By default one per GPU; on a host without GPUs 2 workers, or 1 if only one core is usable."
+        " Several values make a sweep.",
         "N[,N]",
     ),
     Option("workers-per-gpu", parsers.count(1), 1, "Workers per GPU.", "N"),
@@ -208,7 +209,7 @@ _CLUSTER = _section(
     ),
     Option("start-timeout", parsers.duration, 60.0, "Time limit for starting all workers.", "SECONDS"),
     Option(
-        "timeout", parsers.duration, 15.0, "Time without received data or a heartbeat after which the run fails.",
+        "timeout", parsers.duration, 15.0, "The run fails if neither data nor a heartbeat arrives for this long.",
         "SECONDS",
     ),
 )  # fmt: skip
@@ -221,7 +222,9 @@ _OUTPUT = _section(
     ),
     _flag("allow-unknown", "Continue if the config contains unknown or invalid settings."),
     _flag(
-        "trust-config", "Accept a config that can load code, and pass all its variables to the processes.",
+        "trust-config",
+        "Trust the config: accept variables that make a process load code (such as LD_PRELOAD), and pass every variable"
+        " of the config to the processes of the cluster.",
         in_config=False,
     ),
     Option("results", parsers.text, "results", "Folder in which campaigns are stored.", "PATH"),

@@ -100,8 +100,8 @@ class CampaignWriter:
             if descriptor is not None:
                 os.close(descriptor)
             if isinstance(error, BlockingIOError):
-                raise RunFailed("another process is writing it") from error
-            raise RunFailed(f"it cannot be written ({error.strerror})") from error
+                raise RunFailed("another process is writing this campaign") from error
+            raise RunFailed(f"its records cannot be written ({error.strerror})") from error
         return cls(folder, descriptor)
 
     @property

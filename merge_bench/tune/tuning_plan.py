@@ -138,5 +138,6 @@ def _refuse_few(values: Mapping[str, Any], first_block: int, sizes: int) -> None
     least = least_launches(alpha=Options.alpha / sizes, paired=True)
     if values["confirm"] < least:
         raise UsageError(
-            f"--confirm {values['confirm']} is too few blocks for a verdict at {sizes} sizes; use {least} or more"
+            f"--confirm {values['confirm']} is too small: the confirmation of {sizes} sizes needs at least"
+            f" {least} blocks of each size; use {least} or more"
         )

@@ -106,8 +106,9 @@ def _of_gpu(runs: Sequence[Measured], asked: str | None) -> tuple[tuple[Measured
     (found,) = known if len(known) == 1 and None not in names else (None,)
     if found is None:
         raise UsageError(
-            f"--what-if gpu={asked} needs results of a single GPU model from the list in docs/predict.md, but the"
-            f" results are of {listed}; add a RESULT that was measured on {asked}"
+            f"--what-if gpu={asked} can only scale results that all come from one GPU model listed in docs/predict.md,"
+            f" but these are of {listed}; give only results of one listed model, or a RESULT that was measured on"
+            f" {asked}, which needs no scaling"
         )
     scale = wanted.bandwidth / found.bandwidth
     note = (

@@ -71,7 +71,7 @@ def _row_bytes(runs: Sequence[Measured]) -> float:
     sizes = sorted({run.shape.row_bytes for run in runs})
     if sizes[-1] > 1.01 * sizes[0]:
         listed = ", ".join(f"{size:g}" for size in sizes)
-        raise UsageError(f"the results differ in row size ({listed} bytes); name only results with the same row size")
+        raise UsageError(f"the results differ in row size ({listed} bytes); give only results with one row size")
     return sizes[0]
 
 

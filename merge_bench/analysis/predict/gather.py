@@ -123,7 +123,7 @@ def _refuse(campaign: Campaign, run: Run) -> None:
 def _agreed(what: str, words: Sequence[str]) -> str:
     names = list(dict.fromkeys(words))
     if len(names) > 1:
-        raise UsageError(f"the results differ in {what} ({', '.join(names)}); name only results with the same value")
+        raise UsageError(f"the results differ in {what} ({', '.join(names)}); give only results with the same {what}")
     return names[0] if names else ""
 
 

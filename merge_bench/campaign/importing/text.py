@@ -100,7 +100,7 @@ class _Reader:
 
     def _title(self) -> int:
         if not any(self.lines):
-            raise UsageError(f"{self.path} is empty; expected output of cudf-merge")
+            raise UsageError(f"{self.path} is empty, but should contain the output of cudf-merge")
         found = [number for number, line in enumerate(self.lines, 1) if line == TITLE]
         if not found:
             raise UsageError(f"{self.path} is not output of cudf-merge: it has no line {TITLE!r}{self._failed()}")

@@ -131,7 +131,7 @@ def _warnings(report: Report) -> Iterator[Caution]:
         yield Caution(
             "imported-length",
             f"iterations may be missing: the imported output lists {len(report.iterations)} iterations, but its total "
-            f"amount of data, which is rounded, can be that of up to {report.longest} iterations",
+            f"amount of data is rounded, and could be that of {report.longest} iterations",
         )
     if report.traceback is not None:
         yield Caution("imported-error", f"the imported output also contains a Python error: {report.traceback}")

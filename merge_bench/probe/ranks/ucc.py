@@ -111,8 +111,8 @@ def find_tool() -> Tool:
     if known is None:
         # Without the version the element counts are ambiguous: UCC 1.5 changed which vector they describe.
         raise UsageError(
-            f"the UCC version of {path} is unknown, because {info} -v {problem}; put a working {INFO} of the same UCC"
-            f" into the folder of {TOOL}"
+            f"`{info} -v` {problem}, so the UCC version of {path} is unknown; put a working {INFO} of that UCC into the"
+            f" folder that contains {TOOL}"
         )
     return Tool(path, known, libmpi(ask(["ldd", path]) or ""))
 

@@ -17,15 +17,15 @@ PLACEMENT = Option(
     parsers.text,
     None,
     "Workers to measure: a pair on one host (one-host), a pair on two hosts (two-hosts), both (one-host,two-hosts), or"
-    " every-pair. [default: two-hosts if there are two hosts, else one-host; probe mpi always adds one-host]",
+    " every-pair. [default: one-host if there is one host, else two-hosts (probe mpi: both)]",
     "WHERE",
 )
 MPIRUN = Option(
     "mpirun",
     parsers.text,
     None,
-    "The mpirun that starts the ranks. [default: the first that matches the MPI of mpi4py; search order: the MPI of"
-    " ucc_perftest (if used), this Python environment, PATH]",
+    "The mpirun that starts the ranks. It must be of the MPI that mpi4py uses. [default: the first that is, in this"
+    " order: that of ucc_perftest (if used), that of this Python environment, those in PATH]",
     "PATH",
 )
 ITERATIONS = Option(

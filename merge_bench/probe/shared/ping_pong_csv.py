@@ -96,8 +96,8 @@ def _rows(path: Path, heading: str, lines: list[str], placement: str) -> Iterato
             # Both have six decimals; add the rounding error of the product.
             if abs(mbits * time - 16 * size * loops) > 0.6e-6 * (mbits + time) + 1e-12 * mbits * time or loops < 1:
                 raise UsageError(
-                    f"{path}:{number}: this row is damaged, because no whole number of ping-pongs fits its throughput"
-                    " and time; measure again, or remove the row"
+                    f"{path}:{number}: this row is damaged: its size, throughput and time do not give a whole number of"
+                    " ping-pongs; measure again, or remove the row"
                 )
             seconds, rate = time * 1e-6 / (2 * loops), mbits * 1e6 / 8
         if (test, size) in seen:

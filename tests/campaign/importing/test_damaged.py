@@ -22,7 +22,7 @@ def cut(lines: int) -> str:
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        ("", "merge.out is empty; expected output of cudf-merge"),
+        ("", "merge.out is empty, but should contain the output of cudf-merge"),
         ("\n \n", "merge.out is empty"),
         ("hello\n", "merge.out is not output of cudf-merge: it has no line 'cuDF merge benchmark'"),
         (
