@@ -132,8 +132,9 @@ def _links(launches: Sequence[Launch], workers: Sequence[WorkerFigures]) -> Iter
     if slow is not None:
         yield Caution(
             "straggler",
-            f"rank {slow.rank} ({hosts.get(slow.rank, '?')}) exchanges data slowly: {format_rate(slow.rate)} with each"
-            f" other rank; between the other ranks it is {format_rate(slow.others)}, {slow.factor:.1f} times as fast",
+            f"rank {slow.rank} ({hosts.get(slow.rank, '?')}) exchanges data slowly: {format_rate(slow.rate)} with"
+            f" every other rank; the rate between the other ranks is {format_rate(slow.others)},"
+            f" {slow.factor:.1f} times as fast",
             "check the link of this host: speed, error counters, and traffic of other programs",
         )
 

@@ -58,7 +58,7 @@ def run(**values: Any) -> int:
 @click.argument("config")
 @json_option()
 @click.option(
-    "--ucx", type=click.Choice(["auto", "wheel", "system"]), default=None, help="UCX installation that checks CONFIG."
+    "--ucx", type=click.Choice(["auto", "wheel", "system"]), default=None, help="UCX installation to check CONFIG with."
 )
 @click.option("--trust-config", is_flag=True, help="Trust CONFIG: accept settings that can load code.")
 def check(config: str, as_json: bool, ucx: str | None, trust_config: bool) -> int:
@@ -95,7 +95,7 @@ def check(config: str, as_json: bool, ucx: str | None, trust_config: bool) -> in
 @click.option(
     "--storage",
     metavar="WORD",
-    help=f"File systems that the job needs, as the site's batch system expects them; only for "
+    help="File systems that the job needs, written in the form that the site's batch system expects; only for "
     f"{', '.join(with_storage())}.",
 )
 @click.option("--module", "modules", multiple=True, metavar="NAME", help="Environment module to load; may be repeated.")

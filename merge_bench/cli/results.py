@@ -87,9 +87,9 @@ def compare(
     "--config", metavar="NAME", help="Use only results of this config; required if there are several configs."
 )
 @click.option("--what-if", multiple=True, metavar="NAME=4x[,...]",
-              help="Change a value of the model. NAME=4x multiplies it; NAME is a rate (nic, local, compute, partition "
-                   "or join), the latency, or the spread of the workers' times. overlap=0.9 sets the overlap of the "
-                   "phases. gpu=h200 sets the GPU.")  # fmt: skip
+              help="Change values of the model. NAME=4x multiplies one: a rate (nic, local, compute, partition, join), "
+                   "the time of a message (latency), or how much the workers' times differ (spread). overlap=0.9 "
+                   "sets the overlap of the phases; gpu=h200 sets the GPU.")  # fmt: skip
 @click.option("--link", "links", multiple=True, metavar="NAME=RATE[,LATENCY]",
               help="Replace the measured rate and latency of a link: nic (between hosts) or local (within a host), for "
                    "example nic=12.5GB/s,2us; may be repeated.")  # fmt: skip
@@ -227,7 +227,7 @@ def _print_references() -> None:
 @click.option("--address", default="127.0.0.1", show_default=True, metavar="ADDRESS",
               help="Address to listen on; by default only this machine can connect.")  # fmt: skip
 @click.option("--no-open", is_flag=True, help="Do not open a browser.")
-@click.option("--allow-run", is_flag=True, help="Print a token; who enters it on the dashboard page can start runs.")
+@click.option("--allow-run", is_flag=True, help="Print a token. Anyone who enters it on the page can start runs.")
 def dashboard(results: str, port: int, address: str, no_open: bool, allow_run: bool) -> int:
     """Show results in a browser, follow running campaigns live, and start runs."""
     if importlib.util.find_spec("panel") is None:

@@ -80,7 +80,8 @@ _PROBLEM = _section(
     Option("payload-columns", parsers.count(1), 1, "Number of int64 columns besides the key, in each frame.", "N"),
     Option(
         "skew", parsers.skew, 0.0,
-        "How often a matching key occurs in the right table. none: once; zipf:S: by a Zipf law of exponent S. [none]",
+        "How often a matching key occurs in the right table. With none: once. With zipf:S: the counts follow a Zipf law"
+        " with exponent S. [none]",
         "none|zipf:S",
     ),
     Option("seed", parsers.count(0), 0, "Random seed of the synthetic tables and of the order of measurements.", "N"),

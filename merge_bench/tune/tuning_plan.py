@@ -132,8 +132,9 @@ def _refuse_few(values: Mapping[str, Any], first_block: int, sizes: int) -> None
     needed = first_block * Options.least
     if values["max_launches"] is not None and values["max_launches"] < needed:
         raise UsageError(
-            f"--max-launches {values['max_launches']} is too few for a decision, which needs {needed} launches"
-            f" ({Options.least} blocks of {first_block}); raise --max-launches, or try fewer settings with --only"
+            f"--max-launches {values['max_launches']} is too few: a decision needs {needed} launches"
+            f" ({Options.least} blocks of {first_block} launches); raise --max-launches, or try"
+            " fewer settings with --only"
         )
     least = least_launches(alpha=Options.alpha / sizes, paired=True)
     if values["confirm"] < least:

@@ -67,9 +67,8 @@ def test_a_dry_run_says_what_is_tried_and_what_is_not_and_why(ended, tmp_path, c
         (("--output", "."), "is a folder; name a file"),
         (("--plot", "a.pdf"), "must end in .png, .svg or .html"),
         (("--plot", "nowhere/a.png"), "--plot nowhere/a.png: there is no folder"),
-        (("--only", "mutex", "--max-launches", "8"), "too few for a decision, which needs 9 launches (3 blocks of 3)"),
-        (("--only", "mutex", "--chunk", "1e4,2e4", "--confirm", "6"), "--confirm 6 is too few blocks for a "
-"verdict at 2 sizes"),
+        (("--only", "mutex", "--max-launches", "8"), "a decision needs 9 launches (3 blocks of 3 launches)"),
+        (("--only", "mutex", "--chunk", "1e4,2e4", "--confirm", "6"), "--confirm 6 is too small: the confirmation of"),
         (("--verify", "off"), "--verify off"),
         (("--metric", "bandwidth", "--exchange", "dask"), "--metric bandwidth needs --exchange ucx"),
         (("--strategy", "exhaustive"), "more than 256 combinations"),

@@ -106,9 +106,8 @@ def _of_gpu(runs: Sequence[Measured], asked: str | None) -> tuple[tuple[Measured
     (found,) = known if len(known) == 1 and None not in names else (None,)
     if found is None:
         raise UsageError(
-            f"--what-if gpu={asked} can only scale results that all come from one GPU model listed in docs/predict.md,"
-            f" but these are of {listed}; give only results of one listed model, or a RESULT that was measured on"
-            f" {asked}, which needs no scaling"
+            f"--what-if gpu={asked} scales only results from a single GPU model that docs/predict.md lists, but these"
+            f" come from {listed}; give results from one such model, or add a RESULT that was measured on {asked}"
         )
     scale = wanted.bandwidth / found.bandwidth
     note = (

@@ -124,14 +124,14 @@ def _warnings(report: Report) -> Iterator[Caution]:
     if report.workers != printed:
         yield Caution(
             "imported-workers",
-            f"the imported output lists {printed} device{'s' * (printed != 1)} of one host, but the amount of data is "
-            f"that of {report.workers} workers; the result was imported with {report.workers} workers",
+            f"the imported output lists {printed} device{'s' * (printed != 1)} of one host, but its amount of data "
+            f"matches {report.workers} workers; the result was imported with {report.workers} workers",
         )
     if report.longest > len(report.iterations):
         yield Caution(
             "imported-length",
             f"iterations may be missing: the imported output lists {len(report.iterations)} iterations, but its total "
-            f"amount of data is rounded, and could be that of {report.longest} iterations",
+            f"amount of data, which is rounded, could also match {report.longest} iterations",
         )
     if report.traceback is not None:
         yield Caution("imported-error", f"the imported output also contains a Python error: {report.traceback}")

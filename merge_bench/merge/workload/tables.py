@@ -209,8 +209,8 @@ def _load(side: TableSide, rank: int) -> Frame:
     for planned, found in zip(side.fields, frame.fields, strict=True):
         if found.nullable and not planned.nullable:
             raise UsageError(
-                f"column {planned.name!r} of {side.path} has nulls, but its Parquet statistics reported none when the"
-                " run began; if the file has changed since then, run again; if its statistics are wrong, write it again"
+                f"column {planned.name!r} of {side.path} has nulls, but the Parquet statistics reported none when the"
+                " run began; run again if the file has changed, or write the file again if its statistics are wrong"
             )
     return frame.with_nullable({field.name: field.nullable for field in side.fields})
 

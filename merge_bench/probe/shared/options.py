@@ -24,8 +24,8 @@ MPIRUN = Option(
     "mpirun",
     parsers.text,
     None,
-    "The mpirun that starts the ranks. It must be of the MPI that mpi4py uses. [default: the first that is, in this"
-    " order: that of ucc_perftest (if used), that of this Python environment, those in PATH]",
+    "The mpirun that starts the ranks. It must belong to the MPI that mpi4py uses. [default: the first suitable one"
+    " from: the MPI of ucc_perftest (if used), this Python environment, PATH]",
     "PATH",
 )
 ITERATIONS = Option(

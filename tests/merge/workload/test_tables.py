@@ -337,7 +337,7 @@ def test_files_that_change_after_planning(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no longer has column 'x'"):
         load_chunk(spec, 0)
     write(path, pa.table({"id": [1, 2, None], "x": [1, 2, 3]}), 2)
-    with pytest.raises(UsageError, match=r"column 'id' of .* has nulls, but its Parquet statistics reported none"):
+    with pytest.raises(UsageError, match=r"column 'id' of .* has nulls, but the Parquet statistics reported none"):
         load_chunk(spec, 0)
     write(path, pa.table({"id": [1], "x": [1]}))
     with pytest.raises(UsageError, match=r"t\.parquet cannot be read"):
