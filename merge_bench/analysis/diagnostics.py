@@ -102,7 +102,7 @@ def _traffic(launches: Sequence[Launch]) -> Iterator[Caution]:
             yield Caution(
                 "not-carried",
                 each.message,
-                "check whether another program used the device during the run; if none did, UCX did not use the"
+                "check whether another program used the device during the run; if not, UCX did not use the"
                 " transports that it reported",
             )
 

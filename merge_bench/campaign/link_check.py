@@ -32,7 +32,7 @@ def check_link(session: Session, link: LinkLine) -> float | None:
     if limit is None:
         caution = Caution(
             CODE,
-            "the workers sent no data in the link measurement, so there is no link limit to check with ucx_perftest",
+            "ucx_perftest did not check the link limit, because the workers sent no data in the link measurement",
         )
         session.writer.write(WarningLine.of(caution, session.launch))
         return None

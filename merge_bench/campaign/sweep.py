@@ -74,7 +74,9 @@ class Sweep:
                 raise UsageError("--chunk has several values, but real tables have a fixed size; omit --chunk")
             self.prepared[key] = each
         if len({each.plan.launches for each in self.prepared.values()}) > 1:
-            raise UsageError("the configs set different numbers of launches; set one number for all with --blocks")
+            raise UsageError(
+                "the configs set different numbers of launches; give --blocks, the number of launches of every config"
+            )
         if len({each.settings.results for each in self.prepared.values()}) > 1:
             raise UsageError("the configs set different folders for results; choose one folder with --results")
         for each in self.prepared.values():

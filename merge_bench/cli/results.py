@@ -87,9 +87,9 @@ def compare(
     "--config", metavar="NAME", help="Use only results of this config; required if there are several configs."
 )
 @click.option("--what-if", multiple=True, metavar="NAME=4x[,...]",
-              help="Change values of the model. NAME=4x multiplies one: a rate (nic, local, compute, partition, join), "
-                   "the time of a message (latency), or how much the workers' times differ (spread). overlap=0.9 "
-                   "sets the overlap of the phases; gpu=h200 sets the GPU.")  # fmt: skip
+              help="Change values of the model. NAME=4x multiplies a value by 4; NAME is a rate (nic, local, compute, "
+                   "partition, join), latency (the time of a message), or spread (how much the workers' times "
+                   "differ). overlap=0.9 sets the overlap of the phases; gpu=h200 sets the GPU.")  # fmt: skip
 @click.option("--link", "links", multiple=True, metavar="NAME=RATE[,LATENCY]",
               help="Replace the measured rate and latency of a link: nic (between hosts) or local (within a host), for "
                    "example nic=12.5GB/s,2us; may be repeated.")  # fmt: skip

@@ -148,8 +148,8 @@ def check_gpus(
     if not chosen and any(gpus[p.host.name] * workers_per_gpu > len(p.workers) for p in unknown):
         lines = ", ".join(f"{p.host.name} gpus={gpus[p.host.name]}" for p in unknown)
         raise UsageError(
-            "the run would leave GPUs idle, because the GPU counts of some hosts were not given; set --workers, or"
-            f" write the GPU counts into the --hosts file: {lines}"
+            "the run would leave GPUs idle, because it was planned without the GPU counts of some hosts; set"
+            f" --workers, or write the GPU counts into the --hosts file: {lines}"
         )
 
 

@@ -80,8 +80,8 @@ _PROBLEM = _section(
     Option("payload-columns", parsers.count(1), 1, "Number of int64 columns besides the key, in each frame.", "N"),
     Option(
         "skew", parsers.skew, 0.0,
-        "How often a matching key occurs in the right table. With none: once. With zipf:S: the counts follow a Zipf law"
-        " with exponent S. [none]",
+        "How often each matching key occurs in the right table. none means once; with zipf:S the counts follow a Zipf"
+        " law of exponent S. [none]",
         "none|zipf:S",
     ),
     Option("seed", parsers.count(0), 0, "Random seed of the synthetic tables and of the order of measurements.", "N"),
@@ -133,8 +133,8 @@ _MEASURING = _section(
     Option("against", parsers.text, None, "Earlier result to compare this run with.", "RESULT", in_config=False),
     Option(
         "fail-on", parsers.choices("slower", "inconclusive", "not-faster"), (),
-        "Exit with status 5 if the throughput of a config gets one of the named verdicts. The baseline is the result of"
-        " --against, or else the first of --configs.",
+        "Compare the throughput of every config with the baseline, and exit with status 5 if one gets such a verdict."
+        " The baseline is the result of --against, or else the first of --configs.",
         "VERDICT[,VERDICT]",
     ),
     Option("threshold", parsers.percent, 0.02, "For --fail-on: ignore differences below this. [2%]", "PERCENT"),
@@ -197,7 +197,7 @@ _CLUSTER = _section(
     Option(
         "ucx", parsers.choice("auto", "wheel", "system"), None,
         "UCX to load. wheel: the package libucx, without InfiniBand; system: the system's UCX; auto: system if this"
-        " host has InfiniBand and the system's UCX supports it. [$MERGE_BENCH_UCX, else auto]",
+        " host has InfiniBand that the system's UCX supports, otherwise wheel. [$MERGE_BENCH_UCX, else auto]",
         "auto|wheel|system", in_config=False,
     ),
     Option("interface", parsers.interface, None, "Network interface that all processes bind to.", "NAME"),

@@ -106,8 +106,8 @@ def _of_gpu(runs: Sequence[Measured], asked: str | None) -> tuple[tuple[Measured
     (found,) = known if len(known) == 1 and None not in names else (None,)
     if found is None:
         raise UsageError(
-            f"--what-if gpu={asked} scales only results from a single GPU model that docs/predict.md lists, but these"
-            f" come from {listed}; give results from one such model, or add a RESULT that was measured on {asked}"
+            f"--what-if gpu={asked} scales only results from one GPU model, which docs/predict.md must list; the given"
+            f" results come from {listed}; give results from one listed model, or add a RESULT measured on {asked}"
         )
     scale = wanted.bandwidth / found.bandwidth
     note = (

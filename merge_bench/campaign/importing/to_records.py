@@ -124,14 +124,14 @@ def _warnings(report: Report) -> Iterator[Caution]:
     if report.workers != printed:
         yield Caution(
             "imported-workers",
-            f"the imported output lists {printed} device{'s' * (printed != 1)} of one host, but its amount of data "
-            f"matches {report.workers} workers; the result was imported with {report.workers} workers",
+            f"the imported output lists {printed} device{'s' * (printed != 1)} of one host, but as much "
+            f"data as {report.workers} workers process; the result was imported with {report.workers} workers",
         )
     if report.longest > len(report.iterations):
         yield Caution(
             "imported-length",
-            f"iterations may be missing: the imported output lists {len(report.iterations)} iterations, but its total "
-            f"amount of data, which is rounded, could also match {report.longest} iterations",
+            f"iterations may be missing: the imported output lists {len(report.iterations)}, but its rounded total "
+            f"amount of data allows up to {report.longest}",
         )
     if report.traceback is not None:
         yield Caution("imported-error", f"the imported output also contains a Python error: {report.traceback}")

@@ -17,7 +17,7 @@ PLACEMENT = Option(
     parsers.text,
     None,
     "Workers to measure: a pair on one host (one-host), a pair on two hosts (two-hosts), both (one-host,two-hosts), or"
-    " every-pair. [default: one-host if there is one host, else two-hosts (probe mpi: both)]",
+    " every-pair. [default: with one host one-host; with several two-hosts, and for probe mpi both]",
     "WHERE",
 )
 MPIRUN = Option(
