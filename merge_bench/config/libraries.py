@@ -28,5 +28,7 @@ def loaded_library(name: str) -> ctypes.CDLL:
     """
     path = library_path(name)
     if path is None:
-        raise RunFailed(f"the library {name} cannot be used, because this process has not loaded it")
+        raise RunFailed(
+            f"this process has not loaded the library {name}, which it needs; check the installation with `doctor`"
+        )
     return ctypes.CDLL(str(path))

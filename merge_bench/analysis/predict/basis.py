@@ -104,10 +104,15 @@ def _of_gpu(runs: Sequence[Measured], asked: str | None) -> tuple[tuple[Measured
         return same, 1.0, (f"Partition and join on a {asked} are measured, not scaled.",)
     known = {gpus.recognised(name) for name in names if name}
     (found,) = known if len(known) == 1 and None not in names else (None,)
+    if found is None and len(names) > 1:
+        raise UsageError(
+            f"the results come from different devices ({listed}), and --what-if gpu={asked} can only scale results from"
+            f" one GPU model; give only those, or add a RESULT measured on {asked}"
+        )
     if found is None:
         raise UsageError(
-            f"--what-if gpu={asked} scales only results from one GPU model, which docs/predict.md must list; the given"
-            f" results come from {listed}; give results from one listed model, or add a RESULT measured on {asked}"
+            f"--what-if gpu={asked} cannot scale results from {listed}, because it is not in the list of GPUs in"
+            f" docs/predict.md; add a RESULT measured on {asked}"
         )
     scale = wanted.bandwidth / found.bandwidth
     note = (

@@ -130,8 +130,8 @@ def _warnings(report: Report) -> Iterator[Caution]:
     if report.longest > len(report.iterations):
         yield Caution(
             "imported-length",
-            f"iterations may be missing: the imported output lists {len(report.iterations)}, but its rounded total "
-            f"amount of data allows up to {report.longest}",
+            f"the imported output may be incomplete: it lists {len(report.iterations)} iterations, but the amount of "
+            f"data that it prints, a rounded number, can also belong to {report.longest} iterations",
         )
     if report.traceback is not None:
         yield Caution("imported-error", f"the imported output also contains a Python error: {report.traceback}")

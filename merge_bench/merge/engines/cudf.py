@@ -219,9 +219,9 @@ class CudfEngine:
         end = _LENGTHS + len(part.description)
         if end > header.size:
             raise RunFailed(
-                "engine cudf does not support the installed release of libcudf: its description of the columns of the"
-                f" {side.value} frame has {len(part.description)} bytes, but the limit is {self._capacity(side)} bytes;"
-                " use another --engine"
+                f"the installed libcudf does not work with engine cudf: libcudf needs {len(part.description)} bytes to"
+                f" describe the columns of the {side.value} frame, but engine cudf reserves only"
+                f" {self._capacity(side)}; use another --engine"
             )
         header[:_LENGTHS].view(np.int64)[:] = len(part.description), part.data.size
         header[_LENGTHS:end] = np.frombuffer(part.description, np.uint8)
