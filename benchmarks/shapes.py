@@ -31,7 +31,7 @@ from merge_bench.host.memory import available_bytes, usable_cores
 SCHEMA = 1
 PEERS = ("duckdb-table", "duckdb-arrow", "polars-streaming")
 HEADINGS = ("shape", "rows per chunk", "ours (ms)", "fastest peer", "peer (ms)", "peer / ours", "interval")
-INTEGERS = Keys("integers", ("key",))
+INTEGERS, SPREAD = Keys("integers", ("key",)), Keys("spread", ("key",))
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,9 @@ class Shape:
     def job(self, base: Job, folder: Path) -> Job:
         """The job of every peer; makes the tables in `folder`, if the shape has some."""
         rows = self.rows or base.rows_per_chunk
-        tables = make(folder, self.keys, rows * base.workers, base.seed, self.repeats) if self.keys else None
+        tables = None
+        if self.keys:
+            tables = make(folder, self.keys, rows * base.workers, base.seed, self.repeats, self.fraction)
         return replace(
             base,
             rows_per_chunk=rows,
@@ -69,6 +71,7 @@ SHAPES = {
     "columns": Shape("two keys, int32 and int64", keys=COLUMNS),
     "payloads": Shape("eight payload columns", payload_columns=8),
     "few": Shape("1 % match", fraction=0.01),
+    "few-spread": Shape("1 % match, all keys in one range", fraction=0.01, keys=SPREAD),
     "all": Shape("100 % match", fraction=1.0),
     "repeated": Shape("each key four times on each side", keys=INTEGERS, repeats=4),
     "zipf": Shape("right keys by Zipf 1.2", zipf=1.2),

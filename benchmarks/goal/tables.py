@@ -19,6 +19,7 @@ from benchmarks.peer.protocol import Tables
 ROWS = 25_000_000  # of a worker's chunk
 ITERATIONS, FRACTION = 3, 0.3
 GROUP_ROWS = 1_000_000
+SPREAD = np.uint64(0x9E3779B97F4A7C15)  # odd: numbers times this, modulo 2**64, differ, and have no order
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,8 @@ class Keys:
             return {"key": pc.binary_join_element_wise("customer-", digits, "")}
         if self.name == "columns":
             return {"place": pa.array(numbers // 1000, pa.int32()), "number": pa.array(numbers % 1000, pa.int64())}
+        if self.name == "spread":
+            return {"key": pa.array((numbers.astype(np.uint64) * SPREAD).view(np.int64))}
         return {"key": pa.array(numbers, pa.int64())}
 
 
@@ -45,14 +48,14 @@ TARGETS = {
 }
 
 
-def make(folder: Path, keys: Keys, rows: int, seed: int, repeats: int = 1) -> Tables:
-    """Write both tables of about `rows` rows in random order; `FRACTION` of the right keys match.
+def make(folder: Path, keys: Keys, rows: int, seed: int, repeats: int = 1, fraction: float = FRACTION) -> Tables:
+    """Write both tables of about `rows` rows in random order; `fraction` of the right keys match.
 
     Each key occurs `repeats` times in each table that has it.
     """
     rng = np.random.default_rng(seed)
     count = rows // repeats
-    matching = round(FRACTION * count)
+    matching = round(fraction * count)
     found = rng.permutation(count)[:matching]
     left, right = (
         rng.permutation(np.repeat(each, repeats))

@@ -51,6 +51,19 @@ def test_keys_that_repeat_multiply_the_rows(tmp_path: Path, repeats: int) -> Non
     assert (outcome.rows, outcome.verified) == (600 * repeats, True)
 
 
+@pytest.mark.parametrize(("name", "apart"), [("integers", True), ("spread", False)])
+def test_keys_without_a_match_lie_apart_or_among_the_others(tmp_path: Path, name: str, apart: bool) -> None:
+    """Where they lie apart, a filter by the least and greatest key of the other side finds them."""
+    made = tables.make(tmp_path, tables.Keys(name, ("key",)), 2000, seed=3, fraction=0.01)
+    left, right = (pq.read_table(path)["key"].to_numpy() for path in (made.left, made.right))
+    assert made.rows == 20
+    unmatched = np.setdiff1d(right, left)
+    assert unmatched.size == 1980
+    assert bool(np.all((unmatched < left.min()) | (unmatched > left.max()))) == apart
+    outcome = run(Job(1000, 2, 2, 1, 0, 0.01, 3, {"result": "table"}, made))
+    assert (outcome.rows, outcome.verified) == (20, True)
+
+
 @pytest.mark.parametrize("options", [{"engine": "streaming"}, {"result": "table"}])
 def test_libraries_join_wide_and_skewed_rows(options: dict[str, str]) -> None:
     """The payload columns and the skew are those of the job: every row of the result is checked against them."""
