@@ -80,8 +80,8 @@ _PROBLEM = _section(
     Option("payload-columns", parsers.count(1), 1, "Number of int64 columns besides the key, in each frame.", "N"),
     Option(
         "skew", parsers.skew, 0.0,
-        "How often each matching key occurs in the right table. none means once; with zipf:S the counts follow a Zipf"
-        " law of exponent S. [none]",
+        "Skew of the matching keys in the right table. With none, each key occurs once; with zipf:S, the counts follow"
+        " a Zipf law of exponent S. [none]",
         "none|zipf:S",
     ),
     Option("seed", parsers.count(0), 0, "Random seed of the synthetic tables and of the order of measurements.", "N"),
@@ -133,8 +133,8 @@ _MEASURING = _section(
     Option("against", parsers.text, None, "Earlier result to compare this run with.", "RESULT", in_config=False),
     Option(
         "fail-on", parsers.choices("slower", "inconclusive", "not-faster"), (),
-        "Compare the throughput of every config with the baseline, and exit with status 5 if one gets such a verdict."
-        " The baseline is the result of --against, or else the first of --configs.",
+        "Exit with status 5 if a config gets one of these verdicts: slower, inconclusive, not-faster. A verdict"
+        " compares its throughput with that of the result of --against, or else of the first of --configs.",
         "VERDICT[,VERDICT]",
     ),
     Option("threshold", parsers.percent, 0.02, "For --fail-on: ignore differences below this. [2%]", "PERCENT"),

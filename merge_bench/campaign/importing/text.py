@@ -151,7 +151,7 @@ class _Reader:
         named = "Device(s)" if "Device(s)" in self.values else "Number of devices"
         for name in (named, *_REQUIRED):
             if name not in self.values:
-                raise UsageError(f"{self._ends()}, and no line contains {name!r}{self._failed()}")
+                raise UsageError(f"{self._ends()}, and has no line with {name!r}{self._failed()}")
         if not self.header or not self.rows:
             raise UsageError(f"{self._ends()}, before the first iteration{self._failed()}")
         rows = self._count("Rows per chunk")

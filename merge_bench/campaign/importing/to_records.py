@@ -130,8 +130,8 @@ def _warnings(report: Report) -> Iterator[Caution]:
     if report.longest > len(report.iterations):
         yield Caution(
             "imported-length",
-            f"the imported output may be incomplete: it lists {len(report.iterations)} iterations, but the amount of "
-            f"data that it prints, a rounded number, can also belong to {report.longest} iterations",
+            f"the imported output may be incomplete: it lists {len(report.iterations)} iterations, but its total "
+            f"amount of data is rounded and would also fit {report.longest}",
         )
     if report.traceback is not None:
         yield Caution("imported-error", f"the imported output also contains a Python error: {report.traceback}")

@@ -179,4 +179,4 @@ def handles(*objects: Any) -> Sequence[np.signedinteger[Any]]:
 def check(failed: int, where: str) -> None:
     """Raise `RunFailed` for an MPI error code other than 0."""
     if failed:
-        raise RunFailed(f"MPI failed in the test with messages of {where}: {MPI.Get_error_string(failed)}")
+        raise RunFailed(f"MPI failed while it sent test messages of {where}: {MPI.Get_error_string(failed)}")

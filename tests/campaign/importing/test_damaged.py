@@ -29,10 +29,10 @@ def cut(lines: int) -> str:
             TRACEBACK,
             "it has no line 'cuDF merge benchmark'; the text contains a Python error: MemoryError: std::bad_alloc",
         ),
-        (cut(1), "merge.out is incomplete: it ends at line 1, and no line contains 'Number of devices'"),
-        (cut(4), "it ends at line 4, and no line contains 'Total data processed'"),
+        (cut(1), "merge.out is incomplete: it ends at line 1, and has no line with 'Number of devices'"),
+        (cut(4), "it ends at line 4, and has no line with 'Total data processed'"),
         (cut(4) + TRACEBACK, "'Total data processed'; the text contains a Python error: MemoryError: std::bad_alloc"),
-        (cut(8), "it ends at line 8, and no line contains 'Bandwidth'"),
+        (cut(8), "it ends at line 8, and has no line with 'Bandwidth'"),
         (cut(11), "it ends at line 11, before the first iteration"),
         (cut(12), "it ends at line 12, before the first iteration"),
         (cut(14), "line 5 of merge.out: the total matches about 3 iterations, but the text has 2; it is"),
@@ -60,7 +60,7 @@ def cut(lines: int) -> str:
         ),
         (
             WHOLE.replace("Rows per chunk", "Chunks"),
-            "merge.out is incomplete: it ends at line 15, and no line contains 'Ro",
+            "merge.out is incomplete: it ends at line 15, and has no line with 'Ro",
         ),
         (cut(3) + WHOLE, "line 4 of merge.out: a second report begins"),
         (
