@@ -32,6 +32,12 @@ from merge_bench.units import format_bytes, format_count
 MESSAGE_BYTES = 32 << 20
 MESSAGE_BYTES_ACROSS = 4 << 20  # with long messages, peers that share a link take turns, and the last one waits
 TABLE_COPIES = 3  # the chunks, the parcels sent and the parcels received
+SLOW_PIPELINE = Caution(
+    "pipeline-on-one-host",
+    "with --pipeline on, a merge on one host is usually slower, because the cores that partition and join also move the"
+    " data",
+    "use --pipeline off",
+)
 
 
 @dataclass(frozen=True)
@@ -119,7 +125,10 @@ def prepare(options: Resolved, config: ConfigFile | None) -> Prepared:
         check_fits(plan, available_bytes(), workers, socket.gethostname())
         if exchange == "ucx":
             require_transport.check_machine(plan.require_transport, {**os.environ, **environment})
-    return Prepared(plan, settings, workload.warnings if isinstance(workload, TableSpec) else ())
+    warnings = workload.warnings if isinstance(workload, TableSpec) else ()
+    if plan.pipeline and launcher.starts_here:
+        warnings += (SLOW_PIPELINE,)
+    return Prepared(plan, settings, warnings)
 
 
 def _refuse_other_users(options: Resolved, hosts: Sequence[HostSpec]) -> None:

@@ -198,6 +198,22 @@ def test_a_config_with_a_transport_that_is_missing_is_warned_of(tmp_path: Path, 
 
 
 @pytest.mark.parametrize(
+    ("options", "warned"),
+    [
+        (("--pipeline", "on"), True),
+        (("--pipeline", "off"), False),
+        (("--pipeline", "on", "--workers", "1"), False),
+        (("--pipeline", "on", "--hosts", "hosts"), False),
+    ],
+)
+def test_a_pipeline_on_one_host_is_warned_of(tmp_path: Path, options: tuple[str, ...], warned: bool) -> None:
+    (tmp_path / "hosts").write_text("n1\nn2\n")
+    one = command(tmp_path, *SMALL, *options, "--dry-run")
+    assert one.status == 0
+    assert ("a merge on one host is usually slower" in one.errors) == warned
+
+
+@pytest.mark.parametrize(
     ("options", "part"),
     [
         (("--require-transport", "sysvv"), "sysv"),
