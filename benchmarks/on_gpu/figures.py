@@ -9,7 +9,7 @@ from merge_bench.merge.plan import synthetic_worker_bytes
 
 ROW_BYTES = 16  # key and payload
 RESULT_ROW_BYTES = 24
-OWN_NEED = 170  # device bytes for a row of a chunk: chunks, parcels sent and received, both joined, table, result
+OWN_NEED = 170  # device bytes for a row of a chunk: chunks, what is sent and received, table, result
 ANY_NEED = 300  # that the peers need too, who copy more often; estimates, rounded up
 POOL_SHARE = 0.8  # of what is free
 STEP_ROWS = 1_000_000
@@ -31,11 +31,11 @@ def bytes_touched(rows_per_chunk: int, workers: int, result_rows: int) -> dict[s
     """The least that each phase of one iteration reads and writes in device memory, of all workers together.
 
     With I, the bytes of both frames, and R, the result's rows:
-    partition: 4 I (the hash partition reads and writes all rows, so does packing them);
+    partition: 2 I (the hash partition reads and writes all rows);
     exchange: 2 I (W - 1) / W (what crosses is read once and written once);
-    join: 2 I to put the parcels together, I / 2 for the keys, 64 R for the two maps of 4 bytes a row, written and
-    read, and the rows gathered by them, read and written.
-    One worker: nothing is partitioned, exchanged or put together. A hash table's own traffic is left out, and caches,
+    join: 2 I / W to put a worker's own rows beside the others', I / 2 for the keys, 64 R for the two maps of 4 bytes a
+    row, written and read, and the rows gathered by them, read and written.
+    One worker: nothing is partitioned, exchanged or copied. A hash table's own traffic is left out, and caches,
     too: so the share that follows is a lower bound.
     """
     data = 2 * rows_per_chunk * workers * ROW_BYTES
@@ -43,9 +43,9 @@ def bytes_touched(rows_per_chunk: int, workers: int, result_rows: int) -> dict[s
     if workers == 1:
         return {"partition": None, "exchange": None, "join": data // 2 + gathered}
     return {
-        "partition": 4 * data,
+        "partition": 2 * data,
         "exchange": 2 * data * (workers - 1) // workers,
-        "join": 2 * data + data // 2 + gathered,
+        "join": 2 * data // workers + data // 2 + gathered,
     }
 
 

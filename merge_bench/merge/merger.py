@@ -53,7 +53,7 @@ class Merger:
         self.engine.begin()
         self.exchange.barrier()
         cpu, start = time.process_time(), time.perf_counter()
-        outgoing = {side: self.engine.partition(side) for side in Side}
+        outgoing = self.engine.partition()
         partitioned = time.perf_counter()
         headers = self._meet(outgoing)
         flights = {side: self._exchange(side, outgoing[side], headers[side]) for side in Side}
@@ -108,7 +108,7 @@ class Merger:
 
     def _exchange(self, side: Side, outgoing: list[Outgoing], headers: dict[int, Bytes]) -> Flight:
         """Make room for one frame as the headers announce it, and exchange it."""
-        receives = {peer: self.engine.inbox(side, peer, headers[peer]) for peer in self.exchange.peers}
+        receives = self.engine.inboxes(side, headers)
         self._last[side] = ({peer: outgoing[peer].data for peer in self.exchange.peers}, receives)
         flight = self.exchange.transfer(*self._last[side])
         self.engine.sent(side)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -52,6 +53,23 @@ class Layout:
 def header_shape(fields: Sequence[Field], buckets: int) -> tuple[int, int]:
     """Shape of a parcel's header."""
     return 1 + sum(field.variable for field in fields), buckets
+
+
+@dataclass(frozen=True)
+class Runs:
+    """A parcel in several runs of bytes, on whose lengths sender and receiver agree: each is sent by itself."""
+
+    runs: tuple[Any, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all runs together."""
+        return sum(run.nbytes for run in self.runs)
+
+
+def runs_of(data: Any) -> tuple[Any, ...]:
+    """The contiguous buffers of a parcel's data, in the order in which they are sent."""
+    return data.runs if isinstance(data, Runs) else (data,)
 
 
 @dataclass(frozen=True)

@@ -164,8 +164,8 @@ def available_transports() -> dict[str, tuple[str, ...]]:
 def swap_device_memory(size: int) -> None:
     """Send `size` bytes of GPU memory to every other worker, so that UCX chooses protocols for GPU memory."""
     exchange = current_plugin().exchange
-    receives = {peer: gpu_memory.allocate(size) for peer in exchange.peers}
-    exchange.transfer(dict.fromkeys(receives, gpu_memory.allocate(size)), receives)
+    payload, *rooms = gpu_memory.allocate([size] * exchange.workers)
+    exchange.transfer(dict.fromkeys(exchange.peers, payload), dict(zip(exchange.peers, rooms, strict=True)))
 
 
 def iterate(first: int, count: int, *, warmup: bool, verify: bool) -> None:

@@ -146,7 +146,7 @@ def test_the_largest_chunk_fits_device_and_host_and_may_be_none(tmp_path: Path) 
 
 def test_bytes_touched_by_hand() -> None:
     # 2 workers, 10 rows per chunk: 40 rows of 16 bytes are 640 bytes; 6 rows in the result.
-    assert bytes_touched(10, 2, 6) == {"partition": 2560, "exchange": 640, "join": 1280 + 320 + 384}
+    assert bytes_touched(10, 2, 6) == {"partition": 1280, "exchange": 640, "join": 640 + 320 + 384}
     assert bytes_touched(10, 1, 3) == {"partition": None, "exchange": None, "join": 160 + 192}
 
 
@@ -168,8 +168,8 @@ def document(**changes: Any) -> dict[str, Any]:
 
 def test_shares_of_memory_bandwidth() -> None:
     shares = bandwidth_shares(document(), 1, 1_000_000_000_000)
-    assert shares["partition"] == {"bytes_per_second": 256e9, "share": pytest.approx(0.256)}
-    assert bandwidth_shares(document(), 2, 1_000_000_000_000)["partition"]["share"] == pytest.approx(0.128)
+    assert shares["partition"] == {"bytes_per_second": 128e9, "share": pytest.approx(0.128)}
+    assert bandwidth_shares(document(), 2, 1_000_000_000_000)["partition"]["share"] == pytest.approx(0.064)
     assert bandwidth_shares(document(), 1, None)["join"]["share"] is None
     one = document(plan={"engine": "cudf", "rows_per_chunk": SMALL, "workers": 1})
     assert bandwidth_shares(one, 1, 10**12)["partition"] == {"bytes_per_second": None, "share": None}

@@ -1,19 +1,20 @@
 """Columns and tables of pylibcudf in the memory of `fake_device`.
 
 Views share their owner: a slice that of the whole, an unpacked table the buffer that it was unpacked from. A column
-without nulls has no mask, wherever it comes from.
+without nulls has no mask, wherever it comes from. A boolean is a byte.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from tests.helpers.fake_device import DEFAULT_STREAM, Block, Bytes, read, use, write
+from tests.helpers.fake_device import DEFAULT_STREAM, Block, Bytes, Process, hand_over, read, use, write
 
 TYPES = (
     pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64(),
@@ -35,15 +36,37 @@ class Part:
     size: int
     owner: Any
 
-    def bytes(self) -> Bytes:
-        return read(self.ptr, self.size)
+
+@dataclass(frozen=True)
+class DataType:
+    """`kind`: as Arrow calls it."""
+
+    kind: pa.DataType
+
+    @property
+    def width(self) -> int:
+        """Bytes of a value; 0 for strings."""
+        if pa.types.is_large_string(self.kind):
+            return 0
+        return 1 if pa.types.is_boolean(self.kind) else int(self.kind.bit_width) // 8
 
 
 class Column:
-    """`_parts`: validity, offsets of strings, and values, as in Arrow; None for what there is not."""
+    """Spans are anything with `ptr` and `size`; a column of strings has one of offsets as its child."""
 
-    def __init__(self, kind: pa.DataType, size: int, offset: int, nulls: int, parts: tuple[Part | None, ...]) -> None:
-        self._kind, self._size, self._offset, self._nulls, self._parts = kind, size, offset, nulls, parts
+    def __init__(
+        self, data_type: DataType, size: int, data: Any, mask: Any, null_count: int, offset: int,
+        children: Sequence[Column], validate: bool = True,
+    ) -> None:  # fmt: skip
+        for span in (data, mask):
+            if validate and span is not None and not (hasattr(span, "ptr") and hasattr(span, "size")):
+                raise TypeError(f"data must satisfy Span protocol (have .ptr and .size), got {type(span).__name__}")
+        assert data is None or (offset + size) * data_type.width <= data.size, "kernels would read beyond the data"
+        self._type, self._size, self._data, self._mask = data_type, size, data, mask
+        self._nulls, self._offset, self._children = null_count, offset, list(children)
+
+    def type(self) -> DataType:
+        return self._type
 
     def size(self) -> int:
         return self._size
@@ -54,9 +77,16 @@ class Column:
     def null_count(self) -> int:
         return self._nulls
 
+    def data(self) -> Any:
+        return self._data
+
     def _array(self) -> pa.Array:
-        buffers = [None if part is None else pa.py_buffer(part.bytes()) for part in self._parts]
-        return pa.Array.from_buffers(self._kind, self._size, buffers, -1, self._offset)
+        kind = self._type.kind
+        spans = [self._mask, *(child.data() for child in self._children), self._data]
+        buffers = [None if span is None else pa.py_buffer(read(span.ptr, span.size)) for span in spans]
+        if pa.types.is_boolean(kind):
+            return pa.Array.from_buffers(pa.uint8(), self._size, buffers, -1, self._offset).cast(kind)
+        return pa.Array.from_buffers(kind, self._size, buffers, -1, self._offset)
 
 
 class Table:
@@ -77,7 +107,7 @@ class Table:
     @staticmethod
     def from_arrow(obj: pa.Table, dtype: Any = None, stream: Any = None, mr: Any = None) -> Table:
         use(stream)
-        return stored(obj)
+        return Table([_column(chunked.type, chunked.chunks, _owned) for chunked in obj.columns])
 
     def to_arrow(self, metadata: list[str] | None = None, stream: Any = None) -> pa.Table:
         use(stream)
@@ -99,35 +129,67 @@ def arrow(table: Table) -> pa.Table:
     )
 
 
-def stored(table: pa.Table) -> Table:
-    """A new table on the device."""
+def result(table: pa.Table) -> Table:
+    """A table that libcudf makes, and hands over buffer by buffer."""
     return Table([new_column(chunked.type, chunked.chunks) for chunked in table.columns])
 
 
 def new_column(kind: pa.DataType, arrays: list[pa.Array]) -> Column:
+    """A column that libcudf makes, and hands over buffer by buffer."""
+    return _column(kind, arrays, _handed_over)
+
+
+def _column(kind: pa.DataType, arrays: list[pa.Array], new: Any) -> Column:
     assert kind in TYPES or pa.types.is_decimal128(kind), kind
-    array = pa.concat_arrays([*arrays, pa.array([], kind), pa.array([], kind)])  # at least two: then it copies
+    array = pa.concat_arrays([*arrays, pa.array([], kind)])
+    validity, parts = _parts(array)
+    mask = None if validity is None else new(validity)
+    *offsets, data = (new(part) for part in parts)
+    children = [Column(DataType(pa.int64()), span.size // 8, span, None, 0, 0, []) for span in offsets]
+    return Column(DataType(kind), len(array), data, mask, array.null_count, 0, children)
+
+
+def _parts(array: pa.Array) -> tuple[Bytes | None, list[Bytes]]:
+    """What a column has in memory: validity in bits, None without nulls; then the offsets of strings, and values."""
+    kind, rows = DataType(array.type), len(array)
+    if pa.types.is_boolean(array.type):
+        array = array.cast(pa.uint8())
+    array = pa.concat_arrays([array, pa.array([], array.type)])  # at least two: then it copies, and begins at 0
     validity, *others = array.buffers()
-    parts = [validity if array.null_count else None, *others]
-    return Column(kind, len(array), 0, array.null_count, tuple(None if part is None else _new(part) for part in parts))
+    mask = np.frombuffer(validity, np.uint8) if array.null_count else None
+    parts = [np.frombuffer(part or b"", np.uint8) for part in others]
+    return mask, [parts[0][: rows * kind.width]] if kind.width else parts
 
 
-def _new(buffer: pa.Buffer) -> Part:
-    block = Block(buffer.size, np.frombuffer(buffer, np.uint8))
+def _owned(part: Bytes) -> Part:
+    block = Block(part.size, Process.stream, part)
     return Part(block.ptr, block.size, block)
+
+
+def _handed_over(part: Bytes) -> gpumemoryview:
+    buffer = _buffer(Block(part.size, Process.stream, part))
+    hand_over(Process.stream)
+    return gpumemoryview(buffer)
+
+
+def _buffer(block: Block) -> DeviceBuffer:
+    """Of memory that libcudf took."""
+    made = DeviceBuffer.__new__(DeviceBuffer)
+    made._block = block
+    return made
 
 
 def view(column: Column, start: int, stop: int) -> Column:
     """Rows of a column, which keep the memory of all."""
-    offset = column.offset() + start
-    array = Column(column._kind, stop - start, offset, 0, column._parts)._array()
-    return Column(column._kind, stop - start, offset, array.null_count, column._parts)
+    spans = (column._data, column._mask)
+    made = Column(column._type, stop - start, *spans, 0, column.offset() + start, column._children)
+    made._nulls = made._array().null_count
+    return made
 
 
 class DeviceBuffer:
     def __init__(self, *, ptr: int = 0, size: int = 0, stream: Any = DEFAULT_STREAM, mr: Any = None) -> None:
-        use(stream)
-        self._block = Block(size, read(ptr, size) if ptr else None)
+        self._block = Block(size, use(stream), read(ptr, size) if ptr else None)
 
     @property
     def ptr(self) -> int:
@@ -144,6 +206,10 @@ class DeviceBuffer:
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
         return {"data": (self.ptr, False), "shape": (self.size,), "strides": None, "typestr": "|u1", "version": 3}
+
+
+def copy_device_to_ptr(d_src: int, d_dst: int, count: int, stream: Any = DEFAULT_STREAM) -> None:
+    write(d_dst, read(d_src, count), count, use(stream))
 
 
 class gpumemoryview:
@@ -192,27 +258,27 @@ class PackedColumns:
         if self._content is None:
             raise ValueError("Cannot release empty PackedColumns")
         (description, data), self._content = self._content, None
+        hand_over(data._block.stream)
         return memoryview(description), gpumemoryview(data)
 
 
 def pack(input: Table, stream: Any = None, mr: Any = None) -> PackedColumns:
-    use(stream)
+    on = use(stream, "pack")
     entries, pieces, end = [], [], 0
     for column in input.columns():
-        array = pa.concat_arrays([column._array(), pa.array([], column._kind)])
-        validity, *others = array.buffers()
-        places = []
-        for buffer in [validity if array.null_count else None, *others]:
-            places.append(-1 if buffer is None else end)
-            if buffer is not None:
-                pieces.append((end, np.frombuffer(buffer, np.uint8)))
-                end = -(-(end + buffer.size) // PART) * PART
-        entries.append((_code(column._kind), len(array), array.null_count, places[0], places[-1]))
-        if len(others) == 2:
-            entries.append((OFFSETS, others[1].size if others[1] is not None else 0, 0, -1, places[1]))
-    data = DeviceBuffer(size=end, stream=stream)
+        array, places = column._array(), []
+        mask, parts = _parts(array)
+        for part in (mask, *parts):
+            places.append(-1 if part is None else end)
+            if part is not None:
+                pieces.append((end, part))
+                end = -(-(end + part.size) // PART) * PART
+        entries.append((_code(column.type().kind), len(array), array.null_count, places[0], places[-1]))
+        if len(parts) == 2:
+            entries.append((OFFSETS, parts[1].size, 0, -1, places[1]))
+    data = _buffer(Block(end, on))
     for start, content in pieces:
-        write(data.ptr + start, content, content.size)
+        write(data.ptr + start, content, content.size, on)
     each = DESCRIPTION_BYTES[0]
     description = TABLE.pack(MAGIC, input.num_rows()) + b"".join(COLUMN.pack(*e).ljust(each, b"\0") for e in entries)
     packed = PackedColumns.__new__(PackedColumns)
@@ -221,7 +287,7 @@ def pack(input: Table, stream: Any = None, mr: Any = None) -> PackedColumns:
 
 
 def unpack_from_memoryviews(metadata: memoryview, gpu_data: Any, stream: Any = None) -> Table:
-    use(stream)
+    use(stream, "unpack")
     assert isinstance(metadata, memoryview)
     magic, rows = TABLE.unpack_from(metadata)
     assert magic == MAGIC, "the description is not one of libcudf"
@@ -235,15 +301,14 @@ def unpack_from_memoryviews(metadata: memoryview, gpu_data: Any, stream: Any = N
     while entries:
         code, size, nulls, validity, place = entries.pop(0)
         assert size == rows
-        parts = [part(validity, -(-size // 8))]
-        kind = _kind(code)
-        if pa.types.is_large_string(kind):
+        kind, children, length = DataType(_kind(code)), [], 0
+        if not kind.width:
             child, length, _, _, offsets = entries.pop(0)
             assert child == OFFSETS
-            parts += [part(offsets, 8 * (size + 1)), part(place, length)]
-        else:
-            parts.append(part(place, -(-size * kind.bit_width // 8)))
-        columns.append(Column(kind, size, 0, nulls, tuple(parts)))
+            span = part(offsets, 8 * (size + 1))
+            children = [Column(DataType(pa.int64()), size + 1, span, None, 0, 0, [])]
+        data = part(place, length or size * kind.width)
+        columns.append(Column(kind, size, data, part(validity, -(-size // 8)), nulls, 0, children))
     return Table(columns, rows)
 
 

@@ -28,15 +28,16 @@ from tests.helpers.fake_columns import (
     PackedColumns,
     Table,
     arrow,
+    copy_device_to_ptr,
     gpumemoryview,
     new_column,
     pack,
-    stored,
+    result,
     unpack_from_memoryviews,
     view,
 )  # fmt: skip
 from tests.helpers.fake_cuda import Driver
-from tests.helpers.fake_device import DEFAULT_STREAM, Memory, Process, use
+from tests.helpers.fake_device import DEFAULT_STREAM, CudaStreamFlags, Memory, Process, Stream, use
 
 
 def _values(table: Table, keys: list[int]) -> list[tuple[Any, ...]]:
@@ -44,7 +45,7 @@ def _values(table: Table, keys: list[int]) -> list[tuple[Any, ...]]:
 
 
 def _keep(table: Table, good: list[bool]) -> Table:
-    return stored(arrow(table).filter(pa.array(good, pa.bool_())))
+    return result(arrow(table).filter(pa.array(good, pa.bool_())))
 
 
 def drop_nulls(source_table: Table, keys: list[int], keep_threshold: int, stream: Any = None, mr: Any = None) -> Table:
@@ -55,7 +56,7 @@ def drop_nulls(source_table: Table, keys: list[int], keep_threshold: int, stream
 
 def drop_nans(source_table: Table, keys: list[int], keep_threshold: int, stream: Any = None, mr: Any = None) -> Table:
     use(stream)
-    assert all(pa.types.is_floating(source_table.columns()[key]._kind) for key in keys)
+    assert all(pa.types.is_floating(source_table.columns()[key].type().kind) for key in keys)
     rows = _values(source_table, keys)
     return _keep(source_table, [sum(v is None or not math.isnan(v) for v in row) >= keep_threshold for row in rows])
 
@@ -69,7 +70,7 @@ def hash_partition(
     homes = np.array([_hash(row, seed) % num_partitions for row in _values(input, keys)], np.int64)
     counts = np.bincount(homes, minlength=num_partitions)
     order = np.argsort(homes, kind="stable")
-    return stored(arrow(input).take(pa.array(order))), [0, *np.cumsum(counts).tolist()]
+    return result(arrow(input).take(pa.array(order))), [0, *np.cumsum(counts).tolist()]
 
 
 def _hash(row: tuple[Any, ...], seed: int) -> int:
@@ -100,7 +101,7 @@ def gather(
 ) -> Table:
     use(stream)
     assert isinstance(bounds_policy, OutOfBoundsPolicy)
-    return stored(arrow(source_table).take(gather_map._array()))
+    return result(arrow(source_table).take(gather_map._array()))
 
 
 def inner_join(
@@ -108,7 +109,7 @@ def inner_join(
 ) -> tuple[Column, Column]:
     use(stream)
     assert nulls_equal is NullEquality.UNEQUAL
-    assert [c._kind for c in left_keys.columns()] == [c._kind for c in right_keys.columns()]
+    assert [c.type() for c in left_keys.columns()] == [c.type() for c in right_keys.columns()]
     every = list(range(len(left_keys.columns())))
     places = defaultdict(list)
     for place, row in enumerate(_values(right_keys, every)):
@@ -125,10 +126,10 @@ def _with_equal_nans(row: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def concatenate(objects: list[Table], stream: Any = None, mr: Any = None) -> Table:
-    use(stream)
+    use(stream, "concatenate")
     if not objects:
         raise ValueError("input list may not be empty")
-    return stored(pa.concat_tables([arrow(table) for table in objects]))
+    return result(pa.concat_tables([arrow(table) for table in objects]))
 
 
 class DeviceMemoryResource: ...
@@ -218,8 +219,11 @@ def modules(driver: Driver | None = None) -> dict[str, types.ModuleType]:
         get_statistics=get_statistics,
         push_statistics=push_statistics,
     )
-    stream = _module("rmm.pylibrmm.stream", DEFAULT_STREAM=DEFAULT_STREAM)
-    pylibrmm = _module("rmm.pylibrmm", stream=stream)
+    stream = _module(
+        "rmm.pylibrmm.stream", DEFAULT_STREAM=DEFAULT_STREAM, CudaStreamFlags=CudaStreamFlags, Stream=Stream
+    )
+    buffers = _module("rmm.pylibrmm.device_buffer", copy_device_to_ptr=copy_device_to_ptr)
+    pylibrmm = _module("rmm.pylibrmm", stream=stream, device_buffer=buffers)
     mr = _module(
         "rmm.mr",
         get_current_device_resource=lambda: Device.resource,
@@ -254,7 +258,7 @@ def modules(driver: Driver | None = None) -> dict[str, types.ModuleType]:
     return {
         **fake_cuda.modules(Process.driver),
         "rmm": rmm, "rmm.mr": mr, "rmm.statistics": statistics, "rmm.pylibrmm": pylibrmm,
-        "rmm.pylibrmm.stream": stream, "pylibcudf": pylibcudf,
+        "rmm.pylibrmm.stream": stream, "rmm.pylibrmm.device_buffer": buffers, "pylibcudf": pylibcudf,
     }  # fmt: skip
 
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 from merge_bench.merge.engines import engine_class
 from merge_bench.merge.engines.base import Engine, JoinShape, Side
 from merge_bench.merge.frame import Frame, canonical_type
+from merge_bench.merge.parcel_layout import runs_of
 
 Tables = tuple[pa.Table, pa.Table]
 NAN, INF = float("nan"), float("inf")
@@ -149,7 +150,7 @@ def shapes(left: Frame, right: Frame, keys: tuple[str, ...], workers: int) -> li
 
 
 def merge(engine: str, case: str, workers: int, hand_over: Callable[[Any, Any], None], iterations: int = 1) -> pa.Table:
-    """The whole result of a case; `hand_over(source, target)` does what an exchange does with two buffers."""
+    """The whole result of a case; `hand_over(source, target)` does what an exchange does with two runs of bytes."""
     make, keys = CASES[case]
     left, right = make()
     lefts, rights = chunks(left, workers), chunks(right, workers)
@@ -159,16 +160,14 @@ def merge(engine: str, case: str, workers: int, hand_over: Callable[[Any, Any], 
     for _ in range(iterations):
         for one in engines:
             one.begin()
+        outgoing = [one.partition() for one in engines]
         for side in Side:
-            outgoing = [one.partition(side) for one in engines]
             for rank, one in enumerate(engines):
-                for source in range(workers):
-                    if source != rank:
-                        sent = outgoing[source][rank]
-                        assert sent.header.nbytes == one.header_bytes(side)
-                        inbox = one.inbox(side, source, sent.header.copy())
-                        assert inbox.nbytes == sent.data.nbytes
-                        hand_over(sent.data, inbox)
+                sent = {source: outgoing[source][side][rank] for source in range(workers) if source != rank}
+                assert all(each.header.nbytes == one.header_bytes(side) for each in sent.values())
+                boxes = one.inboxes(side, {source: each.header.copy() for source, each in sent.items()})
+                for source, each in sent.items():
+                    hand_over_runs(each.data, boxes[source], hand_over)
             for one in engines:
                 one.sent(side)
         counts = [one.join() for one in engines]
@@ -176,6 +175,13 @@ def merge(engine: str, case: str, workers: int, hand_over: Callable[[Any, Any], 
     for count, its_pieces in zip(counts, pieces, strict=True):
         assert count == sum(piece.num_rows for piece in its_pieces)
     return pa.concat_tables([piece for its_pieces in pieces for piece in its_pieces])
+
+
+def hand_over_runs(source: Any, target: Any, hand_over: Callable[[Any, Any], None]) -> None:
+    """Hand over a parcel's data run by run."""
+    for one, other in zip(runs_of(source), runs_of(target), strict=True):
+        assert one.nbytes == other.nbytes
+        hand_over(one, other)
 
 
 def rows_of(table: pa.Table) -> Counter[tuple[Any, ...]]:

@@ -99,12 +99,11 @@ def _merge_rank(
     for _ in range(2):
         exchange.barrier()
         engine.begin()
+        outgoing = engine.partition()
         for side in Side:
-            outgoing = engine.partition(side)
             header = np.empty(engine.header_bytes(side), np.uint8)
-            exchange.transfer({other: outgoing[other].header}, {other: header})
-            inbox = engine.inbox(side, other, header)
-            exchange.transfer({other: outgoing[other].data}, {other: inbox})
+            exchange.transfer({other: outgoing[side][other].header}, {other: header})
+            exchange.transfer({other: outgoing[side][other].data}, engine.inboxes(side, {other: header}))
             engine.sent(side)
         rows = engine.join()
     table = pa.concat_tables(list(engine.results()))

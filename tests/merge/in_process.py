@@ -28,13 +28,14 @@ def run_once(engines: Sequence[Engine]) -> int:
     """Partition, hand over in the order in which ranks exchange, join; returns the number of rows."""
     for one in engines:
         one.begin()
-    outgoing = [{side: one.partition(side) for side in Side} for one in engines]
+    outgoing = [one.partition() for one in engines]
     for rank, one in enumerate(engines):
         for side in Side:
-            for step in range(1, len(engines)):
-                source = (rank - step) % len(engines)
-                sent = outgoing[source][side][rank]
-                one.inbox(side, source, sent.header.copy())[:] = sent.data
+            sources = [(rank - step) % len(engines) for step in range(1, len(engines))]
+            sent = {source: outgoing[source][side][rank] for source in sources}
+            boxes = one.inboxes(side, {source: each.header.copy() for source, each in sent.items()})
+            for source, each in sent.items():
+                boxes[source][:] = each.data
     return sum(one.join() for one in engines)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, ClassVar, Protocol, runtime_checkable
@@ -69,7 +69,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Outgoing:
-    """A parcel for one worker: its `header` describes the layout of `data`. Both are contiguous."""
+    """A parcel for one worker: its `header` describes the layout of `data`, which is contiguous or `Runs`."""
 
     header: Bytes
     data: Any
@@ -78,9 +78,8 @@ class Outgoing:
 class Engine(Protocol):
     """One worker's dataframe library.
 
-    An iteration calls `begin`, `partition` for both sides, then for one side after the other `inbox` for every header
-    that arrived and `sent` when its data has been exchanged, and at last `join`. The result stays in memory until the
-    next `begin`.
+    An iteration calls `begin`, `partition`, then for one side after the other `inboxes` with the headers that arrived
+    and `sent` when its data has been exchanged, and at last `join`. The result stays in memory until the next `begin`.
     """
 
     name: ClassVar[str]
@@ -94,11 +93,11 @@ class Engine(Protocol):
     def begin(self) -> None:
         """Free the last result and prepare the buffers."""
 
-    def partition(self, side: Side) -> list[Outgoing]:
-        """Split a chunk by the hash of its keys: one entry per worker, in rank order, this worker's own included."""
+    def partition(self) -> dict[Side, list[Outgoing]]:
+        """Split both chunks by the hash of their keys: one entry per worker, in rank order, its own included."""
 
-    def inbox(self, side: Side, source: int, header: Bytes) -> Any:
-        """A buffer of the right size for the parcel of `source`; the engine reads it in `join`."""
+    def inboxes(self, side: Side, headers: Mapping[int, Bytes]) -> dict[int, Any]:
+        """A buffer of the right size for the parcel of each source; the engine reads them in `join`."""
 
     def sent(self, side: Side) -> None:
         """The parcels of a side were sent: the engine may use their memory again."""

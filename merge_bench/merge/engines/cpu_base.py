@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -116,15 +116,16 @@ class HostEngine:
         for buffers in self._buffer_pools:
             buffers.reset()
 
-    def partition(self, side: Side) -> list[Outgoing]:
-        """Split a chunk into a parcel per worker."""
-        parcels = self._split(side, [WHOLE])[0]
-        self._away[side] = [parcel for rank, parcel in enumerate(parcels) if rank != self.shape.rank]
-        return [_outgoing(parcel) for parcel in parcels]
+    def partition(self) -> dict[Side, list[Outgoing]]:
+        """Split both chunks into a parcel per worker."""
+        made = {side: self._split(side, [WHOLE])[0] for side in Side}
+        for side, parcels in made.items():
+            self._away[side] = [parcel for rank, parcel in enumerate(parcels) if rank != self.shape.rank]
+        return {side: [_outgoing(parcel) for parcel in parcels] for side, parcels in made.items()}
 
-    def inbox(self, side: Side, source: int, header: Bytes) -> Bytes:
-        """A buffer for the parcel that `header` describes."""
-        return self.inbox_of(Piece(side, WHOLE), source, header)
+    def inboxes(self, side: Side, headers: Mapping[int, Bytes]) -> dict[int, Bytes]:
+        """Buffers for the parcels that `headers` describe."""
+        return {source: self.inbox_of(Piece(side, WHOLE), source, header) for source, header in headers.items()}
 
     def sent(self, side: Side) -> None:
         """Use the memory of sent parcels again: of left ones to receive right ones, of right ones for the result."""

@@ -1,30 +1,29 @@
 """cuDF: the engine for NVIDIA GPUs. Only this module uses pylibcudf; `gpu_memory` has the device memory.
 
-Frames stay in device memory from `load` to `results`. Each partition is packed into one contiguous device buffer, which
-UCX sends as it is; its header carries libcudf's description of what lies where in it.
+Frames stay in device memory from `load` to `results`; `gpu_parcels` says how they travel.
 
-All work goes to one CUDA stream, and UCX works on streams of its own. So the stream is drained wherever memory changes
-hands: in `partition`, before UCX reads what was packed; in `inbox`, because the pool may hand out memory that kernels
-still in the stream are using, and UCX would write over it; at the end of `join`, so that the phase is timed whole. The
-other direction needs nothing: a receive is complete only when its bytes are in place.
+All work, and all memory, is ordered by one CUDA stream of our own, and UCX works on streams of its own. So the stream
+is drained wherever memory changes hands: in `partition`, before UCX reads the parcels; in `inboxes`, because the pool
+may hand out memory that kernels still in the stream are using, and UCX would write over it; at the end of `join`, so
+that the phase is timed whole. The other direction needs nothing: a receive is complete when its bytes are in place.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
 import pyarrow as pa
 
 from merge_bench.errors import RunFailed, UsageError, first_line
 from merge_bench.merge.engines import Description
 from merge_bench.merge.engines.base import Engine, JoinShape, Outgoing, Side
-from merge_bench.merge.engines.gpu_memory import DeviceBytes, allocate, load_rapids
+from merge_bench.merge.engines.gpu_memory import DeviceBytes, copy, load_rapids, own_stream
+from merge_bench.merge.engines.gpu_parcels import NOTHING, Announced, GpuLayout, GpuParcel, Received
 from merge_bench.merge.frame import Bytes, Field, Frame, arrow_schema, integer_type
+from merge_bench.merge.parcel_layout import Runs
 
 # libcudf's Arrow import (`arrow_to_cudf_type`) maps integers, floats, booleans, decimals of up to 128 bits, strings,
 # dates (as a timestamp in days), timestamps (the zone is dropped, the instant stays) and durations.
@@ -49,23 +48,12 @@ RESULT_PIECE_ROWS = 1 << 22  # rows brought to the host at once
 # by the number of workers, and crowd together in the join's table.
 PARTITION_SEED = 0x9E3779B9
 
-_LENGTHS = 16  # bytes of a header before the description: its length and the length of the data, int64 each
-# libcudf 26.10 describes a table in 16 bytes and each column in 40; the offsets of strings are a column (its pack.cpp).
-# Other releases may need more, so there is room to grow.
-_TABLE_BYTES, _COLUMN_BYTES = 128, 64
-
-
-@dataclass(frozen=True, eq=False)
-class _Packed:
-    description: bytes
-    data: DeviceBytes
-
 
 class CudfEngine:
-    """Hash-partitions, packs, and joins once over everything that a worker owns.
+    """Hash-partitions, and joins once over everything that a worker owns.
 
-    With one worker nothing is partitioned or packed: all rows are its own. Make the engine before the process's UCX
-    context, because UCX looks for CUDA when the context is made.
+    With one worker nothing is partitioned: all rows are its own. Make the engine before the process's UCX context,
+    because UCX looks for CUDA when the context is made.
 
     A CUDA context is bound in the thread that makes the engine; call `cuda_context.bind` in any other thread that uses
     it.
@@ -74,19 +62,24 @@ class CudfEngine:
     ------
     UsageError
         If there is no GPU that CUDA can use here.
+    RunFailed
+        If CUDA refuses a context or a stream.
     """
 
     name: ClassVar[str] = ENGINE.name
 
     def __init__(self, shape: JoinShape) -> None:
-        self._plc, self._rmm, self._stream = load_rapids()
+        self._plc, self._rmm = load_rapids()
+        self._stream: Any = own_stream()
         self._rmm.statistics.enable_statistics()
         self._rmm.statistics.push_statistics()  # counts from zero: the process may have held another engine
         self.shape = shape
         self._keys = {side: shape.key_places(side) for side in Side}
         self._chunks: dict[Side, Any] = {}
         self._whole: dict[Side, Any] = {}  # with one worker, the rows that can match
-        self._parcels: dict[Side, list[_Packed]] = {side: [] for side in Side}
+        self._layouts = {side: GpuLayout(shape.fields(side)) for side in Side}
+        self._own: dict[Side, GpuParcel] = {}  # this worker's rows of its own chunk
+        self._received: dict[Side, Received] = {}
         self._joined = dict.fromkeys(Side, 0)  # rows of each side in the last join
         self._result: Any = None
 
@@ -104,46 +97,36 @@ class CudfEngine:
                 self._stream.synchronize()
 
     def header_bytes(self, side: Side) -> int:
-        """Length of every header of a side: the two lengths and room for libcudf's description."""
-        return _LENGTHS + self._capacity(side)
+        """Length of every header of a side."""
+        return self._layouts[side].header_bytes
 
     def begin(self) -> None:
         """Return the memory of the last iteration to the pool."""
         self._result = None
-        self._whole = {}
-        self._parcels = {side: [] for side in Side}
+        self._whole, self._own, self._received = {}, {}, {}
 
-    def partition(self, side: Side) -> list[Outgoing]:
-        """Split a chunk by libcudf's hash of its keys, which takes both zeros for one value, and pack each part."""
-        plc, stream = self._plc, self._stream
-        with self._named_errors(f"partitioning the {side.value} frame"):
-            table = self._joinable(side)
-            if self.shape.workers == 1:
-                self._whole[side] = table
-                return [Outgoing(self._header(side, _EMPTY), _EMPTY.data)]
-            workers = self.shape.workers
-            table, offsets = plc.partitioning.hash_partition(
-                table, self._keys[side], workers, seed=PARTITION_SEED, stream=stream
+    def partition(self) -> dict[Side, list[Outgoing]]:
+        """Split both chunks by libcudf's hash of their keys, which takes both zeros for one value."""
+        outgoing = {side: self._split(side) for side in Side}
+        with self._named_errors("partitioning the frames"):
+            self._stream.synchronize()
+        return outgoing
+
+    def inboxes(self, side: Side, headers: Mapping[int, Bytes]) -> dict[int, Runs]:
+        """Device memory, out of the pool, for the parcels that `headers` describe."""
+        if not headers:
+            return {}
+        layout, own = self._layouts[side], self._own[side]
+        others = {source: self._read(layout, source, header) for source, header in headers.items()}
+        rows = own.rows + sum(each.rows for each in others.values())
+        if rows > MOST_ROWS:
+            raise RunFailed(
+                f"rank {self.shape.rank} received {rows:,} {side.value} rows, but engine cudf joins at most"
+                f" {MOST_ROWS:,}; use a smaller --chunk or more workers"
             )
-            edges = [*offsets[:workers], table.num_rows()]
-            bounds = [edge for pair in itertools.pairwise(edges) for edge in pair]
-            parts = [self._pack(part) for part in plc.copying.slice(table, bounds, stream=stream)]
-            stream.synchronize()
-        self._parcels[side].append(parts[self.shape.rank])
-        return [Outgoing(self._header(side, part), part.data) for part in parts]
-
-    def inbox(self, side: Side, source: int, header: Bytes) -> DeviceBytes:
-        """Device memory, out of the pool, for the parcel that `header` describes."""
-        length, size = (int(n) for n in np.frombuffer(header[:_LENGTHS].tobytes(), np.int64))
-        if not 0 <= length <= self._capacity(side) or size < 0:
-            raise RunFailed(f"rank {self.shape.rank} received an invalid header from rank {source}")
-        if size == 0:
-            return _EMPTY.data
         with self._named_errors("allocating memory for received rows"):
-            data = allocate(size)
-        parcel = _Packed(header[_LENGTHS : _LENGTHS + length].tobytes(), data)
-        self._parcels[side].append(parcel)
-        return parcel.data
+            received = self._received[side] = layout.make_room(own, self.shape.rank, others)
+        return {source: received.parcels[source].data for source in headers}
 
     def sent(self, side: Side) -> None:
         """The pool keeps what was sent until the next `begin`."""
@@ -208,47 +191,95 @@ class CudfEngine:
             table = compaction.drop_nans(table, floating, len(floating), stream=self._stream)
         return table
 
-    def _pack(self, part: Any) -> _Packed:
-        if part.num_rows() == 0:
-            return _EMPTY
-        description, data = self._plc.contiguous_split.pack(part, stream=self._stream).release()
-        return _Packed(bytes(description), DeviceBytes(data.ptr, data.nbytes, data))
-
-    def _header(self, side: Side, part: _Packed) -> Bytes:
-        header = np.zeros(self.header_bytes(side), np.uint8)
-        end = _LENGTHS + len(part.description)
-        if end > header.size:
-            raise RunFailed(
-                f"the installed libcudf does not work with engine cudf: libcudf needs {len(part.description)} bytes to"
-                f" describe the columns of the {side.value} frame, but engine cudf reserves only"
-                f" {self._capacity(side)}; use another --engine"
+    def _split(self, side: Side) -> list[Outgoing]:
+        """Put the partition of one chunk on the stream."""
+        plc, stream, workers = self._plc, self._stream, self.shape.workers
+        with self._named_errors(f"partitioning the {side.value} frame"):
+            table = self._joinable(side)
+            if workers == 1:
+                self._whole[side] = table
+                return [self._outgoing(side, GpuParcel(0))]
+            table, offsets = plc.partitioning.hash_partition(
+                table, self._keys[side], workers, seed=PARTITION_SEED, stream=stream
             )
-        header[:_LENGTHS].view(np.int64)[:] = len(part.description), part.data.size
-        header[_LENGTHS:end] = np.frombuffer(part.description, np.uint8)
-        return header
+            parcels = self._parcels(side, table, [*offsets[:workers], table.num_rows()])
+        self._own[side] = parcels[self.shape.rank]
+        return [self._outgoing(side, parcel) for parcel in parcels]
 
-    def _capacity(self, side: Side) -> int:
-        columns = sum(2 if field.variable else 1 for field in self.shape.fields(side))
-        return _TABLE_BYTES + columns * _COLUMN_BYTES
+    def _parcels(self, side: Side, table: Any, edges: Sequence[int]) -> list[GpuParcel]:
+        """The rows of a table between each two of `edges`."""
+        layout, columns, spans = self._layouts[side], table.columns(), list(itertools.pairwise(edges))
+        values = [self._values(self.shape.fields(side)[at], columns[at]) for at in layout.in_place]
+        runs = [layout.runs(values, span) for span in spans]
+        if not layout.packed:
+            return [GpuParcel(stop - start, found) for (start, stop), found in zip(spans, runs, strict=True)]
+        others, bounds = self._select(table, layout.packed), [edge for span in spans for edge in span]
+        parts = self._plc.copying.slice(others, bounds, stream=self._stream)
+        return [self._pack(part, found) for part, found in zip(parts, runs, strict=True)]
+
+    def _values(self, field: Field, column: Any) -> DeviceBytes:
+        """The memory of a column that libcudf has made."""
+        values, expected = column.data(), int(column.size()) * field.width
+        found = NOTHING if values is None else DeviceBytes(values.ptr, values.size, values)
+        if found.size != expected:
+            raise self._unsupported(
+                f"holds column {field.name!r} in {found.size} bytes, but engine cudf expects {expected}"
+            )
+        return found
+
+    def _pack(self, part: Any, runs: tuple[DeviceBytes, ...]) -> GpuParcel:
+        if part.num_rows() == 0:
+            return GpuParcel(0, runs)
+        description, data = self._plc.contiguous_split.pack(part, stream=self._stream).release()
+        packed = DeviceBytes(data.ptr, data.nbytes, data)
+        return GpuParcel(int(part.num_rows()), runs, packed, bytes(description))
+
+    def _outgoing(self, side: Side, parcel: GpuParcel) -> Outgoing:
+        layout, needed = self._layouts[side], len(parcel.description)
+        if needed > layout.room:
+            raise self._unsupported(
+                f"needs {needed} bytes to describe the columns of the {side.value} frame, but engine cudf reserves only"
+                f" {layout.room}"
+            )
+        return Outgoing(layout.header(parcel), parcel.data)
+
+    def _unsupported(self, what: str) -> RunFailed:
+        return RunFailed(f"the installed libcudf does not work with engine cudf: libcudf {what}; use another --engine")
+
+    def _read(self, layout: GpuLayout, source: int, header: Bytes) -> Announced:
+        try:
+            return layout.read(header)
+        except ValueError as error:
+            raise RunFailed(f"rank {self.shape.rank} received an invalid header from rank {source}: {error}") from error
 
     def _owned(self, side: Side) -> Any:
-        """All rows of one side that this worker joins, as one table; its parcels are freed."""
+        """All rows of one side that this worker joins, as one table; the engine keeps none of its parcels."""
         if side in self._whole:
             return self._whole.pop(side)
-        plc = self._plc
-        parcels = [parcel for parcel in self._parcels[side] if parcel.data.size]
-        self._parcels[side] = []
-        if not parcels:
-            return plc.copying.slice(self._chunks[side], [0, 0], stream=self._stream)[0]
-        unpack = plc.contiguous_split.unpack_from_memoryviews
-        tables = [unpack(memoryview(parcel.description), parcel.data, stream=self._stream) for parcel in parcels]
-        rows = sum(table.num_rows() for table in tables)
-        if rows > MOST_ROWS:
-            raise RunFailed(
-                f"rank {self.shape.rank} received {rows:,} {side.value} rows, but engine cudf joins at most"
-                f" {MOST_ROWS:,}; use a smaller --chunk or more workers"
-            )
-        return tables[0] if len(tables) == 1 else plc.concatenate.concatenate(tables, stream=self._stream)
+        layout, chunk = self._layouts[side], self._chunks[side]
+        own, received = self._own.pop(side), self._received.pop(side)
+        if not received.rows:
+            return self._plc.copying.slice(chunk, [0, 0], stream=self._stream)[0]
+        for source, target in zip(own.runs, received.parcels[self.shape.rank].runs, strict=True):
+            copy(source, target)
+        types = [column.type() for column in chunk.columns()]
+        columns = [
+            self._plc.Column(types[at], received.rows, values, None, 0, 0, [])
+            for at, values in zip(layout.in_place, received.columns, strict=True)
+        ]
+        if layout.packed:
+            columns += self._unpacked(received.parcels)
+        order = [*layout.in_place, *layout.packed]
+        return self._plc.Table([columns[order.index(at)] for at in range(len(order))])
+
+    def _unpacked(self, parcels: Sequence[GpuParcel]) -> list[Any]:
+        """The columns that were packed, put together."""
+        unpack = self._plc.contiguous_split.unpack_from_memoryviews
+        tables = [
+            unpack(memoryview(each.description), each.packed, stream=self._stream) for each in parcels if each.rows
+        ]
+        whole = tables[0] if len(tables) == 1 else self._plc.concatenate.concatenate(tables, stream=self._stream)
+        return list(whole.columns())
 
     def _select(self, table: Any, indices: Sequence[int]) -> Any:
         columns = table.columns()
@@ -269,7 +300,6 @@ class CudfEngine:
 
 
 _COMPLETE: type[Engine] = CudfEngine  # for the type checker: it has every method
-_EMPTY = _Packed(b"", DeviceBytes(0, 0))
 
 
 def _storage_type(arrow_type: pa.DataType) -> pa.DataType:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from merge_bench.errors import UsageError, first_line
+from merge_bench.errors import RunFailed, UsageError, first_line
 from merge_bench.host import cuda_context
 from merge_bench.units import format_bytes
 
@@ -50,12 +51,21 @@ class DeviceBytes:
         return DeviceBytes(self.ptr + start, max(stop - start, 0), self.owner)
 
 
-def allocate(size: int) -> DeviceBytes:
-    """`size` bytes of device memory out of the pool, which UCX may read and write at once."""
-    _, rmm, stream = load_rapids()
-    memory = rmm.DeviceBuffer(size=size, stream=stream)
+def allocate(sizes: Iterable[int]) -> list[DeviceBytes]:
+    """For each of `sizes` as many bytes of device memory out of the pool, which UCX may read and write at once."""
+    _, rmm = load_rapids()
+    stream = own_stream()
+    found = [rmm.DeviceBuffer(size=size, stream=stream) for size in sizes]
     stream.synchronize()  # until then kernels in the stream may use the same memory
-    return DeviceBytes(memory.ptr, size, memory)
+    return [DeviceBytes(memory.ptr, memory.size, memory) for memory in found]
+
+
+def copy(source: DeviceBytes, target: DeviceBytes) -> None:
+    """Put a copy on the stream, from one run of bytes to another of the same length."""
+    from rmm.pylibrmm.device_buffer import copy_device_to_ptr
+
+    if source.size:
+        copy_device_to_ptr(source.ptr, target.ptr, source.size, own_stream())
 
 
 def inspect() -> GpuMemory | None:
@@ -66,7 +76,7 @@ def inspect() -> GpuMemory | None:
     UsageError
         If there is no GPU, or other processes cannot open the memory that is set up.
     """
-    _, rmm, _ = load_rapids()
+    _, rmm = load_rapids()
     return None if _pool(rmm) is not None else GpuMemory(*map(int, rmm.mr.available_device_memory()))
 
 
@@ -103,7 +113,7 @@ def set_up_pool(size: int | None = None) -> int:
     UsageError
         If there is no GPU, the pool does not fit, or other processes cannot open the memory that is set up.
     """
-    _, rmm, _ = load_rapids()
+    _, rmm = load_rapids()
     there = _pool(rmm)
     if there is not None:
         return int(there.pool_size())
@@ -142,8 +152,8 @@ def _does_not_fit(size: int, count: int, memory: GpuMemory) -> UsageError:
     )
 
 
-def load_rapids() -> tuple[Any, Any, Any]:
-    """Bind a CUDA context in this thread, then give pylibcudf, RMM and the stream to work on.
+def load_rapids() -> tuple[Any, Any]:
+    """Bind a CUDA context in this thread, then give pylibcudf and RMM.
 
     The context comes first: without a GPU the libraries end the process, and without a context their calls fail.
 
@@ -159,7 +169,26 @@ def load_rapids() -> tuple[Any, Any, Any]:
         import pylibcudf
         import rmm
         import rmm.statistics
-        from rmm.pylibrmm.stream import DEFAULT_STREAM
     except Exception as error:
         raise UsageError(f"engine cudf cannot be loaded: {first_line(error)}") from error
-    return pylibcudf, rmm, DEFAULT_STREAM
+    return pylibcudf, rmm
+
+
+@functools.cache
+def own_stream() -> Any:
+    """The one stream of this process, for all its work and memory; call `load_rapids` first.
+
+    It is not the default stream, because there RMM waits for every buffer that libcudf hands over (`c_from_unique_ptr`
+    in its device_buffer.pyx). It is non-blocking, so that work of others on the default stream does not hold it up.
+
+    Raises
+    ------
+    RunFailed
+        If CUDA makes none.
+    """
+    from rmm.pylibrmm.stream import CudaStreamFlags, Stream
+
+    try:
+        return Stream(flags=CudaStreamFlags.NON_BLOCKING)
+    except RuntimeError as error:
+        raise RunFailed(f"CUDA made no stream: {first_line(error)}") from error

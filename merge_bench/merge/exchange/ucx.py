@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,7 @@ from merge_bench.errors import RunFailed
 from merge_bench.merge.exchange import protocols
 from merge_bench.merge.exchange.abort import Abort
 from merge_bench.merge.exchange.in_flight import Flight, Pending
+from merge_bench.merge.parcel_layout import runs_of
 from merge_bench.merge.plan import Plan
 from merge_bench.records.schema import SizeRange
 
@@ -48,7 +49,7 @@ class UcxExchange:
         UCX's peer error handling on the endpoints. With it UCX reports a dead peer, but drops shared memory unless
         `UCX_POSIX_ERROR_HANDLING` or `UCX_SYSV_ERROR_HANDLING` is `y`.
     message_bytes
-        Longest message; a parcel is cut into messages of this size. 0: never cut.
+        Longest message; each run of a parcel is cut into messages of this size. 0: never cut.
     timeout
         Seconds without a byte and without a heartbeat after which a wait ends.
     abort
@@ -145,7 +146,8 @@ class UcxExchange:
     def transfer(self, sends: Mapping[int, Any], receives: Mapping[int, Any]) -> Flight:
         """Send the buffers of `sends` to their peers while receiving into those of `receives`; waits until all is done.
 
-        Buffers are contiguous, in host or device memory. Both sides must agree on the sizes; empty buffers are skipped.
+        Buffers are contiguous or `Runs`, in host or device memory. Both sides must agree on the sizes of buffers and
+        runs; empty ones are skipped.
         All workers must call this in the same order.
         """
         self._stage += 1
@@ -222,12 +224,16 @@ class UcxExchange:
         self._endpoints.clear()
 
     def _post(self, pending: list[Pending], buffer: Any, peer: int, *, receive: bool) -> int:
+        for number, message in enumerate(self._messages(buffer)):
+            pending.append(self.post(message, peer, self._stage, number, receive=receive))
         size: int = buffer.nbytes
-        limit = self.message_bytes or size
-        for number, start in enumerate(range(0, size, max(limit, 1))):
-            piece = buffer if limit >= size else buffer[start : start + limit]
-            pending.append(self.post(piece, peer, self._stage, number, receive=receive))
         return size
+
+    def _messages(self, buffer: Any) -> Iterator[Any]:
+        for run in runs_of(buffer):
+            limit = self.message_bytes or run.nbytes
+            for start in range(0, run.nbytes, max(limit, 1)):
+                yield run if limit >= run.nbytes else run[start : start + limit]
 
     def _drive(self, pending: list[Pending], flight: Flight) -> dict[int, float]:
         """Progress until nothing is pending; returns when the last receive from each peer completed."""

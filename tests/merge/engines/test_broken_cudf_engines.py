@@ -6,63 +6,94 @@ import inspect
 import sys
 from types import ModuleType
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
-from merge_bench.errors import RunFailed
+from merge_bench.errors import MergeBenchError, RunFailed
 from merge_bench.host import cuda_context
 from merge_bench.merge.engines import cudf as real
-from merge_bench.merge.engines import gpu_memory
 from merge_bench.merge.engines.base import Outgoing, Side
 from merge_bench.merge.frame import Frame
 from tests.helpers import fake_columns, fake_device, fake_rapids, merge_cases
-from tests.helpers.fake_device import DEFAULT_STREAM, Block, Memory, at, is_drained, room_for
+from tests.helpers.fake_cuda import Driver
+from tests.helpers.fake_device import (
+    DEFAULT_STREAM,
+    RELEASE,
+    Block,
+    CudaStreamFlags,
+    Memory,
+    Stream,
+    at,
+    counts,
+    is_drained,
+    read,
+    room_for,
+)  # fmt: skip
 from tests.host.test_cuda_context import in_a_thread, install
 
 WORKERS = 2
+MODULES = ("gpu_memory", "gpu_parcels", "cudf")  # in the order of their imports
 LATE = "            stream.synchronize()\n"
+SENT = '        with self._named_errors("partitioning the frames"):\n            self._stream.synchronize()\n'
 ROOM = "    stream.synchronize()  # until then kernels in the stream may use the same memory\n"
 LOADED = "stored, stream=self._stream)\n"
 PACKED = "DeviceBytes(data.ptr, data.nbytes, data)"
-BEGIN = "        self._whole = {}\n        self._parcels"
+LYING = "DeviceBytes(values.ptr, values.size, values)"
+BEGIN = "        self._whole, self._own"
+OWN = "            copy(source, target)\n"
 MISTAKES = {
     "no context is bound": ("    cuda_context.bind()\n", ""),
     "the chunks may still be under way after load": (f"{LOADED}                self._stream.synchronize()\n", LOADED),
-    "parcels are sent before they are packed": (f"{LATE}        self._parcels", "        self._parcels"),
+    "parcels are sent before they are partitioned": (SENT, ""),
     "room is given out while the stream may use it": (ROOM, ""),
     "the join may still be under way after join": (f"{LATE}        self._result", "        self._result"),
-    "a parcel that is sent is freed": (PACKED, "DeviceBytes(data.ptr, data.nbytes)"),
+    "packed columns that are sent are freed": (PACKED, "DeviceBytes(data.ptr, data.nbytes)"),
+    "a column that is sent is freed": (LYING, "DeviceBytes(values.ptr, values.size)"),
     "a parcel that arrives is freed": (
-        "return DeviceBytes(memory.ptr, size, memory)",
-        "return DeviceBytes(memory.ptr, size)",
+        "[DeviceBytes(memory.ptr, memory.size, memory) for",
+        "[DeviceBytes(memory.ptr, memory.size) for",
     ),
-    "a parcel is what pack gives": (PACKED, "data"),
+    "packed columns are what pack gives": (PACKED, "data"),
+    "a column is what libcudf gives": (LYING, "values"),
     "a call names no stream": ("pack(part, stream=self._stream)", "pack(part)"),
+    "room is taken on the default stream": ("(size=size, stream=stream) for", "(size=size) for"),
+    "own rows are copied on another stream": ("source.size, own_stream())", "source.size)"),
+    "own rows are not copied": (OWN, "            pass\n"),
+    "own rows are copied where others' lie": ("received.parcels[self.shape.rank]", "received.parcels[-1]"),
+    "rows are received in another order than they are put together": (
+        "enumerate(itertools.pairwise(edges))", "reversed(list(enumerate(itertools.pairwise(edges))))"
+    ),
     "an iteration keeps the last one's result": (f"        self._result = None\n{BEGIN}", BEGIN),
-}
+}  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
 def rapids(monkeypatch: pytest.MonkeyPatch) -> None:
-    install(monkeypatch, fake_device.Driver())
-    DEFAULT_STREAM._due.clear()
+    install(monkeypatch, Driver())
+    fake_device.forget()
 
 
 def engine_with(text: str, other: str) -> ModuleType:
     """The engine's modules with one text in them replaced."""
-    sources = {name: inspect.getsource(module) for name, module in (("memory", gpu_memory), ("engine", real))}
+    sources = {path: inspect.getsource(sys.modules[f"merge_bench.merge.engines.{path}"]) for path in MODULES}
     assert sum(source.count(text) for source in sources.values()) == 1, "the engine has changed: mend the mistake"
-    broken = {}
+    broken = ModuleType("")
     for name, source in sources.items():
-        broken[name] = sys.modules[f"broken_{name}"] = ModuleType(f"broken_{name}")
-        ours = source.replace(text, other).replace("from merge_bench.merge.engines.gpu_memory", "from broken_memory")
-        exec(compile(ours, f"broken_{name}.py", "exec"), vars(broken[name]))
-    return broken["engine"]
+        broken = sys.modules[f"broken_{name}"] = ModuleType(f"broken_{name}")
+        ours = source.replace(text, other).replace("from merge_bench.merge.engines.gpu_", "from broken_gpu_")
+        exec(compile(ours, f"broken_{name}.py", "exec"), vars(broken))
+    return broken
 
 
 def merge_whole(module: ModuleType) -> None:
     """Two workers merge twice; what each promises between its calls holds, and the rows are right."""
-    left, right = merge_cases.CASES["strings"][0]()
+    for case in ("strings", "integers"):
+        merge_case(module, case)
+
+
+def merge_case(module: ModuleType, case: str) -> None:
+    left, right = merge_cases.CASES[case][0]()
     lefts, rights = (merge_cases.chunks(table, WORKERS) for table in (left, right))
     engines = [module.CudfEngine(shape) for shape in merge_cases.shapes(lefts[0], rights[0], ("key",), WORKERS)]
     for engine, *frames in zip(engines, lefts, rights, strict=True):
@@ -78,23 +109,22 @@ def merge_whole(module: ModuleType) -> None:
             engine.join()
             assert is_drained()
     ours = pa.concat_tables([piece for engine in engines for piece in engine.results()])
-    theirs = merge_cases.merge("polars", "strings", WORKERS, merge_cases.copy_host)
+    assert counts[fake_device.ON_DEFAULT] == 0
+    theirs = merge_cases.merge("polars", case, WORKERS, merge_cases.copy_host)
     assert merge_cases.rows_of(ours) == merge_cases.rows_of(theirs.cast(ours.schema))
 
 
 def exchange(engines: list[real.CudfEngine]) -> None:
     """As a run does it: partition both sides, make room, and only then let the bytes go."""
-    outgoing: dict[Side, list[list[Outgoing]]] = {side: [] for side in Side}
+    outgoing: list[dict[Side, list[Outgoing]]] = []
+    for engine in engines:
+        outgoing.append(engine.partition())
+        assert is_drained()
     for side in Side:
-        for engine in engines:
-            outgoing[side].append(engine.partition(side))
-            assert is_drained()
-    for side in Side:
-        boxes = [
-            engine.inbox(side, 1 - rank, outgoing[side][1 - rank][rank].header) for rank, engine in enumerate(engines)
-        ]
+        sent = [outgoing[1 - rank][side][rank] for rank in range(WORKERS)]
+        boxes = [engine.inboxes(side, {1 - rank: sent[rank].header}) for rank, engine in enumerate(engines)]
         for rank, box in enumerate(boxes):
-            fake_rapids.copy(outgoing[side][1 - rank][rank].data, box)
+            merge_cases.hand_over_runs(sent[rank].data, box[1 - rank], fake_rapids.copy)
 
 
 def test_the_engine_as_it_is_passes() -> None:
@@ -108,16 +138,23 @@ def test_it_passes_with_a_thread_for_each_worker() -> None:
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_is_found(mistake: str) -> None:
     module = engine_with(*MISTAKES[mistake])
-    with pytest.raises((RunFailed, RuntimeError, AssertionError, TypeError, pa.ArrowInvalid)):
+    with pytest.raises((MergeBenchError, RuntimeError, AssertionError, TypeError, pa.ArrowInvalid)):
         merge_whole(module)
 
 
 def test_without_a_context_the_reason_is_that_of_cuda() -> None:
     module = engine_with(*MISTAKES["no context is bound"])
+    with pytest.raises(RunFailed, match=r"CUDA made no stream: .*invalid device context \(201\)"):
+        merge_whole(module)
+
+
+def test_in_a_thread_without_a_context_the_reason_is_that_of_cuda() -> None:
+    frame = Frame.from_arrow(pa.table({"key": [1]}))
+    engine = real.CudfEngine(merge_cases.shapes(frame, frame, ("key",), 1)[0])
     with pytest.raises(
         RunFailed, match=r"failed while copying the chunks to the GPU: .*invalid device context \(201\)"
     ):
-        merge_whole(module)
+        in_a_thread(lambda: engine.load(frame, frame))
 
 
 @pytest.mark.parametrize("room", [1 << 20, 1 << 24])
@@ -129,7 +166,7 @@ def test_result_columns_fill_the_gpu_too(room: int) -> None:
         engine.load(frame, other)
         engine.begin()
     exchange(engines)
-    owner = max(engines, key=lambda engine: sum(parcel.data.size for parcel in engine._parcels[Side.LEFT]))
+    owner = max(engines, key=lambda engine: engine._received[Side.LEFT].rows)
     with room_for(room):  # 160,000 rows of 24 bytes, and their maps
         if room == 1 << 20:
             with pytest.raises(RunFailed, match="ran out of GPU memory while joining; use a smaller --chunk"):
@@ -141,9 +178,9 @@ def test_result_columns_fill_the_gpu_too(room: int) -> None:
 def test_what_is_put_on_the_stream_is_not_done_until_it_is_drained() -> None:
     cuda_context.bind()
     table = fake_columns.Table.from_arrow(pa.table({"a": [5]}), stream=DEFAULT_STREAM)
-    (part,) = [part for part in table.columns()[0]._parts if part]
+    part = table.columns()[0].data()
     assert at(part.ptr, 8).tobytes() != b"\5" + bytes(7)
-    assert part.bytes().tobytes() == b"\5" + bytes(7)
+    assert read(part.ptr, 8).tobytes() == b"\5" + bytes(7)
     DEFAULT_STREAM.synchronize()
     assert at(part.ptr, 8).tobytes() == b"\5" + bytes(7)
 
@@ -156,13 +193,49 @@ def test_a_view_keeps_the_memory_of_all_and_freed_memory_is_given_out_again() ->
     del whole
     assert Memory.used == before + 800
     assert half.to_arrow(["a"], stream=DEFAULT_STREAM)["a"].to_pylist() == list(range(50))
-    (part,) = [part for part in half.columns()[0]._parts if part]
-    place = part.ptr
-    del half, part
+    place = half.columns()[0].data().ptr
+    del half
     assert Memory.used == before
     DEFAULT_STREAM.synchronize()
     assert set(at(place, 800)) == {fake_device.FREED}
-    assert Block(800).ptr == place
+    assert Block(800, DEFAULT_STREAM).ptr == place
+
+
+def test_work_on_one_stream_does_not_wait_for_another() -> None:
+    cuda_context.bind()
+    ours, other = Stream(flags=CudaStreamFlags.NON_BLOCKING), Stream(flags=CudaStreamFlags.NON_BLOCKING)
+    table = fake_columns.Table.from_arrow(pa.table({"a": [5]}), stream=ours)
+    assert table.to_arrow(["a"], stream=ours)["a"].to_pylist() == [5]
+    for stream in (other, None):
+        assert table.to_arrow(["a"], stream=stream)["a"].to_pylist() != [5]
+    ours.synchronize()
+    assert table.to_arrow(["a"], stream=other)["a"].to_pylist() == [5]
+
+
+def test_memory_that_one_stream_freed_is_another_s_when_it_is_given_out() -> None:
+    cuda_context.bind()
+    ours, other = Stream(flags=CudaStreamFlags.NON_BLOCKING), Stream(flags=CudaStreamFlags.NON_BLOCKING)
+    first = Block(8, ours)
+    place = first.ptr
+    del first
+    second = Block(8, other, np.full(8, 7, np.uint8))
+    assert second.ptr == place
+    other.synchronize()
+    ours.synchronize()
+    assert set(at(place, 8)) == {7}
+
+
+@pytest.mark.parametrize(("own", "waits"), [(True, 0), (False, 5)])
+def test_what_libcudf_makes_on_the_default_stream_is_waited_for(own: bool, waits: int) -> None:
+    cuda_context.bind()
+    stream = Stream(flags=CudaStreamFlags.NON_BLOCKING) if own else DEFAULT_STREAM
+    words = pa.array(["x", None], pa.large_string())
+    table = fake_columns.Table.from_arrow(pa.table({"a": [5, 6], "b": words}), stream=stream)
+    assert counts[RELEASE] == 0  # it stays libcudf's
+    fake_rapids.concatenate([table, table], stream=stream)  # values; validity, offsets and bytes
+    fake_columns.pack(table, stream=stream).release()
+    assert counts[RELEASE] == waits
+    assert is_drained() is not own
 
 
 @pytest.mark.parametrize("values", [[1, 2, 3], [1, None, 3]])
@@ -174,5 +247,5 @@ def test_a_column_without_nulls_has_no_mask(values: list[int | None]) -> None:
     description, data = fake_columns.pack(table, stream=DEFAULT_STREAM).release()
     back = fake_columns.unpack_from_memoryviews(description, data, stream=DEFAULT_STREAM)
     for each in (table, back):
-        assert (each.columns()[0]._parts[0] is None) == (None not in values)
+        assert (each.columns()[0]._mask is None) == (None not in values)
         assert each.to_arrow(["a"], stream=DEFAULT_STREAM)["a"].to_pylist() == values

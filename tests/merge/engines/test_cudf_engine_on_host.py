@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -63,17 +64,17 @@ def test_results_come_in_bounded_pieces(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(engine_module, "RESULT_PIECE_ROWS", 7)
     engine = loaded()
     engine.begin()
-    for side in Side:
-        engine.partition(side)
+    engine.partition()
     assert engine.join() == 20
     assert [piece.num_rows for piece in engine.results()] == [7, 7, 6]
     assert engine.peak_device_bytes() >= 20 * 8 * 7  # chunks and result, of which each column has 20 rows
 
 
-def loaded(workers: int = 1) -> CudfEngine:
-    left = Frame.from_arrow(pa.table({"key": np.arange(20), "a": np.arange(20)}))
+def loaded(workers: int = 1, *, nulls: bool = False, rank: int = 0) -> CudfEngine:
+    """An engine with 20 rows a side; `nulls`: in the left payload."""
+    left = Frame.from_arrow(pa.table({"key": np.arange(20), "a": [None if nulls else 0, *range(1, 20)]}))
     right = Frame.from_arrow(pa.table({"key": np.arange(20), "c": np.arange(20)}))
-    engine = CudfEngine(merge_cases.shapes(left, right, ("key",), workers)[0])
+    engine = CudfEngine(merge_cases.shapes(left, right, ("key",), workers)[rank])
     engine.load(left, right)
     return engine
 
@@ -85,8 +86,8 @@ def test_what_an_iteration_held_is_given_back() -> None:
     for _ in range(3):
         engine.begin()
         assert Memory.used == before
-        outgoing = engine.partition(Side.LEFT)
-        engine.inbox(Side.LEFT, 1, outgoing[1].header)
+        outgoing = engine.partition()
+        engine.inboxes(Side.LEFT, {1: outgoing[Side.LEFT][1].header})
         assert Memory.used > before
         del outgoing
 
@@ -98,8 +99,10 @@ def test_rows_that_match_nothing_do_not_travel(missing: float | None) -> None:
     engine = CudfEngine(merge_cases.shapes(frame, frame, ("key",), 3)[1])
     engine.load(frame, frame)
     engine.begin()
+    outgoing = engine.partition()
     for side in Side:
-        assert [part.data.nbytes for part in engine.partition(side)] == [0, 0, 0]
+        assert [part.data.nbytes for part in outgoing[side]] == [0, 0, 0]
+        engine.inboxes(side, {source: outgoing[side][source].header for source in (0, 2)})
     assert engine.join() == 0
     assert [piece.num_rows for piece in engine.results()] == [0]
 
@@ -110,26 +113,68 @@ def test_a_full_gpu_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Memory, "limit", 0)
     engine.begin()
     with pytest.raises(RunFailed, match="rank 0 ran out of GPU memory while partitioning the left frame; use"):
-        engine.partition(Side.LEFT)
+        engine.partition()
 
 
 @pytest.mark.usefixtures("rapids")
 def test_a_description_longer_than_its_room_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fake_columns, "DESCRIPTION_BYTES", [1000])
-    engine = loaded(workers=2)
+    engine = loaded(workers=2, nulls=True)
     engine.begin()
-    with pytest.raises(RunFailed, match="describes the columns of the left frame in 2016 bytes"):
-        engine.partition(Side.LEFT)
+    with pytest.raises(RunFailed, match=r"needs 1016 bytes to describe the columns of the left frame, but .* only 192"):
+        engine.partition()
 
 
 @pytest.mark.usefixtures("rapids")
-@pytest.mark.parametrize("lengths", [(-1, 5), (10**6, 5), (10, -5)])
-def test_a_header_of_something_else_is_refused(lengths: tuple[int, int]) -> None:
+def test_a_column_of_another_size_than_its_field_s_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = loaded(workers=2)
+    monkeypatch.setattr(engine, "shape", replace(engine.shape, left=(replace(engine.shape.left[0], width=4),) * 2))
+    engine.begin()
+    with pytest.raises(
+        RunFailed, match="holds column 'key' in 160 bytes, but engine cudf expects 80; use another --engine"
+    ):
+        engine.partition()
+
+
+@pytest.mark.usefixtures("rapids")
+@pytest.mark.parametrize("numbers", [(-1, 10, 5), (3, -1, 5), (3, 10**6, 5), (3, 10, -5)])
+def test_a_header_of_something_else_is_refused(numbers: tuple[int, int, int]) -> None:
+    engine = loaded(workers=2, nulls=True)
+    engine.begin()
+    engine.partition()
     header = np.zeros(engine.header_bytes(Side.LEFT), np.uint8)
-    header[:16].view(np.int64)[:] = lengths
+    header[:24].view(np.int64)[:] = numbers
     with pytest.raises(RunFailed, match="rank 0 received an invalid header from rank 1"):
-        engine.inbox(Side.LEFT, 1, header)
+        engine.inboxes(Side.LEFT, {1: header})
+
+
+@pytest.mark.usefixtures("rapids")
+def test_more_rows_than_a_table_holds_are_refused_before_memory_is_taken() -> None:
+    engine = loaded(workers=2)
+    engine.begin()
+    engine.partition()
+    before = Memory.used
+    header = np.zeros(engine.header_bytes(Side.LEFT), np.uint8)
+    header[:24].view(np.int64)[:] = 2**31, 0, 0
+    with pytest.raises(RunFailed, match=r"rank 0 received 2,147,483,... left rows, but engine cudf joins at most"):
+        engine.inboxes(Side.LEFT, {1: header})
+    assert Memory.used == before
+
+
+@pytest.mark.usefixtures("rapids")
+def test_columns_without_nulls_are_sent_from_the_partition_and_received_in_one_buffer_each() -> None:
+    first, second = (loaded(workers=2, nulls=True, rank=rank) for rank in range(2))
+    for engine in (first, second):
+        engine.begin()
+    ours, theirs = (engine.partition()[Side.LEFT] for engine in (first, second))
+    assert [run.nbytes % 8 for run in ours[1].data.runs[:-1]] == [0]  # the key; the other column has nulls
+    (key, packed), (key_of_own, _) = ours[1].data.runs, ours[0].data.runs
+    assert key.ptr == key_of_own.ptr + key_of_own.nbytes
+    assert key.owner is key_of_own.owner
+    box = first.inboxes(Side.LEFT, {1: theirs[0].header})[1]
+    assert [run.nbytes for run in box.runs] == [run.nbytes for run in theirs[0].data.runs]
+    assert box.runs[0].owner.size == key_of_own.nbytes + box.runs[0].nbytes
+    assert packed.nbytes > 0
 
 
 @pytest.mark.usefixtures("rapids")

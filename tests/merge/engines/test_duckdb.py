@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from merge_bench.errors import RunFailed
-from merge_bench.merge.engines.base import JoinShape, Side
+from merge_bench.merge.engines.base import JoinShape
 from merge_bench.merge.engines.duckdb import DuckdbEngine
 from merge_bench.merge.frame import Frame
 
@@ -24,8 +24,7 @@ def loaded(left: pa.Table = LEFT, right: pa.Table = RIGHT, *, threads: int = 1) 
     engine = DuckdbEngine(JoinShape(frames[0].fields, frames[1].fields, ("key",), 1, 0, 2000, threads))
     engine.load(*frames)
     engine.begin()
-    for side in Side:
-        engine.partition(side)
+    engine.partition()
     return engine
 
 

@@ -39,11 +39,13 @@ def exchanged(pair: list[NativeEngine]) -> tuple[dict[Side, list[Any]], dict[Sid
     """One iteration up to the join: of each side what each worker sent, and where each received."""
     for engine in pair:
         engine.begin()
-    outgoing = {side: [engine.partition(side) for engine in pair] for side in Side}
-    sent: dict[Side, list[Any]] = {side: [outgoing[side][rank][1 - rank] for rank in range(2)] for side in Side}
+    outgoing = [engine.partition() for engine in pair]
+    sent: dict[Side, list[Any]] = {side: [outgoing[rank][side][1 - rank] for rank in range(2)] for side in Side}
     received: dict[Side, list[Any]] = {}
     for side in Side:
-        received[side] = [engine.inbox(side, 1 - rank, sent[side][1 - rank].header) for rank, engine in enumerate(pair)]
+        received[side] = [
+            engine.inboxes(side, {1 - rank: sent[side][1 - rank].header})[1 - rank] for rank, engine in enumerate(pair)
+        ]
         for rank in range(2):
             received[side][rank][:] = sent[side][1 - rank].data
         for engine in pair:

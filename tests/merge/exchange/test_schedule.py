@@ -12,6 +12,7 @@ from merge_bench.merge.engines.base import Outgoing, Piece, Side
 from merge_bench.merge.exchange.in_flight import Pending
 from merge_bench.merge.exchange.pipelined_exchange import PipelinedExchange
 from merge_bench.merge.exchange.ucx import UcxExchange
+from merge_bench.merge.parcel_layout import Runs
 
 
 class Noted(UcxExchange):
@@ -22,9 +23,11 @@ class Noted(UcxExchange):
         self._stage = 0
         self._worker = SimpleNamespace(progress_once=lambda: False)
         self.noted: dict[bool, list[int]] = {True: [], False: []}
+        self.messages: list[tuple[int, int]] = []  # number and bytes of those that were sent
 
     def post(self, buffer: Any, peer: int, stage: int, number: int, *, receive: bool) -> Pending:
         self.noted[receive].append(peer)
+        self.messages += [] if receive else [(number, buffer.nbytes)]
         return Pending(SimpleNamespace(completed=True, check_error=lambda: None), peer, receive, buffer.nbytes)
 
 
@@ -50,6 +53,19 @@ def test_a_worker_expects_in_each_step_the_one_that_sends_to_it_then(workers: in
     for step in range(workers - 1):
         for end in ends:
             assert ends[end.noted[True][step]].noted[False][step] == end.rank
+
+
+@pytest.mark.parametrize(
+    ("message_bytes", "messages"), [(0, [(0, 5), (1, 3)]), (2, [(0, 2), (1, 2), (2, 1), (3, 2), (4, 1)])]
+)
+def test_each_run_of_a_parcel_is_sent_in_messages_of_its_own(
+    message_bytes: int, messages: list[tuple[int, int]]
+) -> None:
+    end = Noted(0, 2)
+    end.message_bytes = message_bytes
+    flight = end.transfer({1: Runs(tuple(np.ones(size, np.uint8) for size in (5, 0, 3)))}, {})
+    assert end.messages == messages
+    assert flight.sent_bytes == 8
 
 
 @pytest.mark.parametrize("workers", [3, 8])

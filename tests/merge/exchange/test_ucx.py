@@ -18,6 +18,7 @@ import pytest
 
 from merge_bench.errors import RunFailed
 from merge_bench.merge.exchange.abort import Abort
+from merge_bench.merge.parcel_layout import Runs
 from tests.conftest import QUICK_HOOKS
 from tests.merge.exchange.ranks import ABORTED, Ranks, clock, ranks
 
@@ -103,6 +104,31 @@ def exchange_unevenly(exchange: Any) -> list[str]:
 
 def test_sizes_differ_by_pair(five: Ranks) -> None:
     assert five.everyone(exchange_unevenly, 5, message_bytes=16_384) == [[]] * 5
+
+
+def exchange_runs(exchange: Any, sizes: tuple[int, ...]) -> list[str]:
+    """Parcels of several runs, empty ones among them: each run arrives in its own place."""
+    peers = [peer for peer in range(exchange.workers) if peer != exchange.rank]
+    sends = {
+        peer: Runs(tuple(content(exchange.rank, peer, size, at) for at, size in enumerate(sizes))) for peer in peers
+    }
+    receives = {peer: Runs(tuple(np.empty(size, np.uint8) for size in sizes)) for peer in peers}
+    flight = exchange.transfer(sends, receives)
+    wrong = [
+        f"run {at} of rank {peer}"
+        for peer, parcel in receives.items()
+        for at, got in enumerate(parcel.runs)
+        if not np.array_equal(got, content(peer, exchange.rank, got.size, at))
+    ]
+    if (flight.sent_bytes, {got for got, _ in flight.arrived.values()}) != (len(peers) * sum(sizes), {sum(sizes)}):
+        wrong.append(f"counts of bytes: {flight}")
+    return wrong
+
+
+@pytest.mark.parametrize("message_bytes", [0, 1000])
+@pytest.mark.parametrize("sizes", [(3000, 0, 1, 1000, 20_001), (0, 5), (7,)])
+def test_a_parcel_of_several_runs(five: Ranks, sizes: tuple[int, ...], message_bytes: int) -> None:
+    assert five.everyone(exchange_runs, 3, sizes, message_bytes=message_bytes) == [[]] * 3
 
 
 def late(exchange: Any, seconds: float) -> list[tuple[float, float]]:
