@@ -133,8 +133,8 @@ def _refuse_few(values: Mapping[str, Any], first_block: int, sizes: int) -> None
     if values["max_launches"] is not None and values["max_launches"] < needed:
         raise UsageError(
             f"--max-launches {values['max_launches']} is too few: a decision needs {needed} launches"
-            f" ({Options.least} blocks of {first_block} launch{'es' * (first_block != 1)}); raise --max-launches, or try"
-            " fewer settings with --only"
+            f" ({Options.least} blocks of {first_block} launch{'es' * (first_block != 1)}); raise --max-launches, or"
+            " try fewer settings with --only"
         )
     least = least_launches(alpha=Options.alpha / sizes, paired=True)
     if values["confirm"] < least:
