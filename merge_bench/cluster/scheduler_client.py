@@ -122,7 +122,7 @@ def _bounded(call: Callable[[], T], seconds: float, look: Callable[[], None] = l
         look()
         signals.check()
         if time.monotonic() > deadline:
-            raise TimeoutError(f"no answer within {seconds:.0f} s")
+            raise TimeoutError(f"the scheduler did not answer within {seconds:.0f} s")
         with contextlib.suppress(TimeoutError):
             outcome.result(timeout=LOOK_SECONDS)
     return outcome.result()

@@ -63,8 +63,8 @@ def find_config(name: str, folder: Path = FOLDER) -> Path:
     """
     if not name or "\0" in name:
         raise UsageError(
-            f"the name of a config must not be empty or contain a null character, but it is {name!r}; choose a file or"
-            f" one of the shipped configs: {', '.join(config_names(folder))}"
+            f"{name!r} cannot be the name of a config; choose a file or one of the shipped configs:"
+            f" {', '.join(config_names(folder))}"
         )
     given = Path(name)
     candidates = [given]

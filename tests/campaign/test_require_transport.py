@@ -74,7 +74,8 @@ def test_every_pair_needs_one_of_them() -> None:
     require_transport.check_pairs(["sysv", "tcp"], pairs)
     require_transport.check_pairs(["sm", "tcp"], pairs)
     with pytest.raises(
-        GateNotMet, match=r"sm is not met: rank 1 to rank 0 \(same host\) uses tcp/lo \(1 of 2 pairs fail\)"
+        GateNotMet,
+        match=r"sm is not met: the connection from rank 1 to rank 0 \(same host\) uses tcp/lo \(1 of 2 pairs fail\)",
     ):
         require_transport.check_pairs(["sm"], pairs)
 

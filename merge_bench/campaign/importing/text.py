@@ -151,9 +151,9 @@ class _Reader:
         named = "Device(s)" if "Device(s)" in self.values else "Number of devices"
         for name in (named, *_REQUIRED):
             if name not in self.values:
-                raise UsageError(f"{self._ends()}, and has no line with {name!r}{self._failed()}")
+                raise UsageError(self._incomplete(f"and has no line with {name!r}"))
         if not self.header or not self.rows:
-            raise UsageError(f"{self._ends()}, before the first iteration{self._failed()}")
+            raise UsageError(self._incomplete("before the first iteration"))
         rows = self._count("Rows per chunk")
         printed = self._count(named) if named != "Device(s)" else self._devices()
         of_iteration, total = (
@@ -223,8 +223,8 @@ class _Reader:
         error = self._traceback()
         return f"; the text contains a Python error: {error}" if error else ""
 
-    def _ends(self) -> str:
-        return f"{self.path} is incomplete: it ends at line {len(self.lines)}"
+    def _incomplete(self, what: str) -> str:
+        return f"{self.path} is incomplete: it ends at line {len(self.lines)}, {what}{self._failed()}"
 
     def _wrong(self, number: int, sentence: str) -> NoReturn:
         raise UsageError(f"line {number} of {self.path}: {sentence}")
