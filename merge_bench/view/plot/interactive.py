@@ -25,11 +25,11 @@ from merge_bench.view.plot.style import GRID, HEAT, LEGEND, NEUTRAL, Look, legen
 from merge_bench.view.text import for_canvas, short
 
 _LETTERS = 140
-_ELSEWHERE = re.compile(r"<script\b[^>]*\ssrc=[^>]*>\s*</script>")
+_ELSEWHERE = re.compile(r"<script\b[^>]*\ssrc=[^>]*>\s*</script>|<link\b[^>]*\shref=[^>]*>")
 
 
 def self_contained(page: str) -> str:
-    """The page without scripts from elsewhere: all it needs is in it, but Panel, once loaded, adds some of its own."""
+    """The page without scripts and styles from elsewhere: it holds all it needs, but Panel, once loaded, adds links."""
     return _ELSEWHERE.sub("", page)
 
 
