@@ -102,8 +102,8 @@ def _traffic(launches: Sequence[Launch]) -> Iterator[Caution]:
             yield Caution(
                 "not-carried",
                 each.message,
-                "check whether another program used the device during the run; if not, UCX did not use the"
-                " transports that it reported",
+                "run again while no other program uses the device; if the warning appears again, UCX reports"
+                " transports that it does not use",
             )
 
 
@@ -132,9 +132,8 @@ def _links(launches: Sequence[Launch], workers: Sequence[WorkerFigures]) -> Iter
     if slow is not None:
         yield Caution(
             "straggler",
-            f"rank {slow.rank} ({hosts.get(slow.rank, '?')}) exchanges data slowly: {format_rate(slow.rate)} with"
-            f" every other rank; the rate between the other ranks is {format_rate(slow.others)},"
-            f" {slow.factor:.1f} times as fast",
+            f"rank {slow.rank} ({hosts.get(slow.rank, '?')}) exchanges data slowly: {format_rate(slow.rate)};"
+            f" between the other ranks it is {format_rate(slow.others)}, {slow.factor:.1f} times as much",
             "check the link of this host: speed, error counters, and traffic of other programs",
         )
 
@@ -147,14 +146,15 @@ def _ranks(workers: Sequence[WorkerFigures]) -> Iterator[Caution]:
             "overloaded-rank",
             f"rank {overload.rank} ({hosts[overload.rank]}) {has} {overload.rows:,.0f} {rows}, "
             f"{overload.factor:.2f} × the mean of the other ranks",
-            "check the keys for skew: all rows with the same key go to one rank, and the other ranks wait for it",
+            "check the keys for skew: all rows with the same key go to the same rank",
         )
     slow = straggling(workers)
     if slow is not None:
         yield Caution(
             "straggler",
-            f"rank {slow.rank} ({hosts[slow.rank]}) is slow in {slow.phase}: it takes {format_seconds(slow.seconds)},"
-            f" {slow.factor:.2f} × the {format_seconds(slow.others)} of the other ranks",
+            f"rank {slow.rank} ({hosts[slow.rank]}) is slow in {slow.phase}: it takes"
+            f" {format_seconds(slow.seconds)}, {slow.factor:.2f} × the {format_seconds(slow.others)} of the other"
+            " ranks",
             "check whether the core, GPU or network port of this rank is shared, throttled, or on another NUMA node",
         )
 

@@ -32,7 +32,7 @@ def check_link(session: Session, link: LinkLine) -> float | None:
     if limit is None:
         caution = Caution(
             CODE,
-            "ucx_perftest did not check the link limit, because the workers sent no data in the link measurement",
+            "ucx_perftest did not check the link limit, because the link measurement sent no data",
         )
         session.writer.write(WarningLine.of(caution, session.launch))
         return None
@@ -71,8 +71,8 @@ def check_link(session: Session, link: LinkLine) -> float | None:
         reasons = _reasons(session, lanes, size, memory)
         caution = Caution(
             CODE,
-            f"ucx_perftest measured {format_rate(found)} per worker, {found / limit:.2f} times the link limit of"
-            f" {format_rate(limit)} (messages of {format_bytes(size)}); {reasons}",
+            f"with messages of {format_bytes(size)}, ucx_perftest measured {format_rate(found)} per worker,"
+            f" {found / limit:.2f} times the link limit of {format_rate(limit)}; {reasons}",
         )
         session.writer.write(WarningLine.of(caution, session.launch))
     return found

@@ -34,8 +34,7 @@ MESSAGE_BYTES_ACROSS = 4 << 20  # with long messages, peers that share a link ta
 TABLE_COPIES = 3  # the chunks, the parcels sent and the parcels received
 SLOW_PIPELINE = Caution(
     "pipeline-on-one-host",
-    "with --pipeline on, a merge on one host is usually slower, because the cores that partition and join also move the"
-    " data",
+    "--pipeline on usually makes a merge on a single host slower, because the same cores also move the data",
     "use --pipeline off",
 )
 
@@ -142,8 +141,8 @@ def _refuse_other_users(options: Resolved, hosts: Sequence[HostSpec]) -> None:
 def _check_gpus(workers: int, gpus: int, per_gpu: int) -> None:
     if gpus and workers > gpus * per_gpu:
         raise UsageError(
-            f"--workers {workers} needs {-(-workers // per_gpu)} GPUs with --workers-per-gpu {per_gpu}, but only {gpus}"
-            f" can be used on this host; use --workers-per-gpu {-(-workers // gpus)} to share GPUs"
+            f"--workers {workers} with --workers-per-gpu {per_gpu} needs {-(-workers // per_gpu)} GPUs, but only"
+            f" {gpus} can be used; use --workers-per-gpu {-(-workers // gpus)} to share GPUs"
         )
 
 
@@ -151,8 +150,8 @@ def _check_order(environ: Mapping[str, str]) -> None:
     for name, order in gpu.IN_ORDER.items():
         if environ.get(name, order) != order:
             raise UsageError(
-                f"{name}={environ[name]} numbers GPUs differently from nvidia-smi, so workers would get the wrong GPUs;"
-                f" unset it, or set it to {order}"
+                f"{name}={environ[name]} would make workers use other GPUs than the results name; unset it, or set"
+                f" it to {order}"
             )
 
 
@@ -166,8 +165,7 @@ def refuse_more_launches(launcher: str, launches: int) -> None:
     """
     if launches > 1 and not launchers()[launcher].owns_processes:
         raise UsageError(
-            "a running cluster allows only one launch, because its UCX settings are fixed; omit --launches, --blocks,"
-            " --repetitions and additional configs or sizes, or let merge_bench start the cluster"
+            "a running cluster allows one config, one size and one launch; omit --launches, --blocks and --repetitions"
         )
 
 
@@ -190,8 +188,8 @@ def _protocol(values: dict[str, Any], *, open_ports: bool) -> str:
         return "tcp" if values["insecure"] else "tls"
     if asked != "tls" and not values["insecure"]:
         raise UsageError(
-            f"--protocol {asked} is not encrypted, so other hosts that can reach a Dask port can run code on this host;"
-            " use --protocol tls, or add --insecure on a trusted network"
+            f"--protocol {asked} is not encrypted: whoever reaches its ports can run code here; use --protocol tls,"
+            " or add --insecure on a trusted network"
         )
     return asked
 
@@ -209,8 +207,8 @@ def _engine(values: dict[str, Any], gpus: int, *, here: bool) -> Description:
         raise UsageError(f"--engine {name} and --memory cuda need an NVIDIA GPU, but none is visible on this host")
     if engine.device_memory and here and engine.missing is not None:
         raise UsageError(
-            f"the package {engine.missing}, which both --engine {name} and --memory cuda need, is not installed in this"
-            f" environment; run: {how_to_set_up('cu13')} (or cu12 instead of cu13 if the driver supports only CUDA 12)"
+            f"--engine {name} and --memory cuda need the package {engine.missing}, which is not installed; run:"
+            f" {how_to_set_up('cu13')} (if the driver supports only CUDA 12, with cu12)"
         )
     return engine
 
@@ -223,9 +221,7 @@ def _pipeline(values: dict[str, Any], engine: Description) -> bool:
             "--pipeline on needs --exchange ucx; with --exchange dask, Dask schedules the steps of the merge"
         )
     if not engine.in_parts:
-        raise UsageError(
-            f"--pipeline on does not support --engine {engine.name}, which joins all rows at once; use --pipeline off"
-        )
+        raise UsageError(f"--pipeline on does not support --engine {engine.name}; use --pipeline off")
     return True
 
 
@@ -260,7 +256,7 @@ def _workload(values: dict[str, Any], workers: int, engine: str) -> SyntheticSpe
         if keys and tuple(keys) != (KEY,):
             option = "--on" if values["on"] else "--left-on"
             raise UsageError(
-                f"{option} {','.join(keys)} does not fit the synthetic tables, whose only key column is {KEY!r}; omit"
+                f"{option} {','.join(keys)} cannot be used with synthetic tables, whose key is {KEY!r}; omit"
                 f" {'--on' if values['on'] else '--left-on and --right-on'}"
             )
         return SyntheticSpec(
@@ -301,7 +297,7 @@ def check_tables_fit(spec: TableSpec, workers: int) -> None:
     needed = workers * PROCESS_BYTES + TABLE_COPIES * tables + result
     if needed > available:
         raise UsageError(
-            f"{socket.gethostname()} has {format_bytes(available)} of memory available, but the merge needs about"
-            f" {format_bytes(needed)}, for tables of {format_bytes(tables)} and a result of {format_bytes(result)}"
-            f" ({format_count(rows)} rows); use smaller tables, or key columns with fewer repeated values"
+            f"the merge needs about {format_bytes(needed)} of memory, but {socket.gethostname()} has"
+            f" {format_bytes(available)}; use smaller tables, or keys that repeat less often (the result has"
+            f" {format_count(rows)} rows)"
         )

@@ -111,8 +111,8 @@ class Merge:
         self._session.workers.until(lambda: arrived() or time.monotonic() > deadline)
         if not arrived():
             raise RunFailed(
-                f"the workers finished the merge, but their measurements did not arrive within {plan.timeout:g} s,"
-                " because the connection to the scheduler was interrupted"
+                f"the merge ended, but its measurements did not arrive within {plan.timeout:g} s: the connection to"
+                " the scheduler was interrupted"
             )
 
     def _verify(self, after: int | None) -> None:

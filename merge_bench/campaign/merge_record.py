@@ -43,8 +43,8 @@ def make_tables(session: Session) -> Tables:
     other = next((p.rank for p in prepared if p.fields != prepared[0].fields), None)
     if other is not None:
         raise RunFailed(
-            f"the tables on rank {prepared[0].rank} and rank {other} have different columns; give every host the same"
-            " files and run again"
+            f"rank {prepared[0].rank} and rank {other} read tables with different columns; give every host the same"
+            " files"
         )
     return Tables(
         rows=sum(p.rows for p in prepared),

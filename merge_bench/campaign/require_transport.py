@@ -46,14 +46,14 @@ def check_machine(required: Sequence[str], environment: Mapping[str, str]) -> No
     usable = set(installed.transports) - allowed_transports.WITHIN_A_PROCESS
     if not allowed_transports.allowed(asked) & usable:
         raise UsageError(
-            f"UCX_TLS={asked} allows no transport between two workers: UCX {installed.version}"
-            f" ({installed.info.origin}) on this host has only {', '.join(sorted(usable))}; allow at least one of these"
+            f"UCX_TLS={asked} allows no transport between two workers; add one that UCX {installed.version}"
+            f" ({installed.info.origin}) has on this host: {', '.join(sorted(usable))}"
         )
     if not required or allowed_transports.resolve_aliases(required) & set(installed.transports):
         return
     raise GateNotMet(
         f"{OPTION} {','.join(required)} cannot be met: UCX {installed.version} ({installed.info.origin}) has only"
-        f" {there} on this host; require one of these, or choose another UCX with --ucx"
+        f" {there} on this host; require one of these, or use another --ucx"
     )
 
 
@@ -74,6 +74,6 @@ def check_pairs(required: Sequence[str], pairs: Sequence[LanePair]) -> None:
         uses = ", ".join(first.transports) or "no transport that UCX reports"
         others = f" ({len(failing)} of {len(pairs)} pairs fail)" if len(pairs) > 1 else ""
         raise GateNotMet(
-            f"{OPTION} {','.join(required)} is not met: the connection from rank {first.from_rank} to rank"
-            f" {first.to_rank} ({first.placement or 'placement unknown'}) uses {uses}{others}"
+            f"{OPTION} {','.join(required)} is not met: rank {first.from_rank} reaches rank {first.to_rank}"
+            f" ({first.placement or 'placement unknown'}) over {uses}{others}"
         )

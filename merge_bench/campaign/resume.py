@@ -176,8 +176,7 @@ def _warn_of_torn_block(writer: CampaignWriter, block: int) -> None:
     """Warn that a block was interrupted: what changed on the machine in between affects its comparisons."""
     caution = Caution(
         "torn-block",
-        f"block {block} was interrupted and resumed later, so changes on the machine in between can affect the"
-        " comparisons of this block",
+        f"block {block} was interrupted and resumed later; the machine may have changed in between",
         "use --fresh to start a new campaign",
     )
     writer.write(WarningLine.of(caution))

@@ -71,12 +71,10 @@ class Sweep:
                 self.plans.append(plan)
             key = config.name, self.plans.index(plan)
             if key in self.prepared:
-                raise UsageError("--chunk has several values, but real tables have a fixed size; omit --chunk")
+                raise UsageError("--chunk cannot be used with real tables, whose size is fixed; omit --chunk")
             self.prepared[key] = each
         if len({each.plan.launches for each in self.prepared.values()}) > 1:
-            raise UsageError(
-                "the configs set different numbers of launches; give --blocks, the number of launches of every config"
-            )
+            raise UsageError("the configs set different numbers of launches; give one number for all with --blocks")
         if len({each.settings.results for each in self.prepared.values()}) > 1:
             raise UsageError("the configs set different folders for results; choose one folder with --results")
         for each in self.prepared.values():

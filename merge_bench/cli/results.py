@@ -34,8 +34,12 @@ RESULTS = click.argument("results", nargs=-1, required=True, metavar="RESULT..."
 @percent_option("--threshold", "2%", "Ignore differences below this.")
 @choice_option("--metric", ["throughput", "bandwidth", "wall", "partition", "exchange", "join"],
                "Metric for --fail-on and for the conclusions.")  # fmt: skip
-@click.option("--fail-on", multiple=True, type=click.Choice(["slower", "inconclusive", "not-faster"]),
-              help="Exit with status 5 if any candidate has this verdict; may be repeated.")  # fmt: skip
+@click.option(
+    "--fail-on",
+    multiple=True,
+    type=click.Choice(["slower", "inconclusive", "not-faster"]),
+    help="Exit with status 5 if a RESULT has this verdict when compared with the first one; may be repeated.",
+)
 @click.option("--anyway", is_flag=True, help="Compare even if hosts, workloads or UCX versions differ.")
 @click.option("--markdown", is_flag=True, help="Print the comparison as Markdown.")
 @json_option()
@@ -82,17 +86,15 @@ def compare(
 @count_option("--workers", "W", "Number of workers to forecast for.", required=True)
 @count_option("--hosts", "N", "Number of hosts that the workers are spread over.", required=True)
 @click.option("--chunk", type=Parsed("ROWS", parsers.count(1)), metavar="ROWS",
-              help="Rows of each frame on each worker before the merge; by default as in the RESULTs.")  # fmt: skip
-@click.option(
-    "--config", metavar="NAME", help="Use only results of this config; required if there are several configs."
-)
+              help="Rows of each frame on each worker before the merge. [default: those of the RESULTs]")  # fmt: skip
+@click.option("--config", metavar="NAME", help="Use only results of this config; required if the RESULTs have several.")
 @click.option("--what-if", multiple=True, metavar="NAME=4x[,...]",
-              help="Change values of the model. NAME=4x multiplies a value by 4; NAME is a rate (nic, local, compute, "
-                   "partition, join), latency (the time of a message), or spread (how much the workers' times "
-                   "differ). overlap=0.9 sets the overlap of the phases; gpu=h200 sets the GPU.")  # fmt: skip
+              help="Change a value of the model. nic=4x multiplies the rate nic by 4; likewise local, compute,"
+                   " partition, join, latency, and spread (of the workers' times). overlap=0.9 and gpu=h200 set a"
+                   " value.")  # fmt: skip
 @click.option("--link", "links", multiple=True, metavar="NAME=RATE[,LATENCY]",
-              help="Replace the measured rate and latency of a link: nic (between hosts) or local (within a host), for "
-                   "example nic=12.5GB/s,2us; may be repeated.")  # fmt: skip
+              help="Replace the measured rate and latency of a link, nic (between hosts) or local (within one), as"
+                   " in nic=12.5GB/s,2us; may be repeated.")  # fmt: skip
 @plot_option("the forecast scaling")
 @json_option()
 def predict(results: tuple[str, ...], plots: Sequence[str], as_json: bool, **asked: Any) -> int:

@@ -89,9 +89,7 @@ def render(launcher: str, job: Job, config: str | None, options: Sequence[str], 
         raise UsageError(f"--storage works only with {' and '.join(with_storage())}; {batch.title} has no such option")
     for word in typed:
         if not word.isprintable():
-            raise UsageError(
-                f"{word!r} contains a line break or another control character, which is not allowed in a job script"
-            )
+            raise UsageError(f"{word!r} contains a line break or another control character; remove it")
     # Text, not HTML: what is filled in was checked above or is quoted for the shell below.
     templates = jinja2.Environment(
         undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
@@ -133,8 +131,7 @@ def submit(launcher: str, script: str) -> str:
         raise UsageError(f"--now needs {command}, which is not on the PATH of this machine") from error
     except subprocess.TimeoutExpired as error:
         raise RunFailed(
-            f"{command} did not answer within 60 s, so it is unknown whether the job was submitted; look for the job in"
-            " the queue before you submit it again"
+            f"{command} did not answer within 60 s; before you submit again, look whether the job is in the queue"
         ) from error
     if done.returncode:
         raise RunFailed(f"{command} refused the job: {done.stderr.strip() or done.stdout.strip()}")

@@ -32,8 +32,8 @@ def node_of(name: str, answer: Mapping[str, Any]) -> Node:
         return msgspec.convert(answer, Node)
     except msgspec.ValidationError as error:
         raise UsageError(
-            f"{name} has a different release of merge_bench from the host that starts the run ({error});"
-            f" install the same packages on every host: {how_to_set_up()}"
+            f"{name} runs another release of merge_bench than this host ({error}); install the same packages on"
+            f" every host: {how_to_set_up()}"
         ) from error
 
 
@@ -59,8 +59,8 @@ def check_alike(hosts: Mapping[str, Node]) -> None:
             differences.append(f"merge_bench {found} instead of {wanted}")
         if differences:
             raise UsageError(
-                f"{name} has different software from the host that starts the run: {'; '.join(differences)}. Use one"
-                f" installation on a shared file system, or install the same packages on every host: {how_to_set_up()}"
+                f"{name} has other software than this host: {'; '.join(differences)}. Install the same packages on"
+                f" every host: {how_to_set_up()}"
             )
 
 
@@ -76,8 +76,8 @@ def check_reachable(hosts: Mapping[str, Node], driver: str | None) -> None:
         own = driver is None or host.stack is None or host.stack == driver
         if not own and network.is_loopback(host.address):
             raise UsageError(
-                f"{name} would listen only on {host.interface} ({host.address}), which other hosts cannot reach;"
-                " set --interface to a network interface that all hosts and this machine share"
+                f"{name} would listen only on {host.interface} ({host.address}), which other hosts cannot reach; set"
+                " --interface to one that they can reach"
             )
 
 
@@ -99,7 +99,7 @@ def check_ucx(workers: Sequence[Worker]) -> None:
         found = "; ".join(f"{version} by {', '.join(ranks)}" for version, ranks in sorted(loaded.items()))
         raise UsageError(
             f"the ranks loaded different releases of UCX: {found}. Install the same release on every host, or use"
-            " --ucx wheel to load the UCX of the package libucx"
+            " --ucx wheel"
         )
 
 
@@ -118,8 +118,8 @@ def check_environment(workers: Sequence[Worker], environment: Mapping[str, str])
             if found != value:
                 has = f"has {name}={found}" if found is not None else f"has no {name}"
                 raise UsageError(
-                    f"rank {worker.rank} of the running cluster, on {worker.host}, {has}, but the config sets"
-                    f" {name}={value}; restart the cluster with this config"
+                    f"rank {worker.rank} on {worker.host} {has}, but the config sets {name}={value}; restart the"
+                    " running cluster with this config"
                 )
 
 
@@ -148,8 +148,7 @@ def check_gpus(
     if not chosen and any(gpus[p.host.name] * workers_per_gpu > len(p.workers) for p in unknown):
         lines = ", ".join(f"{p.host.name} gpus={gpus[p.host.name]}" for p in unknown)
         raise UsageError(
-            "the run would leave GPUs idle, because it was planned without the GPU counts of some hosts; set"
-            f" --workers, or write the GPU counts into the --hosts file: {lines}"
+            f"this run would leave GPUs unused: {lines}; set --workers, or add these GPU counts to the --hosts file"
         )
 
 

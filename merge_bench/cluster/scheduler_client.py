@@ -180,8 +180,8 @@ def _print_what_is_missing(count: int, wanted: int, settings: ClusterSettings) -
     where = settings.scheduler_address or settings.scheduler_file
     if settings.counted == wanted:
         raise UsageError(
-            f"the cluster at {where} had {wanted} workers when this run began, but has {count} now;"
-            " use --workers N to wait for N workers"
+            f"the cluster at {where} has {count} workers, but had {wanted} when this run began; use --workers N to"
+            " wait for N workers"
         )
     print(
         f"merge_bench: waiting up to {settings.start_timeout:.0f} s for {wanted} workers; the cluster at {where} now"

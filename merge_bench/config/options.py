@@ -80,8 +80,8 @@ _PROBLEM = _section(
     Option("payload-columns", parsers.count(1), 1, "Number of int64 columns besides the key, in each frame.", "N"),
     Option(
         "skew", parsers.skew, 0.0,
-        "Skew of the matching keys in the right table. With none, each key occurs once; with zipf:S, the counts follow"
-        " a Zipf law of exponent S. [none]",
+        "Skew of the matching keys in the right table. none: each key occurs once; zipf:S: the counts follow a Zipf"
+        " law with exponent S. [none]",
         "none|zipf:S",
     ),
     Option("seed", parsers.count(0), 0, "Random seed of the synthetic tables and of the order of measurements.", "N"),
@@ -127,14 +127,14 @@ _MEASURING = _section(
     ),
     _flag(
         "check-link",
-        "Also measure the link limit with ucx_perftest, and warn if it differs from merge_bench's value by more than"
-        " 10 %.",
+        "Measure the link limit a second time, with ucx_perftest, and warn if the two values differ by more than 10"
+        " %.",
     ),
     Option("against", parsers.text, None, "Earlier result to compare this run with.", "RESULT", in_config=False),
     Option(
         "fail-on", parsers.choices("slower", "inconclusive", "not-faster"), (),
-        "Exit with status 5 if a config gets one of these verdicts: slower, inconclusive, not-faster. A verdict"
-        " compares its throughput with that of the result of --against, or else of the first of --configs.",
+        "Exit with status 5 if a comparison gives one of these verdicts: slower, inconclusive, not-faster. It"
+        " compares with --against if given, otherwise with the first of --configs.",
         "VERDICT[,VERDICT]",
     ),
     Option("threshold", parsers.percent, 0.02, "For --fail-on: ignore differences below this. [2%]", "PERCENT"),
@@ -153,17 +153,16 @@ _DATA_PLANE = _section(
     _choice("shuffle", ("p2p", "tasks"), "p2p", "Shuffle method of Dask for --exchange dask."),
     _choice(
         "pipeline", ("on", "off"), "off",
-        "on: partition and join during the exchange, for the shortest wall-clock time; off: one phase after the other.",
+        "on: partition and join during the exchange; off: one phase after the other.",
     ),
     _choice(
         "stores", ("auto", "plain", "lines"), "auto",
-        "How the partition step of a merge writes rows to memory. plain: one value at a time; lines: full cache lines,"
-        " with non-temporal stores; auto: measure both on each host, and use the faster one.",
+        "How the partition step of a merge writes rows to memory. plain: value by value; lines: whole cache lines,"
+        " bypassing the cache; auto: whichever is faster on this host.",
     ),
     _choice(
         "error-handling", ("none", "peer"), "none",
-        "Error handling of the UCX endpoints that exchange frames; peer: UCX uses only transports that can report a"
-        " dead peer.",
+        "Error handling of UCX between workers. peer: UCX uses only transports that can report a dead peer.",
     ),
     Option(
         "message-size", parsers.size, None,
@@ -174,8 +173,8 @@ _CLUSTER = _section(
     "Cluster",
     Option(
         "workers", parsers.counts(1), None,
-        "Number of workers. By default one per GPU; on a host without GPUs 2 workers, or 1 if only one core is usable."
-        " Several values make a sweep.",
+        "Number of workers; several values make a sweep. [default: one per GPU; without GPUs 2, or 1 on a single"
+        " core]",
         "N[,N]",
     ),
     Option("workers-per-gpu", parsers.count(1), 1, "Workers per GPU.", "N"),
@@ -196,8 +195,9 @@ _CLUSTER = _section(
     Option("ssh-config", parsers.text, None, "ssh configuration file to use instead of the user's.", "PATH"),
     Option(
         "ucx", parsers.choice("auto", "wheel", "system"), None,
-        "UCX to load. wheel: the package libucx, without InfiniBand; system: the system's UCX; auto: system if this"
-        " host has InfiniBand that the system's UCX supports, otherwise wheel. [$MERGE_BENCH_UCX, else auto]",
+        "UCX to load. wheel: the package libucx, without InfiniBand; system: the system's; auto: wheel, but system"
+        " if the system's UCX supports this host's InfiniBand, or libucx is not installed. [$MERGE_BENCH_UCX, else"
+        " auto]",
         "auto|wheel|system", in_config=False,
     ),
     Option("interface", parsers.interface, None, "Network interface that all processes bind to.", "NAME"),
@@ -210,7 +210,7 @@ _CLUSTER = _section(
     ),
     Option("start-timeout", parsers.duration, 60.0, "Time limit for starting all workers.", "SECONDS"),
     Option(
-        "timeout", parsers.duration, 15.0, "The run fails if neither data nor a heartbeat arrives for this long.",
+        "timeout", parsers.duration, 15.0, "Fail if neither data nor a heartbeat arrives for this long.",
         "SECONDS",
     ),
 )  # fmt: skip
@@ -224,8 +224,8 @@ _OUTPUT = _section(
     _flag("allow-unknown", "Continue if the config contains unknown or invalid settings."),
     _flag(
         "trust-config",
-        "Trust the config: accept variables that make a process load code (such as LD_PRELOAD), and pass every variable"
-        " of the config to the processes of the cluster.",
+        "Trust the config: accept variables that can load code (such as LD_PRELOAD), and pass all its variables to"
+        " the cluster's processes.",
         in_config=False,
     ),
     Option("results", parsers.text, "results", "Folder in which campaigns are stored.", "PATH"),

@@ -163,7 +163,7 @@ class _Scope:
         self.total_bytes += len(variable.value) - (len(earlier.value) if earlier else 0)
         if self.total_bytes > MAX_TOTAL_BYTES:
             raise ShellSyntaxError(
-                variable.line, "the values up to this line exceed 1 MiB in total, the limit for a config"
+                variable.line, "all values up to this line are together longer than 1 MiB, the limit for a config"
             )
         self.variables[variable.name] = variable
         self.lines.setdefault(variable.name, []).append(variable.line)
@@ -218,7 +218,7 @@ def _expand(parts: tuple[Part, ...], scope: _Scope, line: int) -> str:
 
 def _refer(part: Reference, scope: _Scope) -> str:
     if part.name in _BASH_OWN:
-        raise ShellSyntaxError(part.line, f"{part.name} is reserved for the shell; a config cannot refer to it")
+        raise ShellSyntaxError(part.line, f"{part.name} is reserved for the shell; a config cannot use it")
     known = scope.lookup(part.name)
     if known is not None and (known or not part.when_empty):
         return known
@@ -228,6 +228,6 @@ def _refer(part: Reference, scope: _Scope) -> str:
         return known
     raise ShellSyntaxError(
         part.line,
-        f"{part.name} is not set by an earlier line or in the environment; write ${{{part.name}:-default}} if it may be"
-        " unset",
+        f"{part.name} is set neither by an earlier line nor in the environment; to allow that, write"
+        f" ${{{part.name}:-default}}",
     )

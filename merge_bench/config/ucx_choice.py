@@ -151,7 +151,7 @@ def _warning(devices: list[str], origin: str) -> Caution | None:
         return None
     return Caution(
         CODE,
-        f"this machine has InfiniBand ({', '.join(devices)}), but the chosen UCX ({origin}) has no InfiniBand"
-        " module, so all data goes over TCP",
+        f"all data goes over TCP: this machine has InfiniBand ({', '.join(devices)}), but the chosen UCX ({origin})"
+        " cannot use it",
         REMEDY,
     )

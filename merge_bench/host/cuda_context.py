@@ -63,8 +63,8 @@ def _check_version(driver: Any) -> None:
     if known // 1000 < needed:
         older = f", or the packages for CUDA 12: {how_to_set_up('cu12')}" if known // 1000 == 12 else ""
         raise UsageError(
-            f"the GPU driver of this host supports CUDA {known // 1000}.{known % 1000 // 10}, but the installed"
-            f" packages need CUDA {needed}; install a newer driver{older}"
+            f"the GPU driver supports CUDA {known // 1000}.{known % 1000 // 10}, but the installed packages need"
+            f" CUDA {needed}; install a newer driver{older}"
         )
 
 

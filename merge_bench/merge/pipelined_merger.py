@@ -94,9 +94,7 @@ def make_merger(engine: Engine, rank: int, plan: Plan, abort: Abort) -> Merger:
     if not plan.pipeline:
         return Merger(engine, rank, plan, abort)
     if not isinstance(engine, PipelinedEngine):
-        raise UsageError(
-            f"--pipeline on does not support --engine {engine.name}, which joins all rows at once; use --pipeline off"
-        )
+        raise UsageError(f"--pipeline on does not support --engine {engine.name}; use --pipeline off")
     return PipelinedMerger(engine, rank, plan, abort)
 
 

@@ -96,9 +96,7 @@ def make(values: Mapping[str, Any]) -> MpiProbe:
     """
     sizes = values["sizes"]
     if sizes is not None and parse_sizes(sizes)[-1] > LARGEST_MESSAGE:
-        raise UsageError(
-            f"--sizes {sizes}: a message can have at most {LARGEST_MESSAGE} bytes, because MPI counts them with an int"
-        )
+        raise UsageError(f"--sizes {sizes}: MPI allows messages of at most {LARGEST_MESSAGE} bytes")
     return MpiProbe(
         pattern=values["pattern"], sizes=sizes, iterations=values["iterations"],
         placements=placements_of(values["placement"]), mpirun_asked=values["mpirun"],
@@ -123,8 +121,7 @@ PROBE = ProbeKind(
             "pattern",
             parsers.choice(PING_PONG, OSU),
             PING_PONG,
-            "Test to run: ping-pong (standard and buffered sends) or osu (latency and "
-            "bandwidth as the OSU benchmarks define them).",
+            "Test to run. ping-pong: standard and buffered sends; osu: latency and bandwidth as in the OSU benchmarks.",
             f"{PING_PONG}|{OSU}",
         ),
         options.MPIRUN,

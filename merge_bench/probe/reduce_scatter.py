@@ -58,14 +58,14 @@ class ReduceScatterProbe(OverMpi):
         ranks = max(ranks, 2)
         if self.counts[-1] // ranks > LARGEST_MESSAGE:
             raise UsageError(
-                f"--counts: {format_count(self.counts[-1])} elements are too many for {ranks} ranks; MPI allows at most"
-                f" {format_count(LARGEST_MESSAGE)} per rank"
+                f"--counts: {format_count(self.counts[-1])} elements are too many; MPI allows at most"
+                f" {format_count(LARGEST_MESSAGE)} on each of the {ranks} ranks"
             )
         rounded = tuple(
             Caution(
                 "count-rounded",
-                f"{format_count(n)} elements are rounded up to {format_count(block_of(n, ranks) * ranks)}, so that each"
-                f" of the {ranks} ranks gets the same number",
+                f"{format_count(n)} elements are rounded up to {format_count(block_of(n, ranks) * ranks)}, so that"
+                f" all {ranks} ranks get the same number",
             )
             for n in self.counts
             if n % ranks
@@ -143,8 +143,8 @@ PROBE = ProbeKind(
             "algorithms",
             parsers.text,
             "mpi,reduces",
-            "Algorithms to measure, separated by commas: mpi (MPI_Reduce_scatter_block), reduces (one MPI_Ireduce per"
-            " rank), ucc-ucp and ucc-sharp (ucc_perftest with UCP or SHARP).",
+            "Algorithms to measure, separated by commas: mpi (MPI_Reduce_scatter_block), reduces (one MPI_Ireduce"
+            " per rank), ucc-ucp, ucc-sharp (ucc_perftest with UCP or SHARP).",
             "NAME[,NAME]",
         ),
         options.MPIRUN,

@@ -90,8 +90,8 @@ class Rma(Probe):
         if version is None:
             host = session.members[source].host
             raise LaunchFailed(
-                f"rank {source} on {host} reported no UCX version, so its measurement cannot be recorded; run"
-                f" merge-bench doctor on {host}",
+                f"rank {source} on {host} did not report its UCX version, which the record needs; run merge-bench"
+                f" doctor on {host}",
                 host=host, rank=source,
             )  # fmt: skip
         lines = [

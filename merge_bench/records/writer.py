@@ -101,7 +101,7 @@ class CampaignWriter:
                 os.close(descriptor)
             if isinstance(error, BlockingIOError):
                 raise RunFailed("another process is writing this campaign") from error
-            raise RunFailed(f"its records cannot be written ({error.strerror})") from error
+            raise RunFailed(f"the records of the campaign cannot be written ({error.strerror})") from error
         return cls(folder, descriptor)
 
     @property

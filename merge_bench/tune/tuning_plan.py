@@ -75,7 +75,7 @@ def make_task(values: Mapping[str, Any]) -> Task:
         raise UsageError(f"no value of the tuning space can be tried in this run: {reasons}")
     if set(line.name.split("+")) <= {value.id for value in space.values}:
         raise UsageError(
-            f"the baseline {line.name} has the same name as a candidate of the tuning space; rename the baseline's file"
+            f"the baseline {line.name} has the name of a setting that tune tries; rename the baseline's file"
         )
     _refuse_few(values, strategies()[values["strategy"]].first_block(space, kept), len(prepared))
     about = {
@@ -116,12 +116,12 @@ def _refuse(prepared: Prepared, values: Mapping[str, Any]) -> None:
     """Refuse what cannot be tuned, whatever the space."""
     if not launchers()[prepared.settings.launcher].owns_processes:
         raise UsageError(
-            "tune cannot use a running cluster, whose UCX settings are fixed; omit --scheduler-address and"
+            "tune cannot use a running cluster, because it changes UCX settings; omit --scheduler-address and"
             " --scheduler-file"
         )
     if prepared.plan.verify == "off":
         raise UsageError(
-            "tune needs verified results, so that no config with wrong results is chosen; omit --verify off"
+            "tune needs verified results: otherwise a config with wrong results could win; omit --verify off"
         )
     if values["metric"] == "bandwidth" and (prepared.plan.exchange == "dask" or prepared.plan.workers < 2):
         raise UsageError("--metric bandwidth needs --exchange ucx and at least 2 workers")
@@ -132,13 +132,9 @@ def _refuse_few(values: Mapping[str, Any], first_block: int, sizes: int) -> None
     needed = first_block * Options.least
     if values["max_launches"] is not None and values["max_launches"] < needed:
         raise UsageError(
-            f"--max-launches {values['max_launches']} is too few: a decision needs {needed} launches"
-            f" ({Options.least} blocks of {first_block} launch{'es' * (first_block != 1)}); raise --max-launches, or"
-            " try fewer settings with --only"
+            f"--max-launches {values['max_launches']} is too few: these settings need at least {needed}; raise it,"
+            " or try fewer settings with --only"
         )
     least = least_launches(alpha=Options.alpha / sizes, paired=True)
     if values["confirm"] < least:
-        raise UsageError(
-            f"--confirm {values['confirm']} is too small: the confirmation of {sizes} sizes needs at least"
-            f" {least} blocks of each size; use {least} or more"
-        )
+        raise UsageError(f"--confirm {values['confirm']} is too small for {sizes} sizes; use {least} or more")

@@ -150,7 +150,7 @@ def test_a_file_system_without_locks_is_written_but_nothing_is_gone_on_with(
     made = sweep()
     make(tmp_path, made, [WELL, killed])
     assert len(make(tmp_path, made, [])[1]) == 4
-    assert "its records cannot be written (No locks available)" in capsys.readouterr().err
+    assert "the records of the campaign cannot be written (No locks available)" in capsys.readouterr().err
 
 
 def test_damaged_records_are_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

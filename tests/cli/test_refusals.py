@@ -142,7 +142,7 @@ def test_error_as_json(tmp_path: Path, options: tuple[str, ...]) -> None:
         (("--blocks", "2", "--launches", "2"), ("--blocks", "--launches", "cannot be combined")),
         (("--blocks", "0"), ("--blocks", "at least 1")),
         (("--chunk", "1e3,1000"), ("--chunk", "twice")),
-        (("--chunk", "1e3,1e12"), ("1,000,000,000,000", "available")),
+        (("--chunk", "1e3,1e12"), ("1,000,000,000,000", "the largest --chunk")),
         (("--workers", "1,0"), ("--workers", "at least 1")),
     ],
 )
@@ -210,7 +210,7 @@ def test_a_pipeline_on_one_host_is_warned_of(tmp_path: Path, options: tuple[str,
     (tmp_path / "hosts").write_text("n1\nn2\n")
     one = command(tmp_path, *SMALL, *options, "--dry-run")
     assert one.status == 0
-    assert ("a merge on one host is usually slower" in one.errors) == warned
+    assert ("--pipeline on usually makes a merge on a single host slower" in one.errors) == warned
 
 
 @pytest.mark.parametrize(

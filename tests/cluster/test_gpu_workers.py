@@ -86,7 +86,9 @@ def test_what_a_gpu_has_of_its_own_decides_by_its_name(monkeypatch: pytest.Monke
 def test_another_order_of_gpus_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     for fine in ({}, {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}):
         make_plan._check_order(fine)
-    with pytest.raises(UsageError, match=r"CUDA_DEVICE_ORDER=FASTEST_FIRST numbers GPUs differently .*; unset it"):
+    with pytest.raises(
+        UsageError, match=r"CUDA_DEVICE_ORDER=FASTEST_FIRST would make workers use other GPUs .*; unset it"
+    ):
         make_plan._check_order({"CUDA_DEVICE_ORDER": "FASTEST_FIRST"})
 
 
@@ -98,8 +100,8 @@ def test_workers_share_the_gpus_that_this_process_was_given(monkeypatch: pytest.
 
 
 def test_more_workers_than_gpus_are_refused_with_what_would_help() -> None:
-    with pytest.raises(UsageError, match="--workers 5 needs 5 GPUs with --workers-per-gpu 1, but only 2 can be used on"
-                                         " this host; use --workers-per-gpu 3 to share GPUs"):  # fmt: skip
+    with pytest.raises(UsageError, match="--workers 5 with --workers-per-gpu 1 needs 5 GPUs, but only 2 can be used;"
+                                         " use --workers-per-gpu 3 to share GPUs"):  # fmt: skip
         make_plan._check_gpus(5, 2, 1)
     make_plan._check_gpus(4, 2, 2)
     make_plan._check_gpus(4, 0, 1)

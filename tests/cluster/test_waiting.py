@@ -46,7 +46,7 @@ def test_the_end_of_the_wait_gives_both_numbers() -> None:
 
 def test_workers_that_were_counted_and_left_are_not_waited_for() -> None:
     counts = iter([2])
-    with pytest.raises(UsageError, match=r"s\.json had 3 workers when this run began, but has 2 now"):
+    with pytest.raises(UsageError, match=r"s\.json has 2 workers, but had 3 when this run began"):
         wait_for_workers(lambda: workers(next(counts)), ExistingCluster(), replace(SETTINGS, counted=3), 3, LATER)
 
 

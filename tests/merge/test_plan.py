@@ -107,7 +107,9 @@ SKEWED = SyntheticSpec(2 * 10**9, 0.3, 0, zipf=1.5)
 )
 def test_a_chunk_that_cannot_fit_is_refused_with_the_largest_that_can(changes: dict[str, Any]) -> None:
     plan = dataclasses.replace(PLAN, **changes)
-    with pytest.raises(UsageError, match=r"--chunk 1,000,000,000 needs about .* each of 2 workers on here") as caught:
+    with pytest.raises(
+        UsageError, match=r"--chunk 1,000,000,000 needs about .* per worker, but the 2 workers on here have .* each"
+    ) as caught:
         check_fits(plan, 16 << 30, 2, "here")
     assert caught.value.exit_status == 2
     (found,) = re.findall(r"the largest --chunk that fits is ([\d,]+)", str(caught.value))

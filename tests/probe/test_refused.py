@@ -44,7 +44,7 @@ def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
         (("p2p", "--config", "no-such"), "no-such"),
         (("p2p", "--repetitions", "0"), "--repetitions"),
         (("rma", "--sizes", "x"), "--sizes"),
-        (("mpi", "--sizes", "3G"), "int"),
+        (("mpi", "--sizes", "3G"), "at most 2147483647 bytes"),
         (("mpi", "--sizes", "x"), "--sizes"),
         (("mpi", "--placement", "nowhere"), "--placement nowhere"),
         (("mpi", "--mpirun", "/nowhere/mpirun"), "--mpirun /nowhere/mpirun: program not found"),

@@ -106,13 +106,13 @@ def _of_gpu(runs: Sequence[Measured], asked: str | None) -> tuple[tuple[Measured
     (found,) = known if len(known) == 1 and None not in names else (None,)
     if found is None and len(names) > 1:
         raise UsageError(
-            f"the results come from different devices ({listed}), and --what-if gpu={asked} can only scale results from"
-            f" one GPU model; give only those, or add a RESULT measured on {asked}"
+            f"--what-if gpu={asked} needs results from one device, but these come from several ({listed}); give"
+            " results from one of them"
         )
     if found is None:
         raise UsageError(
-            f"--what-if gpu={asked} cannot scale results from {listed}, because it is not in the list of GPUs in"
-            f" docs/predict.md; add a RESULT measured on {asked}"
+            f"--what-if gpu={asked} cannot scale results from {listed}, a device that docs/predict.md does not list;"
+            f" add a RESULT measured on {asked}"
         )
     scale = wanted.bandwidth / found.bandwidth
     note = (

@@ -60,8 +60,8 @@ def gather(campaigns: Sequence[Campaign], config: str | None) -> Measurements:
         one = measured(name, run)
         if one is None:
             raise UsageError(
-                f"{campaign.folder} has no launch with the phase times of all workers, which a forecast needs; name"
-                " another RESULT"
+                f"{campaign.folder} cannot be used for a forecast: no launch has the phase times of all workers;"
+                " name another RESULT"
             )
         if not one.shape.rows_per_chunk or not one.shape.row_bytes:
             raise UsageError(f"{campaign.folder} merged no rows, so nothing can be forecast from it")
@@ -86,7 +86,7 @@ def gather(campaigns: Sequence[Campaign], config: str | None) -> Measurements:
 def _of_config(merges: Sequence[tuple[Campaign, Run]], config: str | None) -> list[tuple[Campaign, Run]]:
     if not merges:
         raise UsageError(
-            "the results are only network measurements, which have no partition and join times; add a RESULT of `run`"
+            "a forecast needs merges, but the results are only network measurements; add a RESULT of `run`"
         )
     names = list(dict.fromkeys(run.config.name for _, run in merges))
     if config is None and len(names) > 1:
@@ -104,19 +104,18 @@ def _refuse(campaign: Campaign, run: Run) -> None:
     folder = campaign.folder
     if run.imported:
         raise UsageError(
-            f"{folder} is imported, so it lacks the phase times of each worker, which a forecast needs; use a RESULT of"
-            " `run`"
+            f"{folder} cannot be used for a forecast: imported results have no phase times; use a RESULT of `run`"
         )
     if run.plan.exchange == "dask":
         raise UsageError(
-            f"{folder} was measured with --exchange dask, which the forecast model does not cover; name a RESULT of"
+            f"{folder} cannot be used for a forecast: it was measured with --exchange dask; use a RESULT of"
             " --exchange ucx"
         )
     workload = run.plan.workload
     if workload and workload.zipf:
         raise UsageError(
-            f"{folder} cannot be used for a forecast: it has skewed keys (zipf:{workload.zipf}), but the model spreads"
-            " rows evenly; use a RESULT with --skew none"
+            f"{folder} cannot be used for a forecast: it has skewed keys (zipf:{workload.zipf}); use a RESULT with"
+            " --skew none"
         )
 
 
@@ -133,8 +132,8 @@ def _probed(campaigns: Sequence[Campaign], config: str, notes: list[str]) -> Pro
     for campaign in campaigns:
         if campaign.probe and campaign.probe != "p2p":
             raise UsageError(
-                f"{campaign.folder} contains results of `probe {campaign.probe}`; use "
-                f"results of `probe p2p`, which measures links"
+                f"{campaign.folder} cannot be used for a forecast: it contains results of `probe {campaign.probe}`;"
+                " use results of `probe p2p`"
             )
         for launch in campaign.standing if campaign.probe else ():
             if launch.probes and launch.line is not None:
@@ -144,8 +143,8 @@ def _probed(campaigns: Sequence[Campaign], config: str, notes: list[str]) -> Pro
     names = ", ".join(by_config)
     if config not in by_config and len(by_config) > 1:
         raise UsageError(
-            f"the merges use {config}, but the network measurements use {names}; add a RESULT of `probe p2p` with "
-            f"{config}"
+            f"the merges use {config}, but the network was measured with {names}; add a RESULT of `probe p2p` with"
+            f" {config}"
         )
     if config not in by_config:
         notes.append(f"The network was measured with {names}, but the merges with {config}; their settings may differ.")

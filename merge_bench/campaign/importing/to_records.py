@@ -118,20 +118,20 @@ def _warnings(report: Report) -> Iterator[Caution]:
     digit = f"{least}{format_seconds(coarsest)}"
     yield Caution(
         "imported-rounded",
-        f"the imported figures are rounded: the wall-clocks of iterations have a resolution of {digit}",
+        f"the imported wall-clock times of iterations are rounded to {digit}",
     )
     printed = report.workers_printed
     if report.workers != printed:
         yield Caution(
             "imported-workers",
-            f"the imported output lists {printed} device{'s' * (printed != 1)} of one host, but as much "
-            f"data as {report.workers} workers process; the result was imported with {report.workers} workers",
+            f"the imported output lists {printed} device{'s' * (printed != 1)}, but contains data of"
+            f" {report.workers} workers; it was recorded with {report.workers} workers",
         )
     if report.longest > len(report.iterations):
         yield Caution(
             "imported-length",
-            f"the imported output may be incomplete: it lists {len(report.iterations)} iterations, but its total "
-            f"amount of data is rounded and would also fit {report.longest}",
+            f"the imported output may be incomplete: it lists {len(report.iterations)} iterations, but its data"
+            f" would fit {report.longest}",
         )
     if report.traceback is not None:
         yield Caution("imported-error", f"the imported output also contains a Python error: {report.traceback}")

@@ -88,8 +88,8 @@ class CudfEngine:
         for side, frame in ((Side.LEFT, left), (Side.RIGHT, right)):
             if frame.rows > MOST_ROWS:
                 raise UsageError(
-                    f"the {side.value} chunk has {frame.rows:,} rows, but engine cudf holds at most {MOST_ROWS:,} in"
-                    " one table; use a smaller --chunk or more workers"
+                    f"the {side.value} chunk has {frame.rows:,} rows, but engine cudf can hold only {MOST_ROWS:,};"
+                    " use a smaller --chunk or more workers"
                 )
             with self._named_errors("copying the chunks to the GPU"):
                 stored = _stored(frame.to_arrow(), self.shape.fields(side))
@@ -121,7 +121,7 @@ class CudfEngine:
         rows = own.rows + sum(each.rows for each in others.values())
         if rows > MOST_ROWS:
             raise RunFailed(
-                f"rank {self.shape.rank} received {rows:,} {side.value} rows, but engine cudf joins at most"
+                f"rank {self.shape.rank} received {rows:,} {side.value} rows, but engine cudf can join only"
                 f" {MOST_ROWS:,}; use a smaller --chunk or more workers"
             )
         with self._named_errors("allocating memory for received rows"):

@@ -122,8 +122,8 @@ def plan_tables(
     """
     if not left_on or len(left_on) != len(right_on):
         raise UsageError(
-            "a merge needs the same number of key columns on both sides, and at least one;"
-            f" found {len(left_on)} on the left and {len(right_on)} on the right"
+            f"left and right need the same number of key columns, at least one; found {len(left_on)} left and"
+            f" {len(right_on)} right"
         )
     left_footers, right_footers = parquet.read_footers(left), parquet.read_footers(right)
     left_keys = _key_columns(left, left_footers, left_on)
@@ -187,8 +187,8 @@ def canonical_columns(columns: Sequence[TableColumn], table: pa.Table, file: str
             found.append(values.cast(column.field.type))
         except pa.ArrowException:
             raise UsageError(
-                f"column {column.source!r} of {file} holds a value that does not fit {column.field.type},"
-                " the type in which both tables' keys are compared"
+                f"column {column.source!r} of {file} holds a value that does not fit {column.field.type}, the common"
+                " type of the keys"
             ) from None
     return found
 
@@ -202,15 +202,15 @@ def _load(side: TableSide, rank: int) -> Frame:
     )
     if table.num_rows != side.chunk_rows[rank]:
         raise UsageError(
-            f"worker {rank} read {table.num_rows} rows of {side.path} instead of {side.chunk_rows[rank]}, because the"
-            " files changed during the run or differ between hosts; give every host the same files and run again"
+            f"worker {rank} read {table.num_rows} rows of {side.path} instead of {side.chunk_rows[rank]}; run again"
+            " with unchanged files that are the same on every host"
         )
     frame = Frame.from_arrow(table)
     for planned, found in zip(side.fields, frame.fields, strict=True):
         if found.nullable and not planned.nullable:
             raise UsageError(
-                f"column {planned.name!r} of {side.path} has nulls, but the Parquet statistics reported none when the"
-                " run began; run again if the file has changed, or write the file again if its statistics are wrong"
+                f"column {planned.name!r} of {side.path} has nulls, although the Parquet statistics showed none; run"
+                " again, or write the file again if its statistics are wrong"
             )
     return frame.with_nullable({field.name: field.nullable for field in side.fields})
 
@@ -241,8 +241,8 @@ def _key_type(left: parquet.FooterColumn, right: parquet.FooterColumn) -> pa.Dat
     common = schema.common_type(left.type, right.type)
     if common is None:
         raise UsageError(
-            f"keys {left.name!r} ({left.type}) and {right.name!r} ({right.type}) cannot be compared:"
-            " no type holds the values of both exactly; convert one column to the type of the other"
+            f"keys {left.name!r} ({left.type}) and {right.name!r} ({right.type}) cannot be compared exactly; convert"
+            " one column to the type of the other"
         )
     for column, other in ((left, right), (right, left)):
         if schema.needs_small_values(column.type, common) and (column.largest is None or column.largest >= 2**63):
@@ -250,8 +250,8 @@ def _key_type(left: parquet.FooterColumn, right: parquet.FooterColumn) -> pa.Dat
             if column.largest is None:
                 seen = "contain no maximum; write the Parquet file with statistics"
             raise UsageError(
-                f"keys {column.name!r} (uint64) and {other.name!r} ({other.type}) can be compared only if all uint64"
-                f" values are below 2**63, but the Parquet statistics {seen}"
+                f"keys {column.name!r} (uint64) and {other.name!r} ({other.type}) can be compared only below 2**63,"
+                f" but the Parquet statistics {seen}"
             )
     return common
 
@@ -280,8 +280,8 @@ def _few_row_groups(side: str, path: str, footers: parquet.Footers, workers: int
     return (
         Caution(
             "few-row-groups",
-            f"the {side} table {path} has {groups} row groups for {workers} workers,"
-            f" so {workers - groups} workers start without rows of this table",
+            f"the {side} table {path} has only {groups} row groups, so {workers - groups} of the {workers} workers"
+            " start without rows of it",
             "write the table with smaller row groups, or use fewer workers",
         ),
     )

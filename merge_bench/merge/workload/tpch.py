@@ -82,8 +82,7 @@ def find_generator() -> str:
     found = shutil.which("tpchgen-cli")
     if found is None:
         raise UsageError(
-            "the TPC-H workload needs the package tpchgen-cli, which is not installed in this environment; run: pip"
-            " install tpchgen-cli"
+            "--workload tpch needs the package tpchgen-cli, which is not installed; run: pip install tpchgen-cli"
         )
     return found
 
@@ -100,8 +99,8 @@ def _check_disk(scale: float, folder: Path) -> None:
     needed, free = scale * DISK_BYTES_PER_SCALE, shutil.disk_usage(folder).free
     if needed > free:
         raise UsageError(
-            f"TPC-H at scale {scale:g} needs about {format_bytes(needed)}, but {folder} has {format_bytes(free)} free;"
-            " use a smaller --scale, or set XDG_CACHE_HOME to a folder on a larger disk"
+            f"TPC-H at scale {scale:g} needs about {format_bytes(needed)}, but {folder} has {format_bytes(free)}"
+            " free; use a smaller --scale, or set XDG_CACHE_HOME to another folder"
         )
 
 

@@ -104,10 +104,7 @@ def _find(path: str, prefix: str, libraries: str, asked: str | None, tool: str |
         if loaded is not None and identify(loaded) == known:
             found = Mpi(*known, mpirun, library)
             if found.kind == OPEN_MPI and not _can_use_ucx(mpirun):
-                raise UsageError(
-                    f"{mpirun} is {found.name} without UCX (ompi_info lists no pml ucx), so it cannot send over"
-                    f" UCX; {_OTHER}"
-                )
+                raise UsageError(f"{mpirun} is {found.name} built without UCX (ompi_info lists no pml ucx); {_OTHER}")
             return found
         theirs = " ".join(identify(loaded) or ("another MPI",)) if loaded is not None else "no MPI (missing or broken)"
         unfit.append(f"{mpirun} is {' '.join(known)}, but mpi4py loads {theirs}")
@@ -173,16 +170,13 @@ def check_hosts(mpi: Mpi, settings: ClusterSettings) -> None:
         If a running cluster was named, or the hosts need something that this mpirun does not support.
     """
     if not launchers()[settings.launcher].owns_processes:
-        raise UsageError(
-            "this probe cannot use a running cluster, because it starts its own ranks with mpirun; omit"
-            " --scheduler-address and --scheduler-file"
-        )
+        raise UsageError("this probe starts its own ranks with mpirun; omit --scheduler-address and --scheduler-file")
     if not settings.hosts:
         return
     if mpi.kind != OPEN_MPI:
         raise UsageError(
-            f"several hosts need Open MPI, but {mpi.mpirun} is {mpi.name}; omit --hosts, or set --mpirun to an"
-            " mpirun of Open MPI"
+            f"several hosts need Open MPI, but {mpi.mpirun} is {mpi.name}; omit --hosts, or set --mpirun to Open"
+            " MPI's mpirun"
         )
     named = next((host.name for host in settings.hosts if "@" in host.name), None)
     if named is not None:

@@ -176,7 +176,7 @@ def handles(*objects: Any) -> Sequence[np.signedinteger[Any]]:
     return [width(np.uint64(MPI._handleof(each)).astype(width)) for each in objects]
 
 
-def check(failed: int, where: str) -> None:
+def check(failed: int, size: str) -> None:
     """Raise `RunFailed` for an MPI error code other than 0."""
     if failed:
-        raise RunFailed(f"MPI failed while it sent test messages of {where}: {MPI.Get_error_string(failed)}")
+        raise RunFailed(f"MPI failed while sending messages of {size}: {MPI.Get_error_string(failed)}")

@@ -94,9 +94,7 @@ def find_tool() -> Tool:
     """
     path = shutil.which(TOOL)
     if path is None:
-        raise UsageError(
-            f"{TOOL} is not on PATH; install UCC (HPC-X includes it), or omit {UCP} and {SHARP} from --algorithms"
-        )
+        raise UsageError(f"{TOOL} is not on PATH; install UCC, or omit {UCP} and {SHARP} from --algorithms")
     beside = Path(path).with_name(INFO)
     info = str(beside) if beside.exists() else INFO
     known, problem = None, "printed no version"
@@ -111,8 +109,7 @@ def find_tool() -> Tool:
     if known is None:
         # Without the version the element counts are ambiguous: UCC 1.5 changed which vector they describe.
         raise UsageError(
-            f"`{info} -v` {problem}, so the UCC version of {path} is unknown; put a working {INFO} of that UCC into the"
-            f" folder that contains {TOOL}"
+            f"the UCC version of {path} is unknown, because `{info} -v` {problem}; put a working {INFO} beside {TOOL}"
         )
     return Tool(path, known, libmpi(ask(["ldd", path]) or ""))
 

@@ -16,22 +16,22 @@ PLACEMENT = Option(
     "placement",
     parsers.text,
     None,
-    "Workers to measure: a pair on one host (one-host), a pair on two hosts (two-hosts), both (one-host,two-hosts), or"
-    " every-pair. [default: with one host one-host; with several two-hosts, and for probe mpi both]",
+    "Pairs of workers to measure: one-host, two-hosts, one-host,two-hosts, or every-pair. [default: one-host on a"
+    " single host, two-hosts on several; one-host,two-hosts for probe mpi on several]",
     "WHERE",
 )
 MPIRUN = Option(
     "mpirun",
     parsers.text,
     None,
-    "The mpirun that starts the ranks. It must belong to the MPI that mpi4py uses. [default: the first suitable one"
-    " from: the MPI of ucc_perftest (if used), this Python environment, PATH]",
+    "The mpirun that starts the ranks; it must belong to the MPI that mpi4py uses. [default: searched in the MPI of"
+    " ucc_perftest, this Python environment, and PATH]",
     "PATH",
 )
 ITERATIONS = Option(
     "iterations",
     parsers.count(1),
     None,
-    "Timed iterations per size. [default: depends on the size; fewer for larger sizes]",
+    "Timed iterations per size. [default: fewer for larger sizes]",
     "N",
 )

@@ -68,10 +68,7 @@ def read(path: Path) -> list[Row]:
         raise UsageError(f"{path} is not a ping-pong CSV file: it is larger than {LARGEST >> 20} MiB")
     places = {place for word, place in _PLACES.items() if word in path.stem}
     if len(places) != 1:
-        raise UsageError(
-            f"the file name of {path} contains {'two placements' if places else 'no placement'}; rename the file so"
-            f" that its name contains exactly one of {', '.join(_PLACES)}"
-        )
+        raise UsageError(f"the file name of {path} must contain exactly one of {', '.join(_PLACES)}; rename the file")
     heading, *lines = text.split("\n")
     if heading not in _ROWS:
         raise UsageError(f"{path} is not a ping-pong CSV file: its first line is neither {THROUGHPUT!r} nor {DELAY!r}")
@@ -96,8 +93,8 @@ def _rows(path: Path, heading: str, lines: list[str], placement: str) -> Iterato
             # Both have six decimals; add the rounding error of the product.
             if abs(mbits * time - 16 * size * loops) > 0.6e-6 * (mbits + time) + 1e-12 * mbits * time or loops < 1:
                 raise UsageError(
-                    f"{path}:{number}: this row is damaged: its size, throughput and time do not give a whole number of"
-                    " ping-pongs; measure again, or remove the row"
+                    f"{path}:{number}: size, throughput and time of this row contradict each other; measure again,"
+                    " or remove the row"
                 )
             seconds, rate = time * 1e-6 / (2 * loops), mbits * 1e6 / 8
         if (test, size) in seen:

@@ -109,7 +109,7 @@ class Runner:
         """
         if request.config and request.config not in config_names():
             raise UsageError(
-                f"a run from the dashboard must use a shipped config, and {request.config!r} is not one; choose from"
+                f"the dashboard runs only shipped configs, and {request.config!r} is not one; choose from"
                 f" {', '.join(config_names())}"
             )
         if request.config:  # by its path: a file of the same name in the working folder is not meant

@@ -135,7 +135,7 @@ def test_of_several_networks_that_of_the_merges_config_is_taken(tmp_path: Path) 
         for config, rate in (("other", 5e9), ("tuned", 2e9), ("third", 7e9))
     ]
     assert parameters(forecast(merges, *probes, workers=4, hosts=2))["nic_rate"]["value"] == 2e9
-    with pytest.raises(UsageError, match="the merges use tuned, but the network measurements use other, third"):
+    with pytest.raises(UsageError, match="the merges use tuned, but the network was measured with other, third"):
         forecast(merges, probes[0], probes[2], workers=4, hosts=2)
 
 

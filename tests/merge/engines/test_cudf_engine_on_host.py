@@ -156,7 +156,7 @@ def test_more_rows_than_a_table_holds_are_refused_before_memory_is_taken() -> No
     before = Memory.used
     header = np.zeros(engine.header_bytes(Side.LEFT), np.uint8)
     header[:24].view(np.int64)[:] = 2**31, 0, 0
-    with pytest.raises(RunFailed, match=r"rank 0 received 2,147,483,... left rows, but engine cudf joins at most"):
+    with pytest.raises(RunFailed, match=r"rank 0 received 2,147,483,... left rows, but engine cudf can join only"):
         engine.inboxes(Side.LEFT, {1: header})
     assert Memory.used == before
 
@@ -181,7 +181,7 @@ def test_columns_without_nulls_are_sent_from_the_partition_and_received_in_one_b
 def test_too_many_rows_for_one_table_are_refused() -> None:
     engine = loaded()
     frame = Frame(engine.shape.left, (), 2**31)
-    with pytest.raises(UsageError, match="the left chunk has 2,147,483,648 rows, but engine cudf holds at most"):
+    with pytest.raises(UsageError, match="the left chunk has 2,147,483,648 rows, but engine cudf can hold only"):
         engine.load(frame, frame)
 
 
@@ -272,5 +272,5 @@ def test_memory_that_no_other_process_can_open_is_refused(
     monkeypatch: pytest.MonkeyPatch, base: type[fake_rapids.DeviceMemoryResource]
 ) -> None:
     monkeypatch.setattr(fake_rapids.Device, "resource", fake_rapids.UpstreamResourceAdaptor(base()))
-    with pytest.raises(UsageError, match=f"comes from RMM's {base.__name__}, so other processes cannot open it"):
+    with pytest.raises(UsageError, match=f"of RMM's {base.__name__} cannot be sent over CUDA IPC"):
         set_up_pool(None)

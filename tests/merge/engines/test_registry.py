@@ -122,7 +122,7 @@ def test_an_engine_without_its_package_or_without_a_gpu_is_refused(monkeypatch: 
     with pytest.raises(UsageError) as caught:
         _engine(values, 1, here=True)
     assert str(caught.value).startswith(
-        "the package pylibcudf, which both --engine cudf and --memory cuda need, is not installed in this environment;"
+        "--engine cudf and --memory cuda need the package pylibcudf, which is not installed;"
     )
     with pytest.raises(UsageError) as caught:
         _engine(values, 0, here=True)
