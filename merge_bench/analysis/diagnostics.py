@@ -102,8 +102,7 @@ def _traffic(launches: Sequence[Launch]) -> Iterator[Caution]:
             yield Caution(
                 "not-carried",
                 each.message,
-                "run again while no other program uses the device; if the warning appears again, UCX reports"
-                " transports that it does not use",
+                "run again while no other program uses the device",
             )
 
 
@@ -132,8 +131,8 @@ def _links(launches: Sequence[Launch], workers: Sequence[WorkerFigures]) -> Iter
     if slow is not None:
         yield Caution(
             "straggler",
-            f"rank {slow.rank} ({hosts.get(slow.rank, '?')}) exchanges data slowly: {format_rate(slow.rate)};"
-            f" between the other ranks it is {format_rate(slow.others)}, {slow.factor:.1f} times as much",
+            f"rank {slow.rank} ({hosts.get(slow.rank, '?')}) exchanges data at only {format_rate(slow.rate)}; the"
+            f" other ranks reach {format_rate(slow.others)} among themselves, {slow.factor:.1f} times as much",
             "check the link of this host: speed, error counters, and traffic of other programs",
         )
 

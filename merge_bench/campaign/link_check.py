@@ -32,7 +32,7 @@ def check_link(session: Session, link: LinkLine) -> float | None:
     if limit is None:
         caution = Caution(
             CODE,
-            "ucx_perftest did not check the link limit, because the link measurement sent no data",
+            "the link limit was not checked with ucx_perftest, because the link measurement sent no data",
         )
         session.writer.write(WarningLine.of(caution, session.launch))
         return None
@@ -71,7 +71,7 @@ def check_link(session: Session, link: LinkLine) -> float | None:
         reasons = _reasons(session, lanes, size, memory)
         caution = Caution(
             CODE,
-            f"with messages of {format_bytes(size)}, ucx_perftest measured {format_rate(found)} per worker,"
+            f"ucx_perftest measured {format_rate(found)} per worker with messages of {format_bytes(size)}:"
             f" {found / limit:.2f} times the link limit of {format_rate(limit)}; {reasons}",
         )
         session.writer.write(WarningLine.of(caution, session.launch))

@@ -135,7 +135,7 @@ def _refuse_other_users(options: Resolved, hosts: Sequence[HostSpec]) -> None:
     user = next((host.name for host in hosts if "@" in host.name), None)
     if user and options.sources["hosts"].startswith("config") and not options.values["trust_config"]:
         where = options.sources["hosts"].removeprefix("config ")
-        raise UsageError(f"{where}: MERGE_BENCH_HOSTS would start processes as another user ({user}); {REMEDY}")
+        raise UsageError(f"{where}: MERGE_BENCH_HOSTS would start processes as user {user}; {REMEDY}")
 
 
 def _check_gpus(workers: int, gpus: int, per_gpu: int) -> None:
@@ -150,7 +150,7 @@ def _check_order(environ: Mapping[str, str]) -> None:
     for name, order in gpu.IN_ORDER.items():
         if environ.get(name, order) != order:
             raise UsageError(
-                f"{name}={environ[name]} would make workers use other GPUs than the results name; unset it, or set"
+                f"with {name}={environ[name]}, workers would use other GPUs than nvidia-smi shows; unset it, or set"
                 f" it to {order}"
             )
 
@@ -207,8 +207,8 @@ def _engine(values: dict[str, Any], gpus: int, *, here: bool) -> Description:
         raise UsageError(f"--engine {name} and --memory cuda need an NVIDIA GPU, but none is visible on this host")
     if engine.device_memory and here and engine.missing is not None:
         raise UsageError(
-            f"--engine {name} and --memory cuda need the package {engine.missing}, which is not installed; run:"
-            f" {how_to_set_up('cu13')} (if the driver supports only CUDA 12, with cu12)"
+            f"--engine {name} and --memory cuda need the package {engine.missing}; run: {how_to_set_up('cu13')}"
+            f" (with a driver of CUDA 12: {how_to_set_up('cu12')})"
         )
     return engine
 
@@ -297,7 +297,7 @@ def check_tables_fit(spec: TableSpec, workers: int) -> None:
     needed = workers * PROCESS_BYTES + TABLE_COPIES * tables + result
     if needed > available:
         raise UsageError(
-            f"the merge needs about {format_bytes(needed)} of memory, but {socket.gethostname()} has"
-            f" {format_bytes(available)}; use smaller tables, or keys that repeat less often (the result has"
-            f" {format_count(rows)} rows)"
+            f"a merge with {format_count(rows)} result rows needs about {format_bytes(needed)} of memory, but"
+            f" {socket.gethostname()} has {format_bytes(available)}; use smaller tables, or keys that repeat less"
+            " often"
         )

@@ -74,7 +74,9 @@ class Sweep:
                 raise UsageError("--chunk cannot be used with real tables, whose size is fixed; omit --chunk")
             self.prepared[key] = each
         if len({each.plan.launches for each in self.prepared.values()}) > 1:
-            raise UsageError("the configs set different numbers of launches; give one number for all with --blocks")
+            raise UsageError(
+                "the configs set different numbers of launches; use --blocks N to launch each config N times"
+            )
         if len({each.settings.results for each in self.prepared.values()}) > 1:
             raise UsageError("the configs set different folders for results; choose one folder with --results")
         for each in self.prepared.values():

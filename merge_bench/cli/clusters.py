@@ -95,8 +95,7 @@ def check(config: str, as_json: bool, ucx: str | None, trust_config: bool) -> in
 @click.option(
     "--storage",
     metavar="WORD",
-    help="File systems that the job needs, as the site's batch system names them; only for"
-    f" {', '.join(with_storage())}.",
+    help=f"File systems that the job needs, in the site's own notation; only for {', '.join(with_storage())}.",
 )
 @click.option("--module", "modules", multiple=True, metavar="NAME", help="Environment module to load; may be repeated.")
 @click.option("--now", is_flag=True, help="Submit the job instead of printing it.")

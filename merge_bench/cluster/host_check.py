@@ -148,7 +148,7 @@ def check_gpus(
     if not chosen and any(gpus[p.host.name] * workers_per_gpu > len(p.workers) for p in unknown):
         lines = ", ".join(f"{p.host.name} gpus={gpus[p.host.name]}" for p in unknown)
         raise UsageError(
-            f"this run would leave GPUs unused: {lines}; set --workers, or add these GPU counts to the --hosts file"
+            f"this run would leave GPUs unused; set --workers, or write these GPU counts into the --hosts file: {lines}"
         )
 
 

@@ -80,8 +80,8 @@ _PROBLEM = _section(
     Option("payload-columns", parsers.count(1), 1, "Number of int64 columns besides the key, in each frame.", "N"),
     Option(
         "skew", parsers.skew, 0.0,
-        "Skew of the matching keys in the right table. none: each key occurs once; zipf:S: the counts follow a Zipf"
-        " law with exponent S. [none]",
+        "Skew of the matching keys in the right table. none: each key occurs once; zipf:S: counts per key follow a"
+        " Zipf law with exponent S. [none]",
         "none|zipf:S",
     ),
     Option("seed", parsers.count(0), 0, "Random seed of the synthetic tables and of the order of measurements.", "N"),
@@ -119,8 +119,8 @@ _MEASURING = _section(
     _flag("fresh", "Start a new campaign instead of resuming an interrupted one.", in_config=False),
     _choice(
         "verify", ("every", "ends", "full", "off"), "ends",
-        "When to verify results. every: after each iteration; ends: after the warm-up and the last iteration; full:"
-        " like ends, and compares all rows with another engine's result; off: never.",
+        "When to verify results. every: after each iteration; ends: after the warm-up and after the last iteration;"
+        " full: at the same times as ends, but comparing all rows with another engine's result; off: never.",
     ),
     Option(
         "link-rounds", parsers.count(0), 5, "Rounds of the link measurement after each launch; 0: no measurement.", "N",
@@ -133,8 +133,7 @@ _MEASURING = _section(
     Option("against", parsers.text, None, "Earlier result to compare this run with.", "RESULT", in_config=False),
     Option(
         "fail-on", parsers.choices("slower", "inconclusive", "not-faster"), (),
-        "Exit with status 5 if a comparison gives one of these verdicts: slower, inconclusive, not-faster. It"
-        " compares with --against if given, otherwise with the first of --configs.",
+        "Exit with status 5 if a comparison gives one of these verdicts: slower, inconclusive, not-faster.",
         "VERDICT[,VERDICT]",
     ),
     Option("threshold", parsers.percent, 0.02, "For --fail-on: ignore differences below this. [2%]", "PERCENT"),
@@ -187,7 +186,7 @@ _CLUSTER = _section(
     ),
     _flag(
         "insecure",
-        "Allow unencrypted control messages beyond loopback. Anyone who can connect to the port can then run code.",
+        "Allow unencrypted control messages over the network. Anyone who can connect to the port can then run code.",
     ),
     _flag("dask-dashboard", "Serve Dask's own dashboard from the scheduler; this slows down the measurement."),
     _member("launcher", "auto"),
@@ -195,9 +194,8 @@ _CLUSTER = _section(
     Option("ssh-config", parsers.text, None, "ssh configuration file to use instead of the user's.", "PATH"),
     Option(
         "ucx", parsers.choice("auto", "wheel", "system"), None,
-        "UCX to load. wheel: the package libucx, without InfiniBand; system: the system's; auto: wheel, but system"
-        " if the system's UCX supports this host's InfiniBand, or libucx is not installed. [$MERGE_BENCH_UCX, else"
-        " auto]",
+        "UCX to load. wheel: the package libucx, without InfiniBand; system: the UCX of the system; auto: wheel,"
+        " unless only the system's supports this host's InfiniBand. [$MERGE_BENCH_UCX, else auto]",
         "auto|wheel|system", in_config=False,
     ),
     Option("interface", parsers.interface, None, "Network interface that all processes bind to.", "NAME"),

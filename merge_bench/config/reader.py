@@ -163,7 +163,7 @@ class _Scope:
         self.total_bytes += len(variable.value) - (len(earlier.value) if earlier else 0)
         if self.total_bytes > MAX_TOTAL_BYTES:
             raise ShellSyntaxError(
-                variable.line, "all values up to this line are together longer than 1 MiB, the limit for a config"
+                variable.line, "the values up to this line total more than 1 MiB, the limit for a config"
             )
         self.variables[variable.name] = variable
         self.lines.setdefault(variable.name, []).append(variable.line)
@@ -228,6 +228,6 @@ def _refer(part: Reference, scope: _Scope) -> str:
         return known
     raise ShellSyntaxError(
         part.line,
-        f"{part.name} is set neither by an earlier line nor in the environment; to allow that, write"
+        f"{part.name} is not set by an earlier line or in the environment; if it may be unset, write"
         f" ${{{part.name}:-default}}",
     )

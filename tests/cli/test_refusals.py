@@ -90,7 +90,7 @@ def test_a_result_that_does_not_fit(tmp_path: Path) -> None:
     """One key on all rows of both sides: 10¹² rows."""
     path = tmp_path / "t.parquet"
     pq.write_table(pa.table({"id": pa.array([7] * 1_000_000)}), path)
-    command(tmp_path, "--left", path, "--right", path, "--on", "id").check_refused("1,000,000,000,000 rows")
+    command(tmp_path, "--left", path, "--right", path, "--on", "id").check_refused("1,000,000,000,000 result rows")
 
 
 @pytest.mark.skipif(gpu_present(), reason="there is a GPU") if gpu_present() else lambda test: test

@@ -125,13 +125,13 @@ def _warnings(report: Report) -> Iterator[Caution]:
         yield Caution(
             "imported-workers",
             f"the imported output lists {printed} device{'s' * (printed != 1)}, but contains data of"
-            f" {report.workers} workers; it was recorded with {report.workers} workers",
+            f" {report.workers} workers; the result therefore says {report.workers} workers",
         )
     if report.longest > len(report.iterations):
         yield Caution(
             "imported-length",
-            f"the imported output may be incomplete: it lists {len(report.iterations)} iterations, but its data"
-            f" would fit {report.longest}",
+            f"the imported output may be incomplete: it lists {len(report.iterations)} iterations, but its amount of"
+            f" data suggests {report.longest}",
         )
     if report.traceback is not None:
         yield Caution("imported-error", f"the imported output also contains a Python error: {report.traceback}")

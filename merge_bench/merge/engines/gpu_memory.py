@@ -191,4 +191,4 @@ def own_stream() -> Any:
     try:
         return Stream(flags=CudaStreamFlags.NON_BLOCKING)
     except RuntimeError as error:
-        raise RunFailed(f"CUDA made no stream: {first_line(error)}") from error
+        raise RunFailed(f"CUDA could not create a stream: {first_line(error)}") from error

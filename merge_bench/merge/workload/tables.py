@@ -202,8 +202,8 @@ def _load(side: TableSide, rank: int) -> Frame:
     )
     if table.num_rows != side.chunk_rows[rank]:
         raise UsageError(
-            f"worker {rank} read {table.num_rows} rows of {side.path} instead of {side.chunk_rows[rank]}; run again"
-            " with unchanged files that are the same on every host"
+            f"worker {rank} read {table.num_rows} rows of {side.path} instead of {side.chunk_rows[rank]}; give every"
+            " host the same files, and do not change them during a run"
         )
     frame = Frame.from_arrow(table)
     for planned, found in zip(side.fields, frame.fields, strict=True):
@@ -250,8 +250,8 @@ def _key_type(left: parquet.FooterColumn, right: parquet.FooterColumn) -> pa.Dat
             if column.largest is None:
                 seen = "contain no maximum; write the Parquet file with statistics"
             raise UsageError(
-                f"keys {column.name!r} (uint64) and {other.name!r} ({other.type}) can be compared only below 2**63,"
-                f" but the Parquet statistics {seen}"
+                f"keys {column.name!r} (uint64) and {other.name!r} ({other.type}) can be compared only if all values"
+                f" are below 2**63, but the Parquet statistics {seen}"
             )
     return common
 

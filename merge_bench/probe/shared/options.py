@@ -16,16 +16,15 @@ PLACEMENT = Option(
     "placement",
     parsers.text,
     None,
-    "Pairs of workers to measure: one-host, two-hosts, one-host,two-hosts, or every-pair. [default: one-host on a"
-    " single host, two-hosts on several; one-host,two-hosts for probe mpi on several]",
+    "Pairs of workers to measure: one-host, two-hosts or every-pair; several are separated by commas. [default: as"
+    " the hosts allow]",
     "WHERE",
 )
 MPIRUN = Option(
     "mpirun",
     parsers.text,
     None,
-    "The mpirun that starts the ranks; it must belong to the MPI that mpi4py uses. [default: searched in the MPI of"
-    " ucc_perftest, this Python environment, and PATH]",
+    "The mpirun that starts the ranks; it must belong to the MPI that mpi4py uses. [default: found automatically]",
     "PATH",
 )
 ITERATIONS = Option(

@@ -68,7 +68,8 @@ def pairs(
         missing = placements[found.index(None)]
         where = "on one host" if missing == ONE_HOST else "on different hosts"
         raise UsageError(
-            f"--placement {missing} needs two workers {where}, and the cluster has none; choose another --placement"
+            f"--placement {missing} needs two workers {where}, but the cluster has no such pair; choose another"
+            " --placement"
         )
     return [each for each in found if each is not None]
 

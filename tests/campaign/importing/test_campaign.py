@@ -164,7 +164,7 @@ def test_doubts_become_warnings(tmp_path: Path) -> None:
     assert found["imported-lines"].endswith(": 19, 20, 21")
     assert "closing barrier" in found["imported-definitions"]
     many = brought_in(tmp_path, text(walls=(0.05,) * 2000, bandwidths=(1e9,) * 2000), "many.out")
-    assert "would fit 20" in codes(summarized(many))["imported-length"]
+    assert "suggests 20" in codes(summarized(many))["imported-length"]
 
 
 def test_a_text_without_doubts_has_no_such_warnings(tmp_path: Path) -> None:

@@ -144,7 +144,7 @@ def test_a_mistake_is_found(mistake: str) -> None:
 
 def test_without_a_context_the_reason_is_that_of_cuda() -> None:
     module = engine_with(*MISTAKES["no context is bound"])
-    with pytest.raises(RunFailed, match=r"CUDA made no stream: .*invalid device context \(201\)"):
+    with pytest.raises(RunFailed, match=r"CUDA could not create a stream: .*invalid device context \(201\)"):
         merge_whole(module)
 
 

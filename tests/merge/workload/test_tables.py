@@ -174,7 +174,7 @@ def test_uint64_meets_signed_where_its_values_are_small(tmp_path: Path) -> None:
     assert to_arrow(load_chunk(spec, 0)[0])["id"].to_pylist() == [0, 2**63 - 1, None]
     path = write(tmp_path / "large.parquet", large)
     assert refusal(path, signed, "id") == (
-        "keys 'id' (uint64) and 'id' (int64) can be compared only below 2**63,"
+        "keys 'id' (uint64) and 'id' (int64) can be compared only if all values are below 2**63,"
         " but the Parquet statistics show a maximum of 9223372036854775808"
     )
     path = write(tmp_path / "unknown.parquet", small, write_statistics=False)
@@ -333,7 +333,7 @@ def test_files_that_change_after_planning(tmp_path: Path) -> None:
     path = write(tmp_path / "t.parquet", pa.table({"id": [1, 2, 3], "x": [1, 2, 3]}), 2)
     spec = plan(path, path, "id", workers=1)
     write(path, pa.table({"id": [1, 2, 3, 4], "x": [1, 2, 3, 4]}), 2)
-    with pytest.raises(UsageError, match=r"worker 0 read 4 rows of .* instead of 3; run again with unchanged files"):
+    with pytest.raises(UsageError, match=r"worker 0 read 4 rows of .* instead of 3; give every host the same files"):
         load_chunk(spec, 0)
     write(path, pa.table({"id": [1, 2, 3]}), 2)
     with pytest.raises(UsageError, match="no longer has column 'x'"):
