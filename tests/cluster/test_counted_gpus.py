@@ -36,7 +36,7 @@ def test_one_worker_on_a_host_of_several_gpus_is_refused_with_what_to_write() ->
 
 def test_a_number_of_gpus_taken_from_another_host_counts_as_not_given() -> None:
     hosts = (HostSpec("a", gpus=1), HostSpec("b", gpus=1, assumed=True))
-    with pytest.raises(UsageError, match="file: b gpus=4$"):
+    with pytest.raises(UsageError, match=r"file: b gpus=4$"):
         check(hosts, 2, 4, 4)
     check(hosts, 2, 4, 1)
 
