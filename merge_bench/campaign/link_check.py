@@ -32,7 +32,7 @@ def check_link(session: Session, link: LinkLine) -> float | None:
     if limit is None:
         caution = Caution(
             CODE,
-            "the link limit was not checked with ucx_perftest, because the link measurement sent no data",
+            "ucx_perftest could not check the link, because the link measurement sent no data",
         )
         session.writer.write(WarningLine.of(caution, session.launch))
         return None
@@ -71,8 +71,8 @@ def check_link(session: Session, link: LinkLine) -> float | None:
         reasons = _reasons(session, lanes, size, memory)
         caution = Caution(
             CODE,
-            f"ucx_perftest measured {format_rate(found)} per worker with messages of {format_bytes(size)}:"
-            f" {found / limit:.2f} times the link limit of {format_rate(limit)}; {reasons}",
+            f"the link limit is {format_rate(limit)}, but ucx_perftest measured {format_rate(found)} per worker with"
+            f" messages of {format_bytes(size)} ({found / limit:.2f} times as much); {reasons}",
         )
         session.writer.write(WarningLine.of(caution, session.launch))
     return found

@@ -150,8 +150,7 @@ def _check_order(environ: Mapping[str, str]) -> None:
     for name, order in gpu.IN_ORDER.items():
         if environ.get(name, order) != order:
             raise UsageError(
-                f"with {name}={environ[name]}, workers would use other GPUs than nvidia-smi shows; unset it, or set"
-                f" it to {order}"
+                f"{name}={environ[name]} numbers GPUs differently from nvidia-smi; unset it, or set it to {order}"
             )
 
 

@@ -89,8 +89,8 @@ def compare(
               help="Rows of each frame on each worker before the merge. [default: those of the RESULTs]")  # fmt: skip
 @click.option("--config", metavar="NAME", help="Use only results of this config; required if the RESULTs have several.")
 @click.option("--what-if", multiple=True, metavar="NAME=4x[,...]",
-              help="Change a value of the model. NAME=4x multiplies nic, local, compute, partition, join, latency"
-                   " or spread (of the workers' times) by 4; overlap=0.9 and gpu=h200 set a value.")  # fmt: skip
+              help="Change a value of the model. NAME=4x multiplies a value by 4: nic, local, compute, partition,"
+                   " join, latency or spread. overlap=0.9 and gpu=h200 set a value.")  # fmt: skip
 @click.option("--link", "links", multiple=True, metavar="NAME=RATE[,LATENCY]",
               help="Rate and latency to use for a link instead of the measured ones, such as nic=12.5GB/s,2us"
                    " (between hosts) or local=20GB/s (within a host); may be repeated.")  # fmt: skip

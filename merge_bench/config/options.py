@@ -120,7 +120,7 @@ _MEASURING = _section(
     _choice(
         "verify", ("every", "ends", "full", "off"), "ends",
         "When to verify results. every: after each iteration; ends: after the warm-up and after the last iteration;"
-        " full: at the same times as ends, but comparing all rows with another engine's result; off: never.",
+        " full: like 'ends', but all rows are compared with another engine's result; off: never.",
     ),
     Option(
         "link-rounds", parsers.count(0), 5, "Rounds of the link measurement after each launch; 0: no measurement.", "N",
@@ -133,7 +133,7 @@ _MEASURING = _section(
     Option("against", parsers.text, None, "Earlier result to compare this run with.", "RESULT", in_config=False),
     Option(
         "fail-on", parsers.choices("slower", "inconclusive", "not-faster"), (),
-        "Exit with status 5 if a comparison gives one of these verdicts: slower, inconclusive, not-faster.",
+        "Verdicts of a comparison that end the program with status 5: slower, inconclusive, not-faster.",
         "VERDICT[,VERDICT]",
     ),
     Option("threshold", parsers.percent, 0.02, "For --fail-on: ignore differences below this. [2%]", "PERCENT"),
@@ -172,8 +172,8 @@ _CLUSTER = _section(
     "Cluster",
     Option(
         "workers", parsers.counts(1), None,
-        "Number of workers; several values make a sweep. [default: one per GPU; without GPUs 2, or 1 on a single"
-        " core]",
+        "Number of workers; several values make a sweep. [default: one per GPU; without GPUs one per core, at most"
+        " 2]",
         "N[,N]",
     ),
     Option("workers-per-gpu", parsers.count(1), 1, "Workers per GPU.", "N"),
@@ -194,8 +194,8 @@ _CLUSTER = _section(
     Option("ssh-config", parsers.text, None, "ssh configuration file to use instead of the user's.", "PATH"),
     Option(
         "ucx", parsers.choice("auto", "wheel", "system"), None,
-        "UCX to load. wheel: the package libucx, without InfiniBand; system: the UCX of the system; auto: wheel,"
-        " unless only the system's supports this host's InfiniBand. [$MERGE_BENCH_UCX, else auto]",
+        "UCX to load. wheel: the package libucx, without InfiniBand; system: the UCX of the system; auto: system if"
+        " only the system's UCX supports this host's InfiniBand, else wheel. [$MERGE_BENCH_UCX, else auto]",
         "auto|wheel|system", in_config=False,
     ),
     Option("interface", parsers.interface, None, "Network interface that all processes bind to.", "NAME"),

@@ -58,8 +58,8 @@ class ReduceScatterProbe(OverMpi):
         ranks = max(ranks, 2)
         if self.counts[-1] // ranks > LARGEST_MESSAGE:
             raise UsageError(
-                f"--counts: {format_count(self.counts[-1])} elements are too many; MPI allows at most"
-                f" {format_count(LARGEST_MESSAGE)} on each of the {ranks} ranks"
+                f"--counts: {format_count(self.counts[-1])} elements are too many for {ranks} ranks; MPI allows at"
+                f" most {format_count(LARGEST_MESSAGE)} elements per rank"
             )
         rounded = tuple(
             Caution(
@@ -143,8 +143,8 @@ PROBE = ProbeKind(
             "algorithms",
             parsers.text,
             "mpi,reduces",
-            "Algorithms to measure, separated by commas: mpi (MPI_Reduce_scatter_block), reduces (one MPI_Ireduce"
-            " per rank), ucc-ucp, ucc-sharp (ucc_perftest with UCP or SHARP).",
+            "Algorithms to measure, separated by commas. mpi: MPI_Reduce_scatter_block; reduces: one MPI_Ireduce"
+            " per rank; ucc-ucp and ucc-sharp: ucc_perftest over UCP or SHARP.",
             "NAME[,NAME]",
         ),
         options.MPIRUN,

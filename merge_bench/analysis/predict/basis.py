@@ -111,8 +111,8 @@ def _of_gpu(runs: Sequence[Measured], asked: str | None) -> tuple[tuple[Measured
         )
     if found is None:
         raise UsageError(
-            f"--what-if gpu={asked} cannot be used: the results come from {listed}, which docs/predict.md does not"
-            f" list; add a RESULT measured on {asked}"
+            f"the results were measured on {listed}, whose speed compared with {asked} is unknown; add a RESULT"
+            f" measured on {asked}"
         )
     scale = wanted.bandwidth / found.bandwidth
     note = (

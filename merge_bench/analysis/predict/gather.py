@@ -60,8 +60,8 @@ def gather(campaigns: Sequence[Campaign], config: str | None) -> Measurements:
         one = measured(name, run)
         if one is None:
             raise UsageError(
-                f"{campaign.folder} cannot be used for a forecast: no launch has the phase times of all workers;"
-                " name another RESULT"
+                f"{campaign.folder} cannot be used for a forecast: it lacks phase times of some workers; name"
+                " another RESULT"
             )
         if not one.shape.rows_per_chunk or not one.shape.row_bytes:
             raise UsageError(f"{campaign.folder} merged no rows, so nothing can be forecast from it")
