@@ -246,12 +246,11 @@ def _key_type(left: parquet.FooterColumn, right: parquet.FooterColumn) -> pa.Dat
         )
     for column, other in ((left, right), (right, left)):
         if schema.needs_small_values(column.type, common) and (column.largest is None or column.largest >= 2**63):
-            seen = f"show a maximum of {column.largest}"
+            why = f"its largest value, {column.largest}, is not below 2**63"
             if column.largest is None:
-                seen = "contain no maximum; write the Parquet file with statistics"
+                why = "its Parquet file does not state the largest value; write the file with statistics"
             raise UsageError(
-                f"keys {column.name!r} (uint64) and {other.name!r} ({other.type}) can be compared only if all values"
-                f" are below 2**63, but the Parquet statistics {seen}"
+                f"key {column.name!r} (uint64) cannot be compared with {other.name!r} ({other.type}): {why}"
             )
     return common
 

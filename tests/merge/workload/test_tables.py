@@ -174,12 +174,12 @@ def test_uint64_meets_signed_where_its_values_are_small(tmp_path: Path) -> None:
     assert to_arrow(load_chunk(spec, 0)[0])["id"].to_pylist() == [0, 2**63 - 1, None]
     path = write(tmp_path / "large.parquet", large)
     assert refusal(path, signed, "id") == (
-        "keys 'id' (uint64) and 'id' (int64) can be compared only if all values are below 2**63,"
-        " but the Parquet statistics show a maximum of 9223372036854775808"
+        "key 'id' (uint64) cannot be compared with 'id' (int64):"
+        " its largest value, 9223372036854775808, is not below 2**63"
     )
     path = write(tmp_path / "unknown.parquet", small, write_statistics=False)
     assert refusal(signed, path, "id").endswith(
-        "the Parquet statistics contain no maximum; write the Parquet file with statistics"
+        "its Parquet file does not state the largest value; write the file with statistics"
     )
     assert plan(path, path, "id").left.fields[0].type == pa.uint64()
 
