@@ -39,7 +39,6 @@ class Session:
         with contextlib.suppress(RuntimeError):
             self._loop = asyncio.get_running_loop()
         self._tasks: list[Future[None]] = []
-        self.served = self._document is not None
         self.page_ready = PageReady()
         self._silent = False  # the page did not answer, and never has
         if self._document is not None:
@@ -79,7 +78,7 @@ class Session:
     def push(self, panes: Iterable[pn.pane.Bokeh]) -> None:
         """Send changes of figures to a notebook, which does not get them automatically."""
         shown = [pane for pane in panes if pane._models]
-        if not self.served and shown:
+        if self._document is None and shown:
             pn.io.push_notebook(*shown)
 
     def close(self) -> None:

@@ -87,20 +87,15 @@ class CampaignCache:
 
 
 def _figures_of(campaign: Campaign) -> Figures:
-    through: list[float] = []
-    band: list[float] = []
-    states: set[State] = set()
-    for run in campaign.runs:
-        counted = aggregate.counted(run)
-        if counted:
-            states.add(state_of(run, counted))
-            through += [value] if (value := aggregate.of_run(counted, aggregate.throughput)) else []
-            band += [value] if (value := aggregate.of_run(counted, aggregate.bandwidth)) else []
-    return Figures(
-        max(through) / GIB if through else None,
-        max(band) / GIB if band else None,
-        "" if not states else "yes" if states == {State.VERIFIED} else "WRONG" if State.WRONG in states else "no",
-    )
+    counted = [(run, launches) for run in campaign.runs if (launches := aggregate.counted(run))]
+    states = {state_of(run, launches) for run, launches in counted}
+    verified = "" if not states else "yes" if states == {State.VERIFIED} else "WRONG" if State.WRONG in states else "no"
+
+    def best(value: aggregate.Value) -> float | None:
+        rates = [rate for _, launches in counted if (rate := aggregate.of_run(launches, value))]
+        return max(rates) / GIB if rates else None
+
+    return Figures(best(aggregate.throughput), best(aggregate.bandwidth), verified)
 
 
 def _read(follower: Follower) -> Campaign | None:

@@ -105,16 +105,15 @@ class Index:
         self.problem: str | None = None
         self._known: dict[Path, tuple[tuple[int, int], Entry]] = {}
         self._hold = hold_seconds
-        self._last: tuple[float, tuple[Entry, ...]] | None = None
+        self._last: tuple[tuple[Entry, ...], float] | None = None
         self._lock = threading.Lock()
 
     def scan(self) -> tuple[Entry, ...]:
         """Every campaign, the newest first; `problem` is then why the folder could not be read, or None."""
         with self._lock:
-            if self._last is None or time.monotonic() - self._last[0] >= self._hold:
-                found = self._scan()
-                self._last = time.monotonic(), found
-            return self._last[1]
+            if self._last is None or time.monotonic() - self._last[1] >= self._hold:
+                self._last = self._scan(), time.monotonic()
+            return self._last[0]
 
     def _scan(self) -> tuple[Entry, ...]:
         self.problem = None

@@ -58,8 +58,7 @@ class Rates:
 
     def add(self, points: Sequence[Point], *, anew: bool) -> None:
         """Add new points; `anew`: and remove all others."""
-        rates = [(point, getattr(point, self._field)) for point in points]
-        known = [(point, rate / GIB) for point, rate in rates if rate is not None]
+        known = [(point, rate / GIB) for point in points if (rate := getattr(point, self._field)) is not None]
         rows = [
             (
                 point.number, rate, look(point.look).colour, look(point.look).shape, visible(point.config),

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from merge_bench.analysis.statistics import median
 from merge_bench.records.campaign import Campaign, Launch
 from merge_bench.records.recorded_plan import Plan
+from merge_bench.records.schema import LaunchLine
 
 
 @dataclass(frozen=True)
@@ -31,14 +32,13 @@ def progress_of(campaign: Campaign, *, running: bool = True) -> Progress:
         for run in campaign.runs
         for launch in run.launches
     )
+    done = campaign.end is not None and campaign.end.status == 0
     return Progress(
         launches=sum(min(sum(map(_over, run.launches)), run.planned_launches) for run in campaign.runs),
         planned_launches=planned,
         iterations=sum(len(launch.timed) for run in campaign.runs for launch in run.launches),
         planned_iterations=sum(run.planned_launches * (run.plan.iterations or 0) for run in campaign.runs),
-        share=1.0
-        if campaign.end is not None and campaign.end.status == 0
-        else min(sum(shares) / max(planned, 1), 0.99),
+        share=1.0 if done else min(sum(shares) / max(planned, 1), 0.99),
         seconds_left=None if campaign.end is not None or not running else _seconds_left(campaign),
         doing=_doing(campaign, running=running),
     )
@@ -57,17 +57,16 @@ def _seconds_left(campaign: Campaign) -> float | None:
         usual = median(lengths) if lengths else _estimate(current, run.plan)
         if usual is None:
             return None
-        total += usual * left - (_age(current) if current else 0.0)
+        total += usual * left
+        if current is not None and current.line is not None:
+            last = current.iterations[-1] if current.iterations else current.line
+            total -= _age(current.line, last.time)
     return max(total, 0.0)
 
 
 def _lengths(launches: Sequence[Launch]) -> list[float]:
     """Seconds of each complete launch, from starting its processes to its end."""
-    return [
-        each.end.time - each.line.time + (each.line.startup_seconds or 0.0)
-        for each in launches
-        if each.line is not None and each.end is not None and each.complete
-    ]
+    return [_age(each.line, each.end.time) for each in launches if each.line and each.end and each.complete]
 
 
 def _estimate(launch: Launch | None, plan: Plan) -> float | None:
@@ -79,12 +78,9 @@ def _estimate(launch: Launch | None, plan: Plan) -> float | None:
     return (launch.line.startup_seconds or 0.0) + each * max((plan.iterations or 0) + (plan.warmup or 0), len(times))
 
 
-def _age(launch: Launch) -> float:
-    """Seconds from the start of a launch's processes to its last iteration, both on the driver's clock."""
-    if launch.line is None:
-        return 0.0
-    last = launch.iterations[-1].time if launch.iterations else launch.line.time
-    return last - launch.line.time + (launch.line.startup_seconds or 0.0)
+def _age(line: LaunchLine, until: float) -> float:
+    """Seconds from the start of a launch's processes until then, both on the driver's clock."""
+    return until - line.time + (line.startup_seconds or 0.0)
 
 
 def _doing(campaign: Campaign, *, running: bool) -> str:
@@ -96,13 +92,12 @@ def _doing(campaign: Campaign, *, running: bool) -> str:
 
 
 def _step(launch: Launch) -> str:
-    planned = max((iteration.index for iteration in launch.timed), default=-1) + 1
     if launch.link is not None or launch.memory is not None:
         return "ending"
     if launch.probes:
         return f"{len(launch.probes)} rows measured"
     if launch.timed:
-        return f"{planned} iterations timed"
+        return f"{max(iteration.index for iteration in launch.timed) + 1} iterations timed"
     return "warming up" if launch.iterations else "cluster is up"
 
 

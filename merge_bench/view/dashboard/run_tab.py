@@ -43,7 +43,8 @@ class RunView:
         self._message = ui.html(height=46)
         self._log = ui.html(height=330)
         self.config.param.watch(lambda _: self._describe(), "value")
-        for field in (self.chunk, self.workers, self.iterations):
+        self._fields = (self.chunk, self.workers, self.iterations)
+        for field in self._fields:
             field.param.watch(lambda _: self._describe(), "value_input")
         self.start.on_click(lambda _: self._act(lambda: runner.start(self.request)))
         self.stop.on_click(lambda _: self._act(runner.stop))
@@ -53,7 +54,7 @@ class RunView:
 
     def _lay_out(self) -> Any:
         refusal = self._permission.refusal
-        inputs = ui.side_by_side(self.config, self.chunk, self.workers, self.iterations)
+        inputs = ui.side_by_side(self.config, *self._fields)
         buttons = ui.side_by_side(self.token, self.start, self.stop, self.kill)
         form = [ui.html(f"<p>{as_html(refusal)}</p>")] if refusal else [inputs, buttons]
         output = ui.cards(ui.card("Output of the run", [], self._log, height=390, width=900))
@@ -63,10 +64,7 @@ class RunView:
     def request(self) -> Request:
         """The values in the fields."""
         config = "" if self.config.value == DEFAULT else self.config.value
-        chunk, workers, iterations = (
-            widget.value_input or widget.value for widget in (self.chunk, self.workers, self.iterations)
-        )
-        return Request(config, chunk, workers, iterations)
+        return Request(config, *(field.value_input or field.value for field in self._fields))
 
     def refresh(self) -> State:
         """The state of the run; in a thread."""
@@ -87,16 +85,15 @@ class RunView:
         self._log.value = f'<div class="scroll log" tabindex="0" role="log" aria-label="{label}"><pre>{log}</pre></div>'
 
     def _act(self, act: Callable[[], None]) -> None:
-        if not self._permission.granted(self.token.value_input or self.token.value or ""):
-            why = self._permission.refusal or "Enter the token that `merge_bench dashboard` printed at its start."
-            self._message.value = f'<b class="bad">{as_html(why)}</b>'
-            return
         try:
+            if not self._permission.granted(self.token.value_input or self.token.value or ""):
+                why = self._permission.refusal or "Enter the token that `merge_bench dashboard` printed at its start."
+                raise UsageError(why)
             act()
         except (UsageError, OSError) as error:
             self._message.value = f'<b class="bad">{as_html(error)}</b>'
-            return
-        self.show(self._runner.state())
+        else:
+            self.show(self._runner.state())
 
     def _describe(self) -> None:
         """Show what the run does, and the command that a click on Start would run."""

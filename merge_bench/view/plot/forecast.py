@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 
 from merge_bench.analysis.documents.predict import Forecast, PredictDocument, Quantity
 from merge_bench.units import GIB
@@ -17,14 +17,16 @@ def panels_of(document: PredictDocument) -> list[Chart]:
     """The panels of a document of `predict` that have anything to show; rows that are partly unknown are left out."""
     rows = [row for row in document.scaling if row.unknown is None]
     throughput = [
-        _interval(rows, lambda row: row.throughput_bytes_per_second, 1 / GIB),
-        *_points("measured", 1, rows, _measured_throughput),
+        _interval(rows, [row.throughput_bytes_per_second for row in rows], 1 / GIB),
+        *_points("measured", 1, rows, map(_measured_throughput, rows)),
     ]
     seconds = [
-        _interval(rows, lambda row: row.wall_seconds, 1e3),
-        *_points("measured", 1, rows, lambda row: (row.measured_wall_seconds or 0.0) * 1e3),
-        *(series for index, phase in enumerate(_PHASES, 2) for series in _phase(phase, index, rows)),
+        _interval(rows, [row.wall_seconds for row in rows], 1e3),
+        *_points("measured", 1, rows, ((row.measured_wall_seconds or 0.0) * 1e3 for row in rows)),
     ]
+    for index, phase in enumerate(_PHASES, 2):
+        found = (float(getattr(row.phases_seconds, phase, 0.0)) * 1e3 for row in rows)
+        seconds += _points(phase, index, rows, found, forecast=True)
     panels = [_panel("Throughput", "GiB/s", throughput), _panel("Wall-clock and its phases", "ms", seconds)]
     return [each for each in panels if not each.empty]
 
@@ -41,34 +43,19 @@ def _measured_throughput(row: Forecast) -> float:
     return (row.data_bytes or 0.0) / row.measured_wall_seconds / GIB if row.measured_wall_seconds else 0.0
 
 
-def _interval(rows: Sequence[Forecast], of: Callable[[Forecast], Quantity | None], factor: float) -> Series:
-    found = [(row, quantity) for row in rows if (quantity := of(row)) is not None]
-    return Series(
-        label="forecast",
-        index=0,
-        points=tuple(
-            (float(row.workers), one.value * factor, one.interval[0] * factor, one.interval[1] * factor)
-            for row, one in found
-        ),
-        doubtful=(False,) * len(found),
-        details={
-            "hosts": tuple(str(row.hosts) for row, _ in found),
-            "limit": tuple(str(row.limit) for row, _ in found),
-        },
-        forecast=True,
+def _interval(rows: Sequence[Forecast], quantities: Sequence[Quantity | None], factor: float) -> Series:
+    found = [(row, one) for row, one in zip(rows, quantities, strict=True) if one is not None]
+    points = tuple(
+        (float(row.workers), one.value * factor, one.interval[0] * factor, one.interval[1] * factor)
+        for row, one in found
     )
-
-
-def _phase(name: str, index: int, rows: Sequence[Forecast]) -> list[Series]:
-    def seconds(row: Forecast) -> float:
-        return float(getattr(row.phases_seconds, name, 0.0)) * 1e3
-
-    return _points(name, index, rows, seconds, forecast=True)
+    details = {"hosts": tuple(str(row.hosts) for row, _ in found), "limit": tuple(str(row.limit) for row, _ in found)}
+    return Series("forecast", 0, points, details=details, forecast=True)
 
 
 def _points(
-    label: str, index: int, rows: Sequence[Forecast], of: Callable[[Forecast], float], *, forecast: bool = False
+    label: str, index: int, rows: Sequence[Forecast], values: Iterable[float], *, forecast: bool = False
 ) -> list[Series]:
     """A series without intervals, of the rows where it is above 0; none where there is no such row."""
-    found = [(float(row.workers), value, value, value) for row in rows if (value := of(row)) > 0]
-    return [Series(label, index, tuple(found), doubtful=(False,) * len(found), forecast=forecast)] if found else []
+    found = [(float(row.workers), one, one, one) for row, one in zip(rows, values, strict=True) if one > 0]
+    return [Series(label, index, tuple(found), forecast=forecast)] if found else []

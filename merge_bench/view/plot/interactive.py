@@ -189,10 +189,9 @@ def _draw(plot: Any, mark: marks.Mark, seen: Look, source: models.ColumnDataSour
         case marks.Boxes():
             if mark.hatched:
                 given |= {"hatch_pattern": value("right_diagonal_line"), "hatch_color": seen.colour}
-            given |= {"fill_alpha": mark.fill}
             if mark.upright:
-                return plot.vbar(x="at", bottom="start", top="end", width=mark.width, **given)
-            return plot.hbar(y="at", left="start", right="end", height=mark.width, **given)
+                return plot.vbar(x="at", bottom="start", top="end", width=mark.width, fill_alpha=mark.fill, **given)
+            return plot.hbar(y="at", left="start", right="end", height=mark.width, fill_alpha=mark.fill, **given)
         case marks.Cells():
             low, high = mark.limits
             scale = models.LinearColorMapper(palette=HEAT, low=low, high=high, nan_color=f"{NEUTRAL}44")

@@ -196,12 +196,11 @@ def pairs(run: Run, lanes: Sequence[Lane]) -> Chart:
     launches = aggregate.counted(run)
     known = {(lane.from_rank, lane.to_rank): lane for lane in lanes}
     figures = {pair: each for pair, each in aggregate.pair_figures(launches).items() if each.seconds}
-    selected = {pair: known[pair] for pair in figures if pair in known}
     return pair_map(
         {pair: (each.bytes, each.seconds) for pair, each in figures.items()},
         {
-            "lanes selected": {pair: ", ".join(lane.transports) for pair, lane in selected.items()},
-            "placement": {pair: lane.placement for pair, lane in selected.items()},
+            "lanes selected": {pair: ", ".join(lane.transports) for pair, lane in known.items()},
+            "placement": {pair: lane.placement for pair, lane in known.items()},
         },
         {worker.rank: worker.host for launch in launches if launch.line for worker in launch.line.workers},
     )
@@ -242,9 +241,8 @@ def speedups(document: CompareDocument, metric: str, looks: Mapping[str, int]) -
         if each.metric != metric or each.ratio is None:
             continue
         plan = ", ".join(f"{name.replace('_', ' ')} {_plain(value)}" for name, value in each.plan.items())
-        mine = groups.setdefault((each.baseline, plan), [])
-        if not mine:
-            mine.append(Bar(each.baseline, looks.get(each.baseline, 0), 1.0, remark="the baseline"))
+        first = Bar(each.baseline, looks.get(each.baseline, 0), 1.0, remark="the baseline")
+        mine = groups.setdefault((each.baseline, plan), [first])
         points = tuple((point.label, point.ratio) for point in each.points)
         interval = (each.interval.low, each.interval.high) if each.interval else None
         mine.append(

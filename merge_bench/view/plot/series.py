@@ -94,12 +94,9 @@ def _note(series: Sequence[Series], spread: str) -> str:
         names = " and ".join(name for name, many in (("bars", False), ("bands", True)) if many in drawn)
         least = "" if any(one.forecast for one in series) else "minimum to maximum "
         text += f"; {names}: {least}{spread}"
-    hollow = (
-        " Hollow: other transports than requested, or a wrong result."
-        if any(any(one.doubtful) for one in series)
-        else ""
-    )
-    return f"{text}.{hollow}"
+    if any(any(one.doubtful) for one in series):
+        return f"{text}. Hollow: other transports than requested, or a wrong result."
+    return f"{text}."
 
 
 def _marks(one: Series, x_unit: str, y_unit: str, spread: str, counted: str) -> Iterator[Mark]:

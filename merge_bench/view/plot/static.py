@@ -88,13 +88,11 @@ def _side_by_side(charts: Sequence[marks.Chart]) -> Figure:
 
 def _handle(group: marks.Group) -> Patch | Line2D:
     """What stands for `group` in the legend."""
-    seen, dashed = look(group.index), False
+    seen = look(group.index)
     for mark in group.marks:
-        match mark:
-            case marks.Boxes():
-                return Patch(facecolor=(seen.colour, mark.fill), edgecolor=seen.colour, hatch="///" * mark.hatched)
-            case marks.Line():
-                dashed = mark.dashed
+        if isinstance(mark, marks.Boxes):
+            return Patch(facecolor=(seen.colour, mark.fill), edgecolor=seen.colour, hatch="///" * mark.hatched)
+    dashed = any(isinstance(mark, marks.Line) and mark.dashed for mark in group.marks)
     return Line2D([], [], color=seen.colour, marker=seen.marker, linestyle="--" if dashed else "-", markersize=6)
 
 
@@ -150,10 +148,7 @@ def _draw(axes: Axes, mark: marks.Mark, seen: Look, name: str) -> None:
         case marks.Boxes():
             lengths = np.subtract(mark.end, mark.start)
             style: Any = {"facecolor": (colour, mark.fill), "edgecolor": colour, "hatch": "///" * mark.hatched}
-            if mark.upright:
-                axes.bar(mark.at, lengths, mark.width, mark.start, **style)
-            else:
-                axes.barh(mark.at, lengths, mark.width, mark.start, **style)
+            (axes.bar if mark.upright else axes.barh)(mark.at, lengths, mark.width, mark.start, **style)
         case marks.Cells():
             values = np.full((max(mark.y, default=0) + 1, max(mark.x, default=0) + 1), np.nan)
             values[list(mark.y), list(mark.x)] = mark.values
