@@ -14,9 +14,8 @@ from merge_bench.campaign.calling_program import UNTOUCHED, Caller
 from merge_bench.campaign.campaign import config_line, make_campaign
 from merge_bench.campaign.launch import make_launch
 from merge_bench.campaign.make_plan import Prepared
-from merge_bench.campaign.planned_launches import Job
+from merge_bench.campaign.planned_launches import Job, Sweep
 from merge_bench.campaign.progress import Labelled, Progress
-from merge_bench.campaign.sweep import Sweep
 from merge_bench.cluster.environment import LOOPBACK
 from merge_bench.cluster.launcher_choice import choose, make_launcher
 from merge_bench.cluster.launchers import launchers
