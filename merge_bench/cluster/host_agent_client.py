@@ -23,11 +23,15 @@ from merge_bench.errors import LaunchFailed
 STDERR_LINES = 3
 
 
-def agent_argv() -> tuple[str, ...]:
-    """The command that runs the agent: the driver's Python and package, at the paths that they have here."""
+def main_argv(module: str, *arguments: str) -> tuple[str, ...]:
+    """The command that runs a module's `main`: the driver's Python and package, at the paths that they have here."""
     path = f"import sys; sys.path.insert(0, {str(host_agent.ROOT)!r})"
-    code = f"{path}; from merge_bench.cluster.host_agent import main; main()"
-    return (sys.executable, "-P", "-c", code)
+    return (sys.executable, "-P", "-c", f"{path}; from {module} import main; main()", *arguments)
+
+
+def agent_argv() -> tuple[str, ...]:
+    """The command that runs the agent."""
+    return main_argv(host_agent.__name__)
 
 
 class HostAgentClient:
