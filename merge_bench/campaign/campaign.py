@@ -47,14 +47,13 @@ def make_campaign(
     """
     line = first_line(head, jobs, caller.argv)
     found = resuming.find(results, line, jobs) if resume and len(jobs) > 1 else None
-    with found.writer if found else CampaignWriter.create(results, name) as writer:
+    writer, left, first, status = found or (CampaignWriter.create(results, name), list(jobs), 0, 0)
+    with writer:
         if found:
-            left, first, status = found.left, found.next_launch, found.status
             finished = f"{len(jobs) - len(left)} of {len(jobs)} launches finished"
             print(f"merge_bench: resuming {writer.folder}: {finished}", file=sys.stderr)
         else:
             begin(writer, line, jobs)
-            left, first, status = list(jobs), 0, 0
         with caller.surround(writer.logs / "driver.log"):
             done, status = _make(left, writer, launch, first, status)
         if done < len(left) and status in resuming.GOES_ON:

@@ -51,9 +51,7 @@ def load_sweep(
     config_name: str | None, cli_values: Mapping[str, object], fixed: Mapping[str, object] | None = None
 ) -> tuple[list[Prepared], ConfigFile | None]:
     """Like `load`, with a plan for every combination of the values that an option names."""
-    config = None
-    if config_name is not None:
-        config = read_config(find_config(config_name), os.environ)
+    config = None if config_name is None else read_config(find_config(config_name), os.environ)
     options = resolve(cli_values, config, os.environ, registry_options.options())
     options = replace(options, values={**options.values, **(fixed or {})})
     warnings = _choose_ucx(options)
