@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from merge_bench.analysis.documents import run as documents
     from merge_bench.analysis.documents.compare import CompareDocument
     from merge_bench.campaign.calling_program import Caller
-    from merge_bench.campaign.sweep import Sweep
+    from merge_bench.campaign.planned_launches import Sweep
     from merge_bench.view.plot.marks import Chart
 
 Document = dict[str, Any]

@@ -47,14 +47,13 @@ def make_campaign(
     """
     line = first_line(head, jobs, caller.argv)
     found = resuming.find(results, line, jobs) if resume and len(jobs) > 1 else None
-    with found.writer if found else CampaignWriter.create(results, name) as writer:
+    writer, left, first, status = found or (CampaignWriter.create(results, name), list(jobs), 0, 0)
+    with writer:
         if found:
-            left, first, status = found.left, found.next_launch, found.status
             finished = f"{len(jobs) - len(left)} of {len(jobs)} launches finished"
             print(f"merge_bench: resuming {writer.folder}: {finished}", file=sys.stderr)
         else:
             begin(writer, line, jobs)
-            left, first, status = list(jobs), 0, 0
         with caller.surround(writer.logs / "driver.log"):
             done, status = _make(left, writer, launch, first, status)
         if done < len(left) and status in resuming.GOES_ON:
@@ -102,14 +101,13 @@ def git_state() -> Git | None:
     root = checkout()
     if root is None:  # the environment may lie inside a repository of another project
         return None
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(root), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, timeout=5, check=True).stdout.strip()
+
     try:
-        commit = subprocess.run(
-            ["git", "-C", str(root), "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5, check=True
-        ).stdout.strip()
-        dirty = subprocess.run(
-            ["git", "-C", str(root), "status", "--porcelain", "--untracked-files=no"],
-            capture_output=True, text=True, timeout=5, check=True,
-        ).stdout.strip()  # fmt: skip
+        commit, dirty = git("rev-parse", "HEAD"), git("status", "--porcelain", "--untracked-files=no")
     except (OSError, subprocess.SubprocessError):
         return None
     return Git(commit=commit, dirty=bool(dirty), host=socket.gethostname())

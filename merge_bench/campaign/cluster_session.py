@@ -84,7 +84,7 @@ class Session:
         self._describe(self.plan.engine if engine else None, data_plane)
         check_ucx(self.descriptions)
         for caution in cautions(self.launcher, self.plan, self.settings):
-            self.writer.write(WarningLine.of(caution, self.launch))
+            self.warn(caution)
         if not self.launcher.owns_processes:
             check_environment(self.descriptions, self.settings.environment)
         for host in {each.host for each in self.descriptions}:
@@ -138,6 +138,10 @@ class Session:
             for each, connection in zip(self.descriptions, connected, strict=True)
         ]
         return float(max(connection.round_trip for connection in connected))
+
+    def warn(self, caution: Caution) -> None:
+        """Record a warning about this launch."""
+        self.writer.write(WarningLine.of(caution, self.launch))
 
     def record_launch(self, *, data_bytes: int = 0, rows: int = 0) -> None:
         """Write the launch line: from here on the folder can be read as a result.

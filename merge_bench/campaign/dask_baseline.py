@@ -51,8 +51,7 @@ class _DaskMerge:
         self._session, self._tables = session, tables
         self._record = MergeRecord(session, tables)
         # A running cluster may have more workers; where there are none, Dask places its tasks as it likes.
-        ours = None if session.launcher.owns_processes else [member.address for member in session.members]
-        self._addresses = ours
+        self._addresses = None if session.launcher.owns_processes else [member.address for member in session.members]
         self._parts = [self._frame(side) for side in ("left", "right")]
 
     def once(self, index: int, *, warmup: bool, last: bool) -> None:

@@ -19,8 +19,6 @@ from merge_bench.records.schema import (
     LanesLine,
     SizeRange,
     TrafficLine,
-    WarningLine,
-    Worker,
 )
 
 
@@ -46,7 +44,7 @@ def compare_environment(session: Session) -> list[Caution]:
     differing = settings_check.differences(_asked(session), environments, contexts, canonical)
     found = [Caution(settings_check.CODE, each.message, settings_check.REMEDY) for each in differing]
     for caution in found:
-        session.writer.write(WarningLine.of(caution, session.launch))
+        session.warn(caution)
     return found
 
 
@@ -89,14 +87,9 @@ def record_lanes(session: Session) -> None:
                 )
             )
     if session.lanes is None or (pairs, protocols) != (session.lanes.pairs, session.lanes.protocols):
-        asked = requested(session.descriptions[0])
+        asked = allowed_transports.requested(session.descriptions[0].ucx.config)
         session.lanes = LanesLine(launch=session.launch, requested=asked, pairs=pairs, protocols=protocols)
         session.writer.write(session.lanes)
-
-
-def requested(worker: Worker) -> dict[str, str]:
-    """The settings about transports that a worker's UCX context holds."""
-    return allowed_transports.requested(worker.ucx.config)
 
 
 @contextmanager

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from merge_bench.campaign.cluster_session import Session
-from merge_bench.campaign.launch_record import requested
 from merge_bench.cluster import ucx_perftest, worker_programs
 from merge_bench.cluster.ucx_perftest import BANDWIDTH, WINDOW, Kind
+from merge_bench.config.allowed_transports import requested
 from merge_bench.errors import Caution
 from merge_bench.host import core_budget
 from merge_bench.merge.exchange.in_flight import longest_message
-from merge_bench.records.schema import LinkLine, ProbeLine, WarningLine
+from merge_bench.records.schema import LinkLine, ProbeLine
 from merge_bench.units import format_bytes, format_rate
 
 NAME = "link"
@@ -18,8 +18,8 @@ SECONDS = 2.0
 CODE = "link-check"
 
 
-def check_link(session: Session, link: LinkLine) -> float | None:
-    """Measure the link limit again with ``ucx_perftest``; gives its bytes per second for a worker, if any were.
+def check_link(session: Session, link: LinkLine) -> None:
+    """Measure the link limit again with ``ucx_perftest``.
 
     Every worker sends messages of the merge's own size to the next rank while it receives from the one before: with
     two workers, two opposite tests at once. Rows are recorded; a difference of more than a tenth is a warning that
@@ -27,15 +27,15 @@ def check_link(session: Session, link: LinkLine) -> float | None:
     how the kernel schedules them, not what the link carries.
     """
     if core_budget.crowded((each.host, each.hardware) for each in session.descriptions):
-        return None  # the report says so, from the same data
+        return  # the report says so, from the same data
     limit = link.limit_bytes_per_second
     if limit is None:
         caution = Caution(
             CODE,
             "ucx_perftest could not check the link, because the link measurement sent no data",
         )
-        session.writer.write(WarningLine.of(caution, session.launch))
-        return None
+        session.warn(caution)
+        return
     test = Kind("tag", BANDWIDTH)
     ranks = range(len(session.members))
     after = {rank: (rank + 1) % len(ranks) for rank in ranks}
@@ -62,7 +62,7 @@ def check_link(session: Session, link: LinkLine) -> float | None:
                 hosts=[session.members[rank].host, session.members[to].host], memory=memory, size=size,
                 iterations=figures.iterations, seconds=figures.seconds,
                 bandwidth_bytes_per_second=figures.bandwidth,
-                messages_per_second=figures.messages, requested=requested(session.descriptions[rank]),
+                messages_per_second=figures.messages, requested=requested(session.descriptions[rank].ucx.config),
                 selected=list(log.lanes), protocol=log.protocol(size),
             )
         )  # fmt: skip
@@ -74,8 +74,7 @@ def check_link(session: Session, link: LinkLine) -> float | None:
             f"the link limit is {format_rate(limit)}, but ucx_perftest measured {format_rate(found)} per worker with"
             f" messages of {format_bytes(size)} ({found / limit:.2f} times as much); {reasons}",
         )
-        session.writer.write(WarningLine.of(caution, session.launch))
-    return found
+        session.warn(caution)
 
 
 def _message(session: Session, link: LinkLine) -> int:

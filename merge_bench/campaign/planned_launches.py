@@ -1,13 +1,18 @@
-"""What a campaign will do: its head, and one job for each launch."""
+"""What a campaign will do: its head, one job for each launch, and the order of a `run` of several configs or sizes."""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
-from merge_bench.campaign.make_plan import Prepared
+from merge_bench.campaign.make_plan import Prepared, refuse_more_launches
+from merge_bench.errors import UsageError
 from merge_bench.records.schema import Config, RunKey
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -28,3 +33,91 @@ class Job:
     config: str
     plan: int = 0
     block: int = 0
+
+
+def in_blocks(each: Sequence[_T], *, blocks: int, seed: int) -> list[tuple[int, _T]]:
+    """Block by block (from 0) all of `each`, in an order that only the seed decides: the same on every machine."""
+    found = []
+    for block in range(blocks):
+        order = list(each)
+        random.Random(f"{seed}/{block}").shuffle(order)
+        found += [(block, one) for one in order]
+    return found
+
+
+def add_config(configs: list[Config], config: Config) -> None:
+    """Append a config to those of a campaign, where each has a name of its own.
+
+    Raises
+    ------
+    UsageError
+        If another one has this name: two files of one name in different folders, or one file twice.
+    """
+    for other in configs:
+        if other.name == config.name:
+            where = f"{other.path} and {config.path}" if other.path != config.path else f"{config.path}, twice"
+            raise UsageError(
+                f"two configs have the name {config.name} ({where}); give every config of a campaign a different name"
+            )
+    configs.append(config)
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Configs, plans as the records name them, and what each (config, plan index) needs to begin.
+
+    `options`: the effective options of the first config, for what is about the whole.
+    """
+
+    configs: list[Config]
+    plans: list[dict[str, Any]]
+    prepared: dict[tuple[str, int], Prepared]
+    options: dict[str, object]
+
+    def add(self, found: Sequence[Prepared], config: Config) -> None:
+        """Add a config with its plans.
+
+        Raises
+        ------
+        UsageError
+            If another config has its name, or other results or launches, or two of its plans are the same, or a running
+            cluster would have to be launched more than once.
+        """
+        add_config(self.configs, config)
+        for each in found:
+            plan = each.plan.to_json()
+            if plan not in self.plans:
+                self.plans.append(plan)
+            key = config.name, self.plans.index(plan)
+            if key in self.prepared:
+                raise UsageError("--chunk cannot be used with real tables, whose size is fixed; omit --chunk")
+            self.prepared[key] = each
+        if len({each.plan.launches for each in self.prepared.values()}) > 1:
+            raise UsageError(
+                "the configs set different numbers of launches; use --blocks N to launch each config N times"
+            )
+        if len({each.settings.results for each in self.prepared.values()}) > 1:
+            raise UsageError("the configs set different folders for results; choose one folder with --results")
+        for each in self.prepared.values():
+            refuse_more_launches(each.settings.launcher, len(self.prepared))
+
+    @property
+    def first(self) -> Prepared:
+        """The baseline's first plan."""
+        return next(iter(self.prepared.values()))
+
+    @property
+    def results(self) -> Path:
+        """The folder that campaigns are written to."""
+        return self.first.settings.results
+
+    def head(self) -> Head:
+        """What the records begin with."""
+        keys = [RunKey(config=config, plan=plan) for config, plan in self.prepared]
+        return Head(self.configs, self.plans, keys, self.first.plan.seed)
+
+    def jobs(self) -> list[Job]:
+        """In each block every config with every plan once."""
+        plan = self.first.plan
+        order = in_blocks(list(self.prepared.items()), blocks=plan.launches, seed=plan.seed)
+        return [Job(prepared, config, index, block) for block, ((config, index), prepared) in order]

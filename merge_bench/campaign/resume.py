@@ -6,9 +6,9 @@ import os
 import socket
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -31,8 +31,7 @@ GOES_ON = (0, RunFailed.exit_status)
 """Statuses of launches and campaigns after which more launches are made."""
 
 
-@dataclass(frozen=True)
-class Found:
+class Found(NamedTuple):
     """A campaign to continue: the jobs that are left, the index of the next launch, and the status so far."""
 
     writer: CampaignWriter

@@ -14,9 +14,8 @@ from merge_bench.campaign.calling_program import UNTOUCHED, Caller
 from merge_bench.campaign.campaign import config_line, make_campaign
 from merge_bench.campaign.launch import make_launch
 from merge_bench.campaign.make_plan import Prepared
-from merge_bench.campaign.planned_launches import Job
+from merge_bench.campaign.planned_launches import Job, Sweep
 from merge_bench.campaign.progress import Labelled, Progress
-from merge_bench.campaign.sweep import Sweep
 from merge_bench.cluster.environment import LOOPBACK
 from merge_bench.cluster.launcher_choice import choose, make_launcher
 from merge_bench.cluster.launchers import launchers
@@ -52,9 +51,7 @@ def load_sweep(
     config_name: str | None, cli_values: Mapping[str, object], fixed: Mapping[str, object] | None = None
 ) -> tuple[list[Prepared], ConfigFile | None]:
     """Like `load`, with a plan for every combination of the values that an option names."""
-    config = None
-    if config_name is not None:
-        config = read_config(find_config(config_name), os.environ)
+    config = None if config_name is None else read_config(find_config(config_name), os.environ)
     options = resolve(cli_values, config, os.environ, registry_options.options())
     options = replace(options, values={**options.values, **(fixed or {})})
     warnings = _choose_ucx(options)

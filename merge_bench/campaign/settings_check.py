@@ -7,6 +7,7 @@ becomes ``8K``), so the same UCX is asked for the form of each requested value.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -42,7 +43,7 @@ class Canonical:
 
     def __init__(self, installed: Installed | None) -> None:
         self._installed = installed
-        self._answers: dict[frozenset[tuple[str, str]], dict[str, str]] = {}
+        self._effective = functools.cache(lambda asked: effective(installed, dict(asked)) if installed else {})
 
     @property
     def version(self) -> str | None:
@@ -56,12 +57,7 @@ class Canonical:
 
     def values(self, asked: Mapping[str, str]) -> dict[str, str]:
         """What UCX makes of `asked`, under its own names; {} where it cannot be asked."""
-        if self._installed is None:
-            return {}
-        key = frozenset(asked.items())
-        if key not in self._answers:
-            self._answers[key] = effective(self._installed, asked)
-        return self._answers[key]
+        return self._effective(frozenset(asked.items()))
 
 
 def differences(

@@ -54,14 +54,14 @@ def _ask(session: Session) -> TransportsDocument:
     warnings = [*cautions(session.launcher, plan, session.settings), *compare_environment(session)]
     record_lanes(session)
     answers = workers.on_all(steps.available_transports)
-    available = {member.host: answer for member, answer in zip(session.members, answers, strict=True)}
     workers.on_all(steps.close)
     lanes = session.lanes
     assert lanes is not None
     return TransportsDocument(
         requested=lanes.requested,
         available={
-            host: {name: list(devices) for name, devices in answer.items()} for host, answer in available.items()
+            member.host: {name: list(devices) for name, devices in answer.items()}
+            for member, answer in zip(session.members, answers, strict=True)
         },
         pairs=[
             Pair(

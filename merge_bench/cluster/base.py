@@ -135,9 +135,7 @@ class OwningLauncher(Launcher):
     """A launcher that starts processes. They share a scratch folder, which also holds the run's certificate."""
 
     owns_processes = True
-
-    def __init__(self) -> None:
-        self.scratch: Path | None = None
+    scratch: Path | None = None
 
     def make_scratch(self, plan: Plan) -> Access:
         """Make the scratch folder, with a certificate if the plan's protocol is encrypted."""

@@ -23,11 +23,15 @@ from merge_bench.errors import LaunchFailed
 STDERR_LINES = 3
 
 
-def agent_argv() -> tuple[str, ...]:
-    """The command that runs the agent: the driver's Python and package, at the paths that they have here."""
+def main_argv(module: str, *arguments: str) -> tuple[str, ...]:
+    """The command that runs a module's `main`: the driver's Python and package, at the paths that they have here."""
     path = f"import sys; sys.path.insert(0, {str(host_agent.ROOT)!r})"
-    code = f"{path}; from merge_bench.cluster.host_agent import main; main()"
-    return (sys.executable, "-P", "-c", code)
+    return (sys.executable, "-P", "-c", f"{path}; from {module} import main; main()", *arguments)
+
+
+def agent_argv() -> tuple[str, ...]:
+    """The command that runs the agent."""
+    return main_argv(host_agent.__name__)
 
 
 class HostAgentClient:
@@ -78,7 +82,7 @@ class HostAgentClient:
                 raise self._unreachable(self.lost or "") from None
             except TimeoutError:
                 silent = f"{self.host} did not answer within {seconds:.0f} s"
-                raise self._unreachable(f"{silent}{self._complaint(': ')}") from None
+                raise self._unreachable(f"{silent}{self._complaint()}") from None
             finally:
                 self._answers.pop(number, None)
             if "error" in message:
@@ -126,7 +130,7 @@ class HostAgentClient:
                 self.tails[message["role"]] = message["tail"]
             self._on_event(self, message)
         status = self._process.wait(math.inf)
-        self.lost = f"{self.host} cannot be reached{self._complaint(': ') or f' (status {status})'}"
+        self.lost = f"{self.host} cannot be reached{self._complaint() or f' (status {status})'}"
         if not self._closing:
             gone = {ended.role for ended in self.exits}
             for role, pid in self.started.items():
@@ -138,9 +142,9 @@ class HostAgentClient:
     def _unreachable(self, sentence: str) -> LaunchFailed:
         return LaunchFailed(sentence, host=self.host, log_tail=tail(self._log) or None, code="host-unreachable")
 
-    def _complaint(self, before: str) -> str:
-        """What ssh or srun printed about the failure, after `before`; empty if nothing."""
+    def _complaint(self) -> str:
+        """What ssh or srun printed about the failure, after a colon; empty if nothing."""
         lines = [line.strip() for line in tail(self._log, STDERR_LINES + 20).splitlines() if line.strip()]
         lines = [line for line in lines if not line.startswith(("@", "Warning: Permanently"))]
         chosen = next((line for line in lines if "verification failed" in line.lower()), lines[-1] if lines else "")
-        return before + chosen if chosen else ""
+        return f": {chosen}" if chosen else ""

@@ -31,7 +31,6 @@ class LocalLauncher(OwningLauncher):
     name = "local"
 
     def __init__(self) -> None:
-        super().__init__()
         self._started: dict[str, tuple[Child, str, Path]] = {}  # with its host and its log, by role
 
     def commands(self, plan: Plan, settings: ClusterSettings) -> list[Command]:

@@ -34,7 +34,6 @@ class RemoteLauncher(OwningLauncher):
     """
 
     def __init__(self, name: str, reach: Reach) -> None:
-        super().__init__()
         self.name = name
         self._reach = reach
         self._agents: dict[str, HostAgentClient] = {}

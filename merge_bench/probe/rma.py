@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from merge_bench.config.allowed_transports import requested
 from merge_bench.errors import LaunchFailed, WrongResult
 from merge_bench.probe.shared import options
 from merge_bench.probe.shared.base import Probe, ProbeKind
@@ -72,7 +73,6 @@ class Rma(Probe):
 
     def _pair(self, session: Session, ranks: tuple[int, int], placement: str) -> None:
         """Measure and record one pair; wrong bytes are recorded too, and then end the launch."""
-        from merge_bench.campaign.launch_record import requested
         from merge_bench.merge import steps
         from merge_bench.probe.workers import putting
         from merge_bench.records.schema import ProbeLine
@@ -101,8 +101,8 @@ class Rma(Probe):
                 placement=placement, ranks=list(ranks), hosts=[session.members[rank].host for rank in ranks],
                 size=each.size, iterations=each.count, seconds=each.seconds / each.count,
                 bandwidth_bytes_per_second=each.size * each.count / each.seconds,
-                messages_per_second=each.count / each.seconds, wrong=bad, requested=requested(fact), selected=lanes,
-                as_requested=as_requested(fact.environment.get("UCX_TLS"), lanes),
+                messages_per_second=each.count / each.seconds, wrong=bad, requested=requested(fact.ucx.config),
+                selected=lanes, as_requested=as_requested(fact.environment.get("UCX_TLS"), lanes),
             )
             for each, bad in zip(measured, wrong, strict=True)
         ]  # fmt: skip

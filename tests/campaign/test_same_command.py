@@ -13,8 +13,7 @@ import pytest
 from merge_bench.campaign import campaign as campaigns
 from merge_bench.campaign import resume
 from merge_bench.campaign.campaign import first_line
-from merge_bench.campaign.planned_launches import Head, Job
-from merge_bench.campaign.sweep import Sweep
+from merge_bench.campaign.planned_launches import Head, Job, Sweep
 from merge_bench.cluster.hosts import HostSpec
 from merge_bench.errors import RunFailed
 from merge_bench.records import schema as s

@@ -9,8 +9,8 @@ import pytest
 
 from merge_bench.campaign import make_plan
 from merge_bench.campaign.make_plan import Prepared
+from merge_bench.campaign.planned_launches import Sweep, add_config, in_blocks
 from merge_bench.campaign.run import dry_run
-from merge_bench.campaign.sweep import Sweep, add_config, in_blocks
 from merge_bench.config.reader import read_config
 from merge_bench.config.resolve import expand, resolve
 from merge_bench.errors import UsageError

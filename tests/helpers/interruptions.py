@@ -12,8 +12,7 @@ from merge_bench.campaign import make_plan
 from merge_bench.campaign.calling_program import Caller
 from merge_bench.campaign.campaign import make_campaign
 from merge_bench.campaign.launch import recorded
-from merge_bench.campaign.planned_launches import Job
-from merge_bench.campaign.sweep import Sweep
+from merge_bench.campaign.planned_launches import Job, Sweep
 from merge_bench.cluster import signals
 from merge_bench.config.resolve import expand, resolve
 from merge_bench.errors import LaunchFailed, MergeBenchError

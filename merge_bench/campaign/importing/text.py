@@ -156,10 +156,8 @@ class _Reader:
             raise UsageError(self._incomplete("before the first iteration"))
         rows = self._count("Rows per chunk")
         printed = self._count(named) if named != "Device(s)" else self._devices()
-        of_iteration, total = (
-            self._read("Data processed per iter", read_bytes),
-            self._read("Total data processed", read_bytes),
-        )
+        of_iteration = self._read("Data processed per iter", read_bytes)
+        total = self._read("Total data processed", read_bytes)
         try:
             workers = check.workers(printed, rows, of_iteration, of_server=named == "Device(s)")
             report = Report(
@@ -198,8 +196,7 @@ class _Reader:
         return float(text)
 
     def _read(self, name: str, read: Callable[[str, int], Value]) -> Value:
-        number, text = self.values[name]
-        return self._value(number, text, read)
+        return self._value(*self.values[name], read)
 
     def _value(self, number: int, text: str, read: Callable[[str, int], Value]) -> Value:
         try:

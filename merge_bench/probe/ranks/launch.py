@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -12,8 +11,9 @@ from typing import Any
 
 from merge_bench.campaign.planned_launches import Job
 from merge_bench.campaign.progress import Progress
-from merge_bench.cluster import host_agent, scratch, signals
+from merge_bench.cluster import scratch, signals
 from merge_bench.cluster.environment import forwarded
+from merge_bench.cluster.host_agent_client import main_argv
 from merge_bench.cluster.host_check import unused_rdma
 from merge_bench.cluster.launchers import launchers
 from merge_bench.cluster.supervisor import tail
@@ -29,13 +29,6 @@ from merge_bench.records.writer import CampaignWriter
 SILENCE_FACTOR = 2.0
 """Silence of this many times ``--timeout`` ends a launch. A loop reports progress once a second, but one operation on a
 long vector over a slow network may take as long as an iteration of a merge."""
-
-
-def program(spec: Mapping[str, Any]) -> tuple[str, ...]:
-    """The command of every rank: this Python and this package, at the paths of this host; `spec` as JSON."""
-    path = f"import sys; sys.path.insert(0, {str(host_agent.ROOT)!r})"
-    code = f"{path}; from merge_bench.probe.ranks.rank_main import main; main()"
-    return (sys.executable, "-P", "-c", code, json.dumps(spec))
 
 
 class RankSession:
@@ -62,9 +55,7 @@ class RankSession:
         self.workers: list[Worker] = []
         self.host_numbers: list[int] = []
         self._ranks: list[Ranks] = []
-        self._recorded = False
         self._scratch: Path | None = None
-        self._began = time.monotonic()
 
     def start(self, mpi: mpirun.Mpi) -> None:
         """Take the MPI that starts the ranks of each piece of work."""
@@ -93,12 +84,11 @@ class RankSession:
         `hosts`: where, if not on all; `also`: more variables for their environment; `ucx`: as of `mpirun.command`.
         """
         names = [name for name, _ in hosts or self.hosts]
-        argv = program(
-            {
-                **work, "limit": self.silence, "interface": self.settings.interface, "library": self.mpi.library,
-                "peers": names if len(names) > 1 else [], "names": sorted(self.settings.environment),
-            }
-        )  # fmt: skip
+        spec = {
+            **work, "limit": self.silence, "interface": self.settings.interface, "library": self.mpi.library,
+            "peers": names if len(names) > 1 else [], "names": sorted(self.settings.environment),
+        }  # fmt: skip
+        argv = main_argv("merge_bench.probe.ranks.rank_main", json.dumps(spec))
         words = mpirun.command(self.mpi, hosts or self.hosts, self.settings, argv, str(self._scratch), also, ucx=ucx)
         environment = {**self.settings.environment, **(also or {})}
         with signals.deferred():
@@ -203,10 +193,10 @@ class RankSession:
 
     def _up(self, reports: Sequence[RankDescription], hosts: mpirun.Hosts) -> None:
         """Take what the ranks report about themselves; record the launch at the first time."""
+        first = not self.workers
         self.workers = [each.worker for each in reports]
         self.host_numbers = [each.host_number for each in reports]
-        if not self._recorded:
-            self._recorded = True
+        if first:
             scheduler = self.settings.launcher if launchers()[self.settings.launcher].batch is not None else None
             self.writer.write(
                 LaunchLine(

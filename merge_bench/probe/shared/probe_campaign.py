@@ -8,10 +8,9 @@ from pathlib import Path
 from merge_bench.campaign.calling_program import UNTOUCHED, Caller
 from merge_bench.campaign.campaign import config_line, make_campaign
 from merge_bench.campaign.make_plan import refuse_more_launches
-from merge_bench.campaign.planned_launches import Head, Job
+from merge_bench.campaign.planned_launches import Head, Job, add_config, in_blocks
 from merge_bench.campaign.progress import Labelled, Progress
 from merge_bench.campaign.run import load
-from merge_bench.campaign.sweep import add_config, in_blocks
 from merge_bench.cluster.launchers import launchers
 from merge_bench.config.options import PROBE_OPTIONS, without_merge
 from merge_bench.errors import UsageError
