@@ -49,7 +49,6 @@ class ShellSyntaxError(ValueError):
     def __init__(self, line: int, message: str) -> None:
         super().__init__(message)
         self.line = line
-        self.message = message
 
 
 @dataclass(frozen=True)
