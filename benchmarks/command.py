@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import itertools
 import json
@@ -18,6 +19,7 @@ from typing import Any, TypeVar
 import click
 from msgspec import to_builtins
 
+from benchmarks.processes import adopt_orphans
 from merge_bench.campaign.campaign import git_state
 from merge_bench.cli.parameters import CONTEXT as CONTEXT
 from merge_bench.cli.parameters import Parsed
@@ -71,6 +73,7 @@ def run(command: click.Command, name: str) -> None:
 
     A signal raises KeyboardInterrupt. A user's mistake prints one sentence and no traceback.
     """
+    adopt_orphans()
     for number in SIGNALS:
         signal.signal(number, _interrupt)
     try:
@@ -171,11 +174,9 @@ def new_folder(parent: Path, kind: str) -> Path:
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     for number in itertools.count(1):
         folder = parent / f"{kind}-{stamp}{f'-{number}' if number > 1 else ''}"
-        try:
+        with contextlib.suppress(FileExistsError):
             folder.mkdir(parents=True)
             return folder
-        except FileExistsError:
-            continue
     raise AssertionError
 
 

@@ -22,7 +22,6 @@ from benchmarks.goal import measures, tables, targets
 from benchmarks.goal.bench import Bench, scratch
 from benchmarks.goal.measures import Measure
 from benchmarks.goal.targets import Result
-from benchmarks.processes import adopt_orphans
 from merge_bench.errors import UsageError
 
 SCHEMA = 1
@@ -157,7 +156,6 @@ def goals(
     if add and output is None:
         raise UsageError("--add needs --output FILE.json, the file to add to")
     before = others(_read(output), wanted) if add and output is not None and output.exists() else []
-    adopt_orphans()
     running = Running(wanted)
     document = command.head(SCHEMA, blocks=blocks, seed=seed, goals=in_order(before))
 

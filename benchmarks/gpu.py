@@ -23,7 +23,6 @@ from benchmarks.on_gpu import stored
 from benchmarks.on_gpu.plan import Asked, Machine, steps
 from benchmarks.on_gpu.steps import Ended, merged, run_all, status_of, still_to_do
 from benchmarks.on_gpu.versus import sentence
-from benchmarks.processes import adopt_orphans
 from merge_bench.errors import UsageError
 from merge_bench.host import gpu
 from merge_bench.host.memory import available_bytes, usable_cores
@@ -58,7 +57,6 @@ def on_gpus(
         click.echo("\n".join(f"{step.name:<20} {step.seconds:>4.0f} s  {step.what}" for step in left))
         click.echo(f"{sum(step.seconds for step in left):.0f} s in total; the budget is {seconds:.0f} s")
         return
-    adopt_orphans()
     now: list[Ended] = []
 
     def note(each: Ended) -> None:

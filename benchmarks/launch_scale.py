@@ -15,7 +15,6 @@ import click
 
 from benchmarks import command
 from benchmarks.goal.bench import Bench, need_hosts, scratch
-from benchmarks.processes import adopt_orphans
 from merge_bench.errors import RunFailed
 from merge_bench.units import parse_count
 from tests.hosts.make_hosts import Hosts
@@ -49,7 +48,6 @@ def launch_scale(workers: list[int], hosts: int, rows: int, output: Path | None)
     """Measure the launch time for each number of workers, the smallest first."""
     if hosts:
         need_hosts()
-    adopt_orphans()
     found: list[list[str]] = []
     with scratch() as bench, Hosts(hosts, None) if hosts else contextlib.nullcontext() as made:
         for count in sorted(workers):

@@ -17,7 +17,6 @@ import click
 
 from benchmarks import command
 from benchmarks.goal.bench import Bench, need_hosts, scratch, two_hosts
-from benchmarks.processes import adopt_orphans
 from benchmarks.width import PAYLOAD
 from merge_bench.analysis import aggregate, metrics
 from merge_bench.analysis.statistics import median
@@ -68,7 +67,6 @@ def row(rate: float, name: str, launches: Sequence[Launch]) -> list[str]:
 def overlap(rates: list[float], chunk: int, blocks: int, iterations: int, engine: str) -> None:
     """Compare pipeline off and on at each rate; exit 1 if neither the link nor the cores limit a merge."""
     need_hosts()
-    adopt_orphans()
     rows, missed = [], []
     with scratch() as bench:
         for rate in rates:

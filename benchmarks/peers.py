@@ -18,7 +18,6 @@ from benchmarks import command
 from benchmarks.peer.comparison import SCHEMA, Comparison, Store
 from benchmarks.peer.contenders import choose, refuse_unfit
 from benchmarks.peer.protocol import Job
-from benchmarks.processes import adopt_orphans
 from merge_bench.errors import UsageError
 from merge_bench.host import machine
 from merge_bench.host.gpu import gpu_count, gpu_facts
@@ -52,7 +51,6 @@ def peers(
     job = Job(chunk, workers, threads, iterations, warmup, frac_match, seed)
     contenders = choose(only or (), gpus=gpu_count())
     refuse_unfit(contenders, job, available_bytes())
-    adopt_orphans()
     store = Store(results)
     head = command.head(
         SCHEMA, job=job, data_bytes=job.data_bytes, blocks=blocks, seed=seed, gpus=gpu_facts(),

@@ -27,7 +27,6 @@ from msgspec import to_builtins
 
 from benchmarks import command
 from benchmarks.goal.bench import Bench, Ran, need_hosts, scratch
-from benchmarks.processes import adopt_orphans
 from merge_bench.analysis.predict.document import predict
 from merge_bench.errors import MergeBenchError, RunFailed, UsageError
 from merge_bench.records.campaign import Campaign
@@ -91,7 +90,6 @@ def validate(
         sys.exit(_show(command.read(show), docs))
     targets = chosen(only)
     need_hosts()
-    adopt_orphans()
     asked = {"rate": rate, "chunk": chunk, "launches": launches, "iterations": iterations}
     document = command.head(SCHEMA, asked=asked, goal=goal / 100, fitted=[], targets=[], failures=[])
     with scratch(time_limit) as bench:

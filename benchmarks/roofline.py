@@ -21,7 +21,6 @@ import click
 
 from benchmarks import command
 from benchmarks.goal.bench import Ran, scratch
-from benchmarks.processes import adopt_orphans
 from benchmarks.roof import limits
 from benchmarks.roof.moved import Counts, Shape, join_accesses, phase_bytes
 from merge_bench.analysis.statistics import median
@@ -160,7 +159,6 @@ def roofline(
     """Measure the memory limits and a run, and report which share of the limit each phase reaches."""
     shape = Shape(chunk, workers, payload_columns)
     cores = cores_of(workers)
-    adopt_orphans()
     head = command.head(SCHEMA)
     head["last_cache_bytes"] = cache = head["hardware"]["cache_bytes"]
 

@@ -24,7 +24,6 @@ from benchmarks.peer.comparison import Comparison
 from benchmarks.peer.contenders import REFERENCE, refuse_unfit
 from benchmarks.peer.protocol import Job
 from benchmarks.peer.ratios import Standing
-from benchmarks.processes import adopt_orphans
 from merge_bench.errors import UsageError
 from merge_bench.host.memory import available_bytes, usable_cores
 
@@ -117,7 +116,6 @@ def shapes(
         raise UsageError(f"--workers {workers} needs {workers} cores, but only {usable_cores()} may be used here")
     names = command.chosen(only, SHAPES)
     base = Job(chunk, workers, usable_cores() // workers * workers, iterations, 1, 0.3, seed)
-    adopt_orphans()
     document: dict[str, Any] = command.head(SCHEMA, job=asdict(base), blocks=blocks, shapes={})
     rows, statuses = [], [0]
 

@@ -26,7 +26,6 @@ import click
 
 from benchmarks import command
 from benchmarks.goal.bench import Bench, need_hosts, scratch
-from benchmarks.processes import adopt_orphans
 from merge_bench.analysis.statistics import median
 from merge_bench.errors import RunFailed
 from merge_bench.host.memory import available_bytes
@@ -89,7 +88,7 @@ def number(text: str) -> int:
 
 
 @dataclass(frozen=True)
-class Wide:
+class Wide(Size):
     """What a launch of one width showed: medians over its iterations; seconds, bytes, bytes per second.
 
     `least`: seconds that the busiest link needs for its bytes. `slowest`, `middle`: bandwidth of the slowest and of the
@@ -99,9 +98,6 @@ class Wide:
     of packets that the switch dropped before a host's link.
     """
 
-    workers: int
-    rate: int
-    chunk: int
     sent: float
     wall: float
     exchange: float
@@ -187,9 +183,7 @@ def judge(launch: Launch, made: Size, dropped: float | None) -> Wide:
     speeds = _of_workers((each.sent, each.flights) for each in seen)
     shares = _of_workers((each.least(made.link), each.flights) for each in seen)
     return Wide(
-        workers=made.workers,
-        rate=made.rate,
-        chunk=made.chunk,
+        **asdict(made),
         sent=median([median(each.sent) for each in seen]),
         wall=median([iteration.wall_seconds for iteration in launch.timed]),
         exchange=median([max(each.exchange) for each in seen]),
@@ -255,7 +249,6 @@ def width(
 ) -> None:
     """Measure all-to-all exchanges between an increasing number of hosts with shaped links."""
     need_hosts()
-    adopt_orphans()
     document = command.head(SCHEMA, widths=[], failures=[])
     found: list[Wide] = []
 

@@ -266,9 +266,12 @@ def predict(
         If these results do not suffice for a forecast; the message says what is missing.
     """
     from merge_bench.analysis.predict.document import predict as predict_from
+    from merge_bench.config import parsers
+    from merge_bench.config.options import as_text, parse_text
 
     document = predict_from(
-        _campaigns(results), workers=workers, hosts=hosts, config=config, chunk=None if chunk is None else _rows(chunk),
+        _campaigns(results), workers=workers, hosts=hosts, config=config,
+        chunk=None if chunk is None else parse_text(parsers.count(1), as_text(chunk), "chunk"),
         what_if=[what_if] if isinstance(what_if, str) else what_if, links=[link] if isinstance(link, str) else link,
     )  # fmt: skip
     return _plain(document)
@@ -323,13 +326,3 @@ def _caller(options: dict[str, object]) -> Caller:
     from merge_bench.config.options import as_words
 
     return Caller([str(Path(__file__).with_name("__main__.py")), "run", *as_words(options)])
-
-
-def _rows(chunk: float) -> int:
-    from merge_bench.config import parsers
-    from merge_bench.config.options import as_text
-
-    try:
-        return int(str(parsers.count(1)(as_text(chunk))))
-    except ValueError as error:
-        raise UsageError(f"chunk: {error}") from None

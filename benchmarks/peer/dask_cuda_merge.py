@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import importlib.metadata
 import os
-import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -25,7 +24,7 @@ from distributed import Client
 from benchmarks.peer.protocol import Job, Outcome, PeerError, Seconds, printed_by, serve, workers_per_gpu
 from merge_bench.campaign import run as runs
 from merge_bench.cluster.launcher_choice import make_launcher
-from merge_bench.host import cuda_context
+from merge_bench.host import cuda_context, files
 from merge_bench.host.gpu import gpu_count
 from merge_bench.merge.engines import gpu_memory
 
@@ -124,13 +123,8 @@ def run(job: Job) -> Outcome:
         results = Path(scratch) / "results"
         printed_by(PROGRAM, command(job, file, results))
         walls = parse(results.with_suffix(".json"), job)
-        peak = sum(_high_water(pid) for pid in pids)
+        peak = sum(files.kib_fields(Path(f"/proc/{pid}/status"))["VmHWM"] for pid in pids)
     return Outcome("dask-cuda", importlib.metadata.version("dask-cuda"), walls, None, None, peak or None)
-
-
-def _high_water(pid: int) -> int:
-    found = re.search(r"^VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
-    return int(found[1]) * 1024 if found else 0
 
 
 if __name__ == "__main__":

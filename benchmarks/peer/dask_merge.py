@@ -102,8 +102,7 @@ def _verify(job: Job, client: Client, result: Any, expected: list[Expectation]) 
     found = client.gather([client.submit(check_part, job.spec, part, pure=False) for part in parts])
     rows, checksum, bad = (int(sum(each)) for each in zip(*found, strict=True))
     whole = Expectation(sum(part.rows for part in expected), sum(part.checksum for part in expected) % 2**64)
-    judge(whole, rows, checksum % 2**64, bad)
-    return rows
+    return judge(whole, rows, checksum % 2**64, bad)
 
 
 def _wait_until_held(client: Client, pieces: int) -> None:

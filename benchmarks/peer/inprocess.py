@@ -17,7 +17,7 @@ from benchmarks.peer.protocol import Job, Outcome, Tables
 from merge_bench.errors import WrongResult
 from merge_bench.host.memory import PeakMeter
 from merge_bench.merge.workload import synthetic
-from merge_bench.merge.workload.synthetic import Expectation, SyntheticSpec
+from merge_bench.merge.workload.synthetic import Expectation
 
 
 class Joiner:
@@ -105,27 +105,13 @@ def _load(job: Job, joiner: Joiner) -> Callable[[pa.Table], int]:
         return functools.partial(verify_tables, job.tables)
     left, right, expected = synthetic.generate(job.spec, 0, 1)
     joiner.load(left.to_arrow(), right.to_arrow())
-    return lambda result: verify(job.spec, expected, result.select(job.columns))
-
-
-def verify(spec: SyntheticSpec, expected: Expectation, result: pa.Table) -> int:
-    """Check every row, their number and their checksum; gives the number.
-
-    Raises
-    ------
-    WrongResult
-        Saying what differs.
-    """
-    rows, checksum, bad = synthetic.check(spec, result)
-    judge(expected, rows, checksum, bad)
-    return rows
+    return lambda result: judge(expected, *synthetic.check(job.spec, result.select(job.columns)))
 
 
 def verify_tables(tables: Tables, result: pa.Table) -> int:
-    """Check the number of rows and their checksum; gives the number. Raises `WrongResult` like `verify`."""
+    """Check the number of rows and their checksum; gives the number. Raises `WrongResult` like `judge`."""
     found = checksum(*(result[f"{side}_payload"].to_numpy() for side in ("left", "right")))
-    judge(Expectation(tables.rows, tables.checksum), result.num_rows, found, 0)
-    return int(result.num_rows)
+    return judge(Expectation(tables.rows, tables.checksum), result.num_rows, found, 0)
 
 
 def checksum(left: np.ndarray, right: np.ndarray) -> int:
@@ -133,11 +119,18 @@ def checksum(left: np.ndarray, right: np.ndarray) -> int:
     return int((left.astype(np.uint64) * right.astype(np.uint64)).sum())
 
 
-def judge(expected: Expectation, rows: int, checksum: int, bad: int) -> None:
-    """Raise `WrongResult` unless this is the right result."""
+def judge(expected: Expectation, rows: int, checksum: int, bad: int) -> int:
+    """Check the number of rows, their checksum, and that none is bad; gives the number.
+
+    Raises
+    ------
+    WrongResult
+        Saying what differs.
+    """
     if bad:
         raise WrongResult(f"the result is wrong: {bad} of its {rows} rows do not match on the key")
     if rows != expected.rows:
         raise WrongResult(f"the result is wrong: it has {rows} rows instead of {expected.rows}")
     if checksum != expected.checksum:
         raise WrongResult("the result is wrong: the checksum of its rows differs from the expected checksum")
+    return rows

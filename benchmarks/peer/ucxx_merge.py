@@ -32,8 +32,7 @@ def chosen_gpus() -> list[int]:
     """
     numbers = []
     for name in visible_gpus():
-        number = index_of(name)
-        if number is None:
+        if (number := index_of(name)) is None:
             raise PeerError(f"{PROGRAM} needs GPU numbers, but {name} in CUDA_VISIBLE_DEVICES has no number")
         numbers.append(number)
     return numbers

@@ -6,8 +6,9 @@ Functions here that read values take the completed table.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from merge_bench.config import parsers
 from merge_bench.config.old_names import PREFIX
@@ -18,6 +19,7 @@ from merge_bench.errors import UsageError
 SMALL_CHUNK_ROWS = 2_000_000
 SMALL_ITERATIONS = 100
 LARGE_ITERATIONS = 10
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -278,10 +280,10 @@ def option_problem(variable: Variable, table: Sequence[Option] = OPTIONS) -> tup
     return None
 
 
-def parse_text(option: Option, text: str, where: str) -> object:
+def parse_text(parse: Callable[[str], _T], text: str, where: str) -> _T:
     """The value of `text`; raises UsageError with `where` and a sentence."""
     try:
-        return option.parse(text)
+        return parse(text)
     except ValueError as error:
         raise UsageError(f"{where}: {error}") from None
 
@@ -327,4 +329,4 @@ def as_text(value: object) -> str:
 def _value(option: Option, value: object) -> object:
     if option.flag:
         return True if value else None
-    return None if value is None else parse_text(option, as_text(value), option.key)
+    return None if value is None else parse_text(option.parse, as_text(value), option.key)

@@ -23,7 +23,7 @@ _FALSE = frozenset({"0", "false", "no", "off", "n"})
 _INTERFACE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]{0,14}")
 
 
-def count(minimum: int) -> Parser:
+def count(minimum: int) -> Callable[[str], int]:
     """A whole number of at least `minimum`, such as ``25e6``."""
 
     def parse(text: str) -> int:
@@ -62,7 +62,7 @@ def duration(text: str) -> float:
     return value
 
 
-def number(low: float, high: float, *, above: bool = False) -> Parser:
+def number(low: float, high: float, *, above: bool = False) -> Callable[[str], float]:
     """A number from `low` to `high`, both included unless `above` (then more than `low`)."""
 
     def parse(text: str) -> float:
@@ -121,11 +121,7 @@ def _distinct(text: str, values: Iterable[_T]) -> tuple[_T, ...]:
 def choices(*allowed: str) -> Parser:
     """One or several of `allowed`, separated by commas."""
     one = choice(*allowed)
-
-    def parse(text: str) -> tuple[object, ...]:
-        return tuple(one(name) for name in names(text))
-
-    return parse
+    return lambda text: tuple(map(one, names(text)))
 
 
 def text(value: str) -> str:
@@ -159,9 +155,7 @@ def skew(text: str) -> float:
         return 0.0
     if not value.startswith("zipf:"):
         raise ValueError(f"{text!r} is not none or zipf:S; write zipf:1.2, for example")
-    exponent = number(0, 10, above=True)(value.removeprefix("zipf:"))
-    assert isinstance(exponent, float)
-    return exponent
+    return number(0, 10, above=True)(value.removeprefix("zipf:"))
 
 
 def did_you_mean(name: str, known: Iterable[str], *, cutoff: float = 0.6) -> str:

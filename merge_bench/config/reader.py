@@ -85,7 +85,7 @@ def read_config(path: Path, environment: Mapping[str, str]) -> ConfigFile:
         for statement in statements:
             scope.execute(statement)
     except ShellSyntaxError as error:
-        raise UsageError(f"{path}:{error.line}: {error.message}") from None
+        raise UsageError(f"{path}:{error.line}: {error}") from None
     return ConfigFile(
         name=path.name.removesuffix(".cfg"),
         path=path,

@@ -78,10 +78,10 @@ def resolve(
             found[option.key], sources[option.key] = cli_values[option.key], COMMAND_LINE
         elif config is not None and setting is not None:
             where = config.where(setting.line)
-            found[option.key] = parse_text(option, setting.value, f"{where}: {setting.name}")
+            found[option.key] = parse_text(option.parse, setting.value, f"{where}: {setting.name}")
             sources[option.key] = f"config {where}"
-        elif option.in_config and environ.get(option.variable):
-            found[option.key] = parse_text(option, environ[option.variable], f"environment variable {option.variable}")
+        elif option.in_config and (text := environ.get(option.variable)):
+            found[option.key] = parse_text(option.parse, text, f"environment variable {option.variable}")
             sources[option.key] = f"environment {option.variable}"
         else:
             found[option.key], sources[option.key] = option.default, DEFAULT

@@ -11,6 +11,7 @@ or that bash would use for anything but an assignment, is refused. Nothing is ex
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -28,7 +29,8 @@ _META = {
 _MAX_DEPTH = 16
 _EXPORT = re.compile(r"export(?=[ \t\n]|\Z)")
 _COMMENT = re.compile(r"#[^\n]*")
-_SINGLE_QUOTED = re.compile(r"'([^'\n]*)'")
+_SINGLE_QUOTED = re.compile(r"'[^'\n]*'")
+_OPERATOR = re.compile(r"\}|:?-")
 _PLAIN_RUN = re.compile(r"[A-Za-z0-9_./%+,@^-]+")
 _QUOTED_RUN = re.compile(r"[A-Za-z0-9_./%+,@^:= -]+")
 
@@ -47,7 +49,6 @@ class ShellSyntaxError(ValueError):
     def __init__(self, line: int, message: str) -> None:
         super().__init__(message)
         self.line = line
-        self.message = message
 
 
 @dataclass(frozen=True)
@@ -149,13 +150,12 @@ class _Parser:
             self.line += 1
         return self.text[self.at : self.at + 1]
 
-    def run(self, pattern: re.Pattern[str]) -> Literal | None:
-        """The text that matches `pattern` here, if any."""
+    def run(self, pattern: re.Pattern[str]) -> str:
+        """Consume the text that matches `pattern` here; '' if none does."""
         match = pattern.match(self.text, self.at)
-        if match is None:
-            return None
-        self.at = match.end()
-        return Literal(match[0])
+        found = match[0] if match else ""
+        self.at += len(found)
+        return found
 
     def take(self) -> str:
         """Consume the next character. Lines are not joined."""
@@ -164,48 +164,37 @@ class _Parser:
         self.line += character == "\n"
         return character
 
-    def statements(self) -> list[Statement]:
-        found: list[Statement] = []
+    def statements(self) -> Iterator[Statement]:
         while character := self.peek():
             if character in _BLANK + "\n":
                 self.take()
-            elif self.run(_COMMENT) is None:
-                found.append(self.statement())
-        return found
+            elif not self.run(_COMMENT):
+                yield self.statement()
 
     def statement(self) -> Statement:
-        self.exported = self.run(_EXPORT) is not None
+        self.exported = bool(self.run(_EXPORT))
         assignments: list[Assignment] = []
         while (character := self.peek()) not in ("", "\n"):
             if character in _BLANK:
                 self.take()
-            elif self.run(_COMMENT) is None:
+            elif not self.run(_COMMENT):
                 assignments.append(self.assignment(first=not assignments))
         if not assignments:
             raise self.error("export needs a name; write export NAME=VALUE")
         return Statement(tuple(assignments), self.exported)
 
     def assignment(self, *, first: bool) -> Assignment:
-        line = self.line
-        match = NAME.match(self.text, self.at)
-        if match is None:
-            raise self.not_an_assignment(first)
-        name = match[0]
-        self.at = match.end()
+        line, start = self.line, self.at
+        name = self.run(NAME)
         following = self.peek()
-        if following == "=":
+        if name and following == "=":
             self.take()
             if self.peek() == "(":
                 raise self.error(f"{name} is an array; a config contains plain values only")
             return Assignment(name, tuple(self.word()), line)
-        if self.exported and following in ("", "\n", *_BLANK):
+        if name and self.exported and following in ("", "\n", *_BLANK):
             return Assignment(name, None, line)
-        self.at = match.start()
-        raise self.not_an_assignment(first)
-
-    def not_an_assignment(self, first: bool) -> ShellSyntaxError:
-        end = self.text.find("\n", self.at)
-        return self.error(_describe(self.text[self.at : len(self.text) if end < 0 else end], first))
+        raise self.error(_describe(self.text[start:].partition("\n")[0], first))
 
     def word(self) -> list[Part]:
         """One unquoted word. Inside ``${NAME:-…}`` it is the default, and ends after its ``}``."""
@@ -244,7 +233,7 @@ class _Parser:
             raise self.error(f"{_META[character]}; quote it if it belongs to the value")
         if character == "{" and (self.exported or self.depth):
             raise self.error("'{' may start a brace expansion; quote it")
-        return self.run(_PLAIN_RUN) or Literal(self.take())
+        return Literal(self.run(_PLAIN_RUN) or self.take())
 
     def tilde(self, inner: bool) -> Part:
         self.take()
@@ -262,11 +251,10 @@ class _Parser:
         return Literal(self.take())
 
     def single_quoted(self) -> Literal:
-        match = _SINGLE_QUOTED.match(self.text, self.at)
-        if match is None:
+        quoted = self.run(_SINGLE_QUOTED)
+        if not quoted:
             raise self.error("a single quote is not closed on its line")
-        self.at = match.end()
-        return Literal(match[1])
+        return Literal(quoted[1:-1])
 
     def quoted(self, end: str) -> list[Part]:
         """The rest of a double-quoted text up to its `end`: a quote, or the ``}`` of a default."""
@@ -296,7 +284,7 @@ class _Parser:
             self.take()
             following = self.text[self.at : self.at + 1]
             return Literal(self.take()) if following and following in escapable else Literal("\\")
-        return self.run(_QUOTED_RUN) or Literal(self.take())
+        return Literal(self.run(_QUOTED_RUN) or self.take())
 
     def dollar(self, *, quoted: bool) -> Part:
         self.take()
@@ -324,25 +312,23 @@ class _Parser:
             raise self.error("a line break inside an expansion is not allowed; write it on one line")
 
     def name(self) -> str:
-        match = NAME.match(self.text, self.at)
-        if match is None:
+        name = self.run(NAME)
+        if not name:
             raise self.error("'${' must be followed by a name and '}'")
-        self.at = match.end()
         self.refuse_continued()
-        return match[0]
+        return name
 
     def braced(self, quoted: bool) -> Reference:
         line = self.line
         if self.depth >= _MAX_DEPTH:
             raise self.error(f"'${{' is nested more than {_MAX_DEPTH} levels deep")
         name = self.name()
-        operator = re.compile(r"\}|:?-").match(self.text, self.at)
-        if operator is None:
+        operator = self.run(_OPERATOR)
+        if not operator:
             raise self.error(f"'${{{name}…}}' is not supported; only ${{{name}}} and ${{{name}:-default}} are")
-        self.at = operator.end()
-        if operator[0] == "}":
+        if operator == "}":
             return Reference(name, line)
         self.depth += 1
         default = self.quoted("}") if quoted else self.word()
         self.depth -= 1
-        return Reference(name, line, tuple(default), when_empty=operator[0] == ":-")
+        return Reference(name, line, tuple(default), when_empty=operator == ":-")

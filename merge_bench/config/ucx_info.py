@@ -189,8 +189,7 @@ def invalid_values(installed: Installed, values: Mapping[str, str], syntaxes: Ma
     for name, value in values.items():
         syntax = syntaxes[name]
         if _NOT_PASSED.fullmatch(name):
-            sentence = _compare(value, syntax)
-            if sentence:
+            if sentence := _compare(value, syntax):
                 found[name] = sentence
         elif syntax not in ("", "N/A") and not syntax.endswith("string"):
             passed[name] = value

@@ -17,9 +17,8 @@ from tests.helpers.benchmark_commands import refusal
 
 
 @pytest.fixture
-def invoke(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
-    """Calls the command in this process, which must not adopt orphans: that is not undone."""
-    monkeypatch.setattr(command, "adopt_orphans", lambda: None)
+def invoke() -> Callable[..., Result]:
+    """Calls the command in this process."""
     return lambda *words: CliRunner().invoke(goals, words)
 
 

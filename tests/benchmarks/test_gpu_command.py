@@ -53,7 +53,6 @@ def invoked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tu
 
     def invoke(*made_up: Step, options: Sequence[str] = ()) -> tuple[int, dict[str, Any], str]:
         monkeypatch.setenv("PYTHONPATH", "")  # the command sets it
-        monkeypatch.setattr(gpu_command, "adopt_orphans", lambda: None)
         monkeypatch.setattr(gpu_command, "look", lambda: H200)
         monkeypatch.setattr(gpu_command, "steps", lambda machine, asked: list(made_up))
         monkeypatch.setattr(stored, "CURATED", tmp_path / "curated")

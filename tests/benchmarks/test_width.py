@@ -60,7 +60,7 @@ def test_widths_are_taken_the_least_first_and_once(
         measured.append(made.workers)
         return replace(SEEN, workers=made.workers)
 
-    for name, made in (("need_hosts", lambda: None), ("adopt_orphans", lambda: None), ("measure", measure)):
+    for name, made in (("need_hosts", lambda: None), ("measure", measure)):
         monkeypatch.setattr(command, name, made)
     command.width.main(["--workers", "16,2, 4,2", "--budget", "1"], standalone_mode=False)
     assert measured == [2, 4, 16]

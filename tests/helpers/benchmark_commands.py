@@ -14,7 +14,11 @@ from benchmarks.command import SIGNALS, run
 def refusal(
     command: click.Command, *words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> str:
-    """What `command` with these words prints on standard error; it must end with status 2."""
+    """What `command` with these words prints on standard error; it must end with status 2.
+
+    This process does not adopt orphans: that is not undone.
+    """
+    monkeypatch.setattr("benchmarks.command.adopt_orphans", lambda: None)
     monkeypatch.setattr(sys, "argv", ["x", *words])
     handlers = [(number, signal.getsignal(number)) for number in SIGNALS]
     try:
