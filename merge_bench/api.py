@@ -191,7 +191,7 @@ def run(*, check: bool = True, **options: object) -> Result:
     refused = [key for key in _NOT_HERE if key in options]
     if refused:
         raise UsageError(
-            f"the function merge_bench.run has no option {refused[0]!r}; only the command line `merge_bench run` has it"
+            f"{refused[0]!r} is an option of the command line only; the function merge_bench.run does not have it"
         )
     values = parse_options(options, registry_options.options())
     with ucx_choice.restored():

@@ -33,7 +33,7 @@ def warnings(
             Caution(
                 "unknown-records",
                 f"this version of merge_bench ignored records of unknown kinds: {kinds}",
-                "read this result with a newer merge_bench",
+                "open this result with a newer merge_bench",
             )
         )
     return found
@@ -131,8 +131,8 @@ def _links(launches: Sequence[Launch], workers: Sequence[WorkerFigures]) -> Iter
     if slow is not None:
         yield Caution(
             "straggler",
-            f"rank {slow.rank} ({hosts.get(slow.rank, '?')}) exchanges data at only {format_rate(slow.rate)}; among"
-            f" the other ranks, the rate is {slow.factor:.1f} times as high ({format_rate(slow.others)})",
+            f"rank {slow.rank} ({hosts.get(slow.rank, '?')}) exchanges data at only {format_rate(slow.rate)}; the"
+            f" other ranks reach {format_rate(slow.others)}, {slow.factor:.1f} times that rate",
             "check the link of this host: speed, error counters, and traffic of other programs",
         )
 

@@ -117,8 +117,8 @@ def datasets() -> Mapping[str, Dataset]:
     """
     if not FOLDER.is_dir():
         raise UsageError(
-            f"{FOLDER} is missing or broken, so there are no published results; create it again as a symbolic link to"
-            " results/published"
+            f"the published results are missing, because {FOLDER} is missing or broken; create it again as a"
+            " symbolic link to results/published"
         )
     return {path.stem: _dataset(path) for path in sorted(FOLDER.glob("*.toml"))}
 

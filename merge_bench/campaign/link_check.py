@@ -32,7 +32,7 @@ def check_link(session: Session, link: LinkLine) -> None:
     if limit is None:
         caution = Caution(
             CODE,
-            "ucx_perftest could not check the link, because the link measurement sent no data",
+            "ucx_perftest was not run, because the link measurement sent no data",
         )
         session.warn(caution)
         return
@@ -71,8 +71,8 @@ def check_link(session: Session, link: LinkLine) -> None:
         reasons = _reasons(session, lanes, size, memory)
         caution = Caution(
             CODE,
-            f"the link limit is {format_rate(limit)}, but ucx_perftest measured {format_rate(found)} per worker with"
-            f" messages of {format_bytes(size)} ({found / limit:.2f} times as much); {reasons}",
+            f"with messages of {format_bytes(size)}, ucx_perftest measured {format_rate(found)} per worker, which is"
+            f" {found / limit:.2f} times the link limit of {format_rate(limit)}; {reasons}",
         )
         session.warn(caution)
 

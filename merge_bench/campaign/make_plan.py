@@ -34,7 +34,7 @@ MESSAGE_BYTES_ACROSS = 4 << 20  # with long messages, peers that share a link ta
 TABLE_COPIES = 3  # the chunks, the parcels sent and the parcels received
 SLOW_PIPELINE = Caution(
     "pipeline-on-one-host",
-    "--pipeline on usually makes a merge on a single host slower, because the same cores also move the data",
+    "--pipeline on usually makes a merge on a single host slower: its cores also have to move the data",
     "use --pipeline off",
 )
 
@@ -135,7 +135,9 @@ def _refuse_other_users(options: Resolved, hosts: Sequence[HostSpec]) -> None:
     user = next((host.name for host in hosts if "@" in host.name), None)
     if user and options.sources["hosts"].startswith("config") and not options.values["trust_config"]:
         where = options.sources["hosts"].removeprefix("config ")
-        raise UsageError(f"{where}: MERGE_BENCH_HOSTS would start processes as user {user}; {REMEDY}")
+        raise UsageError(
+            f"{where}: MERGE_BENCH_HOSTS names the user {user}, so processes would run as that user; {REMEDY}"
+        )
 
 
 def _check_gpus(workers: int, gpus: int, per_gpu: int) -> None:
@@ -164,7 +166,7 @@ def refuse_more_launches(launcher: str, launches: int) -> None:
     """
     if launches > 1 and not launchers()[launcher].owns_processes:
         raise UsageError(
-            "a running cluster allows one config, one size and one launch; omit --launches, --blocks and --repetitions"
+            "with a running cluster, use one config and one size, and omit --launches, --blocks and --repetitions"
         )
 
 
@@ -255,8 +257,8 @@ def _workload(values: dict[str, Any], workers: int, engine: str) -> SyntheticSpe
         if keys and tuple(keys) != (KEY,):
             option = "--on" if values["on"] else "--left-on"
             raise UsageError(
-                f"{option} {','.join(keys)} cannot be used with synthetic tables, whose key is {KEY!r}; omit"
-                f" {'--on' if values['on'] else '--left-on and --right-on'}"
+                f"{option} {','.join(keys)} cannot be used with synthetic tables, whose key column is always"
+                f" {KEY!r}; omit {'--on' if values['on'] else '--left-on and --right-on'}"
             )
         return SyntheticSpec(
             rows=values["chunk"] * workers,

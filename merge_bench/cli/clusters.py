@@ -95,7 +95,8 @@ def check(config: str, as_json: bool, ucx: str | None, trust_config: bool) -> in
 @click.option(
     "--storage",
     metavar="WORD",
-    help=f"File systems that the job needs, in the site's own notation; only for {', '.join(with_storage())}.",
+    help="File systems that the job needs, written as the batch system expects; valid only with"
+    f" {', '.join(with_storage())}.",
 )
 @click.option("--module", "modules", multiple=True, metavar="NAME", help="Environment module to load; may be repeated.")
 @click.option("--now", is_flag=True, help="Submit the job instead of printing it.")
@@ -158,7 +159,7 @@ def transports(show_available: bool, **values: Any) -> None:
     "--scheduler-file",
     metavar="PATH",
     default=None,
-    help="Examine each host of the cluster that wrote this scheduler file.",
+    help="Scheduler file of a running cluster; every host of that cluster is examined.",
 )
 def doctor(as_json: bool, strict: bool, scheduler_address: str | None, scheduler_file: str | None) -> int:
     """Find problems on this host, or on each host of a running cluster, and show how to fix them."""

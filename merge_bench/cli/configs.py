@@ -60,7 +60,7 @@ def copy(name: str, destination: str | None, force: bool) -> None:
     if target.is_dir():
         target = target / source.name
     if target.exists() and target.resolve() == source:
-        raise UsageError(f"{target} is the shipped file itself; name another destination")
+        raise UsageError(f"{target} is the shipped file itself and would be overwritten; name another destination")
     if target.exists() and not force:
         raise UsageError(f"{target} already exists; use --force to replace it")
     check_writable("DEST", target)

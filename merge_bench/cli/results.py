@@ -38,7 +38,7 @@ RESULTS = click.argument("results", nargs=-1, required=True, metavar="RESULT..."
     "--fail-on",
     multiple=True,
     type=click.Choice(["slower", "inconclusive", "not-faster"]),
-    help="Verdict on a RESULT that ends the program with status 5; may be repeated.",
+    help="Exit with status 5 on this verdict about a RESULT; may be repeated.",
 )
 @click.option("--anyway", is_flag=True, help="Compare even if hosts, workloads or UCX versions differ.")
 @click.option("--markdown", is_flag=True, help="Print the comparison as Markdown.")
@@ -47,7 +47,7 @@ def compare(
     results: tuple[str, ...], threshold: float, metric: str, fail_on: Sequence[str], anyway: bool, markdown: bool,
     as_json: bool,
 ) -> int:  # fmt: skip
-    """Judge whether candidates are faster than, slower than or equivalent to a baseline.
+    """Compare candidates with a baseline: is each faster, slower or equivalent?
 
     If a verdict needs more launches, the output says how many.
 
@@ -86,14 +86,16 @@ def compare(
 @count_option("--workers", "W", "Number of workers to forecast for.", required=True)
 @count_option("--hosts", "N", "Number of hosts that the workers are spread over.", required=True)
 @click.option("--chunk", type=Parsed("ROWS", parsers.count(1)), metavar="ROWS",
-              help="Rows of each frame on each worker before the merge. [default: those of the RESULTs]")  # fmt: skip
-@click.option("--config", metavar="NAME", help="Use only results of this config; required if the RESULTs have several.")
+              help="Rows per worker in each input frame. [default: as in the RESULTs]")  # fmt: skip
+@click.option(
+    "--config", metavar="NAME", help="Use only results of this config; required if the RESULTs have more than one."
+)
 @click.option("--what-if", multiple=True, metavar="NAME=4x[,...]",
-              help="Change a value of the model. NAME=4x multiplies a value by 4: nic, local, compute, partition,"
-                   " join, latency or spread. overlap=0.9 and gpu=h200 set a value.")  # fmt: skip
+              help="Change a value of the model. nic=4x multiplies the value nic by 4; other values are local,"
+                   " compute, partition, join, latency, spread. overlap=0.9 and gpu=h200 replace a value.")  # fmt: skip
 @click.option("--link", "links", multiple=True, metavar="NAME=RATE[,LATENCY]",
-              help="Rate and latency to use for a link instead of the measured ones, such as nic=12.5GB/s,2us"
-                   " (between hosts) or local=20GB/s (within a host); may be repeated.")  # fmt: skip
+              help="Replace the measured rate and latency of a link, for example nic=12.5GB/s,2us (between hosts)"
+                   " or local=20GB/s (within a host); may be repeated.")  # fmt: skip
 @plot_option("the forecast scaling")
 @json_option()
 def predict(results: tuple[str, ...], plots: Sequence[str], as_json: bool, **asked: Any) -> int:
@@ -228,7 +230,7 @@ def _print_references() -> None:
 @click.option("--address", default="127.0.0.1", show_default=True, metavar="ADDRESS",
               help="Address to listen on; by default only this machine can connect.")  # fmt: skip
 @click.option("--no-open", is_flag=True, help="Do not open a browser.")
-@click.option("--allow-run", is_flag=True, help="Print a token. Anyone who enters it on the page can start runs.")
+@click.option("--allow-run", is_flag=True, help="Let the page start runs, after entering a token that is printed.")
 def dashboard(results: str, port: int, address: str, no_open: bool, allow_run: bool) -> int:
     """Show results in a browser, follow running campaigns live, and start runs."""
     if importlib.util.find_spec("panel") is None:

@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 @click.command(cls=SectionedCommand, context_settings=CONTEXT)
 @click.argument("baseline", required=False, metavar="[BASELINE]")
 @click.option("--space", metavar="FILE", help="File that lists the settings to try; by default the shipped space.toml.")
-@click.option("--only", metavar="NAME[,NAME]", help="Try only these settings of the tuning space.")
+@click.option(
+    "--only", metavar="NAME[,NAME]", help="Vary only these settings; by default all settings of the tuning space."
+)
 @choice_option("--strategy", list(strategies()), "Search strategy.")
 @choice_option("--metric", ["throughput", "bandwidth"], "Metric to improve.")
 @percent_option("--threshold", "2%", "Ignore gains below this.")
@@ -42,7 +44,7 @@ if TYPE_CHECKING:
     "--confirm", "N", "Number of blocks (rounds of launches) of the confirmation at each size.", least=6, default=8
 )
 @click.option("--budget", type=Parsed("DURATION", parsers.duration), metavar="DURATION",
-              help="Time limit for all launches of the search together, such as 30m or 1h.")  # fmt: skip
+              help="Limit on the total time of all launches of the search, such as 30m or 1h.")  # fmt: skip
 @count_option("--max-launches", "N", "Maximum number of launches of the search.")
 @click.option("--output", metavar="FILE", help="Config file to write; by default ./tuned-HOST.cfg.")
 @plot_option("the speed-up of each setting")

@@ -131,7 +131,8 @@ def submit(launcher: str, script: str) -> str:
         raise UsageError(f"--now needs {command}, which is not on the PATH of this machine") from error
     except subprocess.TimeoutExpired as error:
         raise RunFailed(
-            f"{command} did not answer within 60 s; before you submit again, look whether the job is in the queue"
+            f"{command} did not answer within 60 s, but may have submitted the job; check the queue before you"
+            " submit again"
         ) from error
     if done.returncode:
         raise RunFailed(f"{command} refused the job: {done.stderr.strip() or done.stdout.strip()}")

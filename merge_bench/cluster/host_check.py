@@ -32,7 +32,7 @@ def node_of(name: str, answer: Mapping[str, Any]) -> Node:
         return msgspec.convert(answer, Node)
     except msgspec.ValidationError as error:
         raise UsageError(
-            f"{name} runs another release of merge_bench than this host ({error}); install the same packages on"
+            f"{name} and this host have different releases of merge_bench ({error}); install the same packages on"
             f" every host: {how_to_set_up()}"
         ) from error
 
@@ -59,8 +59,8 @@ def check_alike(hosts: Mapping[str, Node]) -> None:
             differences.append(f"merge_bench {found} instead of {wanted}")
         if differences:
             raise UsageError(
-                f"{name} has other software than this host: {'; '.join(differences)}. Install the same packages on"
-                f" every host: {how_to_set_up()}"
+                f"{name} and this host have different software: {'; '.join(differences)}. Install the same packages"
+                f" on every host: {how_to_set_up()}"
             )
 
 
@@ -118,7 +118,7 @@ def check_environment(workers: Sequence[Worker], environment: Mapping[str, str])
             if found != value:
                 has = f"has {name}={found}" if found is not None else f"has no {name}"
                 raise UsageError(
-                    f"rank {worker.rank} on {worker.host} {has}, but the config sets {name}={value}; restart the"
+                    f"the config sets {name}={value}, but rank {worker.rank} on {worker.host} {has}; restart the"
                     " running cluster with this config"
                 )
 
@@ -148,7 +148,8 @@ def check_gpus(
     if not chosen and any(gpus[p.host.name] * workers_per_gpu > len(p.workers) for p in unknown):
         lines = ", ".join(f"{p.host.name} gpus={gpus[p.host.name]}" for p in unknown)
         raise UsageError(
-            f"this run would leave GPUs unused; set --workers, or write these GPU counts into the --hosts file: {lines}"
+            "this run would leave GPUs unused; set --workers to accept that, or write these GPU counts into the"
+            f" --hosts file: {lines}"
         )
 
 

@@ -92,7 +92,7 @@ def find(environ: Mapping[str, str] = os.environ) -> tuple[Path, Path | None, st
         program = shutil.which("ucx_perftest", path=environ.get("PATH")) if info.origin == "system" else None
     if program is None:
         raise UsageError(
-            f"ucx_perftest is missing next to {info.program}; install the tools of this UCX (Debian: ucx-utils)"
+            f"ucx_perftest is not in the folder of {info.program}; install the tools of this UCX (Debian: ucx-utils)"
         )
     return Path(program), info.library_folder, info.origin
 
@@ -146,7 +146,7 @@ def parse(text: str) -> list[Figures]:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     start = next((at for at, line in enumerate(lines) if _is_heading(line)), None)
     if start is None:
-        raise RunFailed(f"ucx_perftest printed no known heading: {_quoted(text)}")
+        raise RunFailed(f"ucx_perftest printed an unknown heading: {_quoted(text)}")
     names = lines[start].split(",")
     return [_figures(line, names) for line in lines[start + 1 :]]
 
@@ -186,13 +186,13 @@ def _figures(line: str, names: Sequence[str]) -> Figures:
         raise RunFailed(f"ucx_perftest printed {_quoted(line)}; expected a line of numbers") from None
     if count < 1 or not all(0 < value < math.inf for value in (microseconds, messages)):
         raise RunFailed(
-            f"ucx_perftest printed {_quoted(line)}; expected a count, a time and a message rate greater than 0"
+            f"ucx_perftest printed {_quoted(line)}; expected a count, a time and a message rate, each greater than 0"
         )
     # It prints µs with three decimals and messages per second with none: take the one with more digits.
     seconds = microseconds * 1e-6 if microseconds * 1000 > messages else 1 / messages
     rate = size / seconds
     if not abs(rate - mebibytes * MIB) <= 0.01 * MIB + 0.02 * rate:
-        raise RunFailed(f"ucx_perftest printed {_quoted(line)}; expected the rate to be size ÷ time, in MiB/s")
+        raise RunFailed(f"ucx_perftest printed {_quoted(line)}, where the rate is not size ÷ time in MiB/s")
     return Figures(size, count, seconds, rate, messages)
 
 

@@ -76,14 +76,14 @@ _PROBLEM = _section(
     "The problem",
     Option(
         "chunk", parsers.counts(1), 1_000_000,
-        "Rows of each frame on each worker before the merge. Several values make a sweep.", "ROWS[,ROWS]",
+        "Rows per worker in each input frame. Several values make a sweep.", "ROWS[,ROWS]",
     ),
     Option("frac-match", parsers.number(0, 1), 0.3, "Fraction of right keys that match a left key.", "F"),
     Option("payload-columns", parsers.count(1), 1, "Number of int64 columns besides the key, in each frame.", "N"),
     Option(
         "skew", parsers.skew, 0.0,
-        "Skew of the matching keys in the right table. none: each key occurs once; zipf:S: counts per key follow a"
-        " Zipf law with exponent S. [none]",
+        "How often each matching key occurs in the right table. none: once; zipf:S: as a Zipf law with exponent S"
+        " gives. [none]",
         "none|zipf:S",
     ),
     Option("seed", parsers.count(0), 0, "Random seed of the synthetic tables and of the order of measurements.", "N"),
@@ -110,13 +110,14 @@ _MEASURING = _section(
         f" rows, else {LARGE_ITERATIONS}.",
         "N",
     ),
-    Option("warmup", parsers.count(0), 1, "Untimed merges before the timed ones.", "N"),
+    Option("warmup", parsers.count(0), 1, "Number of untimed merges before the timed ones.", "N"),
     Option(
         "launches", parsers.count(1), 1, "Number of cluster launches; confidence intervals need at least 6.", "N",
     ),
     Option(
         "blocks", parsers.count(1), None,
-        "Number of blocks of a sweep. A block launches each config and size once, in random order.", "N",
+        "Number of blocks of a sweep. Each block launches every combination of config and size once, in random"
+        " order.", "N",
     ),
     _flag("fresh", "Start a new campaign instead of resuming an interrupted one.", in_config=False),
     _choice(
@@ -125,7 +126,7 @@ _MEASURING = _section(
         " full: like 'ends', but all rows are compared with another engine's result; off: never.",
     ),
     Option(
-        "link-rounds", parsers.count(0), 5, "Rounds of the link measurement after each launch; 0: no measurement.", "N",
+        "link-rounds", parsers.count(0), 5, "How often to measure the link after each launch; 0: never.", "N",
     ),
     _flag(
         "check-link",
@@ -135,13 +136,13 @@ _MEASURING = _section(
     Option("against", parsers.text, None, "Earlier result to compare this run with.", "RESULT", in_config=False),
     Option(
         "fail-on", parsers.choices("slower", "inconclusive", "not-faster"), (),
-        "Verdicts of a comparison that end the program with status 5: slower, inconclusive, not-faster.",
+        "Exit with status 5 on these verdicts of a comparison; choose from slower, inconclusive, not-faster.",
         "VERDICT[,VERDICT]",
     ),
     Option("threshold", parsers.percent, 0.02, "For --fail-on: ignore differences below this. [2%]", "PERCENT"),
     Option(
         "require-transport", parsers.names, (),
-        "Exit 5 unless every pair of workers uses one of these UCX transports.", "NAME[,NAME]",
+        "Exit with status 5 if a pair of workers uses none of these UCX transports.", "NAME[,NAME]",
     ),
 )  # fmt: skip
 _DATA_PLANE = _section(
@@ -163,7 +164,7 @@ _DATA_PLANE = _section(
     ),
     _choice(
         "error-handling", ("none", "peer"), "none",
-        "Error handling of UCX between workers. peer: UCX uses only transports that can report a dead peer.",
+        "Error handling of UCX between workers. none: off; peer: only transports that can report a dead peer.",
     ),
     Option(
         "message-size", parsers.size, None,
@@ -174,8 +175,8 @@ _CLUSTER = _section(
     "Cluster",
     Option(
         "workers", parsers.counts(1), None,
-        "Number of workers; several values make a sweep. [default: one per GPU; without GPUs one per core, at most"
-        " 2]",
+        "Number of workers; several values make a sweep. [default: one per GPU; on a host without GPUs one per"
+        " core, but at most 2]",
         "N[,N]",
     ),
     Option("workers-per-gpu", parsers.count(1), 1, "Workers per GPU.", "N"),
@@ -196,8 +197,9 @@ _CLUSTER = _section(
     Option("ssh-config", parsers.text, None, "ssh configuration file to use instead of the user's.", "PATH"),
     Option(
         "ucx", parsers.choice("auto", "wheel", "system"), None,
-        "UCX to load. wheel: the package libucx, without InfiniBand; system: the UCX of the system; auto: system if"
-        " only the system's UCX supports this host's InfiniBand, else wheel. [$MERGE_BENCH_UCX, else auto]",
+        "UCX to load. wheel: the package libucx, without InfiniBand; system: the UCX installed on this host; auto:"
+        " wheel, except on hosts with InfiniBand that only the installed UCX supports. [$MERGE_BENCH_UCX, else"
+        " auto]",
         "auto|wheel|system", in_config=False,
     ),
     Option("interface", parsers.interface, None, "Network interface that all processes bind to.", "NAME"),

@@ -162,9 +162,7 @@ class _Scope:
         earlier = self.variables.pop(variable.name, None)  # keeps the order of the last assignments
         self.total_bytes += len(variable.value) - (len(earlier.value) if earlier else 0)
         if self.total_bytes > MAX_TOTAL_BYTES:
-            raise ShellSyntaxError(
-                variable.line, "the values up to this line total more than 1 MiB, the limit for a config"
-            )
+            raise ShellSyntaxError(variable.line, "a config can hold 1 MiB of values, and this line exceeds that limit")
         self.variables[variable.name] = variable
         self.lines.setdefault(variable.name, []).append(variable.line)
 
@@ -228,6 +226,6 @@ def _refer(part: Reference, scope: _Scope) -> str:
         return known
     raise ShellSyntaxError(
         part.line,
-        f"{part.name} is not set by an earlier line or in the environment; if it may be unset, write"
+        f"neither an earlier line nor the environment sets {part.name}; to use a default, write"
         f" ${{{part.name}:-default}}",
     )

@@ -77,7 +77,7 @@ def find_config(name: str, folder: Path = FOLDER) -> Path:
         if given.exists():
             return given
     except OSError as error:
-        raise UsageError(f"{name[:80]}: cannot look for this file: {error.strerror}") from None
+        raise UsageError(f"{name[:80]}: cannot check whether this file exists: {error.strerror}") from None
     shipped = [each.removesuffix(SUFFIX) for each in config_names(folder)]
     hint = did_you_mean(given.name.removesuffix(SUFFIX), shipped) or f"; shipped configs: {', '.join(shipped)}"
     raise UsageError(f"{name} is neither a file nor a shipped config{hint}")

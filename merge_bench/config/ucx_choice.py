@@ -142,7 +142,7 @@ def _probe(environment: tuple[tuple[str, str], ...]) -> Loaded | None:
 def _wanted(asked: str | None, environ: Mapping[str, str]) -> str:
     asked = asked or environ.get(VARIABLE) or AUTO
     if asked not in (AUTO, WHEEL, SYSTEM):
-        raise UsageError(f"environment variable {VARIABLE}: {asked!r} is not auto, wheel or system")
+        raise UsageError(f"environment variable {VARIABLE} must be auto, wheel or system, not {asked!r}")
     return SYSTEM if asked == AUTO and prefers_system(environ) else asked
 
 

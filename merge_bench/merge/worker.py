@@ -125,7 +125,7 @@ class MergeWorker(WorkerPlugin):  # type: ignore[misc]
 
 def _present(held: Held | None, what: str) -> Held:
     if held is None:
-        raise RunFailed(f"{what} is not set up on this worker; its process may have restarted, so run again")
+        raise RunFailed(f"{what} is not set up on this worker; the worker may have restarted, so run again")
     return held
 
 

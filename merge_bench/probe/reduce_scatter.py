@@ -58,8 +58,8 @@ class ReduceScatterProbe(OverMpi):
         ranks = max(ranks, 2)
         if self.counts[-1] // ranks > LARGEST_MESSAGE:
             raise UsageError(
-                f"--counts: {format_count(self.counts[-1])} elements are too many for {ranks} ranks; MPI allows at"
-                f" most {format_count(LARGEST_MESSAGE)} elements per rank"
+                f"--counts: MPI allows at most {format_count(LARGEST_MESSAGE)} elements per rank;"
+                f" {format_count(self.counts[-1])} elements on {ranks} ranks are too many"
             )
         rounded = tuple(
             Caution(

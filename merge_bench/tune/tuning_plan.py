@@ -75,7 +75,7 @@ def make_task(values: Mapping[str, Any]) -> Task:
         raise UsageError(f"no value of the tuning space can be tried in this run: {reasons}")
     if set(line.name.split("+")) <= {value.id for value in space.values}:
         raise UsageError(
-            f"the baseline has the same name as a setting that `tune` tries ({line.name}); rename the baseline's file"
+            f"the baseline is named {line.name}, but `tune` tries a setting of that name; rename the baseline's file"
         )
     _refuse_few(values, strategies()[values["strategy"]].first_block(space, kept), len(prepared))
     about = {
@@ -120,9 +120,7 @@ def _refuse(prepared: Prepared, values: Mapping[str, Any]) -> None:
             " --scheduler-file"
         )
     if prepared.plan.verify == "off":
-        raise UsageError(
-            "tune needs verified results: otherwise a config with wrong results could win; omit --verify off"
-        )
+        raise UsageError("tune does not accept --verify off, because a config with wrong results could win")
     if values["metric"] == "bandwidth" and (prepared.plan.exchange == "dask" or prepared.plan.workers < 2):
         raise UsageError("--metric bandwidth needs --exchange ucx and at least 2 workers")
 
@@ -137,4 +135,4 @@ def _refuse_few(values: Mapping[str, Any], first_block: int, sizes: int) -> None
         )
     least = least_launches(alpha=Options.alpha / sizes, paired=True)
     if values["confirm"] < least:
-        raise UsageError(f"--confirm {values['confirm']} is too small for {sizes} sizes; use {least} or more")
+        raise UsageError(f"with {sizes} sizes, --confirm must be at least {least}, not {values['confirm']}")

@@ -230,7 +230,7 @@ def test_hosts_that_mpirun_cannot_reach_are_refused() -> None:
     mpirun.check_hosts(FIVE, settings(hosts=HOSTS))
     for mpi, asked, word in (
         (FIVE, settings(launcher="existing"), "--scheduler-address"),
-        (mpich, settings(hosts=HOSTS), "need Open MPI"),
+        (mpich, settings(hosts=HOSTS), "requires Open MPI"),
         (FIVE, settings(hosts=(HostSpec("me@node1"),)), "me@node1"),
         (FIVE, settings(hosts=HOSTS, ssh_config="/my files/ssh"), "without spaces"),
     ):

@@ -97,7 +97,7 @@ def test_lines_of_mpirun_itself_are_not_those_of_ssh() -> None:
 
 def test_mpich() -> None:
     error = explain("=  BAD TERMINATION\n=   PID 11948 RUNNING AT vm\n=   EXIT CODE: 9\n====\n", 9, 30.0)
-    assert str(error) == "process 11948 on vm ended with exit code or signal 9"
+    assert str(error) == "process 11948 on vm ended with status 9 (an exit code or a signal number)"
 
 
 def test_unknown_output() -> None:

@@ -70,7 +70,7 @@ def test_an_mpi_without_ucx(refused: Refused, tmp_path: Path) -> None:
     executable(tmp_path / "mpirun", f'#!/bin/sh\nexec {sys.prefix}/bin/mpirun "$@"\n')
     executable(tmp_path / "ompi_info", "#!/bin/sh\necho mca:pml:ob1:version:\n")
     message = refused("mpi", "--mpirun", tmp_path / "mpirun")
-    assert f"{tmp_path}/mpirun is Open MPI" in message
+    assert f"{tmp_path}/mpirun belongs to Open MPI" in message
     assert "without UCX" in message
     assert "--mpirun" in message
 
@@ -85,6 +85,6 @@ def test_a_ucx_without_its_tools(tmp_path: Path) -> None:
     (tmp_path / "ucx_info").symlink_to("/bin/true")
     environ = {"MERGE_BENCH_UCX": "system", "PATH": str(tmp_path)}
     with pytest.raises(
-        UsageError, match=f"ucx_perftest is missing next to {tmp_path}/ucx_info; install the tools of this UCX"
+        UsageError, match=f"ucx_perftest is not in the folder of {tmp_path}/ucx_info; install the tools of this UCX"
     ):
         ucx_perftest.find(environ)

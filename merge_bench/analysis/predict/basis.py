@@ -111,8 +111,8 @@ def _of_gpu(runs: Sequence[Measured], asked: str | None) -> tuple[tuple[Measured
         )
     if found is None:
         raise UsageError(
-            f"the results were measured on {listed}, whose speed compared with {asked} is unknown; add a RESULT"
-            f" measured on {asked}"
+            f"results of {listed} cannot be converted to {asked}, because their relative speed is unknown; add a"
+            f" RESULT measured on {asked}"
         )
     scale = wanted.bandwidth / found.bandwidth
     note = (

@@ -61,7 +61,9 @@ class DuckdbEngine(HostEngine):
             self._database.register("right_rows", _reader(right, "r"))
             return self._database.sql(self._query).to_arrow_table()
         except duckdb.Error as error:
-            raise RunFailed(f"rank {self.shape.rank} failed while joining in DuckDB: {first_line(error)}") from error
+            raise RunFailed(
+                f"DuckDB's join of the tables failed on rank {self.shape.rank}: {first_line(error)}"
+            ) from error
 
     def to_arrow(self, piece: pa.Table) -> pa.Table:
         """One joined piece as an Arrow table, under the columns' own names and types."""

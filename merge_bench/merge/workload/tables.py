@@ -122,8 +122,8 @@ def plan_tables(
     """
     if not left_on or len(left_on) != len(right_on):
         raise UsageError(
-            f"left and right need the same number of key columns, at least one; found {len(left_on)} left and"
-            f" {len(right_on)} right"
+            f"both tables need the same number of key columns, at least one; the left one has {len(left_on)}, the"
+            f" right one has {len(right_on)}"
         )
     left_footers, right_footers = parquet.read_footers(left), parquet.read_footers(right)
     left_keys = _key_columns(left, left_footers, left_on)
@@ -209,8 +209,8 @@ def _load(side: TableSide, rank: int) -> Frame:
     for planned, found in zip(side.fields, frame.fields, strict=True):
         if found.nullable and not planned.nullable:
             raise UsageError(
-                f"column {planned.name!r} of {side.path} has nulls, although the Parquet statistics showed none; run"
-                " again, or write the file again if its statistics are wrong"
+                f"column {planned.name!r} of {side.path} has nulls, although the Parquet statistics showed none;"
+                " write the file again, with correct statistics"
             )
     return frame.with_nullable({field.name: field.nullable for field in side.fields})
 
@@ -279,8 +279,8 @@ def _few_row_groups(side: str, path: str, footers: parquet.Footers, workers: int
     return (
         Caution(
             "few-row-groups",
-            f"the {side} table {path} has only {groups} row groups, so {workers - groups} of the {workers} workers"
-            " start without rows of it",
+            f"the {side} table {path} has only {groups} row groups for {workers} workers, so {workers - groups}"
+            " workers start without rows",
             "write the table with smaller row groups, or use fewer workers",
         ),
     )

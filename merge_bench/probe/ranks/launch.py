@@ -210,8 +210,8 @@ class RankSession:
         for worker in self.workers if self.mpi.kind == mpirun.OPEN_MPI else ():
             if not worker.ucx.lanes:
                 raise LaunchFailed(
-                    f"rank {worker.rank} on {worker.host} sends MPI messages without UCX (OMPI_MCA_pml is"
-                    f" {worker.ucx.pml}); set OMPI_MCA_pml=ucx, and check UCX_TLS",
+                    f"on rank {worker.rank} ({worker.host}), MPI does not use UCX: OMPI_MCA_pml is {worker.ucx.pml};"
+                    " set OMPI_MCA_pml=ucx, and check UCX_TLS",
                     host=worker.host, rank=worker.rank, code=mpirun_messages.NO_UCX,
                 )  # fmt: skip
 

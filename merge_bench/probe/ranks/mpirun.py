@@ -104,13 +104,18 @@ def _find(path: str, prefix: str, libraries: str, asked: str | None, tool: str |
         if loaded is not None and identify(loaded) == known:
             found = Mpi(*known, mpirun, library)
             if found.kind == OPEN_MPI and not _can_use_ucx(mpirun):
-                raise UsageError(f"{mpirun} is {found.name} built without UCX (ompi_info lists no pml ucx); {_OTHER}")
+                raise UsageError(
+                    f"{mpirun} belongs to {found.name}, which was built without UCX (ompi_info lists no"
+                    f" pml ucx); {_OTHER}"
+                )
             return found
         theirs = " ".join(identify(loaded) or ("another MPI",)) if loaded is not None else "no MPI (missing or broken)"
         unfit.append(f"{mpirun} is {' '.join(known)}, but mpi4py loads {theirs}")
     if not unfit:
         raise UsageError(f"there is no mpirun in {prefix}/bin or on PATH; {_REMEDY}")
-    raise UsageError(f"no mpirun matches the MPI of mpi4py: {'; '.join(unfit)}; {_OTHER if named else _REMEDY}")
+    raise UsageError(
+        f"no mpirun belongs to the MPI that mpi4py uses: {'; '.join(unfit)}; {_OTHER if named else _REMEDY}"
+    )
 
 
 def candidates(path: str, prefix: str, tool: str | None = None) -> list[str]:
@@ -175,8 +180,8 @@ def check_hosts(mpi: Mpi, settings: ClusterSettings) -> None:
         return
     if mpi.kind != OPEN_MPI:
         raise UsageError(
-            f"several hosts need Open MPI, but {mpi.mpirun} is {mpi.name}; omit --hosts, or set --mpirun to Open"
-            " MPI's mpirun"
+            f"more than one host requires Open MPI, but {mpi.mpirun} is {mpi.name}; omit --hosts, or set --mpirun to"
+            " Open MPI's mpirun"
         )
     named = next((host.name for host in settings.hosts if "@" in host.name), None)
     if named is not None:

@@ -59,7 +59,7 @@ def _known(text: str, flat: str, silence: float, pids: Mapping[int, int]) -> Lau
         return LaunchFailed(f"{who} on {host} {how}", host=host, rank=rank, code=DIED)
     if found := _ENDED.search(flat):
         return LaunchFailed(
-            f"process {found[1]} on {found[2]} ended with exit code or signal {found[3]}",
+            f"process {found[1]} on {found[2]} ended with status {found[3]} (an exit code or a signal number)",
             host=found[2],
             code=DIED,
         )

@@ -23,8 +23,8 @@ def run(rank: Rank) -> None:
     spec, ranks = rank.spec, rank.size
     if ranks > MOST_RANKS:
         raise RunFailed(
-            f"reduce-scatter cannot be checked with {ranks} ranks, because float32 sums are not exact then; use at"
-            f" most {MOST_RANKS} ranks"
+            f"reduce-scatter cannot be checked with {ranks} ranks: float32 sums are exact only up to {MOST_RANKS}"
+            " ranks; use fewer ranks"
         )
     counts = _counts_that_fit(rank, [int(count) for count in spec["counts"]])
     if not counts or not spec["algorithms"]:  # those of ucc_perftest are not measured here

@@ -109,7 +109,7 @@ def find_tool() -> Tool:
     if known is None:
         # Without the version the element counts are ambiguous: UCC 1.5 changed which vector they describe.
         raise UsageError(
-            f"the UCC version of {path} is unknown, because `{info} -v` {problem}; put a working {INFO} beside {TOOL}"
+            f"cannot find out the UCC version of {path}: `{info} -v` {problem}; install a working {INFO} beside {TOOL}"
         )
     return Tool(path, known, libmpi(ask(["ldd", path]) or ""))
 

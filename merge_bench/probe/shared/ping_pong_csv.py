@@ -83,7 +83,7 @@ def _rows(path: Path, heading: str, lines: list[str], placement: str) -> Iterato
         match = _ROWS[heading].fullmatch(line)
         time = float(match["time"]) if match else 0.0
         if match is None or time <= 0:
-            raise UsageError(f"{path}:{number}: expected a row of {heading!r}, found {line[:60]!r}")
+            raise UsageError(f"{path}:{number}: expected a row with the columns {heading}, found {line[:60]!r}")
         test, size, rate = str(match["type"]), 1, None
         if heading == DELAY:
             test, seconds = f"{test}-delay", time * 1e-6
@@ -98,7 +98,7 @@ def _rows(path: Path, heading: str, lines: list[str], placement: str) -> Iterato
                 )
             seconds, rate = time * 1e-6 / (2 * loops), mbits * 1e6 / 8
         if (test, size) in seen:
-            raise UsageError(f"{path}:{number}: duplicate row of {test} with {size} bytes")
+            raise UsageError(f"{path}:{number}: there is already a row of {test} with messages of {size} bytes")
         seen.add((test, size))
         yield Row(
             probe="mpi", test=test, method="ping-pong over MPI", config=path.stem, placement=placement, size=size,

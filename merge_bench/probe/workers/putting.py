@@ -126,7 +126,7 @@ def _check(status: int, during: str) -> None:
     """Raise `RunFailed` for a status other than 0 of a compiled loop."""
     if status == STOPPED:
         current_plugin().abort.check()
-        raise RunFailed(f"the merge_bench process that controls the run did not answer while {during}")
+        raise RunFailed(f"the process that controls the run did not answer while {during}")
     if status != 0:
         raise RunFailed(f"UCX failed with status {status} while {during}")
 

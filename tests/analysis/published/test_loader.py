@@ -170,7 +170,7 @@ def test_a_broken_link_to_the_data_is_said(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(published, "FOLDER", tmp_path / "none")
     published.datasets.cache_clear()
     try:
-        with pytest.raises(UsageError, match=r"none is missing or broken, .* symbolic link to results/published"):
+        with pytest.raises(UsageError, match=r"none is missing or broken; .* symbolic link to results/published"):
             published.network_rows("hust-rma-put")
     finally:
         published.datasets.cache_clear()

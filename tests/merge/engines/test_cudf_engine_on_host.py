@@ -272,5 +272,5 @@ def test_memory_that_no_other_process_can_open_is_refused(
     monkeypatch: pytest.MonkeyPatch, base: type[fake_rapids.DeviceMemoryResource]
 ) -> None:
     monkeypatch.setattr(fake_rapids.Device, "resource", fake_rapids.UpstreamResourceAdaptor(base()))
-    with pytest.raises(UsageError, match=f"of RMM's {base.__name__} cannot be sent over CUDA IPC"):
+    with pytest.raises(UsageError, match=f"CUDA IPC cannot send device memory of RMM's {base.__name__}"):
         set_up_pool(None)

@@ -65,7 +65,7 @@ def test_a_join_that_does_not_fit_is_a_failure(tmp_path: Path, monkeypatch: pyte
     engine._database.execute("SET memory_limit = '4MB'")
     with pytest.raises(RunFailed) as caught:
         engine.join()
-    assert str(caught.value).startswith("rank 0 failed while joining in DuckDB: Out of Memory Error")
+    assert str(caught.value).startswith("DuckDB's join of the tables failed on rank 0: Out of Memory Error")
     assert "\n" not in str(caught.value)
     assert list(tmp_path.iterdir()) == []
 

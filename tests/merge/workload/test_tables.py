@@ -89,7 +89,7 @@ def test_fewer_row_groups_than_workers_is_a_warning(ids: Path) -> None:
     assert spec.left.chunk_rows == (4, 4, 2, 0, 0)
     assert [w.code for w in spec.warnings] == ["few-row-groups", "few-row-groups"]
     assert spec.warnings[0].message == (
-        f"the left table {ids} has only 3 row groups, so 2 of the 5 workers start without rows of it"
+        f"the left table {ids} has only 3 row groups for 5 workers, so 2 workers start without rows"
     )
     left, right = load_chunk(spec, 4)
     assert (left.rows, right.rows, left.fields) == (0, 0, load_chunk(spec, 0)[0].fields)
@@ -292,7 +292,7 @@ def test_a_key_that_is_not_there_names_the_nearest(tmp_path: Path, ids: Path) ->
 
 
 def test_keys_come_in_pairs(ids: Path) -> None:
-    with pytest.raises(UsageError, match="found 1 left and 2 right"):
+    with pytest.raises(UsageError, match="the left one has 1, the right one has 2"):
         plan_tables(str(ids), str(ids), ["id"], ["id", "x"], 1, "polars")
     with pytest.raises(UsageError, match="same number of key columns"):
         plan_tables(str(ids), str(ids), [], [], 1, "polars")
