@@ -155,13 +155,8 @@ def _metrics(page: Page, comparisons: Sequence[Comparison]) -> None:
     if all(each.ratio is None for each in comparisons):
         return
     mark = None if comparisons[0].verified else UNVERIFIED
-    columns, strips = metric_columns(comparisons), strip_column(comparisons)
-    if page.narrow and not page.plain:
-        page.table(*columns, mark=mark)
-        page.line("")
-        page.table(columns[0], strips, mark=mark)
-    else:
-        page.table(*columns, strips, mark=mark)
+    name, *others = metric_columns(comparisons)
+    page.wide_table([name], others, [strip_column(comparisons)], mark=mark)
 
 
 def _why(comparison: Comparison) -> str | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import sys
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,7 +24,8 @@ from merge_bench.view.numbers import NULL
 if TYPE_CHECKING:
     from merge_bench.view.plot.marks import Chart
 
-_UNWRAPPED = 100_000
+UNWRAPPED = 100_000
+"""Columns of a page whose lines are never wrapped."""
 _NARROW = 130
 
 
@@ -59,11 +61,6 @@ class Page:
     plain: bool
     whole: bool = False
     notes: list[str] = field(default_factory=list)
-
-    @property
-    def narrow(self) -> bool:
-        """Whether a wide table is split in two."""
-        return self.console.width < _NARROW
 
     def heading(self, text: str) -> None:
         """Start a section."""
@@ -102,6 +99,14 @@ class Page:
             table.add_row(*(Text(cell) for cell in row), *([mark] if mark else []))
         self.console.print(table)
 
+    def wide_table(self, first: Sequence[Column], *parts: Sequence[Column], mark: str | None = None) -> None:
+        """A table of all columns; on a narrow terminal one for each of `parts`, with the columns `first` before it."""
+        narrow = self.console.width < _NARROW
+        for at, part in enumerate(parts if narrow else [list(itertools.chain(*parts))]):
+            if at:
+                self.line("")
+            self.table(*first, *part, mark=mark)
+
     def drawing(self, make: Callable[[], Chart]) -> None:
         """A drawing, which text cannot show: `make` is not called."""
 
@@ -131,7 +136,7 @@ def page_on(file: TextIO | None, width: int | None = None) -> Iterator[Page]:
         yield Page(terminal, plain=False)
     else:
         buffer = io.StringIO()
-        yield Page(Console(file=buffer, width=_UNWRAPPED, color_system=None, markup=False, highlight=False), plain=True)
+        yield Page(Console(file=buffer, width=UNWRAPPED, color_system=None, markup=False, highlight=False), plain=True)
         text = "".join(f"{line.rstrip()}\n" for line in buffer.getvalue().splitlines())
         stream.write(text.encode(encoding, "replace").decode(encoding))
     stream.flush()
