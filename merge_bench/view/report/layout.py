@@ -9,9 +9,9 @@ import contextlib
 import io
 import itertools
 import sys
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, TextIO, TypeVar
 
 from rich import box
 from rich.console import Console
@@ -24,6 +24,8 @@ from merge_bench.view.numbers import NULL
 if TYPE_CHECKING:
     from merge_bench.view.plot.marks import Chart
 
+_Item = TypeVar("_Item")
+_Key = TypeVar("_Key", bound=Hashable)
 UNWRAPPED = 100_000
 """Columns of a page whose lines are never wrapped."""
 _NARROW = 130
@@ -50,6 +52,14 @@ def by_pair(cells: Mapping[tuple[int, int], str], *, text: bool = False) -> list
     return [senders, *(Column(str(to), [cells.get((sender, to), "·") for sender in ranks], text) for to in ranks)]
 
 
+def grouped(items: Iterable[_Item], key: Callable[[_Item], _Key]) -> dict[_Key, list[_Item]]:
+    """The items that have the same key together, in their order; keys in the order in which they first occur."""
+    found: dict[_Key, list[_Item]] = {}
+    for item in items:
+        found.setdefault(key(item), []).append(item)
+    return found
+
+
 @dataclass
 class Page:
     """What a report is written on. `notes` collects why a value is absent; `end` prints them.
@@ -71,6 +81,13 @@ class Page:
         """A paragraph."""
         words = Text(text, style=style)
         self.console.print(Padding(words, (0, 0, 0, indent)) if indent else words)
+
+    def paragraphs(self, heading: str, lines: Sequence[str]) -> None:
+        """A section of lines, if there are any."""
+        if lines:
+            self.heading(heading)
+        for line in lines:
+            self.line(line)
 
     def pairs(self, *rows: tuple[str, str], mark: str | None = None) -> None:
         """Names and values, one a row; `mark` stands beside those whose name has a unit."""
