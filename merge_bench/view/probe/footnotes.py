@@ -9,7 +9,7 @@ from merge_bench.probe.ranks.ucc import SHARP_ASKED
 from merge_bench.records.probe_rows import Row
 from merge_bench.view.numbers import binary
 from merge_bench.view.probe.tables import Table
-from merge_bench.view.report.layout import Page
+from merge_bench.view.report.layout import Page, grouped
 from merge_bench.view.text import visible
 
 OTHER_LANES, WRONG, REMARK = "!", "!!", "*"
@@ -26,12 +26,9 @@ def mark(row: Row | None) -> str:
 
 def footnotes(page: Page, table: Table) -> None:
     """What was measured and how, for every line of `table`; lines with the same ones together."""
-    groups: dict[tuple[tuple[str, str], ...], list[str]] = {}
-    for line in table.lines:
-        groups.setdefault(tuple(_sentences(line.rows)), []).append(line.label)
-    for sentences, labels in groups.items():
+    for sentences, lines in grouped(table.lines, lambda line: tuple(_sentences(line.rows))).items():
         (first, _), *rest = sentences
-        page.line(f"{_some(labels)}: {visible(first)}", "dim")
+        page.line(f"{_some([line.label for line in lines])}: {visible(first)}", "dim")
         for text, style in rest:
             page.line(visible(text), style, indent=2)
 

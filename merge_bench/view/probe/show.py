@@ -67,11 +67,8 @@ def print_rows(
         if warnings:
             page.heading("Warnings")
             write_warnings(page, warnings)
-        for heading, lines in (("Remarks", remarks), ("Records", records)):
-            if lines:
-                page.heading(heading)
-            for line in lines:
-                page.line(visible(str(line)))
+        page.paragraphs("Remarks", [visible(remark) for remark in remarks])
+        page.paragraphs("Records", [visible(str(record)) for record in records])
 
 
 def write_rows(page: Page, rows: Sequence[Row], *, baseline: str | None = None) -> None:

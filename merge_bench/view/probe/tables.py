@@ -8,6 +8,7 @@ from functools import cached_property
 
 from merge_bench.probe.shared.measures import COLLECTIVE, PING_PONG, kind_of, placed
 from merge_bench.records.probe_rows import Row
+from merge_bench.view.report.layout import grouped
 from merge_bench.view.text import visible
 
 MOST_SIDE_BY_SIDE = 4
@@ -111,9 +112,6 @@ def _table(rows: Sequence[Row], *, by_pair: bool) -> Table:
     def joined(row: Row, parts: Sequence[Callable[[Row], str]]) -> str:
         return visible(", ".join(filter(None, (of(row) for of in parts))))
 
-    found: dict[tuple[object, ...], list[Row]] = {}
-    for row in rows:
-        found.setdefault((row.series, row.source), []).append(row)
     lines = [
         Line(
             label=(joined(mine[0], heading) or visible(mine[0].config)) + _origin(mine[0]),
@@ -121,7 +119,7 @@ def _table(rows: Sequence[Row], *, by_pair: bool) -> Table:
             published=mine[0].source is not None,
             rows=tuple(sorted(mine, key=lambda row: (row.size, row.count or 0))),
         )
-        for mine in found.values()
+        for mine in grouped(rows, lambda row: (row.series, row.source)).values()
     ]
     memory = ", cuda memory" if rows[0].memory == "cuda" else ""
     return Table(kind_of(rows[0]), joined(rows[0], title) + memory, tuple(lines), by_pair)

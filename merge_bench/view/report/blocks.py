@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from merge_bench.view.report.layout import Column, Page
+from merge_bench.view.report.layout import UNWRAPPED, Column, Page
 
 if TYPE_CHECKING:
     from merge_bench.view.plot.marks import Chart
@@ -82,13 +82,8 @@ class Recorder(Page):
     """A page that remembers what was put on it."""
 
     def __init__(self) -> None:
-        super().__init__(Console(file=io.StringIO(), color_system=None), plain=True, whole=True)
+        super().__init__(Console(file=io.StringIO(), width=UNWRAPPED, color_system=None), plain=True, whole=True)
         self.sections: list[Section] = []
-
-    @property
-    def narrow(self) -> bool:
-        """Never: its tables scroll."""
-        return False
 
     def section(self, title: str, *, folded: bool = False) -> None:
         """Start a section."""
@@ -124,6 +119,4 @@ class Recorder(Page):
             self._add(Drawing(chart))
 
     def _add(self, block: Block) -> None:
-        if not self.sections:
-            self.section("Report")
         self.sections[-1].blocks.append(block)

@@ -11,7 +11,7 @@ from merge_bench.analysis.documents.compare import CompareDocument, Comparison, 
 from merge_bench.analysis.statistics.power import MOST
 from merge_bench.analysis.verification_state import UNVERIFIED
 from merge_bench.view.numbers import NULL, cell, ends, gib, ms, ratio, rows
-from merge_bench.view.report.layout import Column, Page, page_on
+from merge_bench.view.report.layout import Column, Page, by_row, page_on
 from merge_bench.view.text import plural
 
 UNITS: Mapping[str, tuple[str, Callable[[float | None], str]]] = {"B/s": ("GiB/s", gib), "s": ("ms", ms)}
@@ -37,10 +37,7 @@ def print_comparison(
             if found := of_pair(document, chosen):
                 page.line("")
                 page.table(*difference_columns(found))
-        if document.notes:
-            page.heading("Notes")
-            for note in document.notes:
-                page.line(note)
+        page.paragraphs("Notes", document.notes)
 
 
 def by_pair(document: CompareDocument) -> list[list[Comparison]]:
@@ -143,25 +140,16 @@ def of_pair(document: CompareDocument, comparison: Comparison) -> list[Differenc
 
 def difference_columns(found: Sequence[Difference]) -> list[Column]:
     """A row a difference."""
-    return [
-        Column("Differs", [each.kind for each in found], text=True),
-        Column("", [each.name for each in found], text=True),
-        Column(found[0].baseline, [cell(each.baseline_value) for each in found], text=True),
-        Column(found[0].candidate, [cell(each.candidate_value) for each in found], text=True),
-    ]
+    rows = [(each.kind, each.name, cell(each.baseline_value), cell(each.candidate_value)) for each in found]
+    return by_row(("Differs", "", found[0].baseline, found[0].candidate), rows, range(4))
 
 
 def _metrics(page: Page, comparisons: Sequence[Comparison]) -> None:
     if all(each.ratio is None for each in comparisons):
         return
     mark = None if comparisons[0].verified else UNVERIFIED
-    columns, strips = metric_columns(comparisons), strip_column(comparisons)
-    if page.narrow and not page.plain:
-        page.table(*columns, mark=mark)
-        page.line("")
-        page.table(columns[0], strips, mark=mark)
-    else:
-        page.table(*columns, strips, mark=mark)
+    name, *others = metric_columns(comparisons)
+    page.wide_table([name], others, [strip_column(comparisons)], mark=mark)
 
 
 def _why(comparison: Comparison) -> str | None:

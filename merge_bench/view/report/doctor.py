@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TextIO
 
 from merge_bench.host.doctor.base import BAD, OK, WARN, Finding
-from merge_bench.view.report.layout import Column, page_on
+from merge_bench.view.report.layout import by_row, page_on
 
 _STYLES = {WARN: "yellow", BAD: "bold red"}
 
@@ -16,12 +16,8 @@ def print_findings(findings: Sequence[Finding], file: TextIO | None = None) -> N
     with page_on(file) as page:
         hosts = {finding.host for finding in findings if finding.host}
         page.heading(f"merge_bench doctor · {', '.join(sorted(hosts))}")
-        page.table(
-            Column("Host", [finding.host for finding in findings] if len(hosts) > 1 else [], text=True),
-            Column("Check", [finding.check for finding in findings], text=True),
-            Column("State", [finding.state for finding in findings], text=True),
-            Column("Found", [finding.found for finding in findings], text=True),
-        )
+        rows = [(each.host if len(hosts) > 1 else "", each.check, each.state, each.found) for each in findings]
+        page.table(*by_row(("Host", "Check", "State", "Found"), rows, range(4)))
         wrong = [finding for state in (BAD, WARN) for finding in findings if finding.state == state]
         if wrong:
             page.heading("Effects and remedies")

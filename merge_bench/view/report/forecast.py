@@ -7,7 +7,7 @@ from typing import TextIO
 
 from merge_bench.analysis.documents.predict import Checked, Forecast, ModelParameter, PredictDocument, Quantity
 from merge_bench.view.numbers import NULL, gib, ms, number, rows
-from merge_bench.view.report.layout import Column, Page, page_on
+from merge_bench.view.report.layout import Column, Page, grouped, page_on
 
 
 def print_forecast(document: PredictDocument, *, file: TextIO | None = None, width: int | None = None) -> None:
@@ -22,10 +22,7 @@ def print_forecast(document: PredictDocument, *, file: TextIO | None = None, wid
         page.table(*_parameters(document.parameters))
         page.heading("Model compared with the measurements it was fitted to")
         page.table(*_checked(document.checked))
-        if document.notes:
-            page.heading("Assumptions and unknowns")
-            for note in document.notes:
-                page.line(note)
+        page.paragraphs("Assumptions and unknowns", document.notes)
 
 
 def _summary(page: Page, document: PredictDocument) -> None:
@@ -85,12 +82,9 @@ def _scaling(scaling: Sequence[Forecast]) -> list[Column]:
 
 
 def _unknown(page: Page, scaling: Sequence[Forecast]) -> None:
-    why: dict[str, list[int]] = {}
-    for row in scaling:
-        if row.unknown:
-            why.setdefault(row.unknown, []).append(row.workers)
-    for sentence, workers in why.items():
-        page.line(f"{NULL}  {', '.join(map(str, workers))} workers: {sentence}", "dim")
+    for sentence, alike in grouped(scaling, lambda row: row.unknown).items():
+        if sentence:
+            page.line(f"{NULL}  {', '.join(str(row.workers) for row in alike)} workers: {sentence}", "dim")
 
 
 def _parameters(parameters: Sequence[ModelParameter]) -> list[Column]:

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import sys
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, TextIO, TypeVar
 
 from rich import box
 from rich.console import Console
@@ -23,7 +24,10 @@ from merge_bench.view.numbers import NULL
 if TYPE_CHECKING:
     from merge_bench.view.plot.marks import Chart
 
-_UNWRAPPED = 100_000
+_Item = TypeVar("_Item")
+_Key = TypeVar("_Key", bound=Hashable)
+UNWRAPPED = 100_000
+"""Columns of a page whose lines are never wrapped."""
 _NARROW = 130
 
 
@@ -48,6 +52,14 @@ def by_pair(cells: Mapping[tuple[int, int], str], *, text: bool = False) -> list
     return [senders, *(Column(str(to), [cells.get((sender, to), "·") for sender in ranks], text) for to in ranks)]
 
 
+def grouped(items: Iterable[_Item], key: Callable[[_Item], _Key]) -> dict[_Key, list[_Item]]:
+    """The items that have the same key together, in their order; keys in the order in which they first occur."""
+    found: dict[_Key, list[_Item]] = {}
+    for item in items:
+        found.setdefault(key(item), []).append(item)
+    return found
+
+
 @dataclass
 class Page:
     """What a report is written on. `notes` collects why a value is absent; `end` prints them.
@@ -60,11 +72,6 @@ class Page:
     whole: bool = False
     notes: list[str] = field(default_factory=list)
 
-    @property
-    def narrow(self) -> bool:
-        """Whether a wide table is split in two."""
-        return self.console.width < _NARROW
-
     def heading(self, text: str) -> None:
         """Start a section."""
         self.console.print()
@@ -74,6 +81,13 @@ class Page:
         """A paragraph."""
         words = Text(text, style=style)
         self.console.print(Padding(words, (0, 0, 0, indent)) if indent else words)
+
+    def paragraphs(self, heading: str, lines: Sequence[str]) -> None:
+        """A section of lines, if there are any."""
+        if lines:
+            self.heading(heading)
+        for line in lines:
+            self.line(line)
 
     def pairs(self, *rows: tuple[str, str], mark: str | None = None) -> None:
         """Names and values, one a row; `mark` stands beside those whose name has a unit."""
@@ -101,6 +115,14 @@ class Page:
         for row in zip(*(column.cells for column in shown), strict=True):
             table.add_row(*(Text(cell) for cell in row), *([mark] if mark else []))
         self.console.print(table)
+
+    def wide_table(self, first: Sequence[Column], *parts: Sequence[Column], mark: str | None = None) -> None:
+        """A table of all columns; on a narrow terminal one for each of `parts`, with the columns `first` before it."""
+        narrow = self.console.width < _NARROW
+        for at, part in enumerate(parts if narrow else [list(itertools.chain(*parts))]):
+            if at:
+                self.line("")
+            self.table(*first, *part, mark=mark)
 
     def drawing(self, make: Callable[[], Chart]) -> None:
         """A drawing, which text cannot show: `make` is not called."""
@@ -131,7 +153,7 @@ def page_on(file: TextIO | None, width: int | None = None) -> Iterator[Page]:
         yield Page(terminal, plain=False)
     else:
         buffer = io.StringIO()
-        yield Page(Console(file=buffer, width=_UNWRAPPED, color_system=None, markup=False, highlight=False), plain=True)
+        yield Page(Console(file=buffer, width=UNWRAPPED, color_system=None, markup=False, highlight=False), plain=True)
         text = "".join(f"{line.rstrip()}\n" for line in buffer.getvalue().splitlines())
         stream.write(text.encode(encoding, "replace").decode(encoding))
     stream.flush()

@@ -142,16 +142,11 @@ def iterations(page: Page, launches: Sequence[Launch], mark: str | None) -> None
         Column("", ["outlier" if far else "" for _, _, far in shown], text=True),
     ]
     if long:
-        columns = [Column(c.heading, _with_gap(c.cells), c.text) for c in columns]
+        columns = [Column(c.heading, [*c.cells[:_ENDS], "…" * any(c.cells), *c.cells[_ENDS:]], c.text) for c in columns]
     page.heading("Iterations")
     page.table(*columns, mark=mark)
     if long:
         page.line(f"Shown: the first and last {_ENDS} of {len(found)} iterations; the records contain all.", "dim")
-
-
-def _with_gap(cells: Sequence[str]) -> list[str]:
-    gap = "…" if any(cells) else ""
-    return [*cells[:_ENDS], gap, *cells[_ENDS:]] if cells else []
 
 
 def link(page: Page, run: Run, workers: int, document: RunDocument, mark: str | None) -> None:
@@ -209,10 +204,9 @@ def findings(page: Page, documents: Sequence[RunDocument]) -> None:
     if errors:
         page.heading("Error")
         for error in errors.values():
-            where = [f"rank {error.rank}"] if error.rank is not None else []
-            where += [error.host] if error.host else []
-            named = f" ({', '.join(where)})" if where else ""
-            page.line(f"{error.code}: {error.message}{named}", "bold red")
+            rank = f"rank {error.rank}" if error.rank is not None else None
+            where = ", ".join(filter(None, (rank, error.host)))
+            page.line(f"{error.code}: {error.message}" + (f" ({where})" if where else ""), "bold red")
     found = dict.fromkeys(caution for one in documents for caution in one.warnings)
     if found:
         page.heading("Warnings")

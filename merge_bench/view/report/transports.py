@@ -9,7 +9,7 @@ from merge_bench.analysis.documents.run import Lane, Protocols, Traffic
 from merge_bench.analysis.documents.transports import Pair, TransportsDocument
 from merge_bench.records.schema import SizeRange
 from merge_bench.view.numbers import mib
-from merge_bench.view.report.layout import Column, Page, by_pair, page_on
+from merge_bench.view.report.layout import Column, Page, by_pair, by_row, grouped, page_on
 from merge_bench.view.report.run_sections import warnings
 
 _PAIRS_SHOWN = 6
@@ -32,13 +32,10 @@ def print_survey(document: TransportsDocument, *, show_available: bool, file: Te
 
 def by_protocols(pairs: Sequence[Pair]) -> Sequence[Protocols]:
     """Pairs with the same protocols together, as `protocols` shows them."""
-    found: list[Protocols] = []
-    for pair in pairs:
-        known = next((one for one in found if one.ranges == pair.protocols), None)
-        if known is None:
-            found.append(known := Protocols(pairs=[], ranges=pair.protocols))
-        known.pairs.append((pair.from_rank, pair.to_rank))
-    return found
+    return [
+        Protocols(pairs=[(pair.from_rank, pair.to_rank) for pair in alike], ranges=list(ranges))
+        for ranges, alike in grouped(pairs, lambda pair: tuple(pair.protocols)).items()
+    ]
 
 
 def selected(page: Page, lanes: Sequence[Lane], requested: Mapping[str, str]) -> None:
@@ -48,20 +45,17 @@ def selected(page: Page, lanes: Sequence[Lane], requested: Mapping[str, str]) ->
     page.heading("Transports that UCX selected")
     if requested:
         page.line("configured: " + ", ".join(f"{name}={value}" for name, value in requested.items()))
-    groups: dict[tuple[str, str], list[str]] = {}
-    for lane in lanes:
-        key = ", ".join(lane.transports) or "none", lane.placement or ""
-        groups.setdefault(key, []).append(f"{lane.from_rank}→{lane.to_rank}")
+    groups = grouped(lanes, lambda lane: (", ".join(lane.transports) or "none", lane.placement or ""))
     if len(groups) == 1:
         transports, placement = next(iter(groups))
         where = f", {placement}" if placement else ""
         page.line(f"selected: {transports} (all {len(lanes)} pairs{where})")
         return
-    page.table(
-        Column("Pairs", [_some(pairs) for pairs in groups.values()], text=True),
-        Column("Placement", [placement for _, placement in groups], text=True),
-        Column("Transports selected", [transports for transports, _ in groups], text=True),
-    )
+    rows = [
+        (_some([(lane.from_rank, lane.to_rank) for lane in alike]), placement, transports)
+        for (transports, placement), alike in groups.items()
+    ]
+    page.table(*by_row(("Pairs", "Placement", "Transports selected"), rows, range(3)))
 
 
 def matrix(page: Page, lanes: Sequence[Lane]) -> None:
@@ -80,7 +74,7 @@ def protocols(page: Page, found: Sequence[Protocols]) -> None:
     several = len(found) > 1
     page.heading("Protocols that UCX selected, by message size")
     page.table(
-        Column("Pairs", [_some([f"{a}→{b}" for a, b in pairs]) for pairs, _ in rows] if several else [], text=True),
+        Column("Pairs", [_some(pairs) for pairs, _ in rows] if several else [], text=True),
         Column("Memory", [each.memory for _, each in rows], text=True),
         Column("Bytes", [_span(each) for _, each in rows]),
         Column("Protocol", [each.protocol + (" *" if each.estimated else "") for _, each in rows], text=True),
@@ -97,42 +91,31 @@ def traffic(page: Page, found: Sequence[Traffic]) -> None:
     hosts = list(dict.fromkeys(one.host for one in found))
     periods = [period for period in _PERIODS if any(one.during == period for one in found)]
     by_key = {(one.host, one.during): one for one in found}
-    rows: list[tuple[str, str, list[str]]] = []
+    rows: list[list[str]] = []
     for host in hosts:
         here = [by_key.get((host, period)) for period in periods]
-        rows.append((host, "sent by its ranks", [mib(one.sent if one else None) for one in here]))
+        rows.append([host, "sent by its ranks", *(mib(one.sent if one else None) for one in here)])
         devices = [one.devices if one else {} for one in here]
         moved = [name for each in devices for name, count in each.items() if count.sent or count.received]
         for name in dict.fromkeys(moved):
             cells = [mib(each[name].sent if name in each else None) for each in devices]
-            rows.append((host, f"counted by {name}", cells))
+            rows.append([host, f"counted by {name}", *cells])
     page.heading("Bytes sent, as counted by ranks and by network devices")
-    page.table(
-        Column("Host", [host for host, _, _ in rows], text=True),
-        Column("Bytes", [what for _, what, _ in rows], text=True),
-        *(Column(_PERIODS[period], [cells[at] for _, _, cells in rows]) for at, period in enumerate(periods)),
-    )
+    page.table(*by_row(("Host", "Bytes", *(_PERIODS[period] for period in periods)), rows, range(2)))
     page.line("Device counters include headers and all programs of the host; shared memory has no counter.", "dim")
 
 
 def available(page: Page, hosts: Mapping[str, Mapping[str, Sequence[str]]]) -> None:
     """What each host's UCX could use, configured or not; hosts with the same together."""
-    groups: dict[tuple[tuple[str, tuple[str, ...]], ...], list[str]] = {}
-    for host, transports in hosts.items():
-        key = tuple(sorted((name, tuple(devices)) for name, devices in transports.items()))
-        groups.setdefault(key, []).append(host)
+    groups = grouped(hosts, lambda host: tuple(sorted((name, *devices) for name, devices in hosts[host].items())))
     page.heading("Transports available on each host")
-    rows = [(", ".join(names), name, devices) for key, names in groups.items() for name, devices in key]
-    page.table(
-        Column("Hosts", [names for names, _, _ in rows], text=True),
-        Column("Transport", [name for _, name, _ in rows], text=True),
-        Column("Devices", [", ".join(devices) for _, _, devices in rows], text=True),
-    )
+    rows = [(", ".join(names), name, ", ".join(devices)) for key, names in groups.items() for name, *devices in key]
+    page.table(*by_row(("Hosts", "Transport", "Devices"), rows, range(3)))
 
 
-def _some(pairs: Sequence[str]) -> str:
+def _some(pairs: Sequence[tuple[int, int]]) -> str:
     more = f", … ({len(pairs)} pairs)" if len(pairs) > _PAIRS_SHOWN else ""
-    return ", ".join(pairs[:_PAIRS_SHOWN]) + more
+    return ", ".join(f"{a}→{b}" for a, b in pairs[:_PAIRS_SHOWN]) + more
 
 
 def _span(each: SizeRange) -> str:

@@ -10,7 +10,7 @@ from merge_bench.records.schema import TuneLine
 from merge_bench.tune.pruning import Pruned
 from merge_bench.tune.result import Result
 from merge_bench.view.numbers import ends, ratio
-from merge_bench.view.report.layout import Column, Page, page_on
+from merge_bench.view.report.layout import Column, Page, by_row, page_on
 
 
 def print_tuning(
@@ -22,10 +22,7 @@ def print_tuning(
         write_tuning(page, result, sizes=sizes, metric=metric)
         if pruned:
             page.heading("Not tried")
-            page.table(
-                Column("Value", [each.value.id for each in pruned], text=True),
-                Column("Why", [each.reason for each in pruned], text=True),
-            )
+            page.table(*by_row(("Value", "Why"), [(each.value.id, each.reason) for each in pruned], range(2)))
         for remark in remarks:
             page.line(remark)
 

@@ -36,15 +36,10 @@ def table(page: Page, run: Run, workers: Sequence[WorkerFigures], mark: str | No
         Column("Peak above\nimports (GiB)", [gib(w.memory.above_imports) for w in shown]),
         Column("of its\ninput (×)", [number(_of_input(w)) for w in shown]),
         Column("Device peak\n(GiB)", [gib(w.memory.device_peak) for w in shown] if _on_devices(shown) else []),
+        Column("", _remarks(workers, shown), text=True),
     ]
-    remarks = Column("", _remarks(workers, shown), text=True)
     page.heading("Workers (medians; bandwidth: bytes sent to other workers ÷ seconds in flight)")
-    if page.narrow:
-        page.table(*who, *speed, mark=mark)
-        page.console.print()
-        page.table(*who, *load, remarks, mark=mark)
-    else:
-        page.table(*who, *speed, *load, remarks, mark=mark)
+    page.wide_table(who, speed, load, mark=mark)
     if len(shown) < len(workers):
         page.line(f"Shown: the {len(shown)} slowest of {len(workers)} workers; the records contain all.", "dim")
     if any(w.bandwidth.mean is None or w.partition is None for w in shown):
@@ -80,12 +75,10 @@ def slowest_of(workers: Sequence[WorkerFigures]) -> int | None:
 
 
 def _remarks(workers: Sequence[WorkerFigures], shown: Sequence[WorkerFigures]) -> list[str]:
-    slowest = slowest_of(workers)
-    heavy = {overload.rank: f"overloaded {overload.factor:.2f} ×" for overload in overloaded(workers)}
-    slow = straggling(workers)
-    late = {slow.rank: f"slow {slow.phase}"} if slow is not None else {}
-    remarks = (("slowest" if w.rank == slowest else "", heavy.get(w.rank, ""), late.get(w.rank, "")) for w in shown)
-    return [", ".join(filter(None, each)) for each in remarks]
+    known = [(slowest_of(workers), "slowest")]
+    known += [(overload.rank, f"overloaded {overload.factor:.2f} ×") for overload in overloaded(workers)]
+    known += [(slow.rank, f"slow {slow.phase}")] if (slow := straggling(workers)) is not None else []
+    return [", ".join(remark for rank, remark in known if rank == worker.rank) for worker in shown]
 
 
 def _of_input(worker: WorkerFigures) -> float | None:

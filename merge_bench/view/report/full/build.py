@@ -68,7 +68,8 @@ def build(campaigns: Sequence[Campaign], references: References, defaults: Mappi
         page.section("Results")
         write_results(page, sources, references.merges)
         _comparisons(page, merges, sources)
-    _published_settings(page, references.settings)
+    if references.settings:
+        tuning_sections.write_published(page, references.settings)
     for campaign in merges:
         if campaign.tuning:
             tuning_sections.write_tuning(page, campaign)
@@ -161,12 +162,6 @@ def _comparison(page: Recorder, document: CompareDocument, looks: Mapping[str, i
             page.table(*comparison.difference_columns(found))
 
 
-def _published_settings(page: Recorder, effects: Sequence[SettingEffect]) -> None:
-    if effects:
-        page.section("Published effects of single settings")
-        tuning_sections.write_published(page, effects)
-
-
 def _network(page: Recorder, probes: Sequence[Campaign], references: Sequence[Row]) -> None:
     page.section("Network")
     rows = label_rows(probes)
@@ -196,25 +191,18 @@ def _runs(page: Recorder, sources: Sequence[Source]) -> None:
 
 
 def _failures(page: Recorder, campaigns: Sequence[Campaign]) -> None:
-    found = [
-        (campaign, launch.index if launch else None, failure)
-        for campaign in campaigns
-        for launch, failures in [(None, campaign.failures), *((each, each.failures) for each in campaign.standing)]
-        for failure in failures
-    ]
-    if not found:
-        return
     page.section("Failures")
-    for campaign, launch, failure in found:
-        where = [campaign.head.campaign_id] if len(campaigns) > 1 else []
-        where += [f"launch {launch}"] if launch is not None else []
-        _failure(page, failure, where)
+    for campaign in campaigns:
+        name = campaign.head.campaign_id if len(campaigns) > 1 else None
+        for failure in [*campaign.failures, *(each for launch in campaign.standing for each in launch.failures)]:
+            _failure(page, failure, name)
 
 
-def _failure(page: Recorder, failure: FailureLine, where: Sequence[str]) -> None:
-    details = [*where, *([failure.config] if failure.config else []), *([failure.host] if failure.host else [])]
-    details += [f"rank {failure.rank}"] if failure.rank is not None else []
-    page.line(f"{failure.code}: {failure.message}" + (f" ({', '.join(details)})" if details else ""), "bold red")
+def _failure(page: Recorder, failure: FailureLine, campaign: str | None) -> None:
+    launch = f"launch {failure.launch}" if failure.launch is not None else None
+    rank = f"rank {failure.rank}" if failure.rank is not None else None
+    where = ", ".join(filter(None, (campaign, launch, failure.config, failure.host, rank)))
+    page.line(f"{failure.code}: {failure.message}" + (f" ({where})" if where else ""), "bold red")
     if failure.log_tail:
         page.code(failure.log_tail)
 

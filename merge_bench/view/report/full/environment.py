@@ -13,7 +13,7 @@ from merge_bench.records.campaign import Campaign
 from merge_bench.records.schema import Worker
 from merge_bench.view.numbers import NULL, cell, gib
 from merge_bench.view.report.blocks import Recorder
-from merge_bench.view.report.layout import Column, by_row
+from merge_bench.view.report.layout import Column, by_row, grouped
 
 
 def command_of(argv: Sequence[str]) -> str:
@@ -40,26 +40,21 @@ def write_command(page: Recorder, campaign: Campaign) -> None:
 
 def write_environment(page: Recorder, campaign: Campaign, defaults: Mapping[str, str] | None) -> None:
     """Hosts, packages, UCX, configs; `defaults`: what UCX of the same version has where nothing is set, if known."""
-    workers = _workers(campaign)
+    # Every worker of every launch. Launches on the same hosts record the same values, so sets of values stay small.
+    workers = [worker for launch in campaign.launches if launch.line is not None for worker in launch.line.workers]
     if workers:
         _hosts(page, workers)
         _devices(page, workers)
-        _versions(page, workers)
+        page.heading("Packages")
+        page.pairs(*sorted(properties.gathered(worker.versions for worker in workers).items()))
         _ucx(page, workers, defaults)
     else:
         page.line("The records do not describe the machine: no launch started, or the result was imported.", "dim")
     _configs(page, campaign)
 
 
-def _workers(campaign: Campaign) -> list[Worker]:
-    """Every worker of every launch. Launches on the same hosts record the same values, so sets of values stay small."""
-    return [worker for launch in campaign.launches if launch.line is not None for worker in launch.line.workers]
-
-
 def _hosts(page: Recorder, workers: Sequence[Worker]) -> None:
-    hosts: dict[str, list[Worker]] = {}
-    for worker in workers:
-        hosts.setdefault(worker.host, []).append(worker)
+    hosts = grouped(workers, lambda worker: worker.host)
     page.heading("Hosts")
     first = [mine[0].hardware for mine in hosts.values()]
     page.table(
@@ -94,12 +89,6 @@ def _devices(page: Recorder, workers: Sequence[Worker]) -> None:
         page.table(*by_row(("Host", "Device", "Description"), rows, range(3)))
 
 
-def _versions(page: Recorder, workers: Sequence[Worker]) -> None:
-    page.heading("Packages")
-    found = properties.gathered(worker.versions for worker in workers)
-    page.pairs(*sorted(found.items()))
-
-
 def _ucx(page: Recorder, workers: Sequence[Worker], defaults: Mapping[str, str] | None) -> None:
     about = properties.gathered(
         {"version": worker.ucx.version, "origin": worker.ucx.origin, "path": worker.ucx.path} for worker in workers
@@ -122,11 +111,8 @@ def _ucx(page: Recorder, workers: Sequence[Worker], defaults: Mapping[str, str] 
         named = {name: value for name, value in settings.items() if name in environment or " / " in value}
         page.heading("UCX settings that the environment sets or that differ between workers")
         page.line("The defaults are unknown: this machine has no UCX of that version.", "dim")
-    page.table(
-        Column("Setting", list(named), text=True),
-        Column("Value", list(named.values()), text=True),
-        Column("Default", [defaults.get(name, NULL) if defaults else "" for name in named], text=True),
-    )
+    rows = [(name, value, defaults.get(name, NULL) if defaults else "") for name, value in named.items()]
+    page.table(*by_row(("Setting", "Value", "Default"), rows, range(3)))
     if not named:
         page.line("None.")
     page.line(f"The records contain all {len(settings)} settings; a / separates values of different workers.", "dim")

@@ -8,21 +8,19 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Iterator
-from dataclasses import dataclass
 from importlib import resources
 from typing import Any
 
 from bokeh.embed import json_item
 from bokeh.resources import Resources
-from jinja2 import BaseLoader, Environment
+from jinja2 import Environment, FunctionLoader
 from markupsafe import Markup, escape
 
 from merge_bench.view.plot.interactive import figure_of
-from merge_bench.view.report.blocks import Drawing, Section
+from merge_bench.view.plot.marks import Chart
 from merge_bench.view.report.definitions import definitions, find
 from merge_bench.view.report.full.build import Report
-from merge_bench.view.report.full.tables import view
+from merge_bench.view.report.full.tables import name_and_unit, view
 from merge_bench.view.text import cut, short, visible
 
 _TEMPLATES = resources.files("merge_bench.view.report.full") / "templates"
@@ -31,20 +29,11 @@ _STYLES = {"bold red": "bad", "red": "bad", "bold yellow": "warn", "yellow": "wa
 _STYLES |= {"bold green": "good", "bold": "strong", "dim": "note", "": ""}
 
 
-@dataclass(frozen=True)
-class _Plot:
-    """Where a drawing stands (None: it could not be made), its title and its note."""
-
-    name: str | None
-    title: str
-    note: str
-
-
 def render(report: Report) -> str:
     """The page."""
     items: dict[str, Any] = {}
     environment = Environment(
-        loader=_Loader(), autoescape=True, finalize=_visible, trim_blocks=True, lstrip_blocks=True
+        loader=FunctionLoader(_read), autoescape=True, finalize=_visible, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters |= {
         "code": _code,
@@ -52,52 +41,41 @@ def render(report: Report) -> str:
         "cut": cut,
         "short": short,
         "defined": find,
+        "name_and_unit": name_and_unit,
     }
     environment.tests |= {"of_kind": lambda block, kind: type(block).__name__ == kind}
-    environment.globals.update(view=view, plot=lambda block: _plot(block, items))
+    environment.globals.update(view=view, plot=lambda chart: _plot(chart, items))
     nonce = secrets.token_urlsafe(16)
-    body = environment.get_template("body.html.j2").render(
-        report=report, sections=list(_numbered(report.sections)), definitions=definitions()
-    )
+    body = environment.get_template("body.html.j2").render(report=report, definitions=definitions())
     return environment.get_template("page.html.j2").render(
         title=f"{report.title}: merge_bench report",
         nonce=nonce,
         body=Markup(body),
         css=Markup(_read("report.css")),
-        bokeh=Markup("\n".join(_bokeh())) if items else "",
+        bokeh=Markup(_bokeh()) if items else "",
         plots=Markup(_for_script(items)),
         script=Markup(_read("report.js")),
     )
 
 
-class _Loader(BaseLoader):
-    """Templates among the package's data."""
-
-    def get_source(self, environment: Environment, template: str) -> tuple[str, str | None, None]:
-        return _read(template), template, None
-
-
 def _read(name: str) -> str:
+    """A template or another file among the package's data."""
     return (_TEMPLATES / name).read_text(encoding="utf-8")
 
 
-def _numbered(sections: tuple[Section, ...]) -> Iterator[tuple[str, Section]]:
-    """Names of anchors are ours: nothing in the page is named by data."""
-    return ((f"section-{number}", section) for number, section in enumerate(sections, 1))
-
-
-def _plot(block: Drawing, items: dict[str, Any]) -> _Plot:
+def _plot(chart: Chart, items: dict[str, Any]) -> tuple[str | None, str]:
+    """Where a drawing stands (None: it could not be made), and its note."""
     name = f"plot-{len(items) + 1}"
     try:
-        items[name] = json_item(figure_of(block.chart, note=False))
+        items[name] = json_item(figure_of(chart, note=False))
     except Exception as problem:  # a drawing must not cost the tables
-        return _Plot(None, block.chart.title, f"{NOT_DRAWN}: {problem}")
-    return _Plot(name, block.chart.title, block.chart.note)
+        return None, f"{NOT_DRAWN}: {problem}"
+    return name, chart.note
 
 
-def _bokeh() -> list[str]:
+def _bokeh() -> str:
     """Bokeh's core alone: no widgets, tables, WebGL or mathematics."""
-    return list(Resources(mode="inline", components=["bokeh"], log_level="warn").js_raw)
+    return "\n".join(Resources(mode="inline", components=["bokeh"], log_level="warn").js_raw)
 
 
 def _for_script(value: object) -> str:

@@ -21,7 +21,7 @@ from merge_bench.view.plot import merge
 from merge_bench.view.plot.charts import Bar
 from merge_bench.view.plot.merge import BANDWIDTH, THROUGHPUT, Labelled, Metric
 from merge_bench.view.report.blocks import Recorder
-from merge_bench.view.report.layout import Column, by_row
+from merge_bench.view.report.layout import Column, by_row, grouped
 
 _WORDS = {"rows_per_chunk": "rows per chunk", "workers": "workers"}
 _LAUNCHES = "Launches"
@@ -172,12 +172,9 @@ def _note_missing_intervals(page: Recorder, sources: Sequence[Source]) -> None:
 def _note_published(page: Recorder, shown: Sequence[MergeResult]) -> None:
     for source in dict.fromkeys(f"Published: {each.source}; {each.hardware}." for each in shown):
         page.line(source, "dim")
-    notes: dict[str, list[str]] = {}
-    for each in shown:
-        notes.setdefault(each.note or "", []).append(f"{each.config} {each.published}")
-    for note, cells in notes.items():
+    for note, found in grouped(shown, lambda each: each.note).items():
         if note:
-            page.line(f"{', '.join(cells)}: {note}.", "dim", indent=2)
+            page.line(f"{', '.join(f'{each.config} {each.published}' for each in found)}: {note}.", "dim", indent=2)
 
 
 def published_bars(published: Sequence[MergeResult], metric: Metric, sources: Sequence[Source]) -> dict[str, list[Bar]]:
@@ -187,10 +184,7 @@ def published_bars(published: Sequence[MergeResult], metric: Metric, sources: Se
 
 
 def _published_by_problem(published: Sequence[MergeResult]) -> dict[str, list[MergeResult]]:
-    found: dict[str, list[MergeResult]] = {}
-    for each in published:
-        found.setdefault(_named_value("rows_per_chunk", str(each.rows_per_chunk)), []).append(each)
-    return found
+    return grouped(published, lambda each: _named_value("rows_per_chunk", str(each.rows_per_chunk)))
 
 
 def _bars(found: Sequence[MergeResult], metric: Metric, looks: Mapping[str, int]) -> list[Bar]:

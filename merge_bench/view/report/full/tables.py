@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from merge_bench.view.numbers import thin
 from merge_bench.view.report.blocks import Table
-from merge_bench.view.report.definitions import find
 from merge_bench.view.text import cut
 
 LONG = 24
@@ -18,22 +17,10 @@ MOST = 2000
 
 
 @dataclass(frozen=True)
-class Head:
-    """A column's heading and its unit; `definition`: which of `definitions` explains it."""
-
-    text: str
-    unit: str
-    is_text: bool
-    definition: int | None
-
-
-@dataclass(frozen=True)
 class View:
-    """A table as it is shown; `folded`: what stands on it while it is closed; `note`: what was left out."""
+    """A table's rows as they are shown; `folded`: what stands on them while closed; `note`: what was left out."""
 
-    heads: tuple[Head, ...]
     rows: tuple[tuple[str, ...], ...]
-    mark: str | None
     scrolls: bool
     folded: str | None
     note: str | None
@@ -45,18 +32,15 @@ def view(table: Table) -> View:
     kept = thin(len(rows), MOST)
     note = f"{len(kept)} of {len(rows)} rows, evenly chosen; all are in the records." if len(kept) < len(rows) else None
     return View(
-        heads=tuple(_head(column.heading, column.text) for column in table.columns),
         rows=tuple(tuple(cut(cell) for cell in rows[at]) for at in kept),
-        mark=table.mark,
         scrolls=LONG < len(kept) <= FOLDED,
         folded=f"{len(kept):,} rows" if len(kept) > FOLDED else None,
         note=note,
     )
 
 
-def _head(heading: str, is_text: bool) -> Head:
+def name_and_unit(heading: str) -> tuple[str, str]:
+    """What a column's heading names, and the unit that it ends with, if any."""
     text = " ".join(heading.split())
     name, bracket, unit = text.rpartition(" (")
-    if not bracket or not unit.endswith(")"):
-        name, unit = text, ""
-    return Head(name, unit.removesuffix(")"), is_text, find(text))
+    return (name, unit.removesuffix(")")) if bracket and unit.endswith(")") else (text, "")

@@ -35,6 +35,7 @@ def write_tuning(page: Recorder, campaign: Campaign) -> None:
 
 def write_published(page: Recorder, effects: Sequence[SettingEffect]) -> None:
     """What single settings did for others, as a table and as the bar graph of its report."""
+    page.section("Published effects of single settings")
     rates = [each for each in effects if each.metric == "throughput"]
     page.table(
         Column("Setting", [each.label for each in effects], text=True),
