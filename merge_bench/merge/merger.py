@@ -129,7 +129,6 @@ class Merger:
 
 def _transfers(flights: dict[Side, Flight]) -> Transfers:
     left, right = flights[Side.LEFT], flights[Side.RIGHT]
-    overlap = max(0.0, min(left.last_completion, right.last_completion) - max(left.first_post, right.first_post))
     arrived: dict[int, tuple[int, float]] = {}
     for flight in (left, right):
         for source, (size, seconds) in flight.arrived.items():
@@ -137,6 +136,6 @@ def _transfers(flights: dict[Side, Flight]) -> Transfers:
             arrived[source] = (before[0] + size, before[1] + seconds)
     return Transfers(
         FrameCounts(left=left.sent_bytes, right=right.sent_bytes),
-        FlightSeconds(left=left.seconds, right=right.seconds, union=left.seconds + right.seconds - overlap),
+        FlightSeconds(left=left.seconds, right=right.seconds, union=left.seconds + right.seconds),
         arrived,
     )

@@ -211,12 +211,11 @@ class BucketReader:
             start, stop = rows[first], rows[last]
             if start == stop:
                 continue
-            spans = iter(sizes)
-            columns = []
-            for at, field in enumerate(self.fields):
-                edges = next(spans) if field.variable else None
-                span = None if edges is None else (edges[first], edges[last])
-                columns.append(_column(field, parcel, at, start, stop, span))
+            spans = ((edges[first], edges[last]) for edges in sizes)
+            columns = (
+                _column(field, parcel, at, start, stop, next(spans) if field.variable else None)
+                for at, field in enumerate(self.fields)
+            )
             found.append(Frame(self.fields, tuple(columns), stop - start))
         return found
 
