@@ -120,11 +120,8 @@ class Merger:
         sends = {peer: np.concatenate([outgoing[side][peer].header for side in Side]) for peer in self.exchange.peers}
         headers: dict[int, Bytes] = {peer: np.empty(sum(sizes), np.uint8) for peer in self.exchange.peers}
         self.exchange.transfer(sends, headers)
-        left = sizes[0]
-        return {
-            Side.LEFT: {peer: header[:left] for peer, header in headers.items()},
-            Side.RIGHT: {peer: header[left:] for peer, header in headers.items()},
-        }
+        parts = zip(Side, (slice(sizes[0]), slice(sizes[0], None)), strict=True)
+        return {side: {peer: header[part] for peer, header in headers.items()} for side, part in parts}
 
 
 def _transfers(flights: dict[Side, Flight]) -> Transfers:

@@ -186,11 +186,10 @@ class UcxExchange:
         The peer sends it with `transfer`; both count as one operation.
         """
         self._stage += 1
-        pending: list[Pending] = []
-        self._post(pending, np.empty(1, np.uint8), peer, receive=True)
-        while not pending[0].request.completed:
+        token = self.post(np.empty(1, np.uint8), peer, self._stage, 0, receive=True)
+        while not token.request.completed:
             progress()
-        self.check(pending[0])
+        self.check(token)
 
     def reserve(self, stages: int) -> int:
         """Reserve numbers of operations for use with `post` and `progress`; returns the first."""
