@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from merge_bench.campaign.cluster_session import Session
 from merge_bench.errors import RunFailed, WrongResult
@@ -94,28 +94,27 @@ class MergeRecord:
         """Judge what the workers found after this iteration (None: the warm-up) and write it; raises `WrongResult`."""
         session, expected = self._session, self._tables.expected
         assert expected is not None
-        verdict = judge(checks, expected.rows, expected.checksum)
+        whole, message = judge(checks, expected.rows, expected.checksum)
         workload = session.plan.workload
-        if verdict.ok and session.plan.verify == "full" and isinstance(workload, TableSpec):
+        if message is None and session.plan.verify == "full" and isinstance(workload, TableSpec):
             from merge_bench.merge.verification import duckdb_reference
 
             tables = [table for check in checks for table in deserialized(check.tables)]
             message = duckdb_reference.compare_full(workload, tables)
-            verdict = replace(verdict, ok=message is None, message=message)
         session.writer.write(
             VerificationLine(
                 launch=session.launch,
                 after=after,
-                ok=verdict.ok,
+                ok=message is None,
                 how=expected.how,
-                rows=verdict.rows,
-                expected_rows=verdict.expected_rows,
-                checksum=f"{verdict.checksum:016x}",
-                expected_checksum=f"{verdict.expected_checksum:016x}",
-                bad_rows=verdict.bad_rows,
-                message=verdict.message,
+                rows=whole.rows,
+                expected_rows=expected.rows,
+                checksum=f"{whole.checksum:016x}",
+                expected_checksum=f"{expected.checksum:016x}",
+                bad_rows=whole.bad_rows,
+                message=message,
             )
         )
         self.verdicts += 1
-        if not verdict.ok:
-            raise WrongResult(verdict.message or "the merge result is wrong")
+        if message is not None:
+            raise WrongResult(message)

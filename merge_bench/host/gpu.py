@@ -30,7 +30,7 @@ def visible_gpus() -> tuple[str, ...]:
     workers must be given these names and not "0" and "1". In a job without GPUs, SLURM sets it to "NoDevFiles".
     """
     with _nvml() as nvml:
-        count = _ask(nvml.nvmlDeviceGetCount) or 0 if nvml else 0
+        count = _count(nvml)
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None or count == 0:
         return tuple(map(str, range(count)))
@@ -53,11 +53,9 @@ def index_of(name: str) -> int | None:
     None for a part of a GPU (MIG), and for what is not there.
     """
     with _nvml() as nvml:
-        count = _ask(nvml.nvmlDeviceGetCount) or 0 if nvml else 0
         if name.isdigit():
-            return int(name) if int(name) < count else None
-        for index in range(count):
-            handle = _ask(nvml.nvmlDeviceGetHandleByIndex, index)
+            return int(name) if int(name) < _count(nvml) else None
+        for index, handle in enumerate(_handles(nvml)):
             if handle is not None and name and (_text(_ask(nvml.nvmlDeviceGetUUID, handle)) or "").startswith(name):
                 return index
     return None
@@ -85,15 +83,7 @@ def gpu_facts() -> list[BusyGpu]:
     A fact that the driver does not tell is None.
     """
     with _nvml() as nvml:
-        if not nvml:
-            return []
-        driver = _text(_ask(nvml.nvmlSystemGetDriverVersion))
-        found = []
-        for index in range(_ask(nvml.nvmlDeviceGetCount) or 0):
-            handle = _ask(nvml.nvmlDeviceGetHandleByIndex, index)
-            if handle is not None:
-                found.append(_device(nvml, handle, index, driver))
-        return found
+        return [_device(nvml, handle, index) for index, handle in enumerate(_handles(nvml)) if handle is not None]
 
 
 def fixed_facts() -> list[Gpu]:
@@ -104,44 +94,45 @@ def fixed_facts() -> list[Gpu]:
 def free_bytes() -> list[int]:
     """Device memory that is free now, of each GPU in the order of `gpu_facts`; 0 where the driver does not tell."""
     with _nvml() as nvml:
-        if not nvml:
-            return []
-        found = []
-        for index in range(_ask(nvml.nvmlDeviceGetCount) or 0):
-            handle = _ask(nvml.nvmlDeviceGetHandleByIndex, index)
-            memory = None if handle is None else _ask(nvml.nvmlDeviceGetMemoryInfo, handle)
-            found.append(0 if memory is None else int(memory.free))
-        return found
+        memories = [None if each is None else _ask(nvml.nvmlDeviceGetMemoryInfo, each) for each in _handles(nvml)]
+    return [0 if memory is None else int(memory.free) for memory in memories]
 
 
 def nvlink_bytes() -> dict[str, tuple[int, int]]:
     """Bytes that the NVLinks of each GPU have sent and received so far, as ``nvlink <bus id>``; {} where unknown."""
+    found = {}
     with _nvml() as nvml:
-        if not nvml:
-            return {}
-        fields = [nvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, nvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX]
-        found = {}
-        for index in range(_ask(nvml.nvmlDeviceGetCount) or 0):
-            handle = _ask(nvml.nvmlDeviceGetHandleByIndex, index)
+        for handle in _handles(nvml):
             pci = None if handle is None else _ask(nvml.nvmlDeviceGetPciInfo, handle)
-            all_links = [(field, _ALL_LINKS) for field in fields]
             if pci is None:
                 continue
-            values = _ask(nvml.nvmlDeviceGetFieldValues, handle, all_links)
+            fields = nvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, nvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX
+            values = _ask(nvml.nvmlDeviceGetFieldValues, handle, [(field, _ALL_LINKS) for field in fields])
             if values and all(value.nvmlReturn == 0 for value in values):
                 sent, received = (int(value.value.ullVal) * _NVLINK_UNIT for value in values)
                 found[f"nvlink {_text(pci.busId)}"] = (sent, received)
-        return found
+    return found
 
 
-def _device(nvml: Any, handle: Any, index: int, driver: str | None) -> BusyGpu:
+def _count(nvml: Any) -> int:
+    """How many GPUs the machine has; 0 without the library."""
+    return _ask(nvml.nvmlDeviceGetCount) or 0 if nvml else 0
+
+
+def _handles(nvml: Any) -> Iterator[Any]:
+    """The handle of each GPU, in the order of `gpu_facts`; None where the driver gives none."""
+    for index in range(_count(nvml)):
+        yield _ask(nvml.nvmlDeviceGetHandleByIndex, index)
+
+
+def _device(nvml: Any, handle: Any, index: int) -> BusyGpu:
     memory = _ask(nvml.nvmlDeviceGetMemoryInfo, handle)
     capability = _ask(nvml.nvmlDeviceGetCudaComputeCapability, handle)
     pci = _ask(nvml.nvmlDeviceGetPciInfo, handle)
     processes = _ask(nvml.nvmlDeviceGetComputeRunningProcesses, handle) or []
     return BusyGpu(
         index=index,
-        driver_version=driver,
+        driver_version=_text(_ask(nvml.nvmlSystemGetDriverVersion)),
         name=_text(_ask(nvml.nvmlDeviceGetName, handle)),
         memory_bytes=None if memory is None else int(memory.total),
         memory_bandwidth=_memory_bandwidth(nvml, handle),

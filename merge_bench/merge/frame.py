@@ -79,24 +79,17 @@ class Frame:
     @property
     def nbytes(self) -> int:
         """Bytes of the chunk as the metrics count them: rows × item sizes; for variable width, Arrow's buffers."""
-        total = 0
+        total, bits = 0, (self.rows + 7) // 8
         for field, column in zip(self.fields, self.columns, strict=True):
-            if pa.types.is_boolean(field.type):
-                total += (self.rows + 7) // 8
-            else:
-                total += column.values.nbytes
-            if column.offsets is not None:
-                total += column.offsets.nbytes
-            if column.valid is not None:
-                total += (self.rows + 7) // 8
+            total += bits if pa.types.is_boolean(field.type) else column.values.nbytes
+            total += 0 if column.offsets is None else column.offsets.nbytes
+            total += 0 if column.valid is None else bits
         return total
 
     def column(self, name: str) -> tuple[Field, Column]:
         """The field and values called `name`."""
-        for field, column in zip(self.fields, self.columns, strict=True):
-            if field.name == name:
-                return field, column
-        raise KeyError(name)
+        named = {field.name: (field, column) for field, column in zip(self.fields, self.columns, strict=True)}
+        return named[name]
 
     def with_nullable(self, nullable: dict[str, bool]) -> Frame:
         """The same rows under fields whose `nullable` is what all workers together need."""
@@ -158,11 +151,8 @@ def canonical_type(arrow_type: pa.DataType, column: str) -> pa.DataType:
 
 def field_of(name: str, arrow_type: pa.DataType, *, nullable: bool) -> Field:
     """The field for a canonical Arrow type."""
-    if pa.types.is_large_string(arrow_type) or pa.types.is_large_binary(arrow_type):
-        return Field(name, arrow_type, 0, nullable)
-    if pa.types.is_boolean(arrow_type):
-        return Field(name, arrow_type, 1, nullable)
-    return Field(name, arrow_type, arrow_type.bit_width // 8, nullable)
+    variable = pa.types.is_large_string(arrow_type) or pa.types.is_large_binary(arrow_type)
+    return Field(name, arrow_type, 0 if variable else (arrow_type.bit_width + 7) // 8, nullable)
 
 
 def integer_type(arrow_type: pa.DataType, *, floats: bool = False) -> pa.DataType:

@@ -120,16 +120,12 @@ class Merger:
         sends = {peer: np.concatenate([outgoing[side][peer].header for side in Side]) for peer in self.exchange.peers}
         headers: dict[int, Bytes] = {peer: np.empty(sum(sizes), np.uint8) for peer in self.exchange.peers}
         self.exchange.transfer(sends, headers)
-        left = sizes[0]
-        return {
-            Side.LEFT: {peer: header[:left] for peer, header in headers.items()},
-            Side.RIGHT: {peer: header[left:] for peer, header in headers.items()},
-        }
+        parts = zip(Side, (slice(sizes[0]), slice(sizes[0], None)), strict=True)
+        return {side: {peer: header[part] for peer, header in headers.items()} for side, part in parts}
 
 
 def _transfers(flights: dict[Side, Flight]) -> Transfers:
     left, right = flights[Side.LEFT], flights[Side.RIGHT]
-    overlap = max(0.0, min(left.last_completion, right.last_completion) - max(left.first_post, right.first_post))
     arrived: dict[int, tuple[int, float]] = {}
     for flight in (left, right):
         for source, (size, seconds) in flight.arrived.items():
@@ -137,6 +133,6 @@ def _transfers(flights: dict[Side, Flight]) -> Transfers:
             arrived[source] = (before[0] + size, before[1] + seconds)
     return Transfers(
         FrameCounts(left=left.sent_bytes, right=right.sent_bytes),
-        FlightSeconds(left=left.seconds, right=right.seconds, union=left.seconds + right.seconds - overlap),
+        FlightSeconds(left=left.seconds, right=right.seconds, union=left.seconds + right.seconds),
         arrived,
     )

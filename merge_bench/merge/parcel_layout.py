@@ -27,7 +27,6 @@ class Layout:
     `header`: shape (1 + variable columns, buckets), int64: rows of each bucket, then bytes of each variable column.
     """
 
-    fields: tuple[Field, ...]
     header: Counts
     starts: tuple[tuple[int, int, int], ...]  # per field: byte offset of values (or lengths), of bytes, of validity
     size: int
@@ -47,7 +46,7 @@ class Layout:
             if field.nullable:
                 at = align(at + rows)
             starts.append((values, data, valid))
-        return Layout(fields, header, tuple(starts), at)
+        return Layout(header, tuple(starts), at)
 
 
 def header_shape(fields: Sequence[Field], buckets: int) -> tuple[int, int]:

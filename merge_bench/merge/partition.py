@@ -193,7 +193,6 @@ class BucketReader:
     """Reads the buckets of one side from the parcels of a worker, as Arrow tables without copies."""
 
     def __init__(self, fields: tuple[Field, ...], parcels: Sequence[Parcel]) -> None:
-        self.schema = arrow_schema(fields)
         self.fields = fields
         self.parcels = [parcel for parcel in parcels if parcel.rows]
         self._rows = [_edges(parcel.layout.header[0]) for parcel in self.parcels]
@@ -202,7 +201,7 @@ class BucketReader:
     def table(self, first: int, last: int) -> pa.Table:
         """The rows of buckets first…last-1, a chunk per parcel."""
         tables = [chunk.to_arrow() for chunk in self.chunks(first, last)]
-        return pa.concat_tables(tables) if tables else self.schema.empty_table()
+        return pa.concat_tables(tables) if tables else arrow_schema(self.fields).empty_table()
 
     def chunks(self, first: int, last: int) -> list[Frame]:
         """The rows of buckets first…last-1: for each parcel that has some, a frame over its memory."""
@@ -211,12 +210,11 @@ class BucketReader:
             start, stop = rows[first], rows[last]
             if start == stop:
                 continue
-            spans = iter(sizes)
-            columns = []
-            for at, field in enumerate(self.fields):
-                edges = next(spans) if field.variable else None
-                span = None if edges is None else (edges[first], edges[last])
-                columns.append(_column(field, parcel, at, start, stop, span))
+            spans = ((edges[first], edges[last]) for edges in sizes)
+            columns = (
+                _column(field, parcel, at, start, stop, next(spans) if field.variable else None)
+                for at, field in enumerate(self.fields)
+            )
             found.append(Frame(self.fields, tuple(columns), stop - start))
         return found
 

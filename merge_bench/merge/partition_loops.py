@@ -140,19 +140,6 @@ def scatter(values: Any, ids: Any, positions: Any, out: Any) -> None:
 
 
 @compiled
-def scatter_wide(words: Any, ids: Any, positions: Any, out: Any) -> None:
-    """`scatter` for 16-byte values: `words` (n, 2), `out` flat uint64, positions in 16-byte units."""
-    buckets = positions.size
-    for i in range(ids.size):
-        bucket = ids[i]
-        if bucket < buckets:
-            at = np.uint64(2) * positions[bucket]
-            out[at] = words[i, 0]
-            out[at + np.uint64(1)] = words[i, 1]
-            positions[bucket] += np.uint64(1)
-
-
-@compiled
 def scatter_pair(first: Any, second: Any, ids: Any, positions: Any, out: Any, gaps: Any) -> None:
     """`scatter` for two columns of one width; a bucket's second column lies gaps[bucket] elements after the first."""
     buckets = positions.size

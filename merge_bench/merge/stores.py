@@ -52,12 +52,9 @@ class PlainStores:
         """Write the values of one column."""
         from merge_bench.merge import partition_loops
 
-        at = positions.astype(np.uint64)
+        at, out = positions.astype(np.uint64), whole.view(dtype)
         for values, ids in pieces:
-            if values.itemsize == 16:
-                partition_loops.scatter_wide(values.view(np.uint64).reshape(-1, 2), ids, at, whole.view(np.uint64))
-            else:
-                partition_loops.scatter(values, ids, at, whole.view(dtype))
+            partition_loops.scatter(values, ids, at, out)
 
     def pair(self, first: Array, second: Array, ids: Array, positions: Counts, whole: Bytes, gaps: Counts) -> None:
         """Write two columns of one width."""

@@ -51,10 +51,7 @@ def to_pandas(table: pa.Table, *, nullable: Collection[str] = ()) -> pd.DataFram
     """
     columns = {}
     for name, column in zip(table.column_names, table.columns, strict=True):
-        kind = column.type
-        numeric = pa.types.is_integer(kind) or pa.types.is_floating(kind)
-        if numeric and column.null_count == 0 and name not in nullable:
-            columns[name] = column.to_numpy()
-        else:
-            columns[name] = pd.arrays.ArrowExtensionArray(column)
+        numeric = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
+        plain = numeric and column.null_count == 0 and name not in nullable
+        columns[name] = column.to_numpy() if plain else pd.arrays.ArrowExtensionArray(column)
     return pd.DataFrame(columns, copy=False)

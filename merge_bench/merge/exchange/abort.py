@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 
 from merge_bench.errors import RunFailed
@@ -19,20 +18,17 @@ class Abort:
     """
 
     def __init__(self) -> None:
-        self._event = threading.Event()
-        self._reason = ""
+        self._reason: str | None = None
         self.last_heartbeat = time.monotonic()
 
     def set(self, reason: str) -> None:
         """Make every wait end with `RunFailed(reason)`."""
-        if not self._event.is_set():
+        if self._reason is None:
             self._reason = reason
-            self._event.set()
 
     def clear(self) -> None:
         """Forget an earlier abort."""
-        self._event.clear()
-        self._reason = ""
+        self._reason = None
         self.heartbeat()
 
     def heartbeat(self) -> None:
@@ -41,9 +37,10 @@ class Abort:
 
     def left_alone(self, seconds: float) -> bool:
         """Whether the run was aborted, or its driver sent no heartbeat for this long."""
-        return self._event.is_set() or time.monotonic() - self.last_heartbeat > seconds
+        return self._reason is not None or time.monotonic() - self.last_heartbeat > seconds
 
     def check(self) -> None:
         """Raise `RunFailed` if the run was aborted."""
-        if self._event.is_set():
-            raise RunFailed(self._reason)
+        reason = self._reason
+        if reason is not None:
+            raise RunFailed(reason)

@@ -33,18 +33,13 @@ def longest_message(workers: int, message_bytes: int) -> int:
 class Flight:
     """One frame's transfers on one worker, in seconds of its own monotonic clock.
 
-    `arrived`: per source rank, bytes and seconds from the first receive posted to the last one completed.
+    `seconds`: length of the interval in which transfers were in flight; 0 if there were none. `arrived`: per source
+    rank, bytes and seconds from the first receive posted to the last one completed.
     """
 
-    first_post: float
-    last_completion: float
     sent_bytes: int = 0
+    seconds: float = 0.0
     arrived: dict[int, tuple[int, float]] = field(default_factory=dict)
-
-    @property
-    def seconds(self) -> float:
-        """Length of the interval in which transfers were in flight; 0 if there were none."""
-        return self.last_completion - self.first_post
 
 
 @dataclass

@@ -14,7 +14,7 @@ import heapq
 import sys
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -73,9 +73,7 @@ class PipelinedExchange:
         self._heard = dict.fromkeys(self._peers, 0)  # headers from each peer
         self._taken = dict.fromkeys(self._peers, 0)  # messages of data posted from each peer
         self._open: dict[tuple[int, int], int] = {}  # (source, piece) → messages that are still to arrive
-        self._missing = {piece.part: 0 for piece in (*pieces, Piece(Side.LEFT, WHOLE))}
-        for piece in pieces:
-            self._missing[piece.part] += len(self._peers)
+        self._missing = Counter(piece.part for piece in pieces for _ in self._peers)  # pieces of each part
         self._pending: list[_Item] = []
         self.sent_bytes = dict.fromkeys(Side, 0)
         self.flights = {side: Meter() for side in Side}

@@ -74,15 +74,13 @@ def lanes(text: str) -> list[str]:
 def _range(memory: str, row: re.Match[str]) -> SizeRange:
     protocol = row["protocol"]
     first = _bytes(row["first"]) or 0
-    last = _bytes(row["last"]) if row["last"] else first
-    estimated = protocol.startswith("(?)")
     return SizeRange(
         memory=memory,
         first_bytes=first,
-        last_bytes=last,
+        last_bytes=_bytes(row["last"]) if row["last"] else first,
         protocol=protocol.removeprefix("(?)").strip(),
         transports=row["transports"],
-        estimated=estimated,
+        estimated=protocol.startswith("(?)"),
     )
 
 
@@ -97,14 +95,13 @@ def _old(text: str) -> Iterator[SizeRange]:
     line = _OLD.search(text)
     parts = line["steps"].split("..") if line else []
     for at in range(1, len(parts) - 1, 2):
-        first, last = _bytes(parts[at - 1]) or 0, _bytes(parts[at + 1])
+        last = _bytes(parts[at + 1])
         names = parts[at].strip("<>").split("/")
-        protocol = " ".join(_OLD_NAMES.get(name, name) for name in names)
         yield SizeRange(
             memory="host",
-            first_bytes=first,
+            first_bytes=_bytes(parts[at - 1]) or 0,
             last_bytes=None if last is None else last - 1,
-            protocol=protocol,
+            protocol=" ".join(_OLD_NAMES.get(name, name) for name in names),
             transports="",
             estimated=names[0] == "rndv",
         )

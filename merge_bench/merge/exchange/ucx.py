@@ -10,6 +10,7 @@ which is part of every tag, so that messages of two operations cannot be confuse
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -151,7 +152,7 @@ class UcxExchange:
         All workers must call this in the same order.
         """
         self._stage += 1
-        flight = Flight(time.perf_counter(), 0.0)
+        flight, began = Flight(), time.perf_counter()
         pending: list[Pending] = []
         for peer in reversed(self.peers):  # in each step from the one that sends to this worker then
             if peer in receives:
@@ -159,11 +160,11 @@ class UcxExchange:
         for peer in self.peers:
             if peer in sends:
                 flight.sent_bytes += self._post(pending, sends[peer], peer, receive=False)
-        flight.last_completion = flight.first_post
         if pending:
-            finished = self._drive(pending, flight)
+            finished, ended = self._drive(pending)
+            flight.seconds = ended - began
             for peer, buffer in receives.items():
-                flight.arrived[peer] = (buffer.nbytes, finished.get(peer, flight.first_post) - flight.first_post)
+                flight.arrived[peer] = (buffer.nbytes, finished.get(peer, began) - began)
         return flight
 
     def endpoints(self) -> dict[int, tuple[list[str], list[SizeRange]]]:
@@ -185,11 +186,10 @@ class UcxExchange:
         The peer sends it with `transfer`; both count as one operation.
         """
         self._stage += 1
-        pending: list[Pending] = []
-        self._post(pending, np.empty(1, np.uint8), peer, receive=True)
-        while not pending[0].request.completed:
+        token = self.post(np.empty(1, np.uint8), peer, self._stage, 0, receive=True)
+        while not token.request.completed:
             progress()
-        self.check(pending[0])
+        self.check(token)
 
     def reserve(self, stages: int) -> int:
         """Reserve numbers of operations for use with `post` and `progress`; returns the first."""
@@ -214,10 +214,8 @@ class UcxExchange:
         """Close the endpoints; waits at most a second for their peers."""
         requests = []
         for endpoint in self._endpoints.values():
-            try:
+            with contextlib.suppress(UCXError):
                 requests.append(endpoint.close())
-            except UCXError:
-                continue
         deadline = time.monotonic() + 1.0
         while time.monotonic() < deadline and not all(request.completed for request in requests):
             self._worker.progress_once()
@@ -235,8 +233,8 @@ class UcxExchange:
             for start in range(0, run.nbytes, max(limit, 1)):
                 yield run if limit >= run.nbytes else run[start : start + limit]
 
-    def _drive(self, pending: list[Pending], flight: Flight) -> dict[int, float]:
-        """Progress until nothing is pending; returns when the last receive from each peer completed."""
+    def _drive(self, pending: list[Pending]) -> tuple[dict[int, float], float]:
+        """Progress until nothing is pending; returns when the last receive from each peer completed, and the end."""
         finished: dict[int, float] = {}
         progress = self._worker.progress_once
         spins, last_byte = 0, time.monotonic()
@@ -250,12 +248,11 @@ class UcxExchange:
                         still.append(item)
                         continue
                     self.check(item)
-                    flight.last_completion = now
                     if item.receive:
                         finished[item.peer] = now
                 pending = still
                 if not pending:
-                    return finished
+                    return finished, now
             if moved:
                 spins = 1
                 last_byte = time.monotonic()

@@ -96,11 +96,8 @@ def result_table(spec: TableSpec, table: pa.Table) -> pa.Table:
     for field in spec.output:
         if field.name not in table.column_names:
             raise WrongResult(f"the result has no column {field.name!r}")
-        values = table.column(field.name)
-        if pa.types.is_dictionary(values.type):
-            values = values.cast(values.type.value_type)
         try:
-            columns.append(values.cast(field.type))
+            columns.append(pc.dictionary_decode(table.column(field.name)).cast(field.type))
         except pa.ArrowException as error:
             raise WrongResult(
                 f"column {field.name!r} of the result does not fit type {field.type}: {first_line(error)}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import msgspec
 import pyarrow as pa
@@ -27,19 +26,6 @@ class Check(msgspec.Struct, frozen=True):
     checksum: int
     bad_rows: int = 0
     tables: bytes | None = None
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """Whether the whole result is right; if not, `message` says what is wrong."""
-
-    ok: bool
-    rows: int
-    expected_rows: int
-    checksum: int
-    expected_checksum: int
-    bad_rows: int
-    message: str | None
 
 
 def check_result(
@@ -82,22 +68,20 @@ def deserialized(data: bytes | None) -> list[pa.Table]:
     return [pa.ipc.open_stream(pa.py_buffer(data)).read_all()] if data else []
 
 
-def judge(checks: Sequence[Check], expected_rows: int, expected_checksum: int) -> Verdict:
-    """Add up the workers' checks and compare them with the expected result."""
-    rows = sum(check.rows for check in checks)
+def judge(checks: Sequence[Check], expected_rows: int, expected_checksum: int) -> tuple[Check, str | None]:
+    """The workers' checks added up, and what is wrong with them beside the expected result; None if it is right."""
     total = sum(check.checksum for check in checks) % MODULUS
-    bad = sum(check.bad_rows for check in checks)
+    whole = Check(sum(check.rows for check in checks), total, sum(check.bad_rows for check in checks))
     problems = []
-    if rows != expected_rows:
-        difference = rows - expected_rows
+    if whole.rows != expected_rows:
+        difference = whole.rows - expected_rows
         counted = "1 row" if abs(difference) == 1 else f"{abs(difference):,} rows"
         problems.append(f"{counted} {'too many' if difference > 0 else 'missing'} (expected {expected_rows:,})")
-    if bad:
+    if whole.bad_rows:
         wrong = ", ".join(f"{check.bad_rows:,} on rank {rank}" for rank, check in enumerate(checks) if check.bad_rows)
         problems.append(f"rows with wrong values: {wrong}")
-    if total != expected_checksum and not problems:
+    if whole.checksum != expected_checksum and not problems:
         problems.append("the checksum over all rows differs, so rows were duplicated, lost or changed")
-    elif total != expected_checksum:
+    elif whole.checksum != expected_checksum:
         problems.append("the checksum differs")
-    message = "the merge result is wrong: " + "; ".join(problems) if problems else None
-    return Verdict(not problems, rows, expected_rows, total, expected_checksum, bad, message)
+    return whole, "the merge result is wrong: " + "; ".join(problems) if problems else None

@@ -5,7 +5,7 @@ Widths of fixed-width columns are known; the mean length of strings and binaries
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -44,9 +44,6 @@ def mean_lengths(side: TableSide) -> dict[str, float]:
     return {c.field.name: total / table.num_rows for c, total in zip(variable, totals, strict=True)}
 
 
-def _row_bytes(fields: Iterable[Field], lengths: dict[str, float]) -> float:
-    total = 0.0
-    for field in fields:
-        total += OFFSET_BYTES + lengths[field.name] if field.variable else field.width
-        total += 1 if field.nullable else 0
-    return total
+def _row_bytes(fields: Sequence[Field], lengths: dict[str, float]) -> float:
+    widths = (OFFSET_BYTES + lengths[field.name] if field.variable else field.width for field in fields)
+    return sum(widths, 0.0) + sum(field.nullable for field in fields)

@@ -92,8 +92,7 @@ def generate(spec: SyntheticSpec, rank: int, workers: int) -> tuple[Frame, Frame
             loops.right_keys(first, columns[0], spec.rows, _root(spec.rows), spec.matches, spec.seed, law, expected)
         for number, payload in enumerate(columns[1:]):
             loops.payload(first, payload, number)
-        fields = spec.fields(side)
-        sides.append(Frame(fields, tuple(Column(c.view(np.uint64)) for c in columns), size))
+        sides.append(Frame(spec.fields(side), tuple(Column(c.view(np.uint64)) for c in columns), size))
     return sides[0], sides[1], Expectation(int(expected[0]), int(expected[1]))
 
 
