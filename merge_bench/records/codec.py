@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
-from merge_bench.records import schema
-from merge_bench.records.schema import SCHEMA, Line, Record
+from merge_bench.records.schema import SCHEMA, Record
 
 
 class Head(msgspec.Struct, frozen=True, gc=False):
@@ -17,11 +16,7 @@ class Head(msgspec.Struct, frozen=True, gc=False):
     kind: str
 
 
-KINDS = frozenset(
-    str(member.__struct_config__.tag)
-    for member in vars(schema).values()
-    if isinstance(member, type) and issubclass(member, Line) and member is not Line
-)
+KINDS = frozenset(str(kind.__struct_config__.tag) for kind in get_args(Record))
 """The kinds of lines that this version knows."""
 
 _ENCODER = msgspec.json.Encoder()
