@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TextIO
 
+from merge_bench.analysis.documents.tune import PrunedValue
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.schema import TuneLine
-from merge_bench.tune.pruning import Pruned
 from merge_bench.tune.result import Result
 from merge_bench.view.numbers import ends, ratio
 from merge_bench.view.report.layout import Column, Page, page_on
 
 
 def print_tuning(
-    result: Result, *, sizes: Sequence[str], metric: str, pruned: Sequence[Pruned] = (), remarks: Sequence[str] = (),
-    file: TextIO | None = None,
+    result: Result, *, sizes: Sequence[str], metric: str, pruned: Sequence[PrunedValue] = (),
+    remarks: Sequence[str] = (), file: TextIO | None = None,
 ) -> None:  # fmt: skip
     """Print it on `file` (standard output); `sizes`: what each plan is called; `remarks`: shown at the end."""
     with page_on(file) as page:
@@ -23,7 +23,7 @@ def print_tuning(
         if pruned:
             page.heading("Not tried")
             page.table(
-                Column("Value", [each.value.id for each in pruned], text=True),
+                Column("Value", [each.value for each in pruned], text=True),
                 Column("Why", [each.reason for each in pruned], text=True),
             )
         for remark in remarks:
