@@ -129,13 +129,13 @@ def _value(source: Source, side: Side) -> documents.Value:
 
 def _points(judged: Judged) -> list[documents.Point]:
     """The ratio of each block; unpaired, of each of the candidate's launches to the baseline's median."""
-    matched = judged.row.matched
-    if matched is None:
+    effect = judged.row.effect
+    if effect is None:
         return []
-    name = "block" if matched.effect.paired else "launch"
+    name = "block" if effect.paired else "launch"
     return [
         documents.Point(**{name: label}, ratio=math.exp(point))
-        for label, point in zip(matched.labels, matched.effect.points, strict=True)
+        for label, point in zip(judged.row.labels, effect.points, strict=True)
     ]
 
 
