@@ -110,11 +110,9 @@ def unknown_fields(raw: Any, read: msgspec.Struct) -> list[str]:
 
 
 def _unknown(raw: Any, known: Any, path: str) -> list[str]:
-    if isinstance(raw, dict) and isinstance(known, dict):
-        missing = [f"{path}{key}" for key in raw if key not in known]
-        return missing + [p for key in raw if key in known for p in _unknown(raw[key], known[key], f"{path}{key}.")]
     if isinstance(raw, list) and isinstance(known, list):
-        return [
-            p for index, (a, b) in enumerate(zip(raw, known, strict=True)) for p in _unknown(a, b, f"{path}{index}.")
-        ]
-    return []
+        raw, known = dict(enumerate(raw)), dict(enumerate(known))
+    if not (isinstance(raw, dict) and isinstance(known, dict)):
+        return []
+    missing = [f"{path}{key}" for key in raw if key not in known]
+    return missing + [p for key in raw if key in known for p in _unknown(raw[key], known[key], f"{path}{key}.")]
