@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias, TypeVar
 
 from merge_bench.analysis import metrics
@@ -227,9 +228,7 @@ def _worker(
             rank=rank, host=host, left=left, right=right, mean=metrics.mean_bandwidth(left, right)
         ),
         seconds=nested(lambda worker: worker.seconds),
-        partition=nested(lambda worker: _phase(worker, "partition")),
-        exchange=nested(lambda worker: _phase(worker, "exchange")),
-        join=nested(lambda worker: _phase(worker, "join")),
+        **{name: nested(partial(_phase, name=name)) for name in PHASES},
         overlap=nested(lambda worker: worker.overlap_seconds),
         join_overlap=nested(lambda worker: worker.join_overlap_seconds),
         received_rows=nested(_received),

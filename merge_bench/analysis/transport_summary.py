@@ -33,18 +33,13 @@ def lanes(lines: Iterable[LanesLine]) -> list[Lane]:
 
 def protocols(lines: Iterable[LanesLine]) -> list[Protocols]:
     """How messages travel by memory and size: `pairs` and their `ranges`; a pair is in two where launches differ."""
-    found: list[tuple[list[SizeRange], dict[tuple[int, int], None]]] = []
+    found: dict[tuple[SizeRange, ...], set[tuple[int, int]]] = {}
     for line in lines:
+        tables = [found.setdefault(tuple(ranges), set()) for ranges in line.protocols]
         for pair in line.pairs:
-            if pair.protocols is None:
-                continue
-            table = line.protocols[pair.protocols]
-            known = next((pairs for ranges, pairs in found if ranges == table), None)
-            if known is None:
-                known = {}
-                found.append((table, known))
-            known[pair.from_rank, pair.to_rank] = None
-    return [Protocols(pairs=sorted(pairs), ranges=ranges) for ranges, pairs in found]
+            if pair.protocols is not None:
+                tables[pair.protocols].add((pair.from_rank, pair.to_rank))
+    return [Protocols(pairs=sorted(pairs), ranges=list(ranges)) for ranges, pairs in found.items() if pairs]
 
 
 def traffic(launches: Sequence[Launch]) -> list[Traffic]:

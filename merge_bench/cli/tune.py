@@ -96,7 +96,7 @@ def _print_space(task: Task) -> None:
     for value in task.values:
         print(f"{value.id}: " + " ".join(f"{name}={text}" for name, text in value.variables))
     for each in task.pruned:
-        print(f"# {each.value.id}: {each.reason}")
+        print(f"# {each.value}: {each.reason}")
 
 
 def _host() -> str:

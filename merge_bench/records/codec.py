@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
-from merge_bench.records import schema
-from merge_bench.records.schema import SCHEMA, Line, Record
+from merge_bench.records.schema import SCHEMA, Record
 
 
 class Head(msgspec.Struct, frozen=True, gc=False):
@@ -17,11 +16,7 @@ class Head(msgspec.Struct, frozen=True, gc=False):
     kind: str
 
 
-KINDS = frozenset(
-    str(member.__struct_config__.tag)
-    for member in vars(schema).values()
-    if isinstance(member, type) and issubclass(member, Line) and member is not Line
-)
+KINDS = frozenset(str(kind.__struct_config__.tag) for kind in get_args(Record))
 """The kinds of lines that this version knows."""
 
 _ENCODER = msgspec.json.Encoder()
@@ -115,11 +110,9 @@ def unknown_fields(raw: Any, read: msgspec.Struct) -> list[str]:
 
 
 def _unknown(raw: Any, known: Any, path: str) -> list[str]:
-    if isinstance(raw, dict) and isinstance(known, dict):
-        missing = [f"{path}{key}" for key in raw if key not in known]
-        return missing + [p for key in raw if key in known for p in _unknown(raw[key], known[key], f"{path}{key}.")]
     if isinstance(raw, list) and isinstance(known, list):
-        return [
-            p for index, (a, b) in enumerate(zip(raw, known, strict=True)) for p in _unknown(a, b, f"{path}{index}.")
-        ]
-    return []
+        raw, known = dict(enumerate(raw)), dict(enumerate(known))
+    if not (isinstance(raw, dict) and isinstance(known, dict)):
+        return []
+    missing = [f"{path}{key}" for key in raw if key not in known]
+    return missing + [p for key in raw if key in known for p in _unknown(raw[key], known[key], f"{path}{key}.")]

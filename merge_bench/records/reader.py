@@ -10,7 +10,7 @@ import os
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -61,27 +61,15 @@ def read_head(records: Path) -> s.CampaignLine | None:
     return record if isinstance(record, s.CampaignLine) else None
 
 
-_ONCE: Mapping[type[s.Line], str] = {
-    s.LaunchLine: "line",
-    s.LinkLine: "link",
-    s.LanesLine: "lanes",
-    s.MemoryLine: "memory",
-    s.LaunchEndLine: "end",
-    s.EndLine: "end",
+_FIELDS = {
+    kind: (name, get_origin(hint) is tuple)
+    for owner in (Launch, Campaign)
+    for name, hint in get_type_hints(owner).items()
+    for kind in get_args(hint)
+    if isinstance(kind, type) and issubclass(kind, s.Line)
 }
-"""The field of `Launch` or `Campaign` that a line is; the last line of the kind counts."""
-
-_SEVERAL: Mapping[type[s.Line], str] = {
-    s.IterationLine: "iterations",
-    s.VerificationLine: "verifications",
-    s.WarningLine: "warnings",
-    s.FailureLine: "failures",
-    s.TrafficLine: "traffic",
-    s.ProbeLine: "probes",
-    s.ConfigLine: "added",
-    s.TuneLine: "tuning",
-}
-"""The field of `Launch` or `Campaign` that contains the lines of a kind, in their order."""
+"""The field of `Launch` or `Campaign` that contains the lines of a kind, and whether it contains all of them, in their
+order; otherwise the last line of the kind counts."""
 
 
 class Assembly:
@@ -168,10 +156,11 @@ class Assembly:
         self._fields.pop("end", None)  # a line after an end belongs to a campaign that was resumed
         launch: int | None = getattr(record, "launch", None)
         fields = self._fields if launch is None else self._launches.setdefault(launch, {})
-        if name := _ONCE.get(type(record)):
+        name, several = _FIELDS[type(record)]
+        if not several:
             fields[name] = record
             return
-        lines = fields.setdefault(_SEVERAL[type(record)], [])
+        lines = fields.setdefault(name, [])
         if self._lean and lines and isinstance(record, s.IterationLine):
             lines[-1] = msgspec.structs.replace(lines[-1], pairs=[])
         lines.append(record)

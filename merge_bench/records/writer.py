@@ -10,7 +10,6 @@ import secrets
 import threading
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from merge_bench.errors import NotRecorded, RunFailed, UsageError
@@ -152,9 +151,7 @@ class CampaignWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -193,8 +190,8 @@ def _sync_folder(folder: Path) -> None:
     """Write the folder's own entries to the disk, if the file system can."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        os.fsync(descriptor)
-    except OSError:  # Some network file systems refuse this for folders; the lines themselves are still synced.
-        pass
+        # Some network file systems refuse this for folders; the lines themselves are still synced.
+        with contextlib.suppress(OSError):
+            os.fsync(descriptor)
     finally:
         os.close(descriptor)

@@ -64,17 +64,14 @@ class ClusterEvaluator:
     _searched: int = 0
     _seconds: float = 0.0
     _block: int = 0
-    _configs: dict[str, Sequence[Prepared] | str] = field(default_factory=dict)
     _made: dict[Key, tuple[Sample, float]] = field(default_factory=dict)
-    _noted: list[TuneLine] = field(default_factory=list)
-    _added: set[str] = field(default_factory=set)
     _next: int = 0
     _baseline_failures: int = 0
 
     def __post_init__(self) -> None:
         self._records = Follower(self.writer.folder, limit=sys.maxsize)
         self._of_launch = next(each.of_launch for each in METRICS if each.name == self.metric)
-        self._configs[self.baseline] = self.prepared
+        self._configs: dict[str, Sequence[Prepared] | str] = {self.baseline: self.prepared}
         campaign = self._read()
         self._added = {line.config.name for line in campaign.added}
         self._noted = [msgspec.structs.replace(line, time=0.0) for line in campaign.tuning]

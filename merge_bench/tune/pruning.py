@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from merge_bench.analysis.documents.tune import PrunedValue
 from merge_bench.campaign.make_plan import Prepared
 from merge_bench.config import allowed_transports
 from merge_bench.config.old_names import PREFIX
@@ -45,14 +46,6 @@ class Context:
     fixed: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True)
-class Pruned:
-    """A value that is not tried, and why."""
-
-    value: Value
-    reason: str
-
-
 def context_of(prepared: Prepared, given: Mapping[str, object]) -> Context:
     """The context of a baseline; `given`: options of the command line by key, None for those that were not given."""
     plan, settings = prepared.plan, prepared.settings
@@ -84,17 +77,11 @@ def context_of(prepared: Prepared, given: Mapping[str, object]) -> Context:
     )  # fmt: skip
 
 
-def prune(space: Space, context: Context) -> tuple[tuple[Value, ...], tuple[Pruned, ...]]:
+def prune(space: Space, context: Context) -> tuple[tuple[Value, ...], tuple[PrunedValue, ...]]:
     """The values that can be tried, and those that cannot, in the order of the space."""
-    kept, left = [], []
-    for setting in space.settings:
-        for value in setting.values:
-            reason = _reason(setting, value, context)
-            if reason is None:
-                kept.append(value)
-            else:
-                left.append(Pruned(value, reason))
-    return tuple(kept), tuple(left)
+    reasons = {value: _reason(setting, value, context) for setting in space.settings for value in setting.values}
+    left = (PrunedValue(value=value.id, reason=reason) for value, reason in reasons.items() if reason is not None)
+    return tuple(value for value in reasons if reasons[value] is None), tuple(left)
 
 
 def _reason(setting: Setting, value: Value, context: Context) -> str | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
 
 from merge_bench.analysis.documents.error import Failure
 from merge_bench.analysis.documents.tune import PrunedValue, TuneDocument, Winner
@@ -13,7 +12,6 @@ from merge_bench.records.campaign import Campaign
 from merge_bench.records.schema import ConfigLine, TuneLine
 from merge_bench.tune.evaluator import ABLATE, AGAIN, COMBINE, CONFIRM, SCREEN
 from merge_bench.tune.head_to_head import UNDECIDED
-from merge_bench.tune.pruning import Pruned
 
 STOPPED = "stopped"
 """The decision of the line that the search ends with if the budget is spent before."""
@@ -78,17 +76,16 @@ class Result:
         return [line for line in self.confirmed if line.config == self.confirmed[-1].config]
 
     def document(
-        self, records: Path, written: Path | None, pruned: Sequence[Pruned], error: Failure | None
+        self, records: Path, written: Path | None, pruned: Sequence[PrunedValue], error: Failure | None
     ) -> TuneDocument:
         """The document of ``tune --json``; `written`: the file of the config that was found."""
         won = self.winner
-        winner = None
-        if won is not None:
-            winner = Winner(config=won.config.name, settings=won.settings, contributions=self.contributions)
-        others: dict[str, Any] = {name: getattr(self, name) for name in _IN_DOCUMENT}
         return TuneDocument(
-            records=str(records), config=None if written is None else str(written), winner=winner, error=error,
-            pruned=[PrunedValue(value=each.value.id, reason=each.reason) for each in pruned], **others,
+            records=str(records), config=None if written is None else str(written), pruned=list(pruned), error=error,
+            winner=None if won is None else Winner(
+                config=won.config.name, settings=won.settings, contributions=self.contributions
+            ),
+            **{name: getattr(self, name) for name in _IN_DOCUMENT},
         )  # fmt: skip
 
 

@@ -37,9 +37,8 @@ def tuned_text(
         f"# Hosts: {', '.join(hosts)}; {len(launch.line.workers)} workers; {first.hardware.cpu_model or '?'}.",
         f"# UCX {first.ucx.version or 'unknown'} ({first.ucx.origin or 'unknown'});"
         f" merge_bench {campaign.head.version}, commit {commit}; campaign {campaign.head.campaign_id}.",
+        *(f"# {metric} at {sizes[line.plan]}: {speed_up_text(line)}, {line.reason}." for line in result.confirmation),
     ]  # fmt: skip
-    for line in result.confirmation:
-        head.append(f"# {metric} at {sizes[line.plan]}: {speed_up_text(line)}, {line.reason}.")
     lines = ["".join(letter if letter.isprintable() else "\ufffd" for letter in line) for line in head]
     values = {value.id: value for value in space.values}
     if baseline.strip():

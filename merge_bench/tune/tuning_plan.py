@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from merge_bench.analysis.documents.tune import PrunedValue
 from merge_bench.analysis.statistics.power import least_launches
 from merge_bench.campaign.campaign import config_line
 from merge_bench.campaign.make_plan import Prepared
@@ -18,7 +19,7 @@ from merge_bench.config.shipped import SPACE
 from merge_bench.errors import UsageError
 from merge_bench.records.schema import RunKey
 from merge_bench.tune.evaluator import Options
-from merge_bench.tune.pruning import Pruned, context_of, prune
+from merge_bench.tune.pruning import context_of, prune
 from merge_bench.tune.space import Space, Value, read_space
 from merge_bench.tune.strategies import strategies
 from merge_bench.units import format_count
@@ -51,7 +52,7 @@ class Task:
     prepared: list[Prepared]
     space: Space
     values: tuple[Value, ...]
-    pruned: tuple[Pruned, ...]
+    pruned: tuple[PrunedValue, ...]
     sizes: list[str]
 
 
@@ -71,7 +72,7 @@ def make_task(values: Mapping[str, Any]) -> Task:
     line = config_line(prepared[0], config)
     kept, pruned = prune(space, context_of(prepared[0], {**values, "chunk": None}))
     if not kept:
-        reasons = "; ".join(f"{each.value.id}: {each.reason}" for each in pruned)
+        reasons = "; ".join(f"{each.value}: {each.reason}" for each in pruned)
         raise UsageError(f"no value of the tuning space can be tried in this run: {reasons}")
     if set(line.name.split("+")) <= {value.id for value in space.values}:
         raise UsageError(

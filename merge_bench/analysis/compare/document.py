@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from merge_bench.analysis.compare import properties
 from merge_bench.analysis.compare.judging import Judged, judge_metric
@@ -129,52 +129,47 @@ def _value(source: Source, side: Side) -> documents.Value:
 
 def _points(judged: Judged) -> list[documents.Point]:
     """The ratio of each block; unpaired, of each of the candidate's launches to the baseline's median."""
-    matched = judged.row.matched
-    if matched is None:
+    effect = judged.row.effect
+    if effect is None:
         return []
-    name = "block" if matched.effect.paired else "launch"
+    name = "block" if effect.paired else "launch"
     return [
         documents.Point(**{name: label}, ratio=math.exp(point))
-        for label, point in zip(matched.labels, matched.effect.points, strict=True)
+        for label, point in zip(judged.row.labels, effect.points, strict=True)
     ]
 
 
-def _notes(pair: Pair, judged: Sequence[Judged]) -> list[str]:
+def _notes(pair: Pair, judged: Sequence[Judged]) -> Iterator[str]:
     """What limits the meaning of the ratios."""
     both = (pair.baseline, pair.candidate)
-    found = [
-        f"{each.label} is not verified; its merge result may be wrong"
-        for each in both
-        if each.measured and not each.verified
-    ]
+    for each in both:
+        if each.measured and not each.verified:
+            yield f"{each.label} is not verified; its merge result may be wrong"
     if pair.baseline.failed:
         launches = len(pair.baseline.run.launches)
-        found.append(f"{pair.baseline.label}: {pair.baseline.failed} of {launches} launches failed")
-    for each in judged:
-        found += _of_samples(each)
+        yield f"{pair.baseline.label}: {pair.baseline.failed} of {launches} launches failed"
+    for row in judged:
+        yield from _of_samples(row)
     for differs in properties.differences(pair.baseline.properties, pair.candidate.properties):
         name = differs.name
         has = {source.properties.get(properties.UCX_SETTING, {}).get(name) for source in both}
         if differs.kind == properties.CONFIG and len(has) == 1 and None not in has:
-            found.append(f"the configs set different values of {name}, but both runs used {name}={has.pop()}")
-    return found
+            yield f"the configs set different values of {name}, but both runs used {name}={has.pop()}"
 
 
-def _of_samples(judged: Judged) -> list[str]:
+def _of_samples(judged: Judged) -> Iterator[str]:
     row, effect = judged.row, judged.row.effect
     if effect is None:
-        return []
+        return
     old, new = row.pair.baseline.label, row.pair.candidate.label
-    found = [
-        f"{name}: {row.metric.name} is missing in {side.missing} of {side.missing + len(side.samples)} launches"
-        for name, side in ((old, row.baseline), (new, row.candidate))
-        if side.missing
-    ]
+    for name, side in ((old, row.baseline), (new, row.candidate)):
+        if side.missing:
+            launches = side.missing + len(side.samples)
+            yield f"{name}: {row.metric.name} is missing in {side.missing} of {launches} launches"
     if not effect.paired:
-        found.append(
+        yield (
             f"{new} against {old}: the launches were not interleaved; the ratio includes all other changes between them"
         )
     elif alone := {s.block for s in row.baseline.samples} ^ {s.block for s in row.candidate.samples}:
         blocks = ", ".join(map(str, sorted(alone)))
-        found.append(f"{new} against {old}: the ratio ignores blocks with a launch of only one of them: {blocks}")
-    return found
+        yield f"{new} against {old}: the ratio ignores blocks with a launch of only one of them: {blocks}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from merge_bench.analysis.compare.samples import Matched, Metric, Side, match, side
+from merge_bench.analysis.compare.samples import Metric, Side, match, side
 from merge_bench.analysis.compare.select import Pair
 from merge_bench.analysis.statistics.effect import Effect
 from merge_bench.analysis.statistics.verdict import Judgement, Verdict, judge, noise_floor
@@ -13,18 +13,17 @@ from merge_bench.analysis.statistics.verdict import Judgement, Verdict, judge, n
 
 @dataclass(frozen=True, eq=False)
 class Row:
-    """One pair in one metric, before it is judged. `matched`: None if there is nothing to judge."""
+    """One pair in one metric, before it is judged.
+
+    `effect`: what is judged, None if nothing is; `labels`: of each of its points the block (unpaired: the launch).
+    """
 
     pair: Pair
     metric: Metric
     baseline: Side
     candidate: Side
-    matched: Matched | None
-
-    @property
-    def effect(self) -> Effect | None:
-        """What is judged."""
-        return self.matched.effect if self.matched else None
+    effect: Effect | None
+    labels: tuple[int, ...]
 
     @property
     def absent(self) -> str | None:
@@ -79,8 +78,8 @@ def judge_metric(pairs: Sequence[Pair], metric: Metric, *, threshold: float) -> 
 
 def _row(pair: Pair, metric: Metric) -> Row:
     old, new = side(pair.baseline.run, metric), side(pair.candidate.run, metric)
-    matched = None if pair.candidate.wrong else match(old, new, metric, one_campaign=pair.one_campaign)
-    return Row(pair, metric, old, new, matched)
+    found = (None, ()) if pair.candidate.wrong else match(old, new, metric, one_campaign=pair.one_campaign)
+    return Row(pair, metric, old, new, *found)
 
 
 def _judge(rows: Sequence[Row], calibrations: Sequence[Row], asked: float) -> dict[Row, Judged]:

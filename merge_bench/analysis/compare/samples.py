@@ -68,14 +68,6 @@ class Side:
         return [sample.value for sample in self.samples]
 
 
-@dataclass(frozen=True)
-class Matched:
-    """Two runs in one metric: the effect, and the block (unpaired: the launch) of each of its points."""
-
-    effect: Effect
-    labels: tuple[int, ...]
-
-
 def side(run: Run, metric: Metric) -> Side:
     """The complete launches of `run`; a value of 0 has no ratio and counts as missing."""
     samples: list[Sample] = []
@@ -87,23 +79,26 @@ def side(run: Run, metric: Metric) -> Side:
     return Side(tuple(samples), len(launches) - len(samples))
 
 
-def match(baseline: Side, candidate: Side, metric: Metric, *, one_campaign: bool) -> Matched | None:
-    """The effect, larger than 0 where the candidate is better; ``None`` where a side has nothing.
+def match(
+    baseline: Side, candidate: Side, metric: Metric, *, one_campaign: bool
+) -> tuple[Effect | None, tuple[int, ...]]:
+    """The effect, larger than 0 where the candidate is better, and the block (unpaired: the launch) of each of its
+    points; ``None`` and nothing where a side has nothing.
 
     Paired, if both come from one campaign and most of their launches share a block; several launches of one config in a
     block are one value, their median.
     """
     if not baseline.samples or not candidate.samples:
-        return None
+        return None, ()
     sign = 1.0 if metric.higher_is_better else -1.0
     old, new = _by_block(baseline.samples), _by_block(candidate.samples)
     common = sorted(old.keys() & new.keys()) if one_campaign else []
     if 2 * len(common) > min(len(baseline.samples), len(candidate.samples)):
-        return Matched(effects.paired([sign * (new[block] - old[block]) for block in common]), tuple(common))
+        return effects.paired([sign * (new[block] - old[block]) for block in common]), tuple(common)
     effect = effects.unpaired(
         [sign * math.log(value) for value in baseline.values], [sign * math.log(value) for value in candidate.values]
     )
-    return Matched(effect, tuple(sample.launch for sample in candidate.samples))
+    return effect, tuple(sample.launch for sample in candidate.samples)
 
 
 def _by_block(samples: Sequence[Sample]) -> Mapping[int, float]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -92,7 +92,7 @@ def select(campaigns: Sequence[Campaign], *, anyway: bool) -> Selection:
     usable = [pair for pair in pairs if _can_be_compared(pair, notes)]
     if not usable:
         raise UsageError("; ".join(dict.fromkeys(notes)))
-    reasons = _reasons(usable)
+    reasons = list(dict.fromkeys(_reasons(usable)))
     if reasons and not anyway:
         raise UsageError(f"not comparable: {'; '.join(reasons)}; use --anyway to compare them nevertheless")
     notes += [f"compared despite this difference: {reason}" for reason in reasons]
@@ -196,16 +196,14 @@ def _can_be_compared(pair: Pair, notes: list[str]) -> bool:
     return False
 
 
-def _reasons(pairs: Sequence[Pair]) -> list[str]:
-    found: dict[str, None] = {}
+def _reasons(pairs: Sequence[Pair]) -> Iterator[str]:
     for pair in pairs:
         reasons = properties.incomparable(
             pair.baseline.properties, pair.candidate.properties, one_campaign=pair.one_campaign
         )
         if reasons:
             named = ", ".join(map(_named, reasons))
-            found[f"{pair.baseline.label} and {pair.candidate.label} differ in {named}"] = None
-    return list(found)
+            yield f"{pair.baseline.label} and {pair.candidate.label} differ in {named}"
 
 
 def _named(difference: Difference) -> str:
@@ -213,14 +211,12 @@ def _named(difference: Difference) -> str:
     return f"{name.replace('_', ' ')} ({difference.baseline_value} and {difference.candidate_value})"
 
 
-def _missing(source: Source, *, alone: bool) -> list[str]:
+def _missing(source: Source, *, alone: bool) -> Iterator[str]:
     """What is missing or unknown about a run, as sentences; runs of one campaign had the same machine."""
-    notes = []
     run = source.run
     made = sum(launch.complete or launch.failed for launch in run.launches)
     if made < run.planned_launches:
-        notes.append(f"{source.label}: the records stop after {made} of {run.planned_launches} launches")
+        yield f"{source.label}: the records stop after {made} of {run.planned_launches} launches"
     missing = properties.unknown(source.properties)
     if missing and not alone:
-        notes.append(f"{source.label}: the records do not describe {', '.join(missing)}; these may differ")
-    return notes
+        yield f"{source.label}: the records do not describe {', '.join(missing)}; these may differ"

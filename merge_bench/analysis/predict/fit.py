@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from merge_bench.analysis.predict.model import announcing
 from merge_bench.analysis.predict.parameters import Values
 from merge_bench.analysis.predict.samples import Measured, Transfer
 from merge_bench.analysis.statistics import median
@@ -132,15 +133,10 @@ def _link(name: str, runs: Sequence[Measured], links: Values) -> dict[str, float
     return {f"{name}_overhead": overhead, f"{name}_rate": 1 / by_byte}
 
 
-def _meeting(run: Measured, values: Mapping[str, float]) -> float:
+def _meeting(run: Measured, values: Values) -> float:
     """What is left of the meeting when its messages' latency and overhead are taken off."""
-    most = max(run.shape.per_host)
-    far = run.shape.workers - most
-    explained = max(
-        (values.get(f"{link}_latency", 0.0) + peers * values.get(f"{link}_overhead", 0.0))
-        for link, peers in (("local", most - 1), ("nic", far)) if peers
-    )  # fmt: skip
-    return median([sample.meeting for sample in run.samples if sample.meeting is not None]) - explained
+    meetings = [sample.meeting for sample in run.samples if sample.meeting is not None]
+    return median(meetings) - announcing(max(run.shape.per_host), run.shape.workers, values)
 
 
 def _resampled(run: Measured, chance: random.Random) -> Measured:

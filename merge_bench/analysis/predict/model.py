@@ -83,7 +83,7 @@ def forecast(problem: Problem, values: Values) -> Outcome:
     exchange, bandwidth = 0.0, None
     if workers > 1:
         flight, transfer, where = _flight(problem, values)
-        meeting = values_of(values, "meeting") + _latency(problem, values)
+        meeting = values_of(values, "meeting") + announcing(problem.per_host[0], workers, values)
         exchange = FRAMES * flight + meeting
         parts |= {where: FRAMES * transfer, MESSAGES: FRAMES * (flight - transfer) + meeting}
         bandwidth = frame * (workers - 1) / flight if flight > 0 else math.inf
@@ -167,10 +167,9 @@ def _transfer(values: Values, link: str, messages: int, size: float) -> tuple[fl
     return before + seconds, seconds
 
 
-def _latency(problem: Problem, values: Values) -> float:
-    """Of the round of small messages in which all workers announce what they will send."""
-    most, _ = problem.per_host
-    ways = (("local", most - 1), ("nic", problem.workers - most))
+def announcing(most: int, workers: int, values: Values) -> float:
+    """Latency of the round of small messages in which all workers, `most` on a host, announce what they will send."""
+    ways = (("local", most - 1), ("nic", workers - most))
     return max(
         values_of(values, f"{link}_latency") + peers * values_of(values, f"{link}_overhead")
         for link, peers in ways if peers

@@ -41,10 +41,7 @@ class WhatIf:
 
     def applied(self, values: Mapping[str, float], scale: float = 1.0) -> dict[str, float]:
         """`values`, changed; `scale`: of both phases' rates, for another GPU."""
-        found = dict(values)
-        for name, factor in self.factors.items():
-            if name in found:
-                found[name] *= factor
+        found = {name: value * self.factors.get(name, 1.0) for name, value in values.items()}
         for name in MULTIPLIED["compute"]:
             if name in found:
                 found[name] *= scale

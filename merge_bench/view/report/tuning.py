@@ -5,24 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TextIO
 
+from merge_bench.analysis.documents.tune import PrunedValue
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.schema import TuneLine
-from merge_bench.tune.pruning import Pruned
 from merge_bench.tune.result import Result
 from merge_bench.view.numbers import ends, ratio
 from merge_bench.view.report.layout import Column, Page, by_row, page_on
 
 
 def print_tuning(
-    result: Result, *, sizes: Sequence[str], metric: str, pruned: Sequence[Pruned] = (), remarks: Sequence[str] = (),
-    file: TextIO | None = None,
+    result: Result, *, sizes: Sequence[str], metric: str, pruned: Sequence[PrunedValue] = (),
+    remarks: Sequence[str] = (), file: TextIO | None = None,
 ) -> None:  # fmt: skip
     """Print it on `file` (standard output); `sizes`: what each plan is called; `remarks`: shown at the end."""
     with page_on(file) as page:
         write_tuning(page, result, sizes=sizes, metric=metric)
         if pruned:
             page.heading("Not tried")
-            page.table(*by_row(("Value", "Why"), [(each.value.id, each.reason) for each in pruned], range(2)))
+            page.table(*by_row(("Value", "Why"), [(each.value, each.reason) for each in pruned], range(2)))
         for remark in remarks:
             page.line(remark)
 
