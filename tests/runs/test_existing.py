@@ -183,7 +183,7 @@ def test_config_that_the_workers_have(tmp_path: Path, scheduler_file: Path) -> N
 
 
 def test_more_than_one_launch(tmp_path: Path, scheduler_file: Path) -> None:
-    run_here(tmp_path, scheduler_file, *SMALL, "--launches", "2").check_refused("--launches", "UCX")
+    run_here(tmp_path, scheduler_file, *SMALL, "--launches", "2").check_refused("--launches", "running cluster")
 
 
 def test_too_few_workers(tmp_path: Path, scheduler_file: Path) -> None:
