@@ -38,7 +38,7 @@ RESULTS = click.argument("results", nargs=-1, required=True, metavar="RESULT..."
     "--fail-on",
     multiple=True,
     type=click.Choice(["slower", "inconclusive", "not-faster"]),
-    help="Exit with status 5 on this verdict about a RESULT; may be repeated.",
+    help="Verdict that makes the command exit with status 5; may be repeated.",
 )
 @click.option("--anyway", is_flag=True, help="Compare even if hosts, workloads or UCX versions differ.")
 @click.option("--markdown", is_flag=True, help="Print the comparison as Markdown.")

@@ -136,7 +136,7 @@ _MEASURING = _section(
     Option("against", parsers.text, None, "Earlier result to compare this run with.", "RESULT", in_config=False),
     Option(
         "fail-on", parsers.choices("slower", "inconclusive", "not-faster"), (),
-        "Exit with status 5 on these verdicts of a comparison; choose from slower, inconclusive, not-faster.",
+        "Verdicts that make the command exit with status 5, out of slower, inconclusive and not-faster.",
         "VERDICT[,VERDICT]",
     ),
     Option("threshold", parsers.percent, 0.02, "For --fail-on: ignore differences below this. [2%]", "PERCENT"),

@@ -162,7 +162,9 @@ class _Scope:
         earlier = self.variables.pop(variable.name, None)  # keeps the order of the last assignments
         self.total_bytes += len(variable.value) - (len(earlier.value) if earlier else 0)
         if self.total_bytes > MAX_TOTAL_BYTES:
-            raise ShellSyntaxError(variable.line, "a config can hold 1 MiB of values, and this line exceeds that limit")
+            raise ShellSyntaxError(
+                variable.line, "the values of this line and the lines before it exceed 1 MiB, the limit for a config"
+            )
         self.variables[variable.name] = variable
         self.lines.setdefault(variable.name, []).append(variable.line)
 

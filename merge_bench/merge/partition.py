@@ -99,10 +99,8 @@ class Partitioner:
         keys = [frame.column(name) for name in self.keys]
         total = self.workers * self.buckets
         counts = np.zeros((partition_loops.HISTOGRAMS, total + 1), np.int64)
-        field, column = keys[0]
-        if len(keys) == 1 and 0 < field.width <= 8 and not field.floating and column.valid is None:
-            rows = slice(*span)
-            partition_loops.assign_fixed(column.values[rows], total, self._ids[rows], counts)
+        if all(0 < field.width <= 8 and not field.floating and column.valid is None for field, column in keys):
+            _assign_fixed([column.values[slice(*span)] for _, column in keys], total, self._ids[slice(*span)], counts)
         else:
             hasher = RowHasher()
             for start in range(span[0], span[1], BLOCK):
@@ -158,6 +156,26 @@ class Partitioner:
         """Whether a column and the next one can be written at once."""
         pair = self.fields[index : index + 2]
         return len(pair) == 2 and all(field.width == 8 and not field.nullable for field in pair)
+
+
+def _assign_fixed(keys: Sequence[npt.NDArray[Any]], total: int, ids: npt.NDArray[Any], counts: Counts) -> None:
+    """The buckets that `RowHasher` and `assign_buckets` would give, in fewer passes."""
+    from merge_bench.merge import partition_loops as loops
+
+    if len(keys) == 1:
+        loops.assign_fixed(keys[0], total, ids, counts)
+        return
+    hashes = np.empty(min(ids.size, loops.ASSIGNED), np.uint64)
+    for start in range(0, ids.size, loops.ASSIGNED):
+        block = slice(start, start + loops.ASSIGNED)
+        first, *between, last = (key[block] for key in keys)
+        for key in (first, *between, last):
+            loops.load_lines(key)
+        some = hashes[: first.size]
+        loops.start_hashes(first, some)
+        for key in between:
+            loops.hash_fixed(key, some)
+        loops.assign_last(some, last, total, ids[block], counts)
 
 
 def _lengths(offsets: npt.NDArray[np.int64], ids: npt.NDArray[Any]) -> Pieces:

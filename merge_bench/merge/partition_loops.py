@@ -117,6 +117,34 @@ def _assign_block(values: Any, scale: Any, ids: Any) -> None:
 
 
 @compiled
+def load_lines(values: Any) -> Any:
+    """Read a value of each cache line, so that all lines are in the cache; returns a checksum without a use.
+
+    A loop that computes much for each row has too few loads under way to read two columns from memory at full speed.
+    """
+    total = np.uint64(0)
+    for i in range(0, values.size, LINE // values.itemsize):
+        total ^= np.uint64(values[i])
+    return total
+
+
+@compiled
+def start_hashes(values: Any, hashes: Any) -> None:
+    """`hash_fixed` of the first key column, into memory whose contents do not matter."""
+    for i in range(hashes.size):
+        hashes[i] = mix64(SEED ^ np.uint64(values[i]))
+
+
+@compiled
+def assign_last(hashes: Any, values: Any, buckets: int, ids: Any, counts: Any) -> None:
+    """`hash_fixed` of the last key column and `assign_buckets` in one pass, for keys without nulls."""
+    scale = np.uint64(buckets)
+    for i in range(ids.size):
+        ids[i] = ((mix64(hashes[i] ^ np.uint64(values[i])) >> np.uint64(32)) * scale) >> np.uint64(32)
+    count_rows(ids, counts)
+
+
+@compiled
 def count_rows(ids: Any, counts: Any) -> None:
     """Count the rows of each bucket, in several histograms in turn: rows of one bucket need not wait for each other."""
     whole = ids.size // HISTOGRAMS * HISTOGRAMS

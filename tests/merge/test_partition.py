@@ -19,6 +19,7 @@ from merge_bench.merge.frame import Bytes, Frame
 from merge_bench.merge.hashing import BLOCK
 from merge_bench.merge.parcel_layout import Layout, Parcel, header_shape
 from merge_bench.merge.partition import BucketReader, Partitioner, bucket_groups
+from merge_bench.merge.partition_loops import ASSIGNED
 from merge_bench.merge.stores import LINES, PLAIN, WAYS
 from tests.helpers.frames import KINDS, as_value, bits, frame, kinds, multiset, random_table, seeds
 
@@ -297,12 +298,17 @@ def test_rows_read_back_to_the_bit() -> None:
     assert bits(BucketReader(flat.fields, [received(flat, parcel, 1)]).table(0, 1)) == bits(table)
 
 
-@pytest.mark.parametrize("kind", ["uint8", "int32", "int64", "bool", "timestamp[us]"])
-def test_a_key_that_may_be_null_goes_where_the_same_key_without_nulls_goes(kind: str) -> None:
-    """One takes a single pass, the other is hashed column by column; workers must agree all the same."""
-    flat = frame(random_table(500, [kind, "int64"], 3, distinct=100, nulls=False))
-    assert flat.columns[0].valid is None
-    other = flat.with_nullable({"c0": True, "c1": False})
-    ours, theirs = (by_bucket(each, split(each, ["c0"], 3, 7), 7) for each in (flat, other))
+@pytest.mark.parametrize(
+    "kinds_of_keys",
+    [["uint8"], ["int32"], ["int64"], ["bool"], ["timestamp[us]"], ["int32", "int64"], ["int64", "bool", "uint8"]],
+)
+@pytest.mark.parametrize("rows", [500, ASSIGNED + 500])
+def test_keys_that_may_be_null_go_where_the_same_keys_without_nulls_go(kinds_of_keys: list[str], rows: int) -> None:
+    """One takes few passes, the other is hashed column by column; workers must agree all the same."""
+    flat = frame(random_table(rows, [*kinds_of_keys, "int64"], 3, distinct=100, nulls=False))
+    keys = [f"c{number}" for number in range(len(kinds_of_keys))]
+    assert all(column.valid is None for column in flat.columns)
+    other = flat.with_nullable({field.name: field.name == "c0" for field in flat.fields})
+    ours, theirs = (by_bucket(each, split(each, keys, 3, 7), 7) for each in (flat, other))
     assert [multiset(table) for table in ours] == [multiset(table) for table in theirs]
-    assert sum(table.num_rows > 0 for table in ours) > 1 or kind == "bool"
+    assert sum(table.num_rows > 0 for table in ours) > 1 or kinds_of_keys == ["bool"]

@@ -6,8 +6,8 @@ processor works on many look-ups at once: the first loop finds without a branch,
 hash, which right rows can have a match at all (after the tagged chain heads of Leis et al.,
 "Morsel-Driven Parallelism", SIGMOD 2014, section 4.2).
 
-Rows are entered and looked up by 64 bits. A single key of up to 8 bytes is used as it is. Other keys are hashed into 64
-bits, and of the pairs of rows that are found, those with equal keys are kept.
+Rows are entered and looked up by 64 bits. A single key of up to 8 bytes is used as it is. Several such keys are folded
+into 64 bits, all others are hashed; of the pairs of rows that are found, those with equal keys are kept.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from merge_bench.merge.engines.base import JoinShape, Side
 from merge_bench.merge.engines.hash_join_loops import (
     build_chains,
     find_candidates,
+    fold,
     follow_chains,
     gather,
     gather_bytes,
@@ -55,7 +56,9 @@ class BucketJoin:
     def __init__(self, shape: JoinShape) -> None:
         self._left, self._right, self._output = shape.left, shape.right, shape.output
         self._left_keys, self._right_keys = (shape.key_places(side) for side in Side)
-        self._hashed = len(shape.keys) > 1 or not 0 < shape.left[self._left_keys[0]].width <= 8
+        self._fixed = all(0 < shape.left[at].width <= 8 for at in self._left_keys)
+        # With fixed keys, the words of two rows with equal other keys are equal only if the last keys are.
+        self._compared = self._left_keys[:-1] if self._fixed else self._left_keys
         self._hasher = RowHasher()
         self._heads = np.zeros(0, np.uint32)
         self._links = self._entered = np.zeros(0, np.uint64)
@@ -93,10 +96,16 @@ class BucketJoin:
 
     def _words(self, chunk: Frame, fields: Sequence[Field], keys: Sequence[int]) -> npt.NDArray[Any]:
         """The 64 bits of each row; valid until the next call."""
-        if not self._hashed:
+        if self._fixed and len(keys) == 1:
             return chunk.columns[keys[0]].values
         if self._hashes.size < chunk.rows:
             self._hashes = np.empty(chunk.rows, np.uint64)
+        if self._fixed:
+            words = chunk.columns[keys[0]].values
+            for at in keys[1:]:
+                fold(words, chunk.columns[at].values, self._hashes[: chunk.rows])
+                words = self._hashes[: chunk.rows]
+            return words
         columns = [(fields[at], replace(chunk.columns[at], valid=None)) for at in keys]
         for start in range(0, chunk.rows, BLOCK):
             hashes, _ = self._hasher.block(columns, start, min(BLOCK, chunk.rows - start))
@@ -108,7 +117,7 @@ class BucketJoin:
         found: list[Column | None] = []
         for at in range(len(self._left)):
             chunks = [chunk.columns[at] for chunk in left]
-            if at in self._left_keys and not self._hashed:
+            if at in self._left_keys and at not in self._compared:
                 found.append(None)
                 continue
             offsets = [chunk.offsets for chunk in chunks if chunk.offsets is not None]

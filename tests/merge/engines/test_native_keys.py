@@ -17,6 +17,7 @@ from merge_bench.merge.buffer_pool import BufferPool
 from merge_bench.merge.engines import hash_join
 from merge_bench.merge.engines.base import JoinShape
 from merge_bench.merge.engines.hash_join import BucketJoin
+from merge_bench.merge.engines.hash_join_loops import FOLD
 from merge_bench.merge.engines.native import NativeEngine
 from merge_bench.merge.engines.polars import PolarsEngine
 from merge_bench.merge.frame import Frame
@@ -52,7 +53,10 @@ def never_polars(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def collide(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give all rows one hash in the join (not in the partition), so that only their keys tell them apart."""
+    """Give all rows one hash in the join (not in the partition), so that only their keys tell them apart.
+
+    Of folded keys only the last one is left in a word, which is what a fold must keep.
+    """
 
     class Constant(hash_join.RowHasher):
         def block(self, columns: Any, start: int, rows: int) -> Any:
@@ -60,7 +64,11 @@ def collide(monkeypatch: pytest.MonkeyPatch) -> None:
             hashes[:] = 7
             return hashes, missing
 
+    def fold(words: Any, values: Any, out: Any) -> None:
+        out[:] = values
+
     monkeypatch.setattr(hash_join, "RowHasher", Constant)
+    monkeypatch.setattr(hash_join, "fold", fold)
 
 
 def joined(left: pa.Table, right: pa.Table, keys: Sequence[str], parts: int = 1) -> Counter[tuple[Any, ...]]:
@@ -132,6 +140,13 @@ def test_columns_whose_bytes_only_look_alike_end_to_end_do_not_match() -> None:
     right = pa.table({"k": ["a", "", "abc"], "l": ["bc", "abc", ""], "b": [4, 5, 6]})
     left, right = (table.cast(canonical_text(table)) for table in (left, right))
     assert joined(left, right, ["k", "l"]) == Counter([("a", "bc", 2, 4), ("", "abc", 3, 5)])
+
+
+def test_different_keys_with_one_folded_word_do_not_match() -> None:
+    step = int(FOLD)  # 1 · FOLD + 5 and 0 · FOLD + (5 + FOLD) are one word
+    left = pa.table({"a": pa.array([1, 0], pa.uint64()), "b": pa.array([5, 6], pa.uint64()), "x": [1, 2]})
+    right = pa.table({"a": pa.array([0, 0], pa.uint64()), "b": pa.array([5 + step, 6], pa.uint64()), "y": [3, 4]})
+    assert joined(left, right, ["a", "b"]) == Counter([(0, 6, 2, 4)])
 
 
 def canonical_text(table: pa.Table) -> pa.Schema:
