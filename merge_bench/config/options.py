@@ -164,7 +164,7 @@ _DATA_PLANE = _section(
     ),
     _choice(
         "error-handling", ("none", "peer"), "none",
-        "Error handling of UCX between workers. none: off; peer: only transports that can report a dead peer.",
+        "Error handling of UCX between workers. With peer, UCX uses only transports that can report a dead peer.",
     ),
     Option(
         "message-size", parsers.size, None,
