@@ -84,7 +84,7 @@ _UNVERIFIED = {
     State.OFF: Caution(
         "unverified",
         "the numbers are unverified because the merge result was not checked",
-        "omit --verify off, and run again",
+        "run again without --verify off",
     ),
     State.IMPORTED: Caution("unverified", f"the numbers are unverified because {NOT_BY_US}"),
     State.MISSING: Caution(
@@ -152,8 +152,8 @@ def _ranks(workers: Sequence[WorkerFigures]) -> Iterator[Caution]:
         yield Caution(
             "straggler",
             f"rank {slow.rank} ({hosts[slow.rank]}) is slow in {slow.phase}: it takes"
-            f" {format_seconds(slow.seconds)}, {slow.factor:.2f} × the {format_seconds(slow.others)} of the other"
-            " ranks",
+            f" {format_seconds(slow.seconds)}, the other ranks {format_seconds(slow.others)} (factor"
+            f" {slow.factor:.2f})",
             "check whether the core, GPU or network port of this rank is shared, throttled, or on another NUMA node",
         )
 

@@ -34,7 +34,7 @@ MESSAGE_BYTES_ACROSS = 4 << 20  # with long messages, peers that share a link ta
 TABLE_COPIES = 3  # the chunks, the parcels sent and the parcels received
 SLOW_PIPELINE = Caution(
     "pipeline-on-one-host",
-    "--pipeline on usually makes a merge on a single host slower: its cores also have to move the data",
+    "on a single host, a merge is usually slower with --pipeline on, because the same cores also have to move the data",
     "use --pipeline off",
 )
 
@@ -152,7 +152,8 @@ def _check_order(environ: Mapping[str, str]) -> None:
     for name, order in gpu.IN_ORDER.items():
         if environ.get(name, order) != order:
             raise UsageError(
-                f"{name}={environ[name]} numbers GPUs differently from nvidia-smi; unset it, or set it to {order}"
+                f"with {name}={environ[name]}, GPUs have other numbers than in nvidia-smi; unset it, or set it to"
+                f" {order}"
             )
 
 

@@ -46,8 +46,8 @@ def check_machine(required: Sequence[str], environment: Mapping[str, str]) -> No
     usable = set(installed.transports) - allowed_transports.WITHIN_A_PROCESS
     if not allowed_transports.allowed(asked) & usable:
         raise UsageError(
-            f"UCX_TLS={asked} allows no transport between two workers; add one that UCX {installed.version}"
-            f" ({installed.info.origin}) has on this host: {', '.join(sorted(usable))}"
+            f"UCX_TLS={asked} leaves no transport for two workers to communicate; add one that UCX"
+            f" {installed.version} ({installed.info.origin}) offers on this host: {', '.join(sorted(usable))}"
         )
     if not required or allowed_transports.resolve_aliases(required) & set(installed.transports):
         return

@@ -34,7 +34,7 @@ _OUTPUT_OPTIONS = decorated(
     click.option("--csv", "csv_file", metavar="FILE", help="Write the results to this CSV file."),
     plot_option("results over message size"),
     click.option("--reference", "references", multiple=True, metavar="NAME",
-                 help="Published results to show beside them; `--reference list` prints their names."),
+                 help="Published results to show beside the measured ones; `--reference list` prints their names."),
 )  # fmt: skip
 _PROBE_OPTIONS = decorated(
     click.option("--baseline", metavar="CFG", help="Config to compare the other configs with; shown first."),

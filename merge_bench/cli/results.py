@@ -91,8 +91,9 @@ def compare(
     "--config", metavar="NAME", help="Use only results of this config; required if the RESULTs have more than one."
 )
 @click.option("--what-if", multiple=True, metavar="NAME=4x[,...]",
-              help="Change a value of the model. nic=4x multiplies the value nic by 4; other values are local,"
-                   " compute, partition, join, latency, spread. overlap=0.9 and gpu=h200 replace a value.")  # fmt: skip
+              help="Change a value of the model: a factor for nic, local, compute, partition, join, latency or"
+                   " spread (nic=4x: four times as high), or a new value for overlap or gpu (overlap=0.9,"
+                   " gpu=h200).")  # fmt: skip
 @click.option("--link", "links", multiple=True, metavar="NAME=RATE[,LATENCY]",
               help="Replace the measured rate and latency of a link, for example nic=12.5GB/s,2us (between hosts)"
                    " or local=20GB/s (within a host); may be repeated.")  # fmt: skip
@@ -160,8 +161,8 @@ def import_(file: str, results: str, as_json: bool) -> None:
 @click.option("--markdown", metavar="FILE.md", help="Also write the report as Markdown.")
 @click.option("--figures", metavar="FOLDER", help="Also write every plot as PNG and SVG.")
 @click.option("--reference", "references", multiple=True, metavar="NAME",
-              help="Published results to show as well; may be repeated; `--reference list` prints their "
-                   "names.")  # fmt: skip
+              help="Published results to show beside the measured ones; may be repeated; `--reference list` prints"
+                   " their names.")  # fmt: skip
 def report(
     results: tuple[str, ...], references: Sequence[str], output: str | None, markdown: str | None, figures: str | None
 ) -> int:
@@ -196,7 +197,10 @@ def _references(names: Sequence[str]) -> References:
     for name, kind in kinds.items():
         if kind == published.CAMPAIGN:
             folder = published.campaign_folder(name)
-            raise UsageError(f"--reference {name} is a whole campaign; name its folder as a RESULT instead: {folder}")
+            raise UsageError(
+                f"--reference cannot show a whole campaign such as {name}; give its folder as a RESULT"
+                f" instead: {folder}"
+            )
 
     def of_kind(wanted: str, read: Any) -> tuple[Any, ...]:
         return tuple(row for name, kind in kinds.items() if kind == wanted for row in read(name))
@@ -230,7 +234,11 @@ def _print_references() -> None:
 @click.option("--address", default="127.0.0.1", show_default=True, metavar="ADDRESS",
               help="Address to listen on; by default only this machine can connect.")  # fmt: skip
 @click.option("--no-open", is_flag=True, help="Do not open a browser.")
-@click.option("--allow-run", is_flag=True, help="Let the page start runs, after entering a token that is printed.")
+@click.option(
+    "--allow-run",
+    is_flag=True,
+    help="Let users start runs from the page. The page asks for a token, which this command prints.",
+)
 def dashboard(results: str, port: int, address: str, no_open: bool, allow_run: bool) -> int:
     """Show results in a browser, follow running campaigns live, and start runs."""
     if importlib.util.find_spec("panel") is None:

@@ -192,7 +192,9 @@ def _figures(line: str, names: Sequence[str]) -> Figures:
     seconds = microseconds * 1e-6 if microseconds * 1000 > messages else 1 / messages
     rate = size / seconds
     if not abs(rate - mebibytes * MIB) <= 0.01 * MIB + 0.02 * rate:
-        raise RunFailed(f"ucx_perftest printed {_quoted(line)}, where the rate is not size ÷ time in MiB/s")
+        raise RunFailed(
+            f"ucx_perftest printed {_quoted(line)}, which is inconsistent: its rate in MiB/s is not size ÷ time"
+        )
     return Figures(size, count, seconds, rate, messages)
 
 

@@ -82,8 +82,8 @@ _PROBLEM = _section(
     Option("payload-columns", parsers.count(1), 1, "Number of int64 columns besides the key, in each frame.", "N"),
     Option(
         "skew", parsers.skew, 0.0,
-        "How often each matching key occurs in the right table. none: once; zipf:S: as a Zipf law with exponent S"
-        " gives. [none]",
+        "Number of times that each matching key occurs in the right table. none: once; zipf:S: the numbers follow a"
+        " Zipf law with exponent S. [none]",
         "none|zipf:S",
     ),
     Option("seed", parsers.count(0), 0, "Random seed of the synthetic tables and of the order of measurements.", "N"),
@@ -126,7 +126,7 @@ _MEASURING = _section(
         " full: like 'ends', but all rows are compared with another engine's result; off: never.",
     ),
     Option(
-        "link-rounds", parsers.count(0), 5, "How often to measure the link after each launch; 0: never.", "N",
+        "link-rounds", parsers.count(0), 5, "Number of link measurements after each launch; 0: none.", "N",
     ),
     _flag(
         "check-link",
@@ -136,7 +136,7 @@ _MEASURING = _section(
     Option("against", parsers.text, None, "Earlier result to compare this run with.", "RESULT", in_config=False),
     Option(
         "fail-on", parsers.choices("slower", "inconclusive", "not-faster"), (),
-        "Verdicts that make the command exit with status 5, out of slower, inconclusive and not-faster.",
+        "Exit with status 5 on any of these verdicts; choose from slower, inconclusive, not-faster.",
         "VERDICT[,VERDICT]",
     ),
     Option("threshold", parsers.percent, 0.02, "For --fail-on: ignore differences below this. [2%]", "PERCENT"),
@@ -164,7 +164,8 @@ _DATA_PLANE = _section(
     ),
     _choice(
         "error-handling", ("none", "peer"), "none",
-        "Error handling of UCX between workers. With peer, UCX uses only transports that can report a dead peer.",
+        "Error handling mode of UCX between workers. peer: limits UCX to transports that can report a dead peer;"
+        " none: does not.",
     ),
     Option(
         "message-size", parsers.size, None,
@@ -197,8 +198,8 @@ _CLUSTER = _section(
     Option("ssh-config", parsers.text, None, "ssh configuration file to use instead of the user's.", "PATH"),
     Option(
         "ucx", parsers.choice("auto", "wheel", "system"), None,
-        "UCX to load. wheel: the package libucx, without InfiniBand; system: the UCX installed on this host; auto:"
-        " wheel, except on hosts with InfiniBand that only the installed UCX supports. [$MERGE_BENCH_UCX, else"
+        "UCX to load. wheel: the package libucx, which has no InfiniBand support; system: the UCX installed on this"
+        " host; auto: system if it supports InfiniBand of this host, else wheel if installed. [$MERGE_BENCH_UCX, else"
         " auto]",
         "auto|wheel|system", in_config=False,
     ),

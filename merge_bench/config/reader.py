@@ -163,7 +163,8 @@ class _Scope:
         self.total_bytes += len(variable.value) - (len(earlier.value) if earlier else 0)
         if self.total_bytes > MAX_TOTAL_BYTES:
             raise ShellSyntaxError(
-                variable.line, "the values of this line and the lines before it exceed 1 MiB, the limit for a config"
+                variable.line,
+                "with this line, the values of the config add up to more than 1 MiB, the limit for a config",
             )
         self.variables[variable.name] = variable
         self.lines.setdefault(variable.name, []).append(variable.line)

@@ -76,7 +76,7 @@ def make_task(values: Mapping[str, Any]) -> Task:
         raise UsageError(f"no value of the tuning space can be tried in this run: {reasons}")
     if set(line.name.split("+")) <= {value.id for value in space.values}:
         raise UsageError(
-            f"the baseline is named {line.name}, but `tune` tries a setting of that name; rename the baseline's file"
+            f"the baseline has the same name as a setting that `tune` tries: {line.name}; rename the baseline's file"
         )
     _refuse_few(values, strategies()[values["strategy"]].first_block(space, kept), len(prepared))
     about = {

@@ -83,7 +83,7 @@ def test_phases_are_those_of_the_slowest_worker(tmp_path: Path) -> None:
     (warning,) = found["warnings"]
     assert warning["code"] == "straggler"
     assert (
-        "rank 1 (node0) is slow in join: it takes 70.00 ms, 1.75 × the 40.00 ms of the other ranks"
+        "rank 1 (node0) is slow in join: it takes 70.00 ms, the other ranks 40.00 ms (factor 1.75)"
         in warning["message"]
     )
     assert warning["remedy"]

@@ -52,7 +52,7 @@ def test_a_list_that_leaves_nothing_between_two_workers_is_wrong_usage(
     machine: dict[str, tuple[str, ...]], value: str
 ) -> None:
     machine.update(tcp=("lo",), sysv=("memory",), self=("memory",), cuda_copy=("cuda",))
-    with pytest.raises(UsageError, match="allows no transport between two workers"):
+    with pytest.raises(UsageError, match="leaves no transport for two workers"):
         require_transport.check_machine([], {"UCX_TLS": value})
 
 

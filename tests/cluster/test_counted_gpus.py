@@ -30,13 +30,13 @@ def test_one_worker_on_a_host_of_several_gpus_is_refused_with_what_to_write() ->
     with pytest.raises(UsageError) as caught:
         check(UNCOUNTED, 2, 4, 1)
     assert "file: a gpus=4, b gpus=1" in str(caught.value)
-    with pytest.raises(UsageError, match=r"file: a gpus=1, b gpus=1$"):
+    with pytest.raises(UsageError, match="file: a gpus=1, b gpus=1;"):
         check(UNCOUNTED, 2, 1, 1, per_gpu=2)
 
 
 def test_a_number_of_gpus_taken_from_another_host_counts_as_not_given() -> None:
     hosts = (HostSpec("a", gpus=1), HostSpec("b", gpus=1, assumed=True))
-    with pytest.raises(UsageError, match=r"file: b gpus=4$"):
+    with pytest.raises(UsageError, match="file: b gpus=4;"):
         check(hosts, 2, 4, 4)
     check(hosts, 2, 4, 1)
 
@@ -88,7 +88,7 @@ def started(launcher: RemoteLauncher, logs: Path, source: str) -> None:
 
 @pytest.mark.cluster
 def test_hosts_report_their_gpus_before_a_worker_starts(launcher: RemoteLauncher, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"file: a gpus=2, b gpus=2$"):
+    with pytest.raises(UsageError, match="file: a gpus=2, b gpus=2;"):
         started(launcher, tmp_path, DEFAULT)
 
 

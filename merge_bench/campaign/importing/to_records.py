@@ -118,20 +118,20 @@ def _warnings(report: Report) -> Iterator[Caution]:
     digit = f"{least}{format_seconds(coarsest)}"
     yield Caution(
         "imported-rounded",
-        f"the imported output gives wall-clock times of iterations only to the nearest {digit}",
+        f"the imported output rounds each iteration's wall-clock time to the nearest {digit}",
     )
     printed = report.workers_printed
     if report.workers != printed:
         yield Caution(
             "imported-workers",
-            f"the imported result has {report.workers} workers, because it contains data of so many; the output"
-            f" itself lists {printed} device{'s' * (printed != 1)}",
+            f"the imported output lists {printed} device{'s' * (printed != 1)}, but contains data of"
+            f" {report.workers} workers, the number that is recorded",
         )
     if report.longest > len(report.iterations):
         yield Caution(
             "imported-length",
-            f"the imported output may be incomplete: it lists {len(report.iterations)} iterations, but contains"
-            f" enough data for {report.longest}",
+            f"the imported output may be incomplete: it lists {len(report.iterations)} iterations, but its amount of"
+            f" data matches {report.longest}",
         )
     if report.traceback is not None:
         yield Caution("imported-error", f"the imported output also contains a Python error: {report.traceback}")

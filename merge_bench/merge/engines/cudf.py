@@ -121,8 +121,8 @@ class CudfEngine:
         rows = own.rows + sum(each.rows for each in others.values())
         if rows > MOST_ROWS:
             raise RunFailed(
-                f"rank {self.shape.rank} received {rows:,} {side.value} rows, but engine cudf can join only"
-                f" {MOST_ROWS:,}; use a smaller --chunk or more workers"
+                f"rank {self.shape.rank} received {rows:,} rows of the {side.value} table, but engine cudf can join"
+                f" only {MOST_ROWS:,}; use a smaller --chunk or more workers"
             )
         with self._named_errors("allocating memory for received rows"):
             received = self._received[side] = layout.make_room(own, self.shape.rank, others)

@@ -137,8 +137,8 @@ def _pool(rmm: Any) -> Any:
     private = (rmm.mr.CudaAsyncMemoryResource, rmm.mr.CudaAsyncViewMemoryResource, rmm.mr.ManagedMemoryResource)
     if isinstance(resource, private):
         raise UsageError(
-            f"CUDA IPC cannot send device memory of RMM's {type(resource).__name__}; start the workers with"
-            " --rmm-pool-size, and omit --rmm-async and --rmm-managed-memory"
+            f"CUDA IPC cannot send device memory allocated by RMM's {type(resource).__name__}; start the workers"
+            " with --rmm-pool-size, and omit --rmm-async and --rmm-managed-memory"
         )
     return found
 

@@ -156,7 +156,7 @@ def test_more_rows_than_a_table_holds_are_refused_before_memory_is_taken() -> No
     before = Memory.used
     header = np.zeros(engine.header_bytes(Side.LEFT), np.uint8)
     header[:24].view(np.int64)[:] = 2**31, 0, 0
-    with pytest.raises(RunFailed, match=r"rank 0 received 2,147,483,... left rows, but engine cudf can join only"):
+    with pytest.raises(RunFailed, match=r"rank 0 received 2,147,483,... rows of the left table"):
         engine.inboxes(Side.LEFT, {1: header})
     assert Memory.used == before
 
@@ -272,5 +272,5 @@ def test_memory_that_no_other_process_can_open_is_refused(
     monkeypatch: pytest.MonkeyPatch, base: type[fake_rapids.DeviceMemoryResource]
 ) -> None:
     monkeypatch.setattr(fake_rapids.Device, "resource", fake_rapids.UpstreamResourceAdaptor(base()))
-    with pytest.raises(UsageError, match=f"CUDA IPC cannot send device memory of RMM's {base.__name__}"):
+    with pytest.raises(UsageError, match=f"CUDA IPC cannot send device memory allocated by RMM's {base.__name__}"):
         set_up_pool(None)
