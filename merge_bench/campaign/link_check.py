@@ -32,7 +32,7 @@ def check_link(session: Session, link: LinkLine) -> None:
     if limit is None:
         caution = Caution(
             CODE,
-            "ucx_perftest checked nothing, because the link measurement sent no data",
+            "--check-link was skipped, because the link measurement sent no data",
         )
         session.warn(caution)
         return

@@ -58,8 +58,8 @@ class ReduceScatterProbe(OverMpi):
         ranks = max(ranks, 2)
         if self.counts[-1] // ranks > LARGEST_MESSAGE:
             raise UsageError(
-                f"--counts: MPI allows at most {format_count(LARGEST_MESSAGE)} elements per rank;"
-                f" {format_count(self.counts[-1])} elements on {ranks} ranks are too many"
+                f"--counts: with {ranks} ranks, a vector can have at most {format_count(LARGEST_MESSAGE * ranks)}"
+                f" elements, not {format_count(self.counts[-1])}"
             )
         rounded = tuple(
             Caution(
