@@ -132,7 +132,7 @@ def _links(launches: Sequence[Launch], workers: Sequence[WorkerFigures]) -> Iter
         yield Caution(
             "straggler",
             f"rank {slow.rank} ({hosts.get(slow.rank, '?')}) exchanges data at only {format_rate(slow.rate)}; the"
-            f" other ranks reach {format_rate(slow.others)}, {slow.factor:.1f} times that rate",
+            f" other ranks reach {format_rate(slow.others)} (factor {slow.factor:.1f})",
             "check the link of this host: speed, error counters, and traffic of other programs",
         )
 

@@ -137,7 +137,7 @@ def dataset(name: str, kind: str | None = None) -> Dataset:
     listed = ", ".join(known)
     if name in datasets():
         has, wanted = _KINDS[datasets()[name].kind], _KINDS[kind or ""]
-        raise UsageError(f"the published dataset {name} contains {has}, not {wanted}; choose from {listed}")
+        raise UsageError(f"the published dataset {name!r} contains {has}, not {wanted}; choose a dataset from {listed}")
     raise UsageError(f"there is no published dataset {name!r}; choose from {listed}")
 
 

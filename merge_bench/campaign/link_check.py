@@ -71,7 +71,7 @@ def check_link(session: Session, link: LinkLine) -> None:
         reasons = _reasons(session, lanes, size, memory)
         caution = Caution(
             CODE,
-            f"with messages of {format_bytes(size)}, ucx_perftest measured {format_rate(found)} per worker, which is"
+            f"ucx_perftest measured {format_rate(found)} per worker (message size {format_bytes(size)}),"
             f" {found / limit:.2f} times the link limit of {format_rate(limit)}; {reasons}",
         )
         session.warn(caution)

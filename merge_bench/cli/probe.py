@@ -37,7 +37,7 @@ _OUTPUT_OPTIONS = decorated(
                  help="Published results to show beside the measured ones; `--reference list` prints their names."),
 )  # fmt: skip
 _PROBE_OPTIONS = decorated(
-    click.option("--baseline", metavar="CFG", help="Config to compare the other configs with; shown first."),
+    click.option("--baseline", metavar="CFG", help="Baseline config of the comparison; shown first."),
     click.option("--config", "configs", multiple=True, metavar="CFG", help="Config to measure; may be repeated."),
     count_option("--repetitions", "N",
                  "Number of launches of each config, in random order. [3, or 1 on a running cluster]"),

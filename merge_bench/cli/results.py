@@ -91,9 +91,8 @@ def compare(
     "--config", metavar="NAME", help="Use only results of this config; required if the RESULTs have more than one."
 )
 @click.option("--what-if", multiple=True, metavar="NAME=4x[,...]",
-              help="Change a value of the model: a factor for nic, local, compute, partition, join, latency or"
-                   " spread (nic=4x: four times as high), or a new value for overlap or gpu (overlap=0.9,"
-                   " gpu=h200).")  # fmt: skip
+              help="Change a value of the model. Multiply nic, local, compute, partition, join, latency or spread"
+                   " (nic=4x: four times as high), or set overlap or gpu (overlap=0.9, gpu=h200).")  # fmt: skip
 @click.option("--link", "links", multiple=True, metavar="NAME=RATE[,LATENCY]",
               help="Replace the measured rate and latency of a link, for example nic=12.5GB/s,2us (between hosts)"
                    " or local=20GB/s (within a host); may be repeated.")  # fmt: skip
@@ -198,8 +197,8 @@ def _references(names: Sequence[str]) -> References:
         if kind == published.CAMPAIGN:
             folder = published.campaign_folder(name)
             raise UsageError(
-                f"--reference cannot show a whole campaign such as {name}; give its folder as a RESULT"
-                f" instead: {folder}"
+                f"--reference cannot show {name}, which is a whole campaign; give its folder as a RESULT instead:"
+                f" {folder}"
             )
 
     def of_kind(wanted: str, read: Any) -> tuple[Any, ...]:

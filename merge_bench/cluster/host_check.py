@@ -148,8 +148,8 @@ def check_gpus(
     if not chosen and any(gpus[p.host.name] * workers_per_gpu > len(p.workers) for p in unknown):
         lines = ", ".join(f"{p.host.name} gpus={gpus[p.host.name]}" for p in unknown)
         raise UsageError(
-            f"this run would leave GPUs unused; to use them, write these GPU counts into the --hosts file: {lines};"
-            " otherwise give the number of workers with --workers"
+            f"this run would leave GPUs unused; to use them, put these GPU counts into the --hosts file: {lines}; to"
+            " leave them unused, set --workers"
         )
 
 

@@ -82,8 +82,8 @@ _PROBLEM = _section(
     Option("payload-columns", parsers.count(1), 1, "Number of int64 columns besides the key, in each frame.", "N"),
     Option(
         "skew", parsers.skew, 0.0,
-        "Number of times that each matching key occurs in the right table. none: once; zipf:S: the numbers follow a"
-        " Zipf law with exponent S. [none]",
+        "How often each matching key occurs in the right table: once (none), or by a Zipf law with exponent S"
+        " (zipf:S). [none]",
         "none|zipf:S",
     ),
     Option("seed", parsers.count(0), 0, "Random seed of the synthetic tables and of the order of measurements.", "N"),
@@ -122,8 +122,8 @@ _MEASURING = _section(
     _flag("fresh", "Start a new campaign instead of resuming an interrupted one.", in_config=False),
     _choice(
         "verify", ("every", "ends", "full", "off"), "ends",
-        "When to verify results. every: after each iteration; ends: after the warm-up and after the last iteration;"
-        " full: like 'ends', but all rows are compared with another engine's result; off: never.",
+        "When to verify results. every: after each iteration; ends: after the warm-up and the last iteration; full:"
+        " as 'ends', but compare all rows with another engine's result; off: never.",
     ),
     Option(
         "link-rounds", parsers.count(0), 5, "Number of link measurements after each launch; 0: none.", "N",
@@ -164,8 +164,8 @@ _DATA_PLANE = _section(
     ),
     _choice(
         "error-handling", ("none", "peer"), "none",
-        "Error handling mode of UCX between workers. peer: limits UCX to transports that can report a dead peer;"
-        " none: does not.",
+        "Error handling mode of UCX between workers. peer: only transports that can report a dead peer; none: all"
+        " transports.",
     ),
     Option(
         "message-size", parsers.size, None,

@@ -94,7 +94,7 @@ def locate(origin: str = "auto", environ: Mapping[str, str] = os.environ) -> Ucx
         "wheel": f"{wheel}; install it, or use --ucx system",
         "system": f"{system}; install it (Debian: ucx-utils), or use --ucx wheel",
     }
-    raise UsageError(f"ucx_info is missing: {what.get(origin, f'{wheel}, and {system}; install either of these')}")
+    raise UsageError(f"ucx_info is missing: {what.get(origin, f'{wheel}, and {system}; install one of them')}")
 
 
 def wheel_folder() -> Path | None:

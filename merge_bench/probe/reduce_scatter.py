@@ -144,7 +144,7 @@ PROBE = ProbeKind(
             parsers.text,
             "mpi,reduces",
             "Algorithms to measure, separated by commas. mpi: MPI_Reduce_scatter_block; reduces: one MPI_Ireduce"
-            " per rank; ucc-ucp and ucc-sharp: ucc_perftest over UCP or SHARP.",
+            " per rank; ucc-ucp: ucc_perftest over UCP; ucc-sharp: over SHARP.",
             "NAME[,NAME]",
         ),
         options.MPIRUN,

@@ -198,7 +198,7 @@ def slow_link_and_wrong_clocks(hosts: Hosts, results: Path) -> None:
     assert outcome.status == 0, outcome.errors
     assert outcome.document["verified"] is True
     found = [w["message"] for w in outcome.document["warnings"] if w["code"] == "straggler"]
-    text = r"rank 2 \(node3\) exchanges data at only .+, (\d+\.\d) times that rate"
+    text = r"rank 2 \(node3\) exchanges data at only .+ \(factor (\d+\.\d)\)"
     said = [re.fullmatch(text, message) for message in found]
     factors = [float(match[1]) for match in said if match]
     # A twentieth of the others' 2 Gbit/s, which both others share.

@@ -85,7 +85,7 @@ def gather(campaigns: Sequence[Campaign], config: str | None) -> Measurements:
 
 def _of_config(merges: Sequence[tuple[Campaign, Run]], config: str | None) -> list[tuple[Campaign, Run]]:
     if not merges:
-        raise UsageError("a forecast needs a merge, but only network measurements were given; add a RESULT of `run`")
+        raise UsageError("a forecast needs a measured merge, but got only network measurements; add a RESULT of `run`")
     names = list(dict.fromkeys(run.config.name for _, run in merges))
     if config is None and len(names) > 1:
         raise UsageError(

@@ -187,8 +187,8 @@ def canonical_columns(columns: Sequence[TableColumn], table: pa.Table, file: str
             found.append(values.cast(column.field.type))
         except pa.ArrowException:
             raise UsageError(
-                f"column {column.source!r} of {file} holds a value that does not fit {column.field.type}, the common"
-                " type of the keys"
+                f"{file}: key column {column.source!r} has a value that does not fit {column.field.type}, the type"
+                " for both keys"
             ) from None
     return found
 

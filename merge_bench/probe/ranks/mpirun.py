@@ -113,7 +113,7 @@ def _find(path: str, prefix: str, libraries: str, asked: str | None, tool: str |
         unfit.append(f"{mpirun} is {' '.join(known)}, but mpi4py loads {theirs}")
     if not unfit:
         raise UsageError(f"there is no mpirun in {prefix}/bin or on PATH; {_REMEDY}")
-    raise UsageError(f"found no mpirun of the MPI that mpi4py uses: {'; '.join(unfit)}; {_OTHER if named else _REMEDY}")
+    raise UsageError(f"no mpirun matches the MPI that mpi4py uses: {'; '.join(unfit)}; {_OTHER if named else _REMEDY}")
 
 
 def candidates(path: str, prefix: str, tool: str | None = None) -> list[str]:

@@ -109,7 +109,8 @@ def find_tool() -> Tool:
     if known is None:
         # Without the version the element counts are ambiguous: UCC 1.5 changed which vector they describe.
         raise UsageError(
-            f"cannot find out the UCC version of {path}: `{info} -v` {problem}; install a working {INFO} beside {TOOL}"
+            f"the UCC version of {path} is unknown: `{info} -v` {problem}; put a working {INFO} into the folder of"
+            f" {TOOL}"
         )
     return Tool(path, known, libmpi(ask(["ldd", path]) or ""))
 

@@ -65,7 +65,7 @@ def read(path: Path) -> list[Row]:
     except UnicodeDecodeError:
         raise UsageError(f"{path} is not a ping-pong CSV file: it is not text") from None
     if len(text) > LARGEST:
-        raise UsageError(f"{path} is not a ping-pong CSV file: it is larger than {LARGEST >> 20} MiB")
+        raise UsageError(f"{path} is too large for a ping-pong CSV file: over {LARGEST >> 20} MiB")
     places = {place for word, place in _PLACES.items() if word in path.stem}
     if len(places) != 1:
         raise UsageError(f"the file name of {path} must contain exactly one of {', '.join(_PLACES)}; rename the file")
