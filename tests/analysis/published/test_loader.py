@@ -160,7 +160,7 @@ def test_a_dataset_of_another_kind_is_answered_with_those_of_the_right_one() -> 
         UsageError, match="gadi-v100' contains merge results, not network measurements; choose a dataset from cuhk"
     ):
         published.network_rows("gadi-v100")
-    with pytest.raises(UsageError, match="hust-rma-put contains network measurements, not effects of settings"):
+    with pytest.raises(UsageError, match="hust-rma-put' contains network measurements, not effects of settings"):
         published.settings_effects("hust-rma-put")
     with pytest.raises(UsageError, match="not merge results; choose a dataset from gadi-dgx-a100, gadi-v100"):
         published.merge_results("hust-rma-put")
