@@ -137,7 +137,7 @@ class Result:
                 raise UsageError(f"{self.folder} has no data for a plot of kind {kind!r}")
             last = len(found) - 1
             numbers = f"0 to {last}" if last else "0"
-            raise UsageError(f"{self.folder} has no {kind!r} plot {which}; `which` can be {numbers}")
+            raise UsageError(f"{self.folder} has no {kind!r} plot {which}; choose from {numbers}")
         return _backend(backend)(found[which])
 
     def write_report(self, path: str | PathLike[str] | None = None) -> Path:

@@ -150,7 +150,7 @@ def test_what_cannot_be_drawn_is_a_sentence(result: merge_bench.Result) -> None:
     wrong: Any = "pie"
     with pytest.raises(UsageError, match="there is no plot 'pie'; choose from throughput, "):
         result.plot(wrong)
-    with pytest.raises(UsageError, match=r"has no 'workers' plot 2; `which` can be 0 to 1"):
+    with pytest.raises(UsageError, match=r"has no 'workers' plot 2; choose from 0 to 1"):
         result.plot("workers", 2)
     with pytest.raises(UsageError, match="has no data for a plot of kind 'tuning'"):
         result.plot("tuning")

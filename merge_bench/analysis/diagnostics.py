@@ -170,5 +170,5 @@ def _outliers(launches: Sequence[Launch]) -> Iterator[Caution]:
         more = f" and {len(flagged) - 5} more" if len(flagged) > 5 else ""
         yield Caution(
             "outliers",
-            f"outliers of the wall-clock time (kept in all statistics): iteration {named}{more}",
+            f"wall-clock outliers, kept in all statistics: iteration {named}{more}",
         )

@@ -152,7 +152,7 @@ def _check_order(environ: Mapping[str, str]) -> None:
     for name, order in gpu.IN_ORDER.items():
         if environ.get(name, order) != order:
             raise UsageError(
-                f"with {name}={environ[name]}, GPUs have other numbers than in nvidia-smi; unset it, or set it to"
+                f"with {name}={environ[name]}, GPU numbers differ from those of nvidia-smi; unset it, or set it to"
                 f" {order}"
             )
 

@@ -91,8 +91,8 @@ def compare(
     "--config", metavar="NAME", help="Use only results of this config; required if the RESULTs have more than one."
 )
 @click.option("--what-if", multiple=True, metavar="NAME=4x[,...]",
-              help="Change a value of the model. Multiply nic, local, compute, partition, join, latency or spread"
-                   " (nic=4x: four times as high), or set overlap or gpu (overlap=0.9, gpu=h200).")  # fmt: skip
+              help="Change the model: multiply a value (nic=4x) or set one (overlap=0.9, gpu=h200). Values to"
+                   " multiply: nic, local, compute, partition, join, latency, spread.")  # fmt: skip
 @click.option("--link", "links", multiple=True, metavar="NAME=RATE[,LATENCY]",
               help="Replace the measured rate and latency of a link, for example nic=12.5GB/s,2us (between hosts)"
                    " or local=20GB/s (within a host); may be repeated.")  # fmt: skip

@@ -82,8 +82,8 @@ _PROBLEM = _section(
     Option("payload-columns", parsers.count(1), 1, "Number of int64 columns besides the key, in each frame.", "N"),
     Option(
         "skew", parsers.skew, 0.0,
-        "How often each matching key occurs in the right table: once (none), or by a Zipf law with exponent S"
-        " (zipf:S). [none]",
+        "Skew of the right table's matching keys: none (each occurs once), or zipf:S (a Zipf law with exponent S)."
+        " [none]",
         "none|zipf:S",
     ),
     Option("seed", parsers.count(0), 0, "Random seed of the synthetic tables and of the order of measurements.", "N"),
@@ -155,7 +155,7 @@ _DATA_PLANE = _section(
     _choice("shuffle", ("p2p", "tasks"), "p2p", "Shuffle method of Dask for --exchange dask."),
     _choice(
         "pipeline", ("on", "off"), "off",
-        "on: partition and join during the exchange; off: one phase after the other.",
+        "on: partition and join overlap the exchange; off: one phase after the other.",
     ),
     _choice(
         "stores", ("auto", "plain", "lines"), "auto",
@@ -198,9 +198,9 @@ _CLUSTER = _section(
     Option("ssh-config", parsers.text, None, "ssh configuration file to use instead of the user's.", "PATH"),
     Option(
         "ucx", parsers.choice("auto", "wheel", "system"), None,
-        "UCX to load. wheel: the package libucx, which has no InfiniBand support; system: the UCX installed on this"
-        " host; auto: system if it supports InfiniBand of this host, else wheel if installed. [$MERGE_BENCH_UCX, else"
-        " auto]",
+        "UCX to load. wheel: the package libucx (no InfiniBand support); system: the UCX installed on this host;"
+        " auto: system if it supports this host's InfiniBand; otherwise wheel, if installed. [$MERGE_BENCH_UCX,"
+        " else auto]",
         "auto|wheel|system", in_config=False,
     ),
     Option("interface", parsers.interface, None, "Network interface that all processes bind to.", "NAME"),

@@ -164,7 +164,7 @@ class _Scope:
         if self.total_bytes > MAX_TOTAL_BYTES:
             raise ShellSyntaxError(
                 variable.line,
-                "this line brings the values of the config above 1 MiB, the limit for a config",
+                "up to this line, the values of the config total more than 1 MiB, the limit",
             )
         self.variables[variable.name] = variable
         self.lines.setdefault(variable.name, []).append(variable.line)

@@ -86,7 +86,7 @@ def test_what_a_gpu_has_of_its_own_decides_by_its_name(monkeypatch: pytest.Monke
 def test_another_order_of_gpus_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     for fine in ({}, {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}):
         make_plan._check_order(fine)
-    with pytest.raises(UsageError, match=r"CUDA_DEVICE_ORDER=FASTEST_FIRST, GPUs have other numbers .*; unset it"):
+    with pytest.raises(UsageError, match=r"CUDA_DEVICE_ORDER=FASTEST_FIRST, GPU numbers differ .*; unset it"):
         make_plan._check_order({"CUDA_DEVICE_ORDER": "FASTEST_FIRST"})
 
 

@@ -223,7 +223,7 @@ def test_an_unknown_release_is_refused_because_its_counts_have_two_meanings(
         if script is not None:
             executable(tmp_path / "ucc_info", f"#!/bin/sh\n{script}\n")
         with pytest.raises(
-            UsageError, match=f"the UCC version of .* is unknown: `.*ucc_info -v` {re.escape(problem)}; put a"
+            UsageError, match=f"the UCC version of .* is unknown: `.*ucc_info -v` {re.escape(problem)}; repair this"
         ):
             ucc.find_tool()
     executable(tmp_path / "ucc_info", "#!/bin/sh\necho '# UCC version=1.4.4 revision abc'\n")

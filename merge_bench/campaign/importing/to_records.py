@@ -124,14 +124,14 @@ def _warnings(report: Report) -> Iterator[Caution]:
     if report.workers != printed:
         yield Caution(
             "imported-workers",
-            f"the imported output lists {printed} device{'s' * (printed != 1)}, but has the data of {report.workers}"
-            f" workers; {report.workers} workers are recorded",
+            f"the imported output lists {printed} device{'s' * (printed != 1)}, but its amount of data implies"
+            f" {report.workers} workers",
         )
     if report.longest > len(report.iterations):
         yield Caution(
             "imported-length",
-            f"the imported output may be incomplete: it lists {len(report.iterations)} iterations, but has the data"
-            f" of {report.longest}",
+            f"the imported output may be incomplete: it lists {len(report.iterations)} iterations, but has data for"
+            f" {report.longest}",
         )
     if report.traceback is not None:
         yield Caution("imported-error", f"the imported output also contains a Python error: {report.traceback}")

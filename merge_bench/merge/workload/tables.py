@@ -187,8 +187,8 @@ def canonical_columns(columns: Sequence[TableColumn], table: pa.Table, file: str
             found.append(values.cast(column.field.type))
         except pa.ArrowException:
             raise UsageError(
-                f"{file}: key column {column.source!r} has a value that does not fit {column.field.type}, to which"
-                " the keys of both tables are converted"
+                f"{file}: key column {column.source!r} has a value outside {column.field.type}, the common type of"
+                " both tables' keys"
             ) from None
     return found
 

@@ -109,8 +109,7 @@ def find_tool() -> Tool:
     if known is None:
         # Without the version the element counts are ambiguous: UCC 1.5 changed which vector they describe.
         raise UsageError(
-            f"the UCC version of {path} is unknown: `{info} -v` {problem}; put a working {INFO} into the folder of"
-            f" {TOOL}"
+            f"the UCC version of {path} is unknown: `{info} -v` {problem}; repair this installation of UCC"
         )
     return Tool(path, known, libmpi(ask(["ldd", path]) or ""))
 

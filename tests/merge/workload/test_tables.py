@@ -191,7 +191,7 @@ def test_a_key_value_beyond_the_common_type_is_a_sentence(tmp_path: Path) -> Non
     with pytest.raises(UsageError) as caught:
         load_chunk(spec, 0)
     assert str(caught.value) == (
-        f"{far}: key column 't' has a value that does not fit timestamp[ns], to which the keys of both tables are converted"
+        f"{far}: key column 't' has a value outside timestamp[ns], the common type of both tables' keys"
     )
 
 
