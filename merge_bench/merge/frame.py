@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from merge_bench.errors import UsageError
 
+Array: TypeAlias = npt.NDArray[Any]
 Bytes = npt.NDArray[np.uint8]
 
 
@@ -55,7 +56,7 @@ class Column:
     shape (n + 1,) int64. `valid`: shape (n,), 1 where not null, or None.
     """
 
-    values: npt.NDArray[Any]
+    values: Array
     offsets: npt.NDArray[np.int64] | None = None
     valid: Bytes | None = None
 

@@ -125,6 +125,7 @@ class Merger:
 
 
 def _transfers(flights: dict[Side, Flight]) -> Transfers:
+    """What both frames' transfers, of which one begins when the other has ended, add up to."""
     left, right = flights[Side.LEFT], flights[Side.RIGHT]
     arrived: dict[int, tuple[int, float]] = {}
     for flight in (left, right):

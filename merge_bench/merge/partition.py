@@ -13,14 +13,13 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from merge_bench.merge.buffer_pool import BufferPool, align
-from merge_bench.merge.frame import Bytes, Column, Field, Frame, arrow_schema, storage_dtype
+from merge_bench.merge.frame import Array, Bytes, Column, Field, Frame, arrow_schema, storage_dtype
 from merge_bench.merge.hashing import BLOCK, RowHasher
 from merge_bench.merge.parcel_layout import Counts, Layout, Parcel
 from merge_bench.merge.stores import PLAIN, Pieces, writer
@@ -158,7 +157,7 @@ class Partitioner:
         return len(pair) == 2 and all(field.width == 8 and not field.nullable for field in pair)
 
 
-def _assign_fixed(keys: Sequence[npt.NDArray[Any]], total: int, ids: npt.NDArray[Any], counts: Counts) -> None:
+def _assign_fixed(keys: Sequence[Array], total: int, ids: Array, counts: Counts) -> None:
     """The buckets that `RowHasher` and `assign_buckets` would give, in fewer passes."""
     from merge_bench.merge import partition_loops as loops
 
@@ -178,7 +177,7 @@ def _assign_fixed(keys: Sequence[npt.NDArray[Any]], total: int, ids: npt.NDArray
         loops.assign_last(some, last, total, ids[block], counts)
 
 
-def _lengths(offsets: npt.NDArray[np.int64], ids: npt.NDArray[Any]) -> Pieces:
+def _lengths(offsets: npt.NDArray[np.int64], ids: Array) -> Pieces:
     """The lengths of values of variable width."""
     for start in range(0, ids.size, BLOCK):
         ends = offsets[start : start + BLOCK + 1]
@@ -213,8 +212,7 @@ class BucketReader:
     def __init__(self, fields: tuple[Field, ...], parcels: Sequence[Parcel]) -> None:
         self.fields = fields
         self.parcels = [parcel for parcel in parcels if parcel.rows]
-        self._rows = [_edges(parcel.layout.header[0]) for parcel in self.parcels]
-        self._bytes = [[_edges(row) for row in parcel.layout.header[1:]] for parcel in self.parcels]
+        self._edges = [[_edges(sizes) for sizes in parcel.layout.header] for parcel in self.parcels]
 
     def table(self, first: int, last: int) -> pa.Table:
         """The rows of buckets first…last-1, a chunk per parcel."""
@@ -224,7 +222,7 @@ class BucketReader:
     def chunks(self, first: int, last: int) -> list[Frame]:
         """The rows of buckets first…last-1: for each parcel that has some, a frame over its memory."""
         found = []
-        for parcel, rows, sizes in zip(self.parcels, self._rows, self._bytes, strict=True):
+        for parcel, (rows, *sizes) in zip(self.parcels, self._edges, strict=True):
             start, stop = rows[first], rows[last]
             if start == stop:
                 continue

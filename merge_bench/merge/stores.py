@@ -11,17 +11,15 @@ from collections.abc import Iterable
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from merge_bench.merge.buffer_pool import ALIGN, aligned
-from merge_bench.merge.frame import Bytes
+from merge_bench.merge.frame import Array, Bytes
 from merge_bench.merge.parcel_layout import Counts
 
 PLAIN, LINES = "plain", "lines"
 PAIRED_STREAMS = 512
 """Most buckets to which plain stores write two columns at once: with more, two lines for each do not fit the cache."""
 
-Array: TypeAlias = npt.NDArray[Any]
 Pieces: TypeAlias = Iterable[tuple[Array, Array]]
 """The values of successive rows, and the bucket of each of these rows; one that is no bucket leaves its row out."""
 

@@ -213,8 +213,7 @@ class HostEngine:
 
     def results(self) -> Iterator[pa.Table]:
         """The result in pieces, as Arrow tables."""
-        for piece in self._results:
-            yield self.to_arrow(piece)
+        return map(self.to_arrow, self._results)
 
     def peak_device_bytes(self) -> int | None:
         """None: there is no device."""

@@ -17,7 +17,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from merge_bench.merge.buffer_pool import BufferPool
 from merge_bench.merge.engines.base import JoinShape, Side
@@ -31,7 +30,7 @@ from merge_bench.merge.engines.hash_join_loops import (
     gather_offsets,
     keep_equal,
 )
-from merge_bench.merge.frame import Column, Field, Frame
+from merge_bench.merge.frame import Array, Column, Field, Frame
 from merge_bench.merge.hashing import BLOCK, RowHasher
 
 MOST_ROWS = (1 << 24) - 2
@@ -62,9 +61,9 @@ class BucketJoin:
         self._hasher = RowHasher()
         self._heads = np.zeros(0, np.uint32)
         self._links = self._entered = np.zeros(0, np.uint64)
-        self._hashes: npt.NDArray[Any] = np.zeros(0, np.uint64)
-        self._found: list[npt.NDArray[Any]] = [np.zeros(0, np.int32)] * 4
-        self._side: dict[tuple[int, str], npt.NDArray[Any]] = {}
+        self._hashes: Array = np.zeros(0, np.uint64)
+        self._found: list[Array] = [np.zeros(0, np.int32)] * 4
+        self._side: dict[tuple[int, str], Array] = {}
 
     def join(self, left: Sequence[Frame], right: Sequence[Frame], out: BufferPool) -> Iterator[Frame]:
         """The matching rows, a piece at a time, in memory of `out`.
@@ -94,7 +93,7 @@ class BucketJoin:
             first += chunk.rows
         return shift
 
-    def _words(self, chunk: Frame, fields: Sequence[Field], keys: Sequence[int]) -> npt.NDArray[Any]:
+    def _words(self, chunk: Frame, fields: Sequence[Field], keys: Sequence[int]) -> Array:
         """The 64 bits of each row; valid until the next call."""
         if self._fixed and len(keys) == 1:
             return chunk.columns[keys[0]].values
@@ -131,10 +130,10 @@ class BucketJoin:
             )
         return found
 
-    def _joined(self, chunks: list[npt.NDArray[Any]], name: tuple[int, str]) -> npt.NDArray[Any]:
+    def _joined(self, chunks: list[Array], name: tuple[int, str]) -> Array:
         return chunks[0] if len(chunks) == 1 else np.concatenate(chunks, out=self._room(chunks, name))
 
-    def _joined_offsets(self, chunks: list[npt.NDArray[Any]], name: tuple[int, str]) -> npt.NDArray[Any]:
+    def _joined_offsets(self, chunks: list[Array], name: tuple[int, str]) -> Array:
         if len(chunks) == 1:
             return chunks[0]
         room, rows = self._room(chunks, name), 0
@@ -144,7 +143,7 @@ class BucketJoin:
             rows += chunk.size - 1
         return room[: rows + 1]
 
-    def _room(self, chunks: list[npt.NDArray[Any]], name: tuple[int, str]) -> npt.NDArray[Any]:
+    def _room(self, chunks: list[Array], name: tuple[int, str]) -> Array:
         size, room = sum(map(len, chunks)), self._side.get(name)
         if room is None or len(room) < size:
             room = self._side[name] = np.empty(size, chunks[0].dtype)
@@ -166,12 +165,7 @@ class BucketJoin:
                 yield self._piece(chunk, left, lefts[:rows], rights[:rows], out)
 
     def _piece(
-        self,
-        chunk: Frame,
-        left: Sequence[Column | None],
-        lefts: npt.NDArray[Any],
-        rights: npt.NDArray[Any],
-        out: BufferPool,
+        self, chunk: Frame, left: Sequence[Column | None], lefts: Array, rights: Array, out: BufferPool
     ) -> Frame:
         # Keys come from the right, where they are read in order.
         keys = dict(zip(self._left_keys, self._right_keys, strict=True))
@@ -186,7 +180,7 @@ class BucketJoin:
         return Frame(self._output, tuple(columns), lefts.size)
 
 
-def _taken(column: Column, rows: npt.NDArray[Any], out: BufferPool) -> Column:
+def _taken(column: Column, rows: Array, out: BufferPool) -> Column:
     valid = None
     if column.valid is not None:
         valid = out.take(rows.size)

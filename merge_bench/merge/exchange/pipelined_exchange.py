@@ -73,7 +73,7 @@ class PipelinedExchange:
         self._heard = dict.fromkeys(self._peers, 0)  # headers from each peer
         self._taken = dict.fromkeys(self._peers, 0)  # messages of data posted from each peer
         self._open: dict[tuple[int, int], int] = {}  # (source, piece) → messages that are still to arrive
-        self._missing = Counter(piece.part for piece in pieces for _ in self._peers)  # pieces of each part
+        self._missing = Counter(piece.part for piece in pieces for _ in self._peers)  # part → pieces still to arrive
         self._pending: list[_Item] = []
         self.sent_bytes = dict.fromkeys(Side, 0)
         self.flights = {side: Meter() for side in Side}
