@@ -135,9 +135,7 @@ def _refuse_other_users(options: Resolved, hosts: Sequence[HostSpec]) -> None:
     user = next((host.name for host in hosts if "@" in host.name), None)
     if user and options.sources["hosts"].startswith("config") and not options.values["trust_config"]:
         where = options.sources["hosts"].removeprefix("config ")
-        raise UsageError(
-            f"{where}: MERGE_BENCH_HOSTS names the user {user}, so processes would run as that user; {REMEDY}"
-        )
+        raise UsageError(f"{where}: MERGE_BENCH_HOSTS would make processes run as user {user}; {REMEDY}")
 
 
 def _check_gpus(workers: int, gpus: int, per_gpu: int) -> None:
@@ -190,8 +188,8 @@ def _protocol(values: dict[str, Any], *, open_ports: bool) -> str:
         return "tcp" if values["insecure"] else "tls"
     if asked != "tls" and not values["insecure"]:
         raise UsageError(
-            f"--protocol {asked} is not encrypted: whoever reaches its ports can run code here; use --protocol tls,"
-            " or add --insecure on a trusted network"
+            f"--protocol {asked} is not encrypted: anyone able to connect can run code here; use --protocol tls, or"
+            " add --insecure on a trusted network"
         )
     return asked
 

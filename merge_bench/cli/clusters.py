@@ -62,7 +62,7 @@ def run(**values: Any) -> int:
 )
 @click.option("--trust-config", is_flag=True, help="Trust CONFIG: accept settings that can load code.")
 def check(config: str, as_json: bool, ucx: str | None, trust_config: bool) -> int:
-    """Show how the installed UCX handles each setting of CONFIG: a file, or the name of a shipped config."""
+    """Show how the installed UCX handles each setting of CONFIG, which is a file or the name of a shipped config."""
     from merge_bench.campaign.registry_options import options
     from merge_bench.cluster.environment import LOOPBACK
     from merge_bench.config.old_names import translate_config

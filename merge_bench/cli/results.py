@@ -91,8 +91,8 @@ def compare(
     "--config", metavar="NAME", help="Use only results of this config; required if the RESULTs have more than one."
 )
 @click.option("--what-if", multiple=True, metavar="NAME=4x[,...]",
-              help="Change the model: multiply a value (nic=4x) or set one (overlap=0.9, gpu=h200). Values to"
-                   " multiply: nic, local, compute, partition, join, latency, spread.")  # fmt: skip
+              help="Forecast with changes, such as nic=4x (links four times as fast), overlap=0.9 or gpu=h200."
+                   " docs/predict.md lists all.")  # fmt: skip
 @click.option("--link", "links", multiple=True, metavar="NAME=RATE[,LATENCY]",
               help="Replace the measured rate and latency of a link, for example nic=12.5GB/s,2us (between hosts)"
                    " or local=20GB/s (within a host); may be repeated.")  # fmt: skip
@@ -197,8 +197,7 @@ def _references(names: Sequence[str]) -> References:
         if kind == published.CAMPAIGN:
             folder = published.campaign_folder(name)
             raise UsageError(
-                f"--reference cannot show {name}, which is a whole campaign; give its folder as a RESULT instead:"
-                f" {folder}"
+                f"{name} is a whole campaign, which --reference cannot show; give {folder} as a RESULT instead"
             )
 
     def of_kind(wanted: str, read: Any) -> tuple[Any, ...]:

@@ -169,9 +169,11 @@ def unused_rdma(hosts: Mapping[str, Network], config: Mapping[str, str]) -> list
     for name, host in hosts.items():
         if host.rdma_ports and not host.rdma:
             ports = (f"{port} ({', '.join(owners) or 'no interface'})" for port, owners in host.rdma_ports.items())
-            what = f"cannot use {', '.join(ports)}, because it is limited to interface {host.interface}"
+            what = f"{', '.join(ports)}, because it is limited to interface {host.interface}"
             alike.setdefault((f"{what}, which has no RDMA device", _remedy(host)), []).append(name)
-    return [Caution(CODE, f"UCX on {', '.join(names)} {what}", remedy) for (what, remedy), names in alike.items()]
+    return [
+        Caution(CODE, f"UCX on {', '.join(names)} cannot use {what}", remedy) for (what, remedy), names in alike.items()
+    ]
 
 
 def _remedy(host: Network) -> str:

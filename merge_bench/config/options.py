@@ -78,7 +78,8 @@ _PROBLEM = _section(
         "chunk", parsers.counts(1), 1_000_000,
         "Rows per worker in each input frame. Several values make a sweep.", "ROWS[,ROWS]",
     ),
-    Option("frac-match", parsers.number(0, 1), 0.3, "Fraction of right keys that match a left key.", "F"),
+    Option("frac-match", parsers.number(0, 1), 0.3, "Fraction of keys in the right frame that match a key in the"
+                                                    " left one.", "F"),
     Option("payload-columns", parsers.count(1), 1, "Number of int64 columns besides the key, in each frame.", "N"),
     Option(
         "skew", parsers.skew, 0.0,
@@ -122,8 +123,8 @@ _MEASURING = _section(
     _flag("fresh", "Start a new campaign instead of resuming an interrupted one.", in_config=False),
     _choice(
         "verify", ("every", "ends", "full", "off"), "ends",
-        "When to verify results. every: after each iteration; ends: after the warm-up and the last iteration; full:"
-        " as 'ends', but compare all rows with another engine's result; off: never.",
+        "Verify results after each iteration (every), after the warm-up and the last iteration (ends), at these two"
+        " row by row (full), or never (off).",
     ),
     Option(
         "link-rounds", parsers.count(0), 5, "Number of link measurements after each launch; 0: none.", "N",
@@ -155,7 +156,7 @@ _DATA_PLANE = _section(
     _choice("shuffle", ("p2p", "tasks"), "p2p", "Shuffle method of Dask for --exchange dask."),
     _choice(
         "pipeline", ("on", "off"), "off",
-        "on: partition and join overlap the exchange; off: one phase after the other.",
+        "on: partition and join during the exchange; off: one phase after the other.",
     ),
     _choice(
         "stores", ("auto", "plain", "lines"), "auto",
@@ -164,8 +165,8 @@ _DATA_PLANE = _section(
     ),
     _choice(
         "error-handling", ("none", "peer"), "none",
-        "Error handling mode of UCX between workers. peer: only transports that can report a dead peer; none: all"
-        " transports.",
+        "Error handling mode of UCX between workers. peer: UCX uses only transports that report dead peers; none:"
+        " any transports.",
     ),
     Option(
         "message-size", parsers.size, None,
@@ -198,9 +199,8 @@ _CLUSTER = _section(
     Option("ssh-config", parsers.text, None, "ssh configuration file to use instead of the user's.", "PATH"),
     Option(
         "ucx", parsers.choice("auto", "wheel", "system"), None,
-        "UCX to load. wheel: the package libucx (no InfiniBand support); system: the UCX installed on this host;"
-        " auto: system if it supports this host's InfiniBand; otherwise wheel, if installed. [$MERGE_BENCH_UCX,"
-        " else auto]",
+        "UCX to load. wheel: the package libucx, without InfiniBand support; system: the UCX of this host; auto:"
+        " system if it supports InfiniBand of this host, else wheel. [$MERGE_BENCH_UCX, else auto]",
         "auto|wheel|system", in_config=False,
     ),
     Option("interface", parsers.interface, None, "Network interface that all processes bind to.", "NAME"),

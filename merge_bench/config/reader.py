@@ -164,7 +164,7 @@ class _Scope:
         if self.total_bytes > MAX_TOTAL_BYTES:
             raise ShellSyntaxError(
                 variable.line,
-                "up to this line, the values of the config total more than 1 MiB, the limit",
+                "the config's values up to this line exceed the limit of 1 MiB in total",
             )
         self.variables[variable.name] = variable
         self.lines.setdefault(variable.name, []).append(variable.line)

@@ -143,8 +143,8 @@ PROBE = ProbeKind(
             "algorithms",
             parsers.text,
             "mpi,reduces",
-            "Algorithms to measure, separated by commas. mpi: MPI_Reduce_scatter_block; reduces: one MPI_Ireduce"
-            " per rank; ucc-ucp: ucc_perftest over UCP; ucc-sharp: over SHARP.",
+            "Algorithms to measure, separated by commas: mpi (MPI_Reduce_scatter_block), reduces (one MPI_Ireduce"
+            " per rank), ucc-ucp (ucc_perftest over UCP), ucc-sharp (ucc_perftest over SHARP).",
             "NAME[,NAME]",
         ),
         options.MPIRUN,

@@ -73,7 +73,7 @@ def make_task(values: Mapping[str, Any]) -> Task:
     kept, pruned = prune(space, context_of(prepared[0], {**values, "chunk": None}))
     if not kept:
         reasons = "; ".join(f"{each.value}: {each.reason}" for each in pruned)
-        raise UsageError(f"no value of the tuning space can be tried in this run: {reasons}")
+        raise UsageError(f"this run cannot try any of the tuning settings: {reasons}")
     if set(line.name.split("+")) <= {value.id for value in space.values}:
         raise UsageError(
             f"the baseline has the same name as a setting that `tune` tries: {line.name}; rename the baseline's file"
@@ -136,4 +136,4 @@ def _refuse_few(values: Mapping[str, Any], first_block: int, sizes: int) -> None
         )
     least = least_launches(alpha=Options.alpha / sizes, paired=True)
     if values["confirm"] < least:
-        raise UsageError(f"--confirm {values['confirm']} is too low: {sizes} sizes need at least {least}")
+        raise UsageError(f"--confirm {values['confirm']} is too low for {sizes} sizes; the minimum is {least}")

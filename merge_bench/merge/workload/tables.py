@@ -122,8 +122,8 @@ def plan_tables(
     """
     if not left_on or len(left_on) != len(right_on):
         raise UsageError(
-            f"both tables need the same number of key columns, at least one; the left one has {len(left_on)}, the"
-            f" right one has {len(right_on)}"
+            f"both tables need the same number of key columns, and at least one: left has {len(left_on)}, right has"
+            f" {len(right_on)}"
         )
     left_footers, right_footers = parquet.read_footers(left), parquet.read_footers(right)
     left_keys = _key_columns(left, left_footers, left_on)
@@ -187,8 +187,8 @@ def canonical_columns(columns: Sequence[TableColumn], table: pa.Table, file: str
             found.append(values.cast(column.field.type))
         except pa.ArrowException:
             raise UsageError(
-                f"{file}: key column {column.source!r} has a value outside {column.field.type}, the common type of"
-                " both tables' keys"
+                f"{file}: key column {column.source!r} has a value that does not fit {column.field.type}, the common"
+                " key type"
             ) from None
     return found
 

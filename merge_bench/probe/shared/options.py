@@ -16,8 +16,8 @@ PLACEMENT = Option(
     "placement",
     parsers.text,
     None,
-    "Pairs of workers to measure: one-host, two-hosts or every-pair; several are separated by commas. [default: as"
-    " the hosts allow]",
+    "Pairs of workers to measure: one-host, two-hosts or every-pair; several are separated by commas. [default: by"
+    " the number of hosts]",
     "WHERE",
 )
 MPIRUN = Option(

@@ -96,7 +96,7 @@ def test_records_are_never_overwritten(tmp_path: Path, report: Run) -> None:
         (["{}", "--output", "{}"], "is a folder; name a file"),
         (["{}", "--output", "x", "--markdown", "x"], "two options write to x"),
         (["{}", "--reference", "nobody"], "there is no published dataset 'nobody'; choose from "),
-        (["{}", "--reference", "gadi-v100-optimized-small"], "give its folder as a RESULT instead: "),
+        (["{}", "--reference", "gadi-v100-optimized-small"], "as a RESULT instead"),
         (["{}/logs"], "contains no records.jsonl"),
         (["{}", "--figures", "{}/records.jsonl"], "records.jsonl: File exists"),
     ],
