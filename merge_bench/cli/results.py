@@ -197,7 +197,7 @@ def _references(names: Sequence[str]) -> References:
         if kind == published.CAMPAIGN:
             folder = published.campaign_folder(name)
             raise UsageError(
-                f"{name} is a whole campaign, which --reference cannot show; give {folder} as a RESULT instead"
+                f"--reference cannot show {name}: it is a whole campaign; give {folder} as a RESULT instead"
             )
 
     def of_kind(wanted: str, read: Any) -> tuple[Any, ...]:

@@ -164,7 +164,7 @@ class _Scope:
         if self.total_bytes > MAX_TOTAL_BYTES:
             raise ShellSyntaxError(
                 variable.line,
-                "the config's values up to this line exceed the limit of 1 MiB in total",
+                "the config is too large: at this line, its values exceed 1 MiB",
             )
         self.variables[variable.name] = variable
         self.lines.setdefault(variable.name, []).append(variable.line)

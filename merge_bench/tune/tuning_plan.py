@@ -136,4 +136,4 @@ def _refuse_few(values: Mapping[str, Any], first_block: int, sizes: int) -> None
         )
     least = least_launches(alpha=Options.alpha / sizes, paired=True)
     if values["confirm"] < least:
-        raise UsageError(f"--confirm {values['confirm']} is too low for {sizes} sizes; the minimum is {least}")
+        raise UsageError(f"--confirm {values['confirm']} is too low; use at least {least}")

@@ -68,7 +68,7 @@ def test_a_dry_run_says_what_is_tried_and_what_is_not_and_why(ended, tmp_path, c
         (("--plot", "a.pdf"), "must end in .png, .svg or .html"),
         (("--plot", "nowhere/a.png"), "--plot nowhere/a.png: there is no folder"),
         (("--only", "mutex", "--max-launches", "8"), "these settings need at least 9"),
-        (("--only", "mutex", "--chunk", "1e4,2e4", "--confirm", "6"), "--confirm 6 is too low for 2 sizes"),
+        (("--only", "mutex", "--chunk", "1e4,2e4", "--confirm", "6"), "--confirm 6 is too low; use at least"),
         (("--verify", "off"), "--verify off"),
         (("--metric", "bandwidth", "--exchange", "dask"), "--metric bandwidth needs --exchange ucx"),
         (("--strategy", "exhaustive"), "more than 256 combinations"),
