@@ -110,7 +110,9 @@ def _of_gpu(runs: Sequence[Measured], asked: str | None) -> tuple[tuple[Measured
             " results from one of them"
         )
     if found is None:
-        raise UsageError(f"the speed of {asked} relative to {listed} is unknown; add a RESULT measured on {asked}")
+        raise UsageError(
+            f"--what-if gpu={asked} does not work with results from {listed}; add a RESULT measured on {asked}"
+        )
     scale = wanted.bandwidth / found.bandwidth
     note = (
         f"Partition and join are assumed to run {scale:.2f} times as fast on a {asked}, the ratio of memory bandwidths"
