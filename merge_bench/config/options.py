@@ -143,7 +143,7 @@ _MEASURING = _section(
     Option("threshold", parsers.percent, 0.02, "For --fail-on: ignore differences below this. [2%]", "PERCENT"),
     Option(
         "require-transport", parsers.names, (),
-        "Exit with status 5 if a pair of workers uses none of these UCX transports.", "NAME[,NAME]",
+        "UCX transports; every pair of workers must use one of them, otherwise the exit status is 5.", "NAME[,NAME]",
     ),
 )  # fmt: skip
 _DATA_PLANE = _section(
@@ -199,8 +199,9 @@ _CLUSTER = _section(
     Option("ssh-config", parsers.text, None, "ssh configuration file to use instead of the user's.", "PATH"),
     Option(
         "ucx", parsers.choice("auto", "wheel", "system"), None,
-        "UCX to load. wheel: the package libucx, without InfiniBand support; system: the UCX of this host; auto:"
-        " system if it supports InfiniBand of this host, else wheel. [$MERGE_BENCH_UCX, else auto]",
+        "UCX to load. wheel: the package libucx, without InfiniBand support; system: the UCX installed on this"
+        " host; auto: the installed one where it supports the host's InfiniBand, elsewhere the package."
+        " [$MERGE_BENCH_UCX, else auto]",
         "auto|wheel|system", in_config=False,
     ),
     Option("interface", parsers.interface, None, "Network interface that all processes bind to.", "NAME"),

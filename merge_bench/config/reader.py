@@ -164,7 +164,7 @@ class _Scope:
         if self.total_bytes > MAX_TOTAL_BYTES:
             raise ShellSyntaxError(
                 variable.line,
-                "the config is too large: at this line, its values exceed 1 MiB",
+                "the config is too large: all its values together may take at most 1 MiB",
             )
         self.variables[variable.name] = variable
         self.lines.setdefault(variable.name, []).append(variable.line)
