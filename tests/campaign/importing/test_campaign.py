@@ -158,8 +158,8 @@ def test_throughput_is_that_of_the_text_where_times_are_rounded_more(tmp_path: P
 def test_doubts_become_warnings(tmp_path: Path) -> None:
     noise = "\nbye\nTraceback (most recent call last):\nOSError: gone\n"
     found = codes(summarized(brought_in(tmp_path, text("ucxx", devices="[0]") + noise)))
-    assert "implies 16 workers" in found["imported-workers"]
-    assert "the imported output lists 1 device" in found["imported-workers"]
+    assert "but has the data of 16" in found["imported-workers"]
+    assert "the number of workers is uncertain" in found["imported-workers"]
     assert found["imported-error"].endswith("OSError: gone")
     assert found["imported-lines"].endswith(": 19, 20, 21")
     assert "closing barrier" in found["imported-definitions"]
