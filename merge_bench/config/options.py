@@ -123,8 +123,8 @@ _MEASURING = _section(
     _flag("fresh", "Start a new campaign instead of resuming an interrupted one.", in_config=False),
     _choice(
         "verify", ("every", "ends", "full", "off"), "ends",
-        "Verify results after each iteration (every), after the warm-up and the last iteration (ends), at these two"
-        " row by row (full), or never (off).",
+        "When to verify results. every: after each iteration; ends: after the warm-up and the last iteration; full:"
+        " after the warm-up and the last iteration, comparing all rows; off: never.",
     ),
     Option(
         "link-rounds", parsers.count(0), 5, "Number of link measurements after each launch; 0: none.", "N",
