@@ -52,8 +52,8 @@ def check_machine(required: Sequence[str], environment: Mapping[str, str]) -> No
     if not required or allowed_transports.resolve_aliases(required) & set(installed.transports):
         return
     raise GateNotMet(
-        f"{OPTION} {','.join(required)} cannot be met: on this host, UCX {installed.version}"
-        f" ({installed.info.origin}) offers only {there}; require one of these, or use another --ucx"
+        f"{OPTION} {','.join(required)} cannot be met: UCX {installed.version} ({installed.info.origin}) on this"
+        f" host offers only {there}"
     )
 
 

@@ -196,9 +196,7 @@ def _references(names: Sequence[str]) -> References:
     for name, kind in kinds.items():
         if kind == published.CAMPAIGN:
             folder = published.campaign_folder(name)
-            raise UsageError(
-                f"--reference cannot show {name}: it is a whole campaign; give {folder} as a RESULT instead"
-            )
+            raise UsageError(f"--reference {name} is not possible; give {folder} as a RESULT instead")
 
     def of_kind(wanted: str, read: Any) -> tuple[Any, ...]:
         return tuple(row for name, kind in kinds.items() if kind == wanted for row in read(name))

@@ -137,7 +137,7 @@ _MEASURING = _section(
     Option("against", parsers.text, None, "Earlier result to compare this run with.", "RESULT", in_config=False),
     Option(
         "fail-on", parsers.choices("slower", "inconclusive", "not-faster"), (),
-        "Exit with status 5 on any of these verdicts; choose from slower, inconclusive, not-faster.",
+        "Exit with status 5 if a comparison has a verdict named here: slower, inconclusive or not-faster.",
         "VERDICT[,VERDICT]",
     ),
     Option("threshold", parsers.percent, 0.02, "For --fail-on: ignore differences below this. [2%]", "PERCENT"),
@@ -165,8 +165,7 @@ _DATA_PLANE = _section(
     ),
     _choice(
         "error-handling", ("none", "peer"), "none",
-        "Error handling mode of UCX between workers. peer: UCX uses only transports that report dead peers; none:"
-        " any transports.",
+        "Error handling mode of UCX between workers. With peer, UCX uses only transports that report dead peers.",
     ),
     Option(
         "message-size", parsers.size, None,

@@ -229,6 +229,5 @@ def _refer(part: Reference, scope: _Scope) -> str:
         return known
     raise ShellSyntaxError(
         part.line,
-        f"neither an earlier line nor the environment sets {part.name}; to use a default, write"
-        f" ${{{part.name}:-default}}",
+        f"{part.name} is not set; set it before this line or in the environment, or write ${{{part.name}:-default}}",
     )

@@ -67,9 +67,7 @@ def test_of_a_name_set_twice_the_last_value_counts_with_a_warning(tmp_path: Path
 
 def test_an_undefined_name_is_an_error_only_where_it_is_needed(tmp_path: Path) -> None:
     assert read(tmp_path, "A=${SET:-$NOWHERE}", {"SET": "1"}).environment == {"A": "1"}
-    assert refusal(tmp_path, "A=1\nB=$NOWHERE\n").startswith(
-        "a.cfg:2: neither an earlier line nor the environment sets NOWHERE"
-    )
+    assert refusal(tmp_path, "A=1\nB=$NOWHERE\n").startswith("a.cfg:2: NOWHERE is not set; set it before")
 
 
 @pytest.mark.parametrize(
