@@ -207,8 +207,8 @@ def _engine(values: dict[str, Any], gpus: int, *, here: bool) -> Description:
         raise UsageError(f"--engine {name} and --memory cuda need an NVIDIA GPU, but none is visible on this host")
     if engine.device_memory and here and engine.missing is not None:
         raise UsageError(
-            f"--engine {name} and --memory cuda need the package {engine.missing}; run: {how_to_set_up('cu13')}, or"
-            f" with a CUDA 12 driver: {how_to_set_up('cu12')}"
+            f"--engine {name} and --memory cuda each need the package {engine.missing}; run:"
+            f" {how_to_set_up('cu13')}, or with a CUDA 12 driver: {how_to_set_up('cu12')}"
         )
     return engine
 

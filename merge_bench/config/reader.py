@@ -175,7 +175,7 @@ class _Scope:
         for assignment in statement.assignments:
             name, line = assignment.name, assignment.line
             if name in _BASH_OWN:
-                raise ShellSyntaxError(line, f"{name} is reserved for the shell; a config cannot set it")
+                raise ShellSyntaxError(line, f"{name} is a variable of the shell itself; a config cannot set it")
             if assignment.parts is not None:
                 variable = Variable(name, _expand(assignment.parts, self, line), line)
                 if statement.exported:
@@ -219,7 +219,7 @@ def _expand(parts: tuple[Part, ...], scope: _Scope, line: int) -> str:
 
 def _refer(part: Reference, scope: _Scope) -> str:
     if part.name in _BASH_OWN:
-        raise ShellSyntaxError(part.line, f"{part.name} is reserved for the shell; a config cannot use it")
+        raise ShellSyntaxError(part.line, f"{part.name} is a variable of the shell itself; a config cannot use it")
     known = scope.lookup(part.name)
     if known is not None and (known or not part.when_empty):
         return known

@@ -99,7 +99,7 @@ class CampaignWriter:
             if descriptor is not None:
                 os.close(descriptor)
             if isinstance(error, BlockingIOError):
-                raise RunFailed("another process is writing this campaign") from error
+                raise RunFailed("another process is recording this campaign") from error
             raise RunFailed(f"the records of the campaign cannot be written ({error.strerror})") from error
         return cls(folder, descriptor)
 

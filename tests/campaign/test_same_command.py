@@ -123,7 +123,7 @@ def test_a_campaign_that_is_being_written_is_left_alone(tmp_path: Path, capsys: 
     with (folder / "records.jsonl").open() as held:
         fcntl.flock(held, fcntl.LOCK_SH)
         assert len(make(tmp_path, made, [])[1]) == 4
-    assert f"not resuming {folder}: another process is writing this campaign" in capsys.readouterr().err
+    assert f"not resuming {folder}: another process is recording this campaign" in capsys.readouterr().err
 
 
 def test_a_campaign_under_way_holds_its_lock(tmp_path: Path) -> None:
