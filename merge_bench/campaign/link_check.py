@@ -71,8 +71,8 @@ def check_link(session: Session, link: LinkLine) -> None:
         reasons = _reasons(session, lanes, size, memory)
         caution = Caution(
             CODE,
-            f"ucx_perftest measured {format_rate(found)} per worker, but the link limit is {format_rate(limit)};"
-            f" {reasons}",
+            f"ucx_perftest measured {format_rate(found)} per worker with messages of {format_bytes(size)}, but the link"
+            f" limit is {format_rate(limit)}; {reasons}",
         )
         session.warn(caution)
 

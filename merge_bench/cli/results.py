@@ -69,7 +69,7 @@ def compare(
     if as_json:
         print_document(document)
     elif markdown:
-        from merge_bench.view.report.comparison_markdown import markdown as render
+        from merge_bench.view.report.comparison import markdown as render
 
         print(render(document, metric=metric))
     else:

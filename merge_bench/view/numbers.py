@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from merge_bench.units import GIB, MIB
 
 NULL = "-"
+_FORMS = ((1000, ",.0f"), (1, ".2f"), (0.1, ".3f"), (0.001, ".4f"))
+"""How a number is written from a size on."""
 _BINARY = ("", "Ki", "Mi", "Gi", "Ti")
 
 
@@ -14,14 +16,8 @@ def number(value: float | None) -> str:
     """With three digits or more, never with an exponent: ``1,234``, ``12.37``, ``0.371``, ``0.0123``."""
     if value is None:
         return NULL
-    size = abs(value)
-    if size >= 1000:
-        return f"{value:,.0f}"
-    if size >= 1 or size == 0:
-        return f"{value:.2f}"
-    if size >= 0.1:
-        return f"{value:.3f}"
-    return f"{value:.4f}" if size >= 0.001 else f"{value:.7f}"
+    size = abs(value) or 1.0
+    return format(value, next((form for least, form in _FORMS if size >= least), ".7f"))
 
 
 def gib(value: float | None) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable
 from typing import TextIO
@@ -56,7 +55,7 @@ def remaining_seconds(elapsed: float, done: int, total: int) -> float:
     return elapsed / done * max(total - done, 0) if done > 0 else float("nan")
 
 
-def progress_for(stream: TextIO | None = None, *, quiet: bool = False) -> Progress:
-    """A display on `stream` (by default standard error) if that is a terminal, or else one that shows nothing."""
-    console = Console(file=stream or sys.stderr, markup=False, highlight=False, emoji=False)
+def progress_for(stream: TextIO, *, quiet: bool = False) -> Progress:
+    """A display on `stream` if that is a terminal, or else one that shows nothing."""
+    console = Console(file=stream, markup=False, highlight=False, emoji=False)
     return Progress() if quiet or not console.is_terminal else TerminalProgress(console)

@@ -111,7 +111,8 @@ def _compared(table: Table, baseline: str | None) -> list[Line]:
 def _by_size(
     page: Page, table: Table, measures: Sequence[Measure], sizes: Sequence[int], unit: int, baseline: str | None
 ) -> None:
-    some = _thinned(sizes, page)
+    # On a terminal some of many sizes, evenly, with the first and the last.
+    some = sizes if page.plain else [sizes[at] for at in thin(len(sizes), _SHOWN)]
     base = next((line for line in table.lines if line.config == baseline and not line.published), None)
     first = Column("Size\n(KiB)" if unit > 1 else "Size\n(B)", [_in_units(size, unit) for size in some])
     blocks: list[list[Column]] = []
@@ -183,11 +184,6 @@ def _speed_up(measure: Measure, base: Row | None, row: Row | None) -> str:
         return NULL
     ratio = old.median / new.median if measure.less_is_better else new.median / old.median
     return number(ratio) if ratio >= 0.1 else f"{ratio:.2g}"
-
-
-def _thinned(sizes: Sequence[int], page: Page) -> Sequence[int]:
-    """On a terminal some of many sizes, evenly, with the first and the last."""
-    return sizes if page.plain else [sizes[at] for at in thin(len(sizes), _SHOWN)]
 
 
 def _pairs(page: Page, table: Table) -> None:

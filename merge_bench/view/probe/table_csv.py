@@ -52,6 +52,5 @@ def _words(values: Any) -> str:
 
 
 def _cell(value: Any) -> Any:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return "" if value is None else value
+    """`value` for a `csv.writer`, which makes an empty cell of None."""
+    return str(value).lower() if isinstance(value, bool) else value

@@ -1,4 +1,4 @@
-"""A comparison for people: verdicts first, then every metric with the points it rests on, then what differs."""
+"""A comparison for people, as text or Markdown: verdicts, every metric with the points it rests on, what differs."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from merge_bench.analysis.documents.compare import CompareDocument, Comparison, 
 from merge_bench.analysis.statistics.power import MOST
 from merge_bench.analysis.verification_state import UNVERIFIED
 from merge_bench.view.numbers import NULL, cell, ends, gib, ms, ratio, rows
+from merge_bench.view.report import markdown as md
 from merge_bench.view.report.layout import Column, Page, by_row, page_on
 from merge_bench.view.text import plural
 
@@ -38,6 +39,23 @@ def print_comparison(
                 page.line("")
                 page.table(*difference_columns(found))
         page.paragraphs("Notes", document.notes)
+
+
+def markdown(document: CompareDocument, *, metric: str) -> str:
+    """The document of ``compare`` as GitHub-flavoured Markdown; `metric` is what the sentences are about."""
+    lines = [f"* {name} {md.code(path)}" for name, path in lettered(document)]
+    for comparisons in by_pair(document):
+        chosen = about(comparisons, metric)
+        lines += ["", f"### {md.escaped(title(chosen))}", "", f"**{md.escaped(sentence(chosen))}**", ""]
+        if any(each.ratio is not None for each in comparisons):
+            strips = strip_column(comparisons)
+            drawn = Column(strips.heading, [md.code(each) if each else "" for each in strips.cells], text=True)
+            lines += md.table(metric_columns(comparisons), drawn, "" if chosen.verified else UNVERIFIED)
+        if found := of_pair(document, chosen):
+            lines += ["", *md.table(difference_columns(found))]
+    if document.notes:
+        lines += ["", "Notes:", "", *(f"* {md.escaped(note)}" for note in document.notes)]
+    return "\n".join(lines)
 
 
 def by_pair(document: CompareDocument) -> list[list[Comparison]]:

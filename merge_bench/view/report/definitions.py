@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+
+import msgspec
 
 _UNIT = re.compile(r"\s*\((?:%|×|[KMG]?i?B(?:/s)?|[nµm]?s)\)$")
 
@@ -17,17 +18,14 @@ class Definition:
 
     term: str
     text: str
-    headings: tuple[str, ...]
+    headings: tuple[str, ...] = ()
 
 
 @cache
 def definitions() -> tuple[Definition, ...]:
     """All of them, in the order in which they are read."""
     text = (resources.files("merge_bench.view.report") / "definitions.toml").read_text(encoding="utf-8")
-    return tuple(
-        Definition(one["term"], one["text"], tuple(one.get("headings", ())))
-        for one in tomllib.loads(text)["definition"]
-    )
+    return msgspec.toml.decode(text, type=dict[str, tuple[Definition, ...]])["definition"]
 
 
 def find(heading: str) -> int | None:

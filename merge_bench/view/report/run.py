@@ -10,7 +10,7 @@ from merge_bench.analysis.documents.run import Document, RunDocument, SweepDocum
 from merge_bench.analysis.summary import summarize
 from merge_bench.analysis.verification_state import state_of
 from merge_bench.records.campaign import Campaign, Run
-from merge_bench.view.numbers import NULL, gib, ms, percent, rows
+from merge_bench.view.numbers import cell, gib, ms, percent, rows
 from merge_bench.view.report import run_sections, transports, workers
 from merge_bench.view.report.layout import Column, Page, page_on
 
@@ -117,6 +117,4 @@ def _heading(name: str) -> str:
 
 
 def _cell(value: object) -> str:
-    if isinstance(value, int) and not isinstance(value, bool):
-        return rows(value)
-    return NULL if value is None else str(value)
+    return rows(value) if isinstance(value, int) and not isinstance(value, bool) else cell(value)

@@ -20,7 +20,6 @@ _ENDS = 5
 
 PIPELINED = ", overlapped with partition and join (--pipeline on)"
 LIMITED_BY = {"link": "the link", "cores": "the cores (busy nearly all the time)"}
-_TOTALS = (("Wall-clock", "ms"), ("Bandwidth", "GiB/s"), ("Throughput", "GiB/s"))
 
 
 def absent(run: Run, workers: int) -> str:
@@ -97,15 +96,15 @@ def _counts(run: Run, launches: Sequence[Launch]) -> str:
 
 def totals(page: Page, launches: Sequence[Launch], document: RunDocument, mark: str | None) -> None:
     """Wall-clock, bandwidth and throughput, with their spread."""
-    parts: tuple[tuple[Callable[[float | None], str], float | None, aggregate.Value], ...] = (
-        (ms, document.wall_seconds.median, aggregate.wall),
-        (gib, document.bandwidth_bytes_per_second.harmonic_mean, aggregate.bandwidth),
-        (gib, document.throughput_bytes_per_second.median, aggregate.throughput),
+    parts: tuple[tuple[str, str, Callable[[float | None], str], float | None, aggregate.Value], ...] = (
+        ("Wall-clock", "ms", ms, document.wall_seconds.median, aggregate.wall),
+        ("Bandwidth", "GiB/s", gib, document.bandwidth_bytes_per_second.harmonic_mean, aggregate.bandwidth),
+        ("Throughput", "GiB/s", gib, document.throughput_bytes_per_second.median, aggregate.throughput),
     )
     printed = ", as printed" if document.imported else ""
     intervals = [median_interval(aggregate.samples(launches, value)) for *_, value in parts]
     cells = []
-    for (what, unit), (form, middle, value), interval in zip(_TOTALS, parts, intervals, strict=True):
+    for (what, unit, form, middle, value), interval in zip(parts, intervals, strict=True):
         values = aggregate.each(launches, value)
         low, _, high = quartiles(values) if values else (None, None, None)
         spread = [form(each) for each in (middle, low, high, min(values, default=None), max(values, default=None))]

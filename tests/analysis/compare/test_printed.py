@@ -13,8 +13,7 @@ import pytest
 from merge_bench.analysis.compare.document import compare
 from merge_bench.analysis.documents.compare import CompareDocument
 from merge_bench.records.reader import read_campaign
-from merge_bench.view.report.comparison import percent, print_comparison, strip
-from merge_bench.view.report.comparison_markdown import markdown
+from merge_bench.view.report.comparison import markdown, percent, print_comparison, strip
 from tests.analysis.compare.test_document import NOISE, SIX, failing, faster
 from tests.helpers.synthetic_campaigns import Script, interleaved, write_campaign
 

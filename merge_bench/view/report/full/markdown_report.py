@@ -51,8 +51,6 @@ def _block(block: Block, picture: str | None) -> Iterator[str]:
             yield f"![{md.escaped(chart.title)}](<{picture}>)"
             yield ""
             yield f"*{md.escaped(chart.note)}*"
-        case Drawing():
-            pass
 
 
 def _table(table: Table) -> Iterator[str]:

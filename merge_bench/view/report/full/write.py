@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 
 REPORT = "report.html"
 """The report's name in the folder of its campaign."""
+
+FORMS = ("png", "svg")
+"""What every drawing is written as, for papers and slides."""
 
 
 @dataclass(frozen=True)
@@ -100,9 +104,7 @@ def write(report: Report, outputs: Outputs) -> int:
     problems: list[str] = []
     pictures: Mapping[int, str] = {}
     if outputs.figures is not None:
-        from merge_bench.view.report.full.figures import write_figures
-
-        pictures, problems = write_figures(report, outputs.figures)
+        pictures, problems = _write_figures(report, outputs.figures)
         print(f"merge_bench: wrote {len(pictures)} figures to {outputs.figures}", file=sys.stderr)
     if outputs.markdown is not None:
         folder = outputs.markdown.resolve().parent
@@ -115,6 +117,30 @@ def write(report: Report, outputs: Outputs) -> int:
     for problem in problems:
         print(f"merge_bench: cannot write {problem}", file=sys.stderr)
     return RunFailed.exit_status if problems else 0
+
+
+def _write_figures(report: Report, folder: Path) -> tuple[dict[int, str], list[str]]:
+    """Every drawing as PNG and SVG; gives the path of each PNG by the drawing's number, from 1, and what went wrong."""
+    from merge_bench.view.plot.draw import draw
+    from merge_bench.view.report.blocks import Drawing
+
+    drawings = [block for section in report.sections for block in section.blocks if isinstance(block, Drawing)]
+    found: dict[int, str] = {}
+    problems: list[str] = []
+    for number, drawing in enumerate(drawings, 1):
+        path = folder / f"figure-{number:02d}-{_slug(drawing.chart.title)}"
+        try:
+            for form in FORMS:
+                draw([drawing.chart], path.with_name(f"{path.name}.{form}"))
+            found[number] = str(path.with_name(f"{path.name}.png"))
+        except Exception as problem:  # a drawing must not cost the others, nor the report
+            problems.append(f"{path.name}: {problem}")
+    return found, problems
+
+
+def _slug(title: str) -> str:
+    """A file's name, of plain letters only."""
+    return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")[:48] or "drawing"
 
 
 def _put(path: Path, content: str) -> list[str]:
