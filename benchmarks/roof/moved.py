@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from merge_bench.merge.engines.cpu_base import bucket_count
 from merge_bench.merge.engines.hash_join import chain_bits
 from merge_bench.merge.engines.native import NativeEngine
-from merge_bench.merge.stores import PLAIN, writer
+from merge_bench.merge.stores import PLAIN, most_streams, writer
 
 VALUE = 8
 LINK, HEAD = 4, 4
@@ -63,7 +63,7 @@ class Shape:
     @property
     def buckets(self) -> int:
         """Buckets of one worker."""
-        return bucket_count(self.rows, self.workers, NativeEngine.join_rows)
+        return bucket_count(self.rows, self.workers, NativeEngine.join_rows, most_streams([self.stores]))
 
     @property
     def number_bytes(self) -> int:

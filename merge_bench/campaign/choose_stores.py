@@ -42,7 +42,9 @@ def choose_stores(session: Session) -> None:
         chosen = _fastest(session)
     else:
         chosen = [Stores(way=plan.stores, because="asked for") for _ in session.descriptions]
-    calls.results(calls.submit(steps.use_stores, [(each.way if each else None,) for each in chosen]))
+    streams = stores.most_streams({each.way for each in chosen if each} or {stores.PLAIN})
+    ways = [each.way if each else stores.PLAIN for each in chosen]
+    calls.results(calls.submit(steps.use_stores, [(way, streams) for way in ways]))
     session.descriptions = [
         replace(worker, stores=each) for worker, each in zip(session.descriptions, chosen, strict=True)
     ]

@@ -23,7 +23,6 @@ class PipelinedMerger(Merger):
 
     def __init__(self, engine: PipelinedEngine, rank: int, plan: Plan, abort: Abort) -> None:
         super().__init__(engine, rank, plan, abort)
-        self._header_bytes = max(engine.header_bytes(side) for side in Side)
         self._split: list[list[Outgoing]] = []
         self._rooms: dict[tuple[int, int], Any] = {}
         # Kept, because its messages may be under way for as long as endpoints are open.
@@ -73,7 +72,8 @@ class PipelinedMerger(Merger):
         return _transfers(pipeline)
 
     def _open(self, room: Any) -> PipelinedExchange:
-        self._pipeline = PipelinedExchange(self.exchange, self.engine.pieces, self._header_bytes, room)
+        header_bytes = max(self.engine.header_bytes(side) for side in Side)
+        self._pipeline = PipelinedExchange(self.exchange, self.engine.pieces, header_bytes, room)
         return self._pipeline
 
     def _make_room(self, number: int, source: int, header: Bytes) -> Any:

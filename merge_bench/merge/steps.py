@@ -141,11 +141,11 @@ def measure_stores() -> dict[str, float]:
     return engine.measure_stores()
 
 
-def use_stores(way: str | None) -> None:
-    """Write parcels this way from now on; None: as the engine does."""
+def use_stores(way: str, streams: int) -> None:
+    """Write parcels this way from now on, into at most `streams` buckets of all workers, if the engine can."""
     engine = current_plugin().merger.engine
-    if way is not None and isinstance(engine, StoringEngine):
-        engine.use_stores(way)
+    if isinstance(engine, StoringEngine):
+        engine.use_stores(way, streams)
 
 
 def endpoints() -> dict[int, tuple[list[str], list[SizeRange]]]:

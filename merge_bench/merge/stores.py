@@ -8,7 +8,7 @@ column, and writes full lines past the caches (`partition_loops.scatter_lines`).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Protocol, TypeAlias
+from typing import Any, ClassVar, Protocol, TypeAlias
 
 import numpy as np
 
@@ -28,9 +28,11 @@ class Writer(Protocol):
     """Writes columns into parcels.
 
     `positions`: where each bucket's first value goes, in values from the start of `whole`. `pairs`: whether two columns
-    of 8 bytes are to be written at once.
+    of 8 bytes are to be written at once. `most_streams`: with more buckets, the partition loses more time than the join
+    of smaller buckets gains.
     """
 
+    most_streams: ClassVar[int]
     pairs: bool
 
     def column(self, dtype: Any, pieces: Pieces, positions: Counts, whole: Bytes) -> None:
@@ -42,6 +44,8 @@ class Writer(Protocol):
 
 class PlainStores:
     """Writes each value where it belongs, at once."""
+
+    most_streams = 512
 
     def __init__(self, buckets: int) -> None:
         self.pairs = buckets <= PAIRED_STREAMS
@@ -65,6 +69,7 @@ class PlainStores:
 class WholeLines:
     """Collects a cache line for each bucket and column, and writes whole lines past the caches."""
 
+    most_streams = 2048
     pairs = True
 
     def __init__(self, buckets: int) -> None:
@@ -91,6 +96,11 @@ class WholeLines:
 
 
 WAYS: dict[str, type[PlainStores] | type[WholeLines]] = {PLAIN: PlainStores, LINES: WholeLines}
+
+
+def most_streams(ways: Iterable[str]) -> int:
+    """Most buckets of all workers together, if these are the ways of the workers: all split by the same buckets."""
+    return min(WAYS[way].most_streams for way in ways)
 
 
 def writer(way: str, buckets: int) -> Writer:

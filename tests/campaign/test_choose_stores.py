@@ -13,6 +13,7 @@ from merge_bench.campaign.choose_stores import keep_known, read_known
 from merge_bench.host.description import Hardware
 from merge_bench.merge import steps
 from merge_bench.merge.plan import Plan
+from merge_bench.merge.stores import PlainStores, WholeLines
 from merge_bench.merge.workload.synthetic import SyntheticSpec
 from merge_bench.records.schema import Stores, Worker
 
@@ -27,16 +28,17 @@ class Workers:
     """Calls to workers, each of which measures what it is given."""
 
     def __init__(self, *measured: dict[str, float]) -> None:
-        self.measured, self.asked, self.used = measured, 0, list[Any]()
+        self.measured, self.asked, self.used, self.streams = measured, 0, list[str](), 0
 
     def on_all(self, step: Any) -> list[dict[str, float]]:
         assert step is steps.measure_stores
         self.asked += 1
         return list(self.measured)
 
-    def submit(self, step: Any, each: list[tuple[Any]]) -> list[Any]:
+    def submit(self, step: Any, each: list[tuple[str, int]]) -> list[Any]:
         assert step is steps.use_stores
-        self.used = [way for (way,) in each]
+        self.used = [way for way, _ in each]
+        (self.streams,) = {streams for _, streams in each}
         return []
 
     def results(self, submitted: list[Any]) -> list[Any]:
@@ -51,7 +53,7 @@ def choose(workers: Workers, *models: str, plan: Plan = PLAN) -> list[Stores | N
     session: Any = SimpleNamespace(plan=plan, workers=workers, descriptions=described)
     choose_stores.choose_stores(session)
     chosen = [each.stores for each in session.descriptions]
-    assert workers.used == [each and each.way for each in chosen]
+    assert workers.used == [each.way if each else "plain" for each in chosen]
     return chosen
 
 
@@ -80,6 +82,15 @@ def test_workers_of_one_host_use_one_way() -> None:
     """The median over them decides: one that was disturbed does not."""
     chosen = choose(Workers(FAST_LINES, {"plain": 5.0, "lines": 50.0}, FAST_LINES), "intel", "intel", "intel")
     assert ways(chosen) == [("lines", "measured")] * 3
+
+
+def test_all_workers_split_by_the_same_buckets_more_of_them_where_all_write_lines() -> None:
+    lines, mixed, without_rows = Workers(*[FAST_LINES] * 3), Workers(SLOW_LINES, *[FAST_LINES] * 2), Workers({}, {}, {})
+    choose(lines, "a", "a", "a")
+    choose(mixed, "b", "c", "c")
+    choose(without_rows, "d", "d", "d")
+    assert lines.streams == WholeLines.most_streams > PlainStores.most_streams
+    assert mixed.streams == without_rows.streams == PlainStores.most_streams
 
 
 def test_a_small_difference_is_measured_again() -> None:

@@ -7,20 +7,25 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from merge_bench.merge.engines import engine_class
-from merge_bench.merge.engines.base import Engine, JoinShape, Side
+from merge_bench.merge.engines.base import Engine, JoinShape, Side, StoringEngine
 from merge_bench.merge.frame import Frame
 
 
 def engines_of(
-    name: str, lefts: Sequence[Frame], rights: Sequence[Frame], keys: tuple[str, ...], threads: int = 1
-) -> list[Engine]:
-    """An engine for each rank, with its chunks."""
+    name: str, lefts: Sequence[Frame], rights: Sequence[Frame], keys: tuple[str, ...], threads: int = 1,
+    stores: tuple[str, int] | None = None,
+) -> list[Engine]:  # fmt: skip
+    """An engine for each rank, with its chunks; `stores`: the way of writing parcels, and most buckets in all."""
     rows = sum(frame.rows for frame in (*lefts, *rights))
     engines: list[Engine] = []
     for rank, chunk in enumerate(zip(lefts, rights, strict=True)):
         shape = JoinShape(lefts[0].fields, rights[0].fields, keys, len(lefts), rank, rows, threads)
         engines.append(engine_class(name)(shape))
         engines[rank].load(*chunk)
+        if stores:
+            made = engines[rank]
+            assert isinstance(made, StoringEngine)
+            made.use_stores(*stores)
     return engines
 
 
@@ -46,10 +51,10 @@ def result(engines: Sequence[Engine]) -> pa.Table:
 
 def simulate(
     name: str, lefts: Sequence[Frame], rights: Sequence[Frame], keys: tuple[str, ...], iterations: int = 1,
-    threads: int = 1,
+    threads: int = 1, stores: tuple[str, int] | None = None,
 ) -> pa.Table:  # fmt: skip
     """The result of merging chunks, one of each side for every rank."""
-    engines = engines_of(name, lefts, rights, keys, threads)
+    engines = engines_of(name, lefts, rights, keys, threads, stores)
     for _ in range(iterations):
         run_once(engines)
     return result(engines)

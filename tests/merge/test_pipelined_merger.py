@@ -10,13 +10,16 @@ import pytest
 from merge_bench.campaign import make_plan
 from merge_bench.config.resolve import expand, resolve
 from merge_bench.errors import UsageError
+from merge_bench.merge import pipelined_merger
 from merge_bench.merge.engines import Description, engine_class
-from merge_bench.merge.engines.base import JoinShape
+from merge_bench.merge.engines.base import JoinShape, Side
+from merge_bench.merge.engines.cpu_base import HostEngine
 from merge_bench.merge.exchange.abort import Abort
 from merge_bench.merge.frame import Frame
 from merge_bench.merge.merger import Merger
 from merge_bench.merge.pipelined_merger import PipelinedMerger, make_merger
 from merge_bench.merge.plan import Plan
+from merge_bench.merge.stores import LINES, most_streams
 
 
 def plan(**options: Any) -> Plan:
@@ -58,3 +61,20 @@ def test_the_merger_is_the_one_of_the_plan() -> None:
 
     with pytest.raises(UsageError, match="--engine whole; use --pipeline off"):
         make_merger(Whole(), 0, plan(pipeline="on"), Abort())  # type: ignore[arg-type]
+
+
+def test_headers_have_the_buckets_that_the_engine_has_by_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The way of writing parcels is chosen after the merger was made, and more buckets make longer headers."""
+    fields = Frame.from_arrow(pa.table({"key": [1]})).fields
+    engine = engine_class("native")(JoinShape(fields, fields, ("key",), 2, 0, 400_000_000))
+    assert isinstance(engine, HostEngine)
+    merger = make_merger(engine, 0, plan(pipeline="on"), Abort())
+    assert isinstance(merger, PipelinedMerger)
+    before = engine.header_bytes(Side.LEFT)
+    engine.use_stores(LINES, most_streams([LINES]))
+    told: list[int] = []
+    monkeypatch.setattr(pipelined_merger, "PipelinedExchange", lambda *given: told.append(given[2]))
+    merger.exchange = None  # type: ignore[assignment]
+    merger._open(None)
+    assert told == [engine.header_bytes(Side.LEFT)]
+    assert told[0] > before

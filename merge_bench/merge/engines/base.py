@@ -122,8 +122,8 @@ class StoringEngine(Protocol):
     def measure_stores(self) -> dict[str, float]:
         """Nanoseconds that each way takes to partition a row of the chunk, here and now."""
 
-    def use_stores(self, way: str) -> None:
-        """Write parcels this way from now on."""
+    def use_stores(self, way: str, streams: int) -> None:
+        """Write parcels this way from now on, into at most `streams` buckets of all workers: the same on every one."""
 
 
 @runtime_checkable

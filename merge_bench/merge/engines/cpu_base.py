@@ -13,7 +13,6 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -24,9 +23,8 @@ from merge_bench.merge.engines.base import WHOLE, JoinShape, Outgoing, Piece, Pi
 from merge_bench.merge.frame import Bytes, Frame
 from merge_bench.merge.parcel_layout import Layout, Parcel, header_shape
 from merge_bench.merge.partition import BucketReader, Partitioner, bucket_groups
-from merge_bench.merge.stores import WAYS
+from merge_bench.merge.stores import PLAIN, WAYS, most_streams
 
-MOST_STREAMS = 512  # write streams of a scatter: the cache lines of more streams do not fit L1, and the pass is slower
 FEWEST_STREAMS = 256  # with fewer, successive rows often go to one stream and wait for its position
 ALIASING = 1 / 128  # least relative distance between streams' spacing and a power of two, or 1.5 times one
 FEWEST_ROWS = 1 << 10  # of a bucket, if there would be fewer streams
@@ -38,14 +36,15 @@ MEASURED_ROUNDS = 3
 VARIABLE_BYTES = 16  # assumed for a value of variable width; all workers must assume the same
 
 
-def bucket_count(rows: int, workers: int, join_rows: int) -> int:
+def bucket_count(rows: int, workers: int, join_rows: int, most_streams: int) -> int:
     """Buckets of each worker for `rows` of both frames together; joins are fastest with `join_rows` rows at once.
 
-    It is slightly fewer if streams would be so evenly spaced in memory that they compete for the same cache sets.
+    All workers together have `most_streams` buckets at most, or one each. The number is slightly smaller if streams
+    would be so evenly spaced in memory that they compete for the same cache sets.
     """
     per_worker = -(-rows // workers)
     wanted = max(-(-per_worker // join_rows), min(FEWEST_STREAMS // workers, per_worker // FEWEST_ROWS))
-    count = max(1, min(wanted, MOST_STREAMS // workers))
+    count = max(1, min(wanted, most_streams // workers))
     fewer = range(count, count * 7 // 8, -1)
     return next((some for some in fewer if not _aliased(per_worker, some * workers)), count)
 
@@ -66,17 +65,12 @@ class HostEngine:
 
     def __init__(self, shape: JoinShape) -> None:
         self.shape = shape
-        self.buckets = bucket_count(shape.rows, shape.workers, self.join_rows)
-        self._cuts = _cuts(shape, self.buckets)
-        split = partial(
-            Partitioner, workers=shape.workers, buckets=self.buckets, threads=shape.threads, scratch=BufferPool()
-        )
-        self._partitioners = {side: split(shape.fields(side), shape.keys) for side in Side}
+        self._scratch = BufferPool()
+        self.use_stores(PLAIN, most_streams([PLAIN]))
         self._pool = ThreadPoolExecutor(shape.threads) if shape.threads > 1 else None
         self._chunks: dict[Side, Frame] = {}
         self._out, self._in = BufferPool(), BufferPool()
         self._buffer_pools = [self._out, self._in]
-        self._parcels = self._no_parcels()
         self._away: dict[Side, list[Parcel]] = {}
         self._results: list[Any] = []
 
@@ -99,9 +93,18 @@ class HostEngine:
                 seconds[way] = min(seconds[way], time.perf_counter() - began)
         return {way: 1e9 * each / rows for way, each in seconds.items()}
 
-    def use_stores(self, way: str) -> None:
-        """Write parcels this way from now on."""
-        self._partitioners = {side: replace(each, stores=way) for side, each in self._partitioners.items()}
+    def use_stores(self, way: str, streams: int) -> None:
+        """Write parcels this way from now on, into at most `streams` buckets of all workers."""
+        shape = self.shape
+        self.buckets = bucket_count(shape.rows, shape.workers, self.join_rows, streams)
+        self._cuts = _cuts(shape, self.buckets)
+        self._partitioners = {
+            side: Partitioner(
+                shape.fields(side), shape.keys, shape.workers, self.buckets, shape.threads, self._scratch, way
+            )
+            for side in Side
+        }
+        self._parcels = self._no_parcels()
 
     def header_bytes(self, side: Side) -> int:
         """Length of every header of a side."""

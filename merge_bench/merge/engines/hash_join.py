@@ -12,13 +12,14 @@ into 64 bits, all others are hashed; of the pairs of rows that are found, those 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from merge_bench.merge.buffer_pool import BufferPool
+from merge_bench.merge.buffer_pool import BufferPool, aligned
 from merge_bench.merge.engines.base import JoinShape, Side
 from merge_bench.merge.engines.hash_join_loops import (
     build_chains,
@@ -30,11 +31,14 @@ from merge_bench.merge.engines.hash_join_loops import (
     gather_offsets,
     keep_equal,
 )
-from merge_bench.merge.frame import Array, Column, Field, Frame
+from merge_bench.merge.frame import Array, Bytes, Column, Field, Frame
 from merge_bench.merge.hashing import BLOCK, RowHasher
 
 MOST_ROWS = (1 << 24) - 2
 """Most left rows of a table: a head has 24 bits for the row and 8 for tags."""
+
+_Part: TypeAlias = tuple[Frame, slice]
+"""A chunk of right rows, and which of the pairs found belong to it."""
 
 
 def chain_bits(rows: int) -> int:
@@ -63,7 +67,7 @@ class BucketJoin:
         self._links = self._entered = np.zeros(0, np.uint64)
         self._hashes: Array = np.zeros(0, np.uint64)
         self._found: list[Array] = [np.zeros(0, np.int32)] * 4
-        self._side: dict[tuple[int, str], Array] = {}
+        self._rooms: dict[str, Bytes] = {}
 
     def join(self, left: Sequence[Frame], right: Sequence[Frame], out: BufferPool) -> Iterator[Frame]:
         """The matching rows, a piece at a time, in memory of `out`.
@@ -74,9 +78,29 @@ class BucketJoin:
         if not rows:
             return
         shift = self._enter(left, rows)
-        columns = self._contiguous(left)
+        compared = {at: self._contiguous(left, at, f"key {at}") for at in self._compared}
+        candidates, entries, lefts, rights = self._room_for_pairs(right)
+        parts: list[_Part] = []
+        pairs = 0
         for chunk in right:
-            yield from self._look_up(chunk, columns, shift, out)
+            words = self._words(chunk, self._right, self._right_keys)
+            count = find_candidates(words, shift, self._heads, candidates, entries)
+            while count:
+                if pairs + count > lefts.size:
+                    yield self._piece(left, parts, lefts, rights, out)
+                    parts, pairs = [], 0
+                ours, theirs = lefts[pairs:], rights[pairs:]
+                found, count = follow_chains(
+                    words, candidates, entries, count, self._links, self._entered, ours, theirs
+                )
+                for at, key in zip(self._left_keys, self._right_keys, strict=True):
+                    if at in compared:
+                        found = keep_equal(compared[at], chunk.columns[key], ours[:found], theirs[:found])
+                if found:
+                    parts.append((chunk, slice(pairs, pairs + found)))
+                    pairs += found
+        if pairs:
+            yield self._piece(left, parts, lefts, rights, out)
 
     def _enter(self, left: Sequence[Frame], rows: int) -> Any:
         bits = chain_bits(rows)
@@ -111,29 +135,21 @@ class BucketJoin:
             self._hashes[start : start + hashes.size] = hashes
         return self._hashes[: chunk.rows]
 
-    def _contiguous(self, left: Sequence[Frame]) -> list[Column | None]:
-        """The left columns as one chunk each; None for a key that the look-up has compared already."""
-        found: list[Column | None] = []
-        for at in range(len(self._left)):
-            chunks = [chunk.columns[at] for chunk in left]
-            if at in self._left_keys and at not in self._compared:
-                found.append(None)
-                continue
-            offsets = [chunk.offsets for chunk in chunks if chunk.offsets is not None]
-            valids = [chunk.valid for chunk in chunks if chunk.valid is not None]
-            found.append(
-                Column(
-                    self._joined([chunk.values for chunk in chunks], (at, "values")),
-                    self._joined_offsets(offsets, (at, "offsets")) if offsets else None,
-                    self._joined(valids, (at, "valid")) if valids else None,
-                )
-            )
-        return found
+    def _contiguous(self, left: Sequence[Frame], at: int, room: str) -> Column:
+        """A left column as one chunk, which stays valid until the next column goes into the same `room`."""
+        chunks = [chunk.columns[at] for chunk in left]
+        offsets = [chunk.offsets for chunk in chunks if chunk.offsets is not None]
+        valids = [chunk.valid for chunk in chunks if chunk.valid is not None]
+        return Column(
+            self._joined([chunk.values for chunk in chunks], f"values of {room}"),
+            self._joined_offsets(offsets, f"offsets of {room}") if offsets else None,
+            self._joined(valids, f"validity of {room}") if valids else None,
+        )
 
-    def _joined(self, chunks: list[Array], name: tuple[int, str]) -> Array:
+    def _joined(self, chunks: list[Array], name: str) -> Array:
         return chunks[0] if len(chunks) == 1 else np.concatenate(chunks, out=self._room(chunks, name))
 
-    def _joined_offsets(self, chunks: list[Array], name: tuple[int, str]) -> Array:
+    def _joined_offsets(self, chunks: list[Array], name: str) -> Array:
         if len(chunks) == 1:
             return chunks[0]
         room, rows = self._room(chunks, name), 0
@@ -143,53 +159,56 @@ class BucketJoin:
             rows += chunk.size - 1
         return room[: rows + 1]
 
-    def _room(self, chunks: list[Array], name: tuple[int, str]) -> Array:
-        size, room = sum(map(len, chunks)), self._side.get(name)
-        if room is None or len(room) < size:
-            room = self._side[name] = np.empty(size, chunks[0].dtype)
-        return room[:size]
+    def _room(self, chunks: list[Array], name: str) -> Array:
+        size = sum(chunk.nbytes for chunk in chunks)
+        if name not in self._rooms or self._rooms[name].size < size:
+            self._rooms[name] = aligned(size)
+        return self._rooms[name][:size].view(chunks[0].dtype)
 
-    def _look_up(self, chunk: Frame, left: Sequence[Column | None], shift: Any, out: BufferPool) -> Iterator[Frame]:
-        words = self._words(chunk, self._right, self._right_keys)
-        if self._found[0].size <= chunk.rows:
-            self._found = [np.empty(chunk.rows + 1, np.int32) for _ in range(4)]
-        candidates, entries, lefts, rights = self._found
-        count = find_candidates(words, shift, self._heads, candidates, entries)
-        while count:
-            rows, count = follow_chains(words, candidates, entries, count, self._links, self._entered, lefts, rights)
-            for ours, theirs in zip(self._left_keys, self._right_keys, strict=True):
-                column = left[ours]
-                if column is not None:
-                    rows = keep_equal(column, chunk.columns[theirs], lefts[:rows], rights[:rows])
-            if rows:
-                yield self._piece(chunk, left, lefts[:rows], rights[:rows], out)
+    def _room_for_pairs(self, right: Sequence[Frame]) -> list[Array]:
+        """Candidates, their entries, and the left and right rows of pairs: as many as there are right rows, and one."""
+        rows = sum(chunk.rows for chunk in right)
+        if self._found[0].size <= rows:
+            self._found = [np.empty(rows + 1, np.int32) for _ in range(4)]
+        return self._found
 
     def _piece(
-        self, chunk: Frame, left: Sequence[Column | None], lefts: Array, rights: Array, out: BufferPool
+        self, left: Sequence[Frame], parts: Sequence[_Part], lefts: Array, rights: Array, out: BufferPool
     ) -> Frame:
+        def from_left(at: int) -> Column:
+            # A column at a time goes through the same room, which stays in the cache until its values are taken.
+            return _taken([(self._contiguous(left, at, "payload"), lefts[: parts[-1][1].stop])], out)
+
+        def from_right(at: int) -> Column:
+            return _taken([(chunk.columns[at], rights[pairs]) for chunk, pairs in parts], out)
+
         # Keys come from the right, where they are read in order.
         keys = dict(zip(self._left_keys, self._right_keys, strict=True))
-        columns = []
-        for at, column in enumerate(left):
-            source, rows = (chunk.columns[keys[at]], rights) if at in keys else (column, lefts)
-            assert source is not None
-            columns.append(_taken(source, rows, out))
-        columns += [
-            _taken(column, rights, out) for at, column in enumerate(chunk.columns) if at not in self._right_keys
-        ]
-        return Frame(self._output, tuple(columns), lefts.size)
+        columns = [from_right(keys[at]) if at in keys else from_left(at) for at in range(len(self._left))]
+        columns += [from_right(at) for at in range(len(self._right)) if at not in self._right_keys]
+        return Frame(self._output, tuple(columns), parts[-1][1].stop)
 
 
-def _taken(column: Column, rows: Array, out: BufferPool) -> Column:
+def _taken(sources: Sequence[tuple[Column, Array]], out: BufferPool) -> Column:
+    """The values of the given rows of one source after the other, as a column in memory of `out`."""
+    ends = itertools.accumulate((rows.size for _, rows in sources), initial=0)
+    taken = [(column, rows, *span) for (column, rows), span in zip(sources, itertools.pairwise(ends), strict=True)]
+    like, total = sources[0][0], taken[-1][-1]
     valid = None
-    if column.valid is not None:
-        valid = out.take(rows.size)
-        gather(column.valid, rows, valid)
-    if column.offsets is not None:
-        offsets = out.take((rows.size + 1) * 8).view(np.int64)
-        data = out.take(gather_offsets(column.offsets, rows, offsets))
-        gather_bytes(column.values, column.offsets, rows, offsets, data)
+    if like.valid is not None:
+        valid = out.take(total)
+        for column, rows, first, last in taken:
+            gather(column.valid, rows, valid[first:last])
+    if like.offsets is not None:
+        offsets = out.take((total + 1) * 8).view(np.int64)
+        offsets[0] = 0
+        for column, rows, first, last in taken:
+            gather_offsets(column.offsets, rows, offsets[first : last + 1])
+        data = out.take(int(offsets[total]))
+        for column, rows, first, last in taken:
+            gather_bytes(column.values, column.offsets, rows, offsets[first : last + 1], data)
         return Column(data, offsets, valid)
-    values = out.take(rows.size * column.values.itemsize).view(column.values.dtype)
-    gather(column.values, rows, values)
+    values = out.take(total * like.values.itemsize).view(like.values.dtype)
+    for column, rows, first, last in taken:
+        gather(column.values, rows, values[first:last])
     return Column(values, None, valid)

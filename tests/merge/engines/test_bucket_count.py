@@ -7,7 +7,8 @@ import math
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from merge_bench.merge.engines.cpu_base import FEWEST_ROWS, MOST_STREAMS, bucket_count
+from merge_bench.merge.engines.cpu_base import FEWEST_ROWS, bucket_count
+from merge_bench.merge.stores import LINES, PLAIN, most_streams
 
 JOIN_ROWS = 1 << 17
 
@@ -19,14 +20,16 @@ def distance_from_even(rows: int, streams: int) -> float:
     return min(abs(mean / even - 1) for even in (power, 1.5 * power, 2 * power))
 
 
-@given(chunk=st.integers(0, 10**9), workers=st.integers(1, 1024))
-@example(chunk=64_000_000, workers=2)
-@example(chunk=2**25, workers=2)
-def test_bounds(chunk: int, workers: int) -> None:
-    count = bucket_count(2 * chunk * workers, workers, JOIN_ROWS)
+@given(chunk=st.integers(0, 10**9), workers=st.integers(1, 1024), way=st.sampled_from([PLAIN, LINES]))
+@example(chunk=64_000_000, workers=2, way=PLAIN)
+@example(chunk=64_000_000, workers=2, way=LINES)
+@example(chunk=2**25, workers=2, way=PLAIN)
+def test_bounds(chunk: int, workers: int, way: str) -> None:
+    most = most_streams([way])
+    count = bucket_count(2 * chunk * workers, workers, JOIN_ROWS, most)
     assert count >= 1
     if count > 1:
-        assert count * workers <= MOST_STREAMS
+        assert count * workers <= most
         assert 2 * chunk / count >= FEWEST_ROWS / 2
     if count >= 64:  # with fewer there may be none that are better
         assert distance_from_even(2 * chunk, count * workers) > 0.004
@@ -34,5 +37,5 @@ def test_bounds(chunk: int, workers: int) -> None:
 
 def test_streams_never_lie_at_a_power_of_two() -> None:
     """512 streams of 2**25 rows would be 2**16 rows apart, each of them."""
-    assert bucket_count(4 * 2**25, 2, JOIN_ROWS) == 254
-    assert bucket_count(4 * 35_000_000, 2, JOIN_ROWS) in range(255, 268)
+    assert bucket_count(4 * 2**25, 2, JOIN_ROWS, 512) == 254
+    assert bucket_count(4 * 35_000_000, 2, JOIN_ROWS, 512) in range(255, 268)

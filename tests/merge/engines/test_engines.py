@@ -22,11 +22,12 @@ from merge_bench.merge.engines import descriptions, engine_class
 from merge_bench.merge.engines.base import Engine, JoinShape
 from merge_bench.merge.engines.cpu_base import HostEngine
 from merge_bench.merge.frame import Frame
+from merge_bench.merge.stores import WAYS
 from tests.helpers import merge_cases
 from tests.helpers.frames import as_value, multiset, random_table, seeds
 from tests.helpers.merge_cases import CASES, canonical, chunks, copy_host, merge, rows_of
 from tests.merge import in_process
-from tests.merge.in_process import run_once, simulate
+from tests.merge.in_process import engines_of, run_once, simulate
 
 ENGINES = [engine.name for engine in descriptions() if not engine.device_memory]
 
@@ -159,6 +160,25 @@ def test_many_buckets_and_threads(engine: str, monkeypatch: pytest.MonkeyPatch) 
     order = [(name, "ascending") for name in answer.column_names]
     for result in (one_bucket, many):
         assert result.select(answer.column_names).sort_by(order).equals(answer.sort_by(order))
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_more_buckets_once_the_way_of_writing_is_chosen(engine: str, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `choose_stores` does after the engines were made: the result is the same."""
+    rows = 70_000
+    rng = np.random.default_rng(1)
+    left = pa.table({"key": rng.permutation(rows), "a": np.arange(rows)})
+    right = pa.table({"key": rng.integers(0, 2 * rows, rows), "b": np.arange(rows), "c": np.arange(rows)})
+    few = simulate(engine, chunks(left, 2), chunks(right, 2), ("key",))
+    monkeypatch.setattr(engine_class(engine), "join_rows", 100)
+    made = engines_of(engine, chunks(left, 2), chunks(right, 2), ("key",), stores=(way, 1024))
+    counts = [each.buckets for each in made if isinstance(each, HostEngine)]
+    assert counts[0] == counts[1] > 256
+    many = simulate(engine, chunks(left, 2), chunks(right, 2), ("key",), iterations=2, threads=2, stores=(way, 1024))
+    order = [(name, "ascending") for name in few.column_names]
+    assert few.num_rows > 0
+    assert many.sort_by(order).equals(few.sort_by(order))
 
 
 @pytest.mark.parametrize("engine", ENGINES)
