@@ -45,7 +45,7 @@ class Writer(Protocol):
 class PlainStores:
     """Writes each value where it belongs, at once."""
 
-    most_streams = 512
+    most_streams: ClassVar[int] = 512
 
     def __init__(self, buckets: int) -> None:
         self.pairs = buckets <= PAIRED_STREAMS
@@ -69,7 +69,7 @@ class PlainStores:
 class WholeLines:
     """Collects a cache line for each bucket and column, and writes whole lines past the caches."""
 
-    most_streams = 2048
+    most_streams: ClassVar[int] = 2048
     pairs = True
 
     def __init__(self, buckets: int) -> None:
