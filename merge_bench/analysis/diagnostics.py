@@ -170,5 +170,5 @@ def _outliers(launches: Sequence[Launch]) -> Iterator[Caution]:
         more = f" and {len(flagged) - 5} more" if len(flagged) > 5 else ""
         yield Caution(
             "outliers",
-            f"wall-clock outliers, kept in all statistics: iteration {named}{more}",
+            f"outlying wall-clock time in iteration {named}{more}; all statistics include outliers",
         )

@@ -135,7 +135,7 @@ def _refuse_other_users(options: Resolved, hosts: Sequence[HostSpec]) -> None:
     user = next((host.name for host in hosts if "@" in host.name), None)
     if user and options.sources["hosts"].startswith("config") and not options.values["trust_config"]:
         where = options.sources["hosts"].removeprefix("config ")
-        raise UsageError(f"{where}: MERGE_BENCH_HOSTS would make processes run as user {user}; {REMEDY}")
+        raise UsageError(f"{where}: MERGE_BENCH_HOSTS has a host with a user name, {user}@...; {REMEDY}")
 
 
 def _check_gpus(workers: int, gpus: int, per_gpu: int) -> None:

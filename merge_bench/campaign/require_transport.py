@@ -74,6 +74,6 @@ def check_pairs(required: Sequence[str], pairs: Sequence[LanePair]) -> None:
         uses = ", ".join(first.transports) or "no transport that UCX reports"
         others = f" ({len(failing)} of {len(pairs)} pairs fail)" if len(pairs) > 1 else ""
         raise GateNotMet(
-            f"{OPTION} {','.join(required)} is not met: rank {first.from_rank} reaches rank {first.to_rank}"
-            f" ({first.placement or 'placement unknown'}) over {uses}{others}"
+            f"{OPTION} {','.join(required)} is not met: the connection from rank {first.from_rank} to rank"
+            f" {first.to_rank} ({first.placement or 'placement unknown'}) uses {uses}{others}"
         )

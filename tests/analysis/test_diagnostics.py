@@ -108,7 +108,7 @@ def test_outliers_are_flagged_and_kept(tmp_path: Path) -> None:
     walls = (0.10, 0.11, 0.12, 0.11, 5.0)
     found = document(write_campaign(tmp_path, Script(plan=plan(iterations=5), walls=walls)))
     assert codes(found) == ["outliers"]
-    assert found["warnings"][0]["message"].endswith("iteration 4 of launch 0")
+    assert "iteration 4 of launch 0;" in found["warnings"][0]["message"]
     assert found["wall_seconds"]["max"] == 5.0
 
 

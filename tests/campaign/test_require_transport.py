@@ -75,13 +75,13 @@ def test_every_pair_needs_one_of_them() -> None:
     require_transport.check_pairs(["sm", "tcp"], pairs)
     with pytest.raises(
         GateNotMet,
-        match=r"sm is not met: rank 1 reaches rank 0 \(same host\) over tcp/lo \(1 of 2 pairs fail\)",
+        match=r"sm is not met: the connection from rank 1 to rank 0 \(same host\) uses tcp/lo \(1 of 2 pairs fail\)",
     ):
         require_transport.check_pairs(["sm"], pairs)
 
 
 def test_a_transport_is_its_whole_name() -> None:
-    with pytest.raises(GateNotMet, match=r"rank 0 reaches rank 1 \(placement unknown\) over tcp/sysv0"):
+    with pytest.raises(GateNotMet, match=r"rank 0 to rank 1 \(placement unknown\) uses tcp/sysv0"):
         require_transport.check_pairs(["sysv"], [pair(0, 1, "tcp/sysv0", placement=None)])
     require_transport.check_pairs(["rc"], [pair(0, 1, "rc_mlx5/mlx5_0:1")])
 

@@ -144,7 +144,7 @@ def test_a_gate_that_is_not_met_ends_the_run_before_anything_is_measured(stopped
     stopped.check_ended(5)
     error = stopped.document["error"]
     assert error["code"] == "gate-not-met"
-    for part in ("sm,cuda_ipc", "rank 0 reaches rank 1 (same host)", "tcp/lo"):
+    for part in ("sm,cuda_ipc", "rank 0 to rank 1 (same host)", "tcp/lo"):
         assert part in error["message"]
     assert stopped.of(IterationLine) == []
     assert stopped.failure.code == "gate-not-met"

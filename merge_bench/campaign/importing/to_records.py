@@ -124,8 +124,8 @@ def _warnings(report: Report) -> Iterator[Caution]:
     if report.workers != printed:
         yield Caution(
             "imported-workers",
-            f"the number of workers is uncertain: the imported output lists {printed}, but has the data of"
-            f" {report.workers}; the result says {report.workers}",
+            f"the imported output lists {printed} workers, but has the data of {report.workers}; the result says"
+            f" {report.workers}, which is uncertain",
         )
     if report.longest > len(report.iterations):
         yield Caution(

@@ -159,7 +159,7 @@ def test_doubts_become_warnings(tmp_path: Path) -> None:
     noise = "\nbye\nTraceback (most recent call last):\nOSError: gone\n"
     found = codes(summarized(brought_in(tmp_path, text("ucxx", devices="[0]") + noise)))
     assert "but has the data of 16" in found["imported-workers"]
-    assert "the number of workers is uncertain" in found["imported-workers"]
+    assert "workers, but has the data of" in found["imported-workers"]
     assert found["imported-error"].endswith("OSError: gone")
     assert found["imported-lines"].endswith(": 19, 20, 21")
     assert "closing barrier" in found["imported-definitions"]
