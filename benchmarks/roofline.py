@@ -163,14 +163,15 @@ def roofline(
     head["last_cache_bytes"] = cache = head["hardware"]["cache_bytes"]
 
     def measure_and_judge() -> None:
-        before = limits.measure(cores, shape.bucket_bytes, cache)
+        before = limits.measure(cores, cache)
         with scratch(time_limit) as bench:
             ran = bench.merge(
                 chunk=chunk, workers=workers, payload_columns=payload_columns, engine="native", iterations=iterations,
                 config="optimized.cfg", pipeline="off",
             )  # fmt: skip
-            after = limits.measure(cores, shape.bucket_bytes, cache)
-            document = judged(ran, shape, limits.together(before, after))
+            memory = limits.together(before, limits.measure(cores, cache))
+            used = as_run(shape, ran)
+            document = judged(ran, used, [*memory, limits.measure_bucket(cores, used.bucket_bytes)])
         command.write(output, {**head, **document})
 
     sys.exit(command.until_interrupted(measure_and_judge, "no results were written"))
@@ -190,12 +191,17 @@ def cores_of(workers: int) -> list[int]:
     return cores[: len(cores) // workers * workers]
 
 
+def as_run(shape: Shape, ran: Ran) -> Shape:
+    """The shape with the way of writing parcels that the workers chose, which decides the number of buckets."""
+    line = ran.campaign.launches[0].line
+    stores = line.workers[0].stores if line else None
+    return replace(shape, stores=stores.way) if stores else shape
+
+
 def judged(ran: Ran, shape: Shape, measured: list[limits.Limit]) -> dict[str, Any]:
     """Print how close each phase comes to the limits; gives all figures as plain data."""
     copy, _, kernel, far, bucket = measured
     launch = ran.campaign.launches[0]
-    stores = launch.line.workers[0].stores if launch.line else None
-    shape = replace(shape, stores=stores.way) if stores else shape
     phases, dealt = judge(launch, shape, copy.rate)
     _, exchange, join, whole = phases
     least = join_least(shape, dealt, join.least, bucket.rate)

@@ -69,16 +69,20 @@ def array_bytes(cores: int, last_cache: int | None) -> int:
     return size
 
 
-def measure(cores: Sequence[int], bucket_bytes: int, last_cache: int | None) -> list[Limit]:
-    """Copy in three ways, gather from arrays far larger than the caches, and gather from arrays of a join's bucket."""
+def measure(cores: Sequence[int], last_cache: int | None) -> list[Limit]:
+    """Copy in three ways, and gather from arrays far larger than the caches."""
     size = array_bytes(len(cores), last_cache)
     return [
         _limit("copy", COPIES * 2 * size, size, cores, _copy),
         _limit("loop", COPIES * 2 * size, size, cores, _loop),
         _limit("kernel copy", COPIES * 2 * size, size, cores, _kernel_copy),
         _limit("gather", GATHERED, size, cores, _gather),
-        _limit("gather in a bucket", GATHERED, bucket_bytes, cores, _gather),
     ]
+
+
+def measure_bucket(cores: Sequence[int], bucket_bytes: int) -> Limit:
+    """Gather from arrays as large as what a join reaches at random in one bucket."""
+    return _limit("gather in a bucket", GATHERED, bucket_bytes, cores, _gather)
 
 
 def together(before: Sequence[Limit], after: Sequence[Limit]) -> list[Limit]:

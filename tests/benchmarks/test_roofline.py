@@ -165,7 +165,8 @@ def test_every_limit_is_measured_on_all_cores_at_once(monkeypatch: pytest.Monkey
     monkeypatch.setattr(limits, "array_bytes", lambda cores, cache: 1 << 16)
     monkeypatch.setattr(limits, "GATHERED", 1 << 16)
     before, cores = os.sched_getaffinity(0), sorted(os.sched_getaffinity(0))
-    found = {limit.name: limit for limit in limits.measure(cores, bucket_bytes=1 << 12, last_cache=None)}
+    measured = [*limits.measure(cores, last_cache=None), limits.measure_bucket(cores, 1 << 12)]
+    found = {limit.name: limit for limit in measured}
     assert list(found) == ["copy", "loop", "kernel copy", "gather", "gather in a bucket"]
     assert found["copy"].amount == limits.COPIES * 2 * (1 << 16) * len(cores)
     assert found["gather"].amount == (1 << 16) * len(cores)
