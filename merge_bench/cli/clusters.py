@@ -58,7 +58,7 @@ def run(**values: Any) -> int:
 @click.argument("config")
 @json_option()
 @click.option(
-    "--ucx", type=click.Choice(["auto", "wheel", "system"]), default=None, help="Check CONFIG against this UCX."
+    "--ucx", type=click.Choice(["auto", "wheel", "system"]), default=None, help="UCX that CONFIG is checked against."
 )
 @click.option("--trust-config", is_flag=True, help="Trust CONFIG: accept settings that can load code.")
 def check(config: str, as_json: bool, ucx: str | None, trust_config: bool) -> int:

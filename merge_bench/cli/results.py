@@ -176,7 +176,7 @@ def report(
         _print_references()
         return 0
     if not results:
-        raise UsageError("no RESULT given; name a campaign folder or its records.jsonl")
+        raise UsageError("no RESULT given; give the path of a campaign folder or of its records.jsonl")
     campaigns = [read_campaign(result) for result in results]
     write.check_campaigns(campaigns)
     page = Path(output) if output else campaigns[0].folder / write.REPORT

@@ -45,7 +45,7 @@ def read_campaign(result: str | os.PathLike[str]) -> Campaign:
                     return assembly.build(truncated=True)
     except FileNotFoundError:
         what = f"the folder {path} contains no {RECORDS}" if path.is_dir() else f"there is no file {path}"
-        raise UsageError(f"{what}; name a campaign folder or its {RECORDS}") from None
+        raise UsageError(f"{what}; give the path of a campaign folder or of its {RECORDS}") from None
     except OSError as error:
         raise UsageError(f"cannot read {records}: {error.strerror}") from error
     return assembly.build()

@@ -162,7 +162,7 @@ def test_an_empty_file_says_so(tmp_path: Path) -> None:
 
 
 def test_a_missing_result_says_what_a_result_is(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"there is no file .*/nowhere; name a campaign folder"):
+    with pytest.raises(UsageError, match=r"there is no file .*/nowhere; give the path of a campaign folder"):
         read_campaign(tmp_path / "nowhere")
     with pytest.raises(UsageError, match=r"the folder .* contains no records\.jsonl"):
         read_campaign(tmp_path)

@@ -124,8 +124,8 @@ def _warnings(report: Report) -> Iterator[Caution]:
     if report.workers != printed:
         yield Caution(
             "imported-workers",
-            f"the imported output lists {printed} workers, but has the data of {report.workers}; the result says"
-            f" {report.workers}, which is uncertain",
+            f"the imported output lists {printed} workers, but has the data of {report.workers}; the number"
+            f" of workers was set to {report.workers}",
         )
     if report.longest > len(report.iterations):
         yield Caution(

@@ -90,7 +90,7 @@ def test_records_are_never_overwritten(tmp_path: Path, report: Run) -> None:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ([], "no RESULT given; name a campaign folder or its records.jsonl"),
+        ([], "no RESULT given; give the path of a campaign folder or of its records.jsonl"),
         (["{}", "{}"], "is named twice"),
         (["{}", "--output", "/no/such/x.html"], "--output /no/such/x.html: there is no folder /no/such"),
         (["{}", "--output", "{}"], "is a folder; name a file"),
