@@ -42,9 +42,8 @@ def choose_stores(session: Session) -> None:
         chosen = _fastest(session)
     else:
         chosen = [Stores(way=plan.stores, because="asked for") for _ in session.descriptions]
-    streams = stores.most_streams({each.way for each in chosen if each} or {stores.PLAIN})
     ways = [each.way if each else stores.PLAIN for each in chosen]
-    calls.results(calls.submit(steps.use_stores, [(way, streams) for way in ways]))
+    calls.results(calls.submit(steps.use_stores, [(way, stores.most_streams(ways)) for way in ways]))
     session.descriptions = [
         replace(worker, stores=each) for worker, each in zip(session.descriptions, chosen, strict=True)
     ]

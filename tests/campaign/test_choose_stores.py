@@ -85,12 +85,15 @@ def test_workers_of_one_host_use_one_way() -> None:
 
 
 def test_all_workers_split_by_the_same_buckets_more_of_them_where_all_write_lines() -> None:
+    """A worker without left rows chooses nothing, writes plainly, and may have right rows."""
     lines, mixed, without_rows = Workers(*[FAST_LINES] * 3), Workers(SLOW_LINES, *[FAST_LINES] * 2), Workers({}, {}, {})
+    one_without = Workers(FAST_LINES, FAST_LINES, {})
     choose(lines, "a", "a", "a")
     choose(mixed, "b", "c", "c")
     choose(without_rows, "d", "d", "d")
+    choose(one_without, "e", "e", "f")
     assert lines.streams == WholeLines.most_streams > PlainStores.most_streams
-    assert mixed.streams == without_rows.streams == PlainStores.most_streams
+    assert {each.streams for each in (mixed, without_rows, one_without)} == {PlainStores.most_streams}
 
 
 def test_a_small_difference_is_measured_again() -> None:

@@ -12,7 +12,6 @@ into 64 bits, all others are hashed; of the pairs of rows that are found, those 
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
@@ -79,7 +78,7 @@ class BucketJoin:
             return
         shift = self._enter(left, rows)
         compared = {at: self._contiguous(left, at, f"key {at}") for at in self._compared}
-        candidates, entries, lefts, rights = self._room_for_pairs(right)
+        candidates, entries, lefts, rights = self._room_for_pairs(rows, right)
         parts: list[_Part] = []
         pairs = 0
         for chunk in right:
@@ -87,7 +86,7 @@ class BucketJoin:
             count = find_candidates(words, shift, self._heads, candidates, entries)
             while count:
                 if pairs + count > lefts.size:
-                    yield self._piece(left, parts, lefts, rights, out)
+                    yield from self._pieces(left, parts, lefts, rights, out)
                     parts, pairs = [], 0
                 ours, theirs = lefts[pairs:], rights[pairs:]
                 found, count = follow_chains(
@@ -99,8 +98,7 @@ class BucketJoin:
                 if found:
                     parts.append((chunk, slice(pairs, pairs + found)))
                     pairs += found
-        if pairs:
-            yield self._piece(left, parts, lefts, rights, out)
+        yield from self._pieces(left, parts, lefts, rights, out)
 
     def _enter(self, left: Sequence[Frame], rows: int) -> Any:
         bits = chain_bits(rows)
@@ -165,50 +163,51 @@ class BucketJoin:
             self._rooms[name] = aligned(size)
         return self._rooms[name][:size].view(chunks[0].dtype)
 
-    def _room_for_pairs(self, right: Sequence[Frame]) -> list[Array]:
-        """Candidates, their entries, and the left and right rows of pairs: as many as there are right rows, and one."""
-        rows = sum(chunk.rows for chunk in right)
-        if self._found[0].size <= rows:
-            self._found = [np.empty(rows + 1, np.int32) for _ in range(4)]
+    def _room_for_pairs(self, rows: int, right: Sequence[Frame]) -> list[Array]:
+        """Candidates of a chunk and their entries, and the left and right rows of pairs.
+
+        There is room for as many pairs as either side has rows. So of n pairs with `rows` left rows, at most n / `rows`
+        times are the pieces made, and the left columns copied.
+        """
+        each = [chunk.rows for chunk in right]
+        sizes = [max(each, default=0) + 1] * 2 + [max(rows, sum(each)) + 1] * 2
+        self._found = [
+            room if room.size >= size else np.empty(size, np.int32)
+            for room, size in zip(self._found, sizes, strict=True)
+        ]
         return self._found
 
-    def _piece(
+    def _pieces(
         self, left: Sequence[Frame], parts: Sequence[_Part], lefts: Array, rights: Array, out: BufferPool
-    ) -> Frame:
-        def from_left(at: int) -> Column:
-            # A column at a time goes through the same room, which stays in the cache until its values are taken.
-            return _taken([(self._contiguous(left, at, "payload"), lefts[: parts[-1][1].stop])], out)
-
-        def from_right(at: int) -> Column:
-            return _taken([(chunk.columns[at], rights[pairs]) for chunk, pairs in parts], out)
-
-        # Keys come from the right, where they are read in order.
+    ) -> Iterator[Frame]:
+        """A piece for each of `parts`. Column by column, because a copied left column stays in the cache until then."""
+        if not parts:
+            return
         keys = dict(zip(self._left_keys, self._right_keys, strict=True))
-        columns = [from_right(keys[at]) if at in keys else from_left(at) for at in range(len(self._left))]
-        columns += [from_right(at) for at in range(len(self._right)) if at not in self._right_keys]
-        return Frame(self._output, tuple(columns), parts[-1][1].stop)
+        columns: list[list[Column]] = []  # for each field, a column of every piece
+        for at in range(len(self._left)):
+            if at in keys:  # from the right, where keys are read in order
+                columns.append([_taken(chunk.columns[keys[at]], rights[pairs], out) for chunk, pairs in parts])
+            else:
+                column = self._contiguous(left, at, "payload")
+                columns.append([_taken(column, lefts[pairs], out) for _, pairs in parts])
+        for at in range(len(self._right)):
+            if at not in self._right_keys:
+                columns.append([_taken(chunk.columns[at], rights[pairs], out) for chunk, pairs in parts])
+        for (_, pairs), taken in zip(parts, zip(*columns, strict=True), strict=True):
+            yield Frame(self._output, taken, pairs.stop - pairs.start)
 
 
-def _taken(sources: Sequence[tuple[Column, Array]], out: BufferPool) -> Column:
-    """The values of the given rows of one source after the other, as a column in memory of `out`."""
-    ends = itertools.accumulate((rows.size for _, rows in sources), initial=0)
-    taken = [(column, rows, *span) for (column, rows), span in zip(sources, itertools.pairwise(ends), strict=True)]
-    like, total = sources[0][0], taken[-1][-1]
+def _taken(column: Column, rows: Array, out: BufferPool) -> Column:
     valid = None
-    if like.valid is not None:
-        valid = out.take(total)
-        for column, rows, first, last in taken:
-            gather(column.valid, rows, valid[first:last])
-    if like.offsets is not None:
-        offsets = out.take((total + 1) * 8).view(np.int64)
-        offsets[0] = 0
-        for column, rows, first, last in taken:
-            gather_offsets(column.offsets, rows, offsets[first : last + 1])
-        data = out.take(int(offsets[total]))
-        for column, rows, first, last in taken:
-            gather_bytes(column.values, column.offsets, rows, offsets[first : last + 1], data)
+    if column.valid is not None:
+        valid = out.take(rows.size)
+        gather(column.valid, rows, valid)
+    if column.offsets is not None:
+        offsets = out.take((rows.size + 1) * 8).view(np.int64)
+        data = out.take(gather_offsets(column.offsets, rows, offsets))
+        gather_bytes(column.values, column.offsets, rows, offsets, data)
         return Column(data, offsets, valid)
-    values = out.take(total * like.values.itemsize).view(like.values.dtype)
-    for column, rows, first, last in taken:
-        gather(column.values, rows, values[first:last])
+    values = out.take(rows.size * column.values.itemsize).view(column.values.dtype)
+    gather(column.values, rows, values)
     return Column(values, None, valid)

@@ -149,13 +149,15 @@ def gather(values: Any, rows: Any, out: Any) -> None:
 
 
 @compiled
-def gather_offsets(offsets: Any, rows: Any, out: Any) -> None:
-    """Offsets of the values of the given rows when they are stored end to end from out[0] on, into `out`."""
-    at = out[0]
+def gather_offsets(offsets: Any, rows: Any, out: Any) -> int:
+    """Offsets of the values of the given rows when they are stored end to end, into `out`; returns the end."""
+    at = 0
+    out[0] = 0
     for i in range(rows.size):
         row = np.uint64(rows[i])
         at += offsets[row + np.uint64(1)] - offsets[row]
         out[i + 1] = at
+    return at
 
 
 @compiled

@@ -50,7 +50,7 @@ def serve(results: Path, *, port: int, address: str, open_browser: bool, allow_r
         websocket_origin=origins(address, port), session_history=0,
     )  # fmt: skip
     url = f"http://{_in_url(address)}:{port}/"
-    print(f"The dashboard of {results} is at {url}; press Ctrl-C to stop it.", file=sys.stderr, flush=True)
+    print(f"Press Ctrl-C to stop the dashboard of {results}: {url}", file=sys.stderr, flush=True)
     if permission.token is not None:
         print(f"Enter this token in the dashboard to start runs: {permission.token}", file=sys.stderr, flush=True)
     loop: Any = IOLoop.current()

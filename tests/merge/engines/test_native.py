@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Sequence
+from typing import Any
 
 import duckdb
 import numpy as np
@@ -94,6 +95,22 @@ def test_one_key_a_thousand_times_on_both_sides_overflows_no_room() -> None:
     assert result.num_rows == 1_000_000
     assert result["a"].to_numpy().sum() == 1000 * np.arange(1000).sum()
     assert np.unique(result["a"].to_numpy() * 10_000 + result["b"].to_numpy()).size == 1_000_000
+
+
+def test_left_columns_are_copied_once_where_many_left_rows_match_few_right_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    copied: list[str] = []
+    honest = BucketJoin._contiguous
+
+    def contiguous(self: BucketJoin, left: Any, at: int, room: str) -> Any:
+        copied.append(room)
+        return honest(self, left, at, room)
+
+    monkeypatch.setattr(BucketJoin, "_contiguous", contiguous)
+    left, right = tables([1, 2, 3] * 1000, [1, 2, 3])
+    assert joined(left, right, parts=2).equals(answer(left, right))
+    assert copied == ["payload"]
 
 
 def test_a_smaller_bucket_after_a_larger_one_sees_nothing_of_it() -> None:
