@@ -91,8 +91,7 @@ class Counts:
 def partition_row(shape: Shape) -> int:
     """Bytes moved to partition one row of a frame."""
     histogram = VALUE + shape.number_bytes
-    paired = writer(shape.stores, shape.workers * shape.buckets).pairs
-    passes = -(-shape.columns // 2) if paired else shape.columns
+    passes = -(-shape.columns // writer(shape.stores, shape.workers * shape.buckets).most_columns)
     scatter = passes * shape.number_bytes + 2 * shape.row_bytes
     return histogram + scatter
 

@@ -74,6 +74,16 @@ def store_line(typing: Any, lines: Any, line: Any, out: Any, at: Any) -> Any:
 
 
 @_emitted
+def item_size(typing: Any, array: Any) -> Any:
+    """Bytes of an array's values, as a constant that the compiler can calculate with; `itemsize` is loaded instead."""
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return context.get_constant(nb.uint64, context.get_abi_sizeof(context.get_data_type(array.dtype)))
+
+    return nb.uint64(array), emit
+
+
+@_emitted
 def finish_stores(typing: Any) -> Any:
     """Have all stores of this thread visible to others before anything that comes after."""
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +25,8 @@ from merge_bench.merge.frame import Array, Bytes, Column, Field, Frame, arrow_sc
 from merge_bench.merge.hashing import BLOCK, RowHasher
 from merge_bench.merge.parcel_layout import Counts, Layout, Parcel
 from merge_bench.merge.stores import PLAIN, Pieces, writer
+
+_Item = TypeVar("_Item")
 
 SLACK = 64  # 1/64 more memory for a parcel, so that one of nearly the same size can be received into it
 
@@ -130,31 +134,22 @@ class Partitioner:
         span_rows, (rows, *sizes) = slice(*span), starts
         ids = self._ids[span_rows]
         write = writer(self.stores, self.workers * self.buckets)
-        skip = False
-        for index, (field, column) in enumerate(zip(frame.fields, frame.columns, strict=True)):
-            values_at, bytes_at, valid_at = places[index]
-            if skip:
-                skip = False
-                continue
-            if column.offsets is not None:
+        fixed: dict[Any, list[tuple[Array, Counts]]] = defaultdict(list)
+        for field, column, (values_at, bytes_at, valid_at) in zip(frame.fields, frame.columns, places, strict=True):
+            if column.offsets is None:
+                fixed[column.values.dtype].append((column.values[span_rows], values_at))
+            else:
                 offsets = column.offsets[span[0] : span[1] + 1]
-                write.column(np.int32, _lengths(offsets, ids), values_at // 4 + rows, whole)
+                write.write(_lengths(offsets, ids), (values_at // 4 + rows)[None], whole.view(np.int32))
                 data = (bytes_at + sizes.pop(0)).astype(np.uint64)
                 partition_loops.scatter_bytes(column.values, offsets, ids, data, whole)
-            elif write.pairs and self._paired(index):
-                other, gaps = frame.columns[index + 1].values[span_rows], (places[index + 1, 0] - values_at) // 8
-                write.pair(column.values[span_rows], other, ids, values_at // 8 + rows, whole, gaps)
-                skip = True
-            else:
-                values = column.values[span_rows]
-                write.column(values.dtype, [(values, ids)], values_at // field.width + rows, whole)
             if field.nullable and column.valid is not None:
-                write.column(np.uint8, [(column.valid[span_rows], ids)], valid_at + rows, whole)
-
-    def _paired(self, index: int) -> bool:
-        """Whether a column and the next one can be written at once."""
-        pair = self.fields[index : index + 2]
-        return len(pair) == 2 and all(field.width == 8 and not field.nullable for field in pair)
+                fixed[column.valid.dtype].append((column.valid[span_rows], valid_at))
+        for dtype, columns in fixed.items():
+            for some in _evenly(columns, write.most_columns):
+                values = tuple(each for each, _ in some)
+                positions = np.stack([at for _, at in some]) // dtype.itemsize + rows
+                write.write([(values, ids)], positions, whole.view(dtype))
 
 
 def _assign_fixed(keys: Sequence[Array], total: int, ids: Array, counts: Counts) -> None:
@@ -177,11 +172,18 @@ def _assign_fixed(keys: Sequence[Array], total: int, ids: Array, counts: Counts)
         loops.assign_last(some, last, total, ids[block], counts)
 
 
+def _evenly(columns: Sequence[_Item], most: int) -> Iterator[Sequence[_Item]]:
+    """Cut into as few parts as possible of at most so many, and as even as possible."""
+    parts = -(-len(columns) // most)
+    for part in range(parts):
+        yield columns[len(columns) * part // parts : len(columns) * (part + 1) // parts]
+
+
 def _lengths(offsets: npt.NDArray[np.int64], ids: Array) -> Pieces:
     """The lengths of values of variable width."""
     for start in range(0, ids.size, BLOCK):
         ends = offsets[start : start + BLOCK + 1]
-        yield np.subtract(ends[1:], ends[:-1], dtype=np.int32, casting="unsafe"), ids[start : start + BLOCK]
+        yield (np.subtract(ends[1:], ends[:-1], dtype=np.int32, casting="unsafe"),), ids[start : start + BLOCK]
 
 
 def _starts(counts: Counts, widths: Counts) -> Counts:

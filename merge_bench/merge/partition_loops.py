@@ -11,13 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from merge_bench.merge.jit import compiled, copy_bytes, finish_stores, inlined, load_word, store_line
+from merge_bench.merge.jit import compiled, copy_bytes, finish_stores, inlined, item_size, load_word, store_line
 
 NULL_HASH = np.uint64(0x9E3779B97F4A7C15)
 SEED = np.uint64(0x2545F4914F6CDD1D)
 HISTOGRAMS = 4
 ASSIGNED = 1 << 14  # rows whose bucket is found before they are counted: their numbers are still in the L1 cache
 LINE = 64  # bytes of a cache line
+COLLECTED = 2 * LINE  # bytes of a bucket and column that are written at once
 
 
 @inlined
@@ -156,94 +157,73 @@ def count_rows(ids: Any, counts: Any) -> None:
 
 
 @compiled
-def scatter(values: Any, ids: Any, positions: Any, out: Any) -> None:
-    """Write each value to out at its bucket's next position (in elements); rows of no bucket are left out."""
+def scatter(columns: Any, ids: Any, positions: Any, out: Any, gaps: Any) -> None:
+    """Write each row's values to out at its bucket's next position (in elements); rows of no bucket are left out.
+
+    `columns`: a tuple of arrays of one type. Column c's values go gaps[c, bucket] elements after the first one's.
+    """
     buckets = positions.size
     for i in range(ids.size):
         bucket = ids[i]
         if bucket < buckets:
             at = positions[bucket]
-            out[at] = values[i]
+            out[at] = columns[0][i]
+            for c in range(1, len(columns)):
+                out[at + gaps[c, bucket]] = columns[c][i]
             positions[bucket] = at + np.uint64(1)
 
 
-@compiled
-def scatter_pair(first: Any, second: Any, ids: Any, positions: Any, out: Any, gaps: Any) -> None:
-    """`scatter` for two columns of one width; a bucket's second column lies gaps[bucket] elements after the first."""
-    buckets = positions.size
-    for i in range(ids.size):
-        bucket = ids[i]
-        if bucket < buckets:
-            at = positions[bucket]
-            out[at] = first[i]
-            out[at + gaps[bucket]] = second[i]
-            positions[bucket] = at + np.uint64(1)
-
-
-# Scatter by whole lines. The loop collects a cache line for each bucket in `lines`, which stays in the cache, and
-# writes a full line to memory past the cache. So the processor does not fetch the line of memory first.
-# The first line of a bucket may begin with rows of another bucket, and the last one may not be full. Of these lines the
+# Scatter by whole lines. The loop collects `COLLECTED` bytes for each bucket and column in `lines`, which stays in the
+# cache, and writes them to memory past the cache. So the processor does not fetch the lines of memory first. Two lines
+# at a time: whether a bucket's are full is a branch that the processor guesses wrong each time they are.
+# The first lines of a bucket may begin with rows of another bucket, and the last ones may not be full. Of these the
 # loop writes only the bucket's own rows, with plain stores. `starts` are the positions at the beginning. `out` is
-# aligned to `LINE` bytes.
+# aligned to `LINE` bytes, and gaps are whole lines.
 
 
 @compiled
-def scatter_lines(values: Any, ids: Any, positions: Any, starts: Any, lines: Any, out: Any) -> None:
-    """`scatter` by whole lines, up to those that are not full; `lines` has `LINE` bytes for each bucket."""
+def scatter_lines(columns: Any, ids: Any, positions: Any, starts: Any, lines: Any, out: Any, gaps: Any) -> None:
+    """`scatter` by whole lines, up to those that are not full; `lines`: `COLLECTED` bytes a bucket and column."""
     buckets = np.uint64(positions.size)
-    size = np.uint64(LINE // values.itemsize)
-    last = size - np.uint64(1)
+    some = np.uint64(COLLECTED) // item_size(lines)
+    line = np.uint64(LINE) // item_size(lines)
+    last = some - np.uint64(1)
+    width = some * np.uint64(len(columns))
     for i in range(ids.size):
         bucket = np.uint64(ids[i])
         if bucket < buckets:
-            at, line = positions[bucket], bucket * size
-            lines[line + (at & last)] = values[i]
+            at, held = positions[bucket], bucket * width
+            for c in range(len(columns)):
+                lines[held + np.uint64(c) * some + (at & last)] = columns[c][i]
             positions[bucket] = at + np.uint64(1)
             if (at & last) == last:
                 if at - last >= starts[bucket]:
-                    store_line(lines, line, out, at - last)
+                    for c in range(len(columns)):
+                        place = at - last + gaps[c, bucket]
+                        for k in range(np.uint64(0), some, line):
+                            store_line(lines, held + np.uint64(c) * some + k, out, place + k)
                 else:
-                    for k in range(starts[bucket], at + np.uint64(1)):
-                        out[k] = lines[line + (k & last)]
+                    _write_rows(starts[bucket], at + np.uint64(1), bucket, len(columns), lines, out, gaps)
 
 
 @compiled
-def write_begun_lines(positions: Any, starts: Any, lines: Any, out: Any) -> None:
-    """After the last `scatter_lines` of a column: write the lines that are not full."""
-    size = np.uint64(LINE // lines.itemsize)
+def write_begun_lines(columns: int, positions: Any, starts: Any, lines: Any, out: Any, gaps: Any) -> None:
+    """After the last `scatter_lines` of so many columns: write the lines that are not full."""
+    last = np.uint64(COLLECTED) // item_size(lines) - np.uint64(1)
     for i in range(positions.size):
         bucket = np.uint64(i)
-        at, line = positions[bucket], bucket * size
-        for k in range(max(at & ~(size - np.uint64(1)), starts[bucket]), at):
-            out[k] = lines[line + (k & (size - np.uint64(1)))]
+        at = positions[bucket]
+        _write_rows(max(at & ~last, starts[bucket]), at, bucket, columns, lines, out, gaps)
     finish_stores()
 
 
 @compiled
-def scatter_pair_lines(
-    first: Any, second: Any, ids: Any, positions: Any, starts: Any, lines: Any, seconds: Any, out: Any, gaps: Any
-) -> None:
-    """`scatter_pair` by whole lines, `seconds` those of the second column; gaps are whole lines."""
-    buckets = np.uint64(positions.size)
-    size = np.uint64(LINE // first.itemsize)
-    last = size - np.uint64(1)
-    for i in range(ids.size):
-        bucket = np.uint64(ids[i])
-        if bucket < buckets:
-            at, line = positions[bucket], bucket * size
-            lines[line + (at & last)] = first[i]
-            seconds[line + (at & last)] = second[i]
-            positions[bucket] = at + np.uint64(1)
-            if (at & last) == last:
-                if at - last >= starts[bucket]:
-                    store_line(lines, line, out, at - last)
-                    store_line(seconds, line, out, at - last + gaps[bucket])
-                else:
-                    for k in range(starts[bucket], at + np.uint64(1)):
-                        out[k] = lines[line + (k & last)]
-                        out[k + gaps[bucket]] = seconds[line + (k & last)]
-    write_begun_lines(positions, starts, lines, out)
-    write_begun_lines(positions + gaps, starts + gaps, seconds, out)
+def _write_rows(first: Any, end: Any, bucket: Any, columns: int, lines: Any, out: Any, gaps: Any) -> None:
+    some = np.uint64(COLLECTED) // item_size(lines)
+    for c in range(columns):
+        held = (bucket * np.uint64(columns) + np.uint64(c)) * some
+        for k in range(first, end):
+            out[k + gaps[c, bucket]] = lines[held + (k & (some - np.uint64(1)))]
 
 
 @compiled

@@ -8,38 +8,36 @@ column, and writes full lines past the caches (`partition_loops.scatter_lines`).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, ClassVar, Protocol, TypeAlias
+from typing import ClassVar, Protocol, TypeAlias
 
 import numpy as np
 
-from merge_bench.merge.buffer_pool import ALIGN, aligned
-from merge_bench.merge.frame import Array, Bytes
+from merge_bench.merge.buffer_pool import aligned
+from merge_bench.merge.frame import Array
 from merge_bench.merge.parcel_layout import Counts
 
 PLAIN, LINES = "plain", "lines"
 PAIRED_STREAMS = 512
 """Most buckets to which plain stores write two columns at once: with more, two lines for each do not fit the cache."""
+MOST_COLUMNS = 4
+"""Columns that whole lines are written of at once: with eight it takes longer again."""
 
-Pieces: TypeAlias = Iterable[tuple[Array, Array]]
-"""The values of successive rows, and the bucket of each of these rows; one that is no bucket leaves its row out."""
+Pieces: TypeAlias = Iterable[tuple[tuple[Array, ...], Array]]
+"""Values of successive rows, an array per column, and the bucket of each row; one that is no bucket leaves it out."""
 
 
 class Writer(Protocol):
-    """Writes columns into parcels.
+    """Writes columns of one type into parcels.
 
-    `positions`: where each bucket's first value goes, in values from the start of `whole`. `pairs`: whether two columns
-    of 8 bytes are to be written at once. `most_streams`: with more buckets, the partition loses more time than the join
-    of smaller buckets gains.
+    `most_columns`: how many of them to write at once. `most_streams`: with more buckets, the partition loses more time
+    than the join of smaller buckets gains.
     """
 
+    most_columns: int
     most_streams: ClassVar[int]
-    pairs: bool
 
-    def column(self, dtype: Any, pieces: Pieces, positions: Counts, whole: Bytes) -> None:
-        """Write the values of one column."""
-
-    def pair(self, first: Array, second: Array, ids: Array, positions: Counts, whole: Bytes, gaps: Counts) -> None:
-        """Write two columns of one width; `gaps`: how many values after the first column's the second's go."""
+    def write(self, pieces: Pieces, positions: Counts, out: Array) -> None:
+        """Write some columns to `out`; `positions`: shape (columns, buckets), where each bucket's first values go."""
 
 
 class PlainStores:
@@ -48,51 +46,42 @@ class PlainStores:
     most_streams: ClassVar[int] = 512
 
     def __init__(self, buckets: int) -> None:
-        self.pairs = buckets <= PAIRED_STREAMS
+        self.most_columns = 2 if buckets <= PAIRED_STREAMS else 1
 
-    def column(self, dtype: Any, pieces: Pieces, positions: Counts, whole: Bytes) -> None:
-        """Write the values of one column."""
+    def write(self, pieces: Pieces, positions: Counts, out: Array) -> None:
+        """Write some columns."""
         from merge_bench.merge import partition_loops
 
-        at, out = positions.astype(np.uint64), whole.view(dtype)
+        at, gaps = _first_and_gaps(positions)
         for values, ids in pieces:
-            partition_loops.scatter(values, ids, at, out)
-
-    def pair(self, first: Array, second: Array, ids: Array, positions: Counts, whole: Bytes, gaps: Counts) -> None:
-        """Write two columns of one width."""
-        from merge_bench.merge import partition_loops
-
-        at, out = positions.astype(np.uint64), whole.view(first.dtype)
-        partition_loops.scatter_pair(first, second, ids, at, out, gaps.astype(np.uint64))
+            partition_loops.scatter(values, ids, at, out, gaps)
 
 
 class WholeLines:
-    """Collects a cache line for each bucket and column, and writes whole lines past the caches."""
+    """Collects cache lines for each bucket and column, and writes whole lines past the caches."""
 
     most_streams: ClassVar[int] = 2048
-    pairs = True
 
     def __init__(self, buckets: int) -> None:
-        self._first, self._second = (aligned(buckets * ALIGN) for _ in range(2))
+        from merge_bench.merge.partition_loops import COLLECTED
 
-    def column(self, dtype: Any, pieces: Pieces, positions: Counts, whole: Bytes) -> None:
-        """Write the values of one column."""
+        self.most_columns = MOST_COLUMNS
+        self._lines = aligned(self.most_columns * buckets * COLLECTED)
+
+    def write(self, pieces: Pieces, positions: Counts, out: Array) -> None:
+        """Write some columns."""
         from merge_bench.merge import partition_loops
 
-        at, out, lines = positions.astype(np.uint64), whole.view(dtype), self._first.view(dtype)
-        starts = at.copy()
+        at, gaps = _first_and_gaps(positions)
+        starts, lines = at.copy(), self._lines.view(out.dtype)
         for values, ids in pieces:
-            partition_loops.scatter_lines(values, ids, at, starts, lines, out)
-        partition_loops.write_begun_lines(at, starts, lines, out)
+            partition_loops.scatter_lines(values, ids, at, starts, lines, out, gaps)
+        partition_loops.write_begun_lines(len(gaps), at, starts, lines, out, gaps)
 
-    def pair(self, first: Array, second: Array, ids: Array, positions: Counts, whole: Bytes, gaps: Counts) -> None:
-        """Write two columns of one width."""
-        from merge_bench.merge import partition_loops
 
-        at, out = positions.astype(np.uint64), whole.view(first.dtype)
-        lines, seconds = self._first.view(first.dtype), self._second.view(first.dtype)
-        away = gaps.astype(np.uint64)
-        partition_loops.scatter_pair_lines(first, second, ids, at, at.copy(), lines, seconds, out, away)
+def _first_and_gaps(positions: Counts) -> tuple[Array, Array]:
+    """The positions of the first column, and how far after them each column's are."""
+    return positions[0].astype(np.uint64), (positions - positions[0]).astype(np.uint64)
 
 
 WAYS: dict[str, type[PlainStores] | type[WholeLines]] = {PLAIN: PlainStores, LINES: WholeLines}

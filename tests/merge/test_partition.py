@@ -114,12 +114,17 @@ def test_every_row_once_and_equal_keys_together(
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-def test_columns_one_by_one_or_two_at_once(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of many streams columns are written one after the other: the parcels are the same."""
-    flat = Frame.from_arrow(random_table(5000, ["int64", "int64", "int64"], 5, nulls=False))
-    at_once = split(flat, ["c0"], 3, 20, threads)
+@pytest.mark.parametrize("columns", [1, 2, 5, 9])
+@pytest.mark.parametrize("stores", WAYS)
+def test_columns_one_by_one_or_several_at_once(
+    stores: str, columns: int, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """How many columns of one type are written at once is a question of speed: the parcels are the same."""
+    flat = Frame.from_arrow(random_table(5000, ["int64", "int8", *["int64"] * columns, "int8"], 5, nulls=True))
+    at_once = split(flat, ["c0"], 3, 20, threads, stores=stores, buffers=Filled())
     monkeypatch.setattr(way_of_storing, "PAIRED_STREAMS", 59)
-    one_by_one = split(flat, ["c0"], 3, 20, threads)
+    monkeypatch.setattr(way_of_storing, "MOST_COLUMNS", 1)
+    one_by_one = split(flat, ["c0"], 3, 20, threads, stores=stores, buffers=Filled())
     for one, other in zip(at_once, one_by_one, strict=True):
         assert np.array_equal(one.layout.header, other.layout.header)
         assert np.array_equal(one.data, other.data)
@@ -127,14 +132,14 @@ def test_columns_one_by_one_or_two_at_once(threads: int, monkeypatch: pytest.Mon
 
 @given(
     rows=st.integers(0, 3000), kinds=kinds, seed=seeds, nulls=st.booleans(), workers=st.integers(1, 3),
-    buckets=st.integers(1, 70), threads=st.sampled_from([1, 3]),
+    buckets=st.integers(1, 70), threads=st.sampled_from([1, 3]), more=st.integers(2, 8),
 )  # fmt: skip
 @settings(deadline=None, max_examples=100)
 def test_plain_stores_and_whole_lines_write_the_same(
-    rows: int, kinds: list[str], seed: int, nulls: bool, workers: int, buckets: int, threads: int
+    rows: int, kinds: list[str], seed: int, nulls: bool, workers: int, buckets: int, threads: int, more: int
 ) -> None:
-    """Of every type, with and without nulls: buckets that begin and end within a line of 64 bytes, full and empty."""
-    flat = frame(random_table(rows, [*kinds, "int64", "int64"], seed, nulls=nulls, distinct=50))
+    """Of every type, with and without nulls: buckets that begin and end within lines, full and empty."""
+    flat = frame(random_table(rows, [*kinds, *["int64"] * more], seed, nulls=nulls, distinct=50))
     plain, lines = (
         split(flat, ["c0"], workers, buckets, threads, stores=stores, buffers=Filled()) for stores in (PLAIN, LINES)
     )
