@@ -2,9 +2,9 @@
 
     python -m benchmarks.shapes --blocks 6 --output FILE.json
 
-The peer that counts is the fastest of DuckDB (into a table or Arrow) and Polars (streaming). `docs/peers.md` has the
-definitions and the table. Run it alone on the machine. Exit status: 0 done; 2 wrong usage; 3 a launch failed, or it was
-interrupted; 4 a result was wrong.
+The peer that counts is the fastest of DuckDB (into a table or Arrow) and Polars (streaming). merge_bench runs twice: as
+it is, and where there are no GPUs also with `--runtime-filter on`. `docs/peers.md` has the definitions and the table. Run
+it alone on the machine. Exit status: 0 done; 2 wrong usage; 3 a launch failed, or it was interrupted; 4 a result was wrong.
 """
 
 from __future__ import annotations
@@ -21,15 +21,19 @@ from benchmarks import command
 from benchmarks.goal.bench import scratch
 from benchmarks.goal.tables import COLUMNS, STRINGS, Keys, make
 from benchmarks.peer.comparison import Comparison
-from benchmarks.peer.contenders import REFERENCE, refuse_unfit
+from benchmarks.peer.contenders import FILTERED, REFERENCE, refuse_unfit
 from benchmarks.peer.protocol import Job
 from benchmarks.peer.ratios import Standing
 from merge_bench.errors import UsageError
+from merge_bench.host.gpu import gpu_count
 from merge_bench.host.memory import available_bytes, usable_cores
 
 SCHEMA = 1
 PEERS = ("duckdb-table", "duckdb-arrow", "polars-streaming")
-HEADINGS = ("shape", "rows per chunk", "ours (ms)", "fastest peer", "peer (ms)", "peer / ours", "interval")
+HEADINGS = (
+    "shape", "rows per chunk", "ours (ms)", "fastest peer", "peer (ms)", "peer / ours", "interval", "ours, filter (ms)",
+    "peer / filter",
+)  # fmt: skip
 INTEGERS, SPREAD = Keys("integers", ("key",)), Keys("spread", ("key",))
 
 
@@ -81,20 +85,28 @@ SHAPES = {
 
 def fastest_peer(lines: Sequence[Standing]) -> Standing | None:
     """The peer with the least median wall, if merge_bench was measured beside it."""
-    peers = [line for line in lines if line.contender != REFERENCE and line.wall is not None and line.ratio]
+    peers = [line for line in lines if line.contender in PEERS and line.wall is not None and line.ratio]
     return min(peers, key=lambda line: line.wall or 0.0, default=None)
 
 
 def row(shape: Shape, rows: int, lines: Sequence[Standing]) -> tuple[str, ...]:
     """One line of the table."""
-    ours, peer = next(line for line in lines if line.contender == REFERENCE), fastest_peer(lines)
-    wall = "-" if ours.wall is None else f"{ours.wall * 1e3:.0f}"
+    walls = {line.contender: line.wall for line in lines}
+    peer = fastest_peer(lines)
+    cells = (shape.name, f"{rows:,}", _milliseconds(walls[REFERENCE]))
+    filtered = walls.get(FILTERED)
     if peer is None or peer.wall is None or peer.ratio is None:
-        return (shape.name, f"{rows:,}", wall, "-", "-", "-", "-")
+        return (*cells, "-", "-", "-", "-", _milliseconds(filtered), "-")
     ratio = peer.ratio
+    beside = "-" if filtered is None else f"{peer.wall / filtered:.2f}"
     return (
-        shape.name, f"{rows:,}", wall, peer.contender, f"{peer.wall * 1e3:.0f}", f"{ratio.median:.2f}", str(ratio),
+        *cells, peer.contender, _milliseconds(peer.wall), f"{ratio.median:.2f}", str(ratio), _milliseconds(filtered),
+        beside,
     )  # fmt: skip
+
+
+def _milliseconds(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{seconds * 1e3:.0f}"
 
 
 @click.command(context_settings=command.CONTEXT)
@@ -115,6 +127,7 @@ def shapes(
     if usable_cores() < workers:
         raise UsageError(f"--workers {workers} needs {workers} cores, but only {usable_cores()} may be used here")
     names = command.chosen(only, SHAPES)
+    beside = PEERS if gpu_count() else (*PEERS, FILTERED)
     base = Job(chunk, workers, usable_cores() // workers * workers, iterations, 1, 0.3, seed)
     document: dict[str, Any] = command.head(SCHEMA, job=asdict(base), blocks=blocks, shapes={})
     rows, statuses = [], [0]
@@ -125,7 +138,7 @@ def shapes(
                 continue
             command.say(f"{name}: {shape.name}")
             with scratch(time_limit, seed) as bench:
-                comparison = Comparison.of(PEERS, shape.job(base, bench.folder), results, time_limit)
+                comparison = Comparison.of(beside, shape.job(base, bench.folder), results, time_limit)
                 refuse_unfit(comparison.contenders, comparison.job, available_bytes())
                 comparison.run(blocks, seed)
             lines = comparison.standings()

@@ -11,7 +11,7 @@ from merge_bench.cluster.environment import THREAD_COUNTS
 from merge_bench.errors import UsageError
 from merge_bench.units import format_bytes, format_count
 
-REFERENCE = "merge_bench"
+REFERENCE, FILTERED = "merge_bench", "merge_bench-filter"
 PROCESS_BYTES = 450 << 20  # a process with its libraries, before any data
 
 
@@ -21,7 +21,8 @@ class Contender:
 
     `family`: variants of one family are one opponent, which counts with the fastest of them. `module`: under
     `benchmarks.peer`. `memory`: peak of all its processes together, above their libraries, in multiples of the data
-    processed, measured and rounded up. `several`: has a process for each worker.
+    processed, measured and rounded up. `several`: has a process for each worker. `gpu`: True if it needs GPUs, False if
+    it is left out where there are some.
     """
 
     name: str
@@ -31,7 +32,7 @@ class Contender:
     options: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     several: bool = False
-    gpu: bool = False
+    gpu: bool | None = None
 
     def need(self, job: Job) -> float:
         """Estimated peak memory in bytes."""
@@ -49,7 +50,7 @@ class Contender:
 
 def _dask_cuda(name: str, memory: float, kind: str, protocol: str) -> Contender:
     options = {"type": kind, "protocol": protocol}
-    return Contender(name, "dask-cuda", "dask_cuda_merge", memory, options, several=True, gpu=kind == "gpu")
+    return Contender(name, "dask-cuda", "dask_cuda_merge", memory, options, several=True, gpu=kind == "gpu" or None)
 
 
 _KEEP_PAGES = {"_RJEM_MALLOC_CONF": "dirty_decay_ms:-1,muzzy_decay_ms:-1"}
@@ -57,6 +58,10 @@ _PROTOCOLS, _SHUFFLES = ("tcp", "ucx"), ("tasks", "p2p")
 
 CONTENDERS: tuple[Contender, ...] = (
     Contender(REFERENCE, "merge_bench", "merge_bench_run", 3.5, {"exchange": "ucx"}, several=True),
+    Contender(
+        FILTERED, FILTERED, "merge_bench_run", 3.5, {"exchange": "ucx", "runtime_filter": "on"}, several=True,
+        gpu=False,
+    ),
     *(
         Contender(
             f"exchange-dask-{shuffle}-{protocol}", "dask", "merge_bench_run", 6.0,
@@ -84,7 +89,7 @@ def choose(only: Sequence[str], *, gpus: int) -> tuple[Contender, ...]:
     UsageError
         If a pattern matches no contender here.
     """
-    here = [contender for contender in CONTENDERS if gpus or not contender.gpu]
+    here = [contender for contender in CONTENDERS if contender.gpu in (None, gpus > 0)]
     chosen = {REFERENCE} if only else {contender.name for contender in here}
     for pattern in only:
         found = fnmatch.filter([contender.name for contender in here], pattern)

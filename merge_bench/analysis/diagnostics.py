@@ -23,7 +23,8 @@ def warnings(
     """The recorded warnings, then those that follow from the numbers; each once."""
     recorded = [*campaign.warnings, *(warning for launch in run.launches for warning in launch.warnings)]
     verification = [_UNVERIFIED[state]] if state in _UNVERIFIED else []
-    shown = (*_traffic(counted), *_launches(run), *_links(counted, workers), *_ranks(workers), *_outliers(counted))
+    traffic = () if run.plan.runtime_filter else _traffic(counted)  # the filter's messages are not in the records
+    shown = (*traffic, *_launches(run), *_links(counted, workers), *_ranks(workers), *_outliers(counted))
     found = list(dict.fromkeys((*(line.caution for line in recorded), *verification, *shown)))
     if campaign.truncated:
         found.append(Caution("half-written-line", "the last line of the records is incomplete and was ignored"))

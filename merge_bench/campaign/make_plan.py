@@ -99,6 +99,7 @@ def prepare(options: Resolved, config: ConfigFile | None) -> Prepared:
         shuffle=values["shuffle"],
         pipeline=_pipeline(values, engine) and workers > 1,
         stores=values["stores"],
+        runtime_filter=_runtime_filter(values, engine),
         threads=max(1, usable_cores() // most),
         require_transport=_required(values, workers),
     )
@@ -221,7 +222,17 @@ def _pipeline(values: dict[str, Any], engine: Description) -> bool:
             "--pipeline on needs --exchange ucx; with --exchange dask, Dask schedules the steps of the merge"
         )
     if not engine.in_parts:
-        raise UsageError(f"--pipeline on does not support --engine {engine.name}; use --pipeline off")
+        raise UsageError(f"--engine {engine.name} cannot overlap phases; use --pipeline off")
+    return True
+
+
+def _runtime_filter(values: dict[str, Any], engine: Description) -> bool:
+    if values["runtime_filter"] == "off":
+        return False
+    if values["exchange"] == "dask":
+        raise UsageError("--exchange dask has no runtime filter; use --runtime-filter off")
+    if engine.device_memory:
+        raise UsageError(f"--engine {engine.name} has no runtime filter; use --runtime-filter off")
     return True
 
 

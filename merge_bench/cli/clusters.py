@@ -58,7 +58,7 @@ def run(**values: Any) -> int:
 @click.argument("config")
 @json_option()
 @click.option(
-    "--ucx", type=click.Choice(["auto", "wheel", "system"]), default=None, help="UCX that CONFIG is checked against."
+    "--ucx", type=click.Choice(["auto", "wheel", "system"]), default=None, help="The UCX to check CONFIG against."
 )
 @click.option("--trust-config", is_flag=True, help="Trust CONFIG: accept settings that can load code.")
 def check(config: str, as_json: bool, ucx: str | None, trust_config: bool) -> int:
@@ -123,7 +123,7 @@ def submit(typed: list[str], /, words: tuple[str, ...], launcher: str, now: bool
     "--available", "show_available", is_flag=True, help="Also list the transports that UCX could use on each host."
 )
 def transports(show_available: bool, **values: Any) -> None:
-    """Show which transports UCX selects between the workers of a cluster.
+    """Show the transports that UCX selects for each pair of workers of a cluster.
 
     The command launches the same cluster as `run`, but does not merge.
     """

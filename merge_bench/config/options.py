@@ -164,6 +164,10 @@ _DATA_PLANE = _section(
         " bypassing the cache; auto: whichever is faster on this host.",
     ),
     _choice(
+        "runtime-filter", ("on", "off"), "off",
+        "on: drop rows that cannot have a match before the frames are partitioned; off: partition and send every row.",
+    ),
+    _choice(
         "error-handling", ("none", "peer"), "none",
         "Error handling mode of UCX between workers. With peer, UCX uses only transports that report dead peers.",
     ),
@@ -176,8 +180,8 @@ _CLUSTER = _section(
     "Cluster",
     Option(
         "workers", parsers.counts(1), None,
-        "Number of workers; several values make a sweep. [default: one per GPU; on a host without GPUs one per"
-        " core, but at most 2]",
+        "Number of workers; several values make a sweep. [default: one per GPU; without GPUs, one per core and at"
+        " most 2]",
         "N[,N]",
     ),
     Option("workers-per-gpu", parsers.count(1), 1, "Workers per GPU.", "N"),

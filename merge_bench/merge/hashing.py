@@ -51,6 +51,11 @@ class RowHasher:
         return hashes, missing
 
 
+def is_plain(field: Field, column: Column) -> bool:
+    """Whether equal values of a key column have equal bytes, 8 at most, and none is null: `start_hashes` suffices."""
+    return 0 < field.width <= 8 and not field.floating and column.valid is None
+
+
 def checksum(frame: Frame, names: Sequence[str]) -> int:
     """Sum of all rows' hashes over the named columns, modulo 2**64; the order of rows does not matter."""
     from merge_bench.merge import partition_loops

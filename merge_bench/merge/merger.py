@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from merge_bench.merge.engines.base import Engine, Outgoing, Side
+from merge_bench.merge.engines.base import Engine, FilteringEngine, Outgoing, Side
 from merge_bench.merge.exchange.abort import Abort
 from merge_bench.merge.exchange.in_flight import Flight
 from merge_bench.merge.frame import Bytes
@@ -46,6 +47,7 @@ class Merger:
 
         self.exchange = UcxExchange.of_plan(plan, rank, abort)
         self._last: dict[Side, tuple[dict[int, Any], dict[int, Any]]] = {}
+        self._filters = plan.runtime_filter
 
     def merge(self) -> Measured:
         """Merge once. The last result is freed before the opening barrier, the new one stays in memory."""
@@ -53,10 +55,11 @@ class Merger:
         self.engine.begin()
         self.exchange.barrier()
         cpu, start = time.process_time(), time.perf_counter()
+        self._filter_rows()
         outgoing = self.engine.partition()
         partitioned = time.perf_counter()
         headers = self._meet(outgoing)
-        flights = {side: self._exchange(side, outgoing[side], headers[side]) for side in Side}
+        flights = {side: self._exchange(side, outgoing[side], headers[side]) for side in self._sides()}
         exchanged = time.perf_counter()
         rows = self.engine.join()
         joined, cpu = time.perf_counter(), time.process_time() - cpu
@@ -67,9 +70,29 @@ class Merger:
     def exchange_only(self) -> Transfers:
         """Send the last merge's messages again, between the same warmed buffers, without partition and join."""
         self.exchange.barrier()
-        flights = {side: self.exchange.transfer(*self._last[side]) for side in Side}
+        flights = {side: self.exchange.transfer(*self._last[side]) for side in self._sides()}
         self.exchange.barrier()
         return _transfers(flights)
+
+    def _filter_rows(self) -> None:
+        """Its time counts as partition; what workers tell each other does not count as sent."""
+        if self._filters and isinstance(self.engine, FilteringEngine):
+            self.engine.filter_rows(self._share)
+
+    def _share(self, own: Bytes) -> list[Bytes]:
+        received = {peer: np.empty_like(own) for peer in self.exchange.peers}
+        self.exchange.transfer(dict.fromkeys(self.exchange.peers, own), received)
+        return [received.get(rank, own) for rank in range(self.exchange.workers)]
+
+    def _sides(self) -> Iterator[Side]:
+        """Both sides, to be exchanged one after the other, the second once all workers have exchanged the first.
+
+        Workers that go on earlier would fill the links of those that still wait for rows of the first side.
+        """
+        yield Side.LEFT
+        if self.exchange.workers > 2:
+            self.exchange.barrier()
+        yield Side.RIGHT
 
     def _measured(
         self, seconds: float, phases: Phases, transfers: Transfers, rows: int, cpu: float,

@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from merge_bench.merge.buffer_pool import BufferPool, align
 from merge_bench.merge.frame import Array, Bytes, Column, Field, Frame, arrow_schema, storage_dtype
-from merge_bench.merge.hashing import BLOCK, RowHasher
+from merge_bench.merge.hashing import BLOCK, RowHasher, is_plain
 from merge_bench.merge.parcel_layout import Counts, Layout, Parcel
 from merge_bench.merge.stores import PLAIN, Pieces, writer
 
@@ -72,7 +72,7 @@ class Partitioner:
         """
         self.scratch.reserve(frame.rows * self._ids.itemsize)
         self._ids = self.scratch.take(frame.rows * self._ids.itemsize).view(self._ids.dtype)
-        spans = _spans(*(rows or (0, frame.rows)), self.threads)
+        spans = row_spans(*(rows or (0, frame.rows)), self.threads)
         total = self.workers * self.buckets
         runs = list(itertools.pairwise(cuts or (0, self.buckets)))
         run = map if pool is None else pool.map
@@ -102,7 +102,7 @@ class Partitioner:
         keys = [frame.column(name) for name in self.keys]
         total = self.workers * self.buckets
         counts = np.zeros((partition_loops.HISTOGRAMS, total + 1), np.int64)
-        if all(0 < field.width <= 8 and not field.floating and column.valid is None for field, column in keys):
+        if all(is_plain(*key) for key in keys):
             _assign_fixed([column.values[slice(*span)] for _, column in keys], total, self._ids[slice(*span)], counts)
         else:
             hasher = RowHasher()
@@ -202,7 +202,8 @@ def _only(header: Counts, part: tuple[int, int]) -> Counts:
     return kept
 
 
-def _spans(first: int, last: int, threads: int) -> list[tuple[int, int]]:
+def row_spans(first: int, last: int, threads: int) -> list[tuple[int, int]]:
+    """Divide rows first…last-1 evenly among threads, a block or more for each."""
     threads = max(1, min(threads, (last - first) // BLOCK))
     edges = [first + (last - first) * k // threads for k in range(threads + 1)]
     return list(itertools.pairwise(edges))

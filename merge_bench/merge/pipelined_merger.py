@@ -35,6 +35,7 @@ class PipelinedMerger(Merger):
         self.exchange.barrier()
         cpu, start = time.process_time(), time.perf_counter()
         joins = []
+        self._filter_rows()
         with self._open(self._make_room) as pipeline:
             for number, outgoing in enumerate(self.engine.split()):
                 self._split.append(outgoing)
@@ -94,7 +95,7 @@ def make_merger(engine: Engine, rank: int, plan: Plan, abort: Abort) -> Merger:
     if not plan.pipeline:
         return Merger(engine, rank, plan, abort)
     if not isinstance(engine, PipelinedEngine):
-        raise UsageError(f"--pipeline on does not support --engine {engine.name}; use --pipeline off")
+        raise UsageError(f"--engine {engine.name} cannot overlap phases; use --pipeline off")
     return PipelinedMerger(engine, rank, plan, abort)
 
 

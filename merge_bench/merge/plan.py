@@ -16,6 +16,7 @@ from merge_bench.units import format_bytes, format_count
 
 PROCESS_BYTES = 400 << 20  # a Python worker with its libraries, before any data
 BUCKET_MAP_BYTES = 2  # per row: its bucket; one side after the other uses the same memory
+FILTER_BYTES = 3  # per row, in the same memory: a mark, and for at most half of the rows their numbers of 4 bytes
 DASK_COPIES = {"tasks": 5.75, "p2p": 8.5}  # of both frames, by shuffle; measured
 
 
@@ -25,7 +26,8 @@ class Plan:
 
     `rows_per_chunk` is null for real tables. `message_bytes`: longest message of the data plane, 0 for no limit.
     `pipeline`: whether partition and join run beside the exchange. `stores`: ``plain``, ``lines`` (`stores.py`), or
-    ``auto`` for what is faster on each host. `timeout`: seconds. `verify`: ``ends`` (after the
+    ``auto`` for what is faster on each host. `runtime_filter`: whether rows without a match are left out before
+    they are partitioned (`runtime_filter.py`). `timeout`: seconds. `verify`: ``ends`` (after the
     warm-up and the last iteration), ``every``, ``full`` or ``off``.
     """
 
@@ -45,6 +47,7 @@ class Plan:
     message_bytes: int = 32 << 20
     pipeline: bool = False
     stores: str = "auto"
+    runtime_filter: bool = False
     link_rounds: int = 5
     check_link: bool = False
     shuffle: str = "tasks"
@@ -74,12 +77,14 @@ class Plan:
 def synthetic_worker_bytes(
     rows_per_chunk: int, workers: int, fraction: float, payload_columns: int, *, engine: str,
     exchange: str = "ucx", pipeline: bool = False, shuffle: str = "tasks", hottest: float = 0.0,
+    runtime_filter: bool = False,
 ) -> int:  # fmt: skip
     """Estimated peak host memory of the worker that needs most, bytes.
 
     For each row of a chunk, with r the bytes of a row, R those of a row's share of the result, W workers:
 
-    - 2 r for the two chunks, and 2 for the number of a row's bucket;
+    - 2 r for the two chunks, and 2 for the number of a row's bucket, or 3 with a runtime filter (it copies at
+      most half of each chunk, and the parcels are smaller by as much);
     - 2 r (1 + 1 ÷ `SLACK`) for the parcels made from them;
     - r (W - 1) ÷ W for each side's parcels received. Where phases do not overlap the right ones lie where the left ones
       lay that were sent, if they are no larger;
@@ -103,7 +108,8 @@ def synthetic_worker_bytes(
     result = joins.result_copies * result + joins.kept_bytes * payload_columns
     if again and joins.reuses_sent:
         result = max(0.0, result - row * (1 - right / workers))
-    chunks, parcels = 2 * row + BUCKET_MAP_BYTES, 2 * row * (1 + 1 / SLACK)
+    chunks = 2 * row + (FILTER_BYTES if runtime_filter else BUCKET_MAP_BYTES)
+    parcels = 2 * row * (1 + 1 / SLACK)
     return PROCESS_BYTES + int(rows_per_chunk * (chunks + parcels + received + result))
 
 
@@ -125,7 +131,7 @@ def check_fits(plan: Plan, available: int, workers_here: int, where: str) -> Non
         return synthetic_worker_bytes(
             1000 * thousands, plan.workers, spec.fraction, spec.payload_columns, engine=plan.engine,
             exchange=plan.exchange, pipeline=plan.pipeline, shuffle=plan.shuffle,
-            hottest=table.hottest if spec.zipf else 0.0,
+            hottest=table.hottest if spec.zipf else 0.0, runtime_filter=plan.runtime_filter,
         )  # fmt: skip
 
     wanted = -(-plan.rows_per_chunk // 1000)

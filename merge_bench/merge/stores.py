@@ -1,7 +1,7 @@
 """Two ways of writing rows into parcels. The parcels are the same; the processor decides which way is faster.
 
 ``plain`` writes each value to its place at once. The processor first fetches the cache line of that place from memory,
-and has to keep one line for each bucket and column in its cache. ``lines`` collects a cache line for each bucket and
+and has to keep one line for each bucket and column in its cache. ``lines`` collects two cache lines for each bucket and
 column, and writes full lines past the caches (`partition_loops.scatter_lines`).
 """
 
@@ -19,11 +19,11 @@ from merge_bench.merge.parcel_layout import Counts
 PLAIN, LINES = "plain", "lines"
 PAIRED_STREAMS = 512
 """Most buckets to which plain stores write two columns at once: with more, two lines for each do not fit the cache."""
-MOST_COLUMNS = 4
-"""Columns that whole lines are written of at once: with eight it takes longer again."""
+MOST_COLUMNS = 3
+"""Columns that whole lines are written of at once: more gain nothing, and eight take longer."""
 
 Pieces: TypeAlias = Iterable[tuple[tuple[Array, ...], Array]]
-"""Values of successive rows, an array per column, and the bucket of each row; one that is no bucket leaves it out."""
+"""Values of successive rows, an array per column, all of one type, and each row's bucket, or none to leave it out."""
 
 
 class Writer(Protocol):

@@ -83,6 +83,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     message_bytes: int | None = None
     pipeline: bool | None = None
     stores: str | None = None
+    runtime_filter: bool | None = None
     link_rounds: int | None = None
     check_link: bool | None = None
     shuffle: str | None = None

@@ -86,6 +86,8 @@ def test_names_are_unique_and_ours_is_always_there() -> None:
 def test_gpu_contenders_are_there_where_there_is_a_gpu() -> None:
     assert not any(contender.gpu for contender in contenders.choose([], gpus=0))
     assert any(contender.name == "ucxx-cudf-merge" for contender in contenders.choose([], gpus=2))
+    filtered = [contenders.FILTERED in {each.name for each in contenders.choose([], gpus=gpus)} for gpus in (0, 2)]
+    assert filtered == [True, False]  # cudf has no runtime filter
 
 
 def test_a_name_that_nobody_has_is_refused_with_those_there_are() -> None:

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from benchmarks import shapes
 from benchmarks.peer.comparison import Comparison
-from benchmarks.peer.contenders import REFERENCE
+from benchmarks.peer.contenders import FILTERED, REFERENCE
 from benchmarks.peer.protocol import Job
 from benchmarks.peer.ratios import Sample, Spread, Standing
 from benchmarks.shapes import SHAPES, row
@@ -23,20 +23,22 @@ def standing(name: str, wall: float | None, ratio: float | None = None) -> Stand
 
 def test_the_fastest_variant_of_all_peers_counts() -> None:
     lines = [standing(REFERENCE, 0.1), standing("duckdb-table", 0.3, 3.0), standing("polars-streaming", 0.2, 2.0)]
-    found = row(SHAPES["few"], 8_000_000, lines)
-    assert found[1:] == ("8,000,000", "100", "polars-streaming", "200", "2.00", "2.00–2.00 (min–max of 1)")
+    cells = ("8,000,000", "100", "polars-streaming", "200", "2.00", "2.00–2.00 (min–max of 1)")
+    assert row(SHAPES["few"], 8_000_000, lines)[1:] == (*cells, "-", "-")
+    lines.append(standing(FILTERED, 0.04, 0.4))  # ours, too: no peer, however fast
+    assert row(SHAPES["few"], 8_000_000, lines)[1:] == (*cells, "40", "5.00")
 
 
 def test_a_shape_without_a_peer_or_without_merge_bench_has_no_ratio() -> None:
-    assert row(SHAPES["few"], 1, [standing(REFERENCE, 0.1), standing("duckdb-table", None)])[2:] == ("100", *"----")
-    assert row(SHAPES["few"], 1, [standing(REFERENCE, None), standing("duckdb-table", 1.0)])[2:] == ("-", *"----")
+    assert row(SHAPES["few"], 1, [standing(REFERENCE, 0.1), standing("duckdb-table", None)])[2:] == ("100", *"------")
+    assert row(SHAPES["few"], 1, [standing(REFERENCE, None), standing("duckdb-table", 1.0)])[2:] == ("-", *"------")
 
 
 def test_every_peer_gets_the_same_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     jobs: dict[str, Job] = {}
 
     def run(comparison: Comparison, blocks: int, seed: int) -> None:
-        assert {each.name for each in comparison.contenders} == {REFERENCE, *shapes.PEERS}
+        assert {each.name for each in comparison.contenders} == {REFERENCE, FILTERED, *shapes.PEERS}
         jobs[f"{len(jobs)}"] = comparison.job
         comparison.samples += [Sample(each.name, 0, (1.0 + place,)) for place, each in enumerate(comparison.contenders)]
 

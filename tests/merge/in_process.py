@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
@@ -29,10 +29,15 @@ def engines_of(
     return engines
 
 
-def run_once(engines: Sequence[Engine]) -> int:
-    """Partition, hand over in the order in which ranks exchange, join; returns the number of rows."""
+def run_once(engines: Sequence[Engine], then: Callable[[Sequence[Engine]], None] | None = None) -> int:
+    """Partition, hand over in the order in which ranks exchange, join; returns the number of rows.
+
+    `then`: called when all engines have begun.
+    """
     for one in engines:
         one.begin()
+    if then is not None:
+        then(engines)
     outgoing = [one.partition() for one in engines]
     for rank, one in enumerate(engines):
         for side in Side:

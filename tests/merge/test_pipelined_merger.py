@@ -46,7 +46,7 @@ def test_an_engine_that_joins_all_at_once_is_refused(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(make_plan.gpu, "gpu_count", lambda: 2)
     monkeypatch.setattr(Description, "missing", None)
     assert plan(engine="cudf").engine == "cudf"
-    with pytest.raises(UsageError, match="--pipeline on does not support --engine cudf; use"):
+    with pytest.raises(UsageError, match="--engine cudf cannot overlap phases"):
         plan(engine="cudf", pipeline="on")
 
 
@@ -59,7 +59,7 @@ def test_the_merger_is_the_one_of_the_plan() -> None:
     class Whole:
         name = "whole"
 
-    with pytest.raises(UsageError, match="--engine whole; use --pipeline off"):
+    with pytest.raises(UsageError, match="--engine whole cannot overlap phases; use --pipeline off"):
         make_merger(Whole(), 0, plan(pipeline="on"), Abort())  # type: ignore[arg-type]
 
 

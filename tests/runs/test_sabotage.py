@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from merge_bench.records.schema import FailureLine, VerificationLine
+from merge_bench.records.schema import FailureLine, IterationLine, VerificationLine
 from tests.helpers.clusters import dask_cluster
 from tests.helpers.runs import SMALL, Finished, command, run
 
@@ -99,6 +99,23 @@ def test_phases_at_once(tmp_path: Path, scheduler_file: Path, word: Path, way: s
     options = ("--chunk", "1e6", "--iterations", "1", "--link-rounds", "0", "--warmup", "0", "--pipeline", "on")
     finished = command(tmp_path, "--scheduler-file", scheduler_file, *options)
     check_caught(finished, SAYS[way].replace("12,000", "600,000"))
+
+
+@pytest.mark.parametrize("pipeline", ["off", "on"])
+def test_a_runtime_filter_leaves_out_rows_and_a_lost_one_is_noticed(
+    tmp_path: Path, scheduler_file: Path, word: Path, pipeline: str
+) -> None:
+    options = ("--chunk", "1e6", "--frac-match", "0.01", "--iterations", "1", "--warmup", "0", "--pipeline", pipeline)
+    given = ("--scheduler-file", scheduler_file, *options, "--runtime-filter", "on")
+    word.unlink(missing_ok=True)
+    finished = command(tmp_path / "honest", *given).check_ended(0)
+    assert (finished.document["verified"], finished.document["result_rows"]) == (True, 20_000)
+    (line,) = finished.of(IterationLine)
+    for counts in (worker.received_rows for worker in line.workers):
+        assert 10_000 * 0.9 < counts.left < 0.03 * 1e6  # the matches, and other keys that pass the Bloom filter
+        assert counts.right < 10_000 * 1.1
+    word.write_text("drop")
+    check_caught(command(tmp_path / "broken", *given), "(expected 20,000)")
 
 
 @pytest.mark.parametrize("way", WAYS)

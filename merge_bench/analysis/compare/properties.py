@@ -24,7 +24,11 @@ SIZE = ("rows_per_chunk", "workers")
 
 _NO_PROBLEM = frozenset(("seed", "rows", "warnings"))  # rows: those of a chunk, on all workers
 _NO_OPTIONS = frozenset((*SIZE, "workload", "hosts", "launches", "timeout"))
-_BEFORE = {"pipeline": False, "stores": "plain"}  # the value of options that older plans do not have
+_BEFORE = {
+    "pipeline": False,
+    "stores": "plain",
+    "runtime_filter": False,
+}  # the value of options that older plans do not have
 _CHANGING = frozenset(("available_bytes", "interfaces"))
 OF_A_PROCESS = ("MERGE_BENCH_PARENT", "UCX_DYNAMIC_TL_PROGRESS_FACTOR")  # its parent; what UCX measures at its start
 

@@ -109,6 +109,11 @@ def _refuse(campaign: Campaign, run: Run) -> None:
             f"{folder} cannot be used for a forecast: it was measured with --exchange dask; use a RESULT of"
             " --exchange ucx"
         )
+    if run.plan.runtime_filter:
+        raise UsageError(
+            f"{folder} cannot be used for a forecast: it was measured with --runtime-filter on; use a RESULT of"
+            " --runtime-filter off"
+        )
     workload = run.plan.workload
     if workload and workload.zipf:
         raise UsageError(

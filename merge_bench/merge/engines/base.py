@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, TypeAlias, runtime_checkable
 
 import pyarrow as pa
 
@@ -113,6 +113,18 @@ class Engine(Protocol):
 
     def peak_device_bytes(self) -> int | None:
         """High-water mark of device memory, or None for host engines."""
+
+
+Share: TypeAlias = Callable[[Bytes], list[Bytes]]
+"""Gives some bytes to all workers, and returns those of every worker, in rank order; all give equally many."""
+
+
+@runtime_checkable
+class FilteringEngine(Protocol):
+    """An engine that can leave out rows before an iteration partitions them (`merge_bench.merge.runtime_filter`)."""
+
+    def filter_rows(self, share: Share) -> None:
+        """Leave out rows that can have no match, until the next `begin`. All workers call it at once."""
 
 
 @runtime_checkable

@@ -13,17 +13,20 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 
 from merge_bench.merge.buffer_pool import BufferPool
-from merge_bench.merge.engines.base import WHOLE, JoinShape, Outgoing, Piece, PipelinedEngine, Side
+from merge_bench.merge.engines.base import WHOLE, JoinShape, Outgoing, Piece, PipelinedEngine, Share, Side
 from merge_bench.merge.frame import Bytes, Frame
 from merge_bench.merge.parcel_layout import Layout, Parcel, header_shape
 from merge_bench.merge.partition import BucketReader, Partitioner, bucket_groups
 from merge_bench.merge.stores import PLAIN, WAYS, most_streams
+
+if TYPE_CHECKING:
+    from merge_bench.merge.runtime_filter import RuntimeFilter
 
 FEWEST_STREAMS = 256  # with fewer, successive rows often go to one stream and wait for its position
 ALIASING = 1 / 128  # least relative distance between streams' spacing and a power of two, or 1.5 times one
@@ -68,7 +71,9 @@ class HostEngine:
         self._scratch = BufferPool()
         self.use_stores(PLAIN, most_streams([PLAIN]))
         self._pool = ThreadPoolExecutor(shape.threads) if shape.threads > 1 else None
-        self._chunks: dict[Side, Frame] = {}
+        self._loaded: dict[Side, Frame] = {}
+        self._chunks: dict[Side, Frame] = {}  # what of them an iteration merges
+        self._filter: RuntimeFilter | None = None
         self._out, self._in = BufferPool(), BufferPool()
         self._buffer_pools = [self._out, self._in]
         self._away: dict[Side, list[Parcel]] = {}
@@ -76,7 +81,7 @@ class HostEngine:
 
     def load(self, left: Frame, right: Frame) -> None:
         """Take this worker's chunks."""
-        self._chunks = {Side.LEFT: left, Side.RIGHT: right}
+        self._chunks = self._loaded = {Side.LEFT: left, Side.RIGHT: right}
 
     def measure_stores(self) -> dict[str, float]:
         """Nanoseconds that each way takes to partition a row: the left chunk's first rows, the best of a few rounds."""
@@ -112,12 +117,21 @@ class HostEngine:
 
     def begin(self) -> None:
         """Forget the last result and get the buffers ready."""
-        self._results = []
+        self._results, self._chunks = [], self._loaded
         self._parcels, self._away = self._no_parcels(), {}
         for buffers in self._buffer_pools:  # all before the first reset, which allocates in their place
             buffers.release()
         for buffers in self._buffer_pools:
             buffers.reset()
+
+    def filter_rows(self, share: Share) -> None:
+        """Leave out rows that can have no match, until the next `begin`."""
+        from merge_bench.merge.runtime_filter import RuntimeFilter
+
+        if self._filter is None:
+            self._filter = RuntimeFilter(self.shape, self._scratch)
+            self._buffer_pools += self._filter.pools
+        self._chunks = self._filter.apply(self._loaded, share, self._pool)
 
     def partition(self) -> dict[Side, list[Outgoing]]:
         """Split both chunks into a parcel per worker."""

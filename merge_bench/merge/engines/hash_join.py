@@ -187,18 +187,19 @@ class BucketJoin:
         columns: list[list[Column]] = []  # for each field, a column of every piece
         for at in range(len(self._left)):
             if at in keys:  # from the right, where keys are read in order
-                columns.append([_taken(chunk.columns[keys[at]], rights[pairs], out) for chunk, pairs in parts])
+                columns.append([take_rows(chunk.columns[keys[at]], rights[pairs], out) for chunk, pairs in parts])
             else:
                 column = self._contiguous(left, at, "payload")
-                columns.append([_taken(column, lefts[pairs], out) for _, pairs in parts])
+                columns.append([take_rows(column, lefts[pairs], out) for _, pairs in parts])
         for at in range(len(self._right)):
             if at not in self._right_keys:
-                columns.append([_taken(chunk.columns[at], rights[pairs], out) for chunk, pairs in parts])
+                columns.append([take_rows(chunk.columns[at], rights[pairs], out) for chunk, pairs in parts])
         for (_, pairs), taken in zip(parts, zip(*columns, strict=True), strict=True):
             yield Frame(self._output, taken, pairs.stop - pairs.start)
 
 
-def _taken(column: Column, rows: Array, out: BufferPool) -> Column:
+def take_rows(column: Column, rows: Array, out: BufferPool) -> Column:
+    """The given rows of a column, in memory of `out`."""
     valid = None
     if column.valid is not None:
         valid = out.take(rows.size)

@@ -44,6 +44,7 @@ def header(page: Page, run: Run, launches: Sequence[Launch], document: RunDocume
         ("Rows per chunk", _chunk(plan)),
         ("Engine", plan.engine or NULL),
         ("Exchange", (plan.exchange or NULL) + (PIPELINED if plan.pipeline else "")),
+        *([("Runtime filter", "on: rows that cannot have a match were dropped first")] if plan.runtime_filter else []),
         ("Protocol", (line.cluster.protocol if line is not None else plan.protocol) or NULL),
         ("Data processed per iteration (GiB)", gib(line.data_bytes if line is not None else None)),
         ("Iterations", _counts(run, launches)),

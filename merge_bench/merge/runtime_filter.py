@@ -1,0 +1,195 @@
+"""A runtime filter: rows that can have no match are left out before anything is partitioned and sent.
+
+Databases do this, too (Spark and Impala call it a runtime filter, DuckDB a dynamic one). Two steps:
+
+1. Workers tell each other the least and greatest keys of both frames. A row whose key lies outside of the other frame's
+   has no match.
+2. If few rows of one side are left, and many of the other, each worker enters the keys of the few in a Bloom filter
+   (Bloom 1970) and sends it to all others, unless it is larger than its share of the many rows. All workers join these
+   filters, and test the keys of the many.
+
+A frame of which more than half remains is used as it is, because copying would take longer than it saves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from merge_bench.merge.buffer_pool import BufferPool, align
+from merge_bench.merge.engines.base import JoinShape, Share, Side
+from merge_bench.merge.engines.hash_join import take_rows
+from merge_bench.merge.frame import Array, Bytes, Field, Frame
+from merge_bench.merge.hashing import BLOCK, RowHasher, is_plain
+from merge_bench.merge.partition import row_spans
+
+KEY_BITS = 16  # of the Bloom filter for each key. With two of them set in one word, 2 % of other keys pass
+MOST_BYTES = 1 << 20  # of the Bloom filter, which is read at random and has to stay in the L2 cache
+NEARLY_ALL = 0.9  # of the rows: if so many would remain with keys spread evenly, the first step is left out
+MOST_ROWS = 2**31 - 1  # of a chunk: kept rows are numbered with 32 bits
+VARIABLE_BYTES = 16  # assumed for a value of variable width; all workers must assume the same
+FEWER = 8  # times as few rows as the other side: otherwise the Bloom filter costs more than it saves
+
+Span: TypeAlias = tuple[int, int]
+Limits: TypeAlias = tuple[int, int]  # the least and the greatest
+Mark: TypeAlias = Callable[[Span, Bytes], None]
+
+
+class RuntimeFilter:
+    """Filters both chunks of one worker. All workers have to call `apply` at once.
+
+    `scratch` is memory that is used during a call only. What remains of a column lies in memory of its own pool in
+    `pools` until the next `reset` of that pool.
+    """
+
+    def __init__(self, shape: JoinShape, scratch: BufferPool) -> None:
+        self._shape, self._scratch = shape, scratch
+        self._pools = {side: [BufferPool() for _ in shape.fields(side)] for side in Side}
+        keys = zip(*(shape.key_places(side) for side in Side), strict=True)
+        self._integers = [places for places in keys if _integers(shape.left[places[0]], shape.right[places[1]])]
+
+    @property
+    def pools(self) -> list[BufferPool]:
+        """The memory of all columns."""
+        return [*self._pools[Side.LEFT], *self._pools[Side.RIGHT]]
+
+    def apply(
+        self, chunks: Mapping[Side, Frame], share: Share, pool: ThreadPoolExecutor | None = None
+    ) -> dict[Side, Frame]:
+        """The chunks without the rows that were found to have no match."""
+        kept = dict(chunks)
+        if self._integers:
+            kept = self._within(kept, share, pool)
+        return self._known(kept, share, pool)
+
+    def _within(self, chunks: dict[Side, Frame], share: Share, pool: ThreadPoolExecutor | None) -> dict[Side, Frame]:
+        """Rows whose keys are between the least and the greatest of the other side."""
+        from merge_bench.merge import runtime_filter_loops
+
+        values = [self._key_values(side, chunks[side]) for side in Side]
+        own = np.array([[self._ends(each, pool) for each in keys] for keys in values], np.int64)
+        ends = np.stack([each.view(np.int64).reshape(own.shape) for each in share(_bytes(own))])
+        lows, highs = ends[..., 0].min(axis=0), ends[..., 1].max(axis=0)  # shape (sides, keys)
+        limits = list(zip(lows.max(axis=0).tolist(), highs.min(axis=0).tolist(), strict=True))
+
+        def mark(keys: list[Array], span: Span, marks: Bytes) -> None:
+            marks[:] = 1
+            for each, (low, high) in zip(keys, limits, strict=True):
+                runtime_filter_loops.mark_within(each[slice(*span)], low, high, marks)
+
+        for side, keys, ranges in zip(Side, values, zip(lows.tolist(), highs.tolist(), strict=True), strict=True):
+            if _share_within(limits, zip(*ranges, strict=True)) < NEARLY_ALL:
+                chunks[side] = self._kept(side, chunks[side], partial(mark, keys), pool)
+        return chunks
+
+    def _known(self, chunks: dict[Side, Frame], share: Share, pool: ThreadPoolExecutor | None) -> dict[Side, Frame]:
+        """Rows whose keys are in the Bloom filter of the other side, if that has few rows."""
+        from merge_bench.merge import runtime_filter_loops
+
+        own = np.array([chunks[side].rows for side in Side], np.int64)
+        totals = np.sum([each.view(np.int64) for each in share(_bytes(own))], axis=0)
+        few, many = (list(Side)[at] for at in np.argsort(totals, kind="stable"))
+        fewest, most = sorted(totals.tolist())
+        words = 1 << max(0, -(-fewest * KEY_BITS // 64) - 1).bit_length()
+        others = self._shape.workers - 1
+        saved = most * sum(field.width or VARIABLE_BYTES for field in self._shape.fields(many)) / self._shape.workers
+        if 8 * words > MOST_BYTES or most < FEWER * fewest or 8 * words * others > saved:
+            return chunks
+        entered = np.zeros(words, np.uint64)
+        for _, hashes, _ in self._hashes(chunks[few], (0, chunks[few].rows)):
+            runtime_filter_loops.enter(hashes, entered)
+        known = np.zeros(words, np.uint64)
+        for each in share(_bytes(entered)):
+            known |= each.view(np.uint64)
+
+        def mark(span: Span, marks: Bytes) -> None:
+            for start, hashes, missing in self._hashes(chunks[many], span):
+                some = marks[start - span[0] :][: hashes.size]
+                runtime_filter_loops.mark_known(hashes, known, some)
+                if missing is not None:
+                    some &= missing ^ 1
+
+        chunks[many] = self._kept(many, chunks[many], mark, pool)
+        return chunks
+
+    def _key_values(self, side: Side, frame: Frame) -> list[Array]:
+        """The values of the keys that are integers, of a signed type where they have a sign."""
+        at = list(Side).index(side)
+        fields = self._shape.fields(side)
+        return [frame.columns[places[at]].values.view(_signed(fields[places[at]])) for places in self._integers]
+
+    def _hashes(self, frame: Frame, span: Span) -> Iterator[tuple[int, Array, Bytes | None]]:
+        """The first row, hashes and missing marks of one block of rows after the other; None if no row is missing."""
+        from merge_bench.merge.partition_loops import start_hashes
+
+        keys, hasher, room = [frame.column(name) for name in self._shape.keys], RowHasher(), np.empty(BLOCK, np.uint64)
+        plain = len(keys) == 1 and is_plain(*keys[0])
+        for start in range(*span, BLOCK):
+            end = min(start + BLOCK, span[1])
+            if plain:  # the same hashes, in one pass
+                start_hashes(keys[0][1].values[start:end], room[: end - start])
+                yield start, room[: end - start], None
+            else:
+                yield start, *hasher.block(keys, start, end - start)
+
+    def _ends(self, values: Array, pool: ThreadPoolExecutor | None) -> tuple[int, int]:
+        """The least and the greatest value."""
+        from merge_bench.merge import runtime_filter_loops
+
+        spans = row_spans(0, values.size, self._shape.threads)
+        found = list(_run(pool, lambda span: runtime_filter_loops.ends(values[slice(*span)]), spans))
+        return min(low for low, _ in found), max(high for _, high in found)
+
+    def _kept(self, side: Side, frame: Frame, mark: Mark, pool: ThreadPoolExecutor | None) -> Frame:
+        """The rows that `mark` marks, or all if they are more than half."""
+        from merge_bench.merge import runtime_filter_loops
+
+        if frame.rows > MOST_ROWS:
+            return frame
+        most = frame.rows // 2
+        self._scratch.reserve(align(frame.rows) + 4 * (most + 1))
+        marks = self._scratch.take(frame.rows)
+
+        def count(span: Span) -> int:
+            mark(span, marks[slice(*span)])
+            return int(np.count_nonzero(marks[slice(*span)]))
+
+        kept = sum(_run(pool, count, row_spans(0, frame.rows, self._shape.threads)))
+        if kept > most:
+            return frame
+        rows = self._scratch.take(4 * (kept + 1)).view(np.int32)
+        runtime_filter_loops.marked(marks, rows)
+        columns = _run(pool, lambda column, out: take_rows(column, rows[:kept], out), frame.columns, self._pools[side])
+        return Frame(frame.fields, tuple(columns), kept)
+
+
+def _run(pool: ThreadPoolExecutor | None, function: Callable[..., Any], *arguments: Iterable[Any]) -> Iterator[Any]:
+    return map(function, *arguments) if pool is None else pool.map(function, *arguments)
+
+
+def _integers(left: Field, right: Field) -> bool:
+    """Whether equal keys of these columns are equal integers. What lies under a null can only widen the limits."""
+    return left.type == right.type and 0 < left.width <= 8 and not left.floating
+
+
+def _share_within(limits: Iterable[Limits], ranges: Iterable[Limits]) -> float:
+    """The share of rows within the limits, if keys are spread evenly over their ranges."""
+    share = 1.0
+    for (low, high), (least, greatest) in zip(limits, ranges, strict=True):
+        share *= max(0, high - low + 1) / max(1, greatest - least + 1)
+    return share
+
+
+def _signed(field: Field) -> np.dtype[Any]:
+    signed = pa.types.is_signed_integer(field.type) or pa.types.is_temporal(field.type)
+    return np.dtype(f"{'i' if signed else 'u'}{field.width}")
+
+
+def _bytes(values: npt.NDArray[Any]) -> Bytes:
+    return values.view(np.uint8).reshape(-1)
