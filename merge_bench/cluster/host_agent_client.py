@@ -38,7 +38,7 @@ class HostAgentClient:
     """An agent on `host`, started by `argv` (the agent's command behind ssh or srun).
 
     `log`: the file for the standard error of ssh or srun. `on_event` is called from the reading thread with every event
-    of the agent.
+    of the agent. Raises LaunchFailed if there is no such command.
     """
 
     def __init__(
@@ -55,9 +55,18 @@ class HostAgentClient:
         self.lost: str | None = None
         with signals.deferred():
             # Its input ends when this process does: then the agent ends what it started, and the connection after that.
-            self._process = Child(
-                argv, environment=os.environ, log=log, stdin=subprocess.PIPE, stdout=subprocess.PIPE, death_signal=None
-            )
+            try:
+                self._process = Child(
+                    argv,
+                    environment=os.environ,
+                    log=log,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    death_signal=None,
+                )
+            except OSError as error:
+                why = f"{argv[0]} cannot be run here: {error.strerror}"
+                raise LaunchFailed(f"{host} cannot be reached: {why}", host=host) from error
         threading.Thread(target=self._read, name=f"agent-{host}", daemon=True).start()
 
     def send(self, do: str, **fields: Any) -> Callable[[float], dict[str, Any]]:

@@ -72,6 +72,12 @@ def test_no_lines_of_logs_are_sent_to_a_driver_that_is_silent(heard: Heard) -> N
     heard.until(lambda: len(heard.news) > told)
 
 
+def test_a_program_that_is_not_there_is_named(tmp_path: Path) -> None:
+    """As ssh is not on a machine without it."""
+    with pytest.raises(LaunchFailed, match="far cannot be reached: no-such-program cannot be run here: No such file"):
+        HostAgentClient("far", ["no-such-program", "far"], tmp_path / "agent.log", lambda *_: None)
+
+
 def test_a_host_that_cannot_be_reached_is_reported_with_the_message_of_ssh(tmp_path: Path) -> None:
     said = "echo first word >&2; echo ssh: no route >&2; exit 255"
     line = HostAgentClient("far", ["sh", "-c", said], tmp_path / "agent.log", lambda *_: None)
