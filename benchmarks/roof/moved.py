@@ -6,7 +6,8 @@ read and write in arrays too large for the caches, each once:
 
 - **partition**, a row of either frame: the histogram reads the key and writes the bucket number, 8 + i; the scatter
   takes some columns at a time (`stores.py`: up to three with full lines, two with plain stores into few buckets, else
-  one), and for each n of them reads the numbers again, ⌈C/n⌉ i; it reads the columns and writes the parcels, 2 w. With one payload column: 10 + 2 + 32 = 44 bytes.
+  one), and for each n of them reads the numbers again, ⌈C/n⌉ i; it reads the columns and writes the parcels, 2 w.
+  With one payload column: 10 + 2 + 32 = 44 bytes.
 - **exchange**, a byte sent to another worker: cma copies once, out of the sender's parcel into the receiver's, so the
   byte is read and written: 2. A worker's own share is not sent.
 - **join**, a row of either frame: read once, w. A row of the result: written once, the key and the payloads of both
