@@ -106,8 +106,8 @@ def _key(worker: Worker, workers: Sequence[Worker], plan: Plan) -> str:
         rows = sum(side.rows for side in sides)
         shape = [f"{field.type} {field.nullable}" for side in sides for field in side.fields]
     facts = [
-        hardware.cpu_model, hardware.cache_bytes, hardware.cores, here, plan.workers, plan.engine, plan.keys,
-        (rows // plan.workers).bit_length(), shape, _code(),
+        hardware.cpu_model, hardware.cpu_id, hardware.cache_bytes, hardware.cores, here, plan.workers, plan.engine,
+        plan.keys, (rows // plan.workers).bit_length(), shape, _code(),
     ]  # fmt: skip
     return json.dumps(facts)
 

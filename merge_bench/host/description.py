@@ -52,9 +52,11 @@ class Hardware(msgspec.Struct, frozen=True, kw_only=True):
 
     `cores`: how many cores the process may use; `affinity`: their numbers (``0-3,8``); `cores_online`: how many cores
     the host has. `cpu_quota`: CPU time limit in cores, None without a limit. `cache_bytes`: the largest cache.
+    `cpu_id`: vendor, family, model and stepping; virtual machines often hide which processor it is in `cpu_model`.
     """
 
     cpu_model: str | None = None
+    cpu_id: str | None = None
     cores: int | None = None
     affinity: str | None = None
     cores_online: int | None = None

@@ -7,7 +7,7 @@ import importlib.metadata
 import os
 import platform
 import socket
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import psutil
@@ -22,6 +22,10 @@ PACKAGES = (
     "distributed-ucxx-cu13", "libucx-cu12", "libucx-cu13", "cudf-cu12", "cudf-cu13", "rmm-cu12", "rmm-cu13",
     "polars", "pandas", "pyarrow", "numpy", "numba", "duckdb",
 )  # fmt: skip
+CPU_ID = (
+    ("vendor_id", "cpu family", "model", "stepping"),
+    ("CPU implementer", "CPU part", "CPU variant", "CPU revision"),  # ARM
+)
 RECORDED_PREFIXES = (
     "UCX_", "UCXPY_", "UCXX_", "RAPIDS_", "MERGE_BENCH_", "POLARS_", "OMP_", "NUMBA_", "CUDA_VISIBLE",
     "CUDA_DEVICE_ORDER",
@@ -57,8 +61,10 @@ def describe(also: Collection[str] = (), *, ucx: Ucx | None = None) -> ProcessFa
 
 def hardware() -> Hardware:
     """The machine: processor, cores, memory, kernel, network interfaces, NUMA nodes, InfiniBand devices, GPUs."""
+    processor = files.fields(Path("/proc/cpuinfo"))
     return Hardware(
-        cpu_model=(files.fields(Path("/proc/cpuinfo")).get("model name") or platform.processor() or platform.machine()),
+        cpu_model=processor.get("model name") or platform.processor() or platform.machine(),
+        cpu_id=cpu_id(processor),
         cores=usable_cores(),
         affinity=show_cores(os.sched_getaffinity(0)),
         cores_online=os.cpu_count(),
@@ -78,6 +84,12 @@ def hardware() -> Hardware:
         tcp_congestion_control=files.text(Path("/proc/sys/net/ipv4/tcp_congestion_control")),
         gpus=gpu.fixed_facts(),
     )
+
+
+def cpu_id(processor: Mapping[str, str]) -> str | None:
+    """Vendor, family, model and stepping as in ``GenuineIntel-6-85-7``, from the fields of ``/proc/cpuinfo``."""
+    kinds = ([processor[name] for name in names if name in processor] for names in CPU_ID)
+    return next(("-".join(found) for found in kinds if found), None)
 
 
 def memory_bytes() -> int:

@@ -20,6 +20,9 @@ Array: TypeAlias = npt.NDArray[Any]
 Bytes = npt.NDArray[np.uint8]
 
 
+VARIABLE_BYTES = 16  # assumed for a value of variable width
+
+
 @dataclass(frozen=True)
 class Field:
     """One column's description, the same on every worker.
@@ -36,6 +39,11 @@ class Field:
     def variable(self) -> bool:
         """Whether values differ in length."""
         return self.width == 0
+
+    @property
+    def assumed_width(self) -> int:
+        """Bytes of a value; where they differ in length, a guess that is the same on every worker."""
+        return self.width or VARIABLE_BYTES
 
     @property
     def floating(self) -> bool:

@@ -15,6 +15,9 @@ from numba.extending import intrinsic
 
 Loop = TypeVar("Loop", bound=Callable[..., Any])
 
+LINE = 64
+"""Bytes of a cache line."""
+
 
 def compiled(loop: Loop) -> Loop:
     """Compile a loop."""
@@ -56,21 +59,37 @@ def copy_bytes(typing: Any, data: Any, first: Any, size: Any, out: Any, at: Any)
 
 
 @_emitted
-def store_line(typing: Any, lines: Any, line: Any, out: Any, at: Any) -> Any:
-    """The 64 bytes from lines[line] on to out[at:], past the caches, unchecked; both places are aligned to 64 bytes.
+def store_lines(typing: Any, columns: Any, rows: Any, row: Any, out: Any, at: Any, gaps: Any, gap: Any) -> Any:
+    """Take rows apart: 64 bytes of each column to out[at + gaps[gap + column]:], past the caches, unchecked.
 
-    Whoever reads them in another thread or process has to wait for `finish_stores`.
+    `columns`: a tuple of as many arrays as a row has values. `rows`: one row's values after the other's, as many rows
+    from rows[row] on as 64 bytes have values. All places are aligned to 64 bytes. Whoever reads what was written in
+    another thread or process has to wait for `finish_stores`.
     """
+    count = len(columns)
 
     def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        words = cgutils.ir.VectorType(cgutils.ir.IntType(64), 8).as_pointer()
-        source, target = (_pointer(context, builder, signature, arguments, of) for of in (0, 2))
-        line = builder.load(builder.bitcast(source, words), align=64)
-        store = builder.store(line, builder.bitcast(target, words), align=64)
-        hint = builder.module.add_metadata([cgutils.ir.Constant(cgutils.ir.IntType(32), 1)])
-        store.set_metadata("nontemporal", hint)
+        ir = cgutils.ir
+        size = context.get_abi_sizeof(context.get_data_type(rows.dtype))
+        word = min(size, 8)  # a longer value moves as several words
+        words, values = size // word, LINE // size
+        one_line, all_lines = (ir.VectorType(ir.IntType(8 * word), lines * LINE // word) for lines in (1, count))
+        source, first_gap = (_pointer(context, builder, signature, arguments, of) for of in (1, 5))
+        target = context.make_array(signature.args[3])(context, builder, arguments[3]).data
+        hint = builder.module.add_metadata([ir.Constant(ir.IntType(32), 1)])
+        held = builder.load(builder.bitcast(source, all_lines.as_pointer()), align=LINE)
+        for column in range(count):
+            taken = [(value * count + column) * words + part for value in range(values) for part in range(words)]
+            mask = ir.Constant(ir.VectorType(ir.IntType(32), len(taken)), taken)
+            line = builder.shuffle_vector(held, ir.Constant(all_lines, ir.Undefined), mask) if count > 1 else held
+            place = builder.add(arguments[4], builder.load(cgutils.gep_inbounds(builder, first_gap, column)))
+            store = builder.store(
+                line, builder.bitcast(builder.gep(target, [place]), one_line.as_pointer()), align=LINE
+            )
+            store.set_metadata("nontemporal", hint)
+        return context.get_dummy_value()
 
-    return nb.void(lines, nb.uint64, out, nb.uint64), emit
+    return nb.void(columns, rows, nb.uint64, out, nb.uint64, gaps, nb.uint64), emit
 
 
 @_emitted

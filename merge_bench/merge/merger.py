@@ -76,7 +76,8 @@ class Merger:
 
     def _filter_rows(self) -> None:
         """Its time counts as partition; what workers tell each other does not count as sent."""
-        if self._filters and isinstance(self.engine, FilteringEngine):
+        if self._filters:
+            assert isinstance(self.engine, FilteringEngine)  # as `make_merger` has found
             self.engine.filter_rows(self._share)
 
     def _share(self, own: Bytes) -> list[Bytes]:

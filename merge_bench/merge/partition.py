@@ -216,6 +216,7 @@ class BucketReader:
         self.fields = fields
         self.parcels = [parcel for parcel in parcels if parcel.rows]
         self._edges = [[_edges(sizes) for sizes in parcel.layout.header] for parcel in self.parcels]
+        self._columns = [[_whole(field, parcel, at) for at, field in enumerate(fields)] for parcel in self.parcels]
 
     def table(self, first: int, last: int) -> pa.Table:
         """The rows of buckets first…last-1, a chunk per parcel."""
@@ -225,16 +226,17 @@ class BucketReader:
     def chunks(self, first: int, last: int) -> list[Frame]:
         """The rows of buckets first…last-1: for each parcel that has some, a frame over its memory."""
         found = []
-        for parcel, (rows, *sizes) in zip(self.parcels, self._edges, strict=True):
+        for whole, (rows, *sizes) in zip(self._columns, self._edges, strict=True):
             start, stop = rows[first], rows[last]
             if start == stop:
                 continue
             spans = ((edges[first], edges[last]) for edges in sizes)
-            columns = (
-                _column(field, parcel, at, start, stop, next(spans) if field.variable else None)
-                for at, field in enumerate(self.fields)
-            )
-            found.append(Frame(self.fields, tuple(columns), stop - start))
+            columns = tuple(
+                _some_bytes(column, start, stop, *next(spans)) if column.offsets is not None
+                else Column(column.values[start:stop], None, None if column.valid is None else column.valid[start:stop])
+                for column in whole
+            )  # fmt: skip
+            found.append(Frame(self.fields, columns, stop - start))
         return found
 
 
@@ -242,16 +244,23 @@ def _edges(sizes: Counts) -> list[int]:
     return [0, *np.cumsum(sizes).tolist()]
 
 
-def _column(field: Field, parcel: Parcel, index: int, start: int, stop: int, span: tuple[int, int] | None) -> Column:
-    """Rows start…stop-1 of a column; `span`: first and last of their bytes where the width is variable."""
+def _whole(field: Field, parcel: Parcel, index: int) -> Column:
+    """A column of all rows of a parcel; where the width is variable, with lengths in place of offsets."""
     values_at, bytes_at, valid_at = parcel.layout.starts[index]
-    valid = parcel.data[valid_at + start : valid_at + stop] if field.nullable else None
-    if span is not None:
-        offsets = np.zeros(stop - start + 1, np.int64)
-        np.cumsum(parcel.data[values_at + 4 * start : values_at + 4 * stop].view(np.int32), out=offsets[1:])
-        return Column(parcel.data[bytes_at + span[0] : bytes_at + span[1]], offsets, valid)
-    values = parcel.data[values_at + field.width * start : values_at + field.width * stop]
+    rows = parcel.rows
+    valid = parcel.data[valid_at : valid_at + rows] if field.nullable else None
+    if field.variable:
+        return Column(parcel.data[bytes_at:], parcel.data[values_at : values_at + 4 * rows].view(np.int32), valid)
+    values = parcel.data[values_at : values_at + field.width * rows]
     return Column(values.view(storage_dtype(field.width)), None, valid)
+
+
+def _some_bytes(whole: Column, start: int, stop: int, first: int, last: int) -> Column:
+    """Rows start…stop-1, whose bytes are first…last-1, of a column of variable width from `_whole`."""
+    assert whole.offsets is not None
+    offsets = np.zeros(stop - start + 1, np.int64)
+    np.cumsum(whole.offsets[start:stop], out=offsets[1:])
+    return Column(whole.values[first:last], offsets, None if whole.valid is None else whole.valid[start:stop])
 
 
 def bucket_groups(

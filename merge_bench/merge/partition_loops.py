@@ -11,13 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from merge_bench.merge.jit import compiled, copy_bytes, finish_stores, inlined, item_size, load_word, store_line
+from merge_bench.merge.jit import LINE, compiled, copy_bytes, finish_stores, inlined, item_size, load_word, store_lines
 
 NULL_HASH = np.uint64(0x9E3779B97F4A7C15)
 SEED = np.uint64(0x2545F4914F6CDD1D)
 HISTOGRAMS = 4
 ASSIGNED = 1 << 14  # rows whose bucket is found before they are counted: their numbers are still in the L1 cache
-LINE = 64  # bytes of a cache line
 COLLECTED = 2 * LINE  # bytes of a bucket and column that are written at once
 
 
@@ -160,21 +159,23 @@ def count_rows(ids: Any, counts: Any) -> None:
 def scatter(columns: Any, ids: Any, positions: Any, out: Any, gaps: Any) -> None:
     """Write each row's values to out at its bucket's next position (in elements); rows of no bucket are left out.
 
-    `columns`: a tuple of arrays of one type. Column c's values go gaps[c, bucket] elements after the first one's.
+    `columns`: a tuple of arrays of one type. Column c's values go gaps[bucket * columns + c] elements after the first
+    one's; gaps[bucket * columns] is 0.
     """
-    buckets = positions.size
+    buckets, count = positions.size, np.uint64(len(columns))
     for i in range(ids.size):
         bucket = ids[i]
         if bucket < buckets:
             at = positions[bucket]
             out[at] = columns[0][i]
             for c in range(1, len(columns)):
-                out[at + gaps[c, bucket]] = columns[c][i]
+                out[at + gaps[np.uint64(bucket) * count + np.uint64(c)]] = columns[c][i]
             positions[bucket] = at + np.uint64(1)
 
 
-# Scatter by whole lines. The loop collects `COLLECTED` bytes for each bucket and column in `lines`, which stays in the
-# cache, and writes them to memory past the cache. So the processor does not fetch the lines of memory first. Two lines
+# Scatter by whole lines. The loop collects rows for each bucket in `rows`, which stays in the cache, and writes them to
+# memory past the cache, a whole line of each column. So the processor does not fetch the lines of memory first. A row's
+# values lie side by side, so that collecting it touches one line or two, not one for each column. Two lines of a column
 # at a time: whether a bucket's are full is a branch that the processor guesses wrong each time they are.
 # The first lines of a bucket may begin with rows of another bucket, and the last ones may not be full. Of these the
 # loop writes only the bucket's own rows, with plain stores. `starts` are the positions at the beginning. `out` is
@@ -182,48 +183,47 @@ def scatter(columns: Any, ids: Any, positions: Any, out: Any, gaps: Any) -> None
 
 
 @compiled
-def scatter_lines(columns: Any, ids: Any, positions: Any, starts: Any, lines: Any, out: Any, gaps: Any) -> None:
-    """`scatter` by whole lines, up to those that are not full; `lines`: `COLLECTED` bytes a bucket and column."""
-    buckets = np.uint64(positions.size)
-    some = np.uint64(COLLECTED) // item_size(lines)
-    line = np.uint64(LINE) // item_size(lines)
+def scatter_lines(columns: Any, ids: Any, positions: Any, starts: Any, rows: Any, out: Any, gaps: Any) -> None:
+    """`scatter` by whole lines, up to those that are not full; `rows`: `COLLECTED` bytes a bucket and column."""
+    buckets, count = np.uint64(positions.size), np.uint64(len(columns))
+    some = np.uint64(COLLECTED) // item_size(rows)
+    line = np.uint64(LINE) // item_size(rows)
     last = some - np.uint64(1)
-    width = some * np.uint64(len(columns))
     for i in range(ids.size):
         bucket = np.uint64(ids[i])
         if bucket < buckets:
-            at, held = positions[bucket], bucket * width
+            at, held = positions[bucket], bucket * some * count
+            row = held + (at & last) * count
             for c in range(len(columns)):
-                lines[held + np.uint64(c) * some + (at & last)] = columns[c][i]
+                rows[row + np.uint64(c)] = columns[c][i]
             positions[bucket] = at + np.uint64(1)
             if (at & last) == last:
                 if at - last >= starts[bucket]:
-                    for c in range(len(columns)):
-                        place = at - last + gaps[c, bucket]
-                        for k in range(np.uint64(0), some, line):
-                            store_line(lines, held + np.uint64(c) * some + k, out, place + k)
+                    for k in range(np.uint64(0), some, line):
+                        store_lines(columns, rows, held + k * count, out, at - last + k, gaps, bucket * count)
                 else:
-                    _write_rows(starts[bucket], at + np.uint64(1), bucket, len(columns), lines, out, gaps)
+                    _write_rows(starts[bucket], at + np.uint64(1), bucket, len(columns), rows, out, gaps)
 
 
 @compiled
-def write_begun_lines(columns: int, positions: Any, starts: Any, lines: Any, out: Any, gaps: Any) -> None:
+def write_begun_lines(columns: int, positions: Any, starts: Any, rows: Any, out: Any, gaps: Any) -> None:
     """After the last `scatter_lines` of so many columns: write the lines that are not full."""
-    last = np.uint64(COLLECTED) // item_size(lines) - np.uint64(1)
+    last = np.uint64(COLLECTED) // item_size(rows) - np.uint64(1)
     for i in range(positions.size):
         bucket = np.uint64(i)
         at = positions[bucket]
-        _write_rows(max(at & ~last, starts[bucket]), at, bucket, columns, lines, out, gaps)
+        _write_rows(max(at & ~last, starts[bucket]), at, bucket, columns, rows, out, gaps)
     finish_stores()
 
 
 @compiled
-def _write_rows(first: Any, end: Any, bucket: Any, columns: int, lines: Any, out: Any, gaps: Any) -> None:
-    some = np.uint64(COLLECTED) // item_size(lines)
-    for c in range(columns):
-        held = (bucket * np.uint64(columns) + np.uint64(c)) * some
-        for k in range(first, end):
-            out[k + gaps[c, bucket]] = lines[held + (k & (some - np.uint64(1)))]
+def _write_rows(first: Any, end: Any, bucket: Any, columns: int, rows: Any, out: Any, gaps: Any) -> None:
+    some = np.uint64(COLLECTED) // item_size(rows)
+    count = np.uint64(columns)
+    for k in range(first, end):
+        row = (bucket * some + (k & (some - np.uint64(1)))) * count
+        for c in range(count):
+            out[k + gaps[bucket * count + c]] = rows[row + c]
 
 
 @compiled

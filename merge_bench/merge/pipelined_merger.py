@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from merge_bench.errors import UsageError
-from merge_bench.merge.engines.base import Engine, Outgoing, PipelinedEngine, Side
+from merge_bench.merge.engines.base import Engine, FilteringEngine, Outgoing, PipelinedEngine, Side
 from merge_bench.merge.exchange.abort import Abort
 from merge_bench.merge.exchange.pipelined_exchange import PipelinedExchange
 from merge_bench.merge.frame import Bytes
@@ -90,8 +90,11 @@ def make_merger(engine: Engine, rank: int, plan: Plan, abort: Abort) -> Merger:
     Raises
     ------
     UsageError
-        If the phases are to overlap and the engine cannot join a part of its rows.
+        If the phases are to overlap and the engine cannot join a part of its rows, or if it has no runtime filter and
+        is to use one.
     """
+    if plan.runtime_filter and not isinstance(engine, FilteringEngine):
+        raise UsageError(f"--engine {engine.name} has no runtime filter; use --runtime-filter off")
     if not plan.pipeline:
         return Merger(engine, rank, plan, abort)
     if not isinstance(engine, PipelinedEngine):

@@ -3,7 +3,7 @@
 Databases do this, too (Spark and Impala call it a runtime filter, DuckDB a dynamic one). Two steps:
 
 1. Workers tell each other the least and greatest keys of both frames. A row whose key lies outside of the other frame's
-   has no match.
+   has no match. Where nine of ten rows would remain if keys were spread evenly, this step is left out.
 2. If few rows of one side are left, and many of the other, each worker enters the keys of the few in a Bloom filter
    (Bloom 1970) and sends it to all others, unless it is larger than its share of the many rows. All workers join these
    filters, and test the keys of the many.
@@ -33,7 +33,6 @@ KEY_BITS = 16  # of the Bloom filter for each key. With two of them set in one w
 MOST_BYTES = 1 << 20  # of the Bloom filter, which is read at random and has to stay in the L2 cache
 NEARLY_ALL = 0.9  # of the rows: if so many would remain with keys spread evenly, the first step is left out
 MOST_ROWS = 2**31 - 1  # of a chunk: kept rows are numbered with 32 bits
-VARIABLE_BYTES = 16  # assumed for a value of variable width; all workers must assume the same
 FEWER = 8  # times as few rows as the other side: otherwise the Bloom filter costs more than it saves
 
 Span: TypeAlias = tuple[int, int]
@@ -98,7 +97,7 @@ class RuntimeFilter:
         fewest, most = sorted(totals.tolist())
         words = 1 << max(0, -(-fewest * KEY_BITS // 64) - 1).bit_length()
         others = self._shape.workers - 1
-        saved = most * sum(field.width or VARIABLE_BYTES for field in self._shape.fields(many)) / self._shape.workers
+        saved = most * sum(field.assumed_width for field in self._shape.fields(many)) / self._shape.workers
         if 8 * words > MOST_BYTES or most < FEWER * fewest or 8 * words * others > saved:
             return chunks
         entered = np.zeros(words, np.uint64)
@@ -165,7 +164,9 @@ class RuntimeFilter:
             return frame
         rows = self._scratch.take(4 * (kept + 1)).view(np.int32)
         runtime_filter_loops.marked(marks, rows)
-        columns = _run(pool, lambda column, out: take_rows(column, rows[:kept], out), frame.columns, self._pools[side])
+        columns = _run(
+            pool, lambda column, out: take_rows([(column, rows[:kept])], out), frame.columns, self._pools[side]
+        )
         return Frame(frame.fields, tuple(columns), kept)
 
 

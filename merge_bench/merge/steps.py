@@ -1,12 +1,13 @@
 """The steps of a merge on a Dask worker.
 
 The driver submits each step to all workers at once, in the same order. Between two steps the plugin (`worker.py`) keeps
-the state. Every iteration is sent as an event as soon as it is measured, so that no measurement is lost.
+the state. Every iteration is sent as an event within a moment of its measurement, so that none is lost.
 """
 
 from __future__ import annotations
 
 import gc
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -19,13 +20,16 @@ from merge_bench.merge import engines
 from merge_bench.merge.engines import gpu_memory
 from merge_bench.merge.engines.base import JoinShape, StoringEngine
 from merge_bench.merge.frame import Field
-from merge_bench.merge.merger import Transfers
+from merge_bench.merge.merger import Measured, Transfers
 from merge_bench.merge.plan import Plan
 from merge_bench.merge.verification.verify import Check
-from merge_bench.merge.worker import State, current_plugin, guard_memory, release
+from merge_bench.merge.worker import MergeWorker, State, current_plugin, guard_memory, release
 from merge_bench.merge.workload import synthetic
 from merge_bench.merge.workload.synthetic import SyntheticSpec
 from merge_bench.records.schema import SizeRange, WorkerMemory
+
+HELD_SECONDS = 0.1
+"""Iterations shorter than this are sent several at a time."""
 
 
 @dataclass(frozen=True)
@@ -171,20 +175,35 @@ def swap_device_memory(size: int) -> None:
 def iterate(first: int, count: int, *, warmup: bool, verify: bool) -> None:
     """Merge `count` times, and send an event with the measurement of each iteration.
 
+    What short iterations measured is sent every `HELD_SECONDS`, and in any case before this returns or fails: sending
+    it takes time of the cores on which the next iteration runs.
+
     `verify`: also check the result of each iteration, outside the timed interval.
     """
     plugin = current_plugin()
+    held: list[tuple[int, Measured]] = []
     gc.collect()
     gc.disable()
+    sent = time.monotonic()
     try:
         for index in range(first, first + count):
-            measured = plugin.merger.merge()
-            plugin.send("iteration", index=index, warmup=warmup, measured=msgspec.to_builtins(measured))
+            held.append((index, plugin.merger.merge()))
+            if verify or time.monotonic() - sent >= HELD_SECONDS:
+                _send(plugin, held, warmup)
+                sent = time.monotonic()
             if verify:
                 check = plugin.launch.verify(plugin.merger.engine.results(), plugin.abort)
                 plugin.send("verification", index=index, warmup=warmup, check=msgspec.to_builtins(check))
     finally:
+        _send(plugin, held, warmup)
         gc.enable()
+
+
+def _send(plugin: MergeWorker, held: list[tuple[int, Measured]], warmup: bool) -> None:
+    """Send the measurement of each iteration in `held`, and empty it."""
+    while held:
+        index, measured = held.pop(0)
+        plugin.send("iteration", index=index, warmup=warmup, measured=msgspec.to_builtins(measured))
 
 
 def verify() -> Check:

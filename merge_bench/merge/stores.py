@@ -1,8 +1,8 @@
 """Two ways of writing rows into parcels. The parcels are the same; the processor decides which way is faster.
 
 ``plain`` writes each value to its place at once. The processor first fetches the cache line of that place from memory,
-and has to keep one line for each bucket and column in its cache. ``lines`` collects two cache lines for each bucket and
-column, and writes full lines past the caches (`partition_loops.scatter_lines`).
+and has to keep one line for each bucket and column in its cache. ``lines`` collects rows for each bucket until they
+fill two cache lines of each column, and writes full lines past the caches (`partition_loops.scatter_lines`).
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ from merge_bench.merge.parcel_layout import Counts
 PLAIN, LINES = "plain", "lines"
 PAIRED_STREAMS = 512
 """Most buckets to which plain stores write two columns at once: with more, two lines for each do not fit the cache."""
-MOST_COLUMNS = 3
-"""Columns that whole lines are written of at once: more gain nothing, and eight take longer."""
+MOST_COLUMNS = 5
+"""Columns that whole lines are written of at once: more gain little, and with eight a value takes longer."""
+COLLECTED_BYTES = 768 << 10
+"""Most memory of collected rows, which have to stay in the L2 cache; two columns of 2048 buckets need 512 KiB."""
 
 Pieces: TypeAlias = Iterable[tuple[tuple[Array, ...], Array]]
 """Values of successive rows, an array per column, all of one type, and each row's bucket, or none to leave it out."""
@@ -65,23 +67,23 @@ class WholeLines:
     def __init__(self, buckets: int) -> None:
         from merge_bench.merge.partition_loops import COLLECTED
 
-        self.most_columns = MOST_COLUMNS
-        self._lines = aligned(self.most_columns * buckets * COLLECTED)
+        self.most_columns = max(1, min(MOST_COLUMNS, COLLECTED_BYTES // (buckets * COLLECTED)))
+        self._rows = aligned(self.most_columns * buckets * COLLECTED)
 
     def write(self, pieces: Pieces, positions: Counts, out: Array) -> None:
         """Write some columns."""
         from merge_bench.merge import partition_loops
 
         at, gaps = _first_and_gaps(positions)
-        starts, lines = at.copy(), self._lines.view(out.dtype)
+        starts, rows = at.copy(), self._rows.view(out.dtype)
         for values, ids in pieces:
-            partition_loops.scatter_lines(values, ids, at, starts, lines, out, gaps)
-        partition_loops.write_begun_lines(len(gaps), at, starts, lines, out, gaps)
+            partition_loops.scatter_lines(values, ids, at, starts, rows, out, gaps)
+        partition_loops.write_begun_lines(len(positions), at, starts, rows, out, gaps)
 
 
 def _first_and_gaps(positions: Counts) -> tuple[Array, Array]:
-    """The positions of the first column, and how far after them each column's are."""
-    return positions[0].astype(np.uint64), (positions - positions[0]).astype(np.uint64)
+    """The positions of the first column, and for each bucket how far after them each column's are."""
+    return positions[0].astype(np.uint64), (positions - positions[0]).T.astype(np.uint64).ravel()
 
 
 WAYS: dict[str, type[PlainStores] | type[WholeLines]] = {PLAIN: PlainStores, LINES: WholeLines}

@@ -45,11 +45,14 @@ class Workers:
         return submitted
 
 
-def choose(workers: Workers, *models: str, plan: Plan = PLAN) -> list[Stores | None]:
+def choose(workers: Workers, *models: str, plan: Plan = PLAN, cpu_id: str | None = None) -> list[Stores | None]:
     described = [
-        Worker(rank=rank, host=model, pid=1, name="w", hardware=Hardware(cpu_model=model, cores=2, cache_bytes=1 << 20))
+        Worker(
+            rank=rank, host=model, pid=1, name="w",
+            hardware=Hardware(cpu_model=model, cpu_id=cpu_id, cores=2, cache_bytes=1 << 20),
+        )
         for rank, model in enumerate(models)
-    ]
+    ]  # fmt: skip
     session: Any = SimpleNamespace(plan=plan, workers=workers, descriptions=described)
     choose_stores.choose_stores(session)
     chosen = [each.stores for each in session.descriptions]
@@ -65,6 +68,14 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def ways(chosen: list[Stores | None]) -> list[tuple[str, str] | None]:
     return [each and (each.way, each.because) for each in chosen]
+
+
+def test_two_processors_of_one_name_are_told_apart() -> None:
+    """A virtual machine's processor is often called `Intel(R) Xeon(R) Processor` and no more."""
+    fast, slow = Workers(FAST_LINES), Workers(SLOW_LINES)
+    assert ways(choose(fast, "Xeon", cpu_id="GenuineIntel-6-207-2")) == [("lines", "measured")]
+    assert ways(choose(slow, "Xeon", cpu_id="GenuineIntel-6-85-7")) == [("plain", "measured")]
+    assert ways(choose(Workers(), "Xeon", cpu_id="GenuineIntel-6-207-2")) == [("lines", "known")]
 
 
 def test_each_processor_has_its_own_and_a_second_launch_measures_nothing() -> None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from merge_bench.host.machine import _cache_bytes
+import pytest
+
+from merge_bench.host import files
+from merge_bench.host.machine import _cache_bytes, cpu_id, hardware
 
 
 def test_the_last_cache_is_the_largest(tmp_path: Path) -> None:
@@ -13,3 +16,34 @@ def test_the_last_cache_is_the_largest(tmp_path: Path) -> None:
         (tmp_path / f"index{index}" / "size").write_text(f"{size}\n")
     assert _cache_bytes(tmp_path) == 32 << 20
     assert _cache_bytes(tmp_path / "none") is None
+
+
+X86 = """processor\t: 0
+vendor_id\t: GenuineIntel
+cpu family\t: 6
+model\t\t: 207
+model name\t: Intel(R) Xeon(R) Processor
+stepping\t: 2
+"""
+ARM = """processor\t: 0
+CPU implementer\t: 0x41
+CPU architecture: 8
+CPU variant\t: 0x3
+CPU part\t: 0xd0c
+CPU revision\t: 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [(X86, "GenuineIntel-6-207-2"), (ARM, "0x41-0xd0c-0x3-1"), ("processor : 0\n", None)]
+)
+def test_a_processor_is_known_by_more_than_its_name(text: str, expected: str | None, tmp_path: Path) -> None:
+    (tmp_path / "cpuinfo").write_text(text)
+    assert cpu_id(files.fields(tmp_path / "cpuinfo")) == expected
+
+
+def test_this_machine_has_an_id() -> None:
+    described = Path("/proc/cpuinfo").read_text()
+    found = hardware().cpu_id
+    assert found
+    assert all(part in described for part in found.split("-"))

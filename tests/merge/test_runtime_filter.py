@@ -203,6 +203,12 @@ def test_more_rows_than_their_numbers_reach_stay(monkeypatch: pytest.MonkeyPatch
         assert only[Side.LEFT].rows == left
 
 
+def lefts_of(engine: Engine) -> Frame:
+    """The left rows that the engine would partition now."""
+    assert isinstance(engine, HostEngine)
+    return engine._chunks[Side.LEFT]
+
+
 def test_memory_is_made_before_the_iteration_and_used_again() -> None:
     """In the second iteration and after, what remains lies where it lay in the iteration before."""
     left, right = table(np.arange(50_000)), table(np.arange(49_000, 900_000, 17), "b")
@@ -211,11 +217,12 @@ def test_memory_is_made_before_the_iteration_and_used_again() -> None:
     for _ in range(4):
         for each in engines:
             each.begin()
-            assert isinstance(each, HostEngine)
-            assert each._chunks is each._loaded
+        frames = [lefts_of(each) for each in engines]
+        assert all(frame.rows == 25_000 for frame in frames)
         filter_all(engines)
-        places.append([column.values.ctypes.data for each in engines for column in each._chunks[Side.LEFT].columns])  # type: ignore[attr-defined]
-        assert all(each._chunks[Side.LEFT].rows < 1000 for each in engines)  # type: ignore[attr-defined]
+        frames = [lefts_of(each) for each in engines]
+        places.append([column.values.ctypes.data for frame in frames for column in frame.columns])
+        assert all(frame.rows < 1000 for frame in frames)
     assert places[1] == places[2] == places[3]
 
 

@@ -32,7 +32,10 @@ _BEFORE = {
 _CHANGING = frozenset(("available_bytes", "interfaces"))
 OF_A_PROCESS = ("MERGE_BENCH_PARENT", "UCX_DYNAMIC_TL_PROGRESS_FACTOR")  # its parent; what UCX measures at its start
 
-MUST_AGREE = ((PROBLEM, None), (MACHINE, "hosts"), (MACHINE, "cpu_model"), (MACHINE, "gpus"), (UCX, "version"))
+MUST_AGREE = (
+    (PROBLEM, None), (MACHINE, "hosts"), (MACHINE, "cpu_model"), (MACHINE, "cpu_id"), (MACHINE, "gpus"),
+    (UCX, "version"),
+)  # fmt: skip
 """Kinds, and names in them (None: all), that must be the same in runs that are compared..."""
 
 MUST_AGREE_APART = ((OPTION, "engine"), (OPTION, "exchange"))

@@ -36,7 +36,6 @@ PIECE_BYTES = 1 << 20  # to one worker; shorter messages do not reach the link's
 HEADS = (0.0, 1 / 16, 1 / 4)  # of the left rows: on a slow link, sending each takes longer than partitioning the next
 MEASURED_BYTES = 8 << 20  # of rows: they take a few milliseconds, and do not fit the caches next to the core
 MEASURED_ROUNDS = 3
-VARIABLE_BYTES = 16  # assumed for a value of variable width; all workers must assume the same
 
 
 def bucket_count(rows: int, workers: int, join_rows: int, most_streams: int) -> int:
@@ -254,7 +253,7 @@ def _outgoing(parcel: Parcel) -> Outgoing:
 
 def _cuts(shape: JoinShape, buckets: int) -> tuple[int, ...]:
     """The edges of ranges of buckets, so that a range's parcel to one worker has about `PIECE_BYTES` or more."""
-    widths = [sum((field.width or VARIABLE_BYTES) + field.nullable for field in shape.fields(side)) for side in Side]
+    widths = [sum(field.assumed_width + field.nullable for field in shape.fields(side)) for side in Side]
     share = shape.rows / 2 / shape.workers**2 * sum(widths) / 2
     parts = max(1, min(MOST_PARTS, buckets, int(share / PIECE_BYTES)))
     return tuple(buckets * part // parts for part in range(parts + 1))

@@ -12,6 +12,7 @@ into 64 bits, all others are hashed; of the pairs of rows that are found, those 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
@@ -22,9 +23,8 @@ from merge_bench.merge.buffer_pool import BufferPool, aligned
 from merge_bench.merge.engines.base import JoinShape, Side
 from merge_bench.merge.engines.hash_join_loops import (
     build_chains,
-    find_candidates,
+    find_pairs,
     fold,
-    follow_chains,
     gather,
     gather_bytes,
     gather_offsets,
@@ -35,6 +35,8 @@ from merge_bench.merge.hashing import BLOCK, RowHasher
 
 MOST_ROWS = (1 << 24) - 2
 """Most left rows of a table: a head has 24 bits for the row and 8 for tags."""
+
+LOOKED_UP = 1 << 11  # right rows at a time: their keys and candidates stay in the L1 cache
 
 _Part: TypeAlias = tuple[Frame, slice]
 """A chunk of right rows, and which of the pairs found belong to it."""
@@ -65,7 +67,8 @@ class BucketJoin:
         self._heads = np.zeros(0, np.uint32)
         self._links = self._entered = np.zeros(0, np.uint64)
         self._hashes: Array = np.zeros(0, np.uint64)
-        self._found: list[Array] = [np.zeros(0, np.int32)] * 4
+        self._candidates, self._entries = np.empty(LOOKED_UP, np.int32), np.empty(LOOKED_UP, np.int32)
+        self._found: list[Array] = [np.zeros(0, np.int32)] * 2
         self._rooms: dict[str, Bytes] = {}
 
     def join(self, left: Sequence[Frame], right: Sequence[Frame], out: BufferPool) -> Iterator[Frame]:
@@ -78,27 +81,29 @@ class BucketJoin:
             return
         shift = self._enter(left, rows)
         compared = {at: self._contiguous(left, at, f"key {at}") for at in self._compared}
-        candidates, entries, lefts, rights = self._room_for_pairs(rows, right)
+        lefts, rights = self._room_for_pairs(rows, right)
         parts: list[_Part] = []
         pairs = 0
         for chunk in right:
             words = self._words(chunk, self._right, self._right_keys)
-            count = find_candidates(words, shift, self._heads, candidates, entries)
-            while count:
+            at = count = 0
+            while count or at < chunk.rows:
                 if pairs + count > lefts.size:
-                    yield from self._pieces(left, parts, lefts, rights, out)
+                    yield self._piece(left, parts, lefts, rights, out)
                     parts, pairs = [], 0
                 ours, theirs = lefts[pairs:], rights[pairs:]
-                found, count = follow_chains(
-                    words, candidates, entries, count, self._links, self._entered, ours, theirs
-                )
-                for at, key in zip(self._left_keys, self._right_keys, strict=True):
-                    if at in compared:
-                        found = keep_equal(compared[at], chunk.columns[key], ours[:found], theirs[:found])
+                found, at, count = find_pairs(
+                    words, at, count, shift, self._heads, self._links, self._entered,
+                    self._candidates, self._entries, ours, theirs,
+                )  # fmt: skip
+                for place, key in zip(self._left_keys, self._right_keys, strict=True):
+                    if place in compared:
+                        found = keep_equal(compared[place], chunk.columns[key], ours[:found], theirs[:found])
                 if found:
                     parts.append((chunk, slice(pairs, pairs + found)))
                     pairs += found
-        yield from self._pieces(left, parts, lefts, rights, out)
+        if parts:
+            yield self._piece(left, parts, lefts, rights, out)
 
     def _enter(self, left: Sequence[Frame], rows: int) -> Any:
         bits = chain_bits(rows)
@@ -164,51 +169,53 @@ class BucketJoin:
         return self._rooms[name][:size].view(chunks[0].dtype)
 
     def _room_for_pairs(self, rows: int, right: Sequence[Frame]) -> list[Array]:
-        """Candidates of a chunk and their entries, and the left and right rows of pairs.
+        """The left and right rows of pairs.
 
         There is room for as many pairs as either side has rows. So of n pairs with `rows` left rows, at most n / `rows`
         times are the pieces made, and the left columns copied.
         """
-        each = [chunk.rows for chunk in right]
-        sizes = [max(each, default=0) + 1] * 2 + [max(rows, sum(each)) + 1] * 2
-        self._found = [
-            room if room.size >= size else np.empty(size, np.int32)
-            for room, size in zip(self._found, sizes, strict=True)
-        ]
+        size = max(rows, sum(chunk.rows for chunk in right))
+        self._found = [room if room.size >= size else np.empty(size, np.int32) for room in self._found]
         return self._found
 
-    def _pieces(
+    def _piece(
         self, left: Sequence[Frame], parts: Sequence[_Part], lefts: Array, rights: Array, out: BufferPool
-    ) -> Iterator[Frame]:
-        """A piece for each of `parts`. Column by column, because a copied left column stays in the cache until then."""
-        if not parts:
-            return
+    ) -> Frame:
+        """The rows of all `parts`. Column by column, because a copied left column stays in the cache until then."""
+        pairs = parts[-1][1].stop
         keys = dict(zip(self._left_keys, self._right_keys, strict=True))
-        columns: list[list[Column]] = []  # for each field, a column of every piece
+        columns = []
         for at in range(len(self._left)):
             if at in keys:  # from the right, where keys are read in order
-                columns.append([take_rows(chunk.columns[keys[at]], rights[pairs], out) for chunk, pairs in parts])
+                columns.append(take_rows([(chunk.columns[keys[at]], rights[some]) for chunk, some in parts], out))
             else:
-                column = self._contiguous(left, at, "payload")
-                columns.append([take_rows(column, lefts[pairs], out) for _, pairs in parts])
+                columns.append(take_rows([(self._contiguous(left, at, "payload"), lefts[:pairs])], out))
         for at in range(len(self._right)):
             if at not in self._right_keys:
-                columns.append([take_rows(chunk.columns[at], rights[pairs], out) for chunk, pairs in parts])
-        for (_, pairs), taken in zip(parts, zip(*columns, strict=True), strict=True):
-            yield Frame(self._output, taken, pairs.stop - pairs.start)
+                columns.append(take_rows([(chunk.columns[at], rights[some]) for chunk, some in parts], out))
+        return Frame(self._output, tuple(columns), pairs)
 
 
-def take_rows(column: Column, rows: Array, out: BufferPool) -> Column:
-    """The given rows of a column, in memory of `out`."""
+def take_rows(sources: Sequence[tuple[Column, Array]], out: BufferPool) -> Column:
+    """The given rows of each of the columns, one after the other, in memory of `out`."""
+    edges = [0, *itertools.accumulate(rows.size for _, rows in sources)]
+    spans = list(itertools.pairwise(edges))
+    (kind, _), count = sources[0], edges[-1]
     valid = None
-    if column.valid is not None:
-        valid = out.take(rows.size)
-        gather(column.valid, rows, valid)
-    if column.offsets is not None:
-        offsets = out.take((rows.size + 1) * 8).view(np.int64)
-        data = out.take(gather_offsets(column.offsets, rows, offsets))
-        gather_bytes(column.values, column.offsets, rows, offsets, data)
+    if kind.valid is not None:
+        valid = out.take(count)
+        for (column, rows), (first, last) in zip(sources, spans, strict=True):
+            gather(column.valid, rows, valid[first:last])
+    if kind.offsets is not None:
+        offsets = out.take((count + 1) * 8).view(np.int64)
+        offsets[0] = 0
+        for (column, rows), (first, last) in zip(sources, spans, strict=True):
+            gather_offsets(column.offsets, rows, offsets[first : last + 1])
+        data = out.take(int(offsets[count]))
+        for (column, rows), (first, _) in zip(sources, spans, strict=True):
+            gather_bytes(column.values, column.offsets, rows, offsets[first:], data)
         return Column(data, offsets, valid)
-    values = out.take(rows.size * column.values.itemsize).view(column.values.dtype)
-    gather(column.values, rows, values)
+    values = out.take(count * kind.values.itemsize).view(kind.values.dtype)
+    for (column, rows), (first, last) in zip(sources, spans, strict=True):
+        gather(column.values, rows, values[first:last])
     return Column(values, None, valid)

@@ -54,13 +54,39 @@ def build_chains(keys: Any, first: int, shift: Any, heads: Any, links: Any, copi
 
 
 @compiled
-def find_candidates(keys: Any, shift: Any, heads: Any, candidates: Any, entries: Any) -> Any:
-    """Find the rows that can have a match, and the first row of their chains; returns their number."""
+def find_pairs(
+    keys: Any, at: Any, count: Any, shift: Any, heads: Any, links: Any, copies: Any,
+    candidates: Any, entries: Any, lefts: Any, rights: Any,
+) -> tuple[Any, Any, Any]:  # fmt: skip
+    """Find pairs of rows with equal keys, as long as there is room in `lefts` and `rights`.
+
+    A block of right rows after the other, so that what is known of its candidates stays in the L1 cache. Returns the
+    number of pairs, and where to go on: rows before `at` were looked up, and `count` candidates have chains left.
+    """
+    found = 0
+    while count > 0 or at < keys.size:
+        if count == 0:
+            block = keys[at : at + candidates.size]
+            count = _find_candidates(block, at, shift, heads, candidates, entries)
+            at += block.size
+        if found + count > lefts.size:
+            break
+        some, count = _follow_chains(keys, candidates, entries, count, links, copies, lefts[found:], rights[found:])
+        found += some
+    return found, at, count
+
+
+@compiled
+def _find_candidates(keys: Any, first: int, shift: Any, heads: Any, candidates: Any, entries: Any) -> Any:
+    """Find the rows that can have a match, numbered from `first`, and the first row of their chains.
+
+    Returns their number.
+    """
     count = 0
     for i in range(keys.size):
         hashed = slot_hash(keys[i])
         head = heads[hashed >> shift]
-        candidates[count] = i
+        candidates[count] = first + i
         entries[count] = head & ROW_MASK
         bit = np.uint32(np.uint64(24) + ((hashed >> (shift - np.uint64(3))) & np.uint64(7)))
         count += int((head >> bit) & np.uint32(1))
@@ -68,10 +94,10 @@ def find_candidates(keys: Any, shift: Any, heads: Any, candidates: Any, entries:
 
 
 @compiled
-def follow_chains(
+def _follow_chains(
     keys: Any, candidates: Any, entries: Any, count: Any, links: Any, copies: Any, lefts: Any, rights: Any
 ) -> tuple[Any, Any]:
-    """Find pairs of rows with equal keys, one link of all `count` candidates' chains at a time, while there is room.
+    """Follow all `count` candidates' chains, one link of all at a time, while there is room.
 
     Returns the number of pairs, and of candidates whose chains continue: these are moved to the front, with their next
     entries. A pair that does not match is overwritten by the next one, so that there is no branch to predict.
@@ -149,15 +175,13 @@ def gather(values: Any, rows: Any, out: Any) -> None:
 
 
 @compiled
-def gather_offsets(offsets: Any, rows: Any, out: Any) -> int:
-    """Offsets of the values of the given rows when they are stored end to end, into `out`; returns the end."""
-    at = 0
-    out[0] = 0
+def gather_offsets(offsets: Any, rows: Any, out: Any) -> None:
+    """Offsets of the values of the given rows when they are stored end to end from out[0] on, into out[1:]."""
+    at = out[0]
     for i in range(rows.size):
         row = np.uint64(rows[i])
         at += offsets[row + np.uint64(1)] - offsets[row]
         out[i + 1] = at
-    return at
 
 
 @compiled

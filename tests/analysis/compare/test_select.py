@@ -113,12 +113,17 @@ def test_a_size_that_the_baseline_did_not_run_is_left_out(tmp_path: Path) -> Non
             lambda: on(interleaved({"base": SIX}), hardware=Hardware(cpu_model="AMD"), ucx=Ucx(version="1.20.0")),
             "UCX version (1.21.0 and 1.20.0), cpu model (Intel and AMD)",
         ),
+        (
+            lambda: on(interleaved({"base": SIX}), hardware=Hardware(cpu_model="Intel", cpu_id="GenuineIntel-6-85-7")),
+            "cpu id (GenuineIntel-6-207-2 and GenuineIntel-6-85-7)",
+        ),
     ],
 )
 def test_what_is_not_comparable_is_refused_by_name_and_compared_anyway(
     tmp_path: Path, other: Callable[[], list[Script]], sentence: str
 ) -> None:
-    known = {"hardware": Hardware(cpu_model="Intel"), "ucx": Ucx(version="1.21.0")}
+    intel = Hardware(cpu_model="Intel", cpu_id="GenuineIntel-6-207-2")
+    known = {"hardware": intel, "ucx": Ucx(version="1.21.0")}
     mine = on(interleaved({"base": SIX}, workload={"name": "synthetic", "fraction": 0.3}), **known)
     folders = [write_campaign(tmp_path, *mine), write_campaign(tmp_path, *other())]
     with pytest.raises(UsageError) as refused:

@@ -7,6 +7,7 @@ import functools
 import itertools
 from collections.abc import Sequence
 from typing import Any
+from unittest import mock
 
 import duckdb
 import numpy as np
@@ -19,7 +20,7 @@ from merge_bench.merge.buffer_pool import BufferPool
 from merge_bench.merge.engines import engine_class, hash_join
 from merge_bench.merge.engines.base import JoinShape, Side
 from merge_bench.merge.engines.hash_join import BucketJoin
-from merge_bench.merge.engines.hash_join_loops import follow_chains
+from merge_bench.merge.engines.hash_join_loops import find_pairs
 from merge_bench.merge.engines.native import NativeEngine, joins_itself
 from merge_bench.merge.engines.polars import PolarsEngine
 from merge_bench.merge.frame import Frame
@@ -70,16 +71,18 @@ KINDS = (pa.int8(), pa.uint8(), pa.int16(), pa.int32(), pa.uint32(), pa.int64(),
 @given(
     kind=st.sampled_from(KINDS), parts=st.integers(1, 3), data=st.data(),
     step=st.sampled_from([1, 1 << 20, 1 << 40]), size=st.tuples(st.integers(0, 40), st.integers(0, 40)),
+    at_once=st.sampled_from([1, 3, 7, hash_join.LOOKED_UP]),
 )  # fmt: skip
-@settings(deadline=None, max_examples=75)
+@settings(deadline=None, max_examples=150)
 def test_a_bucket_is_joined_as_duckdb_joins_it(
-    kind: pa.DataType, parts: int, data: st.DataObject, step: int, size: tuple[int, int]
+    kind: pa.DataType, parts: int, data: st.DataObject, step: int, size: tuple[int, int], at_once: int
 ) -> None:
     info = np.iinfo(kind.to_pandas_dtype())
     key = st.integers(-3, 8).map(lambda number: int(min(max(number * step, info.min), info.max)))
     left, right = tables(*(data.draw(st.lists(key, min_size=n, max_size=n)) for n in size), kind)
     expected = answer(left, right).cast(pa.schema([("k", kind), ("a", pa.int64()), ("b", pa.int64())]))
-    assert joined(left, right, parts=parts).equals(expected)
+    with mock.patch.object(hash_join, "LOOKED_UP", at_once):
+        assert joined(left, right, parts=parts).equals(expected)
 
 
 def test_extremes_are_keys_like_any_other() -> None:
@@ -206,16 +209,20 @@ def test_the_result_lies_in_memory_that_is_used_again() -> None:
     assert engine.received_rows() == {side.value: 3000 for side in Side}
 
 
-def test_chains_longer_than_there_is_room_are_followed_in_several_calls_of_one_kind() -> None:
+@pytest.mark.parametrize("at_once", [1, 2, 3, 8])
+def test_chains_longer_than_there_is_room_are_followed_in_several_calls_of_one_kind(at_once: int) -> None:
     """Three right rows with five matches each, and room for four pairs: signed counts, or a call compiles again."""
     keys = np.zeros(3, np.uint64)
+    heads = np.zeros(16, np.uint32)
+    heads[0] = 1 << 24 | 5
     links, copies = np.arange(5, dtype=np.uint32), np.zeros(5, np.uint64)  # row 5 leads to 4, … to 1
-    candidates, entries = np.arange(3, dtype=np.int32), np.full(3, 5, np.int32)
+    candidates, entries = np.empty(at_once, np.int32), np.empty(at_once, np.int32)
     lefts, rights = np.empty(4, np.int32), np.empty(4, np.int32)
-    pairs, count = [], 3
-    while count:
-        rows, count = follow_chains(keys, candidates, entries, count, links, copies, lefts, rights)
-        assert isinstance(rows, int)
-        assert isinstance(count, int)
+    pairs, at, count = [], 0, 0
+    while count or at < keys.size:
+        rows, at, count = find_pairs(
+            keys, at, count, np.uint64(60), heads, links, copies, candidates, entries, lefts, rights
+        )
+        assert all(isinstance(number, int) for number in (rows, at, count))
         pairs += list(zip(lefts[:rows].tolist(), rights[:rows].tolist(), strict=True))
     assert sorted(pairs) == [(left, right) for left in range(5) for right in range(3)]

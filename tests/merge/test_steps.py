@@ -1,0 +1,82 @@
+"""When a worker sends what it has measured."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from merge_bench.errors import RunFailed
+from merge_bench.merge import steps
+from merge_bench.merge.merger import Measured
+from merge_bench.records.schema import Flight, FrameCounts, Phases, WorkerIteration
+
+
+class Plugin:
+    """A worker whose iterations take `seconds` each; the merge of `failing` fails. It notes what happens, in order."""
+
+    def __init__(self, seconds: float, failing: int | None = None) -> None:
+        self.seconds, self.failing, self.now = seconds, failing, 0.0
+        self.happened: list[str] = []
+        self.merger = SimpleNamespace(merge=self._merge, engine=SimpleNamespace(results=list))
+        self.launch = SimpleNamespace(verify=self._verify)
+        self.abort = None
+
+    def _merge(self) -> Measured:
+        self.now += self.seconds
+        number = sum(each.startswith("merge") for each in self.happened)
+        self.happened.append(f"merge {number}")
+        if number == self.failing:
+            raise RunFailed("a peer is gone")
+        none = FrameCounts(left=0, right=0)
+        worker = WorkerIteration(
+            rank=0, seconds=self.seconds, phases_seconds=Phases(partition=0, exchange=0, join=0), sent_bytes=none,
+            flight_seconds=Flight(left=0, right=0, union=0), received_rows=none, result_rows=number,
+        )  # fmt: skip
+        return Measured(worker, [])
+
+    def _verify(self, results: Any, abort: Any) -> dict[str, int]:
+        self.happened.append("verify")
+        return {}
+
+    def send(self, kind: str, **fields: Any) -> None:
+        self.happened.append(f"{kind} {fields['index']}")
+        if kind == "iteration":
+            assert fields["measured"]["worker"]["result_rows"] == fields["index"]
+
+
+def happened(
+    plugin: Plugin, count: int, monkeypatch: pytest.MonkeyPatch, *, verify: bool = False, fails: bool = False
+) -> list[str]:
+    monkeypatch.setattr(steps, "current_plugin", lambda: plugin)
+    monkeypatch.setattr(steps, "time", SimpleNamespace(monotonic=lambda: plugin.now))
+    if fails:
+        with pytest.raises(RunFailed):
+            steps.iterate(0, count, warmup=False, verify=verify)
+    else:
+        steps.iterate(0, count, warmup=False, verify=verify)
+    return plugin.happened
+
+
+def test_a_long_iteration_is_sent_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    long = 1.5 * steps.HELD_SECONDS
+    assert happened(Plugin(long), 2, monkeypatch) == ["merge 0", "iteration 0", "merge 1", "iteration 1"]
+
+
+def test_short_iterations_are_sent_several_at_a_time_so_that_sending_disturbs_few(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = happened(Plugin(steps.HELD_SECONDS / 2.5), 4, monkeypatch)
+    assert found == [*(f"merge {k}" for k in range(3)), *(f"iteration {k}" for k in range(3)), "merge 3", "iteration 3"]
+
+
+def test_what_was_measured_before_a_failure_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = happened(Plugin(steps.HELD_SECONDS / 10, failing=2), 5, monkeypatch, fails=True)
+    assert found == ["merge 0", "merge 1", "merge 2", "iteration 0", "iteration 1"]
+
+
+def test_each_iteration_is_sent_before_its_result_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = happened(Plugin(steps.HELD_SECONDS / 10), 2, monkeypatch, verify=True)
+    one = ["merge 0", "iteration 0", "verify", "verification 0"]
+    assert found == [*one, *(each.replace("0", "1") for each in one)]
