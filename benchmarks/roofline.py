@@ -22,7 +22,7 @@ import click
 from benchmarks import command
 from benchmarks.goal.bench import Ran, scratch
 from benchmarks.roof import limits
-from benchmarks.roof.moved import Counts, Shape, join_accesses, phase_bytes
+from benchmarks.roof.moved import Counts, Shape, join_accesses, phase_bytes, read_bytes
 from merge_bench.analysis.statistics import median
 from merge_bench.errors import RunFailed, UsageError
 from merge_bench.records.campaign import Launch
@@ -119,6 +119,18 @@ def join_least(shape: Shape, dealt: Counts, least: float, bucket_rate: float) ->
     return least + join_accesses(shape, dealt) / bucket_rate
 
 
+def own_limits(
+    shape: Shape, dealt: Counts, phases: Sequence[Phase], *, copy_rate: float, read_rate: float
+) -> dict[str, float]:
+    """Seconds that each phase's bytes need if reading loops reach the read limit, all others the copy limit."""
+    read = read_bytes(shape, dealt)
+    return {
+        phase.name: (phase.moved - read.get(phase.name, 0)) / copy_rate + read.get(phase.name, 0) / read_rate
+        for phase in phases
+        if phase.name != WHOLE
+    }
+
+
 def table(phases: Sequence[Phase]) -> str:
     """The phases in Markdown."""
     rows = [
@@ -200,7 +212,7 @@ def as_run(shape: Shape, ran: Ran) -> Shape:
 
 def judged(ran: Ran, shape: Shape, measured: list[limits.Limit]) -> dict[str, Any]:
     """Print how close each phase comes to the limits; gives all figures as plain data."""
-    copy, _, kernel, far, bucket = measured
+    copy, _, kernel, read, far, bucket = measured
     launch = ran.campaign.launches[0]
     phases, dealt = judge(launch, shape, copy.rate)
     _, exchange, join, whole = phases
@@ -218,9 +230,17 @@ def judged(ran: Ran, shape: Shape, measured: list[limits.Limit]) -> dict[str, An
         f"Without buckets, the accesses alone would take {accesses / far.rate * 1e3:.0f} ms."
     )
     through_kernel = exchange.moved / kernel.rate
+    own = own_limits(shape, dealt, phases, copy_rate=copy.rate, read_rate=read.rate)
+    own |= {"exchange": through_kernel, "join": own["join"] + accesses / bucket.rate}
+    own[WHOLE] = sum(own.values())
     click.echo(
         f"Exchange: through the kernel its bytes need {through_kernel * 1e3:.0f} ms,"
         f" {through_kernel / exchange.seconds:.0%} of what it took."
+    )
+    named = ", ".join(f"{phase.name} {own[phase.name] * 1e3:.0f} ms" for phase in phases)
+    click.echo(
+        "Each phase at the limits of what it does (reading loops at the read limit, the exchange through the kernel,"
+        f" the join's accesses in buckets): {named}, {own[WHOLE] / whole.seconds:.0%} of what it took."
     )
     cma = any(lane.startswith("cma/") for lane in lanes)
     copies = "with one copy" if cma else "but this run does NOT use cma, so it moves more bytes than counted"
@@ -235,6 +255,7 @@ def judged(ran: Ran, shape: Shape, measured: list[limits.Limit]) -> dict[str, An
         "exchange": {"least_seconds_through_kernel": through_kernel},
         "join": {"accesses": accesses, "least_seconds": least, "without_buckets_seconds": accesses / far.rate},
         "least_seconds": whole.least - join.least + least,
+        "own_least_seconds": own,
         "iterations": [
             [
                 {"rank": w.rank, "seconds": w.seconds, **{name: getattr(w.phases_seconds, name) for name in PHASES}}

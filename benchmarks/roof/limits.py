@@ -33,7 +33,7 @@ Round = Callable[[], object]
 class Limit:
     """One measurement: what a round did, over all cores, and how long each round took.
 
-    `amount` is bytes read and written by a copy or loop, or values of a gather; `array_bytes`: of what one core reads.
+    `amount` is bytes read and written, or values of a gather; `array_bytes`: of what one core reads.
     """
 
     name: str
@@ -70,12 +70,13 @@ def array_bytes(cores: int, last_cache: int | None) -> int:
 
 
 def measure(cores: Sequence[int], last_cache: int | None) -> list[Limit]:
-    """Copy in three ways, and gather from arrays far larger than the caches."""
+    """Copy in three ways, read, and gather from arrays far larger than the caches."""
     size = array_bytes(len(cores), last_cache)
     return [
         _limit("copy", COPIES * 2 * size, size, cores, _copy),
         _limit("loop", COPIES * 2 * size, size, cores, _loop),
         _limit("kernel copy", COPIES * 2 * size, size, cores, _kernel_copy),
+        _limit("read", COPIES * size, size, cores, _read),
         _limit("gather", GATHERED, size, cores, _gather),
     ]
 
@@ -99,6 +100,12 @@ def _loop(size: int) -> Round:
     """A copy by ordinary stores, for which the processor has to fetch each line before it is written."""
     source, target = np.ones(size // VALUE, np.int64), np.zeros(size // VALUE, np.int64)
     return lambda: [np.add(source, 1, out=target) for _ in range(COPIES)]
+
+
+def _read(size: int) -> Round:
+    """Reads without writes: of these a core has fewer under way than it needs to be as fast as a copy."""
+    source = np.ones(size // VALUE, np.int64)
+    return lambda: [source.sum() for _ in range(COPIES)]
 
 
 class _Part(ctypes.Structure):

@@ -5,7 +5,7 @@ row's bucket number, 2 bytes below 65,536 buckets of all workers together and el
 read and write in arrays too large for the caches, each once:
 
 - **partition**, a row of either frame: the histogram reads the key and writes the bucket number, 8 + i; the scatter
-  takes some columns at a time (`stores.py`: up to three with full lines, two with plain stores into few buckets, else
+  takes some columns at a time (`stores.py`: up to five with full lines, two with plain stores into few buckets, else
   one), and for each n of them reads the numbers again, ⌈C/n⌉ i; it reads the columns and writes the parcels, 2 w.
   With one payload column: 10 + 2 + 32 = 44 bytes.
 - **exchange**, a byte sent to another worker: cma copies once, out of the sender's parcel into the receiver's, so the
@@ -89,12 +89,16 @@ class Counts:
     result_rows: int
 
 
+def histogram_row(shape: Shape) -> int:
+    """Bytes moved to find and count the bucket of one row of a frame."""
+    return VALUE + shape.number_bytes
+
+
 def partition_row(shape: Shape) -> int:
     """Bytes moved to partition one row of a frame."""
-    histogram = VALUE + shape.number_bytes
     passes = -(-shape.columns // writer(shape.stores, shape.workers * shape.buckets).most_columns)
     scatter = passes * shape.number_bytes + 2 * shape.row_bytes
-    return histogram + scatter
+    return histogram_row(shape) + scatter
 
 
 def phase_bytes(shape: Shape, counts: Counts) -> dict[str, int]:
@@ -104,6 +108,14 @@ def phase_bytes(shape: Shape, counts: Counts) -> dict[str, int]:
         "partition": shape.rows * partition_row(shape),
         "exchange": 2 * counts.sent_bytes,
         "join": joined + counts.result_rows * shape.result_row_bytes,
+    }
+
+
+def read_bytes(shape: Shape, counts: Counts) -> dict[str, int]:
+    """Of these bytes, those of loops that read far more than they write."""
+    return {
+        "partition": shape.rows * histogram_row(shape),
+        "join": (counts.left_rows + counts.right_rows) * shape.row_bytes,
     }
 
 

@@ -14,8 +14,8 @@ import pytest
 
 from benchmarks.roof import limits
 from benchmarks.roof.limits import Limit, array_bytes
-from benchmarks.roof.moved import Counts, Shape, join_accesses, partition_row, phase_bytes
-from benchmarks.roofline import cores_of, counts, join_least, judge, limits_table, roofline, table
+from benchmarks.roof.moved import Counts, Shape, join_accesses, partition_row, phase_bytes, read_bytes
+from benchmarks.roofline import cores_of, counts, join_least, judge, limits_table, own_limits, roofline, table
 from merge_bench.errors import RunFailed, UsageError
 from merge_bench.merge.engines.base import JoinShape, Side
 from merge_bench.merge.engines.native import NativeEngine
@@ -54,6 +54,16 @@ def test_bytes_of_each_phase_of_a_small_merge_counted_by_hand() -> None:
         "partition": 16 * 44,
         "exchange": 80 + 80,  # read and written
         "join": 16 * 16 + 3 * (8 + 8 + 8),  # both frames; key and both payloads
+    }
+
+
+def test_reading_loops_are_held_against_the_read_limit_and_all_others_against_the_copy_limit() -> None:
+    assert read_bytes(SMALL, DEALT) == {"partition": 16 * 10, "join": 16 * 16}
+    phases, dealt = judge(LAUNCH, SMALL, copy_rate=88.0)
+    assert own_limits(SMALL, dealt, phases, copy_rate=8.0, read_rate=2.0) == {
+        "partition": 16 * 34 / 8 + 16 * 10 / 2,
+        "exchange": 160 / 8,
+        "join": 3 * 24 / 8 + 16 * 16 / 2,
     }
 
 
@@ -167,7 +177,7 @@ def test_every_limit_is_measured_on_all_cores_at_once(monkeypatch: pytest.Monkey
     before, cores = os.sched_getaffinity(0), sorted(os.sched_getaffinity(0))
     measured = [*limits.measure(cores, last_cache=None), limits.measure_bucket(cores, 1 << 12)]
     found = {limit.name: limit for limit in measured}
-    assert list(found) == ["copy", "loop", "kernel copy", "gather", "gather in a bucket"]
+    assert list(found) == ["copy", "loop", "kernel copy", "read", "gather", "gather in a bucket"]
     assert found["copy"].amount == limits.COPIES * 2 * (1 << 16) * len(cores)
     assert found["gather"].amount == (1 << 16) * len(cores)
     assert all(len(limit.seconds) == limits.ROUNDS and min(limit.seconds) > 0 for limit in found.values())
