@@ -7,6 +7,7 @@ the state. Every iteration is sent as an event within a moment of its measuremen
 from __future__ import annotations
 
 import gc
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -175,8 +176,8 @@ def swap_device_memory(size: int) -> None:
 def iterate(first: int, count: int, *, warmup: bool, verify: bool) -> None:
     """Merge `count` times, and send an event with the measurement of each iteration.
 
-    What short iterations measured is sent every `HELD_SECONDS`, and in any case before this returns or fails: sending
-    it takes time of the cores on which the next iteration runs.
+    What short iterations measured is sent every `HELD_SECONDS`, from the first one on, and in any case before this
+    returns or fails: sending it takes time of the cores on which the next iteration runs.
 
     `verify`: also check the result of each iteration, outside the timed interval.
     """
@@ -184,7 +185,7 @@ def iterate(first: int, count: int, *, warmup: bool, verify: bool) -> None:
     held: list[tuple[int, Measured]] = []
     gc.collect()
     gc.disable()
-    sent = time.monotonic()
+    sent = -math.inf
     try:
         for index in range(first, first + count):
             held.append((index, plugin.merger.merge()))
