@@ -1,6 +1,6 @@
 """Measures the speed goals of this project again on this machine: goal, measured value, spread, met or not.
 
-    python -m benchmarks.goals --blocks 3 --output results/goals/PROCESSOR.json --readme
+    python -m benchmarks.goals --blocks 3 --output results/goals/PROCESSOR.json
 
 `docs/goals.md` says how each is measured. Exit status: 0 all that was measured is met; 1 a goal is not met; 2 wrong
 usage; 3 something could not be measured, or it was interrupted.
@@ -136,17 +136,16 @@ def markdown(results: Sequence[Result]) -> str:
 @command.option("--output", command.FILE, None, "Write the results to this file.", metavar="FILE.json")
 @click.option("--add", is_flag=True, help="Keep the results in the --output file of goals that are not measured now.")
 @command.SHOW
-@click.option("--readme", is_flag=True, help="Replace the table between the markers in README.md.")
 @command.time_limit(900)
 @command.SEED
 @click.option("--dry-run", is_flag=True, help="Print the planned measurements and their usual duration, and exit.")
 def goals(
-    blocks: int, only: list[str] | None, output: Path | None, add: bool, show: Path | None, readme: bool,
+    blocks: int, only: list[str] | None, output: Path | None, add: bool, show: Path | None,
     time_limit: float, seed: int, dry_run: bool,
 ) -> None:  # fmt: skip
     """Measure the speed goals of this project in blocks, and report which goals are met."""
     if show is not None:
-        _end(_read(show), readme)
+        _end(_read(show))
     wanted = chosen(only)
     if dry_run:
         for one in wanted:
@@ -170,15 +169,13 @@ def goals(
 
     status = command.until_interrupted(measure)
     keep()
-    _end(document, readme, status)
+    _end(document, status)
 
 
-def _end(document: dict[str, Any], readme: bool, status: int = 0) -> None:
+def _end(document: dict[str, Any], status: int = 0) -> None:
     results = [Result.from_json(each) for each in document["goals"]]
     table = markdown(results)
     click.echo(table)
-    if readme:
-        command.update_page(command.ROOT / "README.md", table, "goals")
     sys.exit(max(status, status_of(results)))
 
 

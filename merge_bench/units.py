@@ -12,7 +12,7 @@ from decimal import Decimal, InvalidOperation
 _COUNT_SUFFIX = {
     "": 1, "k": 10**3, "m": 10**6, "g": 10**9, "b": 10**9, "t": 10**12, "ki": 1 << 10, "mi": 1 << 20, "gi": 1 << 30,
 }  # fmt: skip
-_BYTE_SUFFIX = {
+_BYTE_SUFFIX: dict[str, int] = {
     "": 1,
     "b": 1,
     **{s: 1000**p for p, s in enumerate(("kb", "mb", "gb", "tb"), 1)},
@@ -20,6 +20,8 @@ _BYTE_SUFFIX = {
     **{s: 1024**p for p, s in enumerate(("k", "m", "g", "t"), 1)},
 }
 _NUMBER = re.compile(r"([+-]?[0-9][0-9_]*(?:\.[0-9_]*)?(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z]*)")
+
+_RATE = re.compile(r"([0-9]+(?:\.[0-9]*)?)\s*((?:[kKMGT]i?)?)(B/s|bit/s|b/s|bps)")
 
 GIB = 1024**3
 MIB = 1024**2
@@ -61,6 +63,22 @@ def parse_bytes(text: str) -> int:
         With one sentence, if `text` is not a whole number of bytes in one of these forms.
     """
     return _parse(text, _BYTE_SUFFIX, "a size", "30GB, 28GiB or 64k")
+
+
+def parse_rate(text: str) -> float:
+    """Read a rate in bytes per second: ``12.5GB/s``, ``1.5GiB/s``, or in bits: ``100Gbit/s``, ``100Gb/s``, ``100Gbps``.
+
+    Raises
+    ------
+    ValueError
+        With one sentence, if `text` is in none of these forms; without a unit, or in small letters alone, it could be
+        bits or bytes.
+    """
+    match = _RATE.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f"{text!r} is not a rate; write it like 12.5GB/s (bytes) or 100Gbit/s (bits)")
+    value = float(match[1]) * _BYTE_SUFFIX[f"{match[2]}b".lower()]  # prefixes are the same for bits
+    return value if match[3] == "B/s" else value / 8
 
 
 def parse_duration(text: str) -> float:

@@ -103,7 +103,7 @@ def fast_link(bench: Bench) -> Values:
         ran = across(bench, hosts, chunk="4e6", iterations=20, pipeline="on")
     link = ran.document["link"]
     bench.details[targets.FAST_LINK.name] = {
-        "bottleneck": link["bottleneck"],
+        "bottleneck": (ran.document["bottleneck"] or {}).get("what"),
         "link_limit_bytes_per_second": link["limit_bytes_per_second"],
         "wall_seconds": ran.document["wall_seconds"]["median"],
         "cores_used": aggregate.of_run(ran.campaign.launches, aggregate.cores_used),

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from merge_bench.analysis import metrics
+from merge_bench.analysis import aggregate, metrics
 from merge_bench.analysis.aggregate import WorkerFigures, pair_figures
 from merge_bench.analysis.documents.error import Failure
 from merge_bench.analysis.statistics import outliers
 from merge_bench.analysis.traffic_check import contradictions
 from merge_bench.analysis.verification_state import NOT_BY_US, State
 from merge_bench.errors import Caution, RunFailed, WrongResult
+from merge_bench.host import core_budget
 from merge_bench.records.campaign import Campaign, Launch, Run
 from merge_bench.units import format_rate, format_seconds
 
+EXCEEDED = 1.05  # more than a link limit can be exceeded by the noise of both measurements
 MOST_OVERLOADED = 3  # named; with many ranks a skew overloads many
 
 
@@ -24,7 +26,10 @@ def warnings(
     recorded = [*campaign.warnings, *(warning for launch in run.launches for warning in launch.warnings)]
     verification = [_UNVERIFIED[state]] if state in _UNVERIFIED else []
     traffic = () if run.plan.runtime_filter else _traffic(counted)  # the filter's messages are not in the records
-    shown = (*traffic, *_launches(run), *_links(counted, workers), *_ranks(workers), *_outliers(counted))
+    shown = (
+        *traffic, *_launches(run), *_limit(counted), *_links(counted, workers), *_ranks(counted, workers),
+        *_outliers(counted),
+    )  # fmt: skip
     found = list(dict.fromkeys((*(line.caution for line in recorded), *verification, *shown)))
     if campaign.truncated:
         found.append(Caution("half-written-line", "the last line of the records is incomplete and was ignored"))
@@ -81,6 +86,19 @@ def straggling(workers: Sequence[WorkerFigures]) -> metrics.Straggler | None:
     )
 
 
+def short_of_cores(launches: Sequence[Launch]) -> core_budget.Shortage | None:
+    """The host whose workers take turns, because it has fewer cores than workers."""
+    lines = (launch.line for launch in launches if launch.line is not None)
+    found = (core_budget.shortage((each.host, each.hardware) for each in line.workers) for line in lines)
+    return next(filter(None, found), None)
+
+
+def slow_link(launches: Sequence[Launch]) -> metrics.SlowLink | None:
+    """The rank with which all others exchange slowly."""
+    pairs = pair_figures(launches).items()
+    return metrics.slow_link({pair: figures.bytes / figures.seconds for pair, figures in pairs if figures.seconds})
+
+
 _UNVERIFIED = {
     State.OFF: Caution(
         "unverified",
@@ -126,9 +144,7 @@ def _launches(run: Run) -> Iterator[Caution]:
 
 def _links(launches: Sequence[Launch], workers: Sequence[WorkerFigures]) -> Iterator[Caution]:
     hosts = {worker.rank: worker.host for worker in workers}
-    slow = metrics.slow_link(
-        {pair: figures.bytes / figures.seconds for pair, figures in pair_figures(launches).items() if figures.seconds}
-    )
+    slow = slow_link(launches)
     if slow is not None:
         yield Caution(
             "straggler",
@@ -138,7 +154,17 @@ def _links(launches: Sequence[Launch], workers: Sequence[WorkerFigures]) -> Iter
         )
 
 
-def _ranks(workers: Sequence[WorkerFigures]) -> Iterator[Caution]:
+def _limit(launches: Sequence[Launch]) -> Iterator[Caution]:
+    fraction = aggregate.of_run(launches, aggregate.link_fraction)
+    if fraction is not None and fraction > EXCEEDED:
+        yield Caution(
+            "limit-exceeded",
+            f"the exchange ran at {fraction:.0%} of the link limit, so what was measured is no limit",
+            "run again on a quiet machine, with --link-rounds 20",
+        )
+
+
+def _ranks(launches: Sequence[Launch], workers: Sequence[WorkerFigures]) -> Iterator[Caution]:
     hosts = {worker.rank: worker.host for worker in workers}
     for overload in overloaded(workers)[:MOST_OVERLOADED]:
         has, rows = ("received", "rows") if overload.what == "received" else ("produces", "result rows")
@@ -148,6 +174,14 @@ def _ranks(workers: Sequence[WorkerFigures]) -> Iterator[Caution]:
             f"{overload.factor:.2f} × the mean of the other ranks",
             "check the keys for skew: all rows with the same key go to the same rank",
         )
+    crowd = short_of_cores(launches)
+    if crowd is not None:
+        yield Caution(
+            "oversubscribed",
+            f"{crowd.processes} workers share {crowd.named}: they take turns, so no time of a single worker is its own",
+            f"use at most {crowd.cores} workers on this host",
+        )
+        return  # who comes last in taking turns is no straggler
     slow = straggling(workers)
     if slow is not None:
         yield Caution(

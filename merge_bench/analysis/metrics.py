@@ -28,6 +28,9 @@ OF_WALL = 0.05
 SLOW_LINK = 2.0
 """A rank's link is slow if the others exchange this many times as fast among each other as with it."""
 
+FASTEST = 5
+"""So many rounds of the link measurement count."""
+
 NEAR_WIRE = 1.1
 """The link limits a merge that takes at most this many times as long as its bytes need on the link."""
 
@@ -136,7 +139,7 @@ def throughput(data_bytes: int, wall_seconds: float) -> float | None:
 
 
 def link_limit(sent_bytes: Sequence[int], rounds: Sequence[Sequence[float]]) -> float | None:
-    """Bytes per second that a worker can send over the link: the median over rounds of Σ bytes ÷ Σ seconds.
+    """Bytes per second that a worker can send over the link: the median of the five greatest Σ bytes ÷ Σ seconds.
 
     Parameters
     ----------
@@ -145,11 +148,12 @@ def link_limit(sent_bytes: Sequence[int], rounds: Sequence[Sequence[float]]) -> 
     rounds
         For every round, the seconds each worker's transfers were in flight.
 
-    Both sums run over the workers, so this is the rate of a worker on average, comparable with `flight_rate`.
+    The fastest rounds count, because what disturbs only slows, and a limit is not exceeded by what it limits. Both sums
+    run over the workers, so this is the rate of a worker on average, comparable with `flight_rate`.
     ``None`` if nothing was sent (one worker) or no round was made.
     """
     total = sum(sent_bytes)
-    rates = [total / sum(seconds) for seconds in rounds if sum(seconds) > 0]
+    rates = sorted(total / sum(seconds) for seconds in rounds if sum(seconds) > 0)[-FASTEST:]
     return statistics.median(rates) if rates and total > 0 else None
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from merge_bench.analysis import aggregate, diagnostics, metrics, transport_summary
+from merge_bench.analysis import aggregate, bottleneck, diagnostics, transport_summary
 from merge_bench.analysis.documents import run as documents
 from merge_bench.analysis.statistics import median, median_interval, quartiles
 from merge_bench.analysis.verification_state import State, state_of
@@ -35,6 +35,7 @@ def summarize_run(campaign: Campaign, run: Run, run_id: str) -> documents.RunDoc
     workers = aggregate.worker_figures(launches)
     lines = [launch.lanes for launch in launches or run.launches if launch.lanes is not None]
     lanes = transport_summary.lanes(lines)
+    link = _link(run, launches, lanes)
     phases = {name: aggregate.of_run(launches, aggregate.phase(name)) for name in aggregate.PHASES}
     return documents.RunDocument(
         run_id=run_id,
@@ -47,7 +48,8 @@ def summarize_run(campaign: Campaign, run: Run, run_id: str) -> documents.RunDoc
         throughput_bytes_per_second=_over_launches(launches, aggregate.throughput),
         bandwidth_bytes_per_second=_bandwidth(workers, launches),
         phases_seconds=Phases(**phases),
-        link=_link(run, launches, lanes),
+        bottleneck=bottleneck.find(run, launches, workers, link),
+        link=link,
         lanes=lanes,
         requested_transports=transport_summary.requested(lines),
         protocols=transport_summary.protocols(lines),
@@ -84,10 +86,10 @@ def _wall(launches: Sequence[Launch]) -> documents.Wall:
 
 
 def _bandwidth(workers: Sequence[aggregate.WorkerFigures], launches: Sequence[Launch]) -> documents.Bandwidth:
-    """Over workers; an imported result has that of each iteration alone, of which this is the median."""
+    """The median over launches of the iterations' harmonic means over workers; beside it the workers' own medians."""
     known = [worker.bandwidth.mean for worker in workers if worker.bandwidth.mean is not None]
     return documents.Bandwidth(
-        harmonic_mean=metrics.over_workers(known) if known else aggregate.of_run(launches, aggregate.bandwidth),
+        harmonic_mean=aggregate.of_run(launches, aggregate.bandwidth),
         min=min(known, default=None),
         max=max(known, default=None),
         per_worker=[worker.bandwidth for worker in workers],
@@ -99,17 +101,12 @@ def _link(run: Run, launches: Sequence[Launch], lanes: Sequence[documents.Lane])
     if limit is None:
         return None
     transports = {transport for lane in lanes for transport in lane.transports}
-    ratio, *busy = (
-        aggregate.of_run(launches, value)
-        for value in (aggregate.wall_over_wire, aggregate.computing, aggregate.cores_used)
-    )
     return documents.Link(
         limit_bytes_per_second=limit,
         fraction=aggregate.of_run(launches, aggregate.link_fraction),
         check_bytes_per_second=aggregate.link_check(launches),
         not_checked=aggregate.link_not_checked(run, launches),
-        wall_ratio=ratio,
-        bottleneck=metrics.bottleneck(ratio, *busy) if run.plan.pipeline else None,
+        wall_ratio=aggregate.of_run(launches, aggregate.wall_over_wire),
         transports=sorted(transports),
     )
 

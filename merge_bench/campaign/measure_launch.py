@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -20,6 +21,10 @@ from merge_bench.host.memory import parse_cores
 from merge_bench.merge import steps
 from merge_bench.merge.verification.verify import Check
 from merge_bench.records.schema import LinkLine, MemoryLine, Worker
+
+LINK_SECONDS, MOST_LINK_ROUNDS = 0.1, 50
+"""Short rounds of the link measurement are repeated for so long, at most so often: the first of them are disturbed by
+Dask, which has just started them."""
 
 
 def measure(session: Session) -> None:
@@ -135,8 +140,11 @@ def _measure_link(session: Session) -> LinkLine | None:
     if session.plan.workers == 1 or not session.plan.link_rounds:
         return None
     session.progress.phase("measuring the link limit")
+    (first, *_) = zip(*session.workers.on_all(steps.measure_link, 1), strict=True)
+    enough = math.ceil(LINK_SECONDS / max(each.seconds.union for each in first))
+    count = max(session.plan.link_rounds, min(enough, MOST_LINK_ROUNDS))
     with counted(session, "link"):
-        measured = session.workers.on_all(steps.measure_link, session.plan.link_rounds)
+        measured = session.workers.on_all(steps.measure_link, count)
     sent = [rounds[0].sent_bytes.left + rounds[0].sent_bytes.right for rounds in measured]
     seconds = [[each.seconds.union for each in of_round] for of_round in zip(*measured, strict=True)]
     limit = link_limit(sent, seconds)

@@ -38,9 +38,16 @@ class _Commands(click.Group):
     """A group with `run` as the default command, whose commands return their exit status."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if not args or (args[0].startswith("-") and args[0] not in ("-h", "--help", "--version")):
+        option = bool(args) and args[0].startswith("-") and args[0] not in ("-h", "--help", "--version")
+        if not args or option or args[0].endswith(".cfg"):
             args = ["run", *args]
         return super().parse_args(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The first sentence of each command's help, wrapped; click cuts it at the end of the line."""
+        with formatter.section("Commands"):
+            commands = [(name, self.commands[name]) for name in self.list_commands(ctx)]
+            formatter.write_dl([(name, command.get_short_help_str(limit=1000)) for name, command in commands])
 
     def invoke(self, ctx: click.Context) -> NoReturn:
         try:

@@ -16,9 +16,10 @@ from merge_bench.errors import GateNotMet, LaunchFailed, UsageError
 
 
 @click.command(cls=SectionedCommand, context_settings=CONTEXT)
+@click.argument("named", required=False, metavar="[CONFIG]")
 @add_options(OPTIONS)
-def run(**values: Any) -> int:
-    """Merge two distributed frames, verify the result, and report the speed."""
+def run(named: str | None, **values: Any) -> int:
+    """Merge two distributed frames under CONFIG, verify the result, and report the speed."""
     from msgspec.structs import replace
 
     from merge_bench import api
@@ -28,7 +29,9 @@ def run(**values: Any) -> int:
     from merge_bench.view.document import print_document
     from merge_bench.view.messages import say_warnings
 
-    sweep = load_all(values)
+    if named is not None and (values["config"] or values["configs"]):
+        raise UsageError(f"{named!r} is a second config; to compare configs, use --configs A,B")
+    sweep = load_all(values | {"config": named or values["config"]})
     say_warnings(warning for prepared in sweep.prepared.values() for warning in prepared.warnings)
     if values["dry_run"]:
         print(dry_run(sweep))
@@ -45,7 +48,7 @@ def run(**values: Any) -> int:
         from merge_bench.view.report.comparison import print_comparison
         from merge_bench.view.report.run import print_report
 
-        print_report(result.campaign, document)
+        print_report(result.campaign, document, details=bool(sweep.options["details"]))
         if verdict is not None:
             print_comparison(verdict, metric=METRIC)
     if verdict is not None and verdict.error is not None:

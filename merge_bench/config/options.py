@@ -127,7 +127,10 @@ _MEASURING = _section(
         " after the warm-up and the last iteration, comparing all rows; off: never.",
     ),
     Option(
-        "link-rounds", parsers.count(0), 5, "Number of link measurements after each launch; 0: none.", "N",
+        "link-rounds", parsers.count(0), 5,
+        "Least number of rounds of the link measurement of each launch, short rounds are repeated for 0.1 s; 0: no"
+        " measurement.",
+        "N",
     ),
     _flag(
         "check-link",
@@ -236,6 +239,7 @@ _OUTPUT = _section(
         in_config=False,
     ),
     Option("results", parsers.text, "results", "Folder in which campaigns are stored.", "PATH"),
+    _flag("details", "Print every table before the conclusion."),
     _flag("json", "Print one JSON document on standard output.", in_config=False),
     _flag("dry-run", "Print what would be started, without starting it.", in_config=False),
 )  # fmt: skip
@@ -260,7 +264,7 @@ PROBE_OPTIONS = _some(
 # The options of tuning, which decides about launches and configs itself.
 TUNE_OPTIONS = _some(
     *set(BY_KEY) - {"config", "configs", "blocks", "launches", "link_rounds", "check_link", "require_transport"}
-    - {"against", "fail_on", "threshold"}
+    - {"against", "fail_on", "threshold", "details"}
 )  # fmt: skip
 
 

@@ -1,8 +1,9 @@
-"""Whether a host has a core for each polling process; with fewer cores, measured rates mean nothing."""
+"""Whether a host has a core for each worker, or for each polling process; with fewer cores they take turns."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from merge_bench.host.description import Hardware
 from merge_bench.host.memory import parse_cores
@@ -11,10 +12,24 @@ A_WORKER = 2
 """``ucx_perftest`` processes beside each worker while the link limit is checked: one sends, one receives."""
 
 
-def crowded(workers: Iterable[tuple[str, Hardware]]) -> str | None:
-    """Why both directions cannot be tested at once, like ``4 polling processes on 2 cores of node1``; None if they can.
+@dataclass(frozen=True)
+class Shortage:
+    """A host on which more `processes` run than it has `cores` for them."""
 
-    `workers`: host and recorded hardware of each. The test programs run on the workers' own cores, so each set of cores
+    host: str
+    processes: int
+    cores: int
+
+    @property
+    def named(self) -> str:
+        """``2 cores of node1``."""
+        return f"{self.cores} core{'s' * (self.cores != 1)} of {self.host}"
+
+
+def shortage(workers: Iterable[tuple[str, Hardware]], each: int = 1) -> Shortage | None:
+    """The first host whose cores do not suffice for `each` processes per worker; None if all do, or it is not known.
+
+    `workers`: host and recorded hardware of each. The processes run on the workers' own cores, so each set of cores
     must have enough of them for the workers that are bound to it.
     """
     hosts: dict[str, list[tuple[frozenset[int], int | None]]] = {}
@@ -24,15 +39,17 @@ def crowded(workers: Iterable[tuple[str, Hardware]]) -> str | None:
         hosts.setdefault(host, []).append((cores, None if usable is None else int(usable)))
     for host, found in hosts.items():
         sets = dict.fromkeys([frozenset[int]().union(*(cores for cores, _ in found)), *(cores for cores, _ in found)])
-        for each in filter(None, sets):
-            here = A_WORKER * sum(cores <= each for cores, _ in found)
-            if here > len(each):
-                return _describe(here, len(each), host)
+        for cores in filter(None, sets):
+            here = each * sum(own <= cores for own, _ in found)
+            if here > len(cores):
+                return Shortage(host, here, len(cores))
         quotas = [quota for _, quota in found if quota is not None]
-        if quotas and A_WORKER * len(found) > min(quotas):
-            return _describe(A_WORKER * len(found), min(quotas), host)
+        if quotas and each * len(found) > min(quotas):
+            return Shortage(host, each * len(found), min(quotas))
     return None
 
 
-def _describe(processes: int, cores: int, host: str) -> str:
-    return f"{processes} polling processes on {cores} core{'s' * (cores != 1)} of {host}"
+def crowded(workers: Iterable[tuple[str, Hardware]]) -> str | None:
+    """Why ucx_perftest cannot test both directions at once: ``4 polling processes on 2 cores of node1``; or None."""
+    found = shortage(workers, A_WORKER)
+    return None if found is None else f"{found.processes} polling processes on {found.named}"

@@ -21,8 +21,8 @@ def test_the_document_of_one_run(tmp_path: Path) -> None:
     found = document(folder)
     assert list(found) == [
         "document_version", "schema", "run_id", "records", "config", "plan", "verified", "result_rows", "wall_seconds",
-        "throughput_bytes_per_second", "bandwidth_bytes_per_second", "phases_seconds", "link", "lanes",
-        "requested_transports", "protocols", "traffic", "peak_memory_bytes", "imported", "warnings",
+        "throughput_bytes_per_second", "bandwidth_bytes_per_second", "phases_seconds", "bottleneck", "link",
+        "lanes", "requested_transports", "protocols", "traffic", "peak_memory_bytes", "imported", "warnings",
         "error",
     ]  # fmt: skip
     assert found["schema"] == 1
@@ -98,7 +98,6 @@ def test_link_lanes_and_memory(tmp_path: Path) -> None:
         "check_bytes_per_second": None,
         "not_checked": "not checked against ucx_perftest; use --check-link",
         "wall_ratio": pytest.approx(0.110 / 0.025),
-        "bottleneck": None,
         "transports": ["sysv/memory", "tcp/lo"],
     }
     assert found["lanes"] == [
@@ -175,10 +174,10 @@ def test_one_worker_has_no_bandwidth_and_no_link(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("walls", "join", "bottleneck"),
-    [((0.027,) * 3, 0.004, "link"), ((0.1,) * 3, 0.075, "cores"), ((0.1,) * 3, 0.04, None)],
+    [((0.027,) * 3, 0.004, "link"), ((0.1,) * 3, 0.075, "cores"), ((0.1,) * 3, 0.04, "exchange")],
 )
 def test_what_limits_a_merge_whose_phases_overlap(
-    tmp_path: Path, walls: tuple[float, ...], join: float, bottleneck: str | None
+    tmp_path: Path, walls: tuple[float, ...], join: float, bottleneck: str
 ) -> None:
     """The bytes of a worker need 25 ms on the link, and its partition takes 20 ms."""
 
@@ -187,15 +186,15 @@ def test_what_limits_a_merge_whose_phases_overlap(
         return msgspec.structs.replace(worker, phases_seconds=phases, join_overlap_seconds=0.003)
 
     script = Script(plan={**plan(), "pipeline": True}, walls=walls, worker=pipelined)
-    link = document(write_campaign(tmp_path, script))["link"]
-    assert (link["wall_ratio"], link["bottleneck"]) == (pytest.approx(walls[0] / 0.025), bottleneck)
+    found = document(write_campaign(tmp_path, script))
+    assert (found["link"]["wall_ratio"], found["bottleneck"]["what"]) == (pytest.approx(walls[0] / 0.025), bottleneck)
 
 
 @pytest.mark.parametrize(
-    ("pipeline", "cpu", "bottleneck"), [(True, 0.046, "cores"), (True, 0.04, None), (False, 0.05, None)]
+    ("pipeline", "cpu", "bottleneck"), [(True, 0.046, "cores"), (True, 0.04, "exchange"), (False, 0.05, "link")]
 )
 def test_cores_that_move_bytes_all_the_time_limit_a_merge_whose_phases_overlap(
-    tmp_path: Path, pipeline: bool, cpu: float, bottleneck: str | None
+    tmp_path: Path, pipeline: bool, cpu: float, bottleneck: str
 ) -> None:
     """Both workers share two cores for 50 ms; with phases apart UCX polls, and the same share says nothing."""
     script = Script(
@@ -206,7 +205,7 @@ def test_cores_that_move_bytes_all_the_time_limit_a_merge_whose_phases_overlap(
         ),
         machine=lambda worker: msgspec.structs.replace(worker, hardware=Hardware(affinity="0-1")),
     )
-    assert document(write_campaign(tmp_path, script))["link"]["bottleneck"] == bottleneck
+    assert document(write_campaign(tmp_path, script))["bottleneck"]["what"] == bottleneck
 
 
 def test_64_workers(tmp_path: Path) -> None:

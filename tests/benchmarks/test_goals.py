@@ -241,10 +241,6 @@ def test_only_what_is_between_the_markers_changes() -> None:
             command.put_between(wrong, "new", "goals")
 
 
-def test_the_readme_has_the_markers() -> None:
-    assert "new" in command.put_between((ROOT / "README.md").read_text(), "new", "goals")
-
-
 def test_goals_and_measures_can_be_chosen_by_name() -> None:
     assert [one.name for one in chosen(["memory"])] == ["shared-memory"]
     assert [one.name for one in chosen(["dask", "help"])] == ["dask", "help"]

@@ -85,7 +85,7 @@ def test_partition_and_join_run_while_frames_are_on_a_slow_link(
     assert len(overlaps) == 2 * HOST_COUNT
     assert all(seconds > 0 for seconds in overlaps.values()), overlaps
     with capsys.disabled():
-        print(f"\nwall ÷ wire {document['link']['wall_ratio']:.3f}, limited by {document['link']['bottleneck']}")
+        print(f"\nwall ÷ wire {document['link']['wall_ratio']:.3f}, limited by {document['bottleneck']['because']}")
 
 
 @pytest.mark.cluster

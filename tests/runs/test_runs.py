@@ -109,7 +109,7 @@ def test_iterations_are_accounted_for(two_workers: Finished) -> None:
     ]  # fmt: skip
     assert len({check.checksum for check in checks}) == 1
     (link,) = two_workers.of(LinkLine)
-    assert len(link.rounds) == 5
+    assert len(link.rounds) >= 5
     assert link.bytes == [worker.sent_bytes.left + worker.sent_bytes.right for worker in lines[-1].workers]
     (memory,) = two_workers.of(MemoryLine)
     for worker in memory.workers:

@@ -59,8 +59,19 @@ class Link(msgspec.Struct, frozen=True, kw_only=True):
     check_bytes_per_second: float | None
     not_checked: str | None
     wall_ratio: float | None
-    bottleneck: str | None
     transports: list[str]
+
+
+class Bottleneck(msgspec.Struct, frozen=True, kw_only=True):
+    """What limits the merge, in one word and as a sentence; `docs/records.md` lists the words.
+
+    `share`: of the wall-clock time, what the phase takes or what `rank` costs the others; null if unknown.
+    """
+
+    what: Literal["cores", "slow-link", "overload", "straggler", "link", "partition", "exchange", "join"]
+    share: float | None
+    rank: int | None = None
+    because: str
 
 
 class Lane(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,11 +128,13 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
 class RunDocument(msgspec.Struct, frozen=True, kw_only=True):
     """One config with one plan.
 
+    In version 1 the bottleneck was a word in `link`, and null unless the phases overlapped.
+
     `plan`: its options as the records have them, and the `hosts` of its workers, each once. `comparisons`: where
     ``--against`` or ``--fail-on`` asked for them.
     """
 
-    document_version: Literal[1] = 1
+    document_version: Literal[2] = 2
     schema: int = SCHEMA
     run_id: str
     records: str
@@ -133,6 +146,7 @@ class RunDocument(msgspec.Struct, frozen=True, kw_only=True):
     throughput_bytes_per_second: Spread
     bandwidth_bytes_per_second: Bandwidth
     phases_seconds: Phases
+    bottleneck: Bottleneck | None
     link: Link | None
     lanes: list[Lane]
     requested_transports: dict[str, str]
@@ -148,7 +162,7 @@ class RunDocument(msgspec.Struct, frozen=True, kw_only=True):
 class SweepDocument(msgspec.Struct, frozen=True, kw_only=True):
     """Every config with every plan, in the order in which they were asked for."""
 
-    document_version: Literal[1] = 1
+    document_version: Literal[2] = 2
     schema: int = SCHEMA
     records: str
     runs: list[RunDocument]

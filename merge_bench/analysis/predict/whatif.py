@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from merge_bench.analysis.predict import gpus
 from merge_bench.analysis.predict.parameters import Given
 from merge_bench.errors import UsageError
-from merge_bench.units import parse_bytes, parse_duration
+from merge_bench.units import parse_duration, parse_rate
 
 _NUMBER = r"(\d+(?:\.\d*)?|\.\d+)\s*"
 _FACTOR = re.compile(_NUMBER + "[x×]", re.IGNORECASE)
@@ -123,19 +123,22 @@ def _share(word: str, value: str) -> float:
 
 
 def _rate(text: str, value: str) -> float:
-    number, per, unit = value.partition("/")
     try:
-        rate = parse_bytes(number)
-    except ValueError:
-        rate = 0
-    if rate <= 0 or (per and unit.strip() != "s"):
-        raise UsageError(f"--link {text}: {value!r} is not a rate; use a form such as 12.5GB/s (bytes, not bits)")
-    return float(rate)
+        rate = parse_rate(value)
+    except ValueError as error:
+        raise UsageError(f"--link {text}: {error}") from None
+    if rate <= 0:
+        raise UsageError(f"--link {text}: {value!r} is not a rate above 0")
+    return rate
 
 
 def _seconds(text: str, value: str) -> float:
     match = _MICROSECONDS.fullmatch(value)
     try:
+        if value[-1:].isdigit():
+            raise ValueError
         return float(match[1]) * 1e-6 if match else parse_duration(value)
     except ValueError:
-        raise UsageError(f"--link {text}: {value!r} is not a latency; use a form such as 2us or 0.1ms") from None
+        raise UsageError(
+            f"--link {text}: {value!r} is not a latency with its unit; use a form such as 2us or 0.1ms"
+        ) from None

@@ -74,7 +74,6 @@ class Points:
     """The timed iterations of a campaign, collected as its records come in."""
 
     found: list[Point] = field(default_factory=list)
-    _rates: dict[int, dict[int, list[metrics.Bandwidth]]] = field(default_factory=dict)
     _launches: dict[int, s.LaunchLine] = field(default_factory=dict)
     _looks: dict[str, int] = field(default_factory=dict)
 
@@ -87,19 +86,11 @@ class Points:
                 self._looks.setdefault(record.config, len(self._looks))
             elif isinstance(record, s.IterationLine) and not record.warmup and record.launch in self._launches:
                 self.found.append(self._point(self._launches[record.launch], record))
-                rates = self._rates.setdefault(record.launch, {})
-                for worker in record.workers:
-                    rates.setdefault(worker.rank, []).append(metrics.worker_bandwidth(worker))
         return self.found[before:]
 
     def bandwidth(self, launch: int) -> float | None:
-        """Bytes per second of a launch so far, as in reports: the harmonic mean of the workers' medians."""
-        medians = [
-            metrics.mean_bandwidth(aggregate.middle(r.left for r in rates), aggregate.middle(r.right for r in rates))
-            for rates in self._rates.get(launch, {}).values()
-        ]
-        imported = [point.bandwidth for point in self.found if point.launch == launch] if not medians else []
-        return metrics.over_workers(medians) if medians else aggregate.middle(imported)
+        """Bytes per second of a launch so far, as in reports: the median of its iterations."""
+        return aggregate.middle(point.bandwidth for point in self.found if point.launch == launch)
 
     def _point(self, launch: s.LaunchLine, line: s.IterationLine) -> Point:
         imported = line.imported.throughput_bytes_per_second if line.imported else None

@@ -193,18 +193,27 @@ def _status(update: Update) -> str:
     if update.now is None:
         return problem + reading
     progress = update.now.progress
-    parts = [f"{progress.launches} of {progress.planned_launches} {ui.defined('launches', 'Launch')}"]
-    if progress.planned_iterations:
-        parts.append(f"{progress.iterations} of {progress.planned_iterations} {ui.defined('iterations', 'Iteration')}")
+    parts = [f"{_of(progress.launches, progress.planned_launches)} {ui.defined('launches', 'Launch')}"]
+    if progress.planned_iterations or progress.iterations:
+        parts.append(f"{_of(progress.iterations, progress.planned_iterations)} {ui.defined('iterations', 'Iteration')}")
     parts.append(as_html(progress.doing))
     if progress.seconds_left is not None:
         parts.append(f"<b>{duration(progress.seconds_left)} left</b>")
+    share = (
+        ""
+        if progress.share is None
+        else f'<progress value="{progress.share:.4f}" max="1" aria-label="Progress"></progress> '
+    )
+    parts = parts if progress.share is None else [f"{progress.share:.0%}", *parts]
     return (
-        f'<p><progress value="{progress.share:.4f}" max="1" aria-label="Progress"></progress> '
-        f"{progress.share:.0%} · {' · '.join(parts)}</p>"
+        f"<p>{share}{' · '.join(parts)}</p>"
         f'<div class="numbers">{_numbers(update.points.found, update.bandwidth, update.now)}</div>'
         f"{problem}{reading if update.read < update.size and not update.problem else ''}"
     )
+
+
+def _of(count: int, planned: int | None) -> str:
+    return str(count) if planned is None else f"{count} of {planned}"
 
 
 def duration(seconds: float) -> str:

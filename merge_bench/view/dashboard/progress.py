@@ -13,19 +13,24 @@ from merge_bench.records.schema import LaunchLine
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a campaign is; `share`: 0 to 1; `seconds_left`: None if it has ended, or it is not known yet."""
+    """How far a campaign is; `seconds_left`: None if it has ended, or it is not known yet.
+
+    `share`: 0 to 1. It and what is planned are None while a tuning runs, which decides as it goes how much it measures.
+    """
 
     launches: int
-    planned_launches: int
+    planned_launches: int | None
     iterations: int
-    planned_iterations: int
-    share: float
+    planned_iterations: int | None
+    share: float | None
     seconds_left: float | None
     doing: str
 
 
 def progress_of(campaign: Campaign, *, running: bool = True) -> Progress:
     """How far `campaign` is, and how long the rest takes at the speed until now."""
+    if any(run.plan.tune is not None for run in campaign.runs):
+        return _of_tuning(campaign, running=running)
     planned = sum(run.planned_launches for run in campaign.runs)
     shares = (
         1.0 if _over(launch) else len(launch.timed) / max(run.plan.iterations or 0, 1)
@@ -40,6 +45,18 @@ def progress_of(campaign: Campaign, *, running: bool = True) -> Progress:
         planned_iterations=sum(run.planned_launches * (run.plan.iterations or 0) for run in campaign.runs),
         share=1.0 if done else min(sum(shares) / max(planned, 1), 0.99),
         seconds_left=None if campaign.end is not None or not running else _seconds_left(campaign),
+        doing=_doing(campaign, running=running),
+    )
+
+
+def _of_tuning(campaign: Campaign, *, running: bool) -> Progress:
+    return Progress(
+        launches=sum(map(_over, campaign.launches)),
+        planned_launches=None,
+        iterations=sum(len(launch.timed) for launch in campaign.launches),
+        planned_iterations=None,
+        share=None if campaign.end is None else 1.0,
+        seconds_left=None,
         doing=_doing(campaign, running=running),
     )
 

@@ -189,11 +189,17 @@ def _ratio(comparison: Comparison) -> str | None:
         threshold += f", noise floor {percent(comparison.noise_floor)}"
     if comparison.interval is not None:
         found += f" ({percent(comparison.interval.level)} interval {_interval(comparison.interval)}, {threshold})"
-    count = comparison.launches
-    made = plural(count, "block") if comparison.paired else plural(count, "launch", "es")
-    apart = "" if comparison.paired else " each, not interleaved"
     corrected = " (Holm)" if comparison.p_holm != comparison.p else ""
-    return f"{found}, {made}{apart}, p = {_p(comparison.p_holm)}{corrected}"
+    return f"{found}, {_made(comparison)}, p = {_p(comparison.p_holm)}{corrected}"
+
+
+def _made(comparison: Comparison) -> str:
+    """Blocks of launches, or the launches of each side."""
+    if comparison.paired or comparison.candidate_value is None:
+        return plural(comparison.launches, "block")
+    old, new = comparison.baseline_value.launches, comparison.candidate_value.launches
+    counts = f"{plural(old, 'launch', 'es')} each" if old == new else f"{old} and {new} launches"
+    return f"{counts}, not interleaved"
 
 
 def _more(comparison: Comparison) -> str | None:

@@ -12,9 +12,9 @@ from merge_bench.analysis.verification_state import state_of
 from merge_bench.records.campaign import Campaign, Run
 from merge_bench.view.numbers import cell, gib, ms, percent, rows
 from merge_bench.view.report import run_sections, transports, workers
+from merge_bench.view.report.conclusion import conclude
 from merge_bench.view.report.layout import Column, Page, page_on
 
-_FULL_REPORTS = 3
 _LENGTHS = frozenset(("iterations", "warmup", "launches", "timeout"))
 
 
@@ -22,6 +22,7 @@ def print_report(
     campaign: Campaign,
     document: Document | None = None,
     *,
+    details: bool = True,
     file: TextIO | None = None,
     width: int | None = None,
 ) -> None:
@@ -33,26 +34,21 @@ def print_report(
         The records.
     document
         Its `summarize`; made here if not given.
+    details
+        Print every table of every run before the conclusion.
     file
         A terminal gets colours and lines, anything else plain aligned text that is never wrapped.
     width
         Columns of a terminal; asked from it if not given.
-
-    A sweep of up to 3 runs is reported run by run, then in one table; a longer one in that table only.
     """
     summary = summarize(campaign) if document is None else document
     with page_on(file, width) as page:
-        runs = campaign.runs
-        documents = runs_of(summary)
-        sweep = isinstance(summary, SweepDocument)
-        if not sweep or len(runs) <= _FULL_REPORTS:
-            for run, one in zip(runs, documents, strict=True):
+        if details:
+            for run, one in zip(campaign.runs, runs_of(summary), strict=True):
                 report_run(page, run, one)
-        if sweep:
-            overview(page, runs, documents)
-        run_sections.findings(page, documents)
-        page.heading("Records")
-        page.line(summary.records)
+            if not isinstance(summary, SweepDocument):
+                page.line("")
+        conclude(page, campaign, summary, whole=details)
 
 
 def report_run(page: Page, run: Run, document: RunDocument) -> None:
@@ -66,6 +62,8 @@ def report_run(page: Page, run: Run, document: RunDocument) -> None:
     run_sections.imported(page, document)
     if launches:
         run_sections.totals(page, launches, document, mark)
+        if page.whole:  # text has it in the conclusion
+            page.pairs(("Limited by", run_sections.limited_by(run, document)))
         run_sections.iterations(page, launches, mark)
         if run.imported:
             page.note(f"workers, phases, link: {run_sections.absent(run, len(figures))}")
@@ -100,6 +98,7 @@ def overview(page: Page, runs: Sequence[Run], documents: Sequence[RunDocument], 
         Column("Bandwidth\n(GiB/s)", [gib(one.bandwidth_bytes_per_second.harmonic_mean) for one in documents]),
         Column("Throughput\n(GiB/s)", [gib(one.throughput_bytes_per_second.median) for one in documents]),
         Column("Of link\n(%)", [percent(one.link.fraction if one.link else None) for one in documents]),
+        Column("Limited by", [one.bottleneck.what if one.bottleneck else "" for one in documents], text=True),
         Column("Result", [state.mark or "verified" for state in states], text=True),
     )
 

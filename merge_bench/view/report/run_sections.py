@@ -19,7 +19,6 @@ _SHOWN = 20
 _ENDS = 5
 
 PIPELINED = ", overlapped with partition and join (--pipeline on)"
-LIMITED_BY = {"link": "the link", "cores": "the cores (busy nearly all the time)"}
 
 
 def absent(run: Run, workers: int) -> str:
@@ -42,6 +41,7 @@ def header(page: Page, run: Run, launches: Sequence[Launch], document: RunDocume
     page.pairs(
         ("Workers", f"{NULL if plan.workers is None else plan.workers}{_on(hosts)}"),
         ("Rows per chunk", _chunk(plan)),
+        *_tables(plan),
         ("Engine", plan.engine or NULL),
         ("Exchange", (plan.exchange or NULL) + (PIPELINED if plan.pipeline else "")),
         *([("Runtime filter", "on: rows that cannot have a match were dropped first")] if plan.runtime_filter else []),
@@ -77,6 +77,36 @@ def _chunk(plan: Plan) -> str:
     if plan.rows_per_chunk is not None:
         return rows(plan.rows_per_chunk)
     return f"as in the {(plan.workload and plan.workload.name) or 'tables'}"
+
+
+def _tables(plan: Plan) -> Iterable[tuple[str, str]]:
+    """Which tables are merged on which keys, if they are not synthetic."""
+    work = plan.workload
+    if work is None:
+        return
+    for name, table in (("Left table", work.left), ("Right table", work.right)):
+        if table is not None and table.path is not None:
+            yield name, f"{table.path}, {rows(table.rows)} rows"
+    if work.keys:
+        yield "Keys", ", ".join(work.keys)
+
+
+def what_ran(run: Run, launches: Sequence[Launch], document: RunDocument) -> str:
+    """The problem and where it ran, in one sentence."""
+    plan = run.plan
+    line = next((launch.line for launch in launches if launch.line is not None), None)
+    hosts = list(dict.fromkeys(worker.host for worker in line.workers)) if line is not None else []
+    named = [value for name, value in _tables(plan) if name != "Keys"]
+    what = f"{rows(plan.rows_per_chunk)} rows per chunk" if plan.rows_per_chunk is not None else _chunk(plan)
+    if named:
+        what = f"{' and '.join(named)}, on {', '.join((plan.workload and plan.workload.keys) or ['?'])}"
+    data = f" of {gib(line.data_bytes)} GiB" if line is not None else ""
+    count, where = _counts(run, launches).split(" ", 1)
+    workers = f"{NULL if plan.workers is None else plan.workers} worker{'s' * (plan.workers != 1)}{_on(hosts)}"
+    return (
+        f"{what}; {workers}; engine {plan.engine or NULL}, exchange {plan.exchange or NULL},"
+        f" config {document.config.name}; {count} iteration{'s' * (count != '1')}{data} {where}"
+    )
 
 
 def _on(hosts: Sequence[str]) -> str:
@@ -124,6 +154,14 @@ def totals(page: Page, launches: Sequence[Launch], document: RunDocument, mark: 
         )
 
 
+def limited_by(run: Run, document: RunDocument) -> str:
+    """What limits the merge, with its reason, or why that is not known."""
+    found = document.bottleneck
+    if found is None:
+        return f"unknown: {absent(run, len(document.bandwidth_bytes_per_second.per_worker))}"
+    return f"{found.what}: {found.because}"
+
+
 def iterations(page: Page, launches: Sequence[Launch], mark: str | None) -> None:
     """The table that the field knows; the first and the last rows of a long one."""
     found: list[tuple[Launch, IterationLine, bool]] = [
@@ -165,7 +203,6 @@ def link(page: Page, run: Run, workers: int, document: RunDocument, mark: str | 
     pipelined = found is not None and run.plan.pipeline
     if found and pipelined:
         shown.append(("Wall-clock ÷ bytes at the link limit (×)", number(found.wall_ratio)))
-        shown.append(("Limited by", LIMITED_BY.get(found.bottleneck or "", "neither the link nor the cores alone")))
     page.pairs(*shown, mark=mark)
     if pipelined:
         page.line("Both frames are sent at the same time, so each gets only a share of the link's bandwidth.", "dim")
@@ -176,6 +213,11 @@ def link(page: Page, run: Run, workers: int, document: RunDocument, mark: str | 
 def verification(page: Page, run: Run, launches: Sequence[Launch], document: RunDocument) -> None:
     """Whether the numbers rest on a proven result, and how it was proven."""
     page.heading("Verification")
+    verdict(page, run, launches, document)
+
+
+def verdict(page: Page, run: Run, launches: Sequence[Launch], document: RunDocument) -> None:
+    """The same without a heading."""
     checks = [check for launch in run.launches for check in launch.verifications]
     wrong = [check for check in checks if not check.ok]
     if run.verify == "off":
@@ -200,17 +242,25 @@ def verification(page: Page, run: Run, launches: Sequence[Launch], document: Run
 
 def findings(page: Page, documents: Sequence[RunDocument]) -> None:
     """Errors and warnings of all runs, each once, with what to do about it."""
-    errors = {one.error.message: one.error for one in documents if one.error}
+    errors = error_lines(documents)
     if errors:
         page.heading("Error")
-        for error in errors.values():
-            rank = f"rank {error.rank}" if error.rank is not None else None
-            where = ", ".join(filter(None, (rank, error.host)))
-            page.line(f"{error.code}: {error.message}" + (f" ({where})" if where else ""), "bold red")
+    for text in errors:
+        page.line(text, "bold red")
     found = dict.fromkeys(caution for one in documents for caution in one.warnings)
     if found:
         page.heading("Warnings")
         warnings(page, found)
+
+
+def error_lines(documents: Sequence[RunDocument]) -> list[str]:
+    """Why runs are incomplete, each reason once."""
+    lines = []
+    for error in {one.error.message: one.error for one in documents if one.error}.values():
+        rank = f"rank {error.rank}" if error.rank is not None else None
+        where = ", ".join(filter(None, (rank, error.host)))
+        lines.append(f"{error.code}: {error.message}" + (f" ({where})" if where else ""))
+    return lines
 
 
 def warnings(page: Page, found: Iterable[Caution]) -> None:

@@ -82,6 +82,11 @@ def test_campaigns_have_letters(tmp_path: Path) -> None:
     assert "By launch" in found
 
 
+def test_sides_with_different_numbers_of_launches_are_counted_apart(tmp_path: Path) -> None:
+    folders = [write_campaign(tmp_path, *interleaved({"base": walls})) for walls in (SIX, SIX[:1])]
+    assert "6 and 1 launches, not interleaved" in text(*folders)
+
+
 def test_an_inconclusive_verdict_tells_what_would_help(tmp_path: Path) -> None:
     few = text(written(tmp_path, interleaved({"base": SIX[:3], "tuned": SIX[1:4]})))
     assert re.search(

@@ -30,7 +30,7 @@ def test_the_report_is_printed_and_the_campaign_lies_in_the_results(
     printed = capsys.readouterr().out
     (folder,) = tmp_path.iterdir()
     assert f"-{name}-" in folder.name
-    assert printed.endswith(f"Records\n{folder / 'records.jsonl'}\n")
+    assert printed.endswith(f"\nRecords: {folder / 'records.jsonl'}\n")
     assert "Throughput: all bytes ÷ that wall-clock (GiB/s)   9.28  UNVERIFIED" in printed
 
 

@@ -197,6 +197,20 @@ def test_nobody_can_tell_the_time_left_before_iterations_or_after_the_end(tmp_pa
     assert "no end was recorded" in progress_of(killed, running=False).doing
 
 
+def test_a_tuning_that_the_real_command_recorded_counts_without_an_end_that_nobody_knows(tmp_path: Path) -> None:
+    recorded = Path(__file__).parents[2] / "data" / "campaigns" / "tune" / "records.jsonl"
+    lines = recorded.read_bytes().splitlines(keepends=True)
+    whole = progress_of(read_campaign(recorded))
+    assert (whole.planned_launches, whole.planned_iterations, whole.share) == (None, None, 1.0)
+    assert whole.launches == sum(b'"kind":"launch_end"' in line for line in lines)
+    assert whole.iterations == sum(b'"kind":"iteration"' in line and b'"warmup":true' not in line for line in lines)
+    part = tmp_path / "records.jsonl"
+    part.write_bytes(b"".join(lines[: len(lines) // 2]))
+    half = progress_of(read_campaign(part))
+    assert (half.share, half.seconds_left) == (None, None)
+    assert 0 < half.launches < whole.launches
+
+
 @pytest.mark.parametrize(
     ("status", "share", "doing"), [(0, 1.0, "finished successfully"), (3, 0.99, "ended with status 3")]
 )

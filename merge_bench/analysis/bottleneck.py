@@ -1,0 +1,111 @@
+"""What limits a merge: the one thing whose improvement would shorten it most, as far as its records show.
+
+The first that applies, in this order:
+
+1. ``cores``: the workers of a host share fewer cores than there are workers, so they take turns.
+2. ``slow-link``, ``overload``, ``straggler``: one rank costs all others at least `GAIN` of the wall-clock time.
+3. With overlapping phases ``link`` or ``cores``, by `metrics.bottleneck`.
+4. The longest phase: ``partition``, ``join`` or ``exchange``. With phases apart it is the ``link`` if the exchange
+   reaches `NEAR_LIMIT` of the link limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal, TypeAlias
+
+from merge_bench.analysis import aggregate, diagnostics, metrics
+from merge_bench.analysis.aggregate import WorkerFigures
+from merge_bench.analysis.documents.run import Bottleneck, Link
+from merge_bench.records.campaign import Launch, Run
+from merge_bench.units import format_rate, format_seconds
+
+Phase: TypeAlias = Literal["partition", "exchange", "join"]
+PHASES: tuple[Phase, ...] = ("partition", "exchange", "join")
+
+GAIN = 0.1
+"""One rank is named if the others would save at least this share of the wall-clock without what is odd about it."""
+
+NEAR_LIMIT = 0.8
+"""The link limits an exchange that is at least this fast, as a share of the link limit."""
+
+
+def find(
+    run: Run, launches: Sequence[Launch], workers: Sequence[WorkerFigures], link: Link | None
+) -> Bottleneck | None:
+    """What limits `run`, of which `launches` count; None if no phases were measured.
+
+    `share`: of the wall-clock time, what the phase takes or the rank costs; None where that cannot be said.
+    """
+    wall = aggregate.of_run(launches, aggregate.wall)
+    seconds = {name: aggregate.of_run(launches, aggregate.phase(name)) for name in PHASES}
+    known: dict[Phase, float] = {name: each / wall for name, each in seconds.items() if each is not None and wall}
+    if not known or not wall:
+        return None
+    crowd = diagnostics.short_of_cores(launches)
+    if crowd is not None:
+        return Bottleneck(what="cores", share=None, because=f"{crowd.processes} workers share {crowd.named}")
+    worst = max(_ranks(launches, workers, known, wall), key=lambda found: found.share or 0.0, default=None)
+    if worst is not None:
+        return worst
+    return _overlapped(launches, known) if run.plan.pipeline else _phase(known, link)
+
+
+def _ranks(
+    launches: Sequence[Launch], workers: Sequence[WorkerFigures], shares: Mapping[Phase, float], wall: float
+) -> Iterator[Bottleneck]:
+    """The ranks that cost the others at least `GAIN`."""
+    hosts = {worker.rank: worker.host for worker in workers}
+    slow = diagnostics.slow_link(launches)
+    if slow is not None and (cost := shares.get("exchange", 0.0) * (1 - 1 / slow.factor)) >= GAIN:
+        yield Bottleneck(
+            what="slow-link", share=cost, rank=slow.rank,
+            because=f"rank {slow.rank} ({hosts.get(slow.rank, '?')}) exchanges data at {format_rate(slow.rate)}, the"
+            f" other ranks at {format_rate(slow.others)}",
+        )  # fmt: skip
+    for over in diagnostics.overloaded(workers)[:1]:
+        cost = (shares.get("exchange", 0.0) + shares.get("join", 0.0)) * (1 - 1 / over.factor)
+        if cost >= GAIN:
+            has, rows = ("receives", "rows") if over.what == "received" else ("produces", "result rows")
+            yield Bottleneck(
+                what="overload", share=cost, rank=over.rank,
+                because=f"rank {over.rank} ({hosts[over.rank]}) {has} {over.factor:.2f} × as many {rows} as the other"
+                " ranks on average",
+            )  # fmt: skip
+    late = diagnostics.straggling(workers)
+    if late is not None and (cost := (late.seconds - late.others) / wall) >= GAIN:
+        yield Bottleneck(
+            what="straggler", share=cost, rank=late.rank,
+            because=f"rank {late.rank} ({hosts[late.rank]}) needs {format_seconds(late.seconds)} for {late.phase}, the"
+            f" other ranks {format_seconds(late.others)}",
+        )  # fmt: skip
+
+
+def _overlapped(launches: Sequence[Launch], shares: Mapping[Phase, float]) -> Bottleneck:
+    values = (aggregate.wall_over_wire, aggregate.computing, aggregate.cores_used)
+    ratio, *busy = (aggregate.of_run(launches, value) for value in values)
+    found = metrics.bottleneck(ratio, *busy)
+    if found == "link" and ratio is not None:
+        because = f"the merge takes {ratio:.2f} × the time that its bytes need at the link limit"
+        return Bottleneck(what="link", share=min(1.0, 1 / ratio), because=because)
+    if found == "cores":
+        return Bottleneck(what="cores", share=None, because="the cores are busy nearly all the time")
+    name = max(shares, key=lambda each: shares[each])
+    because = (
+        f"the longest phase, {shares[name]:.0%} of the wall-clock time; neither link nor cores alone are the limit"
+    )
+    return Bottleneck(what=name, share=shares[name], because=because)
+
+
+def _phase(shares: Mapping[Phase, float], link: Link | None) -> Bottleneck:
+    name = max(shares, key=lambda each: shares[each])
+    takes = f"the longest phase, {shares[name]:.0%} of the wall-clock time"
+    if name != "exchange":
+        return Bottleneck(what=name, share=shares[name], because=takes)
+    if link is None or link.fraction is None:
+        return Bottleneck(what=name, share=shares[name], because=f"{takes}; no link limit was measured")
+    if link.fraction >= NEAR_LIMIT:
+        because = f"the exchange is {takes}, at {link.fraction:.0%} of the link limit"
+        return Bottleneck(what="link", share=shares[name], because=because)
+    because = f"{takes}, at only {link.fraction:.0%} of the link limit"
+    return Bottleneck(what=name, share=shares[name], because=because)

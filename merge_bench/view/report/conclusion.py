@@ -1,0 +1,151 @@
+"""What a run says by default: proven or not, how fast, where the time goes, what limits it, and what to do next.
+
+One run fits a terminal of 24 lines of 80 columns.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Sequence
+
+from merge_bench.analysis import aggregate
+from merge_bench.analysis.compare.document import compare
+from merge_bench.analysis.compare.fail_on import METRIC
+from merge_bench.analysis.documents.compare import Comparison
+from merge_bench.analysis.documents.run import Document, RunDocument, SweepDocument, runs_of
+from merge_bench.analysis.statistics import median_interval, quartiles
+from merge_bench.analysis.verification_state import state_of
+from merge_bench.errors import Caution, UsageError, WrongResult
+from merge_bench.records.campaign import Campaign, Launch, Run
+from merge_bench.view.numbers import NULL, gib, ms, number, rows
+from merge_bench.view.report import comparison as comparing
+from merge_bench.view.report import run_sections
+from merge_bench.view.report.layout import Page, by_row
+from merge_bench.view.report.next_step import NextStep, after_run, after_sweep
+
+LINES, COLUMNS = 23, 80
+"""What one run may take of a terminal, whose last line is the prompt's."""
+
+
+def conclude(page: Page, campaign: Campaign, document: Document, *, whole: bool = False) -> None:
+    """Put the conclusion of `campaign` on a page; `whole`: with all warnings, not only as many as there is room for."""
+    documents = runs_of(document)
+    if isinstance(document, SweepDocument):
+        step, room = _sweep(page, campaign, documents), LINES // 2
+    else:
+        (run,) = campaign.runs
+        step = after_run(campaign, document)
+        room = LINES - _run(page, run, document)
+    last = [(f"Next: {step.command}", "bold"), (f"      ({step.does})", "dim")] if step is not None else []
+    last.append((f"Records: {document.records}", ""))
+    errors = run_sections.error_lines(documents)
+    room -= sum(_height(text) for text in errors) + sum(_height(text) for text, _ in last)
+    for text in errors:
+        page.line(text, "bold red")
+    _warnings(page, list(dict.fromkeys(each for one in documents for each in one.warnings)), None if whole else room)
+    for text, style in last:
+        page.line(text, style)
+
+
+def _run(page: Page, run: Run, document: RunDocument) -> int:
+    """One run without its errors, warnings and what comes next; returns the number of lines that it takes."""
+    launches = aggregate.counted(run)
+    mark = state_of(run, launches).mark
+    title, ran = f"merge_bench · {document.run_id}", run_sections.what_ran(run, launches, document)
+    page.line(title, "bold cyan")
+    page.line(ran)
+    if document.verified:
+        checks = sum(len(launch.verifications) for launch in run.launches)
+        page.line(f"verified: {rows(document.result_rows)} rows, all {checks} checks passed", "green")
+    else:
+        run_sections.verdict(page, run, launches, document)
+    height = _height(title) + _height(ran) + (1 if document.verified else 3)
+    if not launches:
+        return height
+    figures(page, launches, document, mark)
+    facts = list(_facts(run, launches, document))
+    page.pairs(*facts, mark=mark)
+    widest = max(len(name) for name, _ in facts) + 3
+    return height + 5 + sum(_height(value, widest) for _, value in facts)
+
+
+def _height(text: str, indent: int = 0) -> int:
+    """The number of lines that a text takes."""
+    return max(1, len(textwrap.wrap(text, COLUMNS - indent)))
+
+
+def figures(page: Page, launches: Sequence[Launch], document: RunDocument, mark: str | None) -> None:
+    """Wall-clock, throughput and bandwidth with their spread, a row each."""
+    parts = (
+        ("Wall-clock (ms)", ms, document.wall_seconds.median, aggregate.wall),
+        ("Throughput (GiB/s)", gib, document.throughput_bytes_per_second.median, aggregate.throughput),
+        ("Bandwidth (GiB/s)", gib, document.bandwidth_bytes_per_second.harmonic_mean, aggregate.bandwidth),
+    )
+    cells = []
+    for name, form, middle, value in parts:
+        values, interval = aggregate.each(launches, value), median_interval(aggregate.samples(launches, value))
+        low, _, high = quartiles(values) if values else (None, None, None)
+        ends = ((low, high), (min(values, default=None), max(values, default=None)))
+        spreads = [NULL if one is None else f"{form(one)}–{form(other)}" for one, other in ends]
+        certain = "" if interval is None else f"{form(interval.low)}–{form(interval.high)}"
+        cells.append([name, form(middle), *spreads, certain])
+    page.table(*by_row(("", "Median", "Quartiles", "Min–max", "95 % interval"), cells, [0]), mark=mark)
+
+
+def _facts(run: Run, launches: Sequence[Launch], document: RunDocument) -> Iterable[tuple[str, str]]:
+    wall = document.wall_seconds.median
+    seconds = [(name, getattr(document.phases_seconds, name)) for name in aggregate.PHASES]
+    if all(each is not None for _, each in seconds) and wall:
+        shown = ", ".join(f"{name} {ms(each)} ({each / wall:.0%})" for name, each in seconds)
+        yield "Phases (ms)", shown + (", overlapped" if run.plan.pipeline else "")
+    yield "Limited by", run_sections.limited_by(run, document)
+    link = document.link
+    if link is not None:
+        reached = ""
+        if link.fraction is not None:
+            reached = f"{link.fraction:.0%} of " if link.fraction <= 1 else f"as fast as ({link.fraction:.0%}) "
+        over = f", over {', '.join(link.transports)}" if link.transports else ""
+        yield "Link", f"{reached}the limit of {gib(link.limit_bytes_per_second)} GiB/s{over}"
+    peaks = [worker for worker in document.peak_memory_bytes.per_worker if worker.peak is not None]
+    if peaks:
+        most = max(peaks, key=lambda worker: worker.peak or 0)
+        times = most.above_imports / most.input if most.above_imports is not None and most.input else None
+        ratio = "" if times is None else f", {number(times)} × its input above imports"
+        yield "Peak memory", f"{gib(most.peak)} GiB in a worker{ratio}"
+
+
+def _sweep(page: Page, campaign: Campaign, documents: Sequence[RunDocument]) -> NextStep | None:
+    """A row for each run, and a verdict for each config against the first."""
+    from merge_bench.view.report.run import overview
+
+    overview(page, campaign.runs, documents)
+    comparisons: list[Comparison] = []
+    if len({run.config.name for run in campaign.runs}) > 1:
+        try:
+            comparisons = [each for each in compare([campaign]).comparisons if each.metric == METRIC]
+        except (UsageError, WrongResult) as why:
+            page.line(f"No verdict: {why}", "yellow")
+    if comparisons:
+        page.heading(f"Verdicts on {METRIC}")
+        for each in comparisons:
+            page.line(comparing.title(each))
+            page.line(comparing.sentence(each), comparing.STYLES.get(each.verdict, "bold"), indent=2)
+    error = next((one.error for one in documents if one.error is not None), None)
+    return after_sweep(campaign, comparisons, error.code if error is not None else None)
+
+
+def _warnings(page: Page, found: Sequence[Caution], room: int | None) -> None:
+    """The first of the warnings, with their remedies, as far as `room` for lines goes, but one at least."""
+    for at, caution in enumerate(found):
+        text = f"{caution.code}: {caution.message}"
+        remedy = f"→ {caution.remedy}" if caution.remedy else ""
+        height = _height(text) + (_height(remedy, 2) if remedy else 0)
+        if room is not None:
+            left = len(found) - at
+            room -= height
+            if at and room < (left > 1):
+                page.line(f"{left} more warning{'s' * (left > 1)} with --details, and in the report", "dim")
+                return
+        page.line(text, "yellow")
+        if remedy:
+            page.line(remedy, indent=2)

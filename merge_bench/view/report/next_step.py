@@ -1,0 +1,128 @@
+"""The next command worth typing after a run."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from merge_bench.analysis import aggregate
+from merge_bench.analysis.diagnostics import short_of_cores
+from merge_bench.analysis.documents.compare import Comparison
+from merge_bench.analysis.documents.run import RunDocument
+from merge_bench.cluster.launchers import launchers
+from merge_bench.config.options import BY_KEY, CLUSTER_OPTIONS, OPTIONS, TUNE_OPTIONS, Option
+from merge_bench.errors import WrongResult
+from merge_bench.records.campaign import INTERRUPTED, Campaign
+
+_PROGRAM = "python -m merge_bench"
+_BUDGET = "10m"
+_OUTPUT = frozenset(("json", "dry-run", "details"))
+_UNFINISHED = frozenset((INTERRUPTED, "unfinished"))
+
+
+@dataclass(frozen=True)
+class NextStep:
+    """A command line, and what it does."""
+
+    command: str
+    does: str
+
+
+def after_run(campaign: Campaign, one: RunDocument) -> NextStep | None:
+    """After a campaign of one run; None if it was imported, and cannot be repeated from here."""
+    words = _words(campaign)
+    if words is None:
+        return None
+    if one.error is not None:
+        return _after_error(words, one.error.code)
+    if not one.verified:
+        return NextStep(_run(words, verify="ends"), "measures again and verifies the result")
+    found = one.bottleneck
+    if found is None:
+        return _report(campaign)
+    if found.what in ("slow-link", "straggler"):
+        return NextStep(f"{_PROGRAM} doctor", "looks for what slows this rank; run it on its host")
+    if found.what == "overload":
+        return _report(campaign)
+    crowd = short_of_cores(aggregate.counted(campaign.runs[0]))
+    if crowd is not None:
+        return NextStep(_run(words, workers=str(crowd.cores)), "gives each worker a core") if _one_host(one) else None
+    if found.what == "link":
+        command = [*_PROGRAM.split(), "transports", "--available", *_only(words, CLUSTER_OPTIONS)]
+        return NextStep(shlex.join(command), "shows which transports carry the frames, and which could")
+    if not _owns_processes(campaign):
+        return _report(campaign)  # tuning changes settings that a running cluster has already read
+    baseline = _only(words, [BY_KEY["config"]])[-1:]
+    command = [*_PROGRAM.split(), "tune", *baseline, "--budget", _BUDGET, *_only(words, TUNE_OPTIONS)]
+    return NextStep(shlex.join(command), "looks for settings that make it faster")
+
+
+def after_sweep(campaign: Campaign, comparisons: Sequence[Comparison], error: str | None) -> NextStep | None:
+    """After a campaign of several runs."""
+    words = _words(campaign)
+    if words is None:
+        return None
+    if error is not None:
+        return _after_error(words, error)
+    more = max((each.more_launches or 0 for each in comparisons), default=0)
+    if more:
+        blocks = str(more + max(each.launches for each in comparisons))
+        return NextStep(_run(words, blocks=blocks), "measures as often as a verdict needs")
+    return _report(campaign)
+
+
+def _after_error(words: Sequence[str], code: str) -> NextStep:
+    if code in _UNFINISHED:
+        return NextStep(_run(words), "goes on where this was interrupted")
+    if code == WrongResult.code:
+        return NextStep(_run(words, verify="full"), "compares every row, and names those that are wrong")
+    return NextStep(f"{_PROGRAM} doctor", "looks for problems of this host")
+
+
+def _owns_processes(campaign: Campaign) -> bool:
+    lines = (launch.line for launch in campaign.runs[0].launches if launch.line is not None)
+    return all(
+        launchers()[line.cluster.launcher].owns_processes for line in lines if line.cluster.launcher in launchers()
+    )
+
+
+def _one_host(one: RunDocument) -> bool:
+    return len({worker.host for worker in one.bandwidth_bytes_per_second.per_worker}) == 1
+
+
+def _report(campaign: Campaign) -> NextStep:
+    return NextStep(f"{_PROGRAM} report {shlex.quote(str(campaign.folder))}", "draws everything on one page")
+
+
+def _words(campaign: Campaign) -> list[str] | None:
+    """The options that `run` was given, as words."""
+    if campaign.head.imported_from is not None or campaign.tuning or campaign.probe:
+        return None
+    words = campaign.head.argv[1:]
+    return words[1:] if words[:1] == ["run"] else words
+
+
+def _run(words: Sequence[str], **changed: str) -> str:
+    """The same run with some options changed."""
+    kept = _only(words, [option for option in OPTIONS if option.key not in changed])
+    more = [word for key, value in changed.items() for word in (f"--{key}", value)]
+    return shlex.join([*_PROGRAM.split(), *kept, *more])
+
+
+def _only(words: Sequence[str], options: Sequence[Option]) -> list[str]:
+    """Of a command line, these options with their values; a config without its option gets it."""
+    known = {f"--{option.name}": option for option in OPTIONS}
+    names = {option.name for option in options}
+    kept: list[str] = []
+    rest = iter(words)
+    for word in rest:
+        name, joined, value = word.partition("=")
+        option = known.get(name)
+        if option is None:
+            kept += ["--config", word] if "config" in names and not word.startswith("-") else []
+            continue
+        values = [] if option.flag else [value if joined else next(rest, "")]
+        if option.name in names - _OUTPUT:
+            kept += [name, *values]
+    return kept

@@ -1,0 +1,163 @@
+"""What limits a merge, on campaigns whose figures are known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from merge_bench.analysis.documents.run import Bottleneck, RunDocument
+from merge_bench.analysis.summary import summarize
+from merge_bench.host.description import Hardware
+from merge_bench.records import schema as s
+from merge_bench.records.reader import read_campaign
+from tests.helpers.synthetic_campaigns import Script, plan, write_campaign
+
+Change = Callable[[s.WorkerIteration], s.WorkerIteration]
+
+
+def document(folder: Path) -> RunDocument:
+    found = summarize(read_campaign(folder))
+    assert isinstance(found, RunDocument)
+    return found
+
+
+def bottleneck(folder: Path) -> Bottleneck:
+    found = document(folder).bottleneck
+    assert found is not None
+    return found
+
+
+def phases(partition: float, exchange: float, join: float, rank: int | None = None) -> Change:
+    """Of all workers, or of one."""
+
+    def change(worker: s.WorkerIteration) -> s.WorkerIteration:
+        if rank not in (None, worker.rank):
+            return worker
+        own = s.Phases(partition=partition, exchange=exchange, join=join)
+        return msgspec.structs.replace(worker, phases_seconds=own)
+
+    return change
+
+
+def on(cores: str, quota: float | None = None) -> Callable[[s.Worker], s.Worker]:
+    hardware = Hardware(affinity=cores, cpu_quota=quota)
+    return lambda worker: msgspec.structs.replace(worker, hardware=hardware)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "what", "because"),
+    [
+        ((0.06, 0.03, 0.02), "partition", "the longest phase, 55% of the wall-clock time"),
+        ((0.02, 0.03, 0.06), "join", "the longest phase, 55% of the wall-clock time"),
+        # 400 of 480 MB/s: the exchange is as fast as the link allows.
+        (
+            (0.02, 0.06, 0.03),
+            "link",
+            "the exchange is the longest phase, 55% of the wall-clock time, at 83% of the link limit",
+        ),
+    ],
+)
+def test_the_longest_phase_limits_an_even_merge(
+    tmp_path: Path, seconds: tuple[float, float, float], what: str, because: str
+) -> None:
+    found = bottleneck(write_campaign(tmp_path, Script(worker=phases(*seconds))))
+    assert (found.what, found.because) == (what, because)
+    assert found.share == pytest.approx(0.06 / 0.11)
+    assert found.rank is None
+
+
+def test_an_exchange_far_below_the_link_limit_is_not_limited_by_the_link(tmp_path: Path) -> None:
+    def slow(worker: s.WorkerIteration) -> s.WorkerIteration:
+        flight = s.Flight(left=0.03, right=0.03, union=0.05)  # 12 MB: 240 MB/s, half of the limit
+        return msgspec.structs.replace(phases(0.02, 0.06, 0.03)(worker), flight_seconds=flight)
+
+    found = bottleneck(write_campaign(tmp_path, Script(worker=slow)))
+    assert found.what == "exchange"
+    assert found.because.endswith("at only 50% of the link limit")
+
+
+def test_without_a_link_limit_nobody_says_that_the_link_limits(tmp_path: Path) -> None:
+    script = Script(worker=phases(0.02, 0.06, 0.03), measure_link=False)
+    found = bottleneck(write_campaign(tmp_path, script))
+    assert found.what == "exchange"
+    assert found.because.endswith("no link limit was measured")
+
+
+def test_workers_that_share_cores_take_turns_and_none_of_them_is_a_straggler(tmp_path: Path) -> None:
+    late = phases(0.02, 0.03, 0.09, rank=1)
+    alone = document(write_campaign(tmp_path / "alone", Script(plan=plan(4), worker=late, machine=on("0-3"))))
+    assert alone.bottleneck is not None
+    assert (alone.bottleneck.what, alone.bottleneck.rank) == ("straggler", 1)
+    assert [each.code for each in alone.warnings] == ["straggler"]
+    crowded = document(write_campaign(tmp_path / "crowded", Script(plan=plan(4), worker=late, machine=on("0-1"))))
+    assert crowded.bottleneck == Bottleneck(what="cores", share=None, because="4 workers share 2 cores of node0")
+    (warning,) = crowded.warnings
+    assert warning.code == "oversubscribed"
+    assert warning.message.startswith("4 workers share 2 cores of node0: they take turns")
+    assert warning.remedy == "use at most 2 workers on this host"
+
+
+def test_a_container_s_quota_counts_as_cores(tmp_path: Path) -> None:
+    found = bottleneck(write_campaign(tmp_path, Script(machine=on("0-7", quota=1.0))))
+    assert found.because == "2 workers share 1 core of node0"
+
+
+def test_a_straggler_costs_what_it_takes_longer(tmp_path: Path) -> None:
+    found = bottleneck(write_campaign(tmp_path, Script(plan=plan(4), worker=phases(0.02, 0.03, 0.062, rank=2))))
+    assert (found.what, found.rank) == ("straggler", 2)
+    assert found.share == pytest.approx(0.022 / 0.11)
+    assert found.because == "rank 2 (node0) needs 62.00 ms for join, the other ranks 40.00 ms"
+
+
+def test_a_rank_that_costs_less_than_a_tenth_is_a_warning_and_not_the_limit(tmp_path: Path) -> None:
+    found = document(write_campaign(tmp_path, Script(plan=plan(4), worker=phases(0.02, 0.03, 0.050, rank=2))))
+    assert found.bottleneck is not None
+    assert found.bottleneck.what == "join"
+    assert "straggler" in {each.code for each in found.warnings}
+
+
+def test_an_overloaded_rank(tmp_path: Path) -> None:
+    def heavy(worker: s.WorkerIteration) -> s.WorkerIteration:
+        more = s.FrameCounts(left=3_500_000, right=1_500_000)
+        return msgspec.structs.replace(worker, received_rows=more) if worker.rank == 2 else worker
+
+    found = bottleneck(write_campaign(tmp_path, Script(plan=plan(4), worker=heavy)))
+    assert (found.what, found.rank) == ("overload", 2)
+    assert found.because == "rank 2 (node0) receives 2.50 × as many rows as the other ranks on average"
+    # Exchange and join take 70 of 110 ms, of which an even share would need 1 / 2.5.
+    assert found.share == pytest.approx(0.07 / 0.11 * 0.6)
+
+
+def test_nothing_is_said_where_no_phases_were_measured(tmp_path: Path) -> None:
+    dask: dict[str, Any] = plan(exchange="dask")
+    assert document(write_campaign(tmp_path, Script(plan=dask))).bottleneck is None
+
+
+def test_a_limit_that_is_exceeded_is_no_limit(tmp_path: Path) -> None:
+    def fast(worker: s.WorkerIteration) -> s.WorkerIteration:
+        flight = s.Flight(left=0.01, right=0.01, union=0.0125)  # 12 MB: 960 MB/s, twice the limit
+        return msgspec.structs.replace(worker, flight_seconds=flight)
+
+    assert not document(write_campaign(tmp_path / "usual")).warnings
+    (warning,) = document(write_campaign(tmp_path / "fast", Script(worker=fast))).warnings
+    assert warning.code == "limit-exceeded"
+    assert warning.message == "the exchange ran at 200% of the link limit, so what was measured is no limit"
+
+
+def test_bandwidth_is_the_median_of_what_the_iterations_show(tmp_path: Path) -> None:
+    """Workers whose medians come from different iterations: their harmonic mean would be the value of none."""
+
+    def uneven(worker: s.WorkerIteration) -> s.WorkerIteration:
+        place = round((worker.seconds - 0.1) * 100)
+        seconds = ((0.01, 0.02, 0.04), (0.04, 0.01, 0.02))[worker.rank][min(place, 2)]  # 40: the warm-up
+        return msgspec.structs.replace(worker, flight_seconds=s.Flight(left=seconds, right=seconds, union=seconds))
+
+    found = document(write_campaign(tmp_path, Script(worker=uneven)))
+    # Means of 6 MB a frame: 600, 300, 150 MB/s of rank 0 and 150, 600, 300 of rank 1.
+    of_iterations = sorted(2 / (1 / one + 1 / other) for one, other in ((600, 150), (300, 600), (150, 300)))
+    assert found.bandwidth_bytes_per_second.harmonic_mean == pytest.approx(of_iterations[1] * 1e6)
+    assert [each.mean for each in found.bandwidth_bytes_per_second.per_worker] == pytest.approx([300e6, 300e6])

@@ -1,0 +1,220 @@
+"""The conclusion, which a run prints by default: complete, short, and what to do next."""
+
+from __future__ import annotations
+
+import io
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from merge_bench.config.options import OPTIONS
+from merge_bench.records import schema as s
+from merge_bench.records.reader import read_campaign
+from merge_bench.records.writer import CampaignWriter
+from merge_bench.view.report.run import print_report
+from tests.helpers.synthetic_campaigns import (
+    Script,
+    interleaved,
+    launches,
+    plan,
+    write_campaign,
+    write_head,
+)
+from tests.view.report.test_text import Terminal
+
+CAMPAIGNS = Path(__file__).parents[2] / "data" / "campaigns"
+
+
+def conclusion(folder: Path) -> str:
+    file = io.StringIO()
+    print_report(read_campaign(folder), details=False, file=file)
+    return file.getvalue()
+
+
+def on_terminal(folder: Path, width: int = 80) -> list[str]:
+    file = Terminal()
+    print_report(read_campaign(folder), details=False, file=file, width=width)
+    return re.sub(r"\x1b\[[0-9;]*m", "", file.getvalue()).splitlines()
+
+
+def with_command(folder: Path, *words: str) -> Path:
+    """The campaign as if `run` had been called with these words."""
+    path = folder / "records.jsonl"
+    head, *rest = path.read_bytes().splitlines(keepends=True)
+    line = msgspec.json.decode(head) | {"argv": ["/opt/merge_bench/__main__.py", "run", *words]}
+    path.write_bytes(msgspec.json.encode(line) + b"\n" + b"".join(rest))
+    return folder
+
+
+def next_of(folder: Path) -> str:
+    lines = conclusion(folder).splitlines()
+    return next(line.removeprefix("Next: ") for line in lines if line.startswith("Next: "))
+
+
+def test_one_run_says_everything_that_matters_once(tmp_path: Path) -> None:
+    folder = with_command(write_campaign(tmp_path), "--chunk", "1e6", "--config", "optimized.cfg")
+    lines = conclusion(folder).splitlines()
+    assert lines[0] == f"merge_bench · {folder.name}"
+    assert lines[1] == (
+        "1,000,000 rows per chunk; 2 workers on node0; engine polars, exchange ucx, config optimized; 3 iterations of"
+        " 0.0596 GiB in 1 launch, after 1 warm-up"
+    )
+    assert lines[2] == "verified: 600,000 rows, all 2 checks passed"
+    assert [re.split(r"\s{2,}", line.strip()) for line in lines[3:7]] == [
+        ["Median", "Quartiles", "Min–max"],
+        ["Wall-clock (ms)", "110.00", "105.00–115.00", "100.00–120.00"],
+        ["Throughput (GiB/s)", "0.542", "0.519–0.569", "0.497–0.596"],
+        ["Bandwidth (GiB/s)", "0.279", "0.279–0.279", "0.279–0.279"],
+    ]
+    assert [re.split(r"\s{2,}", line) for line in lines[7:11]] == [
+        ["Phases (ms)", "partition 20.00 (18%), exchange 30.00 (27%), join 40.00 (36%)"],
+        ["Limited by", "join: the longest phase, 36% of the wall-clock time"],
+        ["Link", "83% of the limit of 0.447 GiB/s, over sysv/memory, tcp/lo"],
+        ["Peak memory", "0.186 GiB in a worker, 3.00 × its input above imports"],
+    ]
+    assert lines[11:] == [
+        "Next: python -m merge_bench tune optimized.cfg --budget 10m --chunk 1e6",
+        "      (looks for settings that make it faster)",
+        f"Records: {folder / 'records.jsonl'}",
+    ]
+
+
+def test_details_stand_before_the_conclusion(tmp_path: Path) -> None:
+    folder = write_campaign(tmp_path)
+    file = io.StringIO()
+    print_report(read_campaign(folder), details=True, file=file)
+    assert file.getvalue().endswith(conclusion(folder))
+    assert "\nIterations\n" in file.getvalue()
+    assert "\nIterations\n" not in conclusion(folder)
+
+
+@pytest.mark.parametrize("name", ["run", "failed"])
+def test_what_the_real_command_recorded_fits_a_terminal_of_24_lines_of_80_columns(name: str) -> None:
+    lines = on_terminal(CAMPAIGNS / name)
+    assert max(map(len, lines)) <= 80
+    assert len(lines) <= 23, "\n".join(lines)
+    assert any(line.startswith("Limited by") for line in lines)
+    assert any("more warning" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("script", "command"),
+    [
+        (Script(plan=plan(verify="off")), "--chunk 2e6 --hosts h.txt --verify ends"),
+        (Script(plan=plan(exchange="dask")), "report FOLDER"),
+        (
+            Script(
+                worker=lambda worker: msgspec.structs.replace(
+                    worker, phases_seconds=s.Phases(partition=0.02, exchange=0.06, join=0.03)
+                )
+            ),
+            "transports --available --hosts h.txt",
+        ),
+    ],
+    ids=["unverified", "dask", "link"],
+)
+def test_the_next_command_follows_from_what_was_found(tmp_path: Path, script: Script, command: str) -> None:
+    folder = with_command(write_campaign(tmp_path, script), "--chunk=2e6", "--hosts", "h.txt", "--verify", "off")
+    assert next_of(folder) == f"python -m merge_bench {command.replace('FOLDER', str(folder))}"
+
+
+def test_nobody_is_told_to_tune_a_cluster_that_runs_already(tmp_path: Path) -> None:
+    folder = write_campaign(tmp_path)
+    path = folder / "records.jsonl"
+    path.write_bytes(path.read_bytes().replace(b'"launcher":"local"', b'"launcher":"existing"'))
+    assert next_of(with_command(folder, "--scheduler-file", "s.json")) == f"python -m merge_bench report {folder}"
+
+
+def test_a_run_that_was_interrupted_goes_on_with_the_same_command(tmp_path: Path) -> None:
+    with CampaignWriter.create(tmp_path, "optimized") as writer:
+        write_head(writer, [("optimized", 0)], [plan()])
+        writer.write(s.FailureLine(launch=0, code="interrupted", message="stopped by Ctrl-C"))
+        writer.write(s.LaunchEndLine(launch=0, status=3, seconds=3.0))
+    folder = with_command(writer.folder, "--workers", "2", "--left", "a b.parquet", "--details")
+    assert next_of(folder) == "python -m merge_bench --workers 2 --left 'a b.parquet'"
+
+
+def test_every_option_of_a_command_line_is_kept_with_its_value(tmp_path: Path) -> None:
+    script = Script(plan=plan(verify="off"))
+    words = [
+        word for option in OPTIONS for word in ([f"--{option.name}"] if option.flag else [f"--{option.name}", "x"])
+    ]
+    kept = next_of(with_command(write_campaign(tmp_path, script), *words)).split()[3:]
+    dropped = {"--json", "--dry-run", "--details"}
+    assert [word for word in kept if word.startswith("--")] == [
+        *(f"--{option.name}" for option in OPTIONS if option.key != "verify" and f"--{option.name}" not in dropped),
+        "--verify",
+    ]
+
+
+def test_several_configs_have_a_verdict_each(tmp_path: Path) -> None:
+    scripts = interleaved({"slow": [0.20, 0.21, 0.20, 0.22, 0.20, 0.21], "fast": [0.10, 0.11, 0.10, 0.11, 0.10, 0.11]})
+    folder = write_campaign(tmp_path, *scripts)
+    lines = conclusion(folder).splitlines()
+    (verdict,) = [line for line in lines if "FASTER" in line]
+    assert verdict.startswith("  FASTER: ")
+    assert lines[lines.index(verdict) - 1].startswith("fast against slow")
+    assert "Iterations" not in lines
+    assert next_of(folder) == f"python -m merge_bench report {folder}"
+
+
+def test_few_blocks_give_no_verdict_and_the_next_command_measures_more(tmp_path: Path) -> None:
+    folder = write_campaign(tmp_path, *interleaved({"one": [0.20, 0.21, 0.20], "two": [0.19, 0.22, 0.20]}))
+    assert "INCONCLUSIVE" in conclusion(with_command(folder, "--configs", "one,two", "--blocks", "3"))
+    command = next_of(folder).split()
+    assert command[:5] == ["python", "-m", "merge_bench", "--configs", "one,two"]
+    assert command[5] == "--blocks"
+    assert int(command[6]) > 3
+
+
+def test_a_sweep_of_sizes_is_a_table_with_what_limits_each(tmp_path: Path) -> None:
+    plans = [plan(rows_per_chunk=10**k) for k in (5, 6, 7, 8)]
+    scripts = [Script(index=k, plan_index=k, plan=each) for k, each in enumerate(plans)]
+    text = conclusion(write_campaign(tmp_path, *scripts))
+    rows = [re.split(r"\s{2,}", line) for line in text.splitlines() if line.startswith("optimized")]
+    assert [(cells[1], cells[-2], cells[-1]) for cells in rows] == [
+        (f"{10**k:,}", "join", "verified") for k in (5, 6, 7, 8)
+    ]
+    assert "verdict" not in text.lower()
+
+
+def test_warnings_for_which_there_is_no_room_are_counted(tmp_path: Path) -> None:
+    folder = write_campaign(tmp_path)
+    with (folder / "records.jsonl").open("ab") as stream:
+        for number in range(9):
+            line = s.WarningLine(code=f"w{number}", message=f"message {number}", remedy="do something")
+            stream.write(msgspec.json.encode(line) + b"\n")
+    lines = on_terminal(folder)
+    assert len(lines) == 23
+    shown = sum(line.startswith("w") for line in lines)
+    assert 1 <= shown < 9
+    assert f"{9 - shown} more warnings with --details, and in the report" in lines
+
+
+def test_one_warning_is_shown_however_long_it_is(tmp_path: Path) -> None:
+    folder = write_campaign(tmp_path)
+    with (folder / "records.jsonl").open("ab") as stream:
+        for code in ("long", "second"):
+            line = s.WarningLine(code=code, message="word " * 300, remedy="do something")
+            stream.write(msgspec.json.encode(line) + b"\n")
+    text = conclusion(folder)
+    assert "long: word" in text
+    assert "1 more warning with --details, and in the report" in text
+
+
+def test_real_tables_are_named(tmp_path: Path) -> None:
+    tables = {
+        "name": "tables", "keys": ["id", "day"],
+        "left": {"path": "/data/orders", "rows": 1000}, "right": {"path": "/data/lines.parquet", "rows": 4000},
+    }  # fmt: skip
+    folder = write_campaign(tmp_path, Script(plan=plan(rows_per_chunk=None, workload=tables)))
+    named = "/data/orders, 1,000 rows and /data/lines.parquet, 4,000 rows, on id, day; 2 workers on node0; engine"
+    assert conclusion(folder).splitlines()[1].startswith(named)
+
+
+def test_six_launches_have_intervals(tmp_path: Path) -> None:
+    text = conclusion(write_campaign(tmp_path, *launches(6)))
+    (wall,) = [line for line in text.splitlines() if line.startswith("Wall-clock")]
+    assert wall.split()[-1] == "110.00–160.00"
