@@ -12,7 +12,7 @@ from merge_bench.analysis.documents.compare import Comparison
 from merge_bench.analysis.documents.run import RunDocument
 from merge_bench.cluster.launchers import launchers
 from merge_bench.config.options import BY_KEY, CLUSTER_OPTIONS, OPTIONS, TUNE_OPTIONS, Option
-from merge_bench.errors import WrongResult
+from merge_bench.errors import GateNotMet, WrongResult
 from merge_bench.records.campaign import INTERRUPTED, Campaign
 
 _PROGRAM = "python -m merge_bench"
@@ -35,7 +35,7 @@ def after_run(campaign: Campaign, one: RunDocument) -> NextStep | None:
     if words is None:
         return None
     if one.error is not None:
-        return _after_error(words, one.error.code)
+        return _after_error(campaign, words, one.error.code)
     if not one.verified:
         return NextStep(_run(words, verify="ends"), "measures again and verifies the result")
     found = one.bottleneck
@@ -49,8 +49,7 @@ def after_run(campaign: Campaign, one: RunDocument) -> NextStep | None:
     if crowd is not None:
         return NextStep(_run(words, workers=str(crowd.cores)), "gives each worker a core") if _one_host(one) else None
     if found.what == "link":
-        command = [*_PROGRAM.split(), "transports", "--available", *_only(words, CLUSTER_OPTIONS)]
-        return NextStep(shlex.join(command), "shows which transports carry the frames, and which could")
+        return _transports(words)
     if not _owns_processes(campaign):
         return _report(campaign)  # tuning changes settings that a running cluster has already read
     baseline = _only(words, [BY_KEY["config"]])[-1:]
@@ -64,7 +63,7 @@ def after_sweep(campaign: Campaign, comparisons: Sequence[Comparison], error: st
     if words is None:
         return None
     if error is not None:
-        return _after_error(words, error)
+        return _after_error(campaign, words, error)
     more = max((each.more_launches or 0 for each in comparisons), default=0)
     if more:
         blocks = str(more + max(each.launches for each in comparisons))
@@ -72,12 +71,23 @@ def after_sweep(campaign: Campaign, comparisons: Sequence[Comparison], error: st
     return _report(campaign)
 
 
-def _after_error(words: Sequence[str], code: str) -> NextStep:
+def _after_error(campaign: Campaign, words: Sequence[str], code: str) -> NextStep:
     if code in _UNFINISHED:
-        return NextStep(_run(words), "goes on where this was interrupted")
+        again = _only(words, [option for option in OPTIONS if option.key != "fresh"])
+        return NextStep(shlex.join([*_PROGRAM.split(), *again]), "goes on where this was interrupted")
     if code == WrongResult.code:
         return NextStep(_run(words, verify="full"), "compares every row, and names those that are wrong")
+    if code == GateNotMet.code:
+        failed = any(
+            failure.code == code for run in campaign.runs for each in run.launches for failure in each.failures
+        )
+        return _transports(words) if failed else _report(campaign)
     return NextStep(f"{_PROGRAM} doctor", "looks for problems of this host")
+
+
+def _transports(words: Sequence[str]) -> NextStep:
+    command = [*_PROGRAM.split(), "transports", "--available", *_only(words, CLUSTER_OPTIONS)]
+    return NextStep(shlex.join(command), "shows which transports carry the frames, and which could")
 
 
 def _owns_processes(campaign: Campaign) -> bool:

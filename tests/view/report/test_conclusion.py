@@ -132,8 +132,25 @@ def test_a_run_that_was_interrupted_goes_on_with_the_same_command(tmp_path: Path
         write_head(writer, [("optimized", 0)], [plan()])
         writer.write(s.FailureLine(launch=0, code="interrupted", message="stopped by Ctrl-C"))
         writer.write(s.LaunchEndLine(launch=0, status=3, seconds=3.0))
-    folder = with_command(writer.folder, "--workers", "2", "--left", "a b.parquet", "--details")
+    folder = with_command(writer.folder, "--workers", "2", "--fresh", "--left", "a b.parquet", "--details")
     assert next_of(folder) == "python -m merge_bench --workers 2 --left 'a b.parquet'"
+
+
+@pytest.mark.parametrize(
+    ("code", "command"),
+    [
+        ("gate-not-met", "transports --available --workers 2"),
+        ("wrong-result", "--workers 2 --require-transport rc --verify full"),
+        ("run-failed", "doctor"),
+    ],
+)
+def test_what_failed_decides_what_comes_next(tmp_path: Path, code: str, command: str) -> None:
+    with CampaignWriter.create(tmp_path, "optimized") as writer:
+        write_head(writer, [("optimized", 0)], [plan()])
+        writer.write(s.FailureLine(launch=0, config="optimized", plan=0, code=code, message="something was wrong"))
+        writer.write(s.LaunchEndLine(launch=0, status=5, seconds=3.0))
+    folder = with_command(writer.folder, "--workers", "2", "--require-transport", "rc")
+    assert next_of(folder) == f"python -m merge_bench {command}"
 
 
 def test_every_option_of_a_command_line_is_kept_with_its_value(tmp_path: Path) -> None:
