@@ -21,7 +21,7 @@ _BYTE_SUFFIX: dict[str, int] = {
 }
 _NUMBER = re.compile(r"([+-]?[0-9][0-9_]*(?:\.[0-9_]*)?(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z]*)")
 
-_RATE = re.compile(r"([0-9]+(?:\.[0-9]*)?)\s*((?:[kKMGT]i?)?)(B/s|bit/s|b/s|bps)")
+_RATE = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*((?:[kKMGT]i?)?)(B/s|bit/s|b/s|bps)")
 
 GIB = 1024**3
 MIB = 1024**2
@@ -75,7 +75,7 @@ def parse_rate(text: str) -> float:
         bits or bytes.
     """
     match = _RATE.fullmatch(text.strip())
-    if match is None:
+    if match is None or not math.isfinite(float(match[1])):
         raise ValueError(f"{text!r} is not a rate; write it like 12.5GB/s (bytes) or 100Gbit/s (bits)")
     value = float(match[1]) * _BYTE_SUFFIX[f"{match[2]}b".lower()]  # prefixes are the same for bits
     return value if match[3] == "B/s" else value / 8

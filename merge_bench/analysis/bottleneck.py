@@ -48,7 +48,7 @@ def find(
     worst = max(_ranks(launches, workers, known, wall), key=lambda found: found.share or 0.0, default=None)
     if worst is not None:
         return worst
-    return _overlapped(launches, known) if run.plan.pipeline else _phase(known, link)
+    return _overlapped(launches, known, link) if run.plan.pipeline else _phase(known, link)
 
 
 def _ranks(
@@ -56,7 +56,7 @@ def _ranks(
 ) -> Iterator[Bottleneck]:
     """The ranks that cost the others at least `GAIN`."""
     hosts = {worker.rank: worker.host for worker in workers}
-    slow = diagnostics.slow_link(launches)
+    slow = diagnostics.slow_link(launches, workers)
     if slow is not None and (cost := shares.get("exchange", 0.0) * (1 - 1 / slow.factor)) >= GAIN:
         yield Bottleneck(
             what="slow-link", share=cost, rank=slow.rank,
@@ -64,7 +64,8 @@ def _ranks(
             f" other ranks at {format_rate(slow.others)}",
         )  # fmt: skip
     for over in diagnostics.overloaded(workers)[:1]:
-        cost = (shares.get("exchange", 0.0) + shares.get("join", 0.0)) * (1 - 1 / over.factor)
+        slowed: tuple[Phase, ...] = ("exchange", "join") if over.what == "received" else ("join",)
+        cost = min(1.0, sum(shares.get(phase, 0.0) for phase in slowed)) * (1 - 1 / over.factor)
         if cost >= GAIN:
             has, rows = ("receives", "rows") if over.what == "received" else ("produces", "result rows")
             yield Bottleneck(
@@ -73,7 +74,7 @@ def _ranks(
                 " ranks on average",
             )  # fmt: skip
     late = diagnostics.straggling(workers)
-    if late is not None and (cost := (late.seconds - late.others) / wall) >= GAIN:
+    if late is not None and (cost := late.excess / wall) >= GAIN:
         yield Bottleneck(
             what="straggler", share=cost, rank=late.rank,
             because=f"rank {late.rank} ({hosts[late.rank]}) needs {format_seconds(late.seconds)} for {late.phase}, the"
@@ -81,20 +82,24 @@ def _ranks(
         )  # fmt: skip
 
 
-def _overlapped(launches: Sequence[Launch], shares: Mapping[Phase, float]) -> Bottleneck:
+def _overlapped(launches: Sequence[Launch], shares: Mapping[Phase, float], link: Link | None) -> Bottleneck:
     values = (aggregate.wall_over_wire, aggregate.computing, aggregate.cores_used)
     ratio, *busy = (aggregate.of_run(launches, value) for value in values)
     found = metrics.bottleneck(ratio, *busy)
-    if found == "link" and ratio is not None:
+    if found == "link" and ratio is not None and not _exceeded(link):
         because = f"the merge takes {ratio:.2f} × the time that its bytes need at the link limit"
         return Bottleneck(what="link", share=min(1.0, 1 / ratio), because=because)
     if found == "cores":
         return Bottleneck(what="cores", share=None, because="the cores are busy nearly all the time")
     name = max(shares, key=lambda each: shares[each])
-    because = (
-        f"the longest phase, {shares[name]:.0%} of the wall-clock time; neither link nor cores alone are the limit"
-    )
-    return Bottleneck(what=name, share=shares[name], because=because)
+    if _exceeded(link):
+        reason = "what was measured as the link limit is none"
+    elif ratio is None:
+        reason = "no link limit was measured"
+    else:
+        reason = "neither link nor cores alone are the limit"
+    because = f"the longest phase, {shares[name]:.0%} of the wall-clock time; {reason}"
+    return Bottleneck(what=name, share=min(1.0, shares[name]), because=because)
 
 
 def _phase(shares: Mapping[Phase, float], link: Link | None) -> Bottleneck:
@@ -104,8 +109,16 @@ def _phase(shares: Mapping[Phase, float], link: Link | None) -> Bottleneck:
         return Bottleneck(what=name, share=shares[name], because=takes)
     if link is None or link.fraction is None:
         return Bottleneck(what=name, share=shares[name], because=f"{takes}; no link limit was measured")
+    if _exceeded(link):
+        because = f"{takes}, at {link.fraction:.0%} of what was measured as the link limit"
+        return Bottleneck(what=name, share=shares[name], because=because)
     if link.fraction >= NEAR_LIMIT:
         because = f"the exchange is {takes}, at {link.fraction:.0%} of the link limit"
         return Bottleneck(what="link", share=shares[name], because=because)
     because = f"{takes}, at only {link.fraction:.0%} of the link limit"
     return Bottleneck(what=name, share=shares[name], because=because)
+
+
+def _exceeded(link: Link | None) -> bool:
+    """Whether the exchange was faster than the limit that was measured, which is none then."""
+    return link is not None and link.fraction is not None and link.fraction > diagnostics.EXCEEDED

@@ -93,10 +93,11 @@ def short_of_cores(launches: Sequence[Launch]) -> core_budget.Shortage | None:
     return next(filter(None, found), None)
 
 
-def slow_link(launches: Sequence[Launch]) -> metrics.SlowLink | None:
+def slow_link(launches: Sequence[Launch], workers: Sequence[WorkerFigures]) -> metrics.SlowLink | None:
     """The rank with which all others exchange slowly."""
     pairs = pair_figures(launches).items()
-    return metrics.slow_link({pair: figures.bytes / figures.seconds for pair, figures in pairs if figures.seconds})
+    rates = {pair: each.bytes / each.seconds for pair, each in pairs if each.seconds and each.bytes}
+    return metrics.slow_link(rates, {worker.rank: worker.host for worker in workers})
 
 
 _UNVERIFIED = {
@@ -144,7 +145,7 @@ def _launches(run: Run) -> Iterator[Caution]:
 
 def _links(launches: Sequence[Launch], workers: Sequence[WorkerFigures]) -> Iterator[Caution]:
     hosts = {worker.rank: worker.host for worker in workers}
-    slow = slow_link(launches)
+    slow = slow_link(launches, workers)
     if slow is not None:
         yield Caution(
             "straggler",
@@ -160,7 +161,7 @@ def _limit(launches: Sequence[Launch]) -> Iterator[Caution]:
         yield Caution(
             "limit-exceeded",
             f"the exchange ran at {fraction:.0%} of the link limit, so what was measured is no limit",
-            "run again on a quiet machine, with --link-rounds 20",
+            "run again on a quiet machine, with --link-rounds 100",
         )
 
 
@@ -179,7 +180,9 @@ def _ranks(launches: Sequence[Launch], workers: Sequence[WorkerFigures]) -> Iter
         yield Caution(
             "oversubscribed",
             f"{crowd.processes} workers share {crowd.named}: they take turns, so no time of a single worker is its own",
-            f"use at most {crowd.cores} workers on this host",
+            "bind each worker to cores of its own"
+            if crowd.bound
+            else f"use at most {crowd.fits} worker{'s' * (crowd.fits != 1)} on this host",
         )
         return  # who comes last in taking turns is no straggler
     slow = straggling(workers)

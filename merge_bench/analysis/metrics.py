@@ -70,12 +70,16 @@ class Overload:
 
 @dataclass(frozen=True)
 class Straggler:
-    """The rank that costs the most time: ``seconds`` in ``phase`` against the other ranks' median."""
+    """The rank that costs the most time: ``seconds`` in ``phase`` against the other ranks' median.
+
+    ``excess``: the seconds by which it holds the others up.
+    """
 
     rank: int
     phase: str
     seconds: float
     others: float
+    excess: float
 
     @property
     def factor(self) -> float:
@@ -249,7 +253,7 @@ def straggler(times: Mapping[int, WorkerTimes]) -> Straggler | None:
         return None
     usual = _others({rank: _exchanged(own) + own.join - own.join_overlap for rank, own in times.items()})
     exchanged = _others({rank: _exchanged(own) for rank, own in times.items()})
-    found: list[tuple[float, Straggler]] = []
+    found: list[Straggler] = []
     for phase in ("partition", "exchange", "join"):
         own_seconds: dict[int, float] = {rank: getattr(own, phase) for rank, own in times.items()}
         for rank, middle in _others(own_seconds).items():
@@ -257,23 +261,31 @@ def straggler(times: Mapping[int, WorkerTimes]) -> Straggler | None:
             late = _exchanged(times[rank]) - exchanged[rank]
             excess = seconds - middle if phase != "exchange" else min(seconds - middle, late)
             if excess > OF_WALL * usual[rank] and middle + excess > SLOWER * middle:
-                found.append((excess, Straggler(rank, phase, seconds, middle)))
-    return max(found, key=lambda pair: (pair[0], -pair[1].rank))[1] if found else None
+                found.append(Straggler(rank, phase, seconds, middle, excess))
+    return max(found, key=lambda each: (each.excess, -each.rank), default=None)
 
 
-def slow_link(rates: Mapping[tuple[int, int], float]) -> SlowLink | None:
+def slow_link(rates: Mapping[tuple[int, int], float], hosts: Mapping[int, str]) -> SlowLink | None:
     """The rank with which all others exchange far more slowly than among each other.
 
     All ranks wait for it, so the times of phases do not show it; single pairs do. `rates`: bytes per second by
-    (from, to). ``None`` below three ranks, where the rates do not show whose link it is.
+    (from, to). `hosts`: of each rank; pairs within a host are compared with such pairs only, and pairs of two hosts
+    likewise. ``None`` below three ranks, where the rates do not show whose link it is.
     """
     found: list[SlowLink] = []
     for rank in sorted({rank for pair in rates for rank in pair}):
-        own = [rate for pair, rate in rates.items() if rank in pair]
-        others = [rate for pair, rate in rates.items() if rank not in pair]
-        if others and statistics.median(others) > SLOW_LINK * statistics.median(own):
-            found.append(SlowLink(rank, statistics.median(own), statistics.median(others)))
+        for within in (False, True):
+            alike = {pair: rate for pair, rate in rates.items() if _within_host(pair, hosts) == within}
+            own = [rate for pair, rate in alike.items() if rank in pair]
+            others = [rate for pair, rate in alike.items() if rank not in pair]
+            if own and others and statistics.median(others) > SLOW_LINK * statistics.median(own):
+                found.append(SlowLink(rank, statistics.median(own), statistics.median(others)))
     return max(found, key=lambda link: link.factor) if found else None
+
+
+def _within_host(pair: tuple[int, int], hosts: Mapping[int, str]) -> bool:
+    one, other = (hosts.get(rank) for rank in pair)
+    return one == other
 
 
 def _others(values: Mapping[int, float]) -> dict[int, float]:

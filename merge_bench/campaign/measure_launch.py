@@ -23,8 +23,8 @@ from merge_bench.merge.verification.verify import Check
 from merge_bench.records.schema import LinkLine, MemoryLine, Worker
 
 LINK_SECONDS, MOST_LINK_ROUNDS = 0.1, 50
-"""Short rounds of the link measurement are repeated for so long, at most so often: the first of them are disturbed by
-Dask, which has just started them."""
+"""Short rounds of the link measurement are repeated for about so long, at most so often: the first of them are
+disturbed by Dask, which has just started them."""
 
 
 def measure(session: Session) -> None:
@@ -141,8 +141,7 @@ def _measure_link(session: Session) -> LinkLine | None:
         return None
     session.progress.phase("measuring the link limit")
     (first, *_) = zip(*session.workers.on_all(steps.measure_link, 1), strict=True)
-    enough = math.ceil(LINK_SECONDS / max(each.seconds.union for each in first))
-    count = max(session.plan.link_rounds, min(enough, MOST_LINK_ROUNDS))
+    count = link_rounds(session.plan.link_rounds, max(each.seconds.union for each in first))
     with counted(session, "link"):
         measured = session.workers.on_all(steps.measure_link, count)
     sent = [rounds[0].sent_bytes.left + rounds[0].sent_bytes.right for rounds in measured]
@@ -151,6 +150,12 @@ def _measure_link(session: Session) -> LinkLine | None:
     line = LinkLine(launch=session.launch, bytes=sent, rounds=seconds, limit_bytes_per_second=limit)
     session.writer.write(line)
     return line
+
+
+def link_rounds(least: int, seconds: float) -> int:
+    """How many rounds to make if one takes `seconds`, which is 0 where no worker has anything to send."""
+    enough = math.ceil(LINK_SECONDS / seconds) if seconds > 0 else 0
+    return max(least, min(enough, MOST_LINK_ROUNDS))
 
 
 def _finish(session: Session) -> None:

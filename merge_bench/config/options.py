@@ -128,7 +128,7 @@ _MEASURING = _section(
     ),
     Option(
         "link-rounds", parsers.count(0), 5,
-        "Least number of rounds of the link measurement of each launch, short rounds are repeated for 0.1 s; 0: no"
+        "Least number of rounds of the link measurement of each launch, short rounds are repeated up to 50 times; 0: no"
         " measurement.",
         "N",
     ),

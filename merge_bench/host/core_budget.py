@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from merge_bench.host.description import Hardware
-from merge_bench.host.memory import parse_cores
+from merge_bench.host.memory import parse_cores, show_cores
 
 A_WORKER = 2
 """``ucx_perftest`` processes beside each worker while the link limit is checked: one sends, one receives."""
@@ -14,16 +14,27 @@ A_WORKER = 2
 
 @dataclass(frozen=True)
 class Shortage:
-    """A host on which more `processes` run than it has `cores` for them."""
+    """A host on which more `processes` run than there are `cores` for them.
+
+    `cores`: how many, which a container's quota can make a fraction. `bound`: which, as ``0-3``, if the processes are
+    bound to them and the host has enough for all; otherwise empty.
+    """
 
     host: str
     processes: int
-    cores: int
+    cores: float
+    bound: str = ""
 
     @property
     def named(self) -> str:
-        """``2 cores of node1``."""
-        return f"{self.cores} core{'s' * (self.cores != 1)} of {self.host}"
+        """``2 cores of node1``, or ``cores 0-1 of node1``."""
+        many = "s" * (self.cores != 1)
+        return f"core{many} {self.bound} of {self.host}" if self.bound else f"{self.cores:g} core{many} of {self.host}"
+
+    @property
+    def fits(self) -> int:
+        """How many workers have a core each; at least one."""
+        return max(1, int(self.cores))
 
 
 def shortage(workers: Iterable[tuple[str, Hardware]], each: int = 1) -> Shortage | None:
@@ -32,20 +43,21 @@ def shortage(workers: Iterable[tuple[str, Hardware]], each: int = 1) -> Shortage
     `workers`: host and recorded hardware of each. The processes run on the workers' own cores, so each set of cores
     must have enough of them for the workers that are bound to it.
     """
-    hosts: dict[str, list[tuple[frozenset[int], int | None]]] = {}
+    hosts: dict[str, list[tuple[frozenset[int], float | None]]] = {}
     for host, hardware in workers:
         cores, quota = parse_cores(hardware.affinity or ""), hardware.cpu_quota
         usable = hardware.cores if quota is None and not cores else quota
-        hosts.setdefault(host, []).append((cores, None if usable is None else int(usable)))
+        hosts.setdefault(host, []).append((cores, usable))
     for host, found in hosts.items():
-        sets = dict.fromkeys([frozenset[int]().union(*(cores for cores, _ in found)), *(cores for cores, _ in found)])
-        for cores in filter(None, sets):
+        every = frozenset[int]().union(*(cores for cores, _ in found))
+        quotas = [quota for _, quota in found if quota is not None]
+        usable = min([*quotas, *([len(every)] if every else [])], default=None)
+        if usable is not None and max(usable, 1) < each * len(found):
+            return Shortage(host, each * len(found), usable)
+        for cores in dict.fromkeys(cores for cores, _ in found if cores):
             here = each * sum(own <= cores for own, _ in found)
             if here > len(cores):
-                return Shortage(host, here, len(cores))
-        quotas = [quota for _, quota in found if quota is not None]
-        if quotas and each * len(found) > min(quotas):
-            return Shortage(host, each * len(found), min(quotas))
+                return Shortage(host, here, len(cores), show_cores(cores))
     return None
 
 

@@ -132,6 +132,42 @@ def test_an_overloaded_rank(tmp_path: Path) -> None:
     assert found.share == pytest.approx(0.07 / 0.11 * 0.6)
 
 
+def test_who_has_more_rows_in_the_result_only_exchanges_no_longer(tmp_path: Path) -> None:
+    def heavy(worker: s.WorkerIteration) -> s.WorkerIteration:
+        even = phases(0.03, 0.07, 0.01)(worker)
+        return msgspec.structs.replace(even, result_rows=900_000) if worker.rank == 2 else even
+
+    found = document(write_campaign(tmp_path, Script(plan=plan(4), worker=heavy)))
+    assert "overloaded-rank" in {each.code for each in found.warnings}
+    assert found.bottleneck is not None
+    assert found.bottleneck.what == "link"
+
+
+def test_an_exchange_that_is_mostly_waiting_makes_no_straggler(tmp_path: Path) -> None:
+    """Rank 2 is done with its partition early, and ends its exchange 10 ms after the others, not 45."""
+    late = phases(0.005, 0.075, 0.02, rank=2)
+    found = bottleneck(
+        write_campaign(tmp_path, Script(plan=plan(4), worker=lambda each: late(phases(0.04, 0.03, 0.02)(each))))
+    )
+    assert found.what != "straggler" or found.share == pytest.approx(0.01 / 0.11)
+
+
+@pytest.mark.parametrize("pipeline", [False, True])
+def test_a_limit_that_is_exceeded_limits_nothing(tmp_path: Path, pipeline: bool) -> None:
+    def fast(worker: s.WorkerIteration) -> s.WorkerIteration:
+        flight = s.Flight(left=0.01, right=0.01, union=0.0125)  # 12 MB: 960 MB/s, twice the limit
+        return msgspec.structs.replace(phases(0.02, 0.06, 0.03)(worker), flight_seconds=flight)
+
+    found = bottleneck(write_campaign(tmp_path, Script(plan=plan(pipeline=pipeline), worker=fast)))
+    assert found.what == "exchange"
+    assert "what was measured" in found.because
+
+
+def test_without_a_link_limit_no_word_of_the_link_beside_the_exchange_either(tmp_path: Path) -> None:
+    found = bottleneck(write_campaign(tmp_path, Script(plan=plan(pipeline=True), measure_link=False)))
+    assert found.because.endswith("no link limit was measured")
+
+
 def test_nothing_is_said_where_no_phases_were_measured(tmp_path: Path) -> None:
     dask: dict[str, Any] = plan(exchange="dask")
     assert document(write_campaign(tmp_path, Script(plan=dask))).bottleneck is None

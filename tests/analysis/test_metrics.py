@@ -224,13 +224,36 @@ def test_a_little_slower_is_no_straggler() -> None:
 
 def test_a_slow_link_shows_in_pairs_only() -> None:
     rates = {(a, b): 5.0 if 2 in (a, b) else 100.0 for a in range(4) for b in range(4) if a != b}
-    found = metrics.slow_link(rates)
+    found = metrics.slow_link(rates, dict.fromkeys(range(4), "node0"))
     assert found == metrics.SlowLink(2, 5.0, 100.0)
     assert found.factor == 20.0
 
 
 def test_even_links_and_two_ranks_name_nobody() -> None:
     even = {(a, b): 100.0 + a for a in range(4) for b in range(4) if a != b}
-    assert metrics.slow_link(even) is None
-    assert metrics.slow_link({(0, 1): 1.0, (1, 0): 100.0}) is None
-    assert metrics.slow_link({}) is None
+    assert metrics.slow_link(even, {}) is None
+    assert metrics.slow_link({(0, 1): 1.0, (1, 0): 100.0}, {}) is None
+    assert metrics.slow_link({}, {}) is None
+
+
+@pytest.mark.parametrize("hosts", ["aaab", "aaaabb", "aab"])
+def test_a_rank_on_another_host_has_no_slow_link_because_the_network_is_slower_than_memory(hosts: str) -> None:
+    where = dict(enumerate(hosts))
+    pairs = [(a, b) for a in where for b in where if a != b]
+    rates = {(a, b): 100.0 if where[a] == where[b] else 10.0 for a, b in pairs}
+    assert metrics.slow_link(rates, where) is None
+
+
+def test_a_slow_link_to_other_hosts_is_found_beside_fast_pairs_within_hosts() -> None:
+    where = dict(enumerate("aabb"))
+    pairs = [(a, b) for a in where for b in where if a != b]
+    rates = {(a, b): 100.0 if where[a] == where[b] else 2.0 if 3 in (a, b) else 10.0 for a, b in pairs}
+    assert metrics.slow_link(rates, where) == metrics.SlowLink(3, 2.0, 10.0)
+
+
+def test_a_rank_holds_the_others_up_by_what_it_ends_later() -> None:
+    """Rank 2 spends 75 ms in its exchange, 35 of them waiting: it began earlier, and ends 10 ms after the others."""
+    late = WorkerTimes(40, 30, 20)
+    found = metrics.straggler({0: late, 1: late, 2: WorkerTimes(5, 75, 20), 3: late})
+    assert found is not None
+    assert (found.rank, found.phase, found.seconds, found.excess) == (2, "exchange", 75, 10)

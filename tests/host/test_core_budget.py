@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from merge_bench.host.core_budget import crowded
+from merge_bench.host.core_budget import Shortage, crowded, shortage
 from merge_bench.host.description import Hardware
 
 
@@ -21,11 +21,35 @@ def worker(host: str, affinity: str, cores: int | None = None, quota: float | No
         ([worker("a", "0-1", 2), worker("b", "0-1", 2)], None),
         # Bound workers: four cores are there, but each worker's programs have only its own.
         ([worker("a", "0,1", 2), worker("a", "2,3", 2)], None),
-        ([worker("a", "0-2", 3), worker("a", "3", 1)], "2 polling processes on 1 core of a"),
+        ([worker("a", "0-2", 3), worker("a", "3", 1)], "2 polling processes on core 3 of a"),
         # A container's quota counts for all of them.
-        ([worker("a", "0-15", 16, 2.5)] * 2, "4 polling processes on 2 cores of a"),
+        ([worker("a", "0-15", 16, 2.5)] * 2, "4 polling processes on 2.5 cores of a"),
         ([("a", Hardware()), ("a", Hardware())], None),  # nothing is known of the machine
     ],
 )
 def test_every_worker_has_two_processes_that_poll(workers: list[tuple[str, Hardware]], said: str | None) -> None:
     assert crowded(workers) == said
+
+
+@pytest.mark.parametrize(
+    ("workers", "found"),
+    [
+        ([worker("a", "0-1", 2)] * 2, None),
+        ([worker("a", "0-1", 2)] * 4, Shortage("a", 4, 2)),
+        # Less than a core, which one worker shares with nobody.
+        ([worker("a", "0-7", 8, 0.5)], None),
+        ([worker("a", "0-7", 8, 0.5)] * 2, Shortage("a", 2, 0.5)),
+        ([worker("a", "0-7", 8, 1.5)] * 2, Shortage("a", 2, 1.5)),
+        # The host has nine cores for four workers, two of which are bound to the same one.
+        ([worker("a", "0", 1)] * 2 + [worker("a", "1-8", 8)] * 2, Shortage("a", 2, 1, "0")),
+    ],
+)
+def test_workers_that_share_cores(workers: list[tuple[str, Hardware]], found: Shortage | None) -> None:
+    assert shortage(workers) == found
+    assert found is None or found.fits >= 1
+
+
+def test_shared_cores_are_named() -> None:
+    assert [Shortage("a", 4, *rest).named for rest in ((2.0,), (1,), (1.5,), (2, "0-1"))] == [
+        "2 cores of a", "1 core of a", "1.5 cores of a", "cores 0-1 of a",
+    ]  # fmt: skip

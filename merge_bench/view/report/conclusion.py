@@ -56,7 +56,8 @@ def _run(page: Page, run: Run, document: RunDocument) -> int:
     page.line(ran)
     if document.verified:
         checks = sum(len(launch.verifications) for launch in run.launches)
-        page.line(f"verified: {rows(document.result_rows)} rows, all {checks} checks passed", "green")
+        passed = f"all {checks} checks passed" if checks > 1 else "checked once"
+        page.line(f"verified: {rows(document.result_rows)} rows, {passed}", "green")
     else:
         run_sections.verdict(page, run, launches, document)
     height = _height(title) + _height(ran) + (1 if document.verified else 3)
@@ -130,8 +131,7 @@ def _sweep(page: Page, campaign: Campaign, documents: Sequence[RunDocument]) -> 
         for each in comparisons:
             page.line(comparing.title(each))
             page.line(comparing.sentence(each), comparing.STYLES.get(each.verdict, "bold"), indent=2)
-    error = next((one.error for one in documents if one.error is not None), None)
-    return after_sweep(campaign, comparisons, error.code if error is not None else None)
+    return after_sweep(campaign, documents, comparisons)
 
 
 def _warnings(page: Page, found: Sequence[Caution], room: int | None) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import shlex
+import shutil
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from merge_bench.analysis import aggregate
 from merge_bench.analysis.diagnostics import short_of_cores
@@ -13,9 +16,8 @@ from merge_bench.analysis.documents.run import RunDocument
 from merge_bench.cluster.launchers import launchers
 from merge_bench.config.options import BY_KEY, CLUSTER_OPTIONS, OPTIONS, TUNE_OPTIONS, Option
 from merge_bench.errors import GateNotMet, WrongResult
-from merge_bench.records.campaign import INTERRUPTED, Campaign
+from merge_bench.records.campaign import INTERRUPTED, Campaign, Run
 
-_PROGRAM = "python -m merge_bench"
 _BUDGET = "10m"
 _OUTPUT = frozenset(("json", "dry-run", "details"))
 _UNFINISHED = frozenset((INTERRUPTED, "unfinished"))
@@ -35,35 +37,43 @@ def after_run(campaign: Campaign, one: RunDocument) -> NextStep | None:
     if words is None:
         return None
     if one.error is not None:
-        return _after_error(campaign, words, one.error.code)
+        return _after_error(campaign, words, campaign.runs[0], one.error.code)
     if not one.verified:
         return NextStep(_run(words, verify="ends"), "measures again and verifies the result")
     found = one.bottleneck
     if found is None:
         return _report(campaign)
     if found.what in ("slow-link", "straggler"):
-        return NextStep(f"{_PROGRAM} doctor", "looks for what slows this rank; run it on its host")
+        return NextStep(_command("doctor"), "looks for what slows this rank; run it on its host")
     if found.what == "overload":
         return _report(campaign)
     crowd = short_of_cores(aggregate.counted(campaign.runs[0]))
     if crowd is not None:
-        return NextStep(_run(words, workers=str(crowd.cores)), "gives each worker a core") if _one_host(one) else None
+        if crowd.bound or not _one_host(one):
+            return None
+        return NextStep(_run(words, workers=str(crowd.fits)), "gives each worker a core")
     if found.what == "link":
         return _transports(words)
     if not _owns_processes(campaign):
         return _report(campaign)  # tuning changes settings that a running cluster has already read
-    baseline = _only(words, [BY_KEY["config"]])[-1:]
-    command = [*_PROGRAM.split(), "tune", *baseline, "--budget", _BUDGET, *_only(words, TUNE_OPTIONS)]
-    return NextStep(shlex.join(command), "looks for settings that make it faster")
+    baseline = (_only(words, [BY_KEY["config"]]) or _only(words, [BY_KEY["configs"]]))[-1:]
+    same = _only(words, TUNE_OPTIONS)
+    rows = campaign.runs[0].plan.rows_per_chunk
+    if rows is not None and not {"--chunk", "--chunks", "--left", "--workload"} & set(same):
+        same = ["--chunk", str(rows), *same]  # tune's own default is another size
+    return NextStep(_command("tune", *baseline, "--budget", _BUDGET, *same), "looks for settings that make it faster")
 
 
-def after_sweep(campaign: Campaign, comparisons: Sequence[Comparison], error: str | None) -> NextStep | None:
-    """After a campaign of several runs."""
+def after_sweep(
+    campaign: Campaign, documents: Sequence[RunDocument], comparisons: Sequence[Comparison]
+) -> NextStep | None:
+    """After a campaign of several runs, whose `documents` are in the order of the campaign's runs."""
     words = _words(campaign)
     if words is None:
         return None
-    if error is not None:
-        return _after_error(campaign, words, error)
+    failed = [(run, one.error.code) for run, one in zip(campaign.runs, documents, strict=True) if one.error is not None]
+    if failed:
+        return _after_error(campaign, words, *min(failed, key=lambda each: _severity(each[1])))
     more = max((each.more_launches or 0 for each in comparisons), default=0)
     if more:
         blocks = str(more + max(each.launches for each in comparisons))
@@ -71,23 +81,38 @@ def after_sweep(campaign: Campaign, comparisons: Sequence[Comparison], error: st
     return _report(campaign)
 
 
-def _after_error(campaign: Campaign, words: Sequence[str], code: str) -> NextStep:
+def _severity(code: str) -> int:
+    """The lower, the worse: what ended a campaign comes before what is missing because it ended."""
+    known = (WrongResult.code, GateNotMet.code)
+    return known.index(code) if code in known else len(known) + (code in _UNFINISHED)
+
+
+def _after_error(campaign: Campaign, words: Sequence[str], run: Run, code: str) -> NextStep:
     if code in _UNFINISHED:
         again = _only(words, [option for option in OPTIONS if option.key != "fresh"])
-        return NextStep(shlex.join([*_PROGRAM.split(), *again]), "goes on where this was interrupted")
+        several = sum(each.planned_launches for each in campaign.runs) > 1
+        return NextStep(_command(*again), "goes on where this was interrupted" if several else "measures again")
     if code == WrongResult.code:
         return NextStep(_run(words, verify="full"), "compares every row, and names those that are wrong")
     if code == GateNotMet.code:
         failed = any(
             failure.code == code for run in campaign.runs for each in run.launches for failure in each.failures
         )
-        return _transports(words) if failed else _report(campaign)
-    return NextStep(f"{_PROGRAM} doctor", "looks for problems of this host")
+        return _transports(words, run) if failed else _report(campaign)
+    return NextStep(_command("doctor"), "looks for problems of this host")
 
 
-def _transports(words: Sequence[str]) -> NextStep:
-    command = [*_PROGRAM.split(), "transports", "--available", *_only(words, CLUSTER_OPTIONS)]
-    return NextStep(shlex.join(command), "shows which transports carry the frames, and which could")
+def _transports(words: Sequence[str], run: Run | None = None) -> NextStep:
+    """Of the cluster of `words`, or of that one of theirs which `run` had."""
+    own = ("config", "workers") if run is not None else ()
+    same = _only(words, [option for option in CLUSTER_OPTIONS if option.key not in own])
+    if run is not None:
+        config = run.config.path or run.config.name
+        named = "configs" in _keys(words) or "config" in _keys(words)
+        same += [*(["--config", config] if named else []), "--workers", str(run.plan.workers)]
+    return NextStep(
+        _command("transports", "--available", *same), "shows which transports carry the frames, and which could"
+    )
 
 
 def _owns_processes(campaign: Campaign) -> bool:
@@ -102,7 +127,7 @@ def _one_host(one: RunDocument) -> bool:
 
 
 def _report(campaign: Campaign) -> NextStep:
-    return NextStep(f"{_PROGRAM} report {shlex.quote(str(campaign.folder))}", "draws everything on one page")
+    return NextStep(_command("report", str(campaign.folder)), "draws everything on one page")
 
 
 def _words(campaign: Campaign) -> list[str] | None:
@@ -115,9 +140,23 @@ def _words(campaign: Campaign) -> list[str] | None:
 
 def _run(words: Sequence[str], **changed: str) -> str:
     """The same run with some options changed."""
-    kept = _only(words, [option for option in OPTIONS if option.key not in changed])
-    more = [word for key, value in changed.items() for word in (f"--{key}", value)]
-    return shlex.join([*_PROGRAM.split(), *kept, *more])
+    instead = {*changed, *(["launches"] if "blocks" in changed else [])}  # the two exclude each other
+    kept = _only(words, [option for option in OPTIONS if option.key not in instead])
+    return _command(*kept, *(word for key, value in changed.items() for word in (f"--{key}", value)))
+
+
+def _command(*words: str) -> str:
+    """A command line of this program, with the Python that runs it where ``python`` is another."""
+    python, found = "python", shutil.which("python")
+    if found is None or Path(found).parent.resolve() != Path(sys.executable).parent.resolve():
+        here = Path(sys.executable)
+        python = str(here.relative_to(Path.cwd()) if here.is_relative_to(Path.cwd()) else here)
+    return shlex.join([python, "-m", "merge_bench", *words])
+
+
+def _keys(words: Sequence[str]) -> set[str]:
+    """The options that a command line has."""
+    return {option.key for option in OPTIONS if _only(words, [option])}
 
 
 def _only(words: Sequence[str], options: Sequence[Option]) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import sys
 from pathlib import Path
 
 import msgspec
@@ -134,6 +135,50 @@ def test_a_run_that_was_interrupted_goes_on_with_the_same_command(tmp_path: Path
         writer.write(s.LaunchEndLine(launch=0, status=3, seconds=3.0))
     folder = with_command(writer.folder, "--workers", "2", "--fresh", "--left", "a b.parquet", "--details")
     assert next_of(folder) == "python -m merge_bench --workers 2 --left 'a b.parquet'"
+    assert "(measures again)" in conclusion(folder)  # only campaigns of several launches go on
+
+
+def failed_sweep(results: Path, code: str) -> Path:
+    """Two configs, two blocks; the second config's first launch ended everything."""
+    with CampaignWriter.create(results, "sweep") as writer:
+        keys = [("one", 0), ("two", 0), ("one", 0), ("two", 0)]
+        write_head(writer, keys, [plan(4)])
+        writer.write(s.FailureLine(launch=1, config="two", plan=0, code=code, message="something was wrong"))
+        writer.write(s.LaunchEndLine(launch=1, status=5, seconds=3.0))
+    return with_command(writer.folder, "--configs", "one,two", "--workers", "2,4", "--blocks", "2")
+
+
+def test_the_worst_failure_of_a_sweep_decides_what_comes_next(tmp_path: Path) -> None:
+    wrong = next_of(failed_sweep(tmp_path / "wrong", "wrong-result"))
+    assert wrong == "python -m merge_bench --configs one,two --workers 2,4 --blocks 2 --verify full"
+
+
+def test_the_transports_of_the_run_that_missed_its_gate_are_shown(tmp_path: Path) -> None:
+    gate = next_of(failed_sweep(tmp_path / "gate", "gate-not-met"))
+    assert re.fullmatch(r"python -m merge_bench transports --available --config \S*two(\.cfg)? --workers 4", gate)
+
+
+def test_launches_and_blocks_are_not_combined(tmp_path: Path) -> None:
+    folder = write_campaign(tmp_path, *interleaved({"one": [0.20, 0.21, 0.20], "two": [0.19, 0.22, 0.20]}))
+    command = next_of(with_command(folder, "--configs", "one,two", "--launches", "3"))
+    assert "--blocks" in command
+    assert "--launches" not in command
+
+
+@pytest.mark.parametrize("words", [["--config", "mine.cfg"], ["--configs", "mine.cfg"], ["mine.cfg"]])
+def test_a_tuning_begins_with_the_config_and_the_rows_of_the_run(tmp_path: Path, words: list[str]) -> None:
+    command = next_of(with_command(write_campaign(tmp_path), *words)).split()
+    assert {"tune", "mine.cfg"} <= set(command)
+    assert command[-2:] == ["--chunk", "1000000"]
+
+
+def test_another_python_than_the_one_on_the_path_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = tmp_path / "bin"
+    other.mkdir()
+    (other / "python").touch(0o755)
+    monkeypatch.setenv("PATH", str(other))
+    folder = with_command(write_campaign(tmp_path), "--chunk", "1e6")
+    assert next_of(folder).startswith(f"{sys.executable} -m merge_bench tune")
 
 
 @pytest.mark.parametrize(
