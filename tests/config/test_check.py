@@ -86,6 +86,14 @@ def test_each_state_occurs(config_of: Make) -> None:
         ("UCX_TLS=^posx", "invalid", "did you mean posix"),
         ("UCX_TLS=\\rc_mlx5,ud:aux,all", "known", ""),
         ("CUDA_VISIBLE_DEVICES=0", "known", "passed to"),
+        (
+            "DASK_UCX__INFINIBAND=True",
+            "no-effect",
+            "retired, nothing reads it; write DASK_DISTRIBUTED_UCXX__INFINIBAND",
+        ),
+        ("DASK_UCX__NET_DEVICES=ib0", "no-effect", "set UCX_NET_DEVICES"),
+        ("DASK_DISTRIBUTED__COMM__UCX__REUSE_ENDPOINTS=True", "no-effect", "retired"),
+        ("DASK_DISTRIBUTED_UCXX__INFINIBAND=True", "known", "passed to"),
         ("MY_HELPER=1", "no-effect", "no known library reads this variable"),
     ],
 )
