@@ -52,6 +52,8 @@ def after_run(campaign: Campaign, one: RunDocument) -> NextStep | None:
         return _transports(words)
     if not _owns_processes(campaign):
         return _report(campaign)  # tuning changes settings that a running cluster has already read
+    if len(one.bandwidth_bytes_per_second.per_worker) == 1:
+        return _report(campaign)  # tuning changes settings of the exchange, and a single worker has none
     baseline = _only(words, [BY_KEY["config"]])[-1:]
     command = [*_PROGRAM.split(), "tune", *baseline, "--budget", _BUDGET, *_only(words, TUNE_OPTIONS)]
     return NextStep(shlex.join(command), "looks for settings that make it faster")
