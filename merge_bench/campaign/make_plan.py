@@ -77,8 +77,10 @@ def check_options(options: Resolved) -> None:
     _required(values, values["workers"] or 2)
 
 
-def prepare(options: Resolved, config: ConfigFile | None) -> Prepared:
+def prepare(options: Resolved, config: ConfigFile | None, *, count_rows: bool = True) -> Prepared:
     """Check the options, which passed `check_options`, against this machine, and make the plan.
+
+    `count_rows`: whether to count the result's rows of real tables, for which their keys are read.
 
     Raises
     ------
@@ -103,6 +105,8 @@ def prepare(options: Resolved, config: ConfigFile | None) -> Prepared:
     per_gpu = values["workers_per_gpu"]
     most = max((len(each.workers) for each in place(hosts, workers, per_gpu)), default=workers)
     workload = _workload(values, workers, engine.name)
+    if count_rows and isinstance(workload, TableSpec):
+        check_tables_fit(workload, workers)
     plan = Plan(
         workload=workload,
         workers=workers,
@@ -314,9 +318,7 @@ def _workload(values: dict[str, Any], workers: int, engine: str) -> SyntheticSpe
 
         left, right = map(str, tpch.ensure_tables(float(values["scale"])))
         left_on, right_on = ("o_orderkey",), ("l_orderkey",)
-    spec = plan_tables(left, right, left_on, right_on, workers, engine)
-    check_tables_fit(spec, workers)
-    return spec
+    return plan_tables(left, right, left_on, right_on, workers, engine)
 
 
 def check_tables_fit(spec: TableSpec, workers: int) -> None:

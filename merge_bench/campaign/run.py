@@ -34,7 +34,6 @@ from merge_bench.merge.plan import Plan
 from merge_bench.records.writer import CampaignWriter
 from merge_bench.units import format_count
 
-_WITHOUT_TABLES = {"workload": "synthetic", "on": None, "left_on": None, "right_on": None}
 WORTH_A_WARNING = ("deprecated", "module-absent", "no-effect", BRINGS_CODE)
 
 
@@ -88,8 +87,8 @@ def need_installed(prepared: Prepared) -> None:
 def check_for_run(config: ConfigFile, ucx: str, *, trusted: bool = False) -> CheckResult:
     """Check `config` as `run` does before it starts anything; options that it leaves out are those of the environment.
 
-    What the config alone shows is an error; what this machine lacks is a warning, since another may have it. Tables are
-    not read, and no running cluster is asked.
+    What the config alone shows is an error; what this machine lacks is a warning, since another may have it. Of tables
+    only the footers are read, TPC-H's are not generated, and no running cluster is asked.
 
     `ucx`: the UCX that the workers will load, ``wheel`` or ``system``; `trusted`: the config may bring code.
 
@@ -128,8 +127,9 @@ def _refusal_here(runs: Sequence[Resolved], config: ConfigFile) -> str:
     try:
         for each in runs:
             if choose_kind(each.values, os.environ).owns_processes:
-                tables = {} if each.values["workload"] == "synthetic" else _WITHOUT_TABLES
-                need_installed(make_plan.prepare(replace(each, values={**each.values, **tables}), config))
+                generated = {"workload": "synthetic"} if each.values["workload"] == "tpch" else {}
+                each = replace(each, values={**each.values, **generated})
+                need_installed(make_plan.prepare(each, config, count_rows=False))
     except (UsageError, GateNotMet) as error:
         return str(error)
     return ""

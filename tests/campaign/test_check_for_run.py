@@ -52,9 +52,12 @@ def test_options_that_never_work_together_are_errors(tmp_path: Path, options: st
     assert not checked.ok
 
 
-@pytest.mark.parametrize("options", ["INTERFACE=nosuch0", "HOSTS=nowhere", "LAUNCHER=slurm", "CHUNK=1e12"])
+@pytest.mark.parametrize(
+    "options",
+    ["INTERFACE=nosuch0", "HOSTS=nowhere", "LAUNCHER=slurm", "CHUNK=1e12", "LEFT=no.parquet RIGHT=no.parquet ON=k"],
+)
 def test_what_only_this_machine_lacks_is_a_warning(tmp_path: Path, options: str) -> None:
-    checked, refused = both(tmp_path / "a.cfg", f"MERGE_BENCH_{options}\n")
+    checked, refused = both(tmp_path / "a.cfg", "".join(f"MERGE_BENCH_{each}\n" for each in options.split()))
     assert checked.ok
     assert checked.warnings[-1].startswith(
         f"this machine cannot run it: {refused[:40]}"
