@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from merge_bench.campaign.cluster_session import Session
 from merge_bench.cluster import ucx_perftest, worker_programs
 from merge_bench.cluster.ucx_perftest import BANDWIDTH, WINDOW, Kind
@@ -16,6 +18,7 @@ NAME = "link"
 TOLERANCE = 0.10
 SECONDS = 2.0
 CODE = "link-check"
+TURNS = "with UCX's rendezvous over TCP, workers that send to each other take turns"
 
 
 def check_link(session: Session, link: LinkLine) -> None:
@@ -47,12 +50,13 @@ def check_link(session: Session, link: LinkLine) -> None:
     servers = session.workers.on_all(worker_programs.listen, text)
     asked = session.workers.on_some({rank: (worker_programs.ask, servers[after[rank]], text, limits) for rank in ranks})
     session.workers.on_some({rank: (worker_programs.serve, servers[rank]) for rank in ranks})
-    rates, lanes = [], []
+    rates, lanes, protocols = [], [], []
     for rank, output in enumerate(asked):
         log = ucx_perftest.parse_log(output.log, test)
         (figures,) = ucx_perftest.parse_all(output.text, [size])
         rates.append(figures.bandwidth)
         lanes.append(log.lanes)
+        protocols.append(log.protocol(size) or "")
         to = after[rank]
         session.writer.write(
             ProbeLine(
@@ -68,13 +72,13 @@ def check_link(session: Session, link: LinkLine) -> None:
         )  # fmt: skip
     found = len(rates) / sum(1 / rate for rate in rates)
     if abs(found / limit - 1) > TOLERANCE:
-        reasons = _reasons(session, lanes, size, memory)
-        caution = Caution(
-            CODE,
+        causes = _reasons(session, lanes, protocols, size, memory)
+        shown = f"possible causes: {'; '.join(causes)}" if causes else "the cause is unknown"
+        message = (
             f"ucx_perftest measured {format_rate(found)} per worker with messages of {format_bytes(size)}, but the link"
-            f" limit is {format_rate(limit)}; {reasons}",
+            f" limit is {format_rate(limit)}; {shown}"
         )
-        session.warn(caution)
+        session.warn(Caution(CODE, message, remedy_for(causes)))
 
 
 def _message(session: Session, link: LinkLine) -> int:
@@ -86,23 +90,34 @@ def _message(session: Session, link: LinkLine) -> int:
     return max(1, min(parcel, longest or parcel))
 
 
-def _reasons(session: Session, lanes: list[tuple[str, ...]], size: int, memory: str) -> str:
+def _reasons(session: Session, lanes: list[tuple[str, ...]], protocols: list[str], size: int, memory: str) -> list[str]:
     selected = {tuple(pair.transports) for pair in session.lanes.pairs} if session.lanes is not None else None
     one_host = len({member.host for member in session.members}) == 1
     cache = session.descriptions[0].hardware.cache_bytes if memory == "host" and one_host else None
-    found = reasons(set(lanes), selected, workers=len(session.members), size=size, cache=cache)
-    return f"possible causes: {'; '.join(found)}" if found else "the cause is unknown"
+    return reasons(set(lanes), selected, workers=len(session.members), size=size, cache=cache, protocols=set(protocols))
+
+
+def remedy_for(causes: Sequence[str]) -> str | None:
+    """What to do about a difference with these `causes`; None if nothing is wrong, because the two differ by design."""
+    if TURNS in causes:
+        return "add UCX_RNDV_SCHEME=get_zcopy to the config, or use ethernet.cfg: over TCP, UCX then uses no rendezvous"
+    return None if causes else "run again on a quiet machine, with --link-rounds 20"
 
 
 def reasons(
-    lanes: set[tuple[str, ...]], selected: set[tuple[str, ...]] | None, *, workers: int, size: int, cache: int | None
-) -> list[str]:
+    lanes: set[tuple[str, ...]], selected: set[tuple[str, ...]] | None, *, workers: int, size: int, cache: int | None,
+    protocols: set[str],
+) -> list[str]:  # fmt: skip
     """What makes the two differ, as far as it holds in a launch.
 
     `lanes` are the tool's and `selected` the data plane's, None where they are not known; `cache` is the processor's
-    in bytes, None where messages do not stay in it: on GPUs, between hosts.
+    in bytes, None where messages do not stay in it: on GPUs, between hosts. `protocols`: the tool's, as UCX names them.
     """
     found = []
+    if all(lane.startswith("tcp/") for each in lanes for lane in each) and any(
+        "rendezvous" in each for each in protocols
+    ):
+        found.append(TURNS)
     if selected is not None and selected != lanes:
         found.append("ucx_perftest used other transports than the merge")
     if workers > 2:

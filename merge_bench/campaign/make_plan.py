@@ -12,7 +12,7 @@ from typing import Any
 from merge_bench.campaign import require_transport
 from merge_bench.cluster.base import ClusterSettings
 from merge_bench.cluster.hosts import HostSpec, count_workers, place
-from merge_bench.cluster.launcher_choice import choose
+from merge_bench.cluster.launcher_choice import choose, choose_kind
 from merge_bench.cluster.launchers import launchers
 from merge_bench.cluster.running_cluster import count_running
 from merge_bench.config.installation import how_to_set_up
@@ -48,8 +48,39 @@ class Prepared:
     warnings: tuple[Caution, ...] = ()
 
 
-def prepare(options: Resolved, config: ConfigFile | None) -> Prepared:
-    """Check the options against each other and against this machine, and make the plan.
+def check_options(options: Resolved) -> None:
+    """Refuse options that never work together; nothing about hosts, tables or a running cluster is looked up.
+
+    Raises
+    ------
+    UsageError
+        One sentence naming the option that is wrong.
+    """
+    values: dict[str, Any] = options.values
+    launcher = choose_kind(values, os.environ)
+    if (
+        not launcher.owns_processes
+        and values["interface"]
+        and not options.sources["interface"].startswith("environment")
+    ):
+        raise UsageError(
+            "--interface cannot be used with a running cluster, whose interface is fixed; omit --interface"
+        )
+    refuse_more_launches(launcher.name, values["launches"])
+    if launcher.owns_processes and not launcher.starts_here:
+        _protocol(values, open_ports=True)
+    if values["workload"] == "synthetic":
+        _check_synthetic_keys(values)
+    engine = _engine(values, gpu.gpu_count(), here=False)
+    _pipeline(values, engine)
+    _runtime_filter(values, engine)
+    _required(values, values["workers"] or 2)
+
+
+def prepare(options: Resolved, config: ConfigFile | None, *, count_rows: bool = True) -> Prepared:
+    """Check the options, which passed `check_options`, against this machine, and make the plan.
+
+    `count_rows`: whether to count the result's rows of real tables, for which their keys are read.
 
     Raises
     ------
@@ -60,11 +91,6 @@ def prepare(options: Resolved, config: ConfigFile | None) -> Prepared:
     launcher, hosts = choose(values, os.environ)
     _refuse_other_users(options, hosts)
     existing = not launcher.owns_processes
-    if existing and values["interface"] and not options.sources["interface"].startswith("environment"):
-        raise UsageError(
-            "--interface cannot be used with a running cluster, whose interface is fixed; omit --interface"
-        )
-    refuse_more_launches(launcher.name, values["launches"])
     environment = {} if config is None else process_environment(config, trusted=bool(values["trust_config"]))
     seen = max((host.gpus or 0 for host in hosts), default=0) or gpu.gpu_count()
     engine, exchange = _engine(values, seen, here=launcher.starts_here), values["exchange"]
@@ -79,6 +105,8 @@ def prepare(options: Resolved, config: ConfigFile | None) -> Prepared:
     per_gpu = values["workers_per_gpu"]
     most = max((len(each.workers) for each in place(hosts, workers, per_gpu)), default=workers)
     workload = _workload(values, workers, engine.name)
+    if count_rows and isinstance(workload, TableSpec):
+        check_tables_fit(workload, workers)
     plan = Plan(
         workload=workload,
         workers=workers,
@@ -261,15 +289,19 @@ def _required(values: dict[str, Any], workers: int) -> tuple[str, ...]:
     return names
 
 
-def _workload(values: dict[str, Any], workers: int, engine: str) -> SyntheticSpec | TableSpec:
+def _check_synthetic_keys(values: dict[str, Any]) -> None:
     keys = values["on"] or values["left_on"]
+    if keys and tuple(keys) != (KEY,):
+        option = "--on" if values["on"] else "--left-on"
+        raise UsageError(
+            f"{option} {','.join(keys)} cannot be used with synthetic tables, whose key column is always"
+            f" {KEY!r}; omit {'--on' if values['on'] else '--left-on and --right-on'}"
+        )
+
+
+def _workload(values: dict[str, Any], workers: int, engine: str) -> SyntheticSpec | TableSpec:
+    keys = values["on"]
     if values["workload"] == "synthetic":
-        if keys and tuple(keys) != (KEY,):
-            option = "--on" if values["on"] else "--left-on"
-            raise UsageError(
-                f"{option} {','.join(keys)} cannot be used with synthetic tables, whose key column is always"
-                f" {KEY!r}; omit {'--on' if values['on'] else '--left-on and --right-on'}"
-            )
         return SyntheticSpec(
             rows=values["chunk"] * workers,
             fraction=float(values["frac_match"]),
@@ -286,9 +318,7 @@ def _workload(values: dict[str, Any], workers: int, engine: str) -> SyntheticSpe
 
         left, right = map(str, tpch.ensure_tables(float(values["scale"])))
         left_on, right_on = ("o_orderkey",), ("l_orderkey",)
-    spec = plan_tables(left, right, left_on, right_on, workers, engine)
-    check_tables_fit(spec, workers)
-    return spec
+    return plan_tables(left, right, left_on, right_on, workers, engine)
 
 
 def check_tables_fit(spec: TableSpec, workers: int) -> None:

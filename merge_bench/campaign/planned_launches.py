@@ -80,18 +80,15 @@ class Sweep:
         Raises
         ------
         UsageError
-            If another config has its name, or other results or launches, or two of its plans are the same, or a running
-            cluster would have to be launched more than once.
+            If another config has its name, or other results or launches, or a running cluster would have to be launched
+            more than once.
         """
         add_config(self.configs, config)
         for each in found:
             plan = each.plan.to_json()
             if plan not in self.plans:
                 self.plans.append(plan)
-            key = config.name, self.plans.index(plan)
-            if key in self.prepared:
-                raise UsageError("--chunk cannot be used with real tables, whose size is fixed; omit --chunk")
-            self.prepared[key] = each
+            self.prepared[config.name, self.plans.index(plan)] = each
         if len({each.plan.launches for each in self.prepared.values()}) > 1:
             raise UsageError(
                 "the configs set different numbers of launches; use --blocks N to launch each config N times"

@@ -17,15 +17,18 @@ from merge_bench.campaign.make_plan import Prepared
 from merge_bench.campaign.planned_launches import Job, Sweep
 from merge_bench.campaign.progress import Labelled, Progress
 from merge_bench.cluster.environment import LOOPBACK
-from merge_bench.cluster.launcher_choice import choose, make_launcher
+from merge_bench.cluster.launcher_choice import choose, choose_kind, make_launcher
 from merge_bench.cluster.launchers import launchers
+from merge_bench.config.check import CheckResult, check_config
 from merge_bench.config.installation import how_to_set_up
+from merge_bench.config.old_names import translate_config
+from merge_bench.config.options import BY_KEY
 from merge_bench.config.reader import ConfigFile, read_config
 from merge_bench.config.resolve import Resolved, expand, resolve
 from merge_bench.config.shipped import find_config
 from merge_bench.config.ucx_choice import use_ucx
 from merge_bench.config.variable_states import BRINGS_CODE
-from merge_bench.errors import Caution, UsageError
+from merge_bench.errors import Caution, GateNotMet, UsageError
 from merge_bench.host import network
 from merge_bench.merge.plan import Plan
 from merge_bench.records.writer import CampaignWriter
@@ -54,21 +57,18 @@ def load_sweep(
     config = None if config_name is None else read_config(find_config(config_name), os.environ)
     options = resolve(cli_values, config, os.environ, registry_options.options())
     options = replace(options, values={**options.values, **(fixed or {})})
+    runs = _checked_runs(options)
     warnings = _choose_ucx(options)
     warnings += [] if config is None else _check(config, options)
-    found = [make_plan.prepare(each, config) for each in expand(options)]
+    found = [make_plan.prepare(each, config) for each in runs]
     if fixed is None:
         for each in found:
-            need_ucxx(each)
-    if any(each.plan.check_link and launchers()[each.settings.launcher].starts_here for each in found):
-        from merge_bench.cluster import ucx_perftest
-
-        ucx_perftest.find()
+            need_installed(each)
     return [replace(each, warnings=(*each.warnings, *warnings)) for each in found], config
 
 
-def need_ucxx(prepared: Prepared) -> None:
-    """Refuse to start workers here whose data plane is not installed.
+def need_installed(prepared: Prepared) -> None:
+    """Refuse to start workers here whose data plane, or the second measurement of their links, is not installed.
 
     Raises
     ------
@@ -78,12 +78,67 @@ def need_ucxx(prepared: Prepared) -> None:
     here = launchers()[prepared.settings.launcher].starts_here
     if here and prepared.plan.exchange == "ucx" and importlib.util.find_spec("ucxx") is None:
         raise UsageError(f"UCXX is not installed in this environment; run: {how_to_set_up()}")
+    if here and prepared.plan.check_link:
+        from merge_bench.cluster import ucx_perftest
+
+        ucx_perftest.find()
+
+
+def check_for_run(config: ConfigFile, ucx: str, *, trusted: bool = False) -> CheckResult:
+    """Check `config` as `run` does before it starts anything; options that it leaves out are those of the environment.
+
+    What the config alone shows is an error; what this machine lacks is a warning, since another may have it. Of tables
+    only the footers are read, TPC-H's are not generated, and no running cluster is asked.
+
+    `ucx`: the UCX that the workers will load, ``wheel`` or ``system``; `trusted`: the config may bring code.
+
+    Raises
+    ------
+    UsageError
+        If the value of an old name in the config cannot be translated.
+    """
+    variable = BY_KEY["interface"].variable
+    named = translate_config(config).options.get(variable)
+    interface = (named.value if named else os.environ.get(variable, "")).strip() or LOOPBACK
+    launcher = {"UCX_NET_DEVICES": network.net_devices(interface)}
+    table = registry_options.options()
+    result = check_config(config, os.environ, ucx=ucx, launcher=launcher, table=table, trusted=trusted)
+    if not result.options_are_valid:
+        return result
+    try:
+        options = resolve({"trust_config": True}, config, os.environ, table)  # code is among the errors already
+        runs = _checked_runs(replace(options, values={**options.values, "trust_config": trusted}))
+    except UsageError as error:
+        return replace(result, ok=False, refusals=(str(error),))
+    refusal = _refusal_here(runs, config)
+    return replace(result, warnings=(*result.warnings, f"this machine cannot run it: {refusal}")) if refusal else result
+
+
+def _checked_runs(options: Resolved) -> list[Resolved]:
+    """The options of each run; raises `UsageError` if they can never work together."""
+    runs = expand(options)
+    for each in runs:
+        make_plan.check_options(each)
+    return runs
+
+
+def _refusal_here(runs: Sequence[Resolved], config: ConfigFile) -> str:
+    """Why `run` would not start here; empty if nothing is in its way."""
+    try:
+        for each in runs:
+            if choose_kind(each.values, os.environ).owns_processes:
+                generated = {"workload": "synthetic"} if each.values["workload"] == "tpch" else {}
+                each = replace(each, values={**each.values, **generated})
+                need_installed(make_plan.prepare(each, config, count_rows=False))
+    except (UsageError, GateNotMet) as error:
+        return str(error)
+    return ""
 
 
 def _choose_ucx(options: Resolved) -> list[Caution]:
     """Settle whose UCX this command loads; a running cluster has loaded its own."""
     asked = None if options.values["ucx"] is None else str(options.values["ucx"])
-    if not choose(options.values, os.environ)[0].owns_processes:
+    if not choose_kind(options.values, os.environ).owns_processes:
         if asked is not None:
             raise UsageError(
                 "--ucx cannot be used with a running cluster, which has already loaded its UCX; omit --ucx"
@@ -95,8 +150,6 @@ def _choose_ucx(options: Resolved) -> list[Caution]:
 
 def _check(config: ConfigFile, options: Resolved) -> list[Caution]:
     """What the installed UCX makes of the config: errors stop the run, everything else is a warning in the report."""
-    from merge_bench.config.check import check_config
-
     result = check_config(
         config,
         os.environ,

@@ -11,7 +11,7 @@ import click
 
 from merge_bench.cli.parameters import CONTEXT, AsTyped, SectionedCommand, add_options, count_option, json_option
 from merge_bench.cluster.launcher_choice import batches, with_storage
-from merge_bench.config.options import BY_KEY, CLUSTER_OPTIONS, OPTIONS
+from merge_bench.config.options import CLUSTER_OPTIONS, OPTIONS
 from merge_bench.errors import GateNotMet, LaunchFailed, UsageError
 
 
@@ -65,25 +65,23 @@ def run(named: str | None, **values: Any) -> int:
 )
 @click.option("--trust-config", is_flag=True, help="Trust CONFIG: accept settings that can load code.")
 def check(config: str, as_json: bool, ucx: str | None, trust_config: bool) -> int:
-    """Show how the installed UCX handles each setting of CONFIG, which is a file or the name of a shipped config."""
-    from merge_bench.campaign.registry_options import options
-    from merge_bench.cluster.environment import LOOPBACK
-    from merge_bench.config.old_names import translate_config
+    """Show how the installed UCX handles each setting of CONFIG, and whether `run` would refuse it.
+
+    CONFIG is a file or the name of a shipped config.
+    """
+    from merge_bench.campaign.run import check_for_run
     from merge_bench.config.reader import read_config
     from merge_bench.config.shipped import find_config
-    from merge_bench.config.ucx_choice import choose_ucx
-    from merge_bench.host.network import net_devices
-    from merge_bench.view.report.check import run_check
+    from merge_bench.config.ucx_choice import Choice, choose_ucx, restored
+    from merge_bench.view.report.check import show_check
 
     found = read_config(find_config(config), os.environ)
-    wanted = ucx if ucx in ("wheel", "system") else choose_ucx(ucx, os.environ).origin
-    variable = BY_KEY["interface"].variable
-    named = translate_config(found).options.get(variable)
-    interface = (named.value if named else os.environ.get(variable, "")).strip() or LOOPBACK
-    launcher = {"UCX_NET_DEVICES": net_devices(interface)}
-    return run_check(
-        found, json_output=as_json, ucx=wanted, launcher=launcher, table=options(), trusted=trust_config
-    )  # fmt: skip
+    choice = Choice(ucx) if ucx in ("wheel", "system") else choose_ucx(ucx, os.environ)
+    with restored():
+        choice.apply(os.environ)
+        result = check_for_run(found, choice.origin, trusted=trust_config)
+    show_check(result, json_output=as_json)
+    return 0 if result.ok else 2
 
 
 @click.command(cls=AsTyped, context_settings={**CONTEXT, "ignore_unknown_options": True})
@@ -139,7 +137,7 @@ def transports(show_available: bool, **values: Any) -> None:
     from merge_bench.view.report.transports import print_survey
 
     prepared, config = runs.load(values["config"], values, FIXED)
-    runs.need_ucxx(prepared)
+    runs.need_installed(prepared)
     say_warnings(prepared.warnings)
     name = config.name if config is not None else "default"
     try:

@@ -16,12 +16,24 @@ AUTO = "auto"
 def choose(values: Mapping[str, Any], environ: Mapping[str, str]) -> tuple[LauncherKind, tuple[HostSpec, ...]]:
     """The launcher and its hosts (none for this machine and for a running cluster).
 
+    Raises
+    ------
+    UsageError
+        If the options contradict each other, or the environment lacks what the launcher needs.
+    """
+    chosen = choose_kind(values, environ)
+    return chosen, chosen.hosts(values, environ)
+
+
+def choose_kind(values: Mapping[str, Any], environ: Mapping[str, str]) -> LauncherKind:
+    """The launcher, without its hosts.
+
     auto: the launcher whose options are given, else the one whose job this is, else the one that starts processes here.
 
     Raises
     ------
     UsageError
-        If the options contradict each other, or the environment lacks what the launcher needs.
+        If the options contradict each other.
     """
     asked, known = str(values["launcher"]), launchers()
     named = [kind for kind in known.values() if any(values[key] for key in kind.needs)]
@@ -31,18 +43,17 @@ def choose(values: Mapping[str, Any], environ: Mapping[str, str]) -> tuple[Launc
             raise UsageError(
                 "--scheduler-address and --scheduler-file use a running cluster; leave out --launcher and --hosts"
             )
-        return running, ()
+        return running
     if asked == AUTO:
         inside = (kind for kind in known.values() if kind.inside(environ))
-        chosen = named[0] if named else next(inside, _here())
-    else:
-        chosen = known[asked]
-        if chosen.needs and chosen not in named:
-            raise UsageError(f"--launcher {asked} needs {' or '.join(map(_option, chosen.needs))}")
-        if named and chosen not in named:
-            given = next(key for key in named[0].needs if values[key])
-            raise UsageError(f"{_option(given)} cannot be combined with --launcher {asked}")
-    return chosen, chosen.hosts(values, environ)
+        return named[0] if named else next(inside, _here())
+    chosen = known[asked]
+    if chosen.needs and chosen not in named:
+        raise UsageError(f"--launcher {asked} needs {' or '.join(map(_option, chosen.needs))}")
+    if named and chosen not in named:
+        given = next(key for key in named[0].needs if values[key])
+        raise UsageError(f"{_option(given)} cannot be combined with --launcher {asked}")
+    return chosen
 
 
 def choices() -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from merge_bench.config.catalogue import Catalogue, build_catalogue
 from merge_bench.config.conflicts import Conflict, Situation, find_conflicts
-from merge_bench.config.old_names import UCXX_OVERRIDES, translate_config
+from merge_bench.config.old_names import OLD_NAMES, PREFIX, UCXX_OVERRIDES, translate_config
 from merge_bench.config.options import BY_KEY, OPTIONS, Option
 from merge_bench.config.reader import ConfigFile
 from merge_bench.config.trust import REMEDY, process_environment
@@ -30,9 +30,10 @@ _ALWAYS_SHOWN = (
 class CheckResult:
     """The result of `check_config`.
 
-    `ok`: the config has no unknown setting and brings no code, and no setting from any source is invalid; `variables`:
-    those of the config in its order, then effective settings from other sources; `conflicts`: warnings; `warnings`: of
-    the reader, and one if ucx_info cannot be run; `ucx`: ``1.21.0 (wheel)``, or None; `trusted`: code is no error.
+    `ok`: the config has no unknown setting and brings no code, no setting from any source is invalid, and there are no
+    `refusals`; `variables`: those of the config in its order, then effective settings from other sources; `conflicts`:
+    warnings; `warnings`: of the reader, and one if ucx_info cannot be run; `ucx`: ``1.21.0 (wheel)``, or None;
+    `trusted`: code is no error; `refusals`: why `run` refuses the options, a sentence each.
     """
 
     config: ConfigFile
@@ -42,16 +43,27 @@ class CheckResult:
     warnings: tuple[str, ...]
     ucx: str | None
     trusted: bool = False
+    refusals: tuple[str, ...] = ()
+
+    @property
+    def options_are_valid(self) -> bool:
+        """Whether each option of `run` that the config sets exists and accepts its value."""
+        return not any(
+            each.state in ("unknown", "invalid") and (each.name.startswith(PREFIX) or each.name in OLD_NAMES)
+            for each in self.variables
+            if each.source == "config"
+        )
 
     @property
     def errors(self) -> tuple[str, ...]:
-        """One sentence for each variable that makes `ok` false, with file and line, or the source."""
-        return tuple(
+        """Why `ok` is false: a sentence for each variable, with file and line, or the source; then `refusals`."""
+        variables = tuple(
             f"{self.config.where(each.line) if each.line else each.source}: {each.name}={each.value}: {each.message}"
             + (f"; {REMEDY}" if each.state == BRINGS_CODE else "")
             for each in self.variables
             if _is_error(each, trusted=self.trusted)
         )
+        return variables + self.refusals
 
 
 def _is_error(each: VariableState, *, trusted: bool) -> bool:

@@ -1,8 +1,9 @@
-"""Translates names of 2022 and of UCX-Py into names that this stack reads.
+"""Translates names of 2022 and of UCX-Py into names that this stack reads, and names retired ones.
 
-Old configs use two kinds of names: the 2022 competition's ``cluster.cfg`` described the problem with plain names
-(``CHUNK_SIZE``), and UCX-Py read ``UCXPY_…`` variables, of which its successor UCXX reads only some. Only names in
-configs are translated; in the environment a name like ``CHUNK_SIZE`` can mean anything.
+Old configs use three kinds of names: the 2022 competition's ``cluster.cfg`` described the problem with plain names
+(``CHUNK_SIZE``), UCX-Py read ``UCXPY_…`` variables, of which its successor UCXX reads only some, and Dask chose UCX's
+transports by ``DASK_UCX__…``. Only names in configs are translated; in the environment a name like ``CHUNK_SIZE`` can
+mean anything.
 """
 
 from __future__ import annotations
@@ -68,7 +69,24 @@ _VALUES: dict[str, Callable[[str], str]] = {
     "VERIFY_RESULTS": lambda value: "ends" if value and switch(value) else "off",
     "UCXPY_NON_BLOCKING_MODE": lambda value: "polling",
 }
+# Dask 2026.7 moves the first prefix to the second, which neither distributed nor distributed-ucxx 0.52 reads.
+_RETIRED = ("DASK_UCX__", "DASK_DISTRIBUTED__UCX__")
+# distributed-ucxx still reads the other names with this prefix.
+_HALF_RETIRED = "DASK_DISTRIBUTED__COMM__UCX__"
 _NO_EFFECT: dict[str, str] = {
+    **{
+        prefix + name: f"retired, nothing reads it; write DASK_DISTRIBUTED_UCXX__{name}, which --protocol ucx reads"
+        for prefix in _RETIRED
+        for name in ("CUDA_COPY", "TCP", "NVLINK", "INFINIBAND", "RDMACM")
+    },
+    **{
+        prefix + "NET_DEVICES": "retired, nothing reads it; set UCX_NET_DEVICES"
+        for prefix in (*_RETIRED, _HALF_RETIRED)
+    },
+    **{
+        prefix + "REUSE_ENDPOINTS": "retired, nothing reads it; delete the line"
+        for prefix in (*_RETIRED, _HALF_RETIRED)
+    },
     **dict.fromkeys(
         ("JOB_DIR", "TEST_DIR", "WORK_DIR", "APAC_DIR"),
         "only the 2022 scripts used this folder; results are written to --results",

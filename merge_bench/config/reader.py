@@ -11,11 +11,19 @@ import hashlib
 import os
 import re
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from merge_bench.config.shell_syntax import Literal, Part, Reference, ShellSyntaxError, Statement, parse
+from merge_bench.config.shell_syntax import (
+    MAX_ERRORS,
+    Literal,
+    Part,
+    Reference,
+    ShellSyntaxError,
+    Statement,
+    parse,
+)
 from merge_bench.errors import UsageError
 
 MAX_FILE_BYTES = 1024 * 1024
@@ -76,16 +84,17 @@ def read_config(path: Path, environment: Mapping[str, str]) -> ConfigFile:
     Raises
     ------
     UsageError
-        If the file cannot be read, or a line is not an assignment (``file:line: …``).
+        If the file cannot be read, or lines are not assignments (a line ``file:line: …`` for each).
     """
     data = _read_bytes(path)
     scope = _Scope(environment)
-    try:
-        statements = parse(_decode(path, data))
-        for statement in statements:
-            scope.execute(statement)
-    except ShellSyntaxError as error:
-        raise UsageError(f"{path}:{error.line}: {error}") from None
+    statements, errors = parse(_decode(path, data))
+    errors = errors or scope.execute_all(statements)
+    if errors:
+        lines = [f"{path}:{error.line}: {error}" for error in errors]
+        if len(errors) == MAX_ERRORS:
+            lines.append(f"{path}: there may be more errors; these are the first {MAX_ERRORS}")
+        raise UsageError("\n".join(lines))
     return ConfigFile(
         name=path.name.removesuffix(".cfg"),
         path=path,
@@ -168,6 +177,20 @@ class _Scope:
             )
         self.variables[variable.name] = variable
         self.lines.setdefault(variable.name, []).append(variable.line)
+
+    def execute_all(self, statements: Iterable[Statement]) -> tuple[ShellSyntaxError, ...]:
+        """Execute `statements`, and give the errors, at most `MAX_ERRORS`."""
+        errors: list[ShellSyntaxError] = []
+        for statement in statements:
+            try:
+                self.execute(statement)
+            except ShellSyntaxError as error:
+                errors.append(error)
+                if len(errors) == MAX_ERRORS:
+                    break
+                for each in statement.assignments:  # later lines that refer to these names are not to blame
+                    self.variables.setdefault(each.name, Variable(each.name, "", each.line))
+        return tuple(errors)
 
     def execute(self, statement: Statement) -> None:
         """Expand and assign the words of a line, as bash does."""

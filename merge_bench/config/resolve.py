@@ -92,9 +92,17 @@ def resolve(
 
 
 def expand(options: Resolved) -> list[Resolved]:
-    """One result for each combination of the options with several values (a sweep)."""
+    """One result for each combination of the options with several values (a sweep).
+
+    Raises
+    ------
+    UsageError
+        If one of these options has no effect.
+    """
     values = options.values
     swept = {key: value for key in SWEPT if isinstance(value := values[key], tuple)}
+    if "chunk" in swept and values["workload"] != "synthetic":
+        raise UsageError("--chunk cannot be used with real tables, whose size is fixed; omit --chunk")
     found = []
     for combination in itertools.product(*swept.values()):
         one = {**values, **dict(zip(swept, combination, strict=True))}

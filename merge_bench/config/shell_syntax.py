@@ -27,8 +27,10 @@ _META = {
     ")": "')' ends a subshell, an array or a function",
 }
 _MAX_DEPTH = 16
+MAX_ERRORS = 20
 _EXPORT = re.compile(r"export(?=[ \t\n]|\Z)")
 _COMMENT = re.compile(r"#[^\n]*")
+_REST_OF_LINE = re.compile(r"([^\\\n]|\\(\n|.|\Z))*")
 _SINGLE_QUOTED = re.compile(r"'[^'\n]*'")
 _OPERATOR = re.compile(r"\}|:?-")
 _PLAIN_RUN = re.compile(r"[A-Za-z0-9_./%+,@^-]+")
@@ -94,15 +96,13 @@ class Statement:
     exported: bool
 
 
-def parse(text: str) -> tuple[Statement, ...]:
-    """The statements of `text`, whose lines end in ``\\n``.
+def parse(text: str) -> tuple[tuple[Statement, ...], tuple[ShellSyntaxError, ...]]:
+    """The statements of `text`, whose lines end in ``\\n``, and an error for each line that is none.
 
-    Raises
-    ------
-    ShellSyntaxError
-        At the first text that is not an assignment, a comment or an ``export``.
+    The text after `MAX_ERRORS` errors is not parsed.
     """
-    return tuple(_Parser(text).statements())
+    parser = _Parser(text)
+    return tuple(parser.statements()), tuple(parser.errors)
 
 
 def _describe(rest: str, first: bool) -> str:
@@ -131,6 +131,7 @@ class _Parser:
     """Recursive descent over characters. ``\\`` at the end of a line joins it with the next one.
 
     `exported`: the line begins with ``export``, after which bash expands braces. `depth`: how deep ``${`` is nested.
+    `errors`: at most one for each line; parsing continues on the next line.
     """
 
     def __init__(self, text: str) -> None:
@@ -139,6 +140,7 @@ class _Parser:
         self.line = 1
         self.exported = False
         self.depth = 0
+        self.errors: list[ShellSyntaxError] = []
 
     def error(self, message: str) -> ShellSyntaxError:
         return ShellSyntaxError(self.line, message)
@@ -169,7 +171,16 @@ class _Parser:
             if character in _BLANK + "\n":
                 self.take()
             elif not self.run(_COMMENT):
-                yield self.statement()
+                try:
+                    statement = self.statement()
+                except ShellSyntaxError as error:
+                    self.errors.append(error)
+                    if len(self.errors) == MAX_ERRORS:
+                        return
+                    self.depth = 0
+                    self.line += self.run(_REST_OF_LINE).count("\n")
+                else:
+                    yield statement
 
     def statement(self) -> Statement:
         self.exported = bool(self.run(_EXPORT))

@@ -3,13 +3,29 @@
 from __future__ import annotations
 
 import itertools
+import mmap
 import os
+import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
 import psutil
 
 from merge_bench.host import files
+
+SEGMENT_BYTES = 1 << 15  # of the first segment that UCX's posix transport creates
+
+
+def segment_problem(folder: Path) -> str:
+    """Why no small segment of shared memory can be created and mapped in `folder`; empty if one can."""
+    try:
+        with tempfile.TemporaryFile(dir=folder, prefix="merge-bench-") as file:
+            os.posix_fallocate(file.fileno(), 0, SEGMENT_BYTES)
+            with mmap.mmap(file.fileno(), SEGMENT_BYTES) as segment:
+                segment[-1] = 1
+    except OSError as error:
+        return error.strerror or type(error).__name__
+    return ""
 
 
 class PeakMeter:

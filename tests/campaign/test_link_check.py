@@ -11,7 +11,7 @@ import pytest
 
 from merge_bench.analysis import aggregate
 from merge_bench.analysis.summary import summarize_run
-from merge_bench.campaign.link_check import check_link, reasons
+from merge_bench.campaign.link_check import TURNS, check_link, reasons, remedy_for
 from merge_bench.host.description import Hardware
 from merge_bench.records import schema as s
 from merge_bench.records.reader import read_campaign
@@ -23,16 +23,25 @@ MIB = 1 << 20
 
 
 def test_a_reason_is_given_only_where_it_holds() -> None:
-    assert reasons({SM}, {SM}, workers=2, size=MIB, cache=None) == []
-    assert reasons({SM}, None, workers=2, size=64 * MIB, cache=32 * MIB) == []
-    (lanes,) = reasons({TCP}, {SM}, workers=2, size=64 * MIB, cache=32 * MIB)
+    eager, rendezvous = {"multi-frag eager copy-in copy-out [tcp/lo]"}, {"rendezvous zero-copy read from remote"}
+    assert reasons({SM}, {SM}, workers=2, size=MIB, cache=None, protocols=rendezvous) == []
+    assert reasons({TCP}, {TCP}, workers=2, size=MIB, cache=None, protocols=eager) == []
+    assert reasons({TCP}, {TCP}, workers=2, size=MIB, cache=None, protocols=rendezvous) == [TURNS]
+    assert reasons({SM}, None, workers=2, size=64 * MIB, cache=32 * MIB, protocols=eager) == []
+    (lanes,) = reasons({TCP}, {SM}, workers=2, size=64 * MIB, cache=32 * MIB, protocols=eager)
     assert "other transports" in lanes
-    (peers,) = reasons({SM}, {SM}, workers=3, size=64 * MIB, cache=32 * MIB)
+    (peers,) = reasons({SM}, {SM}, workers=3, size=64 * MIB, cache=32 * MIB, protocols=rendezvous)
     assert "one peer" in peers
-    (buffer,) = reasons({SM}, {SM}, workers=2, size=MIB, cache=32 * MIB)
+    (buffer,) = reasons({SM}, {SM}, workers=2, size=MIB, cache=32 * MIB, protocols=rendezvous)
     assert buffer.startswith(
         "ucx_perftest sends the same buffer of 1.00 MiB repeatedly, which fits into the processor cache (32.0"
     )
+
+
+def test_a_difference_that_is_no_difference_of_methods_has_a_remedy() -> None:
+    assert "ethernet.cfg" in (remedy_for(["another", TURNS]) or "")
+    assert "--link-rounds" in (remedy_for([]) or "")
+    assert remedy_for(["ucx_perftest sends to one peer, but the merge sends to all"]) is None
 
 
 def test_nothing_is_started_or_written_where_more_processes_would_poll_than_there_are_cores() -> None:

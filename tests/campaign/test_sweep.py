@@ -21,7 +21,10 @@ from merge_bench.records.schema import Config
 
 def prepared(**options: Any) -> list[Prepared]:
     """A plan for every combination of these options, by their keys, on the command line."""
-    return [make_plan.prepare(each, None) for each in expand(resolve({"workers": 1, **options}, None, {}))]
+    runs = expand(resolve({"workers": 1, **options}, None, {}))
+    for each in runs:
+        make_plan.check_options(each)
+    return [make_plan.prepare(each, None) for each in runs]
 
 
 def sweep(*configs: str, **options: Any) -> Sweep:
@@ -141,9 +144,8 @@ def test_configs_that_disagree_about_the_whole_are_refused() -> None:
 
 
 def test_several_sizes_of_real_tables_are_refused() -> None:
-    (one,) = prepared()
     with pytest.raises(UsageError, match="--chunk cannot be used with real tables"):
-        Sweep([], [], {}, {}).add([one, one], Config(name="a"))
+        prepared(workload="tpch", chunk=(1000, 2000))
 
 
 def running(**options: Any) -> list[Prepared]:

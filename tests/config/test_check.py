@@ -19,7 +19,7 @@ from merge_bench.config.reader import ConfigFile, read_config
 from merge_bench.config.shipped import find_config
 from merge_bench.config.ucx_info import Installed
 from merge_bench.config.variable_states import STATES
-from merge_bench.view.report.check import print_check, run_check
+from merge_bench.view.report.check import print_check, show_check
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 Make = Callable[[str], ConfigFile]
@@ -86,6 +86,14 @@ def test_each_state_occurs(config_of: Make) -> None:
         ("UCX_TLS=^posx", "invalid", "did you mean posix"),
         ("UCX_TLS=\\rc_mlx5,ud:aux,all", "known", ""),
         ("CUDA_VISIBLE_DEVICES=0", "known", "passed to"),
+        (
+            "DASK_UCX__INFINIBAND=True",
+            "no-effect",
+            "retired, nothing reads it; write DASK_DISTRIBUTED_UCXX__INFINIBAND",
+        ),
+        ("DASK_UCX__NET_DEVICES=ib0", "no-effect", "set UCX_NET_DEVICES"),
+        ("DASK_DISTRIBUTED__COMM__UCX__REUSE_ENDPOINTS=True", "no-effect", "retired"),
+        ("DASK_DISTRIBUTED_UCXX__INFINIBAND=True", "known", "passed to"),
         ("MY_HELPER=1", "no-effect", "no known library reads this variable"),
     ],
 )
@@ -202,12 +210,12 @@ def test_each_shipped_config_passes(
     path: Path, which: str, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
 ) -> None:
     installed: Installed = request.getfixturevalue(which)
-    config = read_config(path, {})
+    result = check_config(read_config(path, {}), {}, ucx=which)
     if path.stem == "base-ucx" and build_catalogue(installed).minor < (1, 19):
         # It holds the defaults of the releases that UCXX takes; an older UCX does not know some of them.
-        assert run_check(config, {}, ucx=which, json_output=True) == 2
+        assert not result.ok
         return
-    assert run_check(config, {}, ucx=which, json_output=True) == 0
+    show_check(result, json_output=True)
     document = json.loads(capsys.readouterr().out)
     assert document["ok"] is True
     assert document["warnings"] == []
@@ -250,17 +258,18 @@ def test_base_ucx_is_what_ucx_does_by_default(wheel: Installed) -> None:
         assert value in (default, default.removeprefix("intra:").partition(",inter:")[0])
 
 
-def test_a_misspelt_name_ends_with_status_2_and_a_suggestion(
-    config_of: Make, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_misspelt_name_is_an_error_with_a_suggestion(config_of: Make, capsys: pytest.CaptureFixture[str]) -> None:
     config = config_of("# a\nUCX_RNDV_SCHMEE=am\n")
-    assert run_check(config, {}) == 2
+    result = check_config(config, {})
+    assert not result.ok
+    show_check(result)
     shown = capsys.readouterr().out
     assert f"{config.path}:2: UCX_RNDV_SCHMEE=am" in shown.replace("\n", "")
     assert "did you mean UCX_RNDV_SCHEME?" in shown
-    assert run_check(config, {}, json_output=True) == 2
+    show_check(result, json_output=True)
     document = json.loads(capsys.readouterr().out)
     assert set(document) >= {"ok", "variables", "conflicts"}
+    assert document["errors"] == list(result.errors)
     assert set(document["variables"][0]) == {"name", "value", "line", "state", "message", "source"}
 
 

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import os
+import re
+import subprocess
+import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-from merge_bench.config.old_names import no_effect, translate_config
+from merge_bench.config.old_names import OLD_NAMES, no_effect, translate_config
 from merge_bench.config.options import BY_VARIABLE
 from merge_bench.config.reader import read_config
 from merge_bench.errors import UsageError
@@ -49,3 +55,31 @@ def test_a_new_name_beside_an_old_one_counts(tmp_path: Path) -> None:
 def test_a_value_without_counterpart_names_file_and_line(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"cluster\.cfg:2: VERIFY_RESULTS: 'maybe' is not yes or no"):
         translated(tmp_path, "\nVERIFY_RESULTS=maybe\n")
+
+
+READ_BY_DASK = """
+import json, sys
+import distributed
+from distributed_ucxx.config import get_ucx_config, setup_config
+setup_config()
+print(json.dumps({name: get_ucx_config(name.rpartition("__")[2].lower().replace("_", "-")) for name in sys.argv[1:]}))
+"""
+
+
+@pytest.mark.skipif(find_spec("distributed_ucxx") is None, reason="needs distributed-ucxx")
+def test_retired_names_of_dask_are_read_by_nothing_and_their_successors_are() -> None:
+    def read(names: list[str]) -> dict[str, object]:
+        """What distributed-ucxx makes of a process's environment with these variables."""
+        command = [sys.executable, "-W", "ignore", "-c", READ_BY_DASK, *names]
+        environment = {**os.environ, **dict.fromkeys(names, "True")}
+        found = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=120)
+        values: dict[str, object] = json.loads(found.stdout)
+        return values
+
+    retired = [name for name in OLD_NAMES if re.match("DASK_(DISTRIBUTED__)?UCX__", name)]
+    successors = [re.search(r"write (DASK_\w+),", no_effect(name) or "") for name in retired]
+    present = sorted({each[1] for each in successors if each})
+    assert len(retired) == 14
+    assert read(retired) == dict.fromkeys(retired)
+    assert len(present) == 5
+    assert read(present) == dict.fromkeys(present, True)

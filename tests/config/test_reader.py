@@ -122,6 +122,25 @@ def test_anything_but_an_assignment_is_refused_with_file_and_line(tmp_path: Path
     assert words in sentence
 
 
+def test_every_wrong_line_is_named_at_once(tmp_path: Path) -> None:
+    text = "A=1;reboot\nB=$(id) \\\n C=3\nD=good\nE='x\nexport F=${G:-${H\n# I=$(id)\nreboot\n"
+    lines = refusal(tmp_path, text).replace(f"{tmp_path}/", "").split("\n")
+    assert [line.split(": ")[0] for line in lines] == [f"a.cfg:{line}" for line in (1, 2, 5, 6, 8)]
+
+
+def test_every_name_that_is_not_set_is_named_at_once_but_not_what_follows_from_it(tmp_path: Path) -> None:
+    lines = refusal(tmp_path, "A=$NOWHERE\nB=$A\nUID=0\nexport NOTHING\n").replace(f"{tmp_path}/", "").split("\n")
+    assert [line.split(" ")[:2] for line in lines] == [
+        ["a.cfg:1:", "NOWHERE"], ["a.cfg:3:", "UID"], ["a.cfg:4:", "NOTHING"],
+    ]  # fmt: skip
+
+
+def test_a_file_of_another_kind_does_not_fill_the_terminal(tmp_path: Path) -> None:
+    lines = refusal(tmp_path, "not a config\n" * 50_000).split("\n")
+    assert len(lines) == 21
+    assert lines[-1].endswith("these are the first 20")
+
+
 def test_values_that_double_themselves_are_stopped(tmp_path: Path) -> None:
     bomb = "A=xxxxxxxx\n" + "A=$A$A\n" * 60
     assert "longer than 131071 bytes" in refusal(tmp_path, bomb)

@@ -51,16 +51,19 @@ def _examples(strategy: st.SearchStrategy[str], count: int, use: Callable[[str],
 
 
 def _read(path: Path, text: str) -> dict[str, str] | None:
-    """What the reader makes of `text`; None if it refuses it, which it may do with a UsageError only."""
+    """What the reader makes of `text`; None if it refuses it, which it may do with a UsageError only.
+
+    A refusal names each line once, in their order.
+    """
     path.write_text(text, encoding="utf-8", newline="")
-    values, sentence = None, f"{path}: "
+    values, sentences = None, [f"{path}:0: "]
     try:
         with nothing_may_run():
             values = read_config(path, ENVIRONMENT).environment
     except UsageError as error:
-        sentence = str(error)
-    assert sentence.startswith(f"{path}:")
-    assert "\n" not in sentence
+        sentences = str(error).split("\n")
+    lines = [int(sentence.removeprefix(f"{path}:").partition(":")[0]) for sentence in sentences]
+    assert lines == sorted(set(lines))
     return values
 
 

@@ -159,6 +159,20 @@ def test_a_setting_that_lost_is_told_with_what_was_found(stopped: Finished) -> N
     assert [each["message"] for each in told] == [warning.message]
 
 
+def test_ethernet_cfg_leaves_no_rendezvous_over_tcp(tmp_path: Path) -> None:
+    """Its comment says so, and that nothing is read from remote memory."""
+
+    def protocols(config: str) -> list[str]:
+        done = run(
+            tmp_path / config, "--config", config, "--workers", "2", verb=("transports",), environ={"UCX_TLS": "tcp"}
+        )
+        assert done.status == 0, done.shown()
+        return [each["protocol"] for pair in done.document["pairs"] for each in pair["protocols"]]
+
+    assert any("rendezvous" in each for each in protocols("default"))
+    assert all("eager" in each for each in protocols("ethernet"))
+
+
 def test_the_command_says_what_a_run_would_and_leaves_nothing_behind(tmp_path: Path) -> None:
     (tmp_path / "mine.cfg").write_text("UCX_TLS=tcp\nMERGE_BENCH_CHUNK=90e9\n")
     done = run(tmp_path, "--config", tmp_path / "mine.cfg", "--workers", "2", verb=("transports",))

@@ -19,7 +19,10 @@ class CheckedConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CheckDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """How UCX reads a config. `ucx`: the release that was asked, null if none is installed."""
+    """How UCX reads a config, and what stops `run`.
+
+    `ucx`: the release that was asked, null if none is installed; `errors`: why `ok` is false, a sentence each.
+    """
 
     document_version: Literal[1] = 1
     ok: bool
@@ -27,4 +30,5 @@ class CheckDocument(msgspec.Struct, frozen=True, kw_only=True):
     ucx: str | None
     variables: list[VariableState]
     conflicts: list[Conflict]
+    errors: list[str]
     warnings: list[str]

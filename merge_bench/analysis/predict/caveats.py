@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from merge_bench.analysis.diagnostics import EXCEEDED
 from merge_bench.analysis.predict.basis import Basis
 from merge_bench.analysis.predict.model import Problem
 from merge_bench.analysis.predict.parameters import ASSUMED, MEASURED
 from merge_bench.analysis.predict.samples import Measured
-from merge_bench.units import format_bytes, format_count
+from merge_bench.units import format_bytes, format_count, format_rate
 
 BEYOND = 8
 """Workers or hosts beyond this many times the measured ones are far beyond what was measured."""
@@ -34,7 +35,30 @@ def remedy(parameter: str) -> str:
 def caveats(basis: Basis, problem: Problem) -> list[str]:
     """Sentences about how far the forecast goes beyond what was measured, and what is assumed in it."""
     runs = basis.measurements.runs
-    return [*basis.measurements.notes, *basis.notes, *_beyond(runs, problem), *_assumed(basis, problem)]
+    above = _above_limit(basis, problem)
+    return [*above, *basis.measurements.notes, *basis.notes, *_beyond(runs, problem), *_assumed(basis, problem)]
+
+
+def _above_limit(basis: Basis, problem: Problem) -> Iterator[str]:
+    """Rates that the link measurement of the same runs contradicts."""
+    by_name = {parameter.name: parameter for parameter in basis.parameters}
+    for link, hosts, needed, where in (
+        ("local", 1, problem.per_host[0] > 1, "within a host"),
+        ("nic", 2, problem.hosts > 1, "between hosts"),
+    ):
+        rate = by_name.get(f"{link}_rate")
+        limits = [
+            run.limit for run in basis.measurements.runs if run.limit and min(len(run.shape.per_host), 2) == hosts
+        ]
+        if not needed or rate is None or rate.value is None or rate.source != MEASURED or not limits:
+            continue
+        if rate.value > EXCEEDED * max(limits):
+            yield (
+                f"Warning: the fitted rate {where}, {format_rate(rate.value)}, is above the link limit that the same"
+                f" runs measured, {format_rate(max(limits))}. Short exchanges can pass a shaper's burst or stay in a"
+                " cache; larger ones will then take longer than forecast. Or the link measurement was disturbed. Add a"
+                f" RESULT with larger chunks and --link-rounds 20, or set the link's own rate with --link {link}=RATE."
+            )
 
 
 def _beyond(runs: Sequence[Measured], problem: Problem) -> Iterator[str]:

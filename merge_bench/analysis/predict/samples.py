@@ -72,11 +72,16 @@ class Sample:
 
 @dataclass(frozen=True)
 class Measured:
-    """A run: its shape, and its samples by launch. `uneven`: the rows of the fullest worker ÷ the mean, at most."""
+    """A run: its shape, and its samples by launch. `uneven`: the rows of the fullest worker ÷ the mean, at most.
+
+    `limit`: what the link measurement found, bytes per second: of the fullest host's link if there are several hosts,
+    else of a worker's transfers within the host; None without a measurement.
+    """
 
     shape: Shape
     launches: tuple[tuple[Sample, ...], ...]
     uneven: float = 1.0
+    limit: float | None = None
 
     @cached_property
     def samples(self) -> tuple[Sample, ...]:
@@ -103,7 +108,18 @@ def measured(name: str, run: Run) -> Measured | None:
     if not found:
         return None
     shape = found[0][0]
-    return Measured(shape, tuple(samples for each, samples in found if each == shape), uneven)
+    return Measured(shape, tuple(samples for each, samples in found if each == shape), uneven, _limit(run, shape))
+
+
+def _limit(run: Run, shape: Shape) -> float | None:
+    """`Measured.limit`. Of a worker's bytes, (W - w) ÷ (W - 1) leave a host of w workers."""
+    limits = [launch.link.limit_bytes_per_second for launch in counted(run) if launch.link is not None]
+    known = [limit for limit in limits if limit]
+    if not known:
+        return None
+    most = max(shape.per_host)
+    several = most * (shape.workers - most) / (shape.workers - 1) if len(shape.per_host) > 1 else 1.0
+    return statistics.median(known) * several
 
 
 def _complete(iteration: IterationLine) -> bool:

@@ -45,8 +45,8 @@ class Machine:
 
     `root`: where its file systems are mounted. `cores`: those that a process may use. `load`: average number of running
     or waiting processes over a minute. `limits`: soft limits of a process by name, None for unlimited. `shared_memory`:
-    size and free bytes of /dev/shm, None if it does not exist. `ucx`: None if none can be loaded; `ucx_error`: why.
-    `packages`: versions by name.
+    size and free bytes of /dev/shm, None if it does not exist; `segment_problem`: why no segment can be created
+    there, empty if one can. `ucx`: None if none can be loaded; `ucx_error`: why. `packages`: versions by name.
     """
 
     root: Path = Path("/")
@@ -56,6 +56,7 @@ class Machine:
     total_bytes: int = 0
     limits: Mapping[str, int | None] = field(default_factory=dict)
     shared_memory: tuple[int, int] | None = None
+    segment_problem: str = ""
     gpus: Sequence[BusyGpu] = ()
     ucx: Ucx | None = None
     ucx_error: str = ""

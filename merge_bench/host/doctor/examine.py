@@ -14,9 +14,10 @@ from merge_bench.host import files, gpu
 from merge_bench.host.doctor import memory, stack, system
 from merge_bench.host.doctor.base import BAD, OK, WARN, Finding, Machine, Ucx
 from merge_bench.host.machine import memory_bytes, ucx_library, versions
-from merge_bench.host.memory import available_bytes, usable_cores
+from merge_bench.host.memory import available_bytes, segment_problem, usable_cores
 
 CHECKS = memory.CHECKS | system.CHECKS | stack.CHECKS
+SHARED_MEMORY = Path("/dev/shm")
 # If these differ, workers may not work together; if others differ, times are hard to compare.
 SAME = "same software"
 _VITAL = ("dask", "distributed", "merge-bench", "UCX", "ucxx")
@@ -41,7 +42,8 @@ def here() -> Machine:
         available_bytes=available_bytes(),
         total_bytes=memory_bytes(),
         limits={"memlock": _limit(resource.RLIMIT_MEMLOCK), "nofile": _limit(resource.RLIMIT_NOFILE)},
-        shared_memory=_shared_memory(Path("/dev/shm")),
+        shared_memory=_shared_memory(SHARED_MEMORY),
+        segment_problem=segment_problem(SHARED_MEMORY),
         gpus=gpu.gpu_facts(),
         ucx=loaded,
         ucx_error=error,

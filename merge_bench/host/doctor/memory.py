@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from merge_bench.host import files
 from merge_bench.host.doctor.base import Check, Finding, Machine, bad, ok, warn
+from merge_bench.host.memory import SEGMENT_BYTES
 from merge_bench.units import format_bytes
 
 MIB, GIB = 1 << 20, 1 << 30
@@ -16,14 +17,20 @@ PAGE = 4096
 
 
 def shared_memory(machine: Machine) -> Finding:
-    """Free space in /dev/shm, which UCX's posix transport uses."""
+    """Whether UCX's posix transport can create segments in /dev/shm, and the free space there."""
     if machine.shared_memory is None:
         return bad("does not exist", "UCX has no posix shared memory", "mount a tmpfs at /dev/shm")
     size, free = machine.shared_memory
     found = f"{format_bytes(free)} free of {format_bytes(size)}"
     remedy = "run mount -o remount,size=50% /dev/shm; for a container, use --shm-size=8g or --ipc=host"
+    if free >= SEGMENT_BYTES and machine.segment_problem:
+        return bad(
+            f"{found}; a segment cannot be created: {machine.segment_problem}",
+            "workers fail when they open UCX",
+            "make it writable (mount -o remount,rw,mode=1777 /dev/shm), or set UCX_TLS=^posix",
+        )
     if free < LEAST_SHM:
-        return bad(found, "workers cannot connect over shared memory, or crash with SIGBUS", remedy)
+        return bad(found, "where UCX uses posix instead of sysv, workers cannot connect, or crash with SIGBUS", remedy)
     if free < ENOUGH_SHM:
         return warn(found, "each worker needs about 17 MiB, so many workers do not fit", remedy)
     return ok(found)

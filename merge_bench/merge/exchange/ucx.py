@@ -14,6 +14,7 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,9 +24,10 @@ os.environ.setdefault("UCX_DEBUG_SIGNO", "0")
 
 from ucxx._lib.arr import Array
 from ucxx._lib.libucxx import Feature, UCXAddress, UCXContext, UCXEndpoint, UCXWorker, UCXXTag
-from ucxx.exceptions import UCXError
+from ucxx.exceptions import UCXError, UCXShmemSegmentError
 
 from merge_bench.errors import RunFailed
+from merge_bench.host.memory import segment_problem
 from merge_bench.merge.exchange import protocols
 from merge_bench.merge.exchange.abort import Abort
 from merge_bench.merge.exchange.in_flight import Flight, Pending
@@ -74,7 +76,10 @@ class UcxExchange:
         self.abort, self._timeout = abort, timeout
         self._error_handling, self.message_bytes = error_handling, message_bytes
         self._context = UCXContext(feature_flags=(Feature.TAG, Feature.RMA) if puts else (Feature.TAG,))
-        self._worker = UCXWorker(self._context)
+        try:
+            self._worker = UCXWorker(self._context)
+        except UCXShmemSegmentError as error:
+            raise RunFailed(_no_segment(Path(os.environ.get("UCX_POSIX_DIR", "/dev/shm")))) from error
         self._endpoints: dict[int, Any] = {}
         self._stage = 0
 
@@ -285,3 +290,17 @@ class UcxExchange:
             peers = sorted({item.peer for item in pending})
             named = f"rank{'s' * (len(peers) > 1)} {', '.join(map(str, peers))}"
             raise RunFailed(f"rank {self.rank} received nothing from {named} for {silent:.0f} s")
+
+
+def _no_segment(folder: Path) -> str:
+    """Why UCX could not create shared memory, and what to do; `folder`: where its posix transport creates it."""
+    problem = segment_problem(folder)
+    if problem:
+        return (
+            f"UCX cannot create shared memory in {folder} ({problem}); make that folder writable (mount -o"
+            f" remount,rw,mode=1777 {folder}), or set UCX_TLS=^posix"
+        )
+    return (
+        f"UCX cannot create shared memory, but {folder} is writable; see the lines with UCX ERROR in this worker's log,"
+        " and check the SysV limits with merge-bench doctor"
+    )

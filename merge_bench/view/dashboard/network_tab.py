@@ -19,7 +19,7 @@ from merge_bench.view.dashboard.campaign_cache import CampaignCache, Loaded
 from merge_bench.view.dashboard.campaign_index import Entry
 from merge_bench.view.dashboard.last_result import LastResult
 from merge_bench.view.plot.marks import Chart
-from merge_bench.view.plot.network import panels_of
+from merge_bench.view.plot.network import panels_of, spread
 
 MOST_ROWS = 20_000
 _MOST_LISTED = 200
@@ -52,17 +52,17 @@ def content_of(loaded: Sequence[Loaded], datasets: Sequence[str]) -> Content:
 
 def _frame(rows: Sequence[Row]) -> pd.DataFrame:
     """What each row measures, in the unit that people read it in."""
-    values = [(row, measure_of(row), measure_of(row).of(row)) for row in rows]
+    values = [(measure_of(row), spread(row)) for row in rows]  # as the charts show them
     columns: dict[str, list[Any]] = {
         "Config": [row.config for row in rows],
         "Test": [row.test for row in rows],
         "Placement": [placed(row.placement) for row in rows],
         "Message size (B)": [row.size for row in rows],
-        "What": [measure.title for _, measure, _ in values],
-        "Median": [value.median if value else None for _, _, value in values],
-        "Least": [value.low if value else None for _, _, value in values],
-        "Most": [value.high if value else None for _, _, value in values],
-        "Unit": [measure.unit for _, measure, _ in values],
+        "What": [measure.title for measure, _ in values],
+        "Median": [value.median if value else None for _, value in values],
+        "Least": [value.low if value else None for _, value in values],
+        "Most": [value.high if value else None for _, value in values],
+        "Unit": [measure.unit for measure, _ in values],
         "Lanes": [", ".join(row.selected) for row in rows],
         "Protocol": [row.protocol or "" for row in rows],
         "Launches": [row.launches for row in rows],

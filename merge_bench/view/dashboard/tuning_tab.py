@@ -87,11 +87,9 @@ def _config_text(campaign: Campaign, result: Result, winner: ConfigLine) -> str 
     lines += [visible(f"# {name}: {_speedup(steps[name])}") for name in winner.settings if name in steps]
     lines += [f"export {name}={shlex.quote(value)}" for name, value in winner.config.variables.items()]
     text = "\n".join(lines) + "\n"
-    try:
-        read = [assignment.name for statement in parse(text) for assignment in statement.assignments]
-    except ValueError:
-        return None
-    return text if read == names and all(map(NAME.fullmatch, names)) else None
+    statements, errors = parse(text)
+    read = [assignment.name for statement in statements for assignment in statement.assignments]
+    return text if not errors and read == names and all(map(NAME.fullmatch, names)) else None
 
 
 def _step_table(campaign: Campaign, steps: Sequence[TuneLine]) -> pd.DataFrame:

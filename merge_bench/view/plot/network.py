@@ -10,7 +10,6 @@ from merge_bench.probe.shared.measures import (
     LATENCY_TEST,
     PING_PONG,
     RATE_TEST,
-    Measure,
     family,
     kind_of,
     measure_of,
@@ -100,7 +99,7 @@ def _all_series(rows: Sequence[Row], label: Label, order: Sequence[str], *, log:
     """One for each label, without the rows that have no value."""
     found: dict[str, list[tuple[tuple[float, float, float, float], Row]]] = {}
     for row in rows:
-        value = _spread(row, measure_of(row))
+        value = spread(row)
         if value is not None and (value.low > 0 or not log):
             point = (row.size if row.count is None else row.count, value.median, value.low, value.high)
             found.setdefault(label(row), []).append((point, row))
@@ -114,8 +113,11 @@ def _all_series(rows: Sequence[Row], label: Label, order: Sequence[str], *, log:
     return series
 
 
-def _spread(row: Row, measure: Measure) -> Range | None:
-    """The median, with the extremes over ranks where they are known: those over launches lie within them."""
+def spread(row: Row) -> Range | None:
+    """The median in the unit of `measure_of`, with the extremes over ranks where they are known: those over launches
+    lie within them. None if nothing was measured.
+    """
+    measure = measure_of(row)
     value = measure.of(row)
     least, most = row.bandwidth_ranks
     if value is None or kind_of(row) != COLLECTIVE or least is None or most is None:

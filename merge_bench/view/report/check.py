@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping, Sequence
-
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from merge_bench.analysis.documents.check import CheckDocument, CheckedConfig
-from merge_bench.config.check import CheckResult, check_config
-from merge_bench.config.options import OPTIONS, Option
-from merge_bench.config.reader import ConfigFile
+from merge_bench.config.check import CheckResult
 from merge_bench.config.variable_states import BRINGS_CODE
 from merge_bench.view.document import print_document
 
@@ -20,23 +15,12 @@ _COLOURS = dict.fromkeys(("unknown", "invalid", BRINGS_CODE), "red")
 _COLOURS |= dict.fromkeys(("module-absent", "no-effect", "deprecated"), "yellow")
 
 
-def run_check(
-    config: ConfigFile,
-    environ: Mapping[str, str] = os.environ,
-    *,
-    json_output: bool = False,
-    ucx: str = "auto",
-    launcher: Mapping[str, str] | None = None,
-    table: Sequence[Option] = OPTIONS,
-    trusted: bool = False,
-) -> int:
-    """The ``check`` command: print the outcome, as a table or one JSON document; returns the exit status, 0 or 2."""
-    result = check_config(config, environ, ucx=ucx, launcher=launcher, table=table, trusted=trusted)
+def show_check(result: CheckResult, *, json_output: bool = False) -> None:
+    """Print the outcome, as a table or one JSON document."""
     if json_output:
         print_document(document_of(result), indent=2)
     else:
         print_check(result, Console())
-    return 0 if result.ok else 2
 
 
 def print_check(result: CheckResult, console: Console) -> None:
@@ -74,5 +58,6 @@ def document_of(result: CheckResult) -> CheckDocument:
         ucx=result.ucx,
         variables=list(result.variables),
         conflicts=list(result.conflicts),
+        errors=list(result.errors),
         warnings=list(result.warnings),
     )

@@ -56,10 +56,12 @@ def after_run(campaign: Campaign, one: RunDocument) -> NextStep | None:
         return _transports(words)
     if not _owns_processes(campaign):
         return _report(campaign)  # tuning changes settings that a running cluster has already read
+    if len(one.bandwidth_bytes_per_second.per_worker) == 1:
+        return _report(campaign)  # tuning changes settings of the exchange, and a single worker has none
     baseline = (_only(words, [BY_KEY["config"]]) or _only(words, [BY_KEY["configs"]]))[-1:]
     same = _only(words, TUNE_OPTIONS)
     rows = campaign.runs[0].plan.rows_per_chunk
-    if rows is not None and not {"--chunk", "--chunks", "--left", "--workload"} & set(same):
+    if rows is not None and not {"--chunk", "--left", "--workload"} & set(same):
         same = ["--chunk", str(rows), *same]  # tune's own default is another size
     return NextStep(_command("tune", *baseline, "--budget", _BUDGET, *same), "looks for settings that make it faster")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
 
 from merge_bench.analysis.aggregate import WorkerFigures, pair_figures
 from merge_bench.analysis.diagnostics import overloaded, straggling
@@ -42,8 +43,10 @@ def table(page: Page, run: Run, workers: Sequence[WorkerFigures], mark: str | No
     page.wide_table(who, speed, load, mark=mark)
     if len(shown) < len(workers):
         page.line(f"Shown: the {len(shown)} slowest of {len(workers)} workers; the records contain all.", "dim")
-    if any(w.bandwidth.mean is None or w.partition is None for w in shown):
-        page.note(f"bandwidth, phases, received rows: {absent(run, len(workers))}")
+    columns = (("bandwidth", "bandwidth.mean"), ("phases", "partition"), ("received rows", "received_rows"))
+    lacking = [name for name, field in columns if any(attrgetter(field)(w) is None for w in shown)]
+    if lacking:
+        page.note(f"{', '.join(lacking)}: {absent(run, len(workers))}")
     if any(w.memory.peak is None for w in shown):
         page.note("peak memory: not measured")
 

@@ -35,6 +35,8 @@ class Cluster:
     """Of whole iterations, as a spread of the logarithm."""
     overlap: float = 0.0
     """Share of the shorter of exchange and computing that runs behind the other; for clusters without spread."""
+    link_limit: float | None = None
+    """What the link measurement of every launch finds for a worker; None: as fast as the frames, with overlap only."""
 
 
 @dataclass(frozen=True)
@@ -179,13 +181,13 @@ def _launch(
     for index in range(setup.iterations):
         writer.write(iteration(cluster, setup, launch, index, chance))
         writer.write(s.VerificationLine(launch=launch, after=index, ok=True, how="made up"))
-    if cluster.overlap:
+    if cluster.overlap or cluster.link_limit:
         sent = 2 * setup.rows * ROW_BYTES // len(hosts) * (len(hosts) - 1)
         seconds = 2 * max(frame_seconds(cluster, setup))
         writer.write(
             s.LinkLine(
                 launch=launch, bytes=[sent] * len(hosts), rounds=[[seconds] * len(hosts)] * 3,
-                limit_bytes_per_second=sent / seconds,
+                limit_bytes_per_second=cluster.link_limit or sent / seconds,
             )
         )  # fmt: skip
     writer.write(s.LaunchEndLine(launch=launch, status=0, seconds=1.0))

@@ -17,6 +17,7 @@ from merge_bench.analysis.predict.samples import Measured, Sample, Shape
 from merge_bench.analysis.statistics import median
 from merge_bench.errors import UsageError
 from merge_bench.records.reader import read_campaign
+from merge_bench.units import format_rate
 from tests.analysis.predict.made_up import Cluster, Setup, simulate, write, write_probe
 from tests.helpers.documents import plain
 
@@ -61,6 +62,28 @@ def test_one_size_tells_no_fixed_cost_and_the_forecast_says_so(tmp_path: Path) -
     document = forecast(write(tmp_path, replace(EXACT, fixed=5e-3), Setup()), workers=4, hosts=4)
     assert parameters(document)["partition_fixed"]["source"] == "assumed"
     assert any("Only one chunk size was measured" in note for note in document["notes"])
+
+
+@pytest.mark.parametrize(
+    ("per_host", "link", "limit"),
+    [((1, 1), "nic", 0.8e9), ((2, 2), "nic", 0.6e9), ((2,), "local", 6e9)],  # of a worker; the rates are 1e9 and 8e9
+)
+def test_a_fitted_rate_above_the_link_limit_of_its_run_gives_a_warning(
+    tmp_path: Path, per_host: tuple[int, ...], link: str, limit: float
+) -> None:
+    def warnings(cluster: Cluster, **asked: Any) -> list[str]:
+        folder = write(tmp_path / str(cluster.link_limit), cluster, Setup(per_host))
+        notes = forecast(folder, workers=sum(per_host), hosts=len(per_host), **asked)["notes"]
+        return [note for note in notes if "link limit" in note]
+
+    (warning,) = warnings(replace(EXACT, link_limit=limit))
+    of_host = limit * (
+        4 / 3 if per_host == (2, 2) else 1
+    )  # two workers send two thirds of their bytes to the other host
+    assert format_rate(of_host) in warning
+    assert f"--link {link}=" in warning
+    assert warnings(replace(EXACT, link_limit=limit), links=[f"{link}=1GB/s"]) == []
+    assert warnings(replace(EXACT, link_limit=1.4 * limit)) == []
 
 
 def test_intervals_hold_the_truth_about_as_often_as_they_say(tmp_path: Path) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from merge_bench.host.doctor import memory
 from merge_bench.host.doctor.base import BAD, OK, WARN
+from merge_bench.host.memory import segment_problem
 from tests.host.doctor.conftest import Make
 
 MIB, GIB = 1 << 20, 1 << 30
@@ -29,6 +32,13 @@ def test_shared_memory(machine: Make, there: tuple[int, int] | None, state: str)
     assert found.state == state
     assert bool(found.remedy) == (state != OK)
     assert bool(found.spoils) == (state != OK)
+
+
+def test_free_shared_memory_that_refuses_a_segment_is_bad(machine: Make) -> None:
+    found = memory.shared_memory(machine(segment_problem="Read-only file system"))
+    assert found.state == BAD
+    assert "Read-only file system" in found.found
+    assert "remount,rw" in found.remedy
 
 
 def test_shared_memory_of_a_container_names_the_container_option(machine: Make) -> None:
@@ -96,3 +106,10 @@ def test_reserved_huge_pages(machine: Make, pages: int, state: str) -> None:
 @pytest.mark.parametrize(("free", "state"), [(8388608, OK), (0, WARN)])
 def test_swap(machine: Make, free: int, state: str) -> None:
     assert memory.swap(machine({"proc/meminfo": f"SwapTotal: 8388608 kB\nSwapFree: {free} kB"})).state == state
+
+
+def test_a_segment_is_really_created_and_removed(tmp_path: Path) -> None:
+    assert segment_problem(tmp_path) == ""
+    assert list(tmp_path.iterdir()) == []
+    assert segment_problem(tmp_path / "none") == "No such file or directory"
+    assert segment_problem(Path("/sys/kernel"))  # where no process can create a file

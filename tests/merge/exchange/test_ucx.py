@@ -351,3 +351,29 @@ def logged_lanes(text: str) -> list[str]:
     """The lanes of the last configuration that UCX logged: ``cfg#1 tag(sysv/memory cma/memory)``."""
     found = re.findall(r"(?:cfg#\d+|ep_cfg\[\d+\]:?)\s+(.*)$", text, re.MULTILINE)
     return re.findall(r"[a-z0-9_]+/[A-Za-z0-9_.:]+", found[-1]) if found else []
+
+
+WITHOUT_A_SEGMENT = """
+from merge_bench.errors import RunFailed
+from merge_bench.merge.exchange.abort import Abort
+from merge_bench.merge.exchange.ucx import UcxExchange
+try:
+    UcxExchange(0, 1, abort=Abort())
+except RunFailed as failed:
+    print(failed)
+"""
+
+
+def test_a_read_only_dev_shm_is_named_with_a_remedy() -> None:
+    mount = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs -o ro tmpfs /dev/shm && exec "$@"', "sh"]
+    try:
+        subprocess.run([*mount, "true"], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("needs a mount namespace (root)")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("UCX")}
+    environment |= {"PYTHONPATH": str(ROOT), **dict([QUICK_HOOKS])}
+    program = [*mount, sys.executable, "-P", "-c", WITHOUT_A_SEGMENT]
+    done = subprocess.run(program, env=environment, capture_output=True, text=True, timeout=120, check=True)
+    sentence = done.stdout.splitlines()[-1]
+    assert sentence.startswith("UCX cannot create shared memory in /dev/shm (Read-only file system)")
+    assert "remount,rw" in sentence

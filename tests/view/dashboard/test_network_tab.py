@@ -7,6 +7,7 @@ from pathlib import Path
 from merge_bench.view.dashboard.campaign_cache import CampaignCache, Loaded
 from merge_bench.view.dashboard.campaign_index import Index
 from merge_bench.view.dashboard.network_tab import content_of
+from merge_bench.view.plot.marks import Whiskers
 from tests.helpers.synthetic_campaigns import write_campaign
 from tests.view.dashboard.samples import probing
 
@@ -47,3 +48,22 @@ def test_a_campaign_of_merges_is_refused_with_a_sentence(tmp_path: Path) -> None
     found = content_of(load(tmp_path), ("nthu-hw4-latency",))
     assert "contains results of merges" in found.problems[0]
     assert found.charts
+
+
+def test_the_table_has_the_values_that_the_charts_draw() -> None:
+    """Of a collective these are the extremes over ranks, which one launch has, too."""
+    folder = Path(__file__).parents[2] / "data" / "campaigns" / "reduce-scatter"
+    found = content_of(
+        CampaignCache().load([entry for entry in Index(folder.parent).scan() if entry.folder == folder]), ()
+    )
+    assert found.frame is not None
+    drawn = {
+        (low, high)
+        for chart in found.charts
+        for _, mark in chart.picture.marks
+        if isinstance(mark, Whiskers)
+        for low, high in zip(mark.start, mark.end, strict=True)
+    }
+    table = found.frame
+    assert (table["Least"] < table["Median"]).all()
+    assert drawn == set(zip(table["Least"], table["Most"], strict=True))

@@ -105,6 +105,7 @@ def test_what_the_real_command_recorded_fits_a_terminal_of_24_lines_of_80_column
     [
         (Script(plan=plan(verify="off")), "--chunk 2e6 --hosts h.txt --verify ends"),
         (Script(plan=plan(exchange="dask")), "report FOLDER"),
+        (Script(plan=plan(1)), "report FOLDER"),
         (
             Script(
                 worker=lambda worker: msgspec.structs.replace(
@@ -114,7 +115,7 @@ def test_what_the_real_command_recorded_fits_a_terminal_of_24_lines_of_80_column
             "transports --available --hosts h.txt",
         ),
     ],
-    ids=["unverified", "dask", "link"],
+    ids=["unverified", "dask", "one worker", "link"],
 )
 def test_the_next_command_follows_from_what_was_found(tmp_path: Path, script: Script, command: str) -> None:
     folder = with_command(write_campaign(tmp_path, script), "--chunk=2e6", "--hosts", "h.txt", "--verify", "off")

@@ -1,0 +1,95 @@
+"""`check` refuses what `run` refuses, in the same words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from merge_bench.campaign.run import check_for_run, load_sweep
+from merge_bench.config.check import CheckResult
+from merge_bench.config.reader import read_config
+from merge_bench.config.ucx_choice import restored
+from merge_bench.errors import UsageError
+from tests.conftest import gpu_present
+from tests.helpers.runs import command
+
+
+def both(path: Path, text: str, *, trusted: bool = False) -> tuple[CheckResult, str]:
+    """What `check` finds, and why `run` refuses the config."""
+    path.write_text(text)
+    checked = check_for_run(read_config(path, {}), "wheel", trusted=trusted)
+    with restored(), pytest.raises(UsageError) as refused:
+        load_sweep(str(path), {"trust_config": trusted})
+    return checked, str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "EXCHANGE=dask PIPELINE=on",
+        "EXCHANGE=dask RUNTIME_FILTER=on",
+        "EXCHANGE=dask ENGINE=native",
+        "ENGINE=cudf RUNTIME_FILTER=on",
+        "LEFT=a.parquet",
+        "LEFT=a.parquet RIGHT=b.parquet ON=k CHUNK=1e5,2e5",
+        "WORKLOAD=tables",
+        "WORKLOAD=tpch CHUNK=1e5,2e5",
+        "ON=k",
+        "LAUNCHES=2 BLOCKS=2",
+        "REQUIRE_TRANSPORT=foo",
+        "REQUIRE_TRANSPORT=posix WORKERS=1",
+        "REQUIRE_TRANSPORT=posix WORKERS=2,1",
+        "REQUIRE_TRANSPORT=posix EXCHANGE=dask",
+        "LAUNCHER=ssh",
+        "LAUNCHER=local HOSTS=hosts",
+        "LAUNCHER=slurm PROTOCOL=tcp",
+    ],
+)
+def test_options_that_never_work_together_are_errors(tmp_path: Path, options: str) -> None:
+    checked, refused = both(tmp_path / "a.cfg", "".join(f"MERGE_BENCH_{each}\n" for each in options.split()))
+    assert checked.errors == (refused,)
+    assert not checked.ok
+
+
+@pytest.mark.parametrize(
+    "options",
+    ["INTERFACE=nosuch0", "HOSTS=nowhere", "LAUNCHER=slurm", "CHUNK=1e12", "LEFT=no.parquet RIGHT=no.parquet ON=k"],
+)
+def test_what_only_this_machine_lacks_is_a_warning(tmp_path: Path, options: str) -> None:
+    checked, refused = both(tmp_path / "a.cfg", "".join(f"MERGE_BENCH_{each}\n" for each in options.split()))
+    assert checked.ok
+    assert checked.warnings[-1].startswith(
+        f"this machine cannot run it: {refused[:40]}"
+    )  # the rest may hold free memory
+
+
+@pytest.mark.skipif(gpu_present(), reason="there is a GPU") if gpu_present() else lambda test: test
+def test_an_engine_for_gpus_is_no_error_where_there_is_none(tmp_path: Path) -> None:
+    checked, refused = both(tmp_path / "a.cfg", "MERGE_BENCH_ENGINE=cudf\n")
+    assert checked.ok
+    assert checked.warnings == (f"this machine cannot run it: {refused}",)
+
+
+def test_running_clusters_are_not_asked(tmp_path: Path) -> None:
+    path = tmp_path / "a.cfg"
+    path.write_text("MERGE_BENCH_SCHEDULER_ADDRESS=tcp://127.0.0.1:9\n")
+    checked = check_for_run(read_config(path, {}), "wheel", trusted=True)
+    assert checked.ok
+    assert checked.warnings == ()
+    checked, refused = both(path, path.read_text() + "MERGE_BENCH_INTERFACE=lo\n", trusted=True)
+    assert checked.errors == (refused,)
+
+
+def test_an_option_that_is_wrong_is_named_once(tmp_path: Path) -> None:
+    checked, _ = both(tmp_path / "a.cfg", "MERGE_BENCH_CHUNK=many\nCHUNK_SIZE=lots\nPYTHONPATH=/x\n")
+    assert [each.split(":")[1] for each in checked.errors] == ["1", "3"]
+
+
+def test_the_command_ends_with_status_2_and_its_document_says_why(tmp_path: Path) -> None:
+    path = tmp_path / "a.cfg"
+    path.write_text("MERGE_BENCH_EXCHANGE=dask\nMERGE_BENCH_PIPELINE=on\n")
+    finished = command(tmp_path, path, verb=("check",))
+    assert finished.status == 2
+    assert not finished.document["ok"]
+    assert "--pipeline on needs --exchange ucx" in finished.document["errors"][0]
