@@ -21,13 +21,20 @@ LINE = 64
 
 def compiled(loop: Loop) -> Loop:
     """Compile a loop."""
-    found: Loop = nb.njit(nogil=True, cache=True)(loop)
-    return found
+    return _cached(loop)
 
 
 def inlined(expression: Loop) -> Loop:
     """Compile an expression into each loop that uses it."""
-    found: Loop = nb.njit(nogil=True, cache=True, inline="always")(expression)
+    return _cached(expression, inline="always")
+
+
+def _cached(function: Loop, **options: str) -> Loop:
+    """Compile, without a cache where numba may write neither beside the file nor in the home folder."""
+    try:
+        found: Loop = nb.njit(nogil=True, cache=True, **options)(function)
+    except RuntimeError:
+        found = nb.njit(nogil=True, **options)(function)
     return found
 
 
