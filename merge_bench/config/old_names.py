@@ -41,7 +41,7 @@ class TranslatedConfig:
 
 _PROBLEM = "name in the 2022 cluster.cfg"
 _BENCHMARK = "option of ucxx.benchmarks.cudf_merge"
-_TRANSLATED: dict[str, tuple[str, str]] = {
+TRANSLATED: dict[str, tuple[str, str]] = {
     "CHUNK_SIZE": (PREFIX + "CHUNK", _PROBLEM),
     "NUM_ITERATIONS": (PREFIX + "ITERATIONS", _PROBLEM),
     "LISTEN_INTERFACE": (PREFIX + "INTERFACE", _PROBLEM),
@@ -68,7 +68,7 @@ _VALUES: dict[str, Callable[[str], str]] = {
     "VERIFY_RESULTS": lambda value: "ends" if value and switch(value) else "off",
     "UCXPY_NON_BLOCKING_MODE": lambda value: "polling",
 }
-_NO_EFFECT: dict[str, str] = {
+NO_EFFECT: dict[str, str] = {
     **dict.fromkeys(
         ("JOB_DIR", "TEST_DIR", "WORK_DIR", "APAC_DIR"),
         "only the 2022 scripts used this folder; results are written to --results",
@@ -83,7 +83,7 @@ _NO_EFFECT: dict[str, str] = {
 }
 
 # Every old name, for suggestions.
-OLD_NAMES = (*_TRANSLATED, *_NO_EFFECT)
+OLD_NAMES = (*TRANSLATED, *NO_EFFECT)
 
 # Variables that the Python part of UCXX 0.52 reads, with their accepted values (None: any), from its public sources.
 UCXX_VARIABLES: dict[str, tuple[str, ...] | None] = {
@@ -108,7 +108,7 @@ UCXX_OVERRIDES = {
 
 def no_effect(name: str) -> str | None:
     """Why nothing in this stack reads `name`; None if there is no known reason."""
-    return _NO_EFFECT.get(name)
+    return NO_EFFECT.get(name)
 
 
 def translate(variable: Variable) -> Translation | None:
@@ -119,9 +119,9 @@ def translate(variable: Variable) -> Translation | None:
     ValueError
         If the value cannot be translated.
     """
-    if variable.name not in _TRANSLATED:
+    if variable.name not in TRANSLATED:
         return None
-    name, reason = _TRANSLATED[variable.name]
+    name, reason = TRANSLATED[variable.name]
     return Translation(name, _VALUES.get(variable.name, str)(variable.value), reason)
 
 
