@@ -98,7 +98,7 @@ def test_pages_stay_few_and_short() -> None:
 def test_a_wrong_link_is_found(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(
-        "# A `b`-c: d!\n\n# A b-c d\n\n[x](#a-b-c-d) `[y](no.md)` `z` [`z`](gone.md#w) [w](https://a.b)\n\n    [v](code.md)\n"
+        "# A `b`-c: d!\n\n# A b-c d\n\n[x](#a-b-c-d) `[y](no.md)` `z` [`z`](gone.md#w) [w](ftp://a)\n\n    [v](c.md)\n"
     )
     assert anchors(page) == {"a-b-c-d", "a-b-c-d-1"}
     assert list(links(page)) == ["#a-b-c-d", "gone.md#w"]
