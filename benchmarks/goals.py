@@ -2,8 +2,8 @@
 
     python -m benchmarks.goals --blocks 3 --output results/goals/PROCESSOR.json
 
-`docs/goals.md` says how each is measured. Exit status: 0 all that was measured is met; 1 a goal is not met; 2 wrong
-usage; 3 something could not be measured, or it was interrupted.
+`docs/performance.md` says how each is measured. Exit status: 0 all that was measured is met; 1 a goal is not met; 2
+wrong usage; 3 something could not be measured, or it was interrupted.
 """
 
 from __future__ import annotations

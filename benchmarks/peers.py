@@ -2,7 +2,7 @@
 
     python -m benchmarks.peers --chunk 25e6 --workers 2 --blocks 6 --iterations 5
 
-`docs/peers.md` says what is compared and how. Exit status: 0 done; 2 wrong usage; 3 a launch failed, or it was
+`docs/performance.md` says what is compared and how. Exit status: 0 done; 2 wrong usage; 3 a launch failed, or it was
 interrupted; 4 a result was wrong.
 """
 

@@ -3,7 +3,8 @@
     python -m benchmarks.predict_published
 
 Computes only, within a second. The report prints bandwidth and throughput, from which exchange and all else follow:
-exchange = bytes that a worker sends ÷ bandwidth; else = data ÷ throughput - exchange. `docs/predict.md` has the tables.
+exchange = bytes that a worker sends ÷ bandwidth; else = data ÷ throughput - exchange. `docs/predict.md` has what
+follows.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     python -m benchmarks.roofline --output FILE.json
 
 Measured are the memory limits with all cores of the workers at once, before and after one run of engine `native` with
-its phases apart; `benchmarks/roof/moved.py` has the bytes that a phase has to move. `docs/roofline.md` says what
+its phases apart; `benchmarks/roof/moved.py` has the bytes that a phase has to move. `docs/performance.md` says what
 follows. Run it alone on the machine: about a minute on two cores. Exit status: 0 measured; 2 wrong usage; 3 the run
 failed, or it was interrupted.
 """

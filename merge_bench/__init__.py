@@ -1,6 +1,6 @@
 """Measure, explain and tune distributed dataframe merges over UCX.
 
-`run`, `load`, `compare`, `predict` and `Result` are for Python; `docs/python.md` shows them at work. They are loaded
+`run`, `load`, `compare`, `predict` and `Result` are for Python; `docs/results.md` shows them at work. They are loaded
 when first asked for, so that importing the package stays quick. Readable for Python 3.6, as `interpreter.py` says.
 """
 

@@ -1,6 +1,6 @@
 """The Python functions: run a merge, load stored results, compare them, get data frames and plots.
 
-They are what ``import merge_bench`` offers; `docs/python.md` has examples.
+They are what ``import merge_bench`` offers; `docs/results.md` has examples.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Result:
 
     @cached_property
     def document(self) -> Document:
-        """What ``run --json`` prints: one run's document, or ``runs`` with one for each; see `docs/records.md`."""
+        """What ``run --json`` prints: a run's document, or ``runs`` with several (`docs/reference/records.md`)."""
         return _plain(self._summary)
 
     @cached_property
@@ -227,7 +227,7 @@ def launch(
 
 
 def compare(*results: Result | str | PathLike[str], threshold: float = 0.02, anyway: bool = False) -> Document:
-    """What ``compare --json`` prints: verdicts, speed-ups and intervals; see `docs/compare.md`.
+    """What ``compare --json`` prints: verdicts, speed-ups and intervals; see `docs/reference/records.md`.
 
     Parameters
     ----------
@@ -256,7 +256,7 @@ def predict(
     *results: Result | str | PathLike[str], workers: int, hosts: int, chunk: float | None = None,
     what_if: str | Sequence[str] = (), link: str | Sequence[str] = (), config: str | None = None,
 ) -> Document:  # fmt: skip
-    """What ``predict --json`` prints: a forecast for another cluster; see `docs/predict.md`.
+    """What ``predict --json`` prints: a forecast for another cluster; see `docs/reference/records.md`.
 
     Options are those of the command: ``what_if="nic=4x,overlap=0.9"``, ``link="nic=12.5GB/s,2us"``, or several of them.
 

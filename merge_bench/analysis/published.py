@@ -1,4 +1,4 @@
-"""Published results of others as data: `results/published/`, described in `docs/published.md`.
+"""Published results of others as data: `results/published/`, described in `docs/reference/published.md`.
 
 Each dataset has a ``.toml`` with its content, its source and its doubts, and a ``.csv`` or a campaign's folder with its
 numbers: the published value and the same in SI units.

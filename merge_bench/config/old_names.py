@@ -42,7 +42,7 @@ class TranslatedConfig:
 
 _PROBLEM = "name in the 2022 cluster.cfg"
 _BENCHMARK = "option of ucxx.benchmarks.cudf_merge"
-_TRANSLATED: dict[str, tuple[str, str]] = {
+TRANSLATED: dict[str, tuple[str, str]] = {
     "CHUNK_SIZE": (PREFIX + "CHUNK", _PROBLEM),
     "NUM_ITERATIONS": (PREFIX + "ITERATIONS", _PROBLEM),
     "LISTEN_INTERFACE": (PREFIX + "INTERFACE", _PROBLEM),
@@ -73,7 +73,7 @@ _VALUES: dict[str, Callable[[str], str]] = {
 _RETIRED = ("DASK_UCX__", "DASK_DISTRIBUTED__UCX__")
 # distributed-ucxx still reads the other names with this prefix.
 _HALF_RETIRED = "DASK_DISTRIBUTED__COMM__UCX__"
-_NO_EFFECT: dict[str, str] = {
+NO_EFFECT: dict[str, str] = {
     **{
         prefix + name: f"retired, nothing reads it; write DASK_DISTRIBUTED_UCXX__{name}, which --protocol ucx reads"
         for prefix in _RETIRED
@@ -101,7 +101,7 @@ _NO_EFFECT: dict[str, str] = {
 }
 
 # Every old name, for suggestions.
-OLD_NAMES = (*_TRANSLATED, *_NO_EFFECT)
+OLD_NAMES = (*TRANSLATED, *NO_EFFECT)
 
 # Variables that the Python part of UCXX 0.52 reads, with their accepted values (None: any), from its public sources.
 UCXX_VARIABLES: dict[str, tuple[str, ...] | None] = {
@@ -126,7 +126,7 @@ UCXX_OVERRIDES = {
 
 def no_effect(name: str) -> str | None:
     """Why nothing in this stack reads `name`; None if there is no known reason."""
-    return _NO_EFFECT.get(name)
+    return NO_EFFECT.get(name)
 
 
 def translate(variable: Variable) -> Translation | None:
@@ -137,9 +137,9 @@ def translate(variable: Variable) -> Translation | None:
     ValueError
         If the value cannot be translated.
     """
-    if variable.name not in _TRANSLATED:
+    if variable.name not in TRANSLATED:
         return None
-    name, reason = _TRANSLATED[variable.name]
+    name, reason = TRANSLATED[variable.name]
     return Translation(name, _VALUES.get(variable.name, str)(variable.value), reason)
 
 

@@ -23,10 +23,23 @@ from merge_bench.config.trust import CODE, HELPER, judge
 from merge_bench.config.ucx_info import invalid_values
 
 BRINGS_CODE = "brings-code"
-STATES = (
-    "known", "inherited", "alias", "deprecated", "module-absent", "unknown", "invalid", "translated", "no-effect",
-    "helper", BRINGS_CODE,
-)  # fmt: skip
+STATES = {
+    "known": "Read by the installed UCX, by UCXX, by `run`, or by other software (CUDA, Dask, …), whose variables are"
+    " passed on and not checked.",
+    "inherited": "Sets several settings at once: `UCX_SM_BW` sets the value of each shared-memory transport.",
+    "alias": "Another name of a setting.",
+    "deprecated": "UCX ignores this setting; the successor is named.",
+    "module-absent": "UCX has it, but in a module that is not installed or cannot load here (InfiniBand, CUDA, …): no"
+    " effect here.",
+    "unknown": "**Error.** No UCX release has this setting; the nearest names are shown.",
+    "invalid": "**Error.** UCX refuses the value; the accepted values are shown.",
+    "translated": "A name of 2022 or of UCX-Py, read as its present equivalent.",
+    "no-effect": "Nothing in this stack reads it: UCX removed it, the installed UCX is older, or no known software"
+    " reads it and no line uses it.",
+    "helper": "A name of your own that other lines refer to; no process gets it.",
+    BRINGS_CODE: "**Error**, unless `--trust-config` is given. A name through which programs find or run code.",
+}
+"""Each state, and what it means."""
 
 
 @dataclass(frozen=True)

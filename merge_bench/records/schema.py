@@ -1,4 +1,4 @@
-"""The lines of ``records.jsonl``, one structure for each kind; `docs/records.md` explains them.
+"""The lines of ``records.jsonl``, one structure for each kind; `docs/reference/records.md` explains them.
 
 SI seconds and bytes. A value that was not measured is ``None`` (null), never 0. Readers ignore unknown fields, so that
 older programs can read newer records of the same schema; `codec.validate` refuses them, so that tests find misspelt

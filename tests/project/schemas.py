@@ -1,12 +1,14 @@
 """JSON Schemas of the records' lines and of every document that ``--json`` prints, made from their structures.
 
-`python -m tests.project.schemas` writes them into docs/schema; `test_schemas` keeps them current.
+docs/schema/fields.toml says what fields hold. `python -m tests.project.schemas` writes the schemas into docs/schema,
+`python -m tests.project.reference` them and the reference pages; `test_schemas` keeps them current.
 """
 
 from __future__ import annotations
 
 import inspect
 import json
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,6 +61,7 @@ def schemas() -> dict[str, str]:
     # A plan stands in others as plain data, so that its schema has to be asked for.
     found, definitions = msgspec.json.schema_components([*kinds, Plan], ref_template="#/$defs/{name}")
     roots = iter(found)
+    _describe(definitions)
     files = {
         "definitions": {"$schema": DIALECT, "$defs": {name: _short(definitions[name]) for name in sorted(definitions)}}
     }
@@ -67,6 +70,13 @@ def schemas() -> dict[str, str]:
         either = {"anyOf": [root, *more]} if more else root
         files[name] = {"$schema": DIALECT, "title": described.title, **either}
     return {name: _text(file) + "\n" for name, file in files.items()}
+
+
+def _describe(definitions: dict[str, Any]) -> None:
+    """Add what `fields.toml` says to the fields."""
+    for structure, fields in tomllib.loads((FOLDER / "fields.toml").read_text(encoding="utf-8")).items():
+        for field, text in fields.items():
+            definitions[structure]["properties"][field]["description"] = text
 
 
 def _outside(part: Any) -> Any:
@@ -101,7 +111,12 @@ def _text(part: Any, indent: str = "") -> str:
     return "{\n" + ",\n".join(lines) + f"\n{indent}}}"
 
 
-if __name__ == "__main__":
+def write() -> None:
+    """Write the files, and print their names."""
     for name, text in schemas().items():
         (FOLDER / f"{name}.json").write_text(text)
         print(FOLDER / f"{name}.json")
+
+
+if __name__ == "__main__":
+    write()

@@ -1,10 +1,10 @@
-"""The commands in the README and the docs: the program takes them, and the README enters the environment first."""
+"""The commands in the README and the docs: the programs take them, and each is run by ``--soak`` or has a reason."""
 
 from __future__ import annotations
 
-import re
+import importlib
 import shlex
-from collections.abc import Iterator
+from collections import Counter
 from pathlib import Path
 
 import click
@@ -13,30 +13,21 @@ import pytest
 from merge_bench.cli import cli
 from merge_bench.config.shipped import find_config
 from merge_bench.errors import UsageError
+from tests.project.examples import PAGES, ROOT, Example, all_examples, examples, read_table
 
-ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
-PAGES = [README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 ENTER = "source .venv/bin/activate"
-CALL = re.compile(r"^ {4,}(?:\$ )?(?:python -m merge_bench|merge-bench)\b(.*)$")
-SYNTAX = re.compile(r"…|\[|\bRESULT\b|\bRESULTS\b|:::|\||<|WHAT|CFG|<<|&$")
-"""Lines with these show a syntax, or are cut."""
+EXAMPLES = list({example.key: example for example in all_examples()}.values())
+SET_UP_ONLY = ("--setup-only", "--stack")
 
 
-def calls(page: Path) -> Iterator[str]:
-    """What follows the program's name. Two spaces begin a remark, and a backslash goes on in the next line."""
-    text = re.sub(r"\s*\\\n\s*", " ", page.read_text(encoding="utf-8"))
-    for line in text.splitlines():
-        found = CALL.match(line)
-        if found and not SYNTAX.search(words := re.sub(r"(?<=\S)\s{2,}.*|\s>\s.*", "", found[1])):
-            yield words
-
-
-CALLS = [pytest.param(words, id=f"{page.name}:{words.strip()[:60]}") for page in PAGES for words in calls(page)]
-
-
-def options_of(words: list[str]) -> dict[str, object]:
+def options_of(words: list[str], program: str = "merge_bench") -> dict[str, object]:
     """What click makes of a command line; it ends the test where the program would refuse it."""
+    if program.startswith("benchmarks."):
+        module = importlib.import_module(program)
+        takes = [one for one in vars(module).values() if isinstance(one, click.Command)]
+        assert takes or not words
+        return takes[0].make_context(program, words).params if takes else {}
     command: click.Command = cli
     context = click.Context(cli)
     while isinstance(command, click.Group) and words and (found := command.get_command(context, words[0])):
@@ -44,6 +35,11 @@ def options_of(words: list[str]) -> dict[str, object]:
     if command is cli:
         command = cli.commands["run"]
     return command.make_context("merge-bench", words).params
+
+
+def given(example: Example) -> list[str]:
+    """Its words, without those that only print a text."""
+    return [word for word in shlex.split(example.words) if word not in ("--help", "--version")]
 
 
 def test_the_readme_enters_the_environment_before_anything_needs_it() -> None:
@@ -54,28 +50,55 @@ def test_the_readme_enters_the_environment_before_anything_needs_it() -> None:
             assert ENTER in lines[:first], section[:60]
 
 
-@pytest.mark.parametrize("words", CALLS)
-def test_every_command_is_one_that_the_program_takes(words: str) -> None:
-    given = [word for word in shlex.split(words) if word not in ("--help", "--version")]
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: f"{example.page}:{example.key[:60]}")
+def test_every_command_is_one_that_the_program_takes(example: Example) -> None:
+    words = given(example)
+    if example.program == "run-cluster.sh" and SET_UP_ONLY[0] in words:
+        return
     try:
-        options_of(given)
+        options_of(words, example.program)
     except click.exceptions.Exit:
-        pytest.fail(f"{words} only prints a text")
+        pytest.fail(f"{example.words} only prints a text")
+
+
+def test_every_command_is_run_by_soak_or_has_a_reason() -> None:
+    table, keys = read_table(), {example.key for example in EXAMPLES}
+    listed = [*table.runs, *table.reasons]
+    assert [key for key, times in Counter(listed).items() if times > 1] == []
+    assert keys - set(listed) == set(), "add an entry to tests/project/examples.toml"
+    assert set(listed) - keys == set(), "these commands are in no page any more"
+
+
+def test_what_soak_runs_is_a_command_of_the_same_kind() -> None:
+    kinds = {example.key: example.program for example in EXAMPLES}
+    for key, run in read_table().runs.items():
+        options_of(
+            shlex.split(run.removeprefix(kinds[key]).replace("--help", "")), kinds[key].replace("run-cluster.sh", "")
+        )
 
 
 def test_configs_in_the_readme_exist() -> None:
-    for words in calls(README):
-        found = options_of([word for word in shlex.split(words) if word != "--help"])
+    for example in examples(README):
+        found = options_of(given(example))
         named = [found.get("config"), found.get("named"), found.get("baseline"), *(found.get("configs") or ())]  # type: ignore[misc]
         for name in filter(None, named):
             assert find_config(str(name)).is_file()
 
 
-def test_commands_are_found_at_all() -> None:
-    assert len(CALLS) > 60
-    assert len(list(calls(README))) >= 5
+def test_commands_are_found_at_all(tmp_path: Path) -> None:
+    assert len(EXAMPLES) > 90
+    assert len(list(examples(README))) >= 5
+    assert {page.parent.name for page in PAGES} >= {"docs", "reference"}
     with pytest.raises((click.UsageError, UsageError)):
         options_of(["--no-such-option"])
+    page = tmp_path / "page.md"
+    lines = (
+        "    $ UCX_TLS=tcp python -m merge_bench transports \\",
+        "        --json > a.json",
+        "    ./run-cluster.sh a.cfg  # x",
+    )
+    page.write_text("\n".join(lines))
+    assert [example.key for example in examples(page)] == ["transports --json", "run-cluster.sh a.cfg"]
 
 
 def test_the_readme_is_short() -> None:

@@ -1,4 +1,4 @@
-"""The document of ``check --json``; `docs/configs.md` describes it."""
+"""The document of ``check --json``; `docs/reference/records.md` describes it."""
 
 from __future__ import annotations
 

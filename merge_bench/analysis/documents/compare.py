@@ -1,4 +1,4 @@
-"""The document of ``compare --json``; `docs/compare.md` describes every key."""
+"""The document of ``compare --json``; `docs/reference/records.md` describes every key."""
 
 from __future__ import annotations
 

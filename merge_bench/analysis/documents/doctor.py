@@ -1,4 +1,4 @@
-"""The document of ``doctor --json``; `docs/doctor.md` describes it."""
+"""The document of ``doctor --json``; `docs/reference/records.md` describes it."""
 
 from __future__ import annotations
 

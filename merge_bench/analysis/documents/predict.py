@@ -1,4 +1,4 @@
-"""The document of ``predict --json``; `docs/predict.md` describes every key."""
+"""The document of ``predict --json``; `docs/reference/records.md` describes every key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The documents of ``probe … --json`` and ``probe … --reference list --json``; `docs/probe.md` describes them."""
+"""The documents of ``probe … --json`` and of ``--reference list --json``; `docs/reference/records.md` has them."""
 
 from __future__ import annotations
 

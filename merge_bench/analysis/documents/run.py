@@ -1,4 +1,4 @@
-"""The document of ``run --json`` and ``import --json``; `docs/records.md` describes every key."""
+"""The document of ``run --json`` and ``import --json``; `docs/reference/records.md` describes every key."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Link(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Bottleneck(msgspec.Struct, frozen=True, kw_only=True):
-    """What limits the merge, in one word and as a sentence; `docs/records.md` lists the words.
+    """What limits the merge, in one word and as a sentence; `docs/slow-merge.md` lists the words.
 
     `share`: of the wall-clock time, what the phase takes or what `rank` costs the others; null if unknown.
     """

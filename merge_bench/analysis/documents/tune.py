@@ -1,4 +1,4 @@
-"""The document of ``tune --json``; `docs/tune.md` describes every key."""
+"""The document of ``tune --json``; `docs/reference/records.md` describes every key."""
 
 from __future__ import annotations
 

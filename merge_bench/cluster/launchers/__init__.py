@@ -1,7 +1,7 @@
 """Ways to start a cluster, one file each: the files of this folder are the values of ``--launcher``.
 
 To add one: a file that declares a `LauncherKind` as ``LAUNCHER`` and imports slow libraries inside functions, a test,
-and a page in docs/launchers.
+and a row in docs/first-cluster.md.
 """
 
 from __future__ import annotations

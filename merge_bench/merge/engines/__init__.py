@@ -4,7 +4,7 @@ An engine's file has a constant ``ENGINE = Description(…)`` with literal argum
 so that listing the engines imports neither engines nor their libraries. The command line, its help and all questions
 about an engine use these descriptions.
 
-To add one: a file with such a constant and a class of the protocol in `base.py`, a row in docs/engines.md.
+To add one: a file with such a constant and a class of the protocol in `base.py`, a row in docs/merging.md.
 """
 
 from __future__ import annotations

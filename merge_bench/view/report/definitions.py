@@ -14,16 +14,28 @@ _UNIT = re.compile(r"\s*\((?:%|×|[KMG]?i?B(?:/s)?|[nµm]?s)\)$")
 
 @dataclass(frozen=True)
 class Definition:
-    """A term, what it means, and the further headings of columns and rows that it explains."""
+    """A term, what it means, and the further headings of columns and rows that it explains.
+
+    `unit`: in the records; `group`: its heading in docs/reference/definitions.md; `in_reports`: if reports have it.
+    """
 
     term: str
     text: str
+    group: str
     headings: tuple[str, ...] = ()
+    unit: str = ""
+    in_reports: bool = True
 
 
 @cache
 def definitions() -> tuple[Definition, ...]:
-    """All of them, in the order in which they are read."""
+    """Those that reports list, in the order in which they are read."""
+    return tuple(one for one in all_definitions() if one.in_reports)
+
+
+@cache
+def all_definitions() -> tuple[Definition, ...]:
+    """All of them."""
     text = (resources.files("merge_bench.view.report") / "definitions.toml").read_text(encoding="utf-8")
     return msgspec.toml.decode(text, type=dict[str, tuple[Definition, ...]])["definition"]
 

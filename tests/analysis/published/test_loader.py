@@ -23,7 +23,7 @@ NETWORK = {
     "hust-rma-put": (42, 2),
 }
 CAMPAIGNS = {"gadi-v100-optimized-small": 9.28, "gadi-v100-optimized-large": 12.37}
-DOCS = Path(__file__).parents[3] / "docs" / "published.md"
+DOCS = Path(__file__).parents[3] / "docs" / "reference" / "published.md"
 
 
 def test_every_dataset_says_what_it_is_and_where_it_is_from() -> None:

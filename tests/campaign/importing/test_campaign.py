@@ -10,7 +10,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from merge_bench.analysis import metrics
@@ -18,7 +17,6 @@ from merge_bench.analysis.verification_state import State, state_of
 from merge_bench.campaign.importing import to_records as importing
 from merge_bench.campaign.importing.to_records import import_text
 from merge_bench.errors import RunFailed, UsageError
-from merge_bench.records import imported
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.codec import validate
 from merge_bench.records.reader import read_campaign
@@ -27,7 +25,6 @@ from tests.campaign.importing.texts import BANDWIDTHS, WALLS, text
 from tests.helpers.documents import summarized
 
 GIB = 2**30
-DOCS = Path(__file__).parents[3] / "docs" / "records.md"
 
 
 def brought_in(folder: Path, content: str, name: str = "merge.out") -> Campaign:
@@ -204,13 +201,6 @@ def test_a_text_that_cannot_be_copied_fails_the_import(tmp_path: Path, monkeypat
     monkeypatch.setattr(Path, "write_bytes", full)
     with pytest.raises(RunFailed, match=r"cannot copy .*: No space left on device"):
         brought_in(tmp_path, text())
-
-
-def test_every_field_of_an_import_is_documented() -> None:
-    documented = DOCS.read_text(encoding="utf-8")
-    structs = [imported.ImportedFrom, imported.Headline, imported.ImportedIteration]
-    for name in {field.encode_name for struct in structs for field in msgspec.structs.fields(struct)}:
-        assert f"`{name}`" in documented, name
 
 
 def test_the_document_is_plain_json(tmp_path: Path) -> None:

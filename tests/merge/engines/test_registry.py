@@ -150,10 +150,10 @@ def test_the_help_and_the_choices_list_all() -> None:
 
 
 def test_every_engine_is_documented() -> None:
-    text = (ROOT / "docs" / "engines.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "merging.md").read_text(encoding="utf-8")
     for name in names():
         assert f"\n| `{name}` |" in text
-    options = (ROOT / "docs" / "configs.md").read_text(encoding="utf-8").replace("\\|", "|")
+    options = (ROOT / "docs" / "reference" / "options.md").read_text(encoding="utf-8").replace("\\|", "|")
     assert f"| `--engine {complete(BY_KEY['engine']).placeholder}` |" in options
 
 
