@@ -6,23 +6,23 @@ import pytest
 
 from merge_bench.cli import cli
 from merge_bench.config.options import OPTIONS
-from tests.project.reference import FOLDER, options
+from tests.project.reference import DOCS, FOLDER, options
 from tests.project.reference.pages import pages
 
 RUN = "run python -m tests.project.reference"
 
 
 def test_no_other_file_lies_among_the_reference_pages() -> None:
-    assert {path.name for path in FOLDER.iterdir()} == set(pages())
+    assert {f"reference/{path.name}" for path in FOLDER.iterdir()} <= set(pages())
 
 
 @pytest.mark.parametrize("name", pages())
 def test_each_page_is_made_from_the_sources_of_today(name: str) -> None:
-    assert (FOLDER / name).read_text(encoding="utf-8") == pages()[name], RUN
+    assert (DOCS / name).read_text(encoding="utf-8") == pages()[name], RUN
 
 
 def test_every_option_of_every_command_has_a_row_or_is_one_of_run() -> None:
-    sections = pages()["options.md"].split("\n## ")[1:]
+    sections = pages()["reference/options.md"].split("\n## ")[1:]
     assert len(sections) == len(list(options.commands(cli))) > 15
     for name, command in options.commands(cli):
         (section,) = (section for section in sections if section.startswith(f"`{name}`\n"))
@@ -31,5 +31,5 @@ def test_every_option_of_every_command_has_a_row_or_is_one_of_run() -> None:
 
 
 def test_options_of_run_name_their_variable() -> None:
-    text = pages()["options.md"]
+    text = pages()["reference/options.md"]
     assert [option.name for option in OPTIONS if (f"`{option.variable}`" in text) != option.in_config] == []

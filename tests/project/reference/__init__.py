@@ -1,4 +1,4 @@
-"""The reference pages: made from the options, the structures of records and documents, the configs and the definitions.
+"""The generated pages: of options, structures of records and documents, configs, definitions, and what was measured.
 
 `python -m tests.project.reference` writes them and the JSON Schemas; `test_reference` fails when they are stale.
 """

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from tests.project import schemas
-from tests.project.reference import FOLDER
+from tests.project.reference import DOCS
 from tests.project.reference.pages import pages
 
 if __name__ == "__main__":
     schemas.write()
     for name, text in pages().items():
-        (FOLDER / name).write_text(text, encoding="utf-8")
-        print(FOLDER / name)
+        (DOCS / name).write_text(text, encoding="utf-8")
+        print(DOCS / name)

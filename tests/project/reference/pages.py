@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from tests.project.reference import definitions, options, published, records, settings
+from tests.project.reference import definitions, measured, options, published, records, settings
 
 
 def pages() -> dict[str, str]:
-    """The text of each page."""
+    """The text of each page, by its path below `docs/`."""
     return {
-        "options.md": options.text(),
-        "settings.md": settings.text(),
-        "records.md": records.text(),
-        "definitions.md": definitions.text(),
-        "published.md": published.text(),
+        "reference/options.md": options.text(),
+        "reference/settings.md": settings.text(),
+        "reference/records.md": records.text(),
+        "reference/definitions.md": definitions.text(),
+        "reference/published.md": published.text(),
+        "goals.md": measured.goals(),
+        "peers.md": measured.shapes(),
     }
