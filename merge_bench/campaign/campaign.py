@@ -13,6 +13,7 @@ import msgspec
 
 from merge_bench.campaign import resume as resuming
 from merge_bench.campaign.calling_program import UNTOUCHED, Caller
+from merge_bench.campaign.host_load import check_host
 from merge_bench.campaign.make_plan import Prepared
 from merge_bench.campaign.planned_launches import Head, Job
 from merge_bench.cluster import signals
@@ -38,12 +39,13 @@ def config_line(prepared: Prepared, config: ConfigFile | None) -> Config:
 
 def make_campaign(
     results: Path, name: str, head: Head, jobs: Sequence[Job], launch: LaunchOne, *, resume: bool = True,
-    caller: Caller = UNTOUCHED,
+    caller: Caller = UNTOUCHED, wait_for_quiet: float | None = None,
 ) -> tuple[Path, int]:  # fmt: skip
     """Make every launch of `jobs` in their order; gives the campaign's folder and the exit status.
 
     A failed launch is recorded, and the next one is made. A wrong result, a gate that is not met, or a signal ends the
     campaign. With `resume`, an interrupted campaign of several launches is continued without repeating what it has.
+    `wait_for_quiet`: seconds to wait at most until other processes leave this host's cores alone.
     """
     line = first_line(head, jobs, caller.argv)
     found = resuming.find(results, line, jobs) if resume and len(jobs) > 1 else None
@@ -55,7 +57,11 @@ def make_campaign(
         else:
             begin(writer, line, jobs)
         with caller.surround(writer.logs / "driver.log"):
-            done, status = _make(left, writer, launch, first, status)
+            done = 0
+            with contextlib.suppress(signals.Interrupted):  # nothing runs yet
+                if left:
+                    check_host(left[0].prepared.settings, writer, wait=wait_for_quiet)
+                done, status = _make(left, writer, launch, first, status)
         if done < len(left) and status in resuming.GOES_ON:
             status = RunFailed.exit_status
             if resume and len(jobs) > 1:

@@ -158,11 +158,15 @@ def load_all(cli_values: Mapping[str, object]) -> Sweep:
     return sweep
 
 
-def run(sweep: Sweep, progress: Progress, *, fresh: bool = False, caller: Caller = UNTOUCHED) -> tuple[Path, int]:
+def run(
+    sweep: Sweep, progress: Progress, *, fresh: bool = False, caller: Caller = UNTOUCHED,
+    wait_for_quiet: float | None = None,
+) -> tuple[Path, int]:  # fmt: skip
     """Make every launch of the sweep; returns the campaign's folder and the exit status.
 
     What is measured is on the disk as soon as it is measured. Whatever happens, every process that was started is gone
     when this returns. An interrupted campaign of the same sweep is resumed, unless `fresh`.
+    `wait_for_quiet`: as of `make_campaign`.
     """
 
     jobs = sweep.jobs()
@@ -172,7 +176,10 @@ def run(sweep: Sweep, progress: Progress, *, fresh: bool = False, caller: Caller
         return launch_merge(job, writer, shown, index)
 
     name = "-".join(config.name for config in sweep.configs)
-    return make_campaign(sweep.results, name, sweep.head(), jobs, launch, resume=not fresh, caller=caller)
+    return make_campaign(
+        sweep.results, name, sweep.head(), jobs, launch, resume=not fresh, caller=caller,
+        wait_for_quiet=wait_for_quiet,
+    )  # fmt: skip
 
 
 def label(job: Job, jobs: Sequence[Job]) -> str:

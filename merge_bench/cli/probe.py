@@ -98,7 +98,9 @@ def measure(kind: ProbeKind, values: Mapping[str, Any]) -> int:
     say_warnings(warning for job in jobs for warning in job.prepared.warnings)
     with contextlib.closing(progress_for(sys.stderr, quiet=as_json)) as progress:
         fresh = bool(values["fresh"])
-        folder, status = campaigns.run(made, head, jobs, progress, fresh=fresh, caller=this_command())
+        folder, status = campaigns.run(
+            made, head, jobs, progress, fresh=fresh, caller=this_command(), wait_for_quiet=values["wait_for_quiet"]
+        )
     campaign = read_campaign(folder)
     return max(status, _show([campaign], in_order(campaign), output, as_json=as_json))
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from merge_bench.campaign.calling_program import Caller
 from merge_bench.campaign.campaign import begin, first_line
+from merge_bench.campaign.host_load import check_host
 from merge_bench.campaign.planned_launches import Job
 from merge_bench.campaign.progress import Progress
 from merge_bench.campaign.resume import go_on
@@ -51,6 +52,7 @@ def run(
             begin(writer, line, jobs)
         with caller.surround(writer.logs / "driver.log"):
             try:
+                check_host(jobs[0].prepared.settings, writer, wait=values["wait_for_quiet"])
                 _search(task, values, writer, progress)
                 _write(read_campaign(writer.folder), task, values["metric"], output)
             except (RunFailed, WrongResult) as error:

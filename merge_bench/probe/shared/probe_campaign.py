@@ -56,9 +56,12 @@ def prepare(
 
 def run(
     probe: Probe, head: Head, jobs: Sequence[Job], progress: Progress, *, fresh: bool = False,
-    caller: Caller = UNTOUCHED,
+    caller: Caller = UNTOUCHED, wait_for_quiet: float | None = None,
 ) -> tuple[Path, int]:  # fmt: skip
-    """Make the campaign, or resume it unless `fresh`; gives its folder and the exit status."""
+    """Make the campaign, or resume it unless `fresh`; gives its folder and the exit status.
+
+    `wait_for_quiet`: as of `make_campaign`.
+    """
 
     def launch(job: Job, writer: CampaignWriter, index: int) -> int:
         shown = Labelled(progress, f"{jobs.index(job) + 1}/{len(jobs)} {job.config}")
@@ -66,4 +69,6 @@ def run(
 
     name = "-".join([f"probe-{probe.name}", *(line.name for line in head.configs)])
     settings = jobs[0].prepared.settings
-    return make_campaign(settings.results, name, head, jobs, launch, resume=not fresh, caller=caller)
+    return make_campaign(
+        settings.results, name, head, jobs, launch, resume=not fresh, caller=caller, wait_for_quiet=wait_for_quiet
+    )
