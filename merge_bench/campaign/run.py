@@ -12,6 +12,7 @@ from pathlib import Path
 from merge_bench.campaign import make_plan, registry_options
 from merge_bench.campaign.calling_program import UNTOUCHED, Caller
 from merge_bench.campaign.campaign import config_line, make_campaign
+from merge_bench.campaign.expected_time import ExpectedTime, merge_seconds
 from merge_bench.campaign.launch import make_launch
 from merge_bench.campaign.make_plan import Prepared
 from merge_bench.campaign.planned_launches import Job, Sweep
@@ -127,8 +128,8 @@ def _launcher_settings(options: Resolved) -> dict[str, str]:
 
 
 def dry_run(sweep: Sweep) -> str:
-    """The exact commands that a launch would start, one a line, under the host's name; of several runs each, then the
-    order of their launches.
+    """The exact commands that a launch would start, one a line, under the host's name; of several runs each, then
+    how long they take and the order of their launches.
     """
     lines, jobs = [], sweep.jobs()
     for (config, index), prepared in sweep.prepared.items():
@@ -140,6 +141,7 @@ def dry_run(sweep: Sweep) -> str:
             lines.append(f"# {command.role} on {command.host}")
             lines.append(command.shown())
     if len(jobs) > 1:
+        lines.append(f"## {expected_time(sweep).sentence(jobs)}")
         for block, members in itertools.groupby(jobs, lambda job: job.block):
             lines.append(f"## block {block}: " + " ".join(f"{job.config}/{job.plan}" for job in members))
     return "\n".join(lines) if lines else "# no process would be started: the cluster is already running"
@@ -178,8 +180,13 @@ def run(
     name = "-".join(config.name for config in sweep.configs)
     return make_campaign(
         sweep.results, name, sweep.head(), jobs, launch, resume=not fresh, caller=caller,
-        wait_for_quiet=wait_for_quiet,
+        wait_for_quiet=wait_for_quiet, expected=expected_time(sweep) if len(jobs) > 1 else None,
     )  # fmt: skip
+
+
+def expected_time(sweep: Sweep) -> ExpectedTime:
+    """How long the launches of a sweep take."""
+    return ExpectedTime(sweep.results, sweep.plans, merge_seconds)
 
 
 def label(job: Job, jobs: Sequence[Job]) -> str:

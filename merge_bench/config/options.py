@@ -124,8 +124,8 @@ _MEASURING = _section(
     Option(
         "wait-for-quiet", parsers.duration, None,
         "Before the first launch, wait for at most this long, such as 5m, until other processes keep less than a"
-        " quarter of this host's cores busy. If they still do then, measure all the same, with a warning. Looks at this host"
-        " only, and only if the workers run on it. [default: warn without waiting]",
+        " quarter of this host's cores busy. If they still do then, measure all the same, with a warning. Looks at this"
+        " host only, and only if the workers run on it. [default: warn without waiting]",
         "DURATION", in_config=False,
     ),
     _choice(

@@ -48,7 +48,7 @@ class OtherLoad:
     def __str__(self) -> str:
         """``1.9 of 2 cores busy (pid 71 yes, pid 93 mypy)``."""
         named = ", ".join(f"pid {each.pid} {each.name}" for each in self.processes[:_SHOWN])
-        unseen = "processes that are not visible from here" if not self.quiet else ""
+        unseen = "processes that ended at once, or are not visible from here" if not self.quiet else ""
         return f"{self.busy:.1f} of {self.cores} cores busy" + (f" ({named or unseen})" if named or unseen else "")
 
 

@@ -48,6 +48,10 @@ class Probe:
         """
         return prepared
 
+    def usual_seconds(self, prepared: Prepared) -> float | None:
+        """Seconds that a launch takes on two cores by default; None if that is not known, or depends on options."""
+        return None
+
     def launch(self, job: Job, writer: CampaignWriter, progress: Progress, index: int) -> int:
         """Make one launch of a Dask cluster, measure in it, and end its processes; gives the exit status."""
         from merge_bench.campaign.launch import make_launch

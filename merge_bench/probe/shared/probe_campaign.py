@@ -7,6 +7,7 @@ from pathlib import Path
 
 from merge_bench.campaign.calling_program import UNTOUCHED, Caller
 from merge_bench.campaign.campaign import config_line, make_campaign
+from merge_bench.campaign.expected_time import ExpectedTime
 from merge_bench.campaign.make_plan import refuse_more_launches
 from merge_bench.campaign.planned_launches import Head, Job, add_config, in_blocks
 from merge_bench.campaign.progress import Labelled, Progress
@@ -20,6 +21,7 @@ from merge_bench.records.schema import Config, RunKey
 from merge_bench.records.writer import CampaignWriter
 
 REPETITIONS = 3
+RULE = "as measured on two cores"
 FIXED = without_merge(PROBE_OPTIONS)
 
 
@@ -54,6 +56,12 @@ def prepare(
     return Head(lines, [plan], keys, ready[0].plan.seed), jobs
 
 
+def expected_time(probe: Probe, head: Head, jobs: Sequence[Job]) -> ExpectedTime:
+    """How long the launches of a campaign of `prepare` take."""
+    results = jobs[0].prepared.settings.results
+    return ExpectedTime(results, head.plans, lambda job: probe.usual_seconds(job.prepared), RULE)
+
+
 def run(
     probe: Probe, head: Head, jobs: Sequence[Job], progress: Progress, *, fresh: bool = False,
     caller: Caller = UNTOUCHED, wait_for_quiet: float | None = None,
@@ -70,5 +78,6 @@ def run(
     name = "-".join([f"probe-{probe.name}", *(line.name for line in head.configs)])
     settings = jobs[0].prepared.settings
     return make_campaign(
-        settings.results, name, head, jobs, launch, resume=not fresh, caller=caller, wait_for_quiet=wait_for_quiet
-    )
+        settings.results, name, head, jobs, launch, resume=not fresh, caller=caller, wait_for_quiet=wait_for_quiet,
+        expected=expected_time(probe, head, jobs),
+    )  # fmt: skip
