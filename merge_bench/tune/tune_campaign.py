@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,12 +22,14 @@ from merge_bench.records.outputs import replacing
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.schema import EndLine, TuneLine
 from merge_bench.records.writer import CampaignWriter
+from merge_bench.tune.budget import Fitting
 from merge_bench.tune.cluster_evaluator import RESUME, Budget, ClusterEvaluator
 from merge_bench.tune.confirmation import settle
 from merge_bench.tune.evaluator import ABLATE, COMBINE, SCREEN, BudgetSpent, Candidate, Options
-from merge_bench.tune.result import STOPPED, result_of
+from merge_bench.tune.result import LEFT_OUT, STOPPED, result_of
 from merge_bench.tune.space import Value
 from merge_bench.tune.strategies import strategies
+from merge_bench.tune.timing import Timing, left_out
 from merge_bench.tune.tuned_config import tuned_text
 from merge_bench.tune.tuning_plan import Task, load
 
@@ -43,6 +46,8 @@ def run(
     jobs = [Job(each, task.baseline, plan) for plan, each in enumerate(task.prepared)]
     line = first_line(task.head, jobs, caller.argv)
     found = None if values["fresh"] else go_on(results, line, lambda campaign: campaign.end is None)
+    timing = Timing.of(task, values)
+    fitting = _left(task, found[1]) if found else timing.fit()
     status, problem = 0, ""
     with found[0] if found else CampaignWriter.create(results, f"tune-{task.baseline}") as writer:
         if found:
@@ -50,10 +55,13 @@ def run(
             print(f"merge_bench: resuming {writer.folder}: {launches} launches are already recorded", file=sys.stderr)
         else:
             begin(writer, line, jobs)
+            for each in left_out(task, fitting, values["budget"]):
+                writer.write(each)
+        timing.say(fitting)
         with caller.surround(writer.logs / "driver.log"):
             try:
                 check_host(jobs[0].prepared.settings, writer, wait=values["wait_for_quiet"])
-                _search(task, values, writer, progress)
+                _search(task, fitting, timing, values, writer, progress)
                 _write(read_campaign(writer.folder), task, values["metric"], output)
             except (RunFailed, WrongResult) as error:
                 status, problem = error.exit_status, str(error)
@@ -63,26 +71,49 @@ def run(
         return read_campaign(writer.folder), status, problem
 
 
-def _search(task: Task, values: Mapping[str, Any], writer: CampaignWriter, progress: Progress) -> None:
+def _left(task: Task, campaign: Campaign) -> Fitting:
+    """What the records of a tuning to resume did not leave out."""
+    lines = [line for line in campaign.tuning if line.decision == LEFT_OUT]
+    gone = {line.setting for line in lines}
+    sizes = len(task.prepared) - sum(line.setting is None for line in lines)
+    return Fitting(tuple(value for value in task.values if value.id not in gone), sizes)
+
+
+def _search(
+    task: Task, fitting: Fitting, timing: Timing, values: Mapping[str, Any], writer: CampaignWriter,
+    progress: Progress,
+) -> None:  # fmt: skip
+    def launch(job: Job, index: int) -> int:
+        began = time.monotonic()
+        status = launch_merge(job, writer, progress, index)
+        if status == 0:
+            timing.note(job, time.monotonic() - began, fitting)
+        return status
+
     evaluator = ClusterEvaluator(
-        writer=writer, baseline=task.baseline, text=task.text, prepared=task.prepared,
+        writer=writer, baseline=task.baseline, text=task.text, prepared=task.prepared[: fitting.sizes],
         load=lambda path: load(path, values)[0],
-        launch=lambda job, index: launch_merge(job, writer, progress, index), metric=values["metric"],
-        seed=task.head.seed, budget=Budget(values["max_launches"], values["budget"]), show=progress.phase,
+        launch=launch, metric=values["metric"], seed=task.head.seed,
+        budget=Budget(
+            values["max_launches"], values["budget"], timing.weights[: fitting.sizes], values["confirm"]
+        ), show=progress.phase,
     )  # fmt: skip
     options = Options(threshold=values["threshold"], most=values["most_blocks"], confirm=values["confirm"])
     try:
-        candidate = strategies()[values["strategy"]].tune(task.space, task.values, evaluator, options)
+        candidate = strategies()[values["strategy"]].tune(task.space, fitting.values, evaluator, options)
     except BudgetSpent as spent:
         candidate = best_so_far(read_campaign(writer.folder), task.values)
         what = f"best so far: {candidate.name('')}" if candidate.values else "no faster config was found so far"
-        name = candidate.name(task.baseline)
-        evaluator.note(
-            TuneLine(
-                phase="search", config=name, against=task.baseline, decision=STOPPED, reason=f"{spent}; {what}"
-            )
-        )  # fmt: skip
-    settle(candidate, evaluator, options)
+        _note_stop(evaluator, candidate, f"{spent}; {what}")
+    try:
+        settle(candidate, evaluator, options)
+    except BudgetSpent as spent:
+        _note_stop(evaluator, candidate, f"{spent}, during the confirmation of {candidate.name('')}")
+
+
+def _note_stop(evaluator: ClusterEvaluator, candidate: Candidate, reason: str) -> None:
+    name, against = candidate.name(evaluator.baseline), evaluator.baseline
+    evaluator.note(TuneLine(phase="search", config=name, against=against, decision=STOPPED, reason=reason))
 
 
 def best_so_far(campaign: Campaign, values: Sequence[Value]) -> Candidate:
