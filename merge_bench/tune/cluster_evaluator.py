@@ -27,7 +27,7 @@ from merge_bench.records.campaign import Campaign, Launch
 from merge_bench.records.follow import Follower
 from merge_bench.records.schema import Config, ConfigLine, TuneLine
 from merge_bench.records.writer import CampaignWriter
-from merge_bench.tune.evaluator import BudgetSpent, Candidate, Sample
+from merge_bench.tune.evaluator import BudgetSpent, Candidate, Options, Sample
 
 CONFIGS = "configs"
 LONGEST_NAME = 120
@@ -53,12 +53,16 @@ class Budget:
     weights: Sequence[float] = ()
     confirm: int = 0
 
-    def fits(self, spent: float, launch: float, launches: int, plan: int) -> bool:
-        """Whether a block of so many launches and the confirmation fit; `launch`: seconds of one at the first size."""
+    def fits(self, spent: float, launch: float, launches: int, plan: int, *, judged: bool) -> bool:
+        """Whether a block of so many launches fits; `launch`: seconds of one at the first size.
+
+        Once enough blocks were made to judge settings (`judged`), the confirmation has to fit as well.
+        """
         if self.seconds is None:
             return True
         block = launches * (self.weights[plan] if plan < len(self.weights) else 1.0)
-        return spent + launch * (block + 2 * self.confirm * sum(self.weights)) <= self.seconds
+        kept = 2 * self.confirm * sum(self.weights) if judged else 0.0
+        return spent + launch * (block + kept) <= self.seconds
 
 
 @dataclass
@@ -108,6 +112,11 @@ class ClusterEvaluator:
         samples = {at: self._one(candidates[at], plan, block) for at in order}
         return [samples[at] for at in range(len(candidates))]
 
+    def time_baseline(self) -> float:
+        """Seconds of a launch of the baseline at the first size, which is made for this unless it is in the records."""
+        self.block([Candidate()])
+        return self._lengths[0]
+
     def note(self, line: TuneLine) -> None:
         """Record a decision, unless the records have it."""
         content = msgspec.structs.replace(line, time=0.0)
@@ -121,7 +130,7 @@ class ClusterEvaluator:
         """Count only launches and seconds of the records, so that a resumed tuning ends where it would have ended."""
         over = self.budget.launches is not None and self._searched + launches > self.budget.launches
         usual = statistics.median(self._lengths) if self._lengths else 0.0
-        if over or not self.budget.fits(self._seconds, usual, launches, plan):
+        if over or not self.budget.fits(self._seconds, usual, launches, plan, judged=self._block > Options.least):
             raise BudgetSpent(f"the search used up its budget after {self._searched} launches")
         self._searched += launches
 

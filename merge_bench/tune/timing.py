@@ -44,30 +44,33 @@ class Timing:
         usual = [merge_seconds(job) for job in self.jobs]
         return tuple((each or 1.0) / (usual[0] or each or 1.0) for each in usual)
 
-    def fit(self) -> Fitting:
+    def fit(self, launch: float | None = None) -> Fitting:
         """What fits the budget; everything without one, or if nothing is known about the time of a launch.
+
+        `launch`: seconds of a launch at the first size, once it is measured.
 
         Raises
         ------
         UsageError
             If the budget is too short for one setting.
         """
-        costs, budget = self._costs(MARGIN), self.values["budget"]
+        costs, budget = self._costs(MARGIN, launch), self.values["budget"]
         if costs is None or budget is None:
             return Fitting(self.task.values, len(self.jobs))
         return fit(self.task.values, costs, budget)
 
-    def note(self, job: Job, seconds: float, fitting: Fitting) -> None:
-        """A launch took so long; the first one corrects what was printed."""
+    def note(self, job: Job, seconds: float) -> None:
+        """A launch took so long; the first one corrects what was printed, unless there is a budget to correct first."""
         known = Job(self.jobs[job.plan].prepared, self.task.baseline, job.plan)
         self.expected.note(known, seconds)
         if not self.noted:
             self.noted = True
-            self.say(fitting)
+            if self.values["budget"] is None:
+                self.say(Fitting(self.task.values, len(self.jobs)))
 
     def say(self, fitting: Fitting) -> None:
         """Print how long it takes, and what was left out."""
-        for sentence in self.sentences(fitting)[: 1 if self.noted else None]:
+        for sentence in self.sentences(fitting):
             print(f"merge_bench: {sentence}", file=sys.stderr)
 
     def sentences(self, fitting: Fitting) -> list[str]:
@@ -96,8 +99,10 @@ class Timing:
             )
         return found
 
-    def _costs(self, margin: float = 1.0) -> Costs | None:
-        seconds = [self.expected.of(job) for job in self.jobs]
+    def _costs(self, margin: float = 1.0, launch: float | None = None) -> Costs | None:
+        seconds: list[float | None] = [self.expected.of(job) for job in self.jobs]
+        if launch is not None:
+            seconds = [launch * weight for weight in self.weights]
         known = [margin * each for each in seconds if each is not None]
         strategy, space = strategies()[self.values["strategy"]], self.task.space
         if len(known) < len(seconds):

@@ -16,7 +16,7 @@ from merge_bench.campaign.planned_launches import Job
 from merge_bench.campaign.progress import Progress
 from merge_bench.campaign.resume import go_on
 from merge_bench.campaign.run import launch_merge
-from merge_bench.errors import RunFailed, WrongResult
+from merge_bench.errors import RunFailed, UsageError, WrongResult
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.outputs import replacing
 from merge_bench.records.reader import read_campaign
@@ -26,7 +26,7 @@ from merge_bench.tune.budget import Fitting
 from merge_bench.tune.cluster_evaluator import RESUME, Budget, ClusterEvaluator
 from merge_bench.tune.confirmation import settle
 from merge_bench.tune.evaluator import ABLATE, COMBINE, SCREEN, BudgetSpent, Candidate, Options
-from merge_bench.tune.result import LEFT_OUT, STOPPED, result_of
+from merge_bench.tune.result import STOPPED, result_of
 from merge_bench.tune.space import Value
 from merge_bench.tune.strategies import strategies
 from merge_bench.tune.timing import Timing, left_out
@@ -47,7 +47,7 @@ def run(
     line = first_line(task.head, jobs, caller.argv)
     found = None if values["fresh"] else go_on(results, line, lambda campaign: campaign.end is None)
     timing = Timing.of(task, values)
-    fitting = _left(task, found[1]) if found else timing.fit()
+    fitting = None if found else timing.fit()
     status, problem = 0, ""
     with found[0] if found else CampaignWriter.create(results, f"tune-{task.baseline}") as writer:
         if found:
@@ -55,13 +55,12 @@ def run(
             print(f"merge_bench: resuming {writer.folder}: {launches} launches are already recorded", file=sys.stderr)
         else:
             begin(writer, line, jobs)
-            for each in left_out(task, fitting, values["budget"]):
-                writer.write(each)
-        timing.say(fitting)
+        if fitting is not None:
+            timing.say(fitting)
         with caller.surround(writer.logs / "driver.log"):
             try:
                 check_host(jobs[0].prepared.settings, writer, wait=values["wait_for_quiet"])
-                _search(task, fitting, timing, values, writer, progress)
+                _search(task, timing, values, writer, progress)
                 _write(read_campaign(writer.folder), task, values["metric"], output)
             except (RunFailed, WrongResult) as error:
                 status, problem = error.exit_status, str(error)
@@ -71,35 +70,28 @@ def run(
         return read_campaign(writer.folder), status, problem
 
 
-def _left(task: Task, campaign: Campaign) -> Fitting:
-    """What the records of a tuning to resume did not leave out."""
-    lines = [line for line in campaign.tuning if line.decision == LEFT_OUT]
-    gone = {line.setting for line in lines}
-    sizes = len(task.prepared) - sum(line.setting is None for line in lines)
-    return Fitting(tuple(value for value in task.values if value.id not in gone), sizes)
-
-
 def _search(
-    task: Task, fitting: Fitting, timing: Timing, values: Mapping[str, Any], writer: CampaignWriter,
+    task: Task, timing: Timing, values: Mapping[str, Any], writer: CampaignWriter,
     progress: Progress,
 ) -> None:  # fmt: skip
     def launch(job: Job, index: int) -> int:
         began = time.monotonic()
         status = launch_merge(job, writer, progress, index)
         if status == 0:
-            timing.note(job, time.monotonic() - began, fitting)
+            timing.note(job, time.monotonic() - began)
         return status
 
     evaluator = ClusterEvaluator(
-        writer=writer, baseline=task.baseline, text=task.text, prepared=task.prepared[: fitting.sizes],
+        writer=writer, baseline=task.baseline, text=task.text, prepared=task.prepared,
         load=lambda path: load(path, values)[0],
         launch=launch, metric=values["metric"], seed=task.head.seed,
         budget=Budget(
-            values["max_launches"], values["budget"], timing.weights[: fitting.sizes], values["confirm"]
+            values["max_launches"], values["budget"], timing.weights, values["confirm"]
         ), show=progress.phase,
     )  # fmt: skip
     options = Options(threshold=values["threshold"], most=values["most_blocks"], confirm=values["confirm"])
     try:
+        fitting = _fit_recorded(task, timing, evaluator)
         candidate = strategies()[values["strategy"]].tune(task.space, fitting.values, evaluator, options)
     except BudgetSpent as spent:
         candidate = best_so_far(read_campaign(writer.folder), task.values)
@@ -109,6 +101,28 @@ def _search(
         settle(candidate, evaluator, options)
     except BudgetSpent as spent:
         _note_stop(evaluator, candidate, f"{spent}, during the confirmation of {candidate.name('')}")
+
+
+def _fit_recorded(task: Task, timing: Timing, evaluator: ClusterEvaluator) -> Fitting:
+    """What fits the budget, by the time that a recorded launch of the baseline took: the same when it is resumed.
+
+    Raises
+    ------
+    BudgetSpent
+        If not even one setting fits.
+    """
+    if evaluator.budget.seconds is None:
+        return Fitting(task.values, len(task.prepared))
+    try:
+        fitting = timing.fit(evaluator.time_baseline())
+    except UsageError as short:
+        raise BudgetSpent(str(short)) from None
+    for line in left_out(task, fitting, evaluator.budget.seconds):
+        evaluator.note(line)
+    evaluator.prepared = task.prepared[: fitting.sizes]
+    evaluator.budget.weights = timing.weights[: fitting.sizes]
+    timing.say(fitting)
+    return fitting
 
 
 def _note_stop(evaluator: ClusterEvaluator, candidate: Candidate, reason: str) -> None:
