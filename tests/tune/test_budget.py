@@ -65,11 +65,11 @@ def test_launches_that_become_slow_end_the_search_in_the_middle_of_a_block(tmp_p
 
 
 def test_the_search_leaves_time_for_the_confirmation(tmp_path: Path) -> None:
-    budget = Budget(seconds=300.0, weights=(1.0, 2.0), confirm=7)
+    budget = Budget(seconds=250.0, weights=(1.0, 2.0), confirm=7)
     with begin(tmp_path) as writer, pytest.raises(BudgetSpent):
         search(evaluator_of(writer, Cluster(writer).launch, budget=budget))
     kept = 3 * 14 * 4.0  # the launches at the second size count twice
-    assert 60.0 < sum(lengths(writer.folder)) <= 300.0 - kept
+    assert 60.0 < sum(lengths(writer.folder)) <= 250.0 - kept
 
 
 def lengths(folder: Path) -> list[float]:
