@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from merge_bench.campaign.planned_launches import Job
 from merge_bench.errors import UsageError
 from merge_bench.records.reader import read_campaign
+from merge_bench.records.writer import CampaignWriter
 from merge_bench.tune.budget import Costs, Fitting, fit
 from merge_bench.tune.cluster_evaluator import Budget
 from merge_bench.tune.evaluator import BudgetSpent
+from merge_bench.tune.result import LEFT_OUT, result_of
 from merge_bench.tune.space import Value
-from tests.tune.clusters import TRUTH, Cluster, begin, evaluator_of, search
+from merge_bench.tune.tune_campaign import _fit_recorded
+from tests.tune.clusters import PREPARED, TRUTH, Cluster, begin, evaluator_of, search
 
 VALUES = tuple(TRUTH.space.values)
 
@@ -75,3 +81,43 @@ def test_the_search_leaves_time_for_the_confirmation(tmp_path: Path) -> None:
 def lengths(folder: Path) -> list[float]:
     """Seconds of each launch."""
     return [launch.end.seconds or 0.0 for launch in read_campaign(folder).launches if launch.end]
+
+
+@dataclass
+class _Timing:
+    """As `tune.timing.Timing`, with the costs of this file."""
+
+    budget: float
+    weights: tuple[float, ...] = (1.0, 1.0)
+    said: list[Fitting] = field(default_factory=list)
+
+    def fit(self, launch: float) -> Fitting:
+        return fit(VALUES, costs(launch), self.budget)
+
+    def say(self, fitting: Fitting) -> None:
+        self.said.append(fitting)
+
+
+def fitted(writer: CampaignWriter, budget: float, made: float) -> tuple[Fitting, int]:
+    """What fits by the first launch, which takes `made` seconds, and how many launches it took to know."""
+    cluster = Cluster(writer, seconds=made)
+    task = cast("Any", SimpleNamespace(values=VALUES, prepared=PREPARED[:1], baseline="default"))
+    evaluator = evaluator_of(writer, cluster.launch, budget=Budget(seconds=budget))
+    return _fit_recorded(task, cast("Any", _Timing(budget)), evaluator), cluster.made
+
+
+def test_the_first_launch_decides_what_fits_and_a_resumed_tuning_decides_the_same(tmp_path: Path) -> None:
+    with begin(tmp_path) as writer:
+        assert fitted(writer, 250.0, 8.0) == (Fitting(VALUES[:3], 1), 1)
+        assert fitted(writer, 230.0, 99.0) == (Fitting(VALUES[:2], 1), 0)  # the launch is in the records
+        lines = read_campaign(writer.folder).tuning
+        assert [(line.setting, line.decision) for line in lines] == [(VALUES[2].id, LEFT_OUT)]
+        assert fitted(writer, 230.0, 99.0)[0].values == VALUES[:2]
+    assert len(read_campaign(writer.folder).tuning) == 1
+    left = result_of(read_campaign(writer.folder)).left_out
+    assert [each.value for each in left] == [VALUES[2].id]
+
+
+def test_a_first_launch_that_shows_that_nothing_fits_ends_the_search(tmp_path: Path) -> None:
+    with begin(tmp_path) as writer, pytest.raises(BudgetSpent, match=r"use --budget 3\.5m or more"):
+        fitted(writer, 100.0, 8.0)
