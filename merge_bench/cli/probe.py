@@ -96,6 +96,9 @@ def measure(kind: ProbeKind, values: Mapping[str, Any]) -> int:
     configs = [*baseline, *(config for config in values["configs"] if config not in baseline)] or [None]
     head, jobs = campaigns.prepare(made, configs, values, blocks=values["repetitions"])
     say_warnings(warning for job in jobs for warning in job.prepared.warnings)
+    if values["dry_run"]:
+        print(campaigns.dry_run(made, head, jobs))
+        return 0
     with contextlib.closing(progress_for(sys.stderr, quiet=as_json)) as progress:
         fresh = bool(values["fresh"])
         folder, status = campaigns.run(

@@ -270,6 +270,7 @@ PROBE_OPTIONS = _some(
     "results",
     "fresh",
     "wait_for_quiet",
+    "dry_run",
     "allow_unknown",
     "trust_config",
     "json",

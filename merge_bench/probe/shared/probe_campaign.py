@@ -62,6 +62,17 @@ def expected_time(probe: Probe, head: Head, jobs: Sequence[Job]) -> ExpectedTime
     return ExpectedTime(results, head.plans, lambda job: probe.usual_seconds(job.prepared), RULE)
 
 
+def dry_run(probe: Probe, head: Head, jobs: Sequence[Job]) -> str:
+    """What the launches of each config would start, how long they take, and their order."""
+    lines: list[str] = []
+    prepared = {job.config: job.prepared for job in jobs}
+    for config in head.configs:
+        made = sum(job.config == config.name for job in jobs)
+        lines += [f"## {config.name}: {made} launch{'es' * (made > 1)}", *probe.commands(prepared[config.name])]
+    lines.append(f"## {expected_time(probe, head, jobs).sentence(jobs)}")
+    return "\n".join([*lines, "## order: " + " ".join(job.config for job in jobs)])
+
+
 def run(
     probe: Probe, head: Head, jobs: Sequence[Job], progress: Progress, *, fresh: bool = False,
     caller: Caller = UNTOUCHED, wait_for_quiet: float | None = None,
