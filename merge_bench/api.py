@@ -218,7 +218,11 @@ def launch(
 
     gate = asked_for(sweep.options, configs=len(sweep.configs))
     with contextlib.closing(progress_for(sys.stderr, quiet=quiet)) as progress:
-        folder, status = running.run(sweep, progress, fresh=bool(values["fresh"]), caller=caller)
+        waits = values["wait_for_quiet"]
+        assert waits is None or isinstance(waits, float)
+        folder, status = running.run(
+            sweep, progress, fresh=bool(values["fresh"]), caller=caller, wait_for_quiet=waits
+        )  # fmt: skip
     result = load(folder)
     verdict: CompareDocument | None = None
     if gate is not None and status == 0:

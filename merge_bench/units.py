@@ -123,6 +123,17 @@ def format_seconds(seconds: float | None) -> str:
     return f"{seconds:.2f} s"
 
 
+def format_duration(seconds: float) -> str:
+    """``45 s``, ``6 minutes``, ``1.5 hours``: two digits at most, for estimates and waiting times."""
+    if round(seconds) < 90:
+        count = max(round(seconds), 1)
+        return f"{count} second{'s' * (count > 1)}"
+    minutes = seconds / 60
+    if round(minutes) < 90:
+        return f"{minutes:.0f} minutes" if minutes >= 9.5 or round(minutes * 2) % 2 == 0 else f"{minutes:.1f} minutes"
+    return f"{minutes / 60:.1f} hours"
+
+
 def format_count(count: int) -> str:
     """``25000000`` → ``25,000,000``."""
     return f"{count:,}"

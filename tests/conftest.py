@@ -60,6 +60,16 @@ def _no_waiting_for_the_disk() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _quiet_host() -> Iterator[None]:
+    """Tests run side by side, so the host is busy; `tests/host/test_other_load.py` has the function that looks."""
+    from merge_bench.host import other_load
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(other_load, "look", other_load.OtherLoad)
+        yield
+
+
 SHARED_MEMORY = "/dev/shm"
 NEW_MOUNTS = 0x20000  # CLONE_NEWNS
 PRIVATE, ALL_BELOW = 1 << 18, 1 << 14  # MS_PRIVATE, MS_REC

@@ -6,6 +6,7 @@ import contextlib
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -13,6 +14,8 @@ import msgspec
 
 from merge_bench.campaign import resume as resuming
 from merge_bench.campaign.calling_program import UNTOUCHED, Caller
+from merge_bench.campaign.expected_time import ExpectedTime
+from merge_bench.campaign.host_load import check_host
 from merge_bench.campaign.make_plan import Prepared
 from merge_bench.campaign.planned_launches import Head, Job
 from merge_bench.cluster import signals
@@ -22,6 +25,7 @@ from merge_bench.config.version import __version__
 from merge_bench.errors import RunFailed
 from merge_bench.records.schema import CampaignLine, Config, EndLine, Git, WarningLine
 from merge_bench.records.writer import CampaignWriter
+from merge_bench.units import format_duration
 
 LaunchOne = Callable[[Job, CampaignWriter, int], int]
 """Makes one launch, by its index, and writes it down; gives its exit status."""
@@ -38,12 +42,15 @@ def config_line(prepared: Prepared, config: ConfigFile | None) -> Config:
 
 def make_campaign(
     results: Path, name: str, head: Head, jobs: Sequence[Job], launch: LaunchOne, *, resume: bool = True,
-    caller: Caller = UNTOUCHED,
+    caller: Caller = UNTOUCHED, wait_for_quiet: float | None = None,
+    expected: ExpectedTime | None = None,
 ) -> tuple[Path, int]:  # fmt: skip
     """Make every launch of `jobs` in their order; gives the campaign's folder and the exit status.
 
     A failed launch is recorded, and the next one is made. A wrong result, a gate that is not met, or a signal ends the
     campaign. With `resume`, an interrupted campaign of several launches is continued without repeating what it has.
+    `wait_for_quiet`: seconds to wait at most until other processes leave this host's cores alone.
+    `expected`: how long the launches take, which is printed before the first and corrected after it.
     """
     line = first_line(head, jobs, caller.argv)
     found = resuming.find(results, line, jobs) if resume and len(jobs) > 1 else None
@@ -55,7 +62,13 @@ def make_campaign(
         else:
             begin(writer, line, jobs)
         with caller.surround(writer.logs / "driver.log"):
-            done, status = _make(left, writer, launch, first, status)
+            done = 0
+            with contextlib.suppress(signals.Interrupted):  # nothing runs yet
+                if left:
+                    if expected is not None:
+                        print(f"merge_bench: {expected.sentence(left)}", file=sys.stderr)
+                    check_host(left[0].prepared.settings, writer, wait=wait_for_quiet)
+                done, status = _make(left, writer, launch, first, status, expected)
         if done < len(left) and status in resuming.GOES_ON:
             status = RunFailed.exit_status
             if resume and len(jobs) > 1:
@@ -66,11 +79,15 @@ def make_campaign(
         return writer.folder, status
 
 
-def _make(jobs: Sequence[Job], writer: CampaignWriter, launch: LaunchOne, first: int, status: int) -> tuple[int, int]:
+def _make(
+    jobs: Sequence[Job], writer: CampaignWriter, launch: LaunchOne, first: int, status: int,
+    expected: ExpectedTime | None = None,
+) -> tuple[int, int]:  # fmt: skip
     """How many of `jobs` were made to their end, and the worst status."""
     done = 0
     with contextlib.suppress(signals.Interrupted):  # a signal between two launches; within a launch it is recorded
         for index, job in enumerate(jobs, first):
+            began = time.monotonic()
             one = launch(job, writer, index)
             status = max(status, one)
             if signals.received():
@@ -78,6 +95,12 @@ def _make(jobs: Sequence[Job], writer: CampaignWriter, launch: LaunchOne, first:
             done += 1
             if one not in resuming.GOES_ON:
                 break
+            if expected is not None and one == 0:
+                expected.note(job, time.monotonic() - began)
+                rest = jobs[done:]
+                left = expected.total(rest)
+                if done == 1 and rest and left is not None:
+                    print(f"merge_bench: about {format_duration(left)} left, as the first launch took", file=sys.stderr)
     return done, status
 
 

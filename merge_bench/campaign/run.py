@@ -12,6 +12,7 @@ from pathlib import Path
 from merge_bench.campaign import make_plan, registry_options
 from merge_bench.campaign.calling_program import UNTOUCHED, Caller
 from merge_bench.campaign.campaign import config_line, make_campaign
+from merge_bench.campaign.expected_time import ExpectedTime, merge_seconds
 from merge_bench.campaign.launch import make_launch
 from merge_bench.campaign.make_plan import Prepared
 from merge_bench.campaign.planned_launches import Job, Sweep
@@ -180,8 +181,8 @@ def _launcher_settings(options: Resolved) -> dict[str, str]:
 
 
 def dry_run(sweep: Sweep) -> str:
-    """The exact commands that a launch would start, one a line, under the host's name; of several runs each, then the
-    order of their launches.
+    """The exact commands that a launch would start, one a line, under the host's name; of several runs each, then
+    how long they take and the order of their launches.
     """
     lines, jobs = [], sweep.jobs()
     for (config, index), prepared in sweep.prepared.items():
@@ -193,6 +194,7 @@ def dry_run(sweep: Sweep) -> str:
             lines.append(f"# {command.role} on {command.host}")
             lines.append(command.shown())
     if len(jobs) > 1:
+        lines.append(f"## {expected_time(sweep).sentence(jobs)}")
         for block, members in itertools.groupby(jobs, lambda job: job.block):
             lines.append(f"## block {block}: " + " ".join(f"{job.config}/{job.plan}" for job in members))
     return "\n".join(lines) if lines else "# no process would be started: the cluster is already running"
@@ -211,11 +213,15 @@ def load_all(cli_values: Mapping[str, object]) -> Sweep:
     return sweep
 
 
-def run(sweep: Sweep, progress: Progress, *, fresh: bool = False, caller: Caller = UNTOUCHED) -> tuple[Path, int]:
+def run(
+    sweep: Sweep, progress: Progress, *, fresh: bool = False, caller: Caller = UNTOUCHED,
+    wait_for_quiet: float | None = None,
+) -> tuple[Path, int]:  # fmt: skip
     """Make every launch of the sweep; returns the campaign's folder and the exit status.
 
     What is measured is on the disk as soon as it is measured. Whatever happens, every process that was started is gone
     when this returns. An interrupted campaign of the same sweep is resumed, unless `fresh`.
+    `wait_for_quiet`: as of `make_campaign`.
     """
 
     jobs = sweep.jobs()
@@ -225,7 +231,15 @@ def run(sweep: Sweep, progress: Progress, *, fresh: bool = False, caller: Caller
         return launch_merge(job, writer, shown, index)
 
     name = "-".join(config.name for config in sweep.configs)
-    return make_campaign(sweep.results, name, sweep.head(), jobs, launch, resume=not fresh, caller=caller)
+    return make_campaign(
+        sweep.results, name, sweep.head(), jobs, launch, resume=not fresh, caller=caller,
+        wait_for_quiet=wait_for_quiet, expected=expected_time(sweep) if len(jobs) > 1 else None,
+    )  # fmt: skip
+
+
+def expected_time(sweep: Sweep) -> ExpectedTime:
+    """How long the launches of a sweep take."""
+    return ExpectedTime(sweep.results, sweep.plans, merge_seconds)
 
 
 def label(job: Job, jobs: Sequence[Job]) -> str:

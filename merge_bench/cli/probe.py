@@ -96,11 +96,18 @@ def measure(kind: ProbeKind, values: Mapping[str, Any]) -> int:
     configs = [*baseline, *(config for config in values["configs"] if config not in baseline)] or [None]
     head, jobs = campaigns.prepare(made, configs, values, blocks=values["repetitions"])
     say_warnings(warning for job in jobs for warning in job.prepared.warnings)
+    if values["dry_run"]:
+        print(campaigns.dry_run(made, head, jobs))
+        return 0
     with contextlib.closing(progress_for(sys.stderr, quiet=as_json)) as progress:
         fresh = bool(values["fresh"])
-        folder, status = campaigns.run(made, head, jobs, progress, fresh=fresh, caller=this_command())
+        folder, status = campaigns.run(
+            made, head, jobs, progress, fresh=fresh, caller=this_command(), wait_for_quiet=values["wait_for_quiet"]
+        )
     campaign = read_campaign(folder)
-    return max(status, _show([campaign], in_order(campaign), output, as_json=as_json))
+    return max(
+        status, _show([campaign], in_order(campaign), output, as_json=as_json, whole=values.get("details", True))
+    )
 
 
 @probe.command(context_settings=CONTEXT)
@@ -130,7 +137,9 @@ def show(**values: Any) -> int:
     return _show(found, rows, output, as_json=values["as_json"])
 
 
-def _show(found: Sequence[Campaign], measured: Sequence[Row], output: Output, *, as_json: bool) -> int:
+def _show(
+    found: Sequence[Campaign], measured: Sequence[Row], output: Output, *, as_json: bool, whole: bool = True
+) -> int:
     """Tables first, then files; the document of `--json` last, as it contains which files could not be written."""
     from merge_bench.analysis.documents.error import Failure
     from merge_bench.analysis.documents.probe import ProbeDocument
@@ -141,7 +150,7 @@ def _show(found: Sequence[Campaign], measured: Sequence[Row], output: Output, *,
     rows = [*measured, *output.references]
     warnings = list(dict.fromkeys(caution for one in found for caution in one.cautions))
     if not as_json:
-        _print(found, measured, rows, warnings)
+        _print(found, measured, rows, warnings, whole=whole)
     problems = write_files(output, rows) if measured else []
     failures = failures_of(found)
     if as_json:
@@ -160,9 +169,11 @@ def _show(found: Sequence[Campaign], measured: Sequence[Row], output: Output, *,
 
 def _print(
     found: Sequence[Campaign], measured: Sequence[Row], rows: Sequence[Row],
-    warnings: Sequence[Caution],
+    warnings: Sequence[Caution], *, whole: bool,
 ) -> None:  # fmt: skip
+    from merge_bench.probe.shared.stored_rows import ucx_latencies
     from merge_bench.view.probe.show import print_rows
+    from merge_bench.view.probe.summary import print_summary
 
     configs = list(dict.fromkeys(row.config for row in measured if row.source is None))
     remarks = [] if measured else ["nothing was measured, and no file was written"]
@@ -171,4 +182,8 @@ def _print(
     remarks += [f"campaign {one.head.campaign_id} did not finish" for one in found if one.end is None]
     baseline = configs[0] if len(configs) > 1 else None
     records = [one.records for one in found]
+    if measured and not whole and rows == list(measured):  # published rows need the tables
+        ucx = ucx_latencies(found[0].folder.parent)
+        print_summary(measured, ucx, warnings=warnings, remarks=remarks, records=records)
+        return
     print_rows(rows, baseline=baseline, warnings=warnings, remarks=remarks, records=records)

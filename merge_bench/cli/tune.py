@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +45,8 @@ if TYPE_CHECKING:
     "--confirm", "N", "Number of blocks (rounds of launches) of the confirmation at each size.", least=6, default=8
 )
 @click.option("--budget", type=Parsed("DURATION", parsers.duration), metavar="DURATION",
-              help="Limit on the total time of all launches of the search, such as 30m or 1h.")  # fmt: skip
+              help="Limit on the total time of all launches, confirmation included, such as 30m or 1h. Settings that"
+                   " cannot be judged in this time are not tried.")  # fmt: skip
 @count_option("--max-launches", "N", "Maximum number of launches of the search.")
 @click.option("--output", metavar="FILE", help="Config file to write; by default ./tuned-HOST.cfg.")
 @plot_option("the speed-up of each setting")
@@ -71,11 +73,12 @@ def tune(**values: Any) -> int:
     task = make_task(values)
     say_warnings(warning for each in task.prepared for warning in each.warnings)
     if values["dry_run"]:
-        _print_space(task)
+        _print_space(task, values)
         return 0
     with contextlib.closing(progress_for(sys.stderr, quiet=bool(values["json"]))) as progress:
         campaign, status, problem = campaigns.run(task, values, output, progress, this_command())
     result = result_of(campaign)
+    pruned = (*task.pruned, *result.left_out)
     written = output if status == 0 and result.winner is not None else None
     remarks = [f"{result.stopped}."] if result.stopped else []
     remarks += [f"Written: {written}"] if written else []
@@ -84,19 +87,25 @@ def tune(**values: Any) -> int:
         remarks += draw_figures(result, campaign.folder, plots, task.sizes, values["metric"])
     if values["json"]:
         error = Failure("unfinished", problem) if status else None
-        print_document(result.document(campaign.records, written, task.pruned, error))
+        print_document(result.document(campaign.records, written, pruned, error))
     elif status:
         print(f"merge_bench: {problem}", file=sys.stderr)
     else:
-        print_tuning(result, sizes=task.sizes, metric=values["metric"], pruned=task.pruned, remarks=remarks)
+        print_tuning(result, sizes=task.sizes, metric=values["metric"], pruned=pruned, remarks=remarks)
     return status
 
 
-def _print_space(task: Task) -> None:
-    for value in task.values:
+def _print_space(task: Task, values: Mapping[str, Any]) -> None:
+    from merge_bench.tune.timing import Timing
+
+    timing = Timing.of(task, values)
+    fitting = timing.fit()
+    for value in fitting.values:
         print(f"{value.id}: " + " ".join(f"{name}={text}" for name, text in value.variables))
     for each in task.pruned:
         print(f"# {each.value}: {each.reason}")
+    for sentence in timing.sentences(fitting):
+        print(f"## {sentence}")
 
 
 def _host() -> str:

@@ -121,6 +121,13 @@ _MEASURING = _section(
         " order.", "N",
     ),
     _flag("fresh", "Start a new campaign instead of resuming an interrupted one.", in_config=False),
+    Option(
+        "wait-for-quiet", parsers.duration, None,
+        "Before the first launch, wait for at most this long, such as 5m, until other processes keep less than a"
+        " quarter of this host's cores busy. If they still do then, measure all the same, with a warning. Looks at this"
+        " host only, and only if the workers run on it. [default: warn without waiting]",
+        "DURATION", in_config=False,
+    ),
     _choice(
         "verify", ("every", "ends", "full", "off"), "ends",
         "When to verify results. every: after each iteration; ends: after the warm-up and the last iteration; full:"
@@ -259,7 +266,15 @@ CLUSTER_OPTIONS = _some(
 )
 # The options of all network measurements, which take several configs.
 PROBE_OPTIONS = _some(
-    "seed", "results", "fresh", "allow_unknown", "trust_config", "json", *(each.key for each in _CLUSTER)
+    "seed",
+    "results",
+    "fresh",
+    "wait_for_quiet",
+    "dry_run",
+    "allow_unknown",
+    "trust_config",
+    "json",
+    *(each.key for each in _CLUSTER),
 )
 # The options of tuning, which decides about launches and configs itself.
 TUNE_OPTIONS = _some(

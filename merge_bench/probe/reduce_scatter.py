@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Any
 from merge_bench.config import parsers
 from merge_bench.config.options import Option
 from merge_bench.errors import Caution, LaunchFailed, UsageError, WrongResult
-from merge_bench.probe.ranks.osu_rules import ELEMENT, LARGEST_MESSAGE, REDUCE_SCATTER, block_of, collective
+from merge_bench.probe.ranks.osu_rules import (
+    ELEMENT,
+    LARGEST_MESSAGE,
+    OPERATIONS,
+    OPERATIONS_SKIPPED,
+    REDUCE_SCATTER,
+    block_of,
+    collective,
+    loops_of_count,
+)
 from merge_bench.probe.shared import options
 from merge_bench.probe.shared.base import ProbeKind
 from merge_bench.probe.shared.measures import COLLECTIVE
@@ -42,6 +51,14 @@ class ReduceScatterProbe(OverMpi):
             "counts": list(self.counts), "algorithms": list(self.algorithms), "iterations": self.iterations,
             "mpirun": self.mpi().mpirun,
         }  # fmt: skip
+
+    def usual_seconds(self, prepared: Prepared) -> float | None:
+        """Measured: 107 s for two algorithms at 16Ki to 128Mi elements, 7 ns for an element and operation."""
+        work = sum(
+            n * ((self.iterations or loops_of_count(n, OPERATIONS)) + loops_of_count(n, OPERATIONS_SKIPPED))
+            for n in self.counts
+        )
+        return 1.5 + 7e-9 * work * len(self.algorithms)
 
     def tool_library(self) -> str | None:
         """The libmpi of ucc_perftest, if an algorithm needs that tool."""

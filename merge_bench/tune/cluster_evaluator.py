@@ -10,6 +10,7 @@ import hashlib
 import random
 import re
 import shlex
+import statistics
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,7 +27,7 @@ from merge_bench.records.campaign import Campaign, Launch
 from merge_bench.records.follow import Follower
 from merge_bench.records.schema import Config, ConfigLine, TuneLine
 from merge_bench.records.writer import CampaignWriter
-from merge_bench.tune.evaluator import BudgetSpent, Candidate, Sample
+from merge_bench.tune.evaluator import BudgetSpent, Candidate, Options, Sample
 
 CONFIGS = "configs"
 LONGEST_NAME = 120
@@ -41,10 +42,27 @@ Key = tuple[str, int, int]
 
 @dataclass
 class Budget:
-    """What the search may cost: launches, and seconds of them; None: no limit."""
+    """What a tuning may cost; None: no limit.
+
+    `launches`: of the search; `seconds`: of all launches; `weights`: how long a launch takes at each size, as a
+    multiple of the first; `confirm`: blocks of the confirmation, for which the search leaves time.
+    """
 
     launches: int | None = None
     seconds: float | None = None
+    weights: Sequence[float] = ()
+    confirm: int = 0
+
+    def fits(self, spent: float, launch: float, launches: int, plan: int, *, judged: bool) -> bool:
+        """Whether a block of so many launches fits; `launch`: seconds of one at the first size.
+
+        Once enough blocks were made to judge settings (`judged`), the confirmation has to fit as well.
+        """
+        if self.seconds is None:
+            return True
+        block = launches * (self.weights[plan] if plan < len(self.weights) else 1.0)
+        kept = 2 * self.confirm * sum(self.weights) if judged else 0.0
+        return spent + launch * (block + kept) <= self.seconds
 
 
 @dataclass
@@ -63,6 +81,7 @@ class ClusterEvaluator:
     show: Callable[[str], None]
     _searched: int = 0
     _seconds: float = 0.0
+    _lengths: list[float] = field(default_factory=list)
     _block: int = 0
     _made: dict[Key, tuple[Sample, float]] = field(default_factory=dict)
     _next: int = 0
@@ -85,13 +104,18 @@ class ClusterEvaluator:
     def block(self, candidates: Sequence[Candidate], *, plan: int = 0, search: bool = True) -> list[Sample]:
         """One launch of each, in random order; samples of launches that are in the records are taken from there."""
         if search:
-            self._charge_budget(len(candidates))
+            self._charge_budget(len(candidates), plan)
         block = self._block
         self._block += 1
         order = list(range(len(candidates)))
         random.Random(f"{self.seed}/{block}").shuffle(order)
         samples = {at: self._one(candidates[at], plan, block) for at in order}
         return [samples[at] for at in range(len(candidates))]
+
+    def time_baseline(self) -> float:
+        """Seconds of a launch of the baseline at the first size, which is made for this unless it is in the records."""
+        self.block([Candidate()])
+        return self._lengths[0]
 
     def note(self, line: TuneLine) -> None:
         """Record a decision, unless the records have it."""
@@ -102,16 +126,19 @@ class ClusterEvaluator:
             self.writer.write(line)
         self.show(f"{line.phase}: {line.config}: {line.decision}, {line.reason}")
 
-    def _charge_budget(self, launches: int) -> None:
+    def _charge_budget(self, launches: int, plan: int) -> None:
         """Count only launches and seconds of the records, so that a resumed tuning ends where it would have ended."""
         over = self.budget.launches is not None and self._searched + launches > self.budget.launches
-        if over or (self.budget.seconds is not None and self._seconds >= self.budget.seconds):
+        usual = statistics.median(self._lengths) if self._lengths else 0.0
+        if over or not self.budget.fits(self._seconds, usual, launches, plan, judged=self._block > Options.least):
             raise BudgetSpent(f"the search used up its budget after {self._searched} launches")
         self._searched += launches
 
     def _one(self, candidate: Candidate, plan: int, block: int) -> Sample:
         name = candidate.name(self.baseline)
         key = (name, plan, block)
+        if self.budget.seconds is not None and self._seconds >= self.budget.seconds:
+            raise BudgetSpent(f"the budget was used up after {len(self._lengths)} launches at the first size")
         if key not in self._made:
             prepared = self._prepare(candidate, name)
             if isinstance(prepared, str):
@@ -121,6 +148,8 @@ class ClusterEvaluator:
                 self._check_baseline(self._made[key][0])
         sample, seconds = self._made[key]
         self._seconds += seconds
+        if plan == 0:
+            self._lengths.append(seconds)
         return sample
 
     def _launch(self, job: Job) -> None:

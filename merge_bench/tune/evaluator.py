@@ -56,7 +56,7 @@ class Sample:
 
 
 class BudgetSpent(MergeBenchError):
-    """The budget allows no further launch of the search."""
+    """The budget allows no further launch."""
 
     exit_status = 0
     code = "budget-spent"
@@ -77,7 +77,8 @@ class Evaluator(Protocol):
         Raises
         ------
         BudgetSpent
-            If `search` and the budget is spent; nothing was launched.
+            If `search` and the budget has no time for the block, so that nothing was launched; or if the budget is
+            spent before a launch of it.
         """
 
     def note(self, line: TuneLine) -> None:

@@ -15,6 +15,8 @@ from merge_bench.tune.head_to_head import UNDECIDED
 
 STOPPED = "stopped"
 """The decision of the line that the search ends with if the budget is spent before."""
+LEFT_OUT = "left out"
+"""The decision of the line of a setting, or of a size, that the budget has no time for."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,8 @@ class Result:
         How many candidates were compared with the baseline.
     undecided
         Those of them that could not be judged with the blocks that were made.
+    left_out
+        Settings that were not tried, and sizes that were not confirmed, because the budget has no time for them.
     """
 
     baseline: str
@@ -53,6 +57,7 @@ class Result:
     stopped: str | None
     screened: int
     undecided: list[str]
+    left_out: list[PrunedValue]
 
     @property
     def outcome(self) -> str:
@@ -118,6 +123,10 @@ def result_of(campaign: Campaign) -> Result:
         undecided=[
             line.config for line in against_baseline
             if line.decision == "dropped" and line.reason.startswith(UNDECIDED)
+        ],
+        left_out=[
+            PrunedValue(value=line.setting or f"confirmation at size {line.plan + 1}", reason=line.reason)
+            for line in lines if line.decision == LEFT_OUT
         ],
     )  # fmt: skip
 

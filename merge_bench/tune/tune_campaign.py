@@ -4,28 +4,32 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from merge_bench.campaign.calling_program import Caller
 from merge_bench.campaign.campaign import begin, first_line
+from merge_bench.campaign.host_load import check_host
 from merge_bench.campaign.planned_launches import Job
 from merge_bench.campaign.progress import Progress
 from merge_bench.campaign.resume import go_on
 from merge_bench.campaign.run import launch_merge
-from merge_bench.errors import RunFailed, WrongResult
+from merge_bench.errors import RunFailed, UsageError, WrongResult
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.outputs import replacing
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.schema import EndLine, TuneLine
 from merge_bench.records.writer import CampaignWriter
+from merge_bench.tune.budget import Fitting
 from merge_bench.tune.cluster_evaluator import RESUME, Budget, ClusterEvaluator
 from merge_bench.tune.confirmation import settle
 from merge_bench.tune.evaluator import ABLATE, COMBINE, SCREEN, BudgetSpent, Candidate, Options
 from merge_bench.tune.result import STOPPED, result_of
 from merge_bench.tune.space import Value
 from merge_bench.tune.strategies import strategies
+from merge_bench.tune.timing import Timing, left_out
 from merge_bench.tune.tuned_config import tuned_text
 from merge_bench.tune.tuning_plan import Task, load
 
@@ -42,6 +46,8 @@ def run(
     jobs = [Job(each, task.baseline, plan) for plan, each in enumerate(task.prepared)]
     line = first_line(task.head, jobs, caller.argv)
     found = None if values["fresh"] else go_on(results, line, lambda campaign: campaign.end is None)
+    timing = Timing.of(task, values)
+    fitting = None if found else timing.fit()
     status, problem = 0, ""
     with found[0] if found else CampaignWriter.create(results, f"tune-{task.baseline}") as writer:
         if found:
@@ -49,9 +55,12 @@ def run(
             print(f"merge_bench: resuming {writer.folder}: {launches} launches are already recorded", file=sys.stderr)
         else:
             begin(writer, line, jobs)
+        if fitting is not None:
+            timing.say(fitting)
         with caller.surround(writer.logs / "driver.log"):
             try:
-                _search(task, values, writer, progress)
+                check_host(jobs[0].prepared.settings, writer, wait=values["wait_for_quiet"])
+                _search(task, timing, values, writer, progress)
                 _write(read_campaign(writer.folder), task, values["metric"], output)
             except (RunFailed, WrongResult) as error:
                 status, problem = error.exit_status, str(error)
@@ -61,26 +70,64 @@ def run(
         return read_campaign(writer.folder), status, problem
 
 
-def _search(task: Task, values: Mapping[str, Any], writer: CampaignWriter, progress: Progress) -> None:
+def _search(
+    task: Task, timing: Timing, values: Mapping[str, Any], writer: CampaignWriter,
+    progress: Progress,
+) -> None:  # fmt: skip
+    def launch(job: Job, index: int) -> int:
+        began = time.monotonic()
+        status = launch_merge(job, writer, progress, index)
+        if status == 0:
+            timing.note(job, time.monotonic() - began)
+        return status
+
     evaluator = ClusterEvaluator(
         writer=writer, baseline=task.baseline, text=task.text, prepared=task.prepared,
         load=lambda path: load(path, values)[0],
-        launch=lambda job, index: launch_merge(job, writer, progress, index), metric=values["metric"],
-        seed=task.head.seed, budget=Budget(values["max_launches"], values["budget"]), show=progress.phase,
+        launch=launch, metric=values["metric"], seed=task.head.seed,
+        budget=Budget(
+            values["max_launches"], values["budget"], timing.weights, values["confirm"]
+        ), show=progress.phase,
     )  # fmt: skip
     options = Options(threshold=values["threshold"], most=values["most_blocks"], confirm=values["confirm"])
     try:
-        candidate = strategies()[values["strategy"]].tune(task.space, task.values, evaluator, options)
+        fitting = _fit_recorded(task, timing, evaluator)
+        candidate = strategies()[values["strategy"]].tune(task.space, fitting.values, evaluator, options)
     except BudgetSpent as spent:
         candidate = best_so_far(read_campaign(writer.folder), task.values)
         what = f"best so far: {candidate.name('')}" if candidate.values else "no faster config was found so far"
-        name = candidate.name(task.baseline)
-        evaluator.note(
-            TuneLine(
-                phase="search", config=name, against=task.baseline, decision=STOPPED, reason=f"{spent}; {what}"
-            )
-        )  # fmt: skip
-    settle(candidate, evaluator, options)
+        _note_stop(evaluator, candidate, f"{spent}; {what}")
+    try:
+        settle(candidate, evaluator, options)
+    except BudgetSpent as spent:
+        _note_stop(evaluator, candidate, f"{spent}, during the confirmation of {candidate.name('')}")
+
+
+def _fit_recorded(task: Task, timing: Timing, evaluator: ClusterEvaluator) -> Fitting:
+    """What fits the budget, by the time that a recorded launch of the baseline took: the same when it is resumed.
+
+    Raises
+    ------
+    BudgetSpent
+        If not even one setting fits.
+    """
+    if evaluator.budget.seconds is None:
+        return Fitting(task.values, len(task.prepared))
+    try:
+        fitting = timing.fit(evaluator.time_baseline())
+    except UsageError as short:
+        raise BudgetSpent(str(short)) from None
+    for line in left_out(task, fitting, evaluator.budget.seconds):
+        evaluator.note(line)
+    evaluator.prepared = task.prepared[: fitting.sizes]
+    evaluator.budget.weights = timing.weights[: fitting.sizes]
+    timing.say(fitting)
+    return fitting
+
+
+def _note_stop(evaluator: ClusterEvaluator, candidate: Candidate, reason: str) -> None:
+    name, against = candidate.name(evaluator.baseline), evaluator.baseline
+    evaluator.note(TuneLine(phase="search", config=name, against=against, decision=STOPPED, reason=reason))
 
 
 def best_so_far(campaign: Campaign, values: Sequence[Value]) -> Candidate:

@@ -67,6 +67,7 @@ class Script:
     machine: Callable[[s.Worker], s.Worker] = lambda worker: worker
     failure: str | None = None
     dashboard: str | None = None
+    seconds: float = 4.0
 
     @property
     def workers(self) -> int:
@@ -213,7 +214,7 @@ def write_launch(writer: CampaignWriter, script: Script) -> None:
         )
     )
     if script.end_status is not None:
-        writer.write(s.LaunchEndLine(launch=script.index, status=script.end_status, seconds=4.0))
+        writer.write(s.LaunchEndLine(launch=script.index, status=script.end_status, seconds=script.seconds))
 
 
 def _write_network(writer: CampaignWriter, script: Script) -> None:

@@ -21,11 +21,11 @@ DOCS = Path(__file__).parents[2] / "docs"
 CLOCK = """
 from merge_bench.config import parsers
 from merge_bench.config.options import Option
-from merge_bench.probe.shared.base import ProbeKind
+from merge_bench.probe.shared.base import Probe, ProbeKind
 from merge_bench.probe.shared.measures import TIME
 
 
-class Clock:
+class Clock(Probe):
     name, device_memory = "clock", False
 
     def __init__(self, times):

@@ -11,6 +11,7 @@ import pytest
 from merge_bench.cli import main
 from merge_bench.cluster import ucx_perftest
 from merge_bench.errors import UsageError
+from merge_bench.probe import probes
 from tests.probe.test_ucc import executable
 
 Refused = Callable[..., str]
@@ -32,6 +33,22 @@ def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
         return errors
 
     return run
+
+
+@pytest.mark.parametrize("name", probes())
+def test_a_dry_run_says_how_long_it_takes_and_starts_nothing(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["merge-bench", "probe", name, "--dry-run", "--repetitions", "2", "--workers", "2"]
+    monkeypatch.setattr(sys, "argv", words)
+    with pytest.raises(SystemExit) as leaving:
+        main()
+    first, *commands, time, order = capsys.readouterr().out.splitlines()
+    assert (leaving.value.code, first, order) == (0, "## default: 2 launches", "## order: default default")
+    assert time.startswith("## 2 launches take about ")
+    assert len(commands) >= 2
+    assert not Path("results").exists()
 
 
 @pytest.mark.parametrize(

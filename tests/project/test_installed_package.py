@@ -129,8 +129,8 @@ def test_a_config_of_ones_own_wins_over_the_shipped_one(installed: Installed, tm
 
 
 def test_tune_finds_its_space_and_ends(installed: Installed, merged: Path, tmp_path: Path) -> None:
-    """One setting of the shipped space in one block of two launches: then the time is up, and nothing is decided."""
-    narrow = ("--strategy", "exhaustive", "--only", "mutex", "--budget", "1s")
+    """One setting of the shipped space in three blocks of two launches: then the budget is spent."""
+    narrow = ("--strategy", "exhaustive", "--only", "mutex", "--max-launches", "6")
     narrow += ("--workers", "1", "--chunk", "2e4", "--iterations", "2")
     tuned = tmp_path / f"tuned-{socket.gethostname().partition('.')[0]}.cfg"
     document = json.loads(typed(installed, tmp_path, "tune", "default.cfg", *narrow, "--json").stdout)
@@ -139,7 +139,7 @@ def test_tune_finds_its_space_and_ends(installed: Installed, merged: Path, tmp_p
     assert Path(document["records"]).parent.parent.name == "results"
     lines = list(map(json.loads, (tmp_path / document["records"]).read_text().splitlines()))
     assert [line["settings"] for line in lines if line["kind"] == "config"] == [["mutex=y"]]
-    assert [line["status"] for line in lines if line["kind"] == "launch_end"] == [0, 0]
+    assert [line["status"] for line in lines if line["kind"] == "launch_end"] == [0] * 6
     tuned.mkdir()
     assert tuned.name in typed(installed, tmp_path, "tune", "default.cfg", *narrow, status=2).stderr
 

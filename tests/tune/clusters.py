@@ -90,6 +90,7 @@ class Cluster:
     how: type[BaseException] = Cut
     made: int = 0
     speed: Recorded = field(default_factory=lambda: SPEED)
+    seconds: float = 4.0
 
     def launch(self, job: Job, index: int) -> int:
         settings = frozenset(part for part in job.config.split("+") if "=" in part)
@@ -99,7 +100,7 @@ class Cluster:
         wall = 1e9 / speed
         script = Script(
             index=index, config=job.config, plan_index=job.plan, plan=PLANS[job.plan], block=job.block,
-            walls=(wall, wall, wall), measure_link=False,
+            walls=(wall, wall, wall), measure_link=False, seconds=self.seconds,
         )  # fmt: skip
         now = self.made == self.cut
         self.made += 1

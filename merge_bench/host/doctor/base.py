@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from merge_bench.host.description import BusyGpu
+from merge_bench.host.other_load import OtherLoad
 
 OK, WARN, BAD = "ok", "warn", "bad"
 STATES = (OK, WARN, BAD)
@@ -43,15 +44,15 @@ class Ucx:
 class Machine:
     """One host, as checks see it.
 
-    `root`: where its file systems are mounted. `cores`: those that a process may use. `load`: average number of running
-    or waiting processes over a minute. `limits`: soft limits of a process by name, None for unlimited. `shared_memory`:
+    `root`: where its file systems are mounted. `cores`: those that a process may use. `load`: what
+    other processes use of them. `limits`: soft limits of a process by name, None for unlimited. `shared_memory`:
     size and free bytes of /dev/shm, None if it does not exist; `segment_problem`: why no segment can be created
     there, empty if one can. `ucx`: None if none can be loaded; `ucx_error`: why. `packages`: versions by name.
     """
 
     root: Path = Path("/")
     cores: int = 1
-    load: float = 0.0
+    load: OtherLoad = field(default_factory=OtherLoad)
     available_bytes: int = 0
     total_bytes: int = 0
     limits: Mapping[str, int | None] = field(default_factory=dict)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from merge_bench.config.ucx_info import find_installed
-from merge_bench.host import files, gpu
+from merge_bench.host import files, gpu, other_load
 from merge_bench.host.doctor import memory, stack, system
 from merge_bench.host.doctor.base import BAD, OK, WARN, Finding, Machine, Ucx
 from merge_bench.host.machine import memory_bytes, ucx_library, versions
@@ -38,7 +38,7 @@ def here() -> Machine:
     return Machine(
         root=Path("/"),
         cores=usable_cores(),
-        load=os.getloadavg()[0],
+        load=other_load.look(),
         available_bytes=available_bytes(),
         total_bytes=memory_bytes(),
         limits={"memlock": _limit(resource.RLIMIT_MEMLOCK), "nofile": _limit(resource.RLIMIT_NOFILE)},

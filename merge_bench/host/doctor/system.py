@@ -7,12 +7,12 @@ from collections import Counter
 from merge_bench.host import files, network
 from merge_bench.host.doctor.base import Check, Finding, Machine, bad, ok, warn
 from merge_bench.host.memory import quota_cores
+from merge_bench.host.other_load import OVERRUN
 
 _CAP_SYS_PTRACE = 19
 LEAST_FILES, ENOUGH_FILES = 256, 4096
 SLOW_CLOCKS = frozenset({"hpet", "acpi_pm", "jiffies", "pit", "refined-jiffies"})
 PACING = "bbr"  # and its later versions
-BUSY, OVERRUN = 0.25, 1.0  # of the cores
 _FALLBACK = "UCX does not use cma, so data between workers on one host is copied twice, through shared memory"
 
 
@@ -104,14 +104,11 @@ def congestion_control(machine: Machine) -> Finding:
 
 def load(machine: Machine) -> Finding:
     """Whether other processes use the cores."""
-    found = f"load {machine.load:.2f} on {machine.cores} cores"
-    share = machine.load / max(machine.cores, 1)
-    remedy = "end other processes (top lists them), or use another machine"
-    if share >= OVERRUN:
+    found = str(machine.load)
+    remedy = "end these processes, use another machine, or run with --wait-for-quiet 5m"
+    if machine.load.share >= OVERRUN:
         return bad(found, "every measured time includes waiting for a core", remedy)
-    if share >= BUSY:
-        return warn(found, "measured times are longer and vary more", remedy)
-    return ok(found)
+    return ok(found) if machine.load.quiet else warn(found, "measured times are longer and vary more", remedy)
 
 
 def cpu_quota(machine: Machine) -> Finding:

@@ -48,6 +48,17 @@ class Probe:
         """
         return prepared
 
+    def commands(self, prepared: Prepared) -> list[str]:
+        """What a launch would start: for each process a line with its host, and one with its command."""
+        from merge_bench.cluster.launcher_choice import make_launcher
+
+        found = make_launcher(prepared.settings).commands(prepared.plan, prepared.settings)
+        return [line for each in found for line in (f"# {each.role} on {each.host}", each.shown())]
+
+    def usual_seconds(self, prepared: Prepared) -> float | None:
+        """Seconds that a launch takes on two cores by default; None if that is not known, or depends on options."""
+        return None
+
     def launch(self, job: Job, writer: CampaignWriter, progress: Progress, index: int) -> int:
         """Make one launch of a Dask cluster, measure in it, and end its processes; gives the exit status."""
         from merge_bench.campaign.launch import make_launch

@@ -27,6 +27,7 @@ MPIRUN = Option(
     "The mpirun that starts the ranks; it must belong to the MPI that mpi4py uses. [default: found automatically]",
     "PATH",
 )
+DETAILS = Option("details", parsers.switch, False, "Print the tables of all sizes instead of a summary.", "", flag=True)
 ITERATIONS = Option(
     "iterations",
     parsers.count(1),

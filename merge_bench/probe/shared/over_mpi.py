@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -38,6 +39,16 @@ class OverMpi(Probe):
 
         mpirun.check_hosts(self.mpi(), prepared.settings)
         return prepared
+
+    def commands(self, prepared: Prepared) -> list[str]:
+        """The mpirun of the ranks; WORK and SCRATCH are known only when they start."""
+        from merge_bench.cluster.host_agent_client import main_argv
+        from merge_bench.probe.ranks import mpirun
+
+        hosts = mpirun.placed(prepared.plan, prepared.settings)
+        argv = main_argv("merge_bench.probe.ranks.rank_main", "WORK")
+        words = mpirun.command(self.mpi(), hosts, prepared.settings, argv, "SCRATCH")
+        return ["# ranks on " + ", ".join(f"{name} ({count})" for name, count in hosts), shlex.join(words)]
 
     def launch(self, job: Job, writer: CampaignWriter, progress: Progress, index: int) -> int:
         """Start ranks, measure, and end them; gives the exit status."""

@@ -74,6 +74,12 @@ def pairs(
     return [each for each in found if each is not None]
 
 
+def pair_count(prepared: Prepared, asked: tuple[str, ...] | None, *, both: bool = False) -> int:
+    """How many pairs `pairs` gives; parameters as there."""
+    placements, workers = _chosen(prepared, asked, both), prepared.plan.workers
+    return workers * (workers - 1) // 2 if EVERY_PAIR in placements else len(placements)
+
+
 def _chosen(prepared: Prepared, asked: tuple[str, ...] | None, both: bool) -> tuple[str, ...]:
     if asked is not None:
         return asked

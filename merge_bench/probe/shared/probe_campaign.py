@@ -7,6 +7,7 @@ from pathlib import Path
 
 from merge_bench.campaign.calling_program import UNTOUCHED, Caller
 from merge_bench.campaign.campaign import config_line, make_campaign
+from merge_bench.campaign.expected_time import ExpectedTime
 from merge_bench.campaign.make_plan import refuse_more_launches
 from merge_bench.campaign.planned_launches import Head, Job, add_config, in_blocks
 from merge_bench.campaign.progress import Labelled, Progress
@@ -20,6 +21,7 @@ from merge_bench.records.schema import Config, RunKey
 from merge_bench.records.writer import CampaignWriter
 
 REPETITIONS = 3
+RULE = "as measured on two cores"
 FIXED = without_merge(PROBE_OPTIONS)
 
 
@@ -54,11 +56,31 @@ def prepare(
     return Head(lines, [plan], keys, ready[0].plan.seed), jobs
 
 
+def expected_time(probe: Probe, head: Head, jobs: Sequence[Job]) -> ExpectedTime:
+    """How long the launches of a campaign of `prepare` take."""
+    results = jobs[0].prepared.settings.results
+    return ExpectedTime(results, head.plans, lambda job: probe.usual_seconds(job.prepared), RULE)
+
+
+def dry_run(probe: Probe, head: Head, jobs: Sequence[Job]) -> str:
+    """What the launches of each config would start, how long they take, and their order."""
+    lines: list[str] = []
+    prepared = {job.config: job.prepared for job in jobs}
+    for config in head.configs:
+        made = sum(job.config == config.name for job in jobs)
+        lines += [f"## {config.name}: {made} launch{'es' * (made > 1)}", *probe.commands(prepared[config.name])]
+    lines.append(f"## {expected_time(probe, head, jobs).sentence(jobs)}")
+    return "\n".join([*lines, "## order: " + " ".join(job.config for job in jobs)])
+
+
 def run(
     probe: Probe, head: Head, jobs: Sequence[Job], progress: Progress, *, fresh: bool = False,
-    caller: Caller = UNTOUCHED,
+    caller: Caller = UNTOUCHED, wait_for_quiet: float | None = None,
 ) -> tuple[Path, int]:  # fmt: skip
-    """Make the campaign, or resume it unless `fresh`; gives its folder and the exit status."""
+    """Make the campaign, or resume it unless `fresh`; gives its folder and the exit status.
+
+    `wait_for_quiet`: as of `make_campaign`.
+    """
 
     def launch(job: Job, writer: CampaignWriter, index: int) -> int:
         shown = Labelled(progress, f"{jobs.index(job) + 1}/{len(jobs)} {job.config}")
@@ -66,4 +88,7 @@ def run(
 
     name = "-".join([f"probe-{probe.name}", *(line.name for line in head.configs)])
     settings = jobs[0].prepared.settings
-    return make_campaign(settings.results, name, head, jobs, launch, resume=not fresh, caller=caller)
+    return make_campaign(
+        settings.results, name, head, jobs, launch, resume=not fresh, caller=caller, wait_for_quiet=wait_for_quiet,
+        expected=expected_time(probe, head, jobs),
+    )  # fmt: skip

@@ -2,20 +2,41 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 
 from msgspec.structs import replace
 
 from merge_bench.errors import UsageError
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.probe_rows import Row, rows_of
+from merge_bench.records.reader import read_campaign, read_head
+from merge_bench.records.writer import RECORDS
 
 
 def in_order(campaign: Campaign) -> list[Row]:
     """The rows of `campaign`, its configs in the order of the command line: the baseline first."""
     order = [config.name for config in campaign.head.configs]
     return sorted(rows_of(campaign), key=lambda row: order.index(row.config) if row.config in order else len(order))
+
+
+def ucx_latencies(results: Path) -> list[Row]:
+    """The rows of tag_lat in the newest `probe p2p` campaign of this host in the folder `results`; [] if there is none.
+
+    Only its first config counts.
+    """
+    for records in sorted(results.glob(f"*-probe-p2p-*/{RECORDS}"), reverse=True):
+        head = read_head(records)
+        if head is None or (head.surroundings or {}).get("host") != socket.gethostname():
+            continue
+        with contextlib.suppress(UsageError):
+            rows = [row for row in in_order(read_campaign(records)) if row.test == "tag_lat" and row.memory == "host"]
+            if rows:
+                return [row for row in rows if row.config == rows[0].config]
+    return []
 
 
 def label_rows(campaigns: Sequence[Campaign]) -> list[Row]:

@@ -15,7 +15,7 @@ Make = Callable[..., Machine]
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Make:
-    """`machine({"proc/…": "text"}, load=1.0)`: a machine with these files and attributes, sound in all others."""
+    """`machine({"proc/…": "text"}, cores=4)`: a machine with these files and attributes, sound in all others."""
 
     def make(files: Mapping[str, str] | None = None, **attributes: Any) -> Machine:
         for path, text in (files or {}).items():

@@ -20,7 +20,7 @@ PROCESSORS = {
 """By the name of the file. All ran with two cores of a virtual machine, alone on it."""
 
 _ALONE = """\
-Two cores of a virtual machine each, alone on it; a figure of one processor says nothing about another. Every figure has the
+Two cores of a virtual machine each, alone on it; a figure of one processor says nothing about another. Figures have the
 commit that was measured."""
 
 
@@ -43,9 +43,9 @@ def shapes() -> str:
     """The page of joins of several shapes."""
     return page(
         "Joins of several shapes, processor by processor",
-        "How many times as fast as the fastest of DuckDB (into a table, or Arrow) and Polars streaming merge_bench is, as"
-        " it is, and with `--runtime-filter on` ([what is compared](performance.md#compared-with-other-tools)). "
-        + _ALONE,
+        "How many times as fast merge_bench is as the fastest of DuckDB (into a table, or Arrow) and Polars streaming: as"
+        " it is, and with `--runtime-filter on` ([what](performance.md#compared-with-other-tools)).",
+        _ALONE,
         *(_shapes(name, document) for name, document in _read("shapes-").items()),
     )
 

@@ -1,0 +1,166 @@
+"""How long launches will take: as earlier launches of the same problem on this host, else by a rule of thumb."""
+
+from __future__ import annotations
+
+import math
+import socket
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from merge_bench.campaign.planned_launches import Job
+from merge_bench.cluster.launchers import launchers
+from merge_bench.errors import MergeBenchError
+from merge_bench.host.memory import usable_cores
+from merge_bench.merge.engines import describe
+from merge_bench.records.campaign import Campaign, Launch
+from merge_bench.records.reader import read_campaign, read_head
+from merge_bench.records.writer import RECORDS
+from merge_bench.units import format_duration
+
+START_SECONDS = 4.0
+"""From starting the processes of a small launch to their end: 3.9 and 4.2 s on two cores."""
+ROW_SECONDS, ROW_ONCE_SECONDS = 22e-9, 150e-9
+"""Core seconds for a row of each frame in one merge (0.17 s for 2 × 8e6 rows on two cores), and once in a launch, for
+generating, warming up and verifying."""
+RULE = (
+    f"by a rule of thumb: {START_SECONDS:g} s a launch, and {ROW_SECONDS * 1e9:g} ns of a core for each row and merge"
+)
+ENOUGH_LAUNCHES, MOST_READ = 6, 12
+_LENGTHS = ("launches", "iterations", "warmup", "tune", "seed", "timeout", "require_transport", "verify",
+            "link_rounds", "check_link")  # fmt: skip
+
+
+def merge_seconds(job: Job) -> float | None:
+    """Seconds of a launch by the rule of thumb; None for what the rule does not cover: GPUs, Dask's merge, tables."""
+    plan = job.prepared.plan
+    if plan.rows_per_chunk is None or plan.exchange != "ucx" or describe(plan.engine).device_memory:
+        return None
+    here = launchers()[job.prepared.settings.launcher].starts_here
+    rows = plan.rows_per_chunk * max(plan.workers / usable_cores() if here else 1.0, 1.0)
+    return START_SECONDS + rows * (ROW_SECONDS * plan.iterations + ROW_ONCE_SECONDS)
+
+
+@dataclass(frozen=True)
+class Earlier:
+    """Earlier launches of this host in the folder `results`, of which few are read, the newest first."""
+
+    results: Path
+
+    def seconds(self, plan: Mapping[str, Any], config: str) -> list[float]:
+        """Seconds of each launch of the same problem, scaled to the plan's iterations.
+
+        Launches of the same config, or, if there is none, of any.
+        """
+        problem, host, read = _problem(plan), socket.gethostname(), 0
+        same: list[float] = []
+        others: list[float] = []
+        for records in sorted(self.results.glob(f"*/{RECORDS}"), reverse=True):
+            if len(same) >= ENOUGH_LAUNCHES or read >= MOST_READ:
+                break
+            head = read_head(records)
+            if head is None or (head.surroundings or {}).get("host") != host:
+                continue
+            alike = [index for index, each in enumerate(head.plans) if _problem(each) == problem]
+            if not alike:
+                continue
+            read += 1
+            try:
+                campaign = read_campaign(records)
+            except MergeBenchError:
+                continue
+            for launch in _of_plans(campaign, alike):
+                its = launch.key[0] if launch.key else campaign.head.configs[0].name
+                (same if its == config else others).append(_scaled(launch, plan.get("iterations")))
+        return (same or others)[:ENOUGH_LAUNCHES]
+
+
+def _of_plans(campaign: Campaign, plans: Sequence[int]) -> list[Launch]:
+    return [
+        launch
+        for launch in campaign.launches
+        if launch.complete and launch.end and launch.end.seconds and (launch.key[1] if launch.key else 0) in plans
+    ]
+
+
+def _scaled(launch: Launch, iterations: object) -> float:
+    """Seconds of the launch if it made so many timed iterations."""
+    total = (launch.end.seconds or 0.0) if launch.end else 0.0
+    walls = [each.wall_seconds for each in launch.timed]
+    if not walls or not isinstance(iterations, int):
+        return total
+    return max(total - sum(walls), 0.0) + iterations * statistics.median(walls)
+
+
+def _problem(plan: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of a plan that decides how long a merge takes."""
+    kept = {name: value for name, value in plan.items() if name not in _LENGTHS}
+    if "probe" in kept:
+        return {**kept, "iterations": plan.get("iterations")}
+    workload = kept.get("workload")
+    if isinstance(workload, Mapping):
+        kept["workload"] = {name: value for name, value in workload.items() if name != "seed"}
+    return kept
+
+
+@dataclass
+class ExpectedTime:
+    """Seconds of each job before and while a campaign runs.
+
+    `usual`: seconds of a launch by a rule of thumb; None: the rule does not know. `plans`: as in the records.
+    """
+
+    results: Path
+    plans: Sequence[Mapping[str, Any]]
+    usual: Callable[[Job], float | None]
+    rule: str = RULE
+    _known: dict[tuple[str, int], tuple[float | None, int]] = field(default_factory=dict)
+    _made: dict[tuple[str, int], list[float]] = field(default_factory=dict)
+    _ratios: list[float] = field(default_factory=list)
+
+    def of(self, job: Job) -> float | None:
+        """Seconds of this launch; None if nothing is known about it."""
+        key = job.config, job.plan
+        if key in self._made:
+            return statistics.median(self._made[key])
+        before = self._before(job)[0]
+        if before is None:
+            return statistics.median(each for made in self._made.values() for each in made) if self._made else None
+        return before * (statistics.median(self._ratios) if self._ratios else 1.0)
+
+    def _before(self, job: Job) -> tuple[float | None, int]:
+        """Seconds as known before the campaign, and from how many earlier launches; 0: by the rule."""
+        key = job.config, job.plan
+        if key not in self._known:
+            found = Earlier(self.results).seconds(self.plans[job.plan], job.config)
+            self._known[key] = (statistics.median(found), len(found)) if found else (self.usual(job), 0)
+        return self._known[key]
+
+    def note(self, job: Job, seconds: float) -> None:
+        """A launch of `job` took so long."""
+        before = self._before(job)[0]
+        if before:
+            self._ratios.append(seconds / before)
+        self._made.setdefault((job.config, job.plan), []).append(seconds)
+
+    def total(self, jobs: Sequence[Job]) -> float | None:
+        """Seconds of all `jobs`; None if one is not known."""
+        found = [self.of(job) for job in jobs]
+        return math.fsum(each or 0.0 for each in found) if None not in found else None
+
+    def sentence(self, jobs: Sequence[Job]) -> str:
+        """``12 launches take about 2 minutes (as 6 earlier launches here did)``."""
+        count = f"{len(jobs)} launch{'es take' if len(jobs) > 1 else ' takes'}"
+        total = self.total(jobs)
+        if total is None:
+            return f"{count} a time that is not known before the first one has ended: there are no earlier results here"
+        return f"{count} about {format_duration(total)} ({self.source(jobs)})"
+
+    def source(self, jobs: Sequence[Job]) -> str:
+        """What the estimate is based on."""
+        sources = {self._before(job)[1] for job in jobs}
+        if 0 not in sources:
+            return "as earlier launches of the same problem here"
+        return self.rule if sources == {0} else f"as earlier launches here; what is new, {self.rule}"

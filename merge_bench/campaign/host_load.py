@@ -1,0 +1,64 @@
+"""Before the first launch: warns if other processes keep this host's cores busy, and waits until it is quiet."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+
+from merge_bench.cluster.base import ClusterSettings
+from merge_bench.cluster.launchers import launchers
+from merge_bench.errors import Caution
+from merge_bench.host import other_load
+from merge_bench.host.other_load import OtherLoad
+from merge_bench.records.schema import WarningLine
+from merge_bench.records.writer import CampaignWriter
+from merge_bench.units import format_duration
+
+CODE = "busy-host"
+REMEDY = "run again on a quiet host, or with --wait-for-quiet 5m"
+IN_A_ROW = 3
+"""Quiet looks, one after the other, after which the wait ends: a single one may fall into a pause."""
+
+
+def check_host(
+    settings: ClusterSettings, writer: CampaignWriter, *, wait: float | None = None,
+    look: Callable[[], OtherLoad] | None = None, clock: Callable[[], float] = time.monotonic,
+) -> None:  # fmt: skip
+    """Print and record a warning if other processes keep this host's cores busy.
+
+    With `wait`, first wait for at most so many seconds until they do not. A cluster that does not run on this host is
+    not looked at. `look`, `clock`: for tests.
+
+    Raises
+    ------
+    Interrupted
+        If a signal comes while it waits, and the caller handles signals.
+    """
+    look = look or other_load.look
+    if not launchers()[settings.launcher].starts_here:
+        return
+    found = look()
+    if not found.quiet and wait is not None:
+        found = _wait(found, wait, look, clock)
+    if found.quiet:
+        return
+    caution = Caution(CODE, f"other processes keep {found}, so times are longer and vary more", REMEDY)
+    print(f"merge_bench: warning: {caution.code}: {caution.message}", file=sys.stderr)
+    writer.write(WarningLine.of(caution))
+
+
+def _wait(found: OtherLoad, wait: float, look: Callable[[], OtherLoad], clock: Callable[[], float]) -> OtherLoad:
+    """Look again and again until the host is quiet, or `wait` seconds have passed; gives the last look."""
+    began, quiet = clock(), 0
+    print(
+        f"merge_bench: waiting for at most {format_duration(wait)} until this host is quiet: other processes keep"
+        f" {found}",
+        file=sys.stderr,
+    )
+    while quiet < IN_A_ROW and clock() - began < wait:
+        found = look()
+        quiet = quiet + 1 if found.quiet else 0
+    how = "this host is quiet" if quiet == IN_A_ROW else "stopped waiting for a quiet host"
+    print(f"merge_bench: {how} after {format_duration(clock() - began)}", file=sys.stderr)
+    return found

@@ -1,0 +1,95 @@
+"""How busy other processes keep this host's cores, measured for a moment."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import psutil
+
+LOOK_SECONDS = 0.5
+"""How long a look takes: the kernel counts in steps of 10 ms, so a core's share is known to 2 %."""
+BUSY, OVERRUN = 0.25, 0.9
+"""Shares of the cores from which times vary, and from which every time includes waiting for a core."""
+_SHOWN = 3
+_LEAST = 0.05  # of a core: a process that uses less is not named
+
+
+@dataclass(frozen=True)
+class BusyProcess:
+    """A process, and how many cores it kept busy."""
+
+    pid: int
+    name: str
+    cores: float
+
+
+@dataclass(frozen=True)
+class OtherLoad:
+    """`busy`: cores that other processes kept busy, of the `cores` that this process may use; the busiest of them."""
+
+    busy: float = 0.0
+    cores: int = 1
+    processes: tuple[BusyProcess, ...] = ()
+
+    @property
+    def share(self) -> float:
+        """The busy part of the cores, 0 to 1."""
+        return self.busy / max(self.cores, 1)
+
+    @property
+    def quiet(self) -> bool:
+        """Whether a measurement can begin."""
+        return self.share < BUSY
+
+    def __str__(self) -> str:
+        """``1.9 of 2 cores busy (pid 71 yes, pid 93 mypy)``."""
+        named = ", ".join(f"pid {each.pid} {each.name}" for each in self.processes[:_SHOWN])
+        unseen = "processes that ended at once, or are not visible from here" if not self.quiet else ""
+        return f"{self.busy:.1f} of {self.cores} cores busy" + (f" ({named or unseen})" if named or unseen else "")
+
+
+def look(seconds: float = LOOK_SECONDS, sleep: Callable[[float], None] = time.sleep) -> OtherLoad:
+    """Measure for `seconds` what other processes than this one use of the cores that this one may use.
+
+    A process of another container counts, because the kernel's counters of the cores include it, but cannot be named.
+    """
+    cores = sorted(os.sched_getaffinity(0))
+    own = os.getpid()
+    began, before, mine, each_before = time.monotonic(), _busy_seconds(cores), time.process_time(), _by_process()
+    sleep(seconds)
+    elapsed = max(time.monotonic() - began, 1e-3)
+    after, my_after, each_after = _busy_seconds(cores), time.process_time(), _by_process()
+    busy = min(max((after - before - (my_after - mine)) / elapsed, 0.0), float(len(cores)))
+    found = [
+        BusyProcess(pid, name, (used - each_before[pid, name]) / elapsed)
+        for (pid, name), used in each_after.items()
+        if pid != own and (pid, name) in each_before
+    ]
+    busiest = sorted((each for each in found if each.cores >= _LEAST), key=lambda each: -each.cores)
+    return OtherLoad(busy, len(cores), tuple(busiest[:_SHOWN]))
+
+
+def _busy_seconds(cores: list[int]) -> float:
+    """Seconds that these cores have worked since the start of the machine."""
+    times = psutil.cpu_times(percpu=True)
+    return sum(sum(times[core]) - times[core].idle - times[core].iowait - _twice(times[core]) for core in cores
+               if core < len(times))  # fmt: skip
+
+
+def _twice(times: object) -> float:
+    """Seconds that are no work of this machine's, or that the kernel counts in two columns."""
+    return sum(float(getattr(times, name, 0.0)) for name in ("guest", "guest_nice", "steal"))
+
+
+def _by_process() -> dict[tuple[int, str], float]:
+    """Seconds that each visible process has worked, by its id and name."""
+    found = {}
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError), process.oneshot():
+            times = process.cpu_times()
+            found[process.pid, process.name()] = times.user + times.system
+    return found

@@ -1,0 +1,88 @@
+"""How long launches will take, from earlier results and by the rule of thumb."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from merge_bench.campaign.expected_time import Earlier, ExpectedTime
+from merge_bench.campaign.make_plan import Prepared
+from merge_bench.campaign.planned_launches import Job
+from merge_bench.records import schema as s
+from merge_bench.records.writer import CampaignWriter
+from tests.helpers.synthetic_campaigns import Script, plan, write_launch
+
+NOTHING = cast("Prepared", None)
+
+
+def earlier(
+    folder: Path, seconds: float, walls: tuple[float, ...], *, host: str | None = None, rows: int = 1_000_000,
+    config: str = "default",
+) -> None:  # fmt: skip
+    """A finished campaign of one launch that took `seconds`, with these iterations."""
+    its = plan(rows_per_chunk=rows)
+    with CampaignWriter.create(folder, config) as writer:
+        key = s.RunKey(config=config, plan=0)
+        writer.write(
+            s.CampaignLine(
+                campaign_id=writer.campaign_id, argv=[], version="0", configs=[s.Config(name=config)], seed=0,
+                plans=[its], runs=[key], surroundings={"host": host or socket.gethostname()},
+            )
+        )  # fmt: skip
+        write_launch(writer, Script(config=config, plan=its, walls=walls, seconds=seconds))
+
+
+def wanted(**changes: Any) -> Mapping[str, Any]:
+    return plan(**changes)
+
+
+def test_an_earlier_launch_is_scaled_to_the_iterations(tmp_path: Path) -> None:
+    earlier(tmp_path, 6.0, (0.5, 0.5))
+    assert Earlier(tmp_path).seconds(wanted(iterations=10), "default") == [pytest.approx(5.0 + 10 * 0.5)]
+
+
+def test_other_hosts_and_other_problems_do_not_count(tmp_path: Path) -> None:
+    earlier(tmp_path, 6.0, (0.5,), host="elsewhere")
+    earlier(tmp_path, 60.0, (0.5,), rows=25_000_000)
+    assert Earlier(tmp_path).seconds(wanted(iterations=1), "default") == []
+
+
+def test_the_same_config_comes_first(tmp_path: Path) -> None:
+    earlier(tmp_path, 9.0, (0.001,), config="tcp")
+    assert Earlier(tmp_path).seconds(wanted(iterations=0), "default") == [pytest.approx(9.0, abs=0.01)]
+    earlier(tmp_path, 6.0, (0.001,))
+    assert Earlier(tmp_path).seconds(wanted(iterations=0), "default") == [pytest.approx(6.0, abs=0.01)]
+
+
+def jobs() -> list[Job]:
+    return [Job(NOTHING, config, 0, block) for block in range(2) for config in ("default", "tcp")]
+
+
+def expected(tmp_path: Path, seconds: float | None) -> ExpectedTime:
+    return ExpectedTime(tmp_path, [plan()], lambda job: seconds)
+
+
+def test_without_earlier_results_the_rule_counts_and_is_stated(tmp_path: Path) -> None:
+    found = expected(tmp_path, 30.0)
+    assert found.sentence(jobs()).startswith("4 launches take about 2 minutes (by a rule of thumb: ")
+
+
+def test_the_first_launch_corrects_what_was_expected_of_all(tmp_path: Path) -> None:
+    found, (first, *rest) = expected(tmp_path, 10.0), jobs()
+    assert found.total(rest) == pytest.approx(30.0)
+    found.note(first, 15.0)
+    assert found.total(rest) == pytest.approx(45.0)
+    found.note(rest[0], 40.0)
+    assert found.of(rest[2]) == pytest.approx(40.0)  # its own config's, no longer the other's
+
+
+def test_what_is_not_known_is_said_and_learnt_from_the_first_launch(tmp_path: Path) -> None:
+    found, (first, *rest) = expected(tmp_path, None), jobs()
+    assert found.total(rest) is None
+    assert "not known" in found.sentence(rest)
+    found.note(first, 15.0)
+    assert found.total(rest) == pytest.approx(45.0)

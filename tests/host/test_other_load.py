@@ -1,0 +1,42 @@
+"""What other processes use of this host's cores, with a real process that is busy."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from merge_bench.host.other_load import BUSY, BusyProcess, OtherLoad, look
+
+
+def test_a_process_that_keeps_a_core_busy_is_named() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", "print(flush=True)\nwhile True: pass"], stdout=subprocess.PIPE
+    ) as busy:
+        try:
+            assert busy.stdout is not None
+            busy.stdout.readline()  # it runs
+            found = look(1.0)
+        finally:
+            busy.kill()
+    assert busy.pid in {each.pid for each in found.processes}
+    assert 0.2 < found.busy <= found.cores
+
+
+def test_what_this_process_uses_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = iter([10.0, 11.0])  # the cores worked for a second, and this process did all of it
+    monkeypatch.setattr("merge_bench.host.other_load._busy_seconds", lambda cores: next(ticks))
+    monkeypatch.setattr("time.process_time", iter([5.0, 6.0]).__next__)
+    assert look(0.01).busy == 0.0
+
+
+@pytest.mark.parametrize(("busy", "quiet"), [(BUSY * 4 - 0.01, True), (BUSY * 4, False)])
+def test_a_quarter_of_the_cores_is_busy(busy: float, quiet: bool) -> None:
+    assert OtherLoad(busy, 4).quiet is quiet
+
+
+def test_the_text_names_cores_and_processes_and_says_if_none_can_be_seen() -> None:
+    assert str(OtherLoad(1.94, 2, (BusyProcess(71, "yes", 1.0),))) == "1.9 of 2 cores busy (pid 71 yes)"
+    assert "not visible" in str(OtherLoad(1.94, 2))
+    assert str(OtherLoad(0.02, 2)) == "0.0 of 2 cores busy"
