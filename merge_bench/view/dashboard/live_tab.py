@@ -28,6 +28,8 @@ _NEWEST = ""
 _MOST_LISTED = 100
 _READ_SECONDS = 0.6  # of reading, before what was read so far is shown
 _CARD = live_charts.HEIGHT + 80
+_PAIR_TERMS = ("Rate of a pair", "Lanes")
+_NO_PAIRS = '<p class="soft">No data sent between workers yet; a single worker sends none.</p>'
 
 NOTHING = (
     "<p>This folder contains no runs yet. Start a run in the <b>Run</b> tab or with "
@@ -69,7 +71,9 @@ class LiveView:
         )  # fmt: skip
         self._status = ui.html(height=112)
         self._notes = ui.html(height=180)
+        self._source = ui.html(height=24)
         self._slowest = ui.html(height=24)
+        self._rates = ui.html(_NO_PAIRS)
         self._memory = ui.html(height=24)
         self._dask = ui.html(_dask(None), height=24)
         self._legends = (ui.html(height=24), ui.html(height=24))
@@ -84,12 +88,13 @@ class LiveView:
         return pn.Column(
             self.choice,
             self._status,
+            self._source,
             ui.cards(
                 ui.card("Throughput of each iteration", ["Throughput"], self._legends[0], through, height=_CARD),
                 ui.card("Bandwidth of each iteration", ["Bandwidth", "Worker"], self._legends[1], band, height=_CARD),
                 ui.card("Bandwidth of each worker, last iterations", ["Bandwidth"], self._slowest, rates, height=_CARD),
                 ui.card("Time of each worker", ["Partition, exchange, join", "Overlap"], phases, height=_CARD),
-                ui.card("Pairs of workers, last iteration", ["Rate of a pair", "Lanes"], pairs, height=_CARD),
+                ui.card("Pairs of workers, last iteration", _PAIR_TERMS, self._rates, pairs, height=_CARD),
                 ui.card("Memory of each worker", ["Peak memory", "Launch"], self._memory, memory, height=_CARD),
                 ui.card("Warnings and remedies", ["Warnings", "Verified"], self._notes, height=230, width=900),
             ),
@@ -160,6 +165,10 @@ class LiveView:
     def _show_now(self, state: Now | None) -> None:
         for figure, picture in zip(self._figures, _pictures(state), strict=True):
             figure.show(picture)
+        mapped = state is not None and not state.pairs.empty
+        self._panes[4].visible, self._rates.visible = mapped, not mapped
+        self._rates.value = _rates(state)
+        self._source.value = f'<p class="soft">{as_html(state.source)}</p>' if state and state.source else ""
         self._slowest.value = _slowest(state) if state else ""
         note = (
             f"Memory of launch {state.memory.launch}." if state and state.memory else "Known at the end of each launch."
@@ -250,6 +259,13 @@ def _slowest(state: Now) -> str:
         f"<p>Slowest worker of launch {state.launch} (hatched): <b>rank {worker.rank}</b> ({as_html(worker.host)}), "
         f"{format_rate(worker.bandwidth.mean)}</p>"
     )
+
+
+def _rates(state: Now | None) -> str:
+    """The rates of pairs as a table, where there are too few workers for a map."""
+    if state is None or not state.rates:
+        return _NO_PAIRS
+    return f"<p>Rate in GiB/s, from row to column</p>{ui.columns_of(state.rates)}"
 
 
 def _notes(state: Now) -> str:
