@@ -92,7 +92,8 @@ def _charts(sources: Sequence[Source], metric: str, axis: str, cells: Sequence[p
     beside = published_bars(cells, METRICS[metric], sources)
     charts: list[Chart] = [merge.rates(METRICS[metric], groups, beside)]
     if metric == merge.THROUGHPUT.title:
-        charts += [merge.iterations(runs) for _, runs in groups[:_MOST_PROBLEMS]]
+        several = len(groups) > 1
+        charts += [merge.iterations(runs, name * several) for name, runs in groups[:_MOST_PROBLEMS]]
     return [chart for chart in charts if not chart.empty]
 
 

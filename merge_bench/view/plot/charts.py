@@ -22,7 +22,7 @@ from merge_bench.view.plot.marks import (
 )
 from merge_bench.view.plot.style import bar_height, step_of
 
-MOST_PRINTED = 20
+MOST_PRINTED = 16
 """Rows of a map whose values are printed."""
 
 

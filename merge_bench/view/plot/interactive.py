@@ -22,7 +22,7 @@ from bokeh.plotting import figure
 from bokeh.resources import INLINE
 
 from merge_bench.view.plot import marks
-from merge_bench.view.plot.style import GRID, HEAT, LEGEND, NEUTRAL, Look, legend_columns, look
+from merge_bench.view.plot.style import GRID, HEAT, LEGEND, NEUTRAL, Look, legend_columns, look, value_ticks
 from merge_bench.view.text import for_canvas, short
 
 _LETTERS = 140
@@ -116,10 +116,12 @@ class Drawn:
     def _axis(self, axis: marks.Axis, which: str) -> None:
         drawn = getattr(self.figure, f"{which}axis")[0]
         drawn.axis_label = for_canvas(axis.title)
-        getattr(self.figure, f"{which}grid").grid_line_color = GRID if axis.grid else None
+        getattr(self.figure, f"{which}grid").update(grid_line_color=GRID, visible=axis.grid)
         self._limits(axis, which)
         if axis.ticks is None:
             drawn.formatter = models.NumeralTickFormatter(format="0,0.[000000]")
+            if axis.log and (ends := self._ends(which)):
+                drawn.ticker = models.FixedTicker(ticks=value_ticks(*ends))
         else:
             _label(drawn, axis.ticks)
             drawn.major_label_policy = models.NoOverlap(min_distance=2 if which == "x" else 0)
@@ -131,6 +133,15 @@ class Drawn:
             beside = models.LinearAxis(axis_line_color=None, major_tick_line_color=None)
             _label(beside, axis.beside)
             self.figure.add_layout(beside, "right")
+
+    def _ends(self, which: str) -> tuple[float, float] | None:
+        """The least and the greatest value of points and bars along an axis."""
+        upright = {"x": ("x",), "y": ("y", "low", "high", "start", "end")}[which]
+        found = [
+            float(value) for _, mark in self._picture.marks for name in upright
+            for value in getattr(mark, name, ()) if value > 0
+        ]  # fmt: skip
+        return (min(found), max(found)) if found else None
 
     def _limits(self, axis: marks.Axis, which: str) -> None:
         limits = getattr(self.figure, f"{which}_range")

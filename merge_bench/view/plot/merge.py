@@ -92,9 +92,10 @@ def _bar(series: str, index: int, points: Sequence[tuple[str, float]]) -> Bar:
     return Bar(series, index, median(values) if values else None, ends, tuple(points) if len(points) > 1 else ())
 
 
-def iterations(runs: Sequence[Labelled]) -> Chart:
+def iterations(runs: Sequence[Labelled], problem: str = "") -> Chart:
     """The throughput of every timed iteration of `runs`, in GiB/s: a point each, by launch in the order made.
 
+    `problem`: what the title calls their problem, where there are charts of several.
     Lines are the median and the quartiles of each launch, whether all its points are shown or not.
     """
     launches = [
@@ -116,7 +117,7 @@ def iterations(runs: Sequence[Labelled]) -> Chart:
     thinned = f"; shown: one of {step} iterations, plus the slowest and fastest of each launch" if step > 1 else ""
     ticks = {places[key]: names[key] for key in keys}
     return Chart(
-        "Throughput of every iteration, in launch order",
+        "Throughput of every iteration, in launch order" + f": {problem}" * bool(problem),
         Picture(Axis("Launch", every(ticks, 24), grid=False), Axis("Throughput (GiB/s)", low=0.0), tuple(groups), 300),
         _sentence(note + thinned),
     )

@@ -74,7 +74,7 @@ def _settings() -> Iterator[None]:
 
 def _side_by_side(charts: Sequence[marks.Chart]) -> Figure:
     pictures = [chart.picture for chart in charts]
-    width = len(charts) * (_WIDTH + _BESIDE * any(picture.y.beside for picture in pictures))
+    width = len(charts) * max(_width(picture) for picture in pictures)
     letters = int(_LETTERS * width / _WIDTH)
     entries: dict[str, Patch | Line2D] = {}
     for group in (group for picture in pictures for group in picture.groups if group.label):
@@ -97,6 +97,12 @@ def _side_by_side(charts: Sequence[marks.Chart]) -> Figure:
         title_fontsize=9, fontsize=9,
     )  # fmt: skip
     return figure
+
+
+def _width(picture: marks.Picture) -> float:
+    """Inches; a square is as wide as high, with room for labels and a colour scale."""
+    wide = _WIDTH + _BESIDE * bool(picture.y.beside)
+    return max(wide, picture.height / _PIXELS + 1.4 * _BESIDE) if picture.square else wide
 
 
 def _figure(width: float, height: float, source: str) -> tuple[Figure, Figure | SubFigure]:

@@ -49,7 +49,11 @@ def _speedup(campaign: Campaign, sources: Sequence[Source]) -> list[Chart]:
 
 
 def _iterations(campaign: Campaign, sources: Sequence[Source]) -> list[Chart]:
-    return [merge.iterations([source.labelled for source in found]) for found in by_problem(sources).values()]
+    problems = by_problem(sources)
+    return [
+        merge.iterations([source.labelled for source in found], name * (len(problems) > 1))
+        for name, found in problems.items()
+    ]
 
 
 _KINDS: Mapping[str, Callable[[Campaign, Sequence[Source]], Sequence[Chart]]] = {

@@ -88,6 +88,23 @@ def test_iterations_keep_the_order_in_which_launches_were_made(tmp_path: Path) -
     assert medians.at[0] == pytest.approx(DATA / 0.1 / GIB)
 
 
+def test_charts_of_several_problems_name_theirs(tmp_path: Path) -> None:
+    found = runs(tmp_path, *launches(2))
+    titles = [merge.iterations(found, problem).title for problem in ("", "1,000,000 rows per chunk")]
+    assert titles[1] == f"{titles[0]}: 1,000,000 rows per chunk"
+
+
+def test_a_page_and_a_print_have_the_same_ticks_of_values() -> None:
+    """Bokeh's own would be decades alone: one or two for most measurements."""
+    chart = panel(
+        (Series("a", 0, ((1, 0.04, 0.04, 0.04), (2, 7.0, 6.0, 7.0))),), title="P", x_title="B", y_title="GB/s",
+        x_unit="B", y_unit="GB/s", spread="over launches", log=True,
+    )  # fmt: skip
+    page, axes = interactive.figure_of(chart), static.figure_of(chart).axes[0]
+    assert page.yaxis[0].ticker.ticks == pytest.approx(list(axes.yaxis.get_majorticklocs()))
+    assert len(page.yaxis[0].ticker.ticks) >= 7
+
+
 def test_far_out_iterations_are_flagged(tmp_path: Path) -> None:
     walls = (0.1, 0.101, 0.102, 0.103, 0.9)
     chart = merge.iterations(runs(tmp_path, Script(plan=plan(iterations=5), walls=walls)))
