@@ -87,9 +87,10 @@ def _panel(rows: Sequence[Row], series: Sequence[Series], placement: str, kind: 
     title = " / ".join(measure.title for measure in measures)
     unit = measures[0].unit
     over_ranks = kind == COLLECTIVE
+    named = visible(f"{rows[0].probe} ({', '.join(tests)})" if over_ranks else ", ".join(tests))
     chart = panel(
         series,
-        title=f"{title}{', ' * bool(placement)}{placed(placement)}: {visible(', '.join(tests))}",
+        title=f"{title}{', ' * bool(placement)}{placed(placement)}: {named}",
         x_title="Elements of the whole vector" if over_ranks else "Message size (B)",
         y_title=f"{title} ({_UNITS.get(unit, unit)})",
         x_unit="" if over_ranks else "B",

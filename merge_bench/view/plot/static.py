@@ -81,7 +81,7 @@ def _side_by_side(charts: Sequence[marks.Chart]) -> Figure:
         entries.setdefault(textwrap.fill(visible(group.label), letters), _handle(group))
     note = textwrap.fill(visible(" ".join(dict.fromkeys(chart.note for chart in charts))), letters)
     columns = legend_columns(list(entries), letters)
-    source = _wrapped("\n".join(dict.fromkeys(chart.source for chart in charts if chart.source)), int(letters * 1.3))
+    source = _wrapped("\n".join(dict.fromkeys(chart.source for chart in charts if chart.source)), int(letters * 1.4))
     lines = 1 + note.count("\n") + sum(1 + label.count("\n") for label in entries) / columns
     height = 1.2 + max(picture.height for picture in pictures) / _PIXELS + 0.2 * lines
     figure, part = _figure(width, height, source)
@@ -113,7 +113,7 @@ def _figure(width: float, height: float, source: str) -> tuple[Figure, Figure | 
     below = _LINE * (source.count("\n") + 1.5)
     figure = Figure(figsize=(width, height + below), layout="constrained")
     grid = figure.add_gridspec(2, 1, height_ratios=(height, below))
-    figure.add_subfigure(grid[1]).text(0.5, 0.5, source, ha="center", va="center", fontsize=7.5, color=LEGEND)
+    figure.add_subfigure(grid[1]).text(0.5, 0.5, source, ha="center", va="center", fontsize=7, color=LEGEND)
     return figure, figure.add_subfigure(grid[0])
 
 

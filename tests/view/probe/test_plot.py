@@ -101,6 +101,7 @@ def test_a_point_on_other_transports_and_a_wrong_one_are_doubtful() -> None:
 
 def test_reduce_scatter_is_bus_bandwidth_over_count_with_the_extremes_of_ranks() -> None:
     (panel,) = panels_of([collective("mpi", 1024, 2.0), collective("mpi", 2048, 3.0)])
+    assert panel.title == "Bus bandwidth: reduce-scatter (mpi)"
     assert panel.picture.x.title == "Elements of the whole vector"
     assert "GB/s" in panel.picture.y.title
     assert points_of(panel) == [(1024, 2048)]
@@ -183,6 +184,10 @@ def test_ticks_of_values_enclose_them(low: float, high: float) -> None:
     ticks = style.value_ticks(low, high)
     assert ticks[0] <= low
     assert high <= ticks[-1]
+
+
+def test_values_of_less_than_a_decade_have_several_ticks() -> None:
+    assert style.value_ticks(1.8, 9.0) == [1, 2, 3, 4, 5, 6, 8, 10]
 
 
 def test_looks_differ_in_colour_and_marker_and_repeat_late() -> None:
