@@ -7,6 +7,7 @@ import importlib
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -137,9 +138,16 @@ def test_what_was_not_measured_is_missing_not_0(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", [kind for kind in get_args(api.Kind) if kind not in ("network", "tuning")])
-def test_every_kind_of_drawing_in_both_libraries(result: merge_bench.Result, kind: Any) -> None:
+def test_every_kind_of_drawing_in_both_libraries(tmp_path: Path, kind: Any) -> None:
+    scripts = interleaved({"default": BASE, "tcp": [2 * wall for wall in BASE]})
+    result = merge_bench.load(write_campaign(tmp_path, *(replace(one, plan=plan(4)) for one in scripts)))
     assert isinstance(result.plot(kind), bokeh_figure)
     assert isinstance(result.plot(kind, backend="matplotlib"), matplotlib.figure.Figure)
+
+
+def test_pairs_of_few_workers_are_no_picture(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"at least 4 workers; Result\.pairs\(\)"):
+        merge_bench.load(write_campaign(tmp_path)).plot("pairs")
 
 
 def test_network_measurements_can_be_drawn(tmp_path: Path) -> None:

@@ -151,7 +151,7 @@ def _show(
     warnings = list(dict.fromkeys(caution for one in found for caution in one.cautions))
     if not as_json:
         _print(found, measured, rows, warnings, whole=whole)
-    problems = write_files(output, rows) if measured else []
+    problems = write_files(output, rows, found) if measured else []
     failures = failures_of(found)
     if as_json:
         errors = [*map(Failure.of, failures), *(Failure("not-written", problem) for problem in problems)]

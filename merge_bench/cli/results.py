@@ -115,8 +115,9 @@ def predict(results: tuple[str, ...], plots: Sequence[str], as_json: bool, **ask
     from merge_bench.view.report.forecast import print_forecast
 
     files = check_plots(list(dict.fromkeys(plots)))
-    document = predict_from([read_campaign(result) for result in results], **asked)
-    problems = write_each(dict.fromkeys(files, lambda file: draw(panels_of(document), file)))
+    campaigns = [read_campaign(result) for result in results]
+    document = predict_from(campaigns, **asked)
+    problems = write_each(dict.fromkeys(files, lambda file: draw(panels_of(document), file, campaigns)))
     if problems:
         document = replace(document, error=Failure(RunFailed.code, "; ".join(problems)))
     if as_json:

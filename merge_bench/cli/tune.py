@@ -84,7 +84,7 @@ def tune(**values: Any) -> int:
     remarks += [f"Written: {written}"] if written else []
     remarks.append(f"Records: {campaign.records}")
     if status == 0:
-        remarks += draw_figures(result, campaign.folder, plots, task.sizes, values["metric"])
+        remarks += draw_figures(result, campaign, plots, task.sizes, values["metric"])
     if values["json"]:
         error = Failure("unfinished", problem) if status else None
         print_document(result.document(campaign.records, written, pruned, error))

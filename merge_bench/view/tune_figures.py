@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+from merge_bench.records.campaign import Campaign
 from merge_bench.records.schema import TuneLine
 from merge_bench.tune.result import Result
 from merge_bench.view.plot.draw import attempt, draw, drawable
@@ -18,18 +19,20 @@ FILES = ("figure.png", "figure.svg", "figure.html")
 _KINDS = {"kept": "kept", "accepted": "kept", "failed": "failed"}
 
 
-def draw_figures(result: Result, folder: Path, plots: Sequence[Path], sizes: Sequence[str], metric: str) -> list[str]:
-    """Draw into `folder`, the campaign's, and into `plots`; returns lines that name the files.
+def draw_figures(
+    result: Result, campaign: Campaign, plots: Sequence[Path], sizes: Sequence[str], metric: str
+) -> list[str]:
+    """Draw into the folder of `campaign`, and into `plots`; returns lines that name the files.
 
     Problems are printed on standard error.
     """
     chart = forest_of(result, sizes, metric)
     if chart.empty:
         return []
-    own = [path for path in (folder / name for name in FILES) if drawable(path)]
+    own = [path for path in (campaign.folder / name for name in FILES) if drawable(path)]
     lines = []
     for path in dict.fromkeys([*own, *plots]):
-        if problem := attempt(partial(draw, [chart]), path):
+        if problem := attempt(partial(draw, [chart], campaigns=[campaign]), path):
             print(f"merge_bench: {problem}", file=sys.stderr)
         elif path not in own or path.suffix == ".png":
             lines.append(f"Figure: {path}")

@@ -155,13 +155,14 @@ def test_the_forest_has_every_single_the_combination_and_every_size(campaign: Ca
 
 def test_figures_lie_in_the_campaigns_folder_and_where_asked_for(campaign: Campaign, tmp_path: Path) -> None:
     plot = tmp_path / "mine.svg"
-    told = draw_figures(result_of(campaign), campaign.folder, [plot], SIZES, "throughput")
+    told = draw_figures(result_of(campaign), campaign, [plot], SIZES, "throughput")
     assert told == [f"Figure: {campaign.folder / 'figure.png'}", f"Figure: {plot}"]
     assert (campaign.folder / "figure.png").read_bytes().startswith(b"\x89PNG")
     for svg in (plot, campaign.folder / "figure.svg"):
         assert svg.read_text().startswith("<?xml")
     page = (campaign.folder / "figure.html").read_text()
     assert "a=y" in page
+    assert campaign.head.campaign_id in page
     assert '<script src="http' not in page
 
 

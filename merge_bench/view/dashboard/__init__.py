@@ -7,11 +7,16 @@ from typing import Any
 
 
 def show(results: str | os.PathLike[str] = "results") -> Any:
-    """The view of `results`, to end a notebook's cell with; it brings its scripts along and needs no network."""
+    """The view of `results`, to end a notebook's cell with; it brings its scripts along and needs no network.
+
+    It holds the newest result from the start, so that an executed notebook shows it without a kernel, too.
+    """
     import panel
 
     panel.extension("tabulator", inline=True)
 
     from merge_bench.view.dashboard.app import Dashboard
 
-    return Dashboard(results)
+    view = Dashboard(results)
+    view.live.show(view.live.refresh())
+    return view

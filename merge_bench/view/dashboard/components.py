@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 import panel as pn
+from bokeh.models.annotations import Title
 from bokeh.models.widgets import NumberFormatter
 
 from merge_bench.analysis import published
@@ -110,7 +111,8 @@ def chart_card(chart: Chart, words: Sequence[str] = ()) -> pn.Column:
     figure = figure_of(chart)
     figure.title = None
     legend_rows = sum(-(-len(legend.items) // legend.ncols) for legend in figure.legend)
-    height = int(figure.frame_height or 300) + 85 + 26 * legend_rows
+    lines = sum(str(part.text).count("\n") + 1 for part in figure.below if isinstance(part, Title))
+    height = int(figure.frame_height or 300) + 60 + 26 * legend_rows + 20 * lines
     figure.update(frame_height=None, height=height)
     words = [*words, chart.title.partition(":")[0], *(word.strip(":,").capitalize() for word in chart.title.split())]
     terms = [word for word in dict.fromkeys(words) if find(word) is not None]

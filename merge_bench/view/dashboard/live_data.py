@@ -9,8 +9,11 @@ from merge_bench.analysis import aggregate, metrics
 from merge_bench.records import schema as s
 from merge_bench.records.campaign import Campaign, Launch
 from merge_bench.view.dashboard.progress import Progress, progress_of
+from merge_bench.view.numbers import gib
 from merge_bench.view.plot import merge
 from merge_bench.view.plot.marks import Chart
+from merge_bench.view.plot.source import source_of
+from merge_bench.view.report.layout import Column, by_pair
 from merge_bench.view.text import plural
 
 RECENT = 10
@@ -53,8 +56,9 @@ NO_PAIRS = merge.pair_map({}, {"lanes": {}}, {})
 class Now:
     """The state of a campaign without its points, and that of its newest launch with workers.
 
-    `workers`: over the last iterations; `memory`: of the last launch that recorded it; `limit`: bytes per second;
-    `dask`: the address of Dask's own dashboard, while there is one.
+    `workers`: over the last iterations; `pairs`: a map, or for few workers `rates`, a table in GiB/s; `memory`: of the
+    last launch that recorded it; `limit`: bytes per second; `dask`: the address of Dask's own dashboard, while there is
+    one; `source`: result, host, date and UCX.
     """
 
     progress: Progress
@@ -62,11 +66,13 @@ class Now:
     config: str = ""
     workers: tuple[aggregate.WorkerFigures, ...] = ()
     pairs: Chart = NO_PAIRS
+    rates: tuple[Column, ...] = ()
     memory: s.MemoryLine | None = None
     notes: tuple[Note, ...] = ()
     checks: str = ""
     limit: float | None = None
     dask: str | None = None
+    source: str = ""
 
 
 @dataclass(eq=False)
@@ -109,30 +115,36 @@ def now(campaign: Campaign, *, running: bool = True) -> Now:
     notes = _notes(campaign)
     if launch is None or launch.line is None:
         return Now(progress, notes=notes)
+    pairs, rates = _pairs(launch)
     recent = replace(launch, iterations=launch.timed[-RECENT:])
     return Now(
         progress=progress,
         launch=launch.index,
         config=launch.line.config,
         workers=aggregate.worker_figures([recent]),
-        pairs=_pairs(launch),
+        pairs=pairs,
+        rates=rates,
         memory=next((each.memory for each in reversed(campaign.launches) if each.memory is not None), None),
         notes=notes,
         checks=_checks(campaign),
         limit=aggregate.link_limit([launch]),
         dask=launch.line.cluster.dashboard if running and launch is campaign.launches[-1] else None,
+        source=source_of([campaign]),
     )
 
 
-def _pairs(launch: Launch) -> Chart:
-    """Traffic from each rank to each other in the last iteration."""
+def _pairs(launch: Launch) -> tuple[Chart, tuple[Column, ...]]:
+    """Rates from each rank to each other in the last iteration, as a map, or for few workers as a table."""
     last = next((each for each in reversed(launch.iterations) if each.pairs), None)
     lanes = {(each.from_rank, each.to_rank): each for each in launch.lanes.pairs} if launch.lanes else {}
-    return merge.pair_map(
-        {(pair.from_rank, pair.to_rank): (pair.bytes, pair.seconds) for pair in last.pairs} if last else {},
+    traffic = {(pair.from_rank, pair.to_rank): (pair.bytes, pair.seconds) for pair in last.pairs} if last else {}
+    chart = merge.pair_map(
+        traffic,
         {"lanes": {pair: ", ".join(each.transports) for pair, each in lanes.items()}},
         {worker.rank: worker.host for worker in launch.line.workers} if launch.line else {},
     )
+    rates = {pair: gib(sent / seconds if seconds else None) for pair, (sent, seconds) in traffic.items()}
+    return chart, tuple(by_pair(rates)) if rates and chart.empty else ()
 
 
 def _notes(campaign: Campaign) -> tuple[Note, ...]:

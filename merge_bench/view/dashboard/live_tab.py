@@ -10,8 +10,10 @@ from typing import Any
 
 import panel as pn
 
+from merge_bench.analysis import published
 from merge_bench.analysis.aggregate import middle
 from merge_bench.records.follow import Follower
+from merge_bench.records.reader import read_campaign
 from merge_bench.units import format_bytes, format_rate, format_seconds
 from merge_bench.view.dashboard import components as ui
 from merge_bench.view.dashboard import live_charts
@@ -19,20 +21,27 @@ from merge_bench.view.dashboard.background import Session
 from merge_bench.view.dashboard.campaign_index import RUNNING, YOURS, Entry, newest_running
 from merge_bench.view.dashboard.live_data import FAILED, NO_PAIRS, WARNING, Now, Point, Points, now
 from merge_bench.view.plot.marks import Picture
+from merge_bench.view.report.full.charts import charts
 from merge_bench.view.report.workers import slowest_of
 from merge_bench.view.text import as_html
 
 _NEWEST = ""
 """The value of the choice "the newest"."""
 
+_EXAMPLE = "gadi-v100-optimized-small"
 _MOST_LISTED = 100
 _READ_SECONDS = 0.6  # of reading, before what was read so far is shown
 _CARD = live_charts.HEIGHT + 80
+_PAIRS = 2
+"""The place of the map of pairs among the pictures."""
+_PAIR_TERMS = ("Rate of a pair", "Lanes")
+_NO_PAIRS = '<p class="soft">No data sent between workers yet; a single worker sends none.</p>'
 
 NOTHING = (
     "<p>This folder contains no runs yet. Start a run in the <b>Run</b> tab or with "
-    "<code>python -m merge_bench</code>; its results appear here automatically.</p>"
+    "<code>python -m merge_bench</code>; its results appear here automatically. Below: a published result.</p>"
 )
+_PROBE = "<p>A network measurement; its figures are in the <b>Network</b> tab.</p>"
 NO_DASK_PAGES = "Dask's own dashboard is off because it slows the measurement down; use --dask-dashboard to turn it on."
 
 
@@ -63,39 +72,39 @@ class LiveView:
         self._bandwidth: float | None = None
         self._drawn: tuple[Points | None, int] = None, 0
         self._shown: tuple[object, ...] | None = None
+        self._kind = "merge"
         self.choice = ui.select(
             "Campaign", {"the newest": _NEWEST}, value=_NEWEST, width=460,
             description="The newest: a running campaign, or else the last one.",
         )  # fmt: skip
         self._status = ui.html(height=112)
         self._notes = ui.html(height=180)
+        self._source = ui.html(height=24)
         self._slowest = ui.html(height=24)
+        self._rates = ui.html(_NO_PAIRS)
         self._memory = ui.html(height=24)
         self._dask = ui.html(_dask(None), height=24)
         self._legends = (ui.html(height=24), ui.html(height=24))
         self._charts = (live_charts.Rates("throughput"), live_charts.Rates("bandwidth"))
         self._figures = [live_charts.live(picture) for picture in _pictures(None)]
+        self._figures[_PAIRS].figure.visible = False
         drawn = [*(chart.figure for chart in self._charts), *(each.figure for each in self._figures)]
         self._panes = [ui.figure_pane(figure) for figure in drawn]
         self.layout = self._lay_out()
 
     def _lay_out(self) -> Any:
         through, band, rates, phases, pairs, memory = self._panes
-        return pn.Column(
-            self.choice,
-            self._status,
-            ui.cards(
-                ui.card("Throughput of each iteration", ["Throughput"], self._legends[0], through, height=_CARD),
-                ui.card("Bandwidth of each iteration", ["Bandwidth", "Worker"], self._legends[1], band, height=_CARD),
-                ui.card("Bandwidth of each worker, last iterations", ["Bandwidth"], self._slowest, rates, height=_CARD),
-                ui.card("Time of each worker", ["Partition, exchange, join", "Overlap"], phases, height=_CARD),
-                ui.card("Pairs of workers, last iteration", ["Rate of a pair", "Lanes"], pairs, height=_CARD),
-                ui.card("Memory of each worker", ["Peak memory", "Launch"], self._memory, memory, height=_CARD),
-                ui.card("Warnings and remedies", ["Warnings", "Verified"], self._notes, height=230, width=900),
-            ),
-            self._dask,
-            sizing_mode=ui.WIDE,
+        self._cards = ui.cards(
+            ui.card("Throughput of each iteration", ["Throughput"], self._legends[0], through, height=_CARD),
+            ui.card("Bandwidth of each iteration", ["Bandwidth", "Worker"], self._legends[1], band, height=_CARD),
+            ui.card("Bandwidth of each worker, last iterations", ["Bandwidth"], self._slowest, rates, height=_CARD),
+            ui.card("Time of each worker", ["Partition, exchange, join", "Overlap"], phases, height=_CARD),
+            ui.card("Pairs of workers, last iteration", _PAIR_TERMS, self._rates, pairs, height=_CARD),
+            ui.card("Memory of each worker", ["Peak memory", "Launch"], self._memory, memory, height=_CARD),
+            ui.card("Warnings and remedies", ["Warnings", "Verified"], self._notes, height=230, width=900),
         )  # fmt: skip
+        self._body = pn.Column(self._cards, sizing_mode=ui.WIDE, margin=0)
+        return pn.Column(self.choice, self._status, self._source, self._body, self._dask, sizing_mode=ui.WIDE)
 
     def _offer(self, entries: Sequence[Entry]) -> None:
         mine = [entry for entry in entries if entry.head is not None and entry.origin == YOURS]
@@ -153,13 +162,27 @@ class LiveView:
             legend.value = chart.legend
         self._drawn = update.points, len(points)
         self._status.value = _status(update)
+        self._show_body(update.entry)
         self._show_now(update.now)
         self._session.push(self._panes)
         return True
 
+    def _show_body(self, entry: Entry | None) -> None:
+        """The charts of merges; without any, a published result, because empty axes show nothing."""
+        kind = "none" if entry is None else "probe" if entry.kind.startswith("probe ") else "merge"
+        if kind != self._kind:
+            self._kind = kind
+            self._body.objects = [
+                self._cards if kind == "merge" else ui.html(_PROBE) if kind == "probe" else _example()
+            ]
+
     def _show_now(self, state: Now | None) -> None:
         for figure, picture in zip(self._figures, _pictures(state), strict=True):
             figure.show(picture)
+        mapped = state is not None and not state.pairs.empty
+        self._figures[_PAIRS].figure.visible, self._rates.visible = mapped, not mapped
+        self._rates.value = _rates(state)
+        self._source.value = f'<p class="soft">{as_html(state.source)}</p>' if state and state.source else ""
         self._slowest.value = _slowest(state) if state else ""
         note = (
             f"Memory of launch {state.memory.launch}." if state and state.memory else "Known at the end of each launch."
@@ -250,6 +273,19 @@ def _slowest(state: Now) -> str:
         f"<p>Slowest worker of launch {state.launch} (hatched): <b>rank {worker.rank}</b> ({as_html(worker.host)}), "
         f"{format_rate(worker.bandwidth.mean)}</p>"
     )
+
+
+def _example() -> Any:
+    """The picture of a published result, where there is none to follow: what a result looks like."""
+    campaign = read_campaign(published.campaign_folder(_EXAMPLE))
+    return pn.Column(*map(ui.chart_card, charts(campaign, "iterations")), sizing_mode=ui.WIDE, margin=0)
+
+
+def _rates(state: Now | None) -> str:
+    """The rates of pairs as a table, where there are too few workers for a map."""
+    if state is None or not state.rates:
+        return _NO_PAIRS
+    return f"<p>Rate in GiB/s, from row to column</p>{ui.columns_of(state.rates)}"
 
 
 def _notes(state: Now) -> str:

@@ -20,6 +20,7 @@ from merge_bench.view.dashboard.campaign_index import Entry
 from merge_bench.view.dashboard.last_result import LastResult
 from merge_bench.view.plot.marks import Chart
 from merge_bench.view.plot.network import panels_of, spread
+from merge_bench.view.plot.source import of_results
 
 MOST_ROWS = 20_000
 _MOST_LISTED = 200
@@ -37,9 +38,10 @@ class Content:
 def content_of(loaded: Sequence[Loaded], datasets: Sequence[str]) -> Content:
     """The rows of `loaded` and of published `datasets`, in the same chart if they measure the same."""
     problems = [one.problem for one in loaded if one.problem]
+    campaigns = [one.campaign for one in loaded if one.campaign is not None]
     rows: list[Row] = []
     try:
-        rows += label_rows([one.campaign for one in loaded if one.campaign is not None])
+        rows += label_rows(campaigns)
     except MergeBenchError as reason:
         problems.append(str(reason))
     for name in datasets:
@@ -47,7 +49,7 @@ def content_of(loaded: Sequence[Loaded], datasets: Sequence[str]) -> Content:
     if len(rows) > MOST_ROWS:
         problems.append(f"Only the first {MOST_ROWS:,} of {len(rows):,} rows are shown.")
         rows = rows[:MOST_ROWS]
-    return Content(panels_of(rows), _frame(rows), tuple(problems))
+    return Content(tuple(of_results(panels_of(rows), campaigns)), _frame(rows), tuple(problems))
 
 
 def _frame(rows: Sequence[Row]) -> pd.DataFrame:

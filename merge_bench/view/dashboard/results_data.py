@@ -11,13 +11,14 @@ import pandas as pd
 
 from merge_bench.analysis import published
 from merge_bench.analysis.compare.document import compare
-from merge_bench.analysis.documents.compare import CompareDocument
 from merge_bench.errors import MergeBenchError
+from merge_bench.records.campaign import Campaign
 from merge_bench.view.dashboard.campaign_cache import Figures, Loaded
 from merge_bench.view.dashboard.campaign_index import Entry
 from merge_bench.view.dashboard.components import frame_of
 from merge_bench.view.plot import merge
 from merge_bench.view.plot.marks import Chart
+from merge_bench.view.plot.source import of_results
 from merge_bench.view.report import comparison
 from merge_bench.view.report.full.results import Source, by_problem, published_bars, sources_of
 from merge_bench.view.report.layout import Column
@@ -78,13 +79,9 @@ def content_of(loaded: Sequence[Loaded], *, metric: str, axis: str, datasets: Se
         notes.append(f"Only the first {_MOST_PROBLEMS} of {len(shown_problems)} problems have a chart of iterations.")
     notes += [f"{cell.config} {cell.published}: {cell.note}" for cell in cells if cell.note]
     content = Content(tuple(_charts(sources, metric, axis, cells)), notes=tuple(notes), problems=problems)
-    if len(sources) < 2:
-        return content
-    try:
-        document = compare(campaigns)
-    except MergeBenchError as reason:
-        return replace(content, notes=(*content.notes, f"Not compared: {reason}."))
-    return _compared(content, document, {source.name: source.look for source in sources}, metric.lower())
+    if len(sources) > 1:
+        content = _compared(content, campaigns, {source.name: source.look for source in sources}, metric.lower())
+    return replace(content, charts=tuple(of_results(content.charts, campaigns)))
 
 
 def _charts(sources: Sequence[Source], metric: str, axis: str, cells: Sequence[published.MergeResult]) -> list[Chart]:
@@ -95,12 +92,17 @@ def _charts(sources: Sequence[Source], metric: str, axis: str, cells: Sequence[p
     beside = published_bars(cells, METRICS[metric], sources)
     charts: list[Chart] = [merge.rates(METRICS[metric], groups, beside)]
     if metric == merge.THROUGHPUT.title:
-        charts += [merge.iterations(runs) for _, runs in groups[:_MOST_PROBLEMS]]
+        several = len(groups) > 1
+        charts += [merge.iterations(runs, name * several) for name, runs in groups[:_MOST_PROBLEMS]]
     return [chart for chart in charts if not chart.empty]
 
 
-def _compared(content: Content, document: CompareDocument, looks: Mapping[str, int], metric: str) -> Content:
-    """`content` with the verdicts of `document`, and with what differs."""
+def _compared(content: Content, campaigns: Sequence[Campaign], looks: Mapping[str, int], metric: str) -> Content:
+    """`content` with verdicts, and with what differs; why not, where `campaigns` cannot be compared."""
+    try:
+        document = compare(campaigns)
+    except MergeBenchError as reason:
+        return replace(content, notes=(*content.notes, f"Not compared: {reason}."))
     chosen = [comparison.about(each, metric) for each in comparison.by_pair(document)]
     titles = [comparison.title(one) for one in chosen]
     speedups = merge.speedups(document, metric, looks)

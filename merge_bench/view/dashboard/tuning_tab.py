@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import shlex
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -26,6 +26,7 @@ from merge_bench.view.numbers import with_interval
 from merge_bench.view.plot import merge
 from merge_bench.view.plot.forest import Estimate, race
 from merge_bench.view.plot.marks import Chart
+from merge_bench.view.plot.source import of_results, source_of
 from merge_bench.view.report.full.tuning_sections import published_effects
 from merge_bench.view.report.tuning import size_of
 from merge_bench.view.text import as_html, visible
@@ -68,8 +69,8 @@ def content_of(loaded: Loaded | None) -> Content:
         problems += ("A name or value in the found config cannot be written to a config file.",)
     return Content(
         outcome=_outcome(campaign, result),
-        charts=tuple(merge.tunings(steps, partial(size_of, campaign))),
-        race=_race(campaign, steps),
+        charts=tuple(of_results(merge.tunings(steps, partial(size_of, campaign)), [campaign])),
+        race=replace(_race(campaign, steps), source=source_of([campaign])),
         frame=_step_table(campaign, steps),
         config=text,
         file_name=f"{safe_name(winner.config.name)}.cfg" if winner else "tuned.cfg",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,10 +16,14 @@ from merge_bench.view.plot.marks import (
     Mark,
     Picture,
     Points,
+    Texts,
     Ticks,
     Whiskers,
 )
 from merge_bench.view.plot.style import bar_height, step_of
+
+MOST_PRINTED = 16
+"""Rows of a map whose values are printed."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +71,7 @@ def bars(
     line
         Where a line is drawn across: 1 for a speed-up.
     note
-        What bars, lines and points are.
+        What rows, bars, thick lines and points are, with semicolons between them; what is not drawn is left out.
     """
     at, ticks = 0.0, {}
     ends: list[float] = []
@@ -88,7 +93,18 @@ def bars(
         Axis(axis, low=0.0, high=1.05 * max(ends, default=1.0), rule=line),
         rows_axis(ticks, at - 1.5), tuple(groups), 30 + thick * (count + len(rows) // 2),
     )  # fmt: skip
-    return Chart(title, picture, note)
+    return Chart(title, picture, _note(note, [bar for _, mine in rows for bar in mine]))
+
+
+def _note(parts: str, bars: Sequence[Bar]) -> str:
+    """A sentence of those of `parts` that `bars` have."""
+    absent = ["thick lines"] * (not any(bar.interval for bar in bars)) + ["points"] * (
+        not any(bar.points for bar in bars)
+    )
+    kept = [part for part in parts.split("; ") if part.partition(":")[0] not in absent]
+    kept += ["hatched: as published"] * any(bar.published for bar in bars)
+    text = "; ".join(kept)
+    return f"{text[:1].upper()}{text[1:]}." if text else ""
 
 
 def _bar_marks(found: Sequence[tuple[float, str, Bar]], unit: str, thick: int) -> Iterator[Mark]:
@@ -145,6 +161,8 @@ def heat(
 ) -> Chart:  # fmt: skip
     """A square map of values by sender and receiver, rows from the top down; cells that are missing stay empty.
 
+    Values stand in their cells, up to `MOST_PRINTED` rows: in more, there is no room for them.
+
     Parameters
     ----------
     cells
@@ -163,14 +181,23 @@ def heat(
         "value": [with_unit(value, unit) for value in cells.values()],
     }
     x, y = [place[receiver] for _, receiver in cells], [place[sender] for sender, _ in cells]
+    coloured = Cells(x, y, list(cells.values()), unit, {**texts, **details})
     picture = Picture(
         Axis("to rank", {at: name.partition(" ")[0] for at, name in rows.items()}, low=-0.5, high=end, grid=False),
         Axis("from rank", rows, low=end, high=-0.5, grid=False),
-        (Group(0, (Cells(x, y, list(cells.values()), unit, {**texts, **details}),)),),
-        height=min(max(28 * len(labels), 260), 640),
+        (Group(0, (coloured, _printed(coloured if len(labels) <= MOST_PRINTED else Cells((), (), (), unit)))),),
+        height=min(max(36 * len(labels), 260), 720),
         square=True,
     )
     return Chart(title, picture, note)
+
+
+def _printed(cells: Cells) -> Texts:
+    """The values of cells, the highest in three digits or more; ``?`` where one is not known."""
+    _, high = cells.limits
+    digits = max(2 - math.floor(math.log10(high)), 0)
+    texts = [f"{value:,.{digits}f}" if value == value else "?" for value in cells.values]
+    return Texts(cells.x, cells.y, texts, [value < 0.55 * high for value in cells.values])
 
 
 def rows_axis(ticks: Ticks, last: float, beside: Ticks | None = None) -> Axis:

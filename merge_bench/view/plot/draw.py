@@ -8,8 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from merge_bench.errors import UsageError
+from merge_bench.records.campaign import Campaign
 from merge_bench.records.outputs import check_writable, replacing
 from merge_bench.view.plot.marks import Chart
+from merge_bench.view.plot.source import of_results
 
 _LIBRARIES = {".png": "matplotlib", ".svg": "matplotlib", ".html": "bokeh"}
 
@@ -46,8 +48,8 @@ def check_plots(names: Sequence[str], others: Sequence[tuple[str, Path]] = ()) -
     return plots
 
 
-def draw(charts: Sequence[Chart], path: Path) -> None:
-    """Draw `charts` together into `path`, which is replaced whole or not at all.
+def draw(charts: Sequence[Chart], path: Path, campaigns: Sequence[Campaign] = ()) -> None:
+    """Draw `charts`, of `campaigns`, together into `path`, which is replaced whole or not at all.
 
     Raises
     ------
@@ -56,6 +58,8 @@ def draw(charts: Sequence[Chart], path: Path) -> None:
     """
     if not charts:
         raise ValueError("no row has a value to draw")
+    if campaigns:
+        charts = of_results(charts, campaigns)
     extension = path.suffix.lower()
     with replacing(path) as draft:
         if _LIBRARIES[extension] == "bokeh":

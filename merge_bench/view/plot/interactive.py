@@ -7,6 +7,7 @@ of text, axes and grounds are Bokeh's defaults, which a page changes with CSS va
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from bokeh.plotting import figure
 from bokeh.resources import INLINE
 
 from merge_bench.view.plot import marks
-from merge_bench.view.plot.style import GRID, HEAT, LEGEND, NEUTRAL, Look, legend_columns, look
+from merge_bench.view.plot.style import GRID, HEAT, LEGEND, NEUTRAL, Look, legend_columns, look, value_ticks
 from merge_bench.view.text import for_canvas, short
 
 _LETTERS = 140
@@ -44,10 +45,19 @@ def draw(charts: Sequence[marks.Chart], path: Path) -> None:
 def figure_of(chart: marks.Chart, *, note: bool = True) -> Any:
     """`chart` as a Bokeh figure, as wide as there is room; `note`: say below it what its marks mean."""
     plot = Drawn(chart.picture, for_canvas(chart.title)).figure
+    letters = (chart.picture.height + 90) // 6 if chart.picture.square else _LETTERS
     if note and chart.note:
-        text = for_canvas(chart.note) + (" Click a legend entry to hide its series." if plot.legend else "")
-        plot.add_layout(Title(text=text, text_font_size="9pt", text_font_style="normal"), "below")
+        text = chart.note + (" Click a legend entry to hide its series." if plot.legend else "")
+        plot.add_layout(_lines(text, letters, text_font_size="9pt"), "below")
+    if chart.source:
+        plot.add_layout(_lines(chart.source, letters, text_font_size="8pt", text_color=LEGEND), "below")
     return plot
+
+
+def _lines(text: str, letters: int, **look: Any) -> Title:
+    """`text` below a figure, each of its lines broken where it is longer than `letters`."""
+    broken = [textwrap.fill(for_canvas(line), letters) for line in text.split("\n")]
+    return Title(text="\n".join(broken), text_font_style="normal", **look)
 
 
 def hide_together(figures: Sequence[Any]) -> None:
@@ -106,10 +116,12 @@ class Drawn:
     def _axis(self, axis: marks.Axis, which: str) -> None:
         drawn = getattr(self.figure, f"{which}axis")[0]
         drawn.axis_label = for_canvas(axis.title)
-        getattr(self.figure, f"{which}grid").grid_line_color = GRID if axis.grid else None
+        getattr(self.figure, f"{which}grid").update(grid_line_color=GRID, visible=axis.grid)
         self._limits(axis, which)
         if axis.ticks is None:
             drawn.formatter = models.NumeralTickFormatter(format="0,0.[000000]")
+            if axis.log and (ends := self._ends(which)):
+                drawn.ticker = models.FixedTicker(ticks=value_ticks(*ends))
         else:
             _label(drawn, axis.ticks)
             drawn.major_label_policy = models.NoOverlap(min_distance=2 if which == "x" else 0)
@@ -121,6 +133,15 @@ class Drawn:
             beside = models.LinearAxis(axis_line_color=None, major_tick_line_color=None)
             _label(beside, axis.beside)
             self.figure.add_layout(beside, "right")
+
+    def _ends(self, which: str) -> tuple[float, float] | None:
+        """The least and the greatest value of points and bars along an axis."""
+        upright = {"x": ("x",), "y": ("y", "low", "high", "start", "end")}[which]
+        found = [
+            float(value) for _, mark in self._picture.marks for name in upright
+            for value in getattr(mark, name, ()) if value > 0
+        ]  # fmt: skip
+        return (min(found), max(found)) if found else None
 
     def _limits(self, axis: marks.Axis, which: str) -> None:
         limits = getattr(self.figure, f"{which}_range")
@@ -157,6 +178,7 @@ def _label(drawn: Any, ticks: marks.Ticks) -> None:
 
 
 _NUMBERS = ("x", "y", "low", "high", "at", "start", "end", "values")
+_LIGHT, _DARK = "#FFFFFF", "#000000"
 
 
 def _columns(mark: marks.Mark, colour: str) -> dict[str, Any]:
@@ -165,6 +187,8 @@ def _columns(mark: marks.Mark, colour: str) -> dict[str, Any]:
     columns: dict[str, Any] = {name: np.array(getattr(mark, name), dtype=np.float32) for name in numbers}
     if isinstance(mark, marks.Points) and mark.hollow:
         columns["fill"] = ["white" if hollow else colour for hollow in mark.hollow]
+    if isinstance(mark, marks.Texts):
+        columns |= {"text": list(map(for_canvas, mark.texts)), "colour": [_LIGHT if a else _DARK for a in mark.light]}
     return columns | {name: list(texts) for name, texts in getattr(mark, "details", {}).items()}
 
 
@@ -181,7 +205,13 @@ def _draw(plot: Any, mark: marks.Mark, seen: Look, source: models.ColumnDataSour
         case marks.Line():
             return plot.line("x", "y", **given, line_width=2, line_dash="dashed" if mark.dashed else "solid")
         case marks.Band():
-            return plot.varea("x", "low", "high", **given, alpha=0.2)
+            if mark.hatched:
+                given |= {
+                    "hatch_pattern": value("right_diagonal_line"),
+                    "hatch_color": seen.colour,
+                    "hatch_alpha": 0.35,
+                }
+            return plot.varea("x", "low", "high", **given, fill_alpha=0.0 if mark.hatched else 0.2)
         case marks.Whiskers():
             ends = ("at", "start", "at", "end") if mark.upright else ("start", "at", "end", "at")
             dash = "dotted" if mark.dotted else "solid"
@@ -204,3 +234,6 @@ def _draw(plot: Any, mark: marks.Mark, seen: Look, source: models.ColumnDataSour
                 "x", "y", 1, 1, source=source, line_width=0.5, line_color=NEUTRAL if 0 < len(mark.x) <= 256 else None,
                 fill_color={"field": "values", "transform": scale},
             )  # fmt: skip
+        case marks.Texts():
+            place = {"text_align": value("center"), "text_baseline": value("middle"), "text_font_size": value("8pt")}
+            return plot.text("x", "y", "text", source=source, text_color="colour", **place)

@@ -43,6 +43,7 @@ class Band:
     x: Values
     low: Values
     high: Values
+    hatched: bool = False
 
 
 @dataclass(frozen=True)
@@ -84,13 +85,21 @@ class Cells:
 
     @property
     def limits(self) -> tuple[float, float]:
-        """The values at the ends of the colour scale."""
-        known = [value for value in self.values if value == value]
-        low, high = min(known, default=0.0), max(known, default=1.0)
-        return (low, high) if low < high else (0.0, high or 1.0)
+        """The values at the ends of the colour scale: 0, and the highest value."""
+        return 0.0, max((value for value in self.values if value == value), default=0.0) or 1.0
 
 
-Mark = Points | Line | Band | Whiskers | Boxes | Cells
+@dataclass(frozen=True)
+class Texts:
+    """Texts centred on (`x`, `y`), as data and never as markup; `light`: which of them stand on a dark ground."""
+
+    x: Values
+    y: Values
+    texts: Sequence[str]
+    light: Sequence[bool]
+
+
+Mark = Points | Line | Band | Whiskers | Boxes | Cells | Texts
 
 
 @dataclass(frozen=True)
@@ -152,11 +161,15 @@ class Picture:
 
 @dataclass(frozen=True)
 class Chart:
-    """A picture with its title; `note`: what its marks mean, in sentences. Labels are data, never markup."""
+    """A picture with its title. Labels are data, never markup.
+
+    `note`: what its marks mean, in sentences; `source`: a line for each result that it shows, with host, date and UCX.
+    """
 
     title: str
     picture: Picture
     note: str = ""
+    source: str = ""
 
     @property
     def empty(self) -> bool:

@@ -14,14 +14,15 @@ from merge_bench.records.campaign import Launch, Run
 from merge_bench.records.schema import TuneLine
 from merge_bench.units import GIB, MIB
 from merge_bench.view.plot.charts import Bar, bars, every, heat, rows_axis, stacked, with_unit
-from merge_bench.view.plot.marks import Axis, Chart, Group, Mark, Picture, Points, Whiskers
+from merge_bench.view.plot.marks import Axis, Boxes, Chart, Group, Mark, Picture, Points, Whiskers
 from merge_bench.view.plot.style import bar_height
 
+LEAST_MAPPED = 4
+"""Workers of a map of pairs; for fewer, a table says more."""
 MOST_POINTS = 20_000
 """Of iterations in one chart; of more, some of each launch are left out, never the slowest and the fastest."""
 
 PARTS = ("partition alone", "partition and exchange at once", "exchange alone", "join", "other")
-_DIFFERENCE = "bars: median over launches; thick lines: its 95 % interval; points: single launches"
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ def rates(
         axis=metric.axis,
         unit=metric.unit,
         line=metric.line,
-        note=_sentence(_DIFFERENCE + ("; hatched: as published" if any(published.values()) else "")),
+        note="bars: median over launches; thick lines: its 95 % interval; points: single launches",
     )
 
 
@@ -91,9 +92,10 @@ def _bar(series: str, index: int, points: Sequence[tuple[str, float]]) -> Bar:
     return Bar(series, index, median(values) if values else None, ends, tuple(points) if len(points) > 1 else ())
 
 
-def iterations(runs: Sequence[Labelled]) -> Chart:
+def iterations(runs: Sequence[Labelled], problem: str = "") -> Chart:
     """The throughput of every timed iteration of `runs`, in GiB/s: a point each, by launch in the order made.
 
+    `problem`: what the title calls their problem, where there are charts of several.
     Lines are the median and the quartiles of each launch, whether all its points are shown or not.
     """
     launches = [
@@ -115,7 +117,7 @@ def iterations(runs: Sequence[Labelled]) -> Chart:
     thinned = f"; shown: one of {step} iterations, plus the slowest and fastest of each launch" if step > 1 else ""
     ticks = {places[key]: names[key] for key in keys}
     return Chart(
-        "Throughput of every iteration, in launch order",
+        "Throughput of every iteration, in launch order" + f": {problem}" * bool(problem),
         Picture(Axis("Launch", every(ticks, 24), grid=False), Axis("Throughput (GiB/s)", low=0.0), tuple(groups), 300),
         _sentence(note + thinned),
     )
@@ -163,7 +165,7 @@ def workers(run: Run) -> Chart:
         title="Bandwidth of each worker",
         axis="Bandwidth: bytes sent to other workers ÷ seconds in flight (GiB/s)",
         unit="GiB/s",
-        note=_sentence("rows: rank and host; bars: median over launches; points: single launches"),
+        note="rows: rank and host; bars: median over launches; points: single launches",
     )
 
 
@@ -172,6 +174,7 @@ def phases(run: Run) -> Chart:
     figures = aggregate.worker_figures(aggregate.counted(run))
     rows = {f"{each.rank} {each.host}": parts for each in figures if (parts := parts_of(each))}
     ends, groups = stacked(PARTS, rows)
+    groups = tuple(group for group in groups if any(_lengths(group)))
     axis = Axis("Time (ms)", low=0.0, high=1.05 * max(ends, default=1.0))
     height = 30 + int(1.4 * bar_height(len(rows)) * len(rows))
     return Chart(
@@ -179,6 +182,10 @@ def phases(run: Run) -> Chart:
         Picture(axis, rows_axis(dict(enumerate(rows)), len(rows) - 1), groups, height),
         _sentence("medians over launches; other: time of the worker outside these phases"),
     )
+
+
+def _lengths(group: Group) -> list[float]:
+    return [b - a for mark in group.marks if isinstance(mark, Boxes) for a, b in zip(mark.start, mark.end, strict=True)]
 
 
 def parts_of(worker: aggregate.WorkerFigures) -> tuple[float, ...] | None:
@@ -211,8 +218,13 @@ def pair_map(
     details: Mapping[str, Mapping[tuple[int, int], str | None]],
     hosts: Mapping[int, str],
 ) -> Chart:
-    """The rate from rank to rank, by its bytes and seconds in flight; `details`: what else there is, by name."""
+    """The rate from rank to rank, by its bytes and seconds in flight; `details`: what else there is, by name.
+
+    Empty for fewer than `LEAST_MAPPED` workers.
+    """
     ranks = sorted({rank for pair in traffic for rank in pair})
+    if len(ranks) < LEAST_MAPPED:
+        ranks, traffic = [], {}
     texts = {name: [known.get(pair) or "not known" for pair in traffic] for name, known in details.items()}
     return heat(
         {pair: sent / seconds / GIB if seconds else math.nan for pair, (sent, seconds) in traffic.items()},
@@ -220,7 +232,7 @@ def pair_map(
         texts | {"sent in an iteration": [f"{sent / MIB:,.1f} MiB" for sent, _ in traffic.values()]},
         title="Rate of each pair of workers",
         unit="GiB/s",
-        note=_sentence("bytes ÷ seconds in flight of that pair; rows send, columns receive"),
+        note=_sentence("bytes ÷ seconds in flight of that pair in GiB/s; rows send, columns receive"),
     )
 
 
@@ -257,7 +269,7 @@ def speedups(document: CompareDocument, metric: str, looks: Mapping[str, int]) -
         axis=f"Speed-up in {metric} (1 = the baseline, more is better)",
         unit="×",
         line=1.0,
-        note=_sentence("bars: estimated speed-up; thick lines: its interval; points: single blocks or launches"),
+        note="bars: estimated speed-up; thick lines: its interval; points: single blocks or launches",
     )
 
 
@@ -283,7 +295,7 @@ def _tuning(steps: Sequence[TuneLine], phase: str, plan: int, size: str) -> Char
         axis="Speed-up in throughput (1 = without the setting, more is better)",
         unit="×",
         line=1.0,
-        note=_sentence("bars: speed-up estimated from pairs in the same block; thick lines: its interval"),
+        note="bars: speed-up estimated from pairs in the same block; thick lines: its interval",
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from merge_bench.probe.shared.measures import (
@@ -78,14 +79,17 @@ def _labels(rows: Sequence[Row], *, apart: bool) -> Label:
 
 
 def _panel(rows: Sequence[Row], series: Sequence[Series], placement: str, kind: str, *, log: bool) -> Chart:
-    measures = list(dict.fromkeys(measure_of(row) for row in rows))
-    tests = visible(", ".join(dict.fromkeys(row.test for row in rows)))
+    valued = [row for row in rows if measure_of(row).of(row) is not None]
+    tests = list(dict.fromkeys(row.test for row in valued))
+    absent = [test for test in dict.fromkeys(row.test for row in rows) if test not in tests]
+    measures = list(dict.fromkeys(measure_of(row) for row in valued))
     title = " / ".join(measure.title for measure in measures)
     unit = measures[0].unit
     over_ranks = kind == COLLECTIVE
-    return panel(
+    named = visible(f"{rows[0].probe} ({', '.join(tests)})" if over_ranks else ", ".join(tests))
+    chart = panel(
         series,
-        title=f"{title}{', ' * bool(placement)}{placed(placement)}: {tests}",
+        title=f"{title}{', ' * bool(placement)}{placed(placement)}: {named}",
         x_title="Elements of the whole vector" if over_ranks else "Message size (B)",
         y_title=f"{title} ({_UNITS.get(unit, unit)})",
         x_unit="" if over_ranks else "B",
@@ -93,6 +97,10 @@ def _panel(rows: Sequence[Row], series: Sequence[Series], placement: str, kind: 
         spread="over ranks and launches" if over_ranks else "over launches",
         log=log,
     )
+    if absent:
+        note = f"{chart.note} Not drawn, because they have no {title.lower()}: {visible(', '.join(absent))}."
+        chart = replace(chart, note=note)
+    return chart
 
 
 def _all_series(rows: Sequence[Row], label: Label, order: Sequence[str], *, log: bool) -> list[Series]:

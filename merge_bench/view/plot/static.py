@@ -12,13 +12,23 @@ from typing import Any
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure, SubFigure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLocator
 
 from merge_bench.view.plot import marks
-from merge_bench.view.plot.style import GRID, HEAT_STATIC, NEUTRAL, Look, legend_columns, look, step_of, value_ticks
+from merge_bench.view.plot.style import (
+    GRID,
+    HEAT_STATIC,
+    LEGEND,
+    NEUTRAL,
+    Look,
+    legend_columns,
+    look,
+    step_of,
+    value_ticks,
+)
 from merge_bench.view.text import short, visible
 
 _SETTINGS: Any = {
@@ -36,6 +46,8 @@ _POINTS = 0.65
 """How large a pixel of a marker or a line is, in a printer's points."""
 _LETTERS = 86
 """Of a legend on a line as wide as a chart."""
+_LINE = 0.17
+"""Inches of a line that names a picture's results."""
 _LABEL = 36
 """Letters of a row's name."""
 
@@ -62,28 +74,52 @@ def _settings() -> Iterator[None]:
 
 def _side_by_side(charts: Sequence[marks.Chart]) -> Figure:
     pictures = [chart.picture for chart in charts]
-    width = len(charts) * (_WIDTH + _BESIDE * any(picture.y.beside for picture in pictures))
+    width = len(charts) * max(_width(picture) for picture in pictures)
     letters = int(_LETTERS * width / _WIDTH)
     entries: dict[str, Patch | Line2D] = {}
     for group in (group for picture in pictures for group in picture.groups if group.label):
         entries.setdefault(textwrap.fill(visible(group.label), letters), _handle(group))
     note = textwrap.fill(visible(" ".join(dict.fromkeys(chart.note for chart in charts))), letters)
     columns = legend_columns(list(entries), letters)
+    source = _wrapped("\n".join(dict.fromkeys(chart.source for chart in charts if chart.source)), int(letters * 1.4))
     lines = 1 + note.count("\n") + sum(1 + label.count("\n") for label in entries) / columns
     height = 1.2 + max(picture.height for picture in pictures) / _PIXELS + 0.2 * lines
-    figure = Figure(figsize=(width, height), layout="constrained")
-    for number, axes in enumerate(figure.subplots(1, len(charts), squeeze=False)[0]):
+    figure, part = _figure(width, height, source)
+    for number, axes in enumerate(part.subplots(1, len(charts), squeeze=False)[0]):
         axes.set_title(textwrap.fill(visible(charts[number].title), 80))
         for group, mark in pictures[number].marks:
             _draw(axes, mark, look(group.index), f"panel-{number}-series-{group.index}")
         axes.set_axisbelow(True)
         _axis(axes, pictures[number].x, "x")
         _axis(axes, pictures[number].y, "y")
-    figure.legend(
+    part.legend(
         list(entries.values()), list(entries), loc="outside lower center", title=note, ncols=columns, frameon=False,
         title_fontsize=9, fontsize=9,
     )  # fmt: skip
     return figure
+
+
+def _width(picture: marks.Picture) -> float:
+    """Inches; a square is as wide as high, with room for labels and a colour scale."""
+    wide = _WIDTH + _BESIDE * bool(picture.y.beside)
+    return max(wide, picture.height / _PIXELS + 1.4 * _BESIDE) if picture.square else wide
+
+
+def _figure(width: float, height: float, source: str) -> tuple[Figure, Figure | SubFigure]:
+    """A figure, and its part for charts, of these inches; `source` stands below that."""
+    if not source:
+        figure = Figure(figsize=(width, height), layout="constrained")
+        return figure, figure
+    below = _LINE * (source.count("\n") + 1.5)
+    figure = Figure(figsize=(width, height + below), layout="constrained")
+    grid = figure.add_gridspec(2, 1, height_ratios=(height, below))
+    figure.add_subfigure(grid[1]).text(0.5, 0.5, source, ha="center", va="center", fontsize=7, color=LEGEND)
+    return figure, figure.add_subfigure(grid[0])
+
+
+def _wrapped(text: str, letters: int) -> str:
+    """`text` with its lines, which are made visible, broken where they are longer than `letters`."""
+    return "\n".join(textwrap.fill(visible(line), letters) for line in text.split("\n"))
 
 
 def _handle(group: marks.Group) -> Patch | Line2D:
@@ -93,7 +129,12 @@ def _handle(group: marks.Group) -> Patch | Line2D:
         if isinstance(mark, marks.Boxes):
             return Patch(facecolor=(seen.colour, mark.fill), edgecolor=seen.colour, hatch="///" * mark.hatched)
     dashed = any(isinstance(mark, marks.Line) and mark.dashed for mark in group.marks)
-    return Line2D([], [], color=seen.colour, marker=seen.marker, linestyle="--" if dashed else "-", markersize=6)
+    points = [mark for mark in group.marks if isinstance(mark, marks.Points)]
+    hollow = any(points[0].hollow) and all(points[0].hollow) if points else False
+    return Line2D(
+        [], [], color=seen.colour, marker=seen.marker if points else "", linestyle="--" if dashed else "-",
+        markersize=6, markerfacecolor="white" if hollow else seen.colour,
+    )  # fmt: skip
 
 
 def _axis(axes: Axes, axis: marks.Axis, which: str) -> None:
@@ -139,7 +180,9 @@ def _draw(axes: Axes, mark: marks.Mark, seen: Look, name: str) -> None:
         case marks.Line():
             axes.plot(mark.x, mark.y, "--" if mark.dashed else "-", color=colour, linewidth=2 * _POINTS, gid=name)
         case marks.Band():
-            axes.fill_between(mark.x, mark.low, mark.high, color=colour, alpha=0.2, linewidth=0)
+            area = axes.fill_between(mark.x, mark.low, mark.high, facecolor=(colour, 0.2), linewidth=0)
+            if mark.hatched:
+                area.set(facecolor="none", edgecolor=(colour, 0.4), hatch="///")
         case marks.Whiskers():
             (axes.vlines if mark.upright else axes.hlines)(
                 mark.at, mark.start, mark.end, color=colour, linewidth=max(_POINTS * mark.width, 1), alpha=mark.alpha,
@@ -155,3 +198,7 @@ def _draw(axes: Axes, mark: marks.Mark, seen: Look, name: str) -> None:
             low, high = mark.limits
             image = axes.imshow(values, cmap=matplotlib.colormaps[HEAT_STATIC], vmin=low, vmax=high)
             axes.figure.colorbar(image, ax=axes).set_label(mark.unit)
+        case marks.Texts():
+            for x_at, y_at, text, light in zip(mark.x, mark.y, mark.texts, mark.light, strict=True):
+                letters = "white" if light else "black"
+                axes.text(x_at, y_at, visible(text), ha="center", va="center", fontsize=7, color=letters)

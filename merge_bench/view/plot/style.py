@@ -59,9 +59,9 @@ def size_ticks(low: float, high: float, *, log: bool, most: int) -> list[int]:
 
 
 def value_ticks(low: float, high: float) -> list[float]:
-    """Ticks of a logarithmic axis that enclose `low` to `high`: decades, or 1, 2 and 5 of each if there are few."""
+    """Ticks of a logarithmic axis that enclose `low` to `high`: decades, or more of each if there are few."""
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
-    parts = (1, 2, 5) if high / low < 1000 else (1,)
+    parts = (1, 2, 3, 4, 5, 6, 8) if high / low < 10 else (1, 2, 5) if high / low < 1000 else (1,)
     ticks = [part * 10.0**power for power in range(first, last + 1) for part in parts]
     below = max((tick for tick in ticks if tick <= low), default=ticks[0])
     above = min((tick for tick in ticks if tick >= high), default=ticks[-1])

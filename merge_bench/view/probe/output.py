@@ -11,6 +11,7 @@ from typing import Any
 from merge_bench.analysis import published
 from merge_bench.analysis.documents.probe import ReferencesDocument
 from merge_bench.errors import UsageError
+from merge_bench.records.campaign import Campaign
 from merge_bench.records.probe_rows import Row
 from merge_bench.view.document import print_document
 from merge_bench.view.plot.draw import check_plots, draw, write_each
@@ -59,10 +60,10 @@ def print_references(*, as_json: bool) -> None:
         print(f"{name:{width}}  {cite}")
 
 
-def write_files(output: Output, rows: Sequence[Row]) -> list[str]:
-    """Write the CSV and the drawings of `rows`; gives what went wrong."""
+def write_files(output: Output, rows: Sequence[Row], campaigns: Sequence[Campaign]) -> list[str]:
+    """Write the CSV and the drawings of `rows`, which `campaigns` measured; gives what went wrong."""
     files: dict[Path, Callable[[Path], object]] = {}
     if output.csv_file is not None:
         files[output.csv_file] = partial(write_csv, rows)
-    files |= dict.fromkeys(output.plots, lambda file: draw(panels_of(rows), file))
+    files |= dict.fromkeys(output.plots, lambda file: draw(panels_of(rows), file, campaigns))
     return [f"{problem}; the records contain all measurements" for problem in write_each(files)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -79,11 +79,12 @@ class Section:
 
 
 class Recorder(Page):
-    """A page that remembers what was put on it."""
+    """A page that remembers what was put on it. `source`: the results of the drawings to come."""
 
     def __init__(self) -> None:
         super().__init__(Console(file=io.StringIO(), width=UNWRAPPED, color_system=None), plain=True, whole=True)
         self.sections: list[Section] = []
+        self.source = ""
 
     def section(self, title: str, *, folded: bool = False) -> None:
         """Start a section."""
@@ -113,10 +114,10 @@ class Recorder(Page):
         self._add(Code(text))
 
     def drawing(self, make: Callable[[], Chart]) -> None:
-        """A drawing, if it has anything to show."""
+        """A drawing, if it has anything to show, of the results that `source` names."""
         chart = make()
         if not chart.empty:
-            self._add(Drawing(chart))
+            self._add(Drawing(replace(chart, source=self.source)))
 
     def _add(self, block: Block) -> None:
         self.sections[-1].blocks.append(block)

@@ -43,7 +43,7 @@ def shapes() -> str:
     """The page of joins of several shapes."""
     return page(
         "Joins of several shapes, processor by processor",
-        "How many times as fast merge_bench is as the fastest of DuckDB (into a table, or Arrow) and Polars streaming: as"
+        "How many times as fast merge_bench is as the fastest of DuckDB (table, or Arrow) and Polars streaming: as"
         " it is, and with `--runtime-filter on` ([what](performance.md#compared-with-other-tools)).",
         _ALONE,
         *(_shapes(name, document) for name, document in _read("shapes-").items()),

@@ -114,12 +114,21 @@ def test_workers_are_medians_of_the_last_iterations(tmp_path: Path) -> None:
 
 
 def test_pairs_are_those_of_the_last_iteration_with_their_lanes(tmp_path: Path) -> None:
-    found = now(read_campaign(write_campaign(tmp_path)))
-    ((_, cells),) = found.pairs.picture.marks
+    found = now(read_campaign(write_campaign(tmp_path, Script(plan=plan(4)))))
+    cells = next(mark for _, mark in found.pairs.picture.marks)
     assert isinstance(cells, Cells)
-    assert (cells.y, cells.x) == ([0, 1], [1, 0])
-    assert cells.details["lanes"] == [", ".join(LANES), ", ".join(LANES)]
+    assert (cells.y[:4], cells.x[:4]) == ([0, 0, 0, 1], [1, 2, 3, 0])
+    assert cells.details["lanes"][:2] == [", ".join(LANES), ", ".join(LANES)]
+    assert found.rates == ()
     assert cells.values[0] == pytest.approx((LEFT_BYTES + RIGHT_BYTES) / 0.03 / GIB)
+
+
+def test_pairs_of_few_workers_are_a_table(tmp_path: Path) -> None:
+    found = now(read_campaign(write_campaign(tmp_path)))
+    assert found.pairs.empty
+    assert [(column.heading, column.cells) for column in found.rates] == [
+        ("from \\ to", ["0", "1"]), ("0", ["·", "0.373"]), ("1", ["0.373", "·"]),
+    ]  # fmt: skip
 
 
 def test_memory_stays_from_the_last_launch_that_told_it(tmp_path: Path) -> None:

@@ -5,14 +5,18 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 from bokeh.core.properties import value
 
+from tests.helpers.runs import ROOT
 from tests.helpers.synthetic_campaigns import Script, plan, write_campaign
+from tests.probe.samples import write_campaign as write_probe
 from tests.view.dashboard.boards import board, list_again, texts, update
 
 
@@ -28,6 +32,48 @@ def test_without_a_run_the_live_tab_says_how_to_make_one(tmp_path: Path) -> None
     view = board(tmp_path)
     update(view.live)
     assert "This folder contains no runs yet" in texts(view.live.layout)
+
+
+def test_without_a_run_a_published_result_is_shown_until_there_is_one(tmp_path: Path) -> None:
+    """Empty axes would show nothing."""
+    view = board(tmp_path)
+    update(view.live)
+    shown = texts(view.live.layout)
+    assert "Throughput of every iteration" in shown
+    assert "Pairs of workers" not in shown
+    write_campaign(tmp_path)
+    list_again(view)
+    update(view.live)
+    shown = texts(view.live.layout)
+    assert "Throughput of every iteration" not in shown
+    assert "Pairs of workers" in shown
+
+
+def test_a_network_measurement_has_no_axes_of_merges(tmp_path: Path) -> None:
+    write_probe(tmp_path)
+    view = board(tmp_path)
+    update(view.live)
+    shown = texts(view.live.layout)
+    assert "its figures are in the <b>Network</b> tab" in shown
+    assert "Pairs of workers" not in shown
+
+
+def test_the_tab_names_result_host_date_and_ucx(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "tests" / "data" / "campaigns" / "run", tmp_path / "run")
+    view = board(tmp_path)
+    update(view.live)
+    assert "20261122T105951Z-tcp-e0a9d0 · host vm · 2026-11-22 10:59 UTC · UCX 1.21.0" in texts(view.live.layout)
+
+
+@pytest.mark.parametrize(("workers", "mapped"), [(3, False), (4, True)])
+def test_pairs_are_a_map_from_four_workers_and_a_table_below(workers: int, mapped: bool, tmp_path: Path) -> None:
+    write_campaign(tmp_path, Script(plan=plan(workers)))
+    view = board(tmp_path)
+    update(view.live)
+    assert view.live._figures[2].figure.visible == mapped
+    assert view.live._rates.visible != mapped
+    assert ("Rate in GiB/s, from row to column" in view.live._rates.value) != mapped
+    assert ("0.373" in view.live._rates.value) != mapped
 
 
 def test_the_live_tab_follows_the_newest_campaign_and_then_the_next(tmp_path: Path) -> None:

@@ -29,6 +29,28 @@ def test_a_notebook_is_committed_without_outputs(name: str) -> None:
         assert cell.get("execution_count") is None
 
 
+@pytest.mark.parametrize("name", ["run", None])
+def test_the_dashboard_that_was_executed_without_a_page_shows_a_result(
+    name: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What an export to HTML holds: the newest result, or a published one in a folder without results."""
+    import nbformat
+    from nbclient import NotebookClient
+
+    folder = shutil.copytree(NOTEBOOKS, tmp_path / "notebooks")
+    if name:
+        shutil.copytree(ROOT / "tests" / "data" / "campaigns" / name, tmp_path / "results" / name)
+    monkeypatch.setenv("PYTHONPATH", environment(tmp_path)["PYTHONPATH"])
+    book = nbformat.read(folder / "dashboard.ipynb", 4)
+    NotebookClient(book, timeout=120, kernel_name="python3", resources={"metadata": {"path": str(folder)}}).execute()
+    (page,) = [
+        output.data["text/html"]
+        for cell in book.cells for output in cell.get("outputs", []) if output.output_type == "execute_result"
+    ]  # fmt: skip
+    assert ("20261122T105951Z-tcp-e0a9d0" if name else "gadi-v100-optimized-small") in page
+    assert ("Bandwidth of each worker" in page) == bool(name)
+
+
 @pytest.mark.cluster
 def test_the_notebook_of_the_functions_runs_where_no_run_was_made_yet(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

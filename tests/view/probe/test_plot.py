@@ -11,11 +11,14 @@ from pathlib import Path
 import pytest
 
 from merge_bench.errors import UsageError
+from merge_bench.probe.shared.stored_rows import in_order
 from merge_bench.records.probe_rows import Row
+from merge_bench.records.reader import read_campaign
 from merge_bench.view.plot import style
 from merge_bench.view.plot.draw import check_plots, draw
 from merge_bench.view.plot.marks import Band, Chart, Line, Points, Whiskers
 from merge_bench.view.plot.network import panels_of
+from tests.helpers.runs import ROOT
 from tests.probe.samples import EVIL, collective, latency, ping_pong, published, rate
 
 
@@ -98,6 +101,7 @@ def test_a_point_on_other_transports_and_a_wrong_one_are_doubtful() -> None:
 
 def test_reduce_scatter_is_bus_bandwidth_over_count_with_the_extremes_of_ranks() -> None:
     (panel,) = panels_of([collective("mpi", 1024, 2.0), collective("mpi", 2048, 3.0)])
+    assert panel.title == "Bus bandwidth: reduce-scatter (mpi)"
     assert panel.picture.x.title == "Elements of the whole vector"
     assert "GB/s" in panel.picture.y.title
     assert points_of(panel) == [(1024, 2048)]
@@ -121,6 +125,36 @@ def test_a_ping_pong_in_equal_steps_is_linear_with_a_panel_a_placement() -> None
 def test_a_ping_pong_in_doublings_is_logarithmic() -> None:
     (panel,) = panels_of([ping_pong("std", 1 << power, 4.0) for power in range(10)])
     assert panel.picture.x.log
+
+
+def test_a_title_names_the_tests_that_are_drawn_and_a_note_the_others() -> None:
+    """The delays of `probe mpi` have a time and no throughput."""
+    campaign = read_campaign(ROOT / "tests" / "data" / "campaigns" / "mpi")
+    (panel,) = panels_of(in_order(campaign))
+    assert panel.title == "Throughput: std, buff"
+    assert [group.label for group in panel.picture.groups] == ["default, std", "default, buff"]
+    assert panel.note.endswith("Not drawn, because they have no throughput: std-delay, buff-delay.")
+
+
+def test_bars_of_several_series_stand_side_by_side_on_both_sides_of_their_size() -> None:
+    """Those of the recorded reduce-scatter would hide each other. What a pointer shows is the size itself."""
+    (panel,) = panels_of(in_order(read_campaign(ROOT / "tests" / "data" / "campaigns" / "reduce-scatter")))
+    first, second = [
+        next(mark for mark in group.marks if isinstance(mark, Whiskers)).at for group in panel.picture.groups
+    ]
+    for left, count, right in zip(first, (16, 1024), second, strict=True):
+        assert left < count < right
+        assert right / left == pytest.approx(64**0.012)
+    (points, _) = [mark for _, mark in panel.picture.marks if isinstance(mark, Points)]
+    assert points.x == pytest.approx(first)
+    assert points.details["elements"] == ["16", "1,024 (1 Ki)"]
+
+
+def test_bars_of_near_sizes_do_not_reach_the_next_size() -> None:
+    rows = [latency(name, size) for name in "abcdefgh" for size in (1000, 1001, 4 << 20)]
+    (panel,) = panels_of(rows)
+    drawn = [mark.at for _, mark in panel.picture.marks if isinstance(mark, Whiskers)]
+    assert max(at[0] for at in drawn) < min(at[1] for at in drawn)
 
 
 def test_rows_without_a_value_are_left_out() -> None:
@@ -150,6 +184,10 @@ def test_ticks_of_values_enclose_them(low: float, high: float) -> None:
     ticks = style.value_ticks(low, high)
     assert ticks[0] <= low
     assert high <= ticks[-1]
+
+
+def test_values_of_less_than_a_decade_have_several_ticks() -> None:
+    assert style.value_ticks(1.8, 9.0) == [1, 2, 3, 4, 5, 6, 8, 10]
 
 
 def test_looks_differ_in_colour_and_marker_and_repeat_late() -> None:

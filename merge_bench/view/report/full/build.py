@@ -18,6 +18,7 @@ from merge_bench.records.probe_rows import Row
 from merge_bench.records.schema import FailureLine
 from merge_bench.view.plot import merge
 from merge_bench.view.plot.network import panels_of
+from merge_bench.view.plot.source import source_of
 from merge_bench.view.probe.show import write_rows
 from merge_bench.view.report import comparison, run_sections
 from merge_bench.view.report.blocks import Recorder, Section
@@ -59,6 +60,7 @@ class Report:
 def build(campaigns: Sequence[Campaign], references: References, defaults: Mapping[str, str] | None) -> Report:
     """The report of `campaigns`; `defaults`: of the UCX that they ran with, where it can be asked."""
     page = Recorder()
+    page.source = source_of(campaigns)
     probes = [campaign for campaign in campaigns if _is_probe(campaign)]
     merges = [campaign for campaign in campaigns if not _is_probe(campaign)]
     sources = sources_of(merges)
@@ -69,7 +71,9 @@ def build(campaigns: Sequence[Campaign], references: References, defaults: Mappi
         write_results(page, sources, references.merges)
         _comparisons(page, merges, sources)
     if references.settings:
+        page.source = ""  # of others, as its title and its lines say
         tuning_sections.write_published(page, references.settings)
+        page.source = source_of(campaigns)
     for campaign in merges:
         if campaign.tuning:
             tuning_sections.write_tuning(page, campaign)
@@ -184,6 +188,7 @@ def _runs(page: Recorder, sources: Sequence[Source]) -> None:
     for source in sources:
         if source in chosen:
             page.section(f"{source.label}: {problems[id(source)]}", folded=len(sources) > _OPEN)
+            page.source = source_of([source.campaign])
             report_run(page, source.run, source.document)
     if len(chosen) < len(sources):
         left = len(sources) - len(chosen)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from merge_bench.analysis.compare.document import compare
 from merge_bench.errors import UsageError
@@ -11,7 +12,9 @@ from merge_bench.records.campaign import Campaign
 from merge_bench.view.plot import merge
 from merge_bench.view.plot.marks import Chart
 from merge_bench.view.plot.network import panels_of
+from merge_bench.view.plot.source import of_results
 from merge_bench.view.report.full.results import Source, by_problem, sources_of
+from merge_bench.view.report.tuning import size_of
 
 
 def charts(campaign: Campaign, kind: str) -> Sequence[Chart]:
@@ -22,12 +25,17 @@ def charts(campaign: Campaign, kind: str) -> Sequence[Chart]:
     UsageError
         If there is no such kind, or the campaign's configs cannot be compared.
     """
+    if kind == "pairs" and all((run.plan.workers or merge.LEAST_MAPPED) < merge.LEAST_MAPPED for run in campaign.runs):
+        raise UsageError(
+            f"a map of pairs needs at least {merge.LEAST_MAPPED} workers; Result.pairs() has their figures"
+        )
     if kind == "network":
-        return panels_of(in_order(campaign))
+        return of_results(panels_of(in_order(campaign)), [campaign])
     make = _KINDS.get(kind)
     if make is None:
         raise UsageError(f"there is no plot {kind!r}; choose from {', '.join([*_KINDS, 'network'])}")
-    return [chart for chart in make(campaign, sources_of([campaign])) if not chart.empty]
+    found = [chart for chart in make(campaign, sources_of([campaign])) if not chart.empty]
+    return of_results(found, [campaign])
 
 
 def _rates(metric: merge.Metric, sources: Sequence[Source]) -> list[Chart]:
@@ -41,7 +49,11 @@ def _speedup(campaign: Campaign, sources: Sequence[Source]) -> list[Chart]:
 
 
 def _iterations(campaign: Campaign, sources: Sequence[Source]) -> list[Chart]:
-    return [merge.iterations([source.labelled for source in found]) for found in by_problem(sources).values()]
+    problems = by_problem(sources)
+    return [
+        merge.iterations([source.labelled for source in found], name * (len(problems) > 1))
+        for name, found in problems.items()
+    ]
 
 
 _KINDS: Mapping[str, Callable[[Campaign, Sequence[Source]], Sequence[Chart]]] = {
@@ -52,5 +64,5 @@ _KINDS: Mapping[str, Callable[[Campaign, Sequence[Source]], Sequence[Chart]]] = 
     "workers": lambda campaign, sources: [merge.workers(source.run) for source in sources],
     "phases": lambda campaign, sources: [merge.phases(source.run) for source in sources],
     "pairs": lambda campaign, sources: [merge.pairs(source.run, source.document.lanes) for source in sources],
-    "tuning": lambda campaign, sources: merge.tunings(campaign.tuning, lambda plan: f"plan {plan}"),
+    "tuning": lambda campaign, sources: merge.tunings(campaign.tuning, partial(size_of, campaign)),
 }

@@ -104,7 +104,7 @@ def write_results(page: Recorder, sources: Sequence[Source], published: Sequence
         page.drawing(partial(merge.rates, metric, groups, published_bars(published, metric, sources)))
     for name, found in problems.items():
         page.heading(f"Every iteration: {name}" if len(problems) > 1 else "Every iteration")
-        page.drawing(partial(merge.iterations, [source.labelled for source in found]))
+        page.drawing(partial(merge.iterations, [source.labelled for source in found], name * (len(problems) > 1)))
 
 
 def _table(

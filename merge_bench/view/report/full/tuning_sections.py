@@ -66,5 +66,5 @@ def published_effects(effects: Sequence[SettingEffect]) -> Chart:
         axis="Speed-up in throughput (1 = the baseline)",
         unit="×",
         line=1.0,
-        note="One launch each; added to the default config unless stated otherwise.",
+        note="One launch each; added to the default config unless stated otherwise",
     )

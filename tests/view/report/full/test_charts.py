@@ -15,9 +15,9 @@ from merge_bench.records import schema as s
 from merge_bench.records.campaign import Run
 from merge_bench.records.reader import read_campaign
 from merge_bench.view.plot import interactive, merge, static
-from merge_bench.view.plot.charts import Bar, bars, heat
+from merge_bench.view.plot.charts import MOST_PRINTED, Bar, bars, heat
 from merge_bench.view.plot.forest import Estimate, forest, race
-from merge_bench.view.plot.marks import Axis, Boxes, Cells, Chart, Group, Picture, Points, Whiskers
+from merge_bench.view.plot.marks import Axis, Boxes, Cells, Chart, Group, Picture, Points, Texts, Whiskers
 from merge_bench.view.plot.merge import Labelled
 from merge_bench.view.plot.series import Series, panel
 from merge_bench.view.text import for_canvas, short, visible
@@ -88,6 +88,23 @@ def test_iterations_keep_the_order_in_which_launches_were_made(tmp_path: Path) -
     assert medians.at[0] == pytest.approx(DATA / 0.1 / GIB)
 
 
+def test_charts_of_several_problems_name_theirs(tmp_path: Path) -> None:
+    found = runs(tmp_path, *launches(2))
+    titles = [merge.iterations(found, problem).title for problem in ("", "1,000,000 rows per chunk")]
+    assert titles[1] == f"{titles[0]}: 1,000,000 rows per chunk"
+
+
+def test_a_page_and_a_print_have_the_same_ticks_of_values() -> None:
+    """Bokeh's own would be decades alone: one or two for most measurements."""
+    chart = panel(
+        (Series("a", 0, ((1, 0.04, 0.04, 0.04), (2, 7.0, 6.0, 7.0))),), title="P", x_title="B", y_title="GB/s",
+        x_unit="B", y_unit="GB/s", spread="over launches", log=True,
+    )  # fmt: skip
+    page, axes = interactive.figure_of(chart), static.figure_of(chart).axes[0]
+    assert page.yaxis[0].ticker.ticks == pytest.approx(list(axes.yaxis.get_majorticklocs()))
+    assert len(page.yaxis[0].ticker.ticks) >= 7
+
+
 def test_far_out_iterations_are_flagged(tmp_path: Path) -> None:
     walls = (0.1, 0.101, 0.102, 0.103, 0.9)
     chart = merge.iterations(runs(tmp_path, Script(plan=plan(iterations=5), walls=walls)))
@@ -123,17 +140,57 @@ def test_phases_that_overlap_are_told_apart_and_sum_up_to_the_workers_time(tmp_p
 
 
 def test_the_map_of_pairs_has_lanes_and_bytes(tmp_path: Path) -> None:
-    campaign = read_campaign(write_campaign(tmp_path, Script(plan=plan(3))))
+    campaign = read_campaign(write_campaign(tmp_path, Script(plan=plan(4))))
     chart = merge.pairs(campaign.runs[0], runs_of(summarize(campaign))[0].lanes)
-    ((_, cells),) = chart.picture.marks
+    (_, cells), (_, texts) = chart.picture.marks
     assert isinstance(cells, Cells)
-    assert rows_of(chart) == ["0 node0", "1 node0", "2 node0"]
-    assert (len(cells.values), cells.y[0], cells.x[0]) == (6, 0, 1)
+    assert isinstance(texts, Texts)
+    assert rows_of(chart) == ["0 node0", "1 node0", "2 node0", "3 node0"]
+    assert (len(cells.values), cells.y[0], cells.x[0]) == (12, 0, 1)
+    assert texts.texts == ["0.373"] * 12
+    assert (texts.x, texts.y) == (cells.x, cells.y)
     assert cells.values[0] == pytest.approx(12e6 / 0.03 / GIB)
     assert {name: texts[0] for name, texts in cells.details.items()} == {
         "from": "0 node0", "to": "1 node0", "value": "0.3725 GiB/s", "lanes selected": "sysv/memory, tcp/lo",
         "placement": "same host", "sent in an iteration": "11.4 MiB",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("workers", [2, 3])
+def test_below_four_workers_there_is_no_map_of_pairs(workers: int, tmp_path: Path) -> None:
+    campaign = read_campaign(write_campaign(tmp_path, Script(plan=plan(workers))))
+    assert merge.pairs(campaign.runs[0], runs_of(summarize(campaign))[0].lanes).empty
+
+
+def test_a_map_begins_at_zero_and_prints_its_values() -> None:
+    cells = {(0, 1): 10.0, (1, 0): 9.5, (1, 2): float("nan"), (2, 1): 0.04}
+    labels = {rank: f"{rank} a" for rank in range(3)}
+    (_, coloured), (_, texts) = heat(cells, labels, {}, title="Map", unit="GiB/s", note="").picture.marks
+    assert isinstance(coloured, Cells)
+    assert isinstance(texts, Texts)
+    assert coloured.limits == (0.0, 10.0)
+    assert texts.texts == ["10.0", "9.5", "?", "0.0"]
+    assert texts.light == [False, False, False, True]
+
+
+def test_a_large_map_has_no_room_for_values() -> None:
+    labels = {rank: f"{rank} a" for rank in range(MOST_PRINTED + 1)}
+    picture = heat({(0, 1): 1.0}, labels, {}, title="Map", unit="GiB/s", note="").picture
+    assert [list(mark.texts) for _, mark in picture.marks if isinstance(mark, Texts)] == [[]]
+
+
+def test_a_note_speaks_of_what_is_drawn(tmp_path: Path) -> None:
+    def note(*scripts: Script) -> str:
+        return merge.rates(merge.THROUGHPUT, [("1e6", runs(tmp_path / str(len(scripts)), *scripts))], {}).note
+
+    assert note() == "Bars: median over launches."
+    assert note(*launches(2)) == "Bars: median over launches; points: single launches."
+    assert "; thick lines: its 95 % interval; points" in note(*launches(6))
+
+
+def test_phases_without_time_are_not_in_the_legend(tmp_path: Path) -> None:
+    labels = [group.label for group in merge.phases(one(tmp_path)).picture.groups]
+    assert labels == ["partition alone", "exchange alone", "join", "other"]
 
 
 def test_workers_have_both_frames_with_a_point_a_launch(tmp_path: Path) -> None:
@@ -188,7 +245,7 @@ CHARTS: list[Chart] = [
     ), title="Race", kinds=("kept", "dropped")),
     panel((
         Series(EVIL, 0, ((1, 1.0, 0.9, 1.1), (2, 2.0, 1.8, 2.2)), None, (False, True), {"lanes": (EVIL, "x")}),
-        Series("b", 1, tuple((x, x, 0.5, 100.0) for x in range(1, 100)), forecast=True),
+        Series("b", 1, tuple((x, x, 0.5, 100.0) for x in range(1, 100))),
     ), title="Panel", x_title="Workers", y_title="ms", x_unit="", y_unit="ms", spread="over launches", log=True),
 ]  # fmt: skip
 

@@ -13,7 +13,7 @@ from merge_bench.view.plot.marks import Boxes, Cells, Points, Whiskers
 from merge_bench.view.report.blocks import Code, NamedValues
 from merge_bench.view.report.full.environment import command_of
 from tests.helpers.charts import bars_of, rows_of
-from tests.helpers.synthetic_campaigns import Script, write_campaign
+from tests.helpers.synthetic_campaigns import Script, plan, write_campaign
 from tests.probe.samples import published as published_row
 from tests.probe.samples import write_campaign as write_probe
 from tests.view.report.full.samples import add, change, report_of, two_configs
@@ -54,13 +54,21 @@ def test_results_that_cannot_be_compared_say_why_and_stand_beside_each_other(tmp
 
 
 def test_a_run_has_its_workers_phases_and_pairs(tmp_path: Path) -> None:
-    report = report_of(write_campaign(tmp_path))
+    report = report_of(write_campaign(tmp_path, Script(plan=plan(4))))
     title = "optimized: 1,000,000 rows per chunk"
     bandwidth, phases, pairs = drawings(report, title)
-    assert rows_of(bandwidth) == rows_of(phases) == rows_of(pairs) == ["0 node0", "1 node0"]
+    assert rows_of(bandwidth) == rows_of(phases) == rows_of(pairs) == [f"{rank} node0" for rank in range(4)]
     assert isinstance(pairs.picture.groups[0].marks[0], Cells)
     headings = [table[0] for table in tables(report, title)]
     assert ("Rank", "Host", "Left (GiB/s)", "Right (GiB/s)", "Mean (GiB/s)") in [heading[:5] for heading in headings]
+
+
+def test_pairs_of_few_workers_are_a_table(tmp_path: Path) -> None:
+    report, title = report_of(write_campaign(tmp_path)), "optimized: 1,000,000 rows per chunk"
+    assert [chart.title for chart in drawings(report, title)] == [
+        "Bandwidth of each worker", "Phases of each worker in an iteration",
+    ]  # fmt: skip
+    assert [("0", "·", "0.373"), ("1", "0.373", "·")] in [table[1:] for table in tables(report, title)]
 
 
 def test_tuning_shows_its_steps_and_what_was_found(tmp_path: Path) -> None:

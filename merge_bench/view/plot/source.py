@@ -1,0 +1,81 @@
+"""What a picture is of, as its last lines: results, hosts, dates, UCX versions, processors."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from merge_bench.analysis.compare.select import letter
+from merge_bench.records.campaign import Campaign
+from merge_bench.records.schema import Worker
+from merge_bench.view.plot.marks import Chart
+
+_MOST_LINES = 4
+_MOST_HOSTS = 3
+_VERSION = re.compile(r"\bUCX (\d[\w.]*)")
+
+
+def source_of(campaigns: Sequence[Campaign]) -> str:
+    """A line for each of `campaigns`, with the letter that it has in reports; of many, for the first ones.
+
+    What the records lack is named as not recorded: host and UCX of an imported result, or of one whose launches failed.
+    """
+    lines = []
+    for number, campaign in enumerate(campaigns[:_MOST_LINES]):
+        short = letter(number, len(campaigns))
+        lines.append(f"{short}: {_line(campaign)}" if short else _line(campaign))
+    more = len(campaigns) - _MOST_LINES
+    return "\n".join([*lines, f"and {more} more results"] if more > 0 else lines)
+
+
+def of_results(charts: Iterable[Chart], campaigns: Sequence[Campaign]) -> list[Chart]:
+    """`charts`, each with the lines that name `campaigns`."""
+    source = source_of(campaigns)
+    return [replace(chart, source=source) for chart in charts]
+
+
+def _line(campaign: Campaign) -> str:
+    """``20261122T105951Z-tcp-e0a9d0 · host vm · 2026-11-22 10:59 UTC · UCX 1.21.0 · Intel(R) Xeon(R) Processor``."""
+    workers = [worker for launch in campaign.launches if launch.line is not None for worker in launch.line.workers]
+    hosts = _each(worker.host for worker in workers)
+    parts = [
+        campaign.head.campaign_id,
+        _named(hosts),
+        f"{'imported ' * bool(campaign.head.imported_from)}{_date(campaign.head.time)}",
+        _ucx(campaign, workers),
+        *_each(worker.hardware.cpu_model for worker in workers)[:1],
+        *_each(gpu.name for worker in workers for gpu in worker.hardware.gpus or ())[:1],
+    ]
+    return " · ".join(parts)
+
+
+def _ucx(campaign: Campaign, workers: Sequence[Worker]) -> str:
+    """The versions that processes loaded, or that the rows of a network measurement name: of other programs."""
+    methods = (line.method for launch in campaign.launches for line in launch.probes)
+    versions = _each(worker.ucx.version for worker in workers)
+    versions = versions or _each(found[1] for method in methods if (found := _VERSION.search(method)))
+    if versions:
+        return f"UCX {' / '.join(versions)}"
+    return "no UCX loaded" if workers else "UCX not recorded"
+
+
+def _named(hosts: Sequence[str]) -> str:
+    if not hosts:
+        return "host not recorded"
+    if len(hosts) > _MOST_HOSTS:
+        return f"{len(hosts)} hosts, {hosts[0]} to {hosts[-1]}"
+    return f"host{'s' * (len(hosts) > 1)} {', '.join(hosts)}"
+
+
+def _each(values: Iterable[str | None]) -> list[str]:
+    """Every value that is known, once."""
+    return list(dict.fromkeys(value for value in values if value))
+
+
+def _date(seconds: float) -> str:
+    try:
+        return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M} UTC"
+    except (OverflowError, ValueError, OSError):
+        return "date not recorded"
