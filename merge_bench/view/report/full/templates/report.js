@@ -28,7 +28,7 @@
     for (const held of views) {
       for (const view of held.roots ? held.roots : [held]) {
         if (view.canvas_view) {
-          view.canvas_view.repaint();
+          view.request_repaint();
         }
       }
     }
