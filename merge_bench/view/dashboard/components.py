@@ -48,18 +48,30 @@ def html(content: str = "", **options: Any) -> pn.widgets.StaticText:
     )
 
 
+def nothing(what: str, command: str) -> str:
+    """What stands where a folder has no `what` yet: the command that makes one."""
+    return (
+        f"<p>This folder contains no {escape(what)} yet. Start one in the <b>Run</b> tab, or with "
+        f"<code>python -m merge_bench {escape(command)}</code>; it appears here automatically.</p>"
+    )
+
+
 def heading(title: str, terms: Sequence[str] = ()) -> str:
     """A heading, followed by the terms used below it, each with its definition."""
     words = " · ".join(map(defined, terms))
     return f"<h2>{escape(title)}{f' <small>{words}</small>' if words else ''}</h2>"
 
 
-def card(title: str, terms: Sequence[str], *body: Any, height: int, width: int = 560) -> pn.Column:
-    """A framed part of a tab, `width` pixels wide or more; its height is fixed, so that nothing below it moves."""
+def card(title: str, terms: Sequence[str], *body: Any, height: int | None, width: int = 560) -> pn.Column:
+    """A framed part of a tab, `width` pixels wide or more; its height is fixed, so that nothing below it moves.
+
+    `height`: None for that of its parts.
+    """
+    size = {} if height is None else {"height": height}
     return pn.Column(
         html(heading(title, terms), height=24, margin=(0, 0, 4, 0), styles={"z-index": "5"}),
         *body,
-        height=height,
+        **size,
         sizing_mode=WIDE,
         margin=5,
         styles={"flex": f"1 1 {width}px", "min-width": "300px"},  # styles, because a row adds up its parts' widths

@@ -81,8 +81,11 @@ class Rates:
     def legend(self) -> str:
         """The colour and shape of each config."""
         looks = {as_html(short(config, 30)): look(number) for config, number in self._configs.items()}
-        named = [f'<span style="color: {one.colour}">{one.symbol}</span> {name}' for name, one in looks.items()]
-        return f'<div class="scroll">{" &ensp; ".join(named)}</div>'
+        named = [
+            f'<span class="entry"><span style="color: {one.colour}">{one.symbol}</span> {name}</span>'
+            for name, one in looks.items()
+        ]
+        return " &ensp; ".join(named)
 
 
 def workers(figures: Sequence[WorkerFigures]) -> Picture:

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from merge_bench.analysis import aggregate, metrics
+from merge_bench.analysis.documents.run import runs_of
+from merge_bench.analysis.summary import summarize
 from merge_bench.records import schema as s
 from merge_bench.records.campaign import Campaign, Launch
 from merge_bench.view.dashboard.progress import Progress, progress_of
@@ -54,7 +56,7 @@ class Now:
     """The state of a campaign without its points, and that of its newest launch with workers.
 
     `workers`: over the last iterations; `memory`: of the last launch that recorded it; `limit`: bytes per second;
-    `dask`: the address of Dask's own dashboard, while there is one.
+    `dask`: the address of Dask's own dashboard, while there is one; `running`: whether it goes on.
     """
 
     progress: Progress
@@ -67,6 +69,7 @@ class Now:
     checks: str = ""
     limit: float | None = None
     dask: str | None = None
+    running: bool = False
 
 
 @dataclass(eq=False)
@@ -106,9 +109,9 @@ def now(campaign: Campaign, *, running: bool = True) -> Now:
     """The state of `campaign`; `running`: whether a process of this machine writes it."""
     launch = next((each for each in reversed(campaign.launches) if each.line is not None), None)
     progress = progress_of(campaign, running=running)
-    notes = _notes(campaign)
+    notes = _notes(campaign, running=running)
     if launch is None or launch.line is None:
-        return Now(progress, notes=notes)
+        return Now(progress, notes=notes, running=running)
     recent = replace(launch, iterations=launch.timed[-RECENT:])
     return Now(
         progress=progress,
@@ -118,9 +121,10 @@ def now(campaign: Campaign, *, running: bool = True) -> Now:
         pairs=_pairs(launch),
         memory=next((each.memory for each in reversed(campaign.launches) if each.memory is not None), None),
         notes=notes,
-        checks=_checks(campaign),
+        checks=_checks(campaign, running=running),
         limit=aggregate.link_limit([launch]),
         dask=launch.line.cluster.dashboard if running and launch is campaign.launches[-1] else None,
+        running=running,
     )
 
 
@@ -135,10 +139,14 @@ def _pairs(launch: Launch) -> Chart:
     )
 
 
-def _notes(campaign: Campaign) -> tuple[Note, ...]:
+def _notes(campaign: Campaign, *, running: bool) -> tuple[Note, ...]:
+    """Failures, and warnings: those in the records, and once it has ended all that the command printed."""
     parts: tuple[Campaign | Launch, ...] = (campaign, *campaign.launches)
     notes = [Note(FAILED, each.message, _where(each)) for part in parts for each in part.failures]
     notes += [Note(WARNING, each.message, each.remedy) for part in parts for each in part.warnings]
+    if not running and campaign.probe is None:
+        found = (caution for document in runs_of(summarize(campaign)) for caution in document.warnings)
+        notes += [Note(WARNING, each.message, each.remedy) for each in found]
     unique = list(dict.fromkeys(notes))
     more = len(unique) - MOST_NOTES
     return tuple(unique[:MOST_NOTES]) + ((Note(WARNING, f"and {more} more", None),) if more > 0 else ())
@@ -149,9 +157,13 @@ def _where(failure: s.FailureLine) -> str | None:
     return ", ".join(filter(None, (launch, failure.host))) or None
 
 
-def _checks(campaign: Campaign) -> str:
+def _checks(campaign: Campaign, *, running: bool) -> str:
     checks = [check for launch in campaign.launches for check in launch.verifications]
     wrong = sum(not check.ok for check in checks)
     if wrong:
         return f"{wrong} of {len(checks)} checks found the result wrong"
-    return f"{plural(len(checks), 'check')}, all passed" if checks else "not checked yet"
+    if checks:
+        return f"{plural(len(checks), 'check')}, all passed"
+    if not any(launch.timed for launch in campaign.launches):
+        return ""
+    return "not checked yet" if running else "not checked"

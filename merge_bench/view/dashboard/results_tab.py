@@ -99,7 +99,8 @@ class ResultsView:
         filters = {name: {"type": "input", "func": "like", "placeholder": "contains"} for name in texts}
         made = ui.table(
             self._shown_rows.copy(), height=_TABLE_HEIGHT, terms={"From": "Published"}, pagination="local",
-            page_size=None, selectable="checkbox", header_filters=filters, widths={"Folder": 300, "Configs": 200},
+            page_size=None, selectable="checkbox", header_filters=filters,
+            widths={"Folder": 300, "Configs": 200, "Problem": 230},
             sorters=[{"field": "Started (UTC)", "dir": "desc"}], selection=list(selection),
         )  # fmt: skip
 
