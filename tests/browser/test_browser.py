@@ -169,7 +169,7 @@ def test_names_and_messages_that_are_attacks_stay_text(samples: Window) -> None:
 
 
 def test_even_markup_that_got_into_the_page_would_run_nothing_and_send_nothing(samples: Window) -> None:
-    samples.wait_for_text("Memory of each worker")
+    samples.wait_for_text("Throughput of each iteration")
     samples.page.evaluate("""() => {
         document.body.insertAdjacentHTML("beforeend", '<img src="nowhere" onerror="window.owned = 1">');
         const script = document.createElement("script");
@@ -188,7 +188,7 @@ def test_even_markup_that_got_into_the_page_would_run_nothing_and_send_nothing(s
 
 
 def test_the_keyboard_alone_is_enough(samples: Window) -> None:
-    samples.wait_for_text("Memory of each worker")
+    samples.wait_for_text("Throughput of each iteration")
     samples.page.get_by_role("button", name="Network", exact=True).focus()
     samples.page.keyboard.press("Enter")
     samples.wait_for_text("Latency, one way")

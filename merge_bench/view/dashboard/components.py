@@ -99,6 +99,11 @@ def select(label: str, options: Any, **settings: Any) -> pn.widgets.Select:
     return pn.widgets.Select(label=label, options=options, stylesheets=[style_sheets.FIELD], **settings)
 
 
+def choice(options: Sequence[str]) -> pn.widgets.RadioButtonGroup:
+    """Buttons of which one is chosen, at first the first."""
+    return pn.widgets.RadioButtonGroup(options=list(options), value=options[0], stylesheets=[style_sheets.CHOICE])
+
+
 def select_published(label: str, kind: str, width: int) -> pn.widgets.MultiSelect:
     """A list of the published datasets of a `kind`, of which several can be chosen."""
     offered = {data.title: name for name, data in published.datasets().items() if data.kind == kind}
@@ -134,7 +139,8 @@ def chart_card(chart: Chart, words: Sequence[str] = ()) -> pn.Column:
 def table(frame: pd.DataFrame, *, height: int, terms: Mapping[str, str] | None = None, **options: Any) -> Any:
     """A table of plain text and numbers, sortable by a click on its header.
 
-    A header shows the definition of its word under the pointer, if there is one; `terms`: of which term instead.
+    A header shows the definition of its word under the pointer, if there is one; `terms`: of which term instead. A cell
+    shows its whole text.
     """
     known = {column: column for column in frame.columns if find(column) is not None} | dict(terms or {})
     texts = [column for column in frame.columns if not pd.api.types.is_numeric_dtype(frame[column])]
@@ -147,7 +153,7 @@ def table(frame: pd.DataFrame, *, height: int, terms: Mapping[str, str] | None =
         "show_index": False, "disabled": True, "theme": "simple", "layout": "fit_data_stretch", "height": height,
         "sizing_mode": WIDE, "margin": 0, "stylesheets": [style_sheets.TABLE],
         "header_tooltips": {column: meaning(term) for column, term in known.items()}, "selectable": False,
-        "configuration": {"columnDefaults": {"sorterParams": {"alignEmptyValues": "bottom"}}},
+        "configuration": {"columnDefaults": {"sorterParams": {"alignEmptyValues": "bottom"}, "tooltip": True}},
         "formatters": formats, "text_align": dict.fromkeys(texts, "left"),
     }  # fmt: skip
     return pn.widgets.Tabulator(frame, **settings | options)

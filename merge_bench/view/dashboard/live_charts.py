@@ -32,6 +32,18 @@ def live(picture: Picture) -> Drawn:
     return drawn
 
 
+def name_what_is_there(drawn: Drawn, picture: Picture) -> None:
+    """Leave out of the legend the series of `picture` that have no bar or line of any length."""
+    there = {group.label for group, mark in picture.marks if not isinstance(mark, Boxes) or _any_length(mark)}
+    for legend in drawn.figure.legend:
+        for item in legend.items:
+            item.visible = item.name in there
+
+
+def _any_length(boxes: Boxes) -> bool:
+    return any(end - start > 0 for start, end in zip(boxes.start, boxes.end, strict=True))
+
+
 class Rates:
     """A rate of every iteration, in GiB/s, by the number of the iteration; `legend` names the configs, as HTML.
 

@@ -107,6 +107,7 @@ class Points:
 
 def now(campaign: Campaign, *, running: bool = True) -> Now:
     """The state of `campaign`; `running`: whether a process of this machine writes it."""
+    running = running and campaign.end is None  # the process that wrote the end may not have ended yet
     launch = next((each for each in reversed(campaign.launches) if each.line is not None), None)
     progress = progress_of(campaign, running=running)
     notes = _notes(campaign, running=running)

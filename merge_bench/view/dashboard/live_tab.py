@@ -66,10 +66,10 @@ class LiveView:
         self._drawn: tuple[Points | None, int] = None, 0
         self._shown: tuple[object, ...] | None = None
         self.choice = ui.select(
-            "Campaign", {"the newest": _NEWEST}, value=_NEWEST, width=460,
+            "Campaign", {"the newest": _NEWEST}, value=_NEWEST, width=640,
             description="The newest: a running campaign, or else the last one.",
         )  # fmt: skip
-        self._status = ui.html(height=112)
+        self._status = ui.html(min_height=84)
         self._notes = ui.html()
         self._slowest = ui.html(height=24)
         self._memory = ui.html(height=24)
@@ -168,6 +168,7 @@ class LiveView:
         pictures = _pictures(state)
         for figure, picture in zip(self._figures, pictures, strict=True):
             figure.show(picture)
+            live_charts.name_what_is_there(figure, picture)
         filled = [*known, *(not Chart("", picture).empty for picture in pictures), state is not None]
         for card, shown in zip(self._cards, filled, strict=True):
             card.visible = shown

@@ -86,7 +86,7 @@ class NetworkView:
         self._empty = ""
         self._begun = False
         self.datasets = ui.select_published("Published", published.NETWORK, width=700)
-        self.choice = pn.widgets.MultiSelect(label="Measurements", options={}, size=self.datasets.size, width=460)
+        self.choice = pn.widgets.MultiSelect(label="Measurements", options={}, size=self.datasets.size, width=600)
         self._problems = ui.html()
         self.parts = pn.Column(sizing_mode=ui.WIDE, min_height=300, margin=0)
         self.layout = pn.Column(

@@ -68,7 +68,7 @@ class RunView:
             field.param.watch(lambda _: self._describe(), "value")
         for field in self.fields.values():
             if field is not self.engine:
-                field.param.watch(lambda _: self._describe(), ["value", "value_input"])
+                field.param.watch(lambda *_: self._describe(), ["value", "value_input"])
         self.start.on_click(lambda _: self._act(self._start))
         self.stop.on_click(lambda _: self._act(runner.stop))
         self.kill.on_click(lambda _: self._act(runner.kill))

@@ -152,7 +152,7 @@ class TuningView:
             lambda problem: Content(problems=(problem,)),
         )
         self._shown: Content | None = None
-        self.choice = ui.select("Tuning", _NONE, width=460)
+        self.choice = ui.select("Tuning", _NONE, width=640)
         self.download = pn.widgets.FileDownload(
             callback=lambda: io.StringIO((self._shown and self._shown.config) or ""), filename="tuned.cfg",
             label="Download the config", color="primary", width=220, disabled=True, embed=False,

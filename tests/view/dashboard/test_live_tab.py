@@ -19,6 +19,7 @@ from merge_bench.analysis.documents.run import runs_of
 from merge_bench.analysis.summary import summarize
 from merge_bench.records.reader import read_campaign
 from merge_bench.view.dashboard.app import Dashboard
+from merge_bench.view.dashboard.live_data import now
 from merge_bench.view.text import as_html
 from tests.helpers.synthetic_campaigns import Script, plan, write_campaign
 from tests.view.dashboard.boards import board, list_again, texts, update
@@ -152,6 +153,25 @@ def test_a_number_that_was_not_measured_is_not_shown_and_each_quantity_has_one_u
 def test_the_live_tab_says_where_a_tuning_and_a_network_measurement_are_shown(tmp_path: Path) -> None:
     assert "<b>Tuning</b> tab" in texts(live_of("tune", tmp_path).live.layout)
     assert "<b>Network</b> tab" in texts(live_of("p2p", tmp_path / "p").live.layout)
+
+
+def test_a_legend_names_only_what_is_there(tmp_path: Path) -> None:
+    _, phases, _, memory = live_of("run", tmp_path).live._figures
+    named = [[item.name for item in each.figure.legend.items if item.visible] for each in (phases, memory)]
+    assert named == [["partition alone", "exchange alone", "join", "other"], ["peak", "above imports", "its input"]]
+
+
+def test_every_config_is_named_in_full_however_many_there_are(tmp_path: Path) -> None:
+    view = live_of("tune", tmp_path)
+    legend = view.live._legends[0]
+    assert legend.height is None
+    assert all(f"{name}</span>" in legend.value for name in ("default", "rendezvous-scheme=rkey_ptr"))
+
+
+def test_a_campaign_whose_end_is_recorded_has_ended_although_its_process_has_not() -> None:
+    state = now(read_campaign(CAMPAIGNS / "run"), running=True)
+    assert not state.running
+    assert any("is slow in partition" in note.message for note in state.notes)
 
 
 def test_campaigns_are_offered_by_title_and_two_of_the_same_are_told_apart(tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ def test_tables_are_merged_on_a_key_with_one_name_or_two(runner: Recorder) -> No
         form.fields[name].value = text
     command = "run --left=orders.parquet '--right=my lines' --left-on=o_key --right-on=l_key --results=results"
     assert as_html(command) in texts(form.layout)
-    form.fields["on"].value = "id"
+    form.fields["on"].param.update(value="id", value_input="id")  # together, as a browser sends them
     assert "--on=id --results" in texts(form.layout)
 
 
