@@ -29,6 +29,9 @@ GRACE_SECONDS = 15.0
 _STARTER = ThreadPoolExecutor(max_workers=1, thread_name_prefix="starter")
 """Starts the processes: the kernel ends them with the thread that did, and this one lives as long as the program."""
 
+_SAFE_PATH = "-P"
+"""Python's option that keeps modules of the working folder from being imported; a person need not type it."""
+
 _LOG_BYTES = 32 << 10
 _LOG_LINES = 200
 _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
@@ -139,7 +142,7 @@ class Runner:
 
     def __init__(self, results: str | os.PathLike[str], command: Callable[[Request], list[str]] | None = None) -> None:
         self.results = Path(results)
-        self._command = command or (lambda request: [sys.executable, "-P", *arguments(request, self.results)])
+        self._command = command or (lambda request: [sys.executable, _SAFE_PATH, *arguments(request, self.results)])
         self._run: _Run | None = None
         self._lock = threading.Lock()
 
@@ -172,7 +175,8 @@ class Runner:
             self._forget()
             log = tempfile.TemporaryFile(prefix="merge-bench-", buffering=0)  # noqa: SIM115  # `_forget` closes it.
             process = _STARTER.submit(_start, words, log.fileno()).result()
-            self._run = _Run(process, shlex.join(["python", *words[1:]]), log)
+            typed = ["python", *(word for word in words[1:] if word != _SAFE_PATH)]
+            self._run = _Run(process, shlex.join(typed), log)
 
     def stop(self) -> None:
         """Interrupt the run as Ctrl-C does: it ends its processes, and what it measured is kept."""

@@ -152,7 +152,9 @@ def test_a_number_that_was_not_measured_is_not_shown_and_each_quantity_has_one_u
 
 def test_the_live_tab_says_where_a_tuning_and_a_network_measurement_are_shown(tmp_path: Path) -> None:
     assert "<b>Tuning</b> tab" in texts(live_of("tune", tmp_path).live.layout)
-    assert "<b>Network</b> tab" in texts(live_of("p2p", tmp_path / "p").live.layout)
+    network = texts(live_of("mpi", tmp_path / "p").live.layout)
+    assert "<b>Network</b> tab" in network
+    assert 'aria-label="iterations: ' not in network  # which are not recorded one by one
 
 
 def test_a_legend_names_only_what_is_there(tmp_path: Path) -> None:

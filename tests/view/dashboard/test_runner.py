@@ -135,7 +135,7 @@ def test_what_the_command_says_of_a_wrong_option_is_in_the_log(tmp_path: Path) -
     until(lambda: runner.state().what == "over")
     assert runner.state().status == 2
     assert "'many' is not a count" in runner.state().log
-    assert runner.state().command == f"python -P -m merge_bench run --chunk=many --results={tmp_path}"
+    assert runner.state().command == f"python -m merge_bench run --chunk=many --results={tmp_path}"
 
 
 def test_one_run_at_a_time(polite: Runner) -> None:
