@@ -72,7 +72,7 @@ class LiveView:
         self._status = ui.html(min_height=84)
         self._notes = ui.html()
         self._slowest = ui.html(height=24)
-        self._memory = ui.html(height=24)
+        self._phases, self._memory = ui.html(), ui.html()
         self._dask = ui.html(_dask(None), height=24)
         self._legends = (ui.html(), ui.html())
         self._charts = (live_charts.Rates("throughput"), live_charts.Rates("bandwidth"))
@@ -89,9 +89,9 @@ class LiveView:
             ui.card("Throughput of each iteration", ["Throughput"], self._legends[0], through, height=None),
             ui.card("Bandwidth of each iteration", ["Bandwidth", "Worker"], self._legends[1], band, height=None),
             ui.card("Bandwidth of each worker, last iterations", ["Bandwidth"], self._slowest, rates, height=_CARD),
-            ui.card("Time of each worker", ["Partition, exchange, join", "Overlap"], phases, height=_CARD),
+            ui.card("Time of each worker", ["Partition, exchange, join", "Overlap"], self._phases, phases, height=None),
             ui.card("Pairs of workers, last iteration", ["Rate of a pair", "Lanes"], pairs, height=_CARD),
-            ui.card("Memory of each worker", ["Peak memory", "Launch"], self._memory, memory, height=_CARD),
+            ui.card("Memory of each worker", ["Peak memory", "Launch"], self._memory, memory, height=None),
             ui.card("Warnings and remedies", ["Warnings", "Verified"], self._notes, height=None, width=900),
         )
         for card in cards:
@@ -168,15 +168,14 @@ class LiveView:
         pictures = _pictures(state)
         for figure, picture in zip(self._figures, pictures, strict=True):
             figure.show(picture)
-            live_charts.name_what_is_there(figure, picture)
         filled = [*known, *(not Chart("", picture).empty for picture in pictures), state is not None]
         for card, shown in zip(self._cards, filled, strict=True):
             card.visible = shown
         self._slowest.value = _slowest(state) if state else ""
-        note = (
-            f"Memory of launch {state.memory.launch}." if state and state.memory else "Known at the end of each launch."
-        )
-        self._memory.value = f'<p class="soft">{note}</p>'
+        _, phases, _, memory = pictures
+        self._phases.value = live_charts.legend_of(phases)
+        launch = f"Launch {state.memory.launch}: " if state and state.memory else ""
+        self._memory.value = launch + live_charts.legend_of(memory)
         self._notes.value = _notes(state) if state else ""
         self._dask.value = _dask(state.dask if state else None)
 
