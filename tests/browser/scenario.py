@@ -33,8 +33,8 @@ def start_a_run(window: Window, *, chunk: str = "2e4", iterations: str = "4", to
 
 
 def watch_it_to_its_end(window: Window) -> None:
-    """Look at the Live tab until the run has ended and all its iterations are drawn."""
-    window.turn_to("Live")
+    """Look at the Live tab, which opens with the first record, until the run has ended and all iterations are drawn."""
+    window.wait_for_text("Throughput of each iteration")
     window.wait_until(f"{POINTS} === 4")
     window.wait_for_text("4 of 4")
     window.wait_for_text("finished successfully")

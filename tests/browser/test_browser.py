@@ -94,7 +94,6 @@ def test_a_run_needs_the_token_is_watched_to_its_end_and_compared_with_another(w
 def test_a_run_that_is_stopped_ends_cleanly_and_keeps_what_it_measured(window: Open, runs: Server) -> None:
     view = window(runs.url)
     start_a_run(view, chunk="1e5", iterations="1_000_000", token=runs.token)
-    view.turn_to("Live")
     view.wait_for_text("of 1000000")
     view.wait_until(f"{POINTS} > 2")
     view.slow_down(12)  # It goes on drawing all the same, because it gets no more than it can draw.
@@ -154,8 +153,8 @@ def test_every_tab_shows_its_part_and_fits_the_window(samples: Window, scheme: s
 
 def test_names_and_messages_that_are_attacks_stay_text(samples: Window) -> None:
     choice = samples.page.get_by_label("Campaign")
-    choice.locator("option", has_text="-evil-").wait_for(state="attached")
-    evil = next(text for text in choice.locator("option").all_inner_texts() if "-evil-" in text)
+    choice.locator("option", has_text="alert(1)").first.wait_for(state="attached")
+    evil = next(text for text in choice.locator("option").all_inner_texts() if "alert(1)" in text and "failed" in text)
     choice.select_option(evil)
     samples.wait_for_text("ended with status 3")
     samples.wait_for_text("<script>alert(1)</script>")
@@ -170,7 +169,7 @@ def test_names_and_messages_that_are_attacks_stay_text(samples: Window) -> None:
 
 
 def test_even_markup_that_got_into_the_page_would_run_nothing_and_send_nothing(samples: Window) -> None:
-    samples.wait_for_text("Memory of each worker")
+    samples.wait_for_text("Throughput of each iteration")
     samples.page.evaluate("""() => {
         document.body.insertAdjacentHTML("beforeend", '<img src="nowhere" onerror="window.owned = 1">');
         const script = document.createElement("script");
@@ -189,7 +188,7 @@ def test_even_markup_that_got_into_the_page_would_run_nothing_and_send_nothing(s
 
 
 def test_the_keyboard_alone_is_enough(samples: Window) -> None:
-    samples.wait_for_text("Memory of each worker")
+    samples.wait_for_text("Throughput of each iteration")
     samples.page.get_by_role("button", name="Network", exact=True).focus()
     samples.page.keyboard.press("Enter")
     samples.wait_for_text("Latency, one way")

@@ -12,13 +12,13 @@ import panel as pn
 from merge_bench.view.dashboard import style_sheets
 from merge_bench.view.dashboard.background import Session
 from merge_bench.view.dashboard.campaign_cache import CampaignCache
-from merge_bench.view.dashboard.campaign_index import Entry, Index
+from merge_bench.view.dashboard.campaign_index import YOURS, Entry, Index
 from merge_bench.view.dashboard.components import complaints, html
 from merge_bench.view.dashboard.live_tab import LiveView
 from merge_bench.view.dashboard.network_tab import NetworkView
 from merge_bench.view.dashboard.results_tab import ResultsView
 from merge_bench.view.dashboard.run_tab import RunView
-from merge_bench.view.dashboard.runner import Permission, Runner
+from merge_bench.view.dashboard.runner import IDLE, OVER, Permission, Runner
 from merge_bench.view.dashboard.tuning_tab import TuningView
 
 SCAN_SECONDS = 2.0
@@ -71,6 +71,7 @@ class Dashboard(pn.viewable.Viewer):  # type: ignore[misc]  # Panel is not typed
         self._entries: tuple[Entry, ...] = ()
         self._cache, self._runner, self._permission = cache or CampaignCache(), runner, permission or Permission()
         self._begun: set[str] = set()
+        self._before: set[str] | None = None
         self._problem = html(height=24, visible=False)
         # Buttons, because Bokeh's tabs cannot be used with the keyboard.
         self.tabs = pn.widgets.RadioButtonGroup(
@@ -91,7 +92,7 @@ class Dashboard(pn.viewable.Viewer):  # type: ignore[misc]  # Panel is not typed
     results = cached_property(lambda self: ResultsView(self._campaigns, self._cache))
     tuning = cached_property(lambda self: TuningView(self._campaigns, self._cache))
     network = cached_property(lambda self: NetworkView(self._campaigns, self._cache))
-    run = cached_property(lambda self: RunView(self._runner, self._permission))
+    run = cached_property(lambda self: RunView(self._runner, self._permission, self._await_start))
 
     def _open(self, name: str) -> None:
         if name not in _TABS:
@@ -117,3 +118,19 @@ class Dashboard(pn.viewable.Viewer):  # type: ignore[misc]  # Panel is not typed
         problem = self._index.problem
         self._problem.param.update(value=complaints([problem] if problem else []), visible=bool(problem))
         self._entries = entries
+        self._show_started()
+
+    def _await_start(self) -> None:
+        """A run was started from this page: the Live tab is to open when its first record is there."""
+        self._before = {entry.id for entry in self._entries}
+
+    def _show_started(self) -> None:
+        if self._before is None:
+            return
+        if any(entry.id not in self._before and entry.origin == YOURS and entry.head for entry in self._entries):
+            self._before = None
+            if self.tabs.value == "Run":
+                self.live.choose_newest()
+                self.tabs.value = "Live"
+        elif self._runner.state().what in (IDLE, OVER):
+            self._before = None  # it ended without a record; its output says why

@@ -6,6 +6,7 @@ import os
 import stat
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -16,6 +17,8 @@ from merge_bench.records import schema as s
 from merge_bench.records.codec import decode
 from merge_bench.records.recorded_plan import Plan
 from merge_bench.records.writer import RECORDS
+from merge_bench.view.text import visible
+from merge_bench.view.titles import is_tuning, title_of, when
 
 YOURS, SHIPPED, PUBLISHED = "yours", "shipped", "published"
 _SUBFOLDERS = {"curated": SHIPPED, "published": PUBLISHED}
@@ -25,7 +28,7 @@ _DAY = 86400.0
 _MOST = 20_000
 """Folders that are listed at most."""
 
-MERGE, TUNE, IMPORTED = "merge", "tune", "import"
+MERGE, TUNE, IMPORTED, PROBE = "merge", "tune", "import", "probe"
 DONE, RUNNING, UNFINISHED, UNREADABLE = "done", "running", "unfinished", "unreadable"
 _ENDED = {0: DONE, 2: "wrong usage", 3: "failed", 4: "wrong result", 5: "requirement not met"}
 
@@ -68,10 +71,10 @@ class Entry:
             return ""
         if self.head.imported_from is not None:
             return IMPORTED
-        if TUNE in self.head.argv[:2]:  # behind the path of the program
+        if is_tuning(self.plans):
             return TUNE
         probe = self.plans[0].probe if self.plans else None
-        return f"probe {probe}" if probe else MERGE
+        return f"{PROBE} {probe}" if probe else MERGE
 
     @cached_property
     def plans(self) -> tuple[Plan, ...]:
@@ -82,6 +85,13 @@ class Entry:
     def configs(self) -> tuple[str, ...]:
         """The names of its configs."""
         return tuple(config.name for config in self.head.configs) if self.head else ()
+
+    @property
+    def title(self) -> str:
+        """What it is called for people, and when it began; the folder's name if its first line cannot be read."""
+        if self.head is None:
+            return self.folder.name
+        return f"{title_of(self.head, self.plans)} · {when(self.head.time)}"
 
     @property
     def started(self) -> float | None:
@@ -166,6 +176,17 @@ def _order(entry: Entry) -> tuple[bool, float, str]:
     """What cannot be read comes last; a start in the far future is wrong, and the file's time counts instead."""
     started = entry.started if entry.started is not None and entry.started < entry.modified + _DAY else entry.modified
     return entry.head is not None, started, entry.id
+
+
+def offered(entries: Sequence[Entry], *, status: bool = False) -> dict[str, str]:
+    """The id of each of `entries` by its title, with the folder's name where two have the same title."""
+    titles = Counter(entry.title for entry in entries)
+    labels = (
+        f"{visible(entry.title)}{f' ({visible(entry.folder.name)})' * (titles[entry.title] > 1)}"
+        + (f" ({entry.status})" if status else "")
+        for entry in entries
+    )
+    return dict(zip(labels, (entry.id for entry in entries), strict=True))
 
 
 def newest_running(entries: Sequence[Entry]) -> Entry | None:

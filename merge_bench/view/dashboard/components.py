@@ -49,18 +49,30 @@ def html(content: str = "", **options: Any) -> pn.widgets.StaticText:
     )
 
 
+def nothing(what: str, command: str) -> str:
+    """What stands where a folder has no `what` yet: the command that makes one."""
+    return (
+        f"<p>This folder contains no {escape(what)} yet. Start one in the <b>Run</b> tab, or with "
+        f"<code>python -m merge_bench {escape(command)}</code>; it appears here automatically.</p>"
+    )
+
+
 def heading(title: str, terms: Sequence[str] = ()) -> str:
     """A heading, followed by the terms used below it, each with its definition."""
     words = " · ".join(map(defined, terms))
     return f"<h2>{escape(title)}{f' <small>{words}</small>' if words else ''}</h2>"
 
 
-def card(title: str, terms: Sequence[str], *body: Any, height: int, width: int = 560) -> pn.Column:
-    """A framed part of a tab, `width` pixels wide or more; its height is fixed, so that nothing below it moves."""
+def card(title: str, terms: Sequence[str], *body: Any, height: int | None, width: int = 560) -> pn.Column:
+    """A framed part of a tab, `width` pixels wide or more; its height is fixed, so that nothing below it moves.
+
+    `height`: None for that of its parts.
+    """
+    size = {} if height is None else {"height": height}
     return pn.Column(
         html(heading(title, terms), height=24, margin=(0, 0, 4, 0), styles={"z-index": "5"}),
         *body,
-        height=height,
+        **size,
         sizing_mode=WIDE,
         margin=5,
         styles={"flex": f"1 1 {width}px", "min-width": "300px"},  # styles, because a row adds up its parts' widths
@@ -86,6 +98,11 @@ def complaints(problems: Iterable[str]) -> str:
 def select(label: str, options: Any, **settings: Any) -> pn.widgets.Select:
     """A list to choose from."""
     return pn.widgets.Select(label=label, options=options, stylesheets=[style_sheets.FIELD], **settings)
+
+
+def choice(options: Sequence[str]) -> pn.widgets.RadioButtonGroup:
+    """Buttons of which one is chosen, at first the first."""
+    return pn.widgets.RadioButtonGroup(options=list(options), value=options[0], stylesheets=[style_sheets.CHOICE])
 
 
 def select_published(label: str, kind: str, width: int) -> pn.widgets.MultiSelect:
@@ -124,7 +141,8 @@ def chart_card(chart: Chart, words: Sequence[str] = ()) -> pn.Column:
 def table(frame: pd.DataFrame, *, height: int, terms: Mapping[str, str] | None = None, **options: Any) -> Any:
     """A table of plain text and numbers, sortable by a click on its header.
 
-    A header shows the definition of its word under the pointer, if there is one; `terms`: of which term instead.
+    A header shows the definition of its word under the pointer, if there is one; `terms`: of which term instead. A cell
+    shows its whole text.
     """
     known = {column: column for column in frame.columns if find(column) is not None} | dict(terms or {})
     texts = [column for column in frame.columns if not pd.api.types.is_numeric_dtype(frame[column])]
@@ -137,7 +155,7 @@ def table(frame: pd.DataFrame, *, height: int, terms: Mapping[str, str] | None =
         "show_index": False, "disabled": True, "theme": "simple", "layout": "fit_data_stretch", "height": height,
         "sizing_mode": WIDE, "margin": 0, "stylesheets": [style_sheets.TABLE],
         "header_tooltips": {column: meaning(term) for column, term in known.items()}, "selectable": False,
-        "configuration": {"columnDefaults": {"sorterParams": {"alignEmptyValues": "bottom"}}},
+        "configuration": {"columnDefaults": {"sorterParams": {"alignEmptyValues": "bottom"}, "tooltip": True}},
         "formatters": formats, "text_align": dict.fromkeys(texts, "left"),
     }  # fmt: skip
     return pn.widgets.Tabulator(frame, **settings | options)

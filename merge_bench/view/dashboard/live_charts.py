@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from bokeh.models import BasicTicker, ColumnDataSource
+from bokeh.models.annotations import Legend
 
 from merge_bench.analysis.aggregate import WorkerFigures
 from merge_bench.records.schema import WorkerMemory
@@ -26,10 +27,25 @@ _COLUMNS = ("number", "rate", "colour", "shape", "config", "launch", "iteration"
 
 
 def live(picture: Picture) -> Drawn:
-    """`picture` as a figure of the tab's size."""
+    """`picture` as a figure of the tab's size, without its legend, which would not grow with what is known."""
     drawn = Drawn(picture)
     drawn.figure.update(frame_height=None, frame_width=None, height=HEIGHT, sizing_mode="stretch_width")
+    drawn.figure.below = [part for part in drawn.figure.below if not isinstance(part, Legend)]
     return drawn
+
+
+def legend_of(picture: Picture) -> str:
+    """The colour of each series of `picture` that has a bar or line of any length, as HTML."""
+    there = {
+        group.label: f'<span style="color: {look(group.index).colour}">{"■" if isinstance(mark, Boxes) else "━"}</span>'
+        for group, mark in picture.marks
+        if group.label and (not isinstance(mark, Boxes) or _any_length(mark))
+    }
+    return _legend(there)
+
+
+def _any_length(boxes: Boxes) -> bool:
+    return any(end - start > 0 for start, end in zip(boxes.start, boxes.end, strict=True))
 
 
 class Rates:
@@ -80,9 +96,15 @@ class Rates:
     @property
     def legend(self) -> str:
         """The colour and shape of each config."""
-        looks = {as_html(short(config, 30)): look(number) for config, number in self._configs.items()}
-        named = [f'<span style="color: {one.colour}">{one.symbol}</span> {name}' for name, one in looks.items()]
-        return f'<div class="scroll">{" &ensp; ".join(named)}</div>'
+        looks = {config: look(number) for config, number in self._configs.items()}
+        return _legend({name: f'<span style="color: {one.colour}">{one.symbol}</span>' for name, one in looks.items()})
+
+
+def _legend(symbols: Mapping[str, str]) -> str:
+    """Names with their symbols, which are HTML."""
+    return " &ensp; ".join(
+        f'<span class="entry">{symbol} {as_html(short(name, 30))}</span>' for name, symbol in symbols.items()
+    )
 
 
 def workers(figures: Sequence[WorkerFigures]) -> Picture:

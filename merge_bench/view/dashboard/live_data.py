@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from merge_bench.analysis import aggregate, metrics
+from merge_bench.analysis.documents.run import runs_of
+from merge_bench.analysis.summary import summarize
 from merge_bench.records import schema as s
 from merge_bench.records.campaign import Campaign, Launch
 from merge_bench.view.dashboard.progress import Progress, progress_of
@@ -58,7 +60,7 @@ class Now:
 
     `workers`: over the last iterations; `pairs`: a map, or for few workers `rates`, a table in GiB/s; `memory`: of the
     last launch that recorded it; `limit`: bytes per second; `dask`: the address of Dask's own dashboard, while there is
-    one; `source`: result, host, date and UCX.
+    one; `source`: result, host, date and UCX; `running`: whether it goes on.
     """
 
     progress: Progress
@@ -73,6 +75,7 @@ class Now:
     limit: float | None = None
     dask: str | None = None
     source: str = ""
+    running: bool = False
 
 
 @dataclass(eq=False)
@@ -110,11 +113,12 @@ class Points:
 
 def now(campaign: Campaign, *, running: bool = True) -> Now:
     """The state of `campaign`; `running`: whether a process of this machine writes it."""
+    running = running and campaign.end is None  # the process that wrote the end may not have ended yet
     launch = next((each for each in reversed(campaign.launches) if each.line is not None), None)
     progress = progress_of(campaign, running=running)
-    notes = _notes(campaign)
+    notes = _notes(campaign, running=running)
     if launch is None or launch.line is None:
-        return Now(progress, notes=notes)
+        return Now(progress, notes=notes, running=running)
     pairs, rates = _pairs(launch)
     recent = replace(launch, iterations=launch.timed[-RECENT:])
     return Now(
@@ -126,10 +130,11 @@ def now(campaign: Campaign, *, running: bool = True) -> Now:
         rates=rates,
         memory=next((each.memory for each in reversed(campaign.launches) if each.memory is not None), None),
         notes=notes,
-        checks=_checks(campaign),
+        checks=_checks(campaign, running=running),
         limit=aggregate.link_limit([launch]),
         dask=launch.line.cluster.dashboard if running and launch is campaign.launches[-1] else None,
         source=source_of([campaign]),
+        running=running,
     )
 
 
@@ -147,10 +152,14 @@ def _pairs(launch: Launch) -> tuple[Chart, tuple[Column, ...]]:
     return chart, tuple(by_pair(rates)) if rates and chart.empty else ()
 
 
-def _notes(campaign: Campaign) -> tuple[Note, ...]:
+def _notes(campaign: Campaign, *, running: bool) -> tuple[Note, ...]:
+    """Failures, and warnings: those in the records, and once it has ended all that the command printed."""
     parts: tuple[Campaign | Launch, ...] = (campaign, *campaign.launches)
     notes = [Note(FAILED, each.message, _where(each)) for part in parts for each in part.failures]
     notes += [Note(WARNING, each.message, each.remedy) for part in parts for each in part.warnings]
+    if not running and campaign.probe is None:
+        found = (caution for document in runs_of(summarize(campaign)) for caution in document.warnings)
+        notes += [Note(WARNING, each.message, each.remedy) for each in found]
     unique = list(dict.fromkeys(notes))
     more = len(unique) - MOST_NOTES
     return tuple(unique[:MOST_NOTES]) + ((Note(WARNING, f"and {more} more", None),) if more > 0 else ())
@@ -161,9 +170,13 @@ def _where(failure: s.FailureLine) -> str | None:
     return ", ".join(filter(None, (launch, failure.host))) or None
 
 
-def _checks(campaign: Campaign) -> str:
+def _checks(campaign: Campaign, *, running: bool) -> str:
     checks = [check for launch in campaign.launches for check in launch.verifications]
     wrong = sum(not check.ok for check in checks)
     if wrong:
         return f"{wrong} of {len(checks)} checks found the result wrong"
-    return f"{plural(len(checks), 'check')}, all passed" if checks else "not checked yet"
+    if checks:
+        return f"{plural(len(checks), 'check')}, all passed"
+    if not any(launch.timed for launch in campaign.launches):
+        return ""
+    return "not checked yet" if running else "not checked"

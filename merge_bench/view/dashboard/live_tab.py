@@ -10,38 +10,33 @@ from typing import Any
 
 import panel as pn
 
-from merge_bench.analysis import published
 from merge_bench.analysis.aggregate import middle
 from merge_bench.records.follow import Follower
-from merge_bench.records.reader import read_campaign
-from merge_bench.units import format_bytes, format_rate, format_seconds
+from merge_bench.units import format_bytes
 from merge_bench.view.dashboard import components as ui
 from merge_bench.view.dashboard import live_charts
 from merge_bench.view.dashboard.background import Session
-from merge_bench.view.dashboard.campaign_index import RUNNING, YOURS, Entry, newest_running
+from merge_bench.view.dashboard.campaign_index import PROBE, RUNNING, TUNE, YOURS, Entry, newest_running, offered
 from merge_bench.view.dashboard.live_data import FAILED, NO_PAIRS, WARNING, Now, Point, Points, now
-from merge_bench.view.plot.marks import Picture
-from merge_bench.view.report.full.charts import charts
+from merge_bench.view.numbers import gib, ms
+from merge_bench.view.plot.marks import Chart, Picture
 from merge_bench.view.report.workers import slowest_of
 from merge_bench.view.text import as_html
 
 _NEWEST = ""
 """The value of the choice "the newest"."""
 
-_EXAMPLE = "gadi-v100-optimized-small"
 _MOST_LISTED = 100
 _READ_SECONDS = 0.6  # of reading, before what was read so far is shown
 _CARD = live_charts.HEIGHT + 80
 _PAIRS = 2
 """The place of the map of pairs among the pictures."""
-_PAIR_TERMS = ("Rate of a pair", "Lanes")
-_NO_PAIRS = '<p class="soft">No data sent between workers yet; a single worker sends none.</p>'
 
-NOTHING = (
-    "<p>This folder contains no runs yet. Start a run in the <b>Run</b> tab or with "
-    "<code>python -m merge_bench</code>; its results appear here automatically. Below: a published result.</p>"
-)
-_PROBE = "<p>A network measurement; its figures are in the <b>Network</b> tab.</p>"
+NOTHING = ui.nothing("run", "run --chunk 1e6")
+ELSEWHERE = {
+    TUNE: "The <b>Tuning</b> tab shows its steps.",
+    PROBE: "The <b>Network</b> tab shows what it measured.",
+}
 NO_DASK_PAGES = "Dask's own dashboard is off because it slows the measurement down; use --dask-dashboard to turn it on."
 
 
@@ -72,47 +67,54 @@ class LiveView:
         self._bandwidth: float | None = None
         self._drawn: tuple[Points | None, int] = None, 0
         self._shown: tuple[object, ...] | None = None
-        self._kind = "merge"
         self.choice = ui.select(
-            "Campaign", {"the newest": _NEWEST}, value=_NEWEST, width=460,
+            "Campaign", {"the newest": _NEWEST}, value=_NEWEST, width=640,
             description="The newest: a running campaign, or else the last one.",
         )  # fmt: skip
-        self._status = ui.html(height=112)
-        self._notes = ui.html(height=180)
-        self._source = ui.html(height=24)
+        self._status = ui.html(min_height=84)
+        self._notes = ui.html()
+        self._source = ui.html()
         self._slowest = ui.html(height=24)
-        self._rates = ui.html(_NO_PAIRS)
-        self._memory = ui.html(height=24)
+        self._rates = ui.html()
+        self._phases, self._memory = ui.html(), ui.html()
         self._dask = ui.html(_dask(None), height=24)
-        self._legends = (ui.html(height=24), ui.html(height=24))
+        self._legends = (ui.html(), ui.html())
         self._charts = (live_charts.Rates("throughput"), live_charts.Rates("bandwidth"))
         self._figures = [live_charts.live(picture) for picture in _pictures(None)]
-        self._figures[_PAIRS].figure.visible = False
         drawn = [*(chart.figure for chart in self._charts), *(each.figure for each in self._figures)]
         self._panes = [ui.figure_pane(figure) for figure in drawn]
-        self.layout = self._lay_out()
+        self._cards = self._make_cards()
+        self.layout = pn.Column(
+            self.choice, self._status, self._source, ui.cards(*self._cards), self._dask, sizing_mode=ui.WIDE
+        )
 
-    def _lay_out(self) -> Any:
+    def _make_cards(self) -> tuple[Any, ...]:
+        """A card for each figure, in their order, and that of the warnings; all hidden, because nothing is known."""
         through, band, rates, phases, pairs, memory = self._panes
-        self._cards = ui.cards(
-            ui.card("Throughput of each iteration", ["Throughput"], self._legends[0], through, height=_CARD),
-            ui.card("Bandwidth of each iteration", ["Bandwidth", "Worker"], self._legends[1], band, height=_CARD),
+        cards = (
+            ui.card("Throughput of each iteration", ["Throughput"], self._legends[0], through, height=None),
+            ui.card("Bandwidth of each iteration", ["Bandwidth", "Worker"], self._legends[1], band, height=None),
             ui.card("Bandwidth of each worker, last iterations", ["Bandwidth"], self._slowest, rates, height=_CARD),
-            ui.card("Time of each worker", ["Partition, exchange, join", "Overlap"], phases, height=_CARD),
-            ui.card("Pairs of workers, last iteration", _PAIR_TERMS, self._rates, pairs, height=_CARD),
-            ui.card("Memory of each worker", ["Peak memory", "Launch"], self._memory, memory, height=_CARD),
-            ui.card("Warnings and remedies", ["Warnings", "Verified"], self._notes, height=230, width=900),
-        )  # fmt: skip
-        self._body = pn.Column(self._cards, sizing_mode=ui.WIDE, margin=0)
-        return pn.Column(self.choice, self._status, self._source, self._body, self._dask, sizing_mode=ui.WIDE)
+            ui.card("Time of each worker", ["Partition, exchange, join", "Overlap"], self._phases, phases, height=None),
+            ui.card("Pairs of workers, last iteration", ["Rate of a pair", "Lanes"], self._rates, pairs, height=None),
+            ui.card("Memory of each worker", ["Peak memory", "Launch"], self._memory, memory, height=None),
+            ui.card("Warnings and remedies", ["Warnings", "Verified"], self._notes, height=None, width=900),
+        )
+        for card in cards:
+            card.visible = False
+        return cards
 
     def _offer(self, entries: Sequence[Entry]) -> None:
         mine = [entry for entry in entries if entry.head is not None and entry.origin == YOURS]
         options = {"the newest": _NEWEST}
-        options |= {f"{entry.folder.name} ({entry.status})": entry.id for entry in mine[:_MOST_LISTED]}
+        options |= offered(mine[:_MOST_LISTED], status=True)
         if self.choice.value not in options.values():
-            options |= {entry.folder.name: entry.id for entry in entries if entry.id == self.choice.value}
+            options |= offered([entry for entry in entries if entry.id == self.choice.value])
         ui.offer(self.choice, options, _NEWEST)
+
+    def choose_newest(self) -> None:
+        """Follow the newest campaign, whatever was chosen."""
+        self.choice.value = _NEWEST
 
     def refresh(self) -> Update:
         """Read what is new; in a thread."""
@@ -161,33 +163,29 @@ class LiveView:
             chart.add(points if anew else points[count:], anew=anew)
             legend.value = chart.legend
         self._drawn = update.points, len(points)
+        known = [any(getattr(point, rate) is not None for point in points) for rate in ("throughput", "bandwidth")]
         self._status.value = _status(update)
-        self._show_body(update.entry)
-        self._show_now(update.now)
+        self._show_now(update.now, known)
         self._session.push(self._panes)
         return True
 
-    def _show_body(self, entry: Entry | None) -> None:
-        """The charts of merges; without any, a published result, because empty axes show nothing."""
-        kind = "none" if entry is None else "probe" if entry.kind.startswith("probe ") else "merge"
-        if kind != self._kind:
-            self._kind = kind
-            self._body.objects = [
-                self._cards if kind == "merge" else ui.html(_PROBE) if kind == "probe" else _example()
-            ]
-
-    def _show_now(self, state: Now | None) -> None:
-        for figure, picture in zip(self._figures, _pictures(state), strict=True):
+    def _show_now(self, state: Now | None, known: Sequence[bool]) -> None:
+        """Show `state`, and only the cards that have anything to show; `known`: of the figures before those of it."""
+        pictures = _pictures(state)
+        for figure, picture in zip(self._figures, pictures, strict=True):
             figure.show(picture)
-        mapped = state is not None and not state.pairs.empty
-        self._figures[_PAIRS].figure.visible, self._rates.visible = mapped, not mapped
-        self._rates.value = _rates(state)
+        filled = [*known, *(not Chart("", picture).empty for picture in pictures), state is not None]
+        mapped, self._rates.value = filled[len(known) + _PAIRS], _rates(state) if state else ""
+        filled[len(known) + _PAIRS] |= bool(self._rates.value)
+        for card, shown in zip(self._cards, filled, strict=True):
+            card.visible = shown
+        self._figures[_PAIRS].figure.visible, self._rates.visible = mapped, bool(self._rates.value)
         self._source.value = f'<p class="soft">{as_html(state.source)}</p>' if state and state.source else ""
         self._slowest.value = _slowest(state) if state else ""
-        note = (
-            f"Memory of launch {state.memory.launch}." if state and state.memory else "Known at the end of each launch."
-        )
-        self._memory.value = f'<p class="soft">{note}</p>'
+        _, phases, _, memory = pictures
+        self._phases.value = live_charts.legend_of(phases)
+        launch = f"Launch {state.memory.launch}: " if state and state.memory else ""
+        self._memory.value = launch + live_charts.legend_of(memory)
         self._notes.value = _notes(state) if state else ""
         self._dask.value = _dask(state.dask if state else None)
 
@@ -215,11 +213,12 @@ def _status(update: Update) -> str:
     reading = f"<p>Reading: {format_bytes(update.read)} of {format_bytes(update.size)}.</p>"
     if update.now is None:
         return problem + reading
-    progress = update.now.progress
+    progress, kind = update.now.progress, update.entry.kind
     parts = [f"{_of(progress.launches, progress.planned_launches)} {ui.defined('launches', 'Launch')}"]
     if progress.planned_iterations or progress.iterations:
         parts.append(f"{_of(progress.iterations, progress.planned_iterations)} {ui.defined('iterations', 'Iteration')}")
     parts.append(as_html(progress.doing))
+    parts += [sentence for name, sentence in ELSEWHERE.items() if kind.startswith(name)]
     if progress.seconds_left is not None:
         parts.append(f"<b>{duration(progress.seconds_left)} left</b>")
     share = (
@@ -248,14 +247,13 @@ def duration(seconds: float) -> str:
 
 def _numbers(points: Sequence[Point], bandwidth: float | None, state: Now) -> str:
     mine = [point for point in points if point.launch == state.launch]
-    numbers = {
-        "Throughput": format_rate(middle(point.throughput for point in mine)),
-        "Bandwidth": format_rate(bandwidth),
-        "Wall-clock": format_seconds(middle(point.wall_seconds for point in mine)),
-        "Link limit": format_rate(state.limit),
-        "Config": state.config or "-",
-        "Verified": state.checks or "-",
-    }
+    rates = {
+        "Throughput": middle(point.throughput for point in mine), "Bandwidth": bandwidth, "Link limit": state.limit,
+    }  # fmt: skip
+    numbers = {name: f"{gib(rate)} GiB/s" for name, rate in rates.items() if rate is not None}
+    if mine:
+        numbers["Wall-clock"] = f"{ms(middle(point.wall_seconds for point in mine))} ms"
+    numbers |= {name: text for name, text in (("Config", state.config), ("Verified", state.checks)) if text}
     return "".join(ui.number(name, value) for name, value in numbers.items())
 
 
@@ -271,26 +269,18 @@ def _slowest(state: Now) -> str:
         return f'<p class="soft">Launch {state.launch}: {why}.</p>'
     return (
         f"<p>Slowest worker of launch {state.launch} (hatched): <b>rank {worker.rank}</b> ({as_html(worker.host)}), "
-        f"{format_rate(worker.bandwidth.mean)}</p>"
+        f"{gib(worker.bandwidth.mean)} GiB/s</p>"
     )
 
 
-def _example() -> Any:
-    """The picture of a published result, where there is none to follow: what a result looks like."""
-    campaign = read_campaign(published.campaign_folder(_EXAMPLE))
-    return pn.Column(*map(ui.chart_card, charts(campaign, "iterations")), sizing_mode=ui.WIDE, margin=0)
-
-
-def _rates(state: Now | None) -> str:
+def _rates(state: Now) -> str:
     """The rates of pairs as a table, where there are too few workers for a map."""
-    if state is None or not state.rates:
-        return _NO_PAIRS
-    return f"<p>Rate in GiB/s, from row to column</p>{ui.columns_of(state.rates)}"
+    return f"<p>Rate in GiB/s, from row to column</p>{ui.columns_of(state.rates)}" if state.rates else ""
 
 
 def _notes(state: Now) -> str:
     if not state.notes:
-        return '<p class="soft">None.</p>'
+        return f'<p class="soft">{"None so far." if state.running else "None."}</p>'
     kinds = {FAILED: f'<b class="bad">{FAILED}</b>', WARNING: WARNING}
     rows = [(kinds[each.kind], as_html(each.message), as_html(each.remedy or "")) for each in state.notes]
-    return f'<div class="scroll" tabindex="0" aria-label="Warnings">{ui.listed(rows, ("", "Message", "Remedy"))}</div>'
+    return f'<div class="list" tabindex="0" aria-label="Warnings">{ui.listed(rows, ("", "Message", "Remedy"))}</div>'

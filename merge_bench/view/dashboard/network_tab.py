@@ -16,13 +16,15 @@ from merge_bench.probe.shared.stored_rows import label_rows
 from merge_bench.records.probe_rows import Row
 from merge_bench.view.dashboard import components as ui
 from merge_bench.view.dashboard.campaign_cache import CampaignCache, Loaded
-from merge_bench.view.dashboard.campaign_index import Entry
+from merge_bench.view.dashboard.campaign_index import Entry, offered
 from merge_bench.view.dashboard.last_result import LastResult
 from merge_bench.view.plot.marks import Chart
 from merge_bench.view.plot.network import panels_of, spread
 from merge_bench.view.plot.source import of_results
 
 MOST_ROWS = 20_000
+NOTHING = ui.nothing("network measurement", "probe p2p")
+UNCHOSEN = '<p class="soft">No campaign is selected, or the selected ones contain no measurements.</p>'
 _MOST_LISTED = 200
 
 
@@ -74,7 +76,7 @@ def _frame(rows: Sequence[Row]) -> pd.DataFrame:
 
 
 class NetworkView:
-    """The tab. At first it shows the newest measurement, or a published one where there is none."""
+    """The tab. At first it shows the newest measurement; published ones only if they are chosen."""
 
     def __init__(self, entries: Callable[[], Sequence[Entry]], cache: CampaignCache) -> None:
         self._entries = entries
@@ -83,9 +85,10 @@ class NetworkView:
             lambda problem: Content(problems=(problem,)),
         )
         self._shown: Content | None = None
+        self._empty = ""
         self._begun = False
         self.datasets = ui.select_published("Published", published.NETWORK, width=700)
-        self.choice = pn.widgets.MultiSelect(label="Measurements", options={}, size=self.datasets.size, width=460)
+        self.choice = pn.widgets.MultiSelect(label="Measurements", options={}, size=self.datasets.size, width=600)
         self._problems = ui.html()
         self.parts = pn.Column(sizing_mode=ui.WIDE, min_height=300, margin=0)
         self.layout = pn.Column(
@@ -101,26 +104,23 @@ class NetworkView:
     def show(self, update: tuple[Sequence[Entry], Content]) -> None:
         """Show what `refresh` returned; under the document's lock."""
         entries, content = update
-        options = {f"{entry.folder.name} ({entry.kind})": entry.id for entry in entries}
+        options = offered(entries)
         if options != self.choice.options:
             kept = [value for value in self.choice.value if value in options.values()]
             self.choice.param.update(options=options, value=kept)
-        if not self._begun:
+        if options and not self._begun:
             self._begun = True
-            if options:
+            if not self.choice.value and not self.datasets.value:
                 self.choice.value = [next(iter(options.values()))]
-            else:
-                self.datasets.value = list(self.datasets.options.values())[:1]
-        if content is not self._shown:
-            self._shown = content
+        empty = "" if content.charts else UNCHOSEN if options else NOTHING
+        if content is not self._shown or empty != self._empty:
+            self._shown, self._empty = content, empty
             self._problems.value = ui.complaints(content.problems)
-            self.parts.objects = _parts(content)
+            self.parts.objects = [ui.html(empty)] if empty else _parts(content)
 
 
 def _parts(content: Content) -> list[Any]:
     parts: list[Any] = [*map(ui.chart_card, content.charts)]
     if content.frame is not None and len(content.frame):
         parts.append(ui.table(content.frame, height=380, terms={"From": "Published"}, pagination="local", page_size=10))
-    return parts or [
-        ui.html('<p class="soft">No campaign is selected, or the selected ones contain no measurements.</p>')
-    ]
+    return parts

@@ -42,11 +42,16 @@ def progress_of(campaign: Campaign, *, running: bool = True) -> Progress:
         launches=sum(min(sum(map(_over, run.launches)), run.planned_launches) for run in campaign.runs),
         planned_launches=planned,
         iterations=sum(len(launch.timed) for run in campaign.runs for launch in run.launches),
-        planned_iterations=sum(run.planned_launches * (run.plan.iterations or 0) for run in campaign.runs),
+        planned_iterations=sum(run.planned_launches * _iterations(run.plan) for run in campaign.runs),
         share=1.0 if done else min(sum(shares) / max(planned, 1), 0.99),
         seconds_left=None if campaign.end is not None or not running else _seconds_left(campaign),
         doing=_doing(campaign, running=running),
     )
+
+
+def _iterations(plan: Plan) -> int:
+    """Of a launch; those of a network measurement are not recorded one by one."""
+    return plan.iterations or 0 if plan.probe is None else 0
 
 
 def _of_tuning(campaign: Campaign, *, running: bool) -> Progress:

@@ -23,6 +23,7 @@ from merge_bench.view.report import comparison
 from merge_bench.view.report.full.results import Source, by_problem, published_bars, sources_of
 from merge_bench.view.report.layout import Column
 from merge_bench.view.text import short
+from merge_bench.view.titles import rows_of
 
 ABSOLUTE, OF_LINK = "GiB/s", "% of the link limit"
 METRICS = {metric.title: metric for metric in (merge.THROUGHPUT, merge.BANDWIDTH)}
@@ -51,8 +52,9 @@ def campaign_table(
         "Started (UTC)": [_start_time(entry) for entry in entries],
         "Configs": [short(", ".join(entry.configs), 60) for entry in entries],
         "Kind": [entry.kind for entry in entries],
-        "Rows per chunk": [_values(entry, "rows_per_chunk") for entry in entries],
+        "Problem": [_problem(entry) for entry in entries],
         "Workers": [_values(entry, "workers") for entry in entries],
+        "Engine": [_values(entry, "engine") for entry in entries],
         "Throughput (GiB/s)": [each.throughput for each in known],
         "Bandwidth (GiB/s)": [each.bandwidth for each in known],
         "Verified": [each.verified for each in known],
@@ -124,6 +126,11 @@ def _start_time(entry: Entry) -> str:
         return datetime.fromtimestamp(entry.started, UTC).strftime("%Y-%m-%d %H:%M:%S")
     except (OverflowError, ValueError, OSError):
         return ""
+
+
+def _problem(entry: Entry) -> str:
+    """Rows per chunk, or the tables by the names of their files, with keys and rows."""
+    return ", ".join(dict.fromkeys(rows_of(plan) for plan in entry.plans if plan.probe is None))
 
 
 def _values(entry: Entry, option: str) -> str:

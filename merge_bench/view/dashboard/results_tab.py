@@ -67,8 +67,8 @@ class ResultsView:
         self._shown_rows = self._rows = self._read(self._known)
         self.table = self._new_table([])
         self._table = pn.Column(self.table, height=_TABLE_HEIGHT, sizing_mode=ui.WIDE, margin=0)
-        self.metric = pn.widgets.RadioButtonGroup(options=list(METRICS), value=next(iter(METRICS)))
-        self.axis = pn.widgets.RadioButtonGroup(options=[ABSOLUTE, OF_LINK], value=ABSOLUTE)
+        self.metric = ui.choice(list(METRICS))
+        self.axis = ui.choice([ABSOLUTE, OF_LINK])
         self.datasets = ui.select_published("Published results to show as well", published.MERGE, width=420)
         self.parts = pn.Column(sizing_mode=ui.WIDE, min_height=300, margin=0)
         self._problems = ui.html()
@@ -99,7 +99,8 @@ class ResultsView:
         filters = {name: {"type": "input", "func": "like", "placeholder": "contains"} for name in texts}
         made = ui.table(
             self._shown_rows.copy(), height=_TABLE_HEIGHT, terms={"From": "Published"}, pagination="local",
-            page_size=None, selectable="checkbox", header_filters=filters, widths={"Folder": 300, "Configs": 200},
+            page_size=None, selectable="checkbox", header_filters=filters,
+            widths={"Folder": 300, "Configs": 200, "Problem": 260},
             sorters=[{"field": "Started (UTC)", "dir": "desc"}], selection=list(selection),
         )  # fmt: skip
 

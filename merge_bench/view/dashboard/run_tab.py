@@ -10,11 +10,22 @@ import panel as pn
 
 from merge_bench.config.shipped import config_names
 from merge_bench.errors import UsageError
+from merge_bench.merge import engines
 from merge_bench.view.dashboard import components as ui
-from merge_bench.view.dashboard.runner import GOING, IDLE, OVER, STOPPING, Permission, Request, Runner, State, arguments
+from merge_bench.view.dashboard.runner import (
+    COMMANDS,
+    GOING,
+    IDLE,
+    OVER,
+    STOPPING,
+    Permission,
+    Request,
+    Runner,
+    State,
+    arguments,
+)
 from merge_bench.view.text import as_html
 
-DEFAULT = "(the default)"
 _MEANING = {
     0: "done", 2: "wrong usage", 3: "failed or interrupted; measurements are kept", 4: "the merge result was wrong",
     5: "a requirement was not met",
@@ -24,29 +35,41 @@ _MEANING = {
 class RunView:
     """The tab. The server checks at each click whether runs may be started and stopped."""
 
-    def __init__(self, runner: Runner, permission: Permission) -> None:
-        self._runner, self._permission = runner, permission
+    def __init__(self, runner: Runner, permission: Permission, started: Callable[[], object] = lambda: None) -> None:
+        self._runner, self._permission, self._started = runner, permission, started
         self._last: State | None = None
-        configs = [DEFAULT, *config_names()]
-        self.config = ui.select(
-            "Config", configs, width=260, description="Config of the run (its environment variables)."
+        self.command = ui.select("Command", list(COMMANDS), width=200)
+        names = config_names()
+        self.configs = pn.widgets.MultiSelect(
+            label="Configs (none: the default; several: compared)", options=names, size=min(len(names), 5), width=300
         )
-        self.chunk = _text(
-            "Rows per chunk", "Rows of each frame on each worker, such as 25e6, 1_000_000 or 25M.", "1e6"
+        self.engine = ui.select(
+            "Engine", {"default": "", **{name: name for name in engines.choices() if name != "auto"}}, width=130
         )
-        self.workers = _text("Workers", "Number of workers; each one uses one GPU or a share of the cores.")
-        self.iterations = _text("Iterations", "Number of timed merges per launch.")
+        self.fields = {
+            "chunk": _text("Rows per chunk", "Rows of each frame on each worker, such as 25e6, 1_000_000 or 25M."),
+            "left": _text("Left table", "A Parquet file or folder; empty: tables are generated.", "generated"),
+            "right": _text("Right table", "A Parquet file or folder; empty: tables are generated.", "generated"),
+            "on": _text("Key", "The column to merge on; left=right if its names differ, as in o_key=l_key.", "none"),
+            "engine": self.engine,
+            "workers": _text("Workers", "Number of workers; each one uses one GPU or a share of the cores."),
+            "iterations": _text("Iterations", "Number of timed merges per launch, or of measurements per size."),
+            "blocks": _text("Blocks", "Each block launches every config once; a verdict needs at least 6."),
+            "budget": _text("Budget", "Total time of the search, such as 10m or 1h."),
+        }
+        self.fields["chunk"].value, self.fields["budget"].value = "1e6", "10m"
         self.token = pn.widgets.PasswordInput(label="Token", visible=permission.token is not None, width=300)
         self.start = pn.widgets.Button(label="Start", color="primary", width=110)
         self.stop = pn.widgets.Button(label="Stop", width=110, disabled=True)
         self.kill = pn.widgets.Button(label="Kill", width=110, disabled=True)
         self._message = ui.html(height=46)
         self._log = ui.html(height=330)
-        self.config.param.watch(lambda _: self._describe(), "value")
-        self._fields = (self.chunk, self.workers, self.iterations)
-        for field in self._fields:
-            field.param.watch(lambda _: self._describe(), "value_input")
-        self.start.on_click(lambda _: self._act(lambda: runner.start(self.request)))
+        for field in (self.configs, self.engine, self.command):
+            field.param.watch(lambda _: self._describe(), "value")
+        for field in self.fields.values():
+            if field is not self.engine:
+                field.param.watch(lambda *_: self._describe(), ["value", "value_input"])
+        self.start.on_click(lambda _: self._act(self._start))
         self.stop.on_click(lambda _: self._act(runner.stop))
         self.kill.on_click(lambda _: self._act(runner.kill))
         self.layout = self._lay_out()
@@ -54,7 +77,9 @@ class RunView:
 
     def _lay_out(self) -> Any:
         refusal = self._permission.refusal
-        inputs = ui.side_by_side(self.config, *self._fields)
+        inputs = pn.Column(
+            ui.side_by_side(self.command, self.configs), ui.side_by_side(*self.fields.values()), sizing_mode=ui.WIDE
+        )
         buttons = ui.side_by_side(self.token, self.start, self.stop, self.kill)
         form = [ui.html(f"<p>{as_html(refusal)}</p>")] if refusal else [inputs, buttons]
         output = ui.cards(ui.card("Output of the run", [], self._log, height=390, width=900))
@@ -62,9 +87,13 @@ class RunView:
 
     @property
     def request(self) -> Request:
-        """The values in the fields."""
-        config = "" if self.config.value == DEFAULT else self.config.value
-        return Request(config, *(field.value_input or field.value for field in self._fields))
+        """The values in the fields that the command takes."""
+        texts = {name: _value(field) for name, field in self.fields.items() if field.visible}
+        return Request(self.command.value, tuple(self.configs.value), **texts)
+
+    def _start(self) -> None:
+        self._runner.start(self.request)
+        self._started()
 
     def refresh(self) -> State:
         """The state of the run; in a thread."""
@@ -97,6 +126,9 @@ class RunView:
 
     def _describe(self) -> None:
         """Show what the run does, and the command that a click on Start would run."""
+        tables = any(_value(self.fields[name]) for name in ("left", "right"))
+        for name, field in self.fields.items():  # tables of files have as many rows as they have
+            field.visible = name in COMMANDS[self.command.value] and not (tables and name == "chunk")
         state = self._last or State()
         command = f"<code>{as_html(state.command)}</code>"
         lines = []
@@ -108,11 +140,21 @@ class RunView:
             meaning = _MEANING.get(state.status, "killed" if state.status < 0 else "failed")
             lines.append(f"Ended with status {state.status} ({meaning}): {command}")
         if state.what in (IDLE, OVER) and self._permission.refusal is None:
-            words = shlex.join(["python", *arguments(self.request, self._runner.results)])
-            lines.append(f"The Start button runs: <code>{as_html(words)}</code>")
+            lines.append(self._would_run())
         if lines:
             self._message.value = "<br>".join(lines)
 
+    def _would_run(self) -> str:
+        try:
+            words = shlex.join(["python", *arguments(self.request, self._runner.results)])
+        except UsageError as error:
+            return f'<b class="bad">{as_html(error)}</b>'
+        return f"The Start button runs: <code>{as_html(words)}</code>"
 
-def _text(name: str, description: str, value: str = "") -> Any:
-    return pn.widgets.TextInput(label=name, description=description, value=value, placeholder="default", width=200)
+
+def _value(field: Any) -> str:
+    return (getattr(field, "value_input", "") or field.value or "").strip()
+
+
+def _text(name: str, description: str, placeholder: str = "default") -> Any:
+    return pn.widgets.TextInput(label=name, description=description, placeholder=placeholder, width=160)

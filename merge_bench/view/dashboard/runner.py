@@ -10,9 +10,9 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
 
@@ -21,6 +21,7 @@ from merge_bench.config.reader import read_config
 from merge_bench.config.shipped import config_names, find_shipped
 from merge_bench.config.trust import refuse_code
 from merge_bench.errors import UsageError
+from merge_bench.probe import probes
 
 GRACE_SECONDS = 15.0
 """For which a run that was interrupted may clean up, before it is killed when the view ends."""
@@ -28,20 +29,42 @@ GRACE_SECONDS = 15.0
 _STARTER = ThreadPoolExecutor(max_workers=1, thread_name_prefix="starter")
 """Starts the processes: the kernel ends them with the thread that did, and this one lives as long as the program."""
 
+_SAFE_PATH = "-P"
+"""Python's option that keeps modules of the working folder from being imported; a person need not type it."""
+
 _LOG_BYTES = 32 << 10
 _LOG_LINES = 200
 _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 IDLE, GOING, STOPPING, OVER = "idle", "running", "stopping", "over"
 
 
+_TABLES = ("left", "right", "on", "engine")
+COMMANDS: Mapping[str, tuple[str, ...]] = {
+    "run": ("configs", "chunk", *_TABLES, "workers", "iterations", "blocks"),
+    "tune": ("configs", "chunk", *_TABLES, "workers", "iterations", "budget"),
+    **{f"probe {name}": ("configs", "iterations") for name in probes()},
+}
+"""What can be started, and the fields of a `Request` that it takes."""
+
+
 @dataclass(frozen=True)
 class Request:
-    """What to run, as text; empty: the command's default. Only the command checks it."""
+    """What to start: one of `COMMANDS`, and its options as text; empty: the default. Only the command checks them.
 
-    config: str = ""
+    `configs`: shipped ones, several only to compare them; `on`: the key of both tables, or ``left key=right key``.
+    """
+
+    command: str = "run"
+    configs: tuple[str, ...] = ()
     chunk: str = ""
+    left: str = ""
+    right: str = ""
+    on: str = ""
+    engine: str = ""
     workers: str = ""
     iterations: str = ""
+    blocks: str = ""
+    budget: str = ""
 
 
 @dataclass(frozen=True)
@@ -69,9 +92,33 @@ class Permission:
 
 
 def arguments(request: Request, results: Path) -> list[str]:
-    """The arguments of `python`: each value is one word with its option, so that none can become another option."""
-    given = [f"--{name}={value.strip()}" for name, value in asdict(request).items() if value.strip()]
-    return ["-m", "merge_bench", "run", *given, f"--results={results}"]
+    """The arguments of `python`: each value is one word with its option, so that none can become another option.
+
+    Raises
+    ------
+    UsageError
+        If there is no such command, or it takes one config and several are given.
+    """
+    if request.command not in COMMANDS:
+        raise UsageError(f"the dashboard cannot start {request.command!r}; choose from {', '.join(COMMANDS)}")
+    given = []
+    for name in COMMANDS[request.command]:
+        if name == "configs":
+            given += _configs(request)
+        elif text := getattr(request, name).strip():
+            left, joined, right = text.partition("=") if name == "on" else (text, "", "")
+            given += [f"--left-on={left}", f"--right-on={right}"] if joined else [f"--{name}={text}"]
+    return ["-m", "merge_bench", *request.command.split(), *given, f"--results={results}"]
+
+
+def _configs(request: Request) -> list[str]:
+    """The configs as words: `tune` takes its baseline by its place."""
+    first = request.command.split()[0]
+    if first == "tune" and len(request.configs) > 1:
+        raise UsageError("tune begins with one config; select only one")
+    if first == "run" and len(request.configs) > 1:
+        return [f"--configs={','.join(request.configs)}"]
+    return [config if first == "tune" else f"--config={config}" for config in request.configs]
 
 
 @dataclass
@@ -95,7 +142,7 @@ class Runner:
 
     def __init__(self, results: str | os.PathLike[str], command: Callable[[Request], list[str]] | None = None) -> None:
         self.results = Path(results)
-        self._command = command or (lambda request: [sys.executable, "-P", *arguments(request, self.results)])
+        self._command = command or (lambda request: [sys.executable, _SAFE_PATH, *arguments(request, self.results)])
         self._run: _Run | None = None
         self._lock = threading.Lock()
 
@@ -107,15 +154,18 @@ class Runner:
         UsageError
             If one is going on, or the config is none of the shipped ones or brings code: who asks may be anybody.
         """
-        if request.config and request.config not in config_names():
-            raise UsageError(
-                f"the dashboard runs only shipped configs, and {request.config!r} is not one; choose from"
-                f" {', '.join(config_names())}"
-            )
-        if request.config:  # by its path: a file of the same name in the working folder is not meant
-            path = find_shipped(request.config)
-            refuse_code(read_config(path, os.environ))
-            request = replace(request, config=str(path))
+        paths = []
+        for config in request.configs:
+            if config not in config_names():
+                raise UsageError(
+                    f"the dashboard runs only shipped configs, and {config!r} is not one; choose from"
+                    f" {', '.join(config_names())}"
+                )
+            paths.append(
+                find_shipped(config)
+            )  # by its path: a file of the same name in the working folder is not meant
+            refuse_code(read_config(paths[-1], os.environ))
+        request = replace(request, configs=tuple(map(str, paths)))
         words = self._command(request)
         if any("\0" in word for word in words):
             raise UsageError("an option cannot contain a null character")
@@ -125,7 +175,8 @@ class Runner:
             self._forget()
             log = tempfile.TemporaryFile(prefix="merge-bench-", buffering=0)  # noqa: SIM115  # `_forget` closes it.
             process = _STARTER.submit(_start, words, log.fileno()).result()
-            self._run = _Run(process, shlex.join(["python", *words[1:]]), log)
+            typed = ["python", *(word for word in words[1:] if word != _SAFE_PATH)]
+            self._run = _Run(process, shlex.join(typed), log)
 
     def stop(self) -> None:
         """Interrupt the run as Ctrl-C does: it ends its processes, and what it measured is kept."""

@@ -16,5 +16,7 @@ def _sheet(name: str) -> str:
 ROOT, TEXT, CARD, TABS, TABLE = map(_sheet, ("root", "text", "card", "tabs", "table"))
 PAGE = _sheet("page")
 """Of a page served by this program; in a notebook, JupyterLab owns the page."""
+CHOICE = _sheet("choice")
+"""Of buttons of which one is chosen."""
 FIELD = _sheet("field")
 """Of lists: the browser's own arrow, which is seen on both grounds."""

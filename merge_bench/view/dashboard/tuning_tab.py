@@ -12,7 +12,6 @@ from typing import Any
 import pandas as pd
 import panel as pn
 
-from merge_bench.analysis import published
 from merge_bench.config.shell_syntax import NAME, parse
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.schema import ConfigLine, TuneLine
@@ -20,19 +19,19 @@ from merge_bench.records.writer import safe_name
 from merge_bench.tune.result import Result, result_of
 from merge_bench.view.dashboard import components as ui
 from merge_bench.view.dashboard.campaign_cache import CampaignCache, Loaded
-from merge_bench.view.dashboard.campaign_index import TUNE, Entry
+from merge_bench.view.dashboard.campaign_index import TUNE, Entry, offered
 from merge_bench.view.dashboard.last_result import LastResult
 from merge_bench.view.numbers import with_interval
 from merge_bench.view.plot import merge
 from merge_bench.view.plot.forest import Estimate, race
 from merge_bench.view.plot.marks import Chart
 from merge_bench.view.plot.source import of_results, source_of
-from merge_bench.view.report.full.tuning_sections import published_effects
 from merge_bench.view.report.tuning import size_of
 from merge_bench.view.text import as_html, visible
 
 MOST_STEPS = 2000
 
+NOTHING = ui.nothing("tuning", "tune --budget 10m")
 _MOST_LISTED = 100
 _NONE = {"none yet": ""}
 _TERMS = {"Low": "95 % interval", "High": "95 % interval", "Decision": "Verdict"}
@@ -52,9 +51,9 @@ class Content:
 
 
 def content_of(loaded: Loaded | None) -> Content:
-    """The result of a campaign of `tune`, or what there is of it so far; None: what others have published."""
+    """The result of a campaign of `tune`, or what there is of it so far; None: there is none."""
     if loaded is None:
-        return Content(outcome="This folder contains no tuning results yet.", charts=_published())
+        return Content()
     problems: tuple[str, ...] = (loaded.problem,) if loaded.problem else ()
     campaign = loaded.campaign
     if campaign is None or not campaign.tuning:
@@ -119,7 +118,8 @@ def _outcome(campaign: Campaign, result: Result) -> str:
         return f"Found: {named}. Confirmed against {result.baseline}: {sizes}."
     if campaign.end is None:
         return f"Tuning is not finished: {len(campaign.tuning)} steps so far."
-    return f"No config faster than {result.baseline} was confirmed."
+    stopped = f" ({result.stopped})" if result.stopped else ""
+    return f"{result.outcome}{stopped}."
 
 
 def _race(campaign: Campaign, steps: Sequence[TuneLine]) -> Chart:
@@ -137,12 +137,6 @@ def _race(campaign: Campaign, steps: Sequence[TuneLine]) -> Chart:
     return race(minutes, estimates, title="Speed-up estimates over time", kinds=kinds)
 
 
-def _published() -> tuple[Chart, ...]:
-    names = [name for name, data in published.datasets().items() if data.kind == published.SETTINGS]
-    effects = [[each for each in published.settings_effects(name) if each.metric == "throughput"] for name in names]
-    return tuple(published_effects(each) for each in effects if each)
-
-
 def _speedup(line: TuneLine | None) -> str:
     return with_interval(line.ratio, line.low, line.high, " ×") if line else "not measured"
 
@@ -156,11 +150,11 @@ class TuningView:
             lambda chosen: content_of(cache.load([chosen])[0] if chosen is not None else None),
             lambda problem: Content(problems=(problem,)),
         )
-        self._shown = Content()
-        self.choice = ui.select("Tuning", _NONE, width=460)
+        self._shown: Content | None = None
+        self.choice = ui.select("Tuning", _NONE, width=640)
         self.download = pn.widgets.FileDownload(
-            callback=lambda: io.StringIO(self._shown.config or ""), filename="tuned.cfg", label="Download the config",
-            color="primary", width=220, disabled=True, embed=False,
+            callback=lambda: io.StringIO((self._shown and self._shown.config) or ""), filename="tuned.cfg",
+            label="Download the config", color="primary", width=220, disabled=True, embed=False,
         )  # fmt: skip
         self._outcome = ui.html(height=70)
         self.parts = pn.Column(sizing_mode=ui.WIDE, min_height=300, margin=0)
@@ -177,20 +171,22 @@ class TuningView:
     def show(self, update: tuple[Sequence[Entry], Content]) -> None:
         """Show what `refresh` returned; under the document's lock."""
         entries, content = update
-        options = {entry.folder.name: entry.id for entry in entries} or _NONE
+        options = offered(entries) or _NONE
         ui.offer(self.choice, options, next(iter(options.values())))
         if content is not self._shown:
             self._shown = content
             self.download.param.update(disabled=content.config is None, filename=content.file_name)
             outcome = f"<p><b>{as_html(content.outcome)}</b></p>" if content.outcome else ""
-            self._outcome.value = ui.complaints(content.problems) + outcome
+            self._outcome.value = ui.complaints(content.problems) + outcome or NOTHING
             self.parts.objects = _parts(content)
 
 
 def _parts(content: Content) -> list[Any]:
-    race = [ui.chart_card(content.race, ["Speed-up", "95 % interval", "Phase"])] if content.race else []
+    drawn = content.race is not None and not content.race.empty
+    race = [ui.chart_card(content.race, ["Speed-up", "95 % interval", "Phase"])] if content.race and drawn else []
     parts: list[Any] = [*race, *map(ui.chart_card, content.charts)]
     if content.frame is not None:
         options = {"pagination": "local", "page_size": 10, "widths": {"Why": 360, "Config": 200}}
-        parts.append(ui.table(content.frame, height=430, terms=_TERMS, **options))
+        height = min(430, 90 + 31 * len(content.frame))
+        parts.append(ui.table(content.frame, height=height, terms=_TERMS, **options))
     return parts

@@ -71,10 +71,15 @@ Block = Heading | Line | NamedValues | Table | Code | Drawing
 
 @dataclass
 class Section:
-    """A titled part of the report; `folded`: shown closed."""
+    """A titled part of the report.
+
+    `folded`: shown closed, with the sentence `note` beside its title; `inner`: part of the section before it.
+    """
 
     title: str
     folded: bool = False
+    note: str = ""
+    inner: bool = False
     blocks: list[Block] = field(default_factory=list)
 
 
@@ -86,9 +91,9 @@ class Recorder(Page):
         self.sections: list[Section] = []
         self.source = ""
 
-    def section(self, title: str, *, folded: bool = False) -> None:
-        """Start a section."""
-        self.sections.append(Section(title, folded))
+    def section(self, title: str, *, folded: bool = False, note: str = "", inner: bool = False) -> None:
+        """Start a section; the arguments are those of `Section`."""
+        self.sections.append(Section(title, folded, note, inner))
 
     def heading(self, text: str) -> None:
         """Start a part of the section."""
@@ -113,11 +118,17 @@ class Recorder(Page):
         """Text as it is."""
         self._add(Code(text))
 
+    def next_step(self, command: str, does: str) -> None:
+        """The command to copy, below what it does."""
+        self.heading("Next")
+        self.line(f"This command {does}:")
+        self.code(command)
+
     def drawing(self, make: Callable[[], Chart]) -> None:
-        """A drawing, if it has anything to show, of the results that `source` names."""
-        chart = make()
-        if not chart.empty:
-            self._add(Drawing(replace(chart, source=self.source)))
+        """A drawing of the results that `source` names, if it shows anything that the first section does not show."""
+        drawing = Drawing(replace(make(), source=self.source))
+        if not drawing.chart.empty and drawing not in self.sections[0].blocks:
+            self._add(drawing)
 
     def _add(self, block: Block) -> None:
         self.sections[-1].blocks.append(block)

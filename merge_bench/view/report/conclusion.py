@@ -6,13 +6,14 @@ One run fits a terminal of 24 lines of 80 columns.
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from merge_bench.analysis import aggregate
 from merge_bench.analysis.compare.document import compare
 from merge_bench.analysis.compare.fail_on import METRIC
 from merge_bench.analysis.documents.compare import Comparison
-from merge_bench.analysis.documents.run import Document, RunDocument, SweepDocument, runs_of
+from merge_bench.analysis.documents.run import RunDocument
 from merge_bench.analysis.statistics import median_interval, quartiles
 from merge_bench.analysis.verification_state import state_of
 from merge_bench.errors import Caution, UsageError, WrongResult
@@ -23,28 +24,40 @@ from merge_bench.view.report import run_sections
 from merge_bench.view.report.layout import Page, by_row
 from merge_bench.view.report.next_step import NextStep, after_run, after_sweep
 
+if TYPE_CHECKING:
+    from merge_bench.view.plot.marks import Chart
+
 LINES, COLUMNS = 23, 80
 """What one run may take of a terminal, whose last line is the prompt's."""
 
 
-def conclude(page: Page, campaign: Campaign, document: Document, *, whole: bool = False) -> None:
-    """Put the conclusion of `campaign` on a page; `whole`: with all warnings, not only as many as there is room for."""
-    documents = runs_of(document)
-    if isinstance(document, SweepDocument):
-        step, room = _sweep(page, campaign, documents), LINES // 2
-    else:
-        (run,) = campaign.runs
+def conclude(
+    page: Page, campaign: Campaign, documents: Sequence[RunDocument], records: str, *, whole: bool = False
+) -> None:
+    """Put the conclusion of `campaign` on a page, with `documents` of its runs.
+
+    `records`: where they are, as it is printed; `whole`: all warnings, not only as many as there is room for.
+    """
+    if len(campaign.runs) == 1:
+        ((run,), (document,)) = campaign.runs, documents
         step = after_run(campaign, document)
         room = LINES - _run(page, run, document)
-    last = [(f"Next: {step.command}", "bold"), (f"      ({step.does})", "dim")] if step is not None else []
-    last.append((f"Records: {document.records}", ""))
+    else:
+        step, room = _sweep(page, campaign, documents), LINES // 2
+    ending = [f"Records: {records}"] + ([] if step is None else [f"Next: {step.command}", f"      ({step.does})"])
     errors = run_sections.error_lines(documents)
-    room -= sum(_height(text) for text in errors) + sum(_height(text) for text, _ in last)
+    room -= sum(_height(text) for text in (*errors, *ending))
     for text in errors:
         page.line(text, "bold red")
-    _warnings(page, list(dict.fromkeys(each for one in documents for each in one.warnings)), None if whole else room)
-    for text, style in last:
-        page.line(text, style)
+    found = list(dict.fromkeys(each for one in documents for each in one.warnings))
+    if page.whole:
+        run_sections.warnings_by_kind(page, found)
+    else:
+        _warnings(page, found, None if whole else room)
+    if step is not None and not (page.whole and step.reports):
+        page.next_step(step.command, step.does)
+    if not page.whole:  # a report names them with the environment
+        page.line(f"Records: {records}")
 
 
 def _run(page: Page, run: Run, document: RunDocument) -> int:
@@ -52,7 +65,8 @@ def _run(page: Page, run: Run, document: RunDocument) -> int:
     launches = aggregate.counted(run)
     mark = state_of(run, launches).mark
     title, ran = f"merge_bench · {document.run_id}", run_sections.what_ran(run, launches, document)
-    page.line(title, "bold cyan")
+    if not page.whole:  # a report has a title
+        page.line(title, "bold cyan")
     page.line(ran)
     if document.verified:
         checks = sum(len(launch.verifications) for launch in run.launches)
@@ -66,8 +80,17 @@ def _run(page: Page, run: Run, document: RunDocument) -> int:
     figures(page, launches, document, mark)
     facts = list(_facts(run, launches, document))
     page.pairs(*facts, mark=mark)
+    page.drawing(lambda: _key_chart(run, document))
     widest = max(len(name) for name, _ in facts) + 3
     return height + 5 + sum(_height(value, widest) for _, value in facts)
+
+
+def _key_chart(run: Run, document: RunDocument) -> Chart:
+    """Where the time of a merge goes; without phases, every iteration."""
+    from merge_bench.view.plot import merge
+
+    found = merge.phases(run)
+    return merge.iterations([merge.Labelled(document.config.name, 0, run)]) if found.empty else found
 
 
 def _height(text: str, indent: int = 0) -> int:
@@ -116,22 +139,36 @@ def _facts(run: Run, launches: Sequence[Launch], document: RunDocument) -> Itera
 
 
 def _sweep(page: Page, campaign: Campaign, documents: Sequence[RunDocument]) -> NextStep | None:
-    """A row for each run, and a verdict for each config against the first."""
+    """A row for each run, and a verdict for each config against the first, which a report begins with."""
     from merge_bench.view.report.run import overview
 
-    overview(page, campaign.runs, documents)
-    comparisons: list[Comparison] = []
-    if len({run.config.name for run in campaign.runs}) > 1:
-        try:
-            comparisons = [each for each in compare([campaign]).comparisons if each.metric == METRIC]
-        except (UsageError, WrongResult) as why:
-            page.line(f"No verdict: {why}", "yellow")
-    if comparisons:
-        page.heading(f"Verdicts on {METRIC}")
-        for each in comparisons:
-            page.line(comparing.title(each))
-            page.line(comparing.sentence(each), comparing.STYLES.get(each.verdict, "bold"), indent=2)
+    if not page.whole:
+        overview(page, campaign.runs, documents)
+    names = list(dict.fromkeys(run.config.name for run in campaign.runs))
+    looks = {name: at for at, name in enumerate(names)}
+    comparisons = verdicts(page, [campaign], looks) if len(names) > 1 else []
+    if page.whole:
+        overview(page, campaign.runs, documents)
     return after_sweep(campaign, documents, comparisons)
+
+
+def verdicts(page: Page, campaigns: Sequence[Campaign], looks: Mapping[str, int]) -> list[Comparison]:
+    """The verdict on each run against its baseline, and their drawing; `looks`: of each run in all drawings."""
+    from merge_bench.view.plot import merge
+
+    try:
+        document = compare(campaigns)
+    except (UsageError, WrongResult) as why:
+        page.line(f"No verdict: {str(why).partition('; use --anyway')[0]}", "yellow")
+        return []
+    found = [each for each in document.comparisons if each.metric == METRIC]
+    if found:
+        page.heading(f"Verdicts on {METRIC}")
+    for each in found:
+        page.line(comparing.title(each))
+        page.line(comparing.sentence(each), comparing.STYLES.get(each.verdict, "bold"), indent=2)
+    page.drawing(lambda: merge.speedups(document, METRIC, looks))
+    return found
 
 
 def _warnings(page: Page, found: Sequence[Caution], room: int | None) -> None:

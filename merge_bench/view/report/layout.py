@@ -124,6 +124,11 @@ class Page:
                 self.line("")
             self.table(*first, *part, mark=mark)
 
+    def next_step(self, command: str, does: str) -> None:
+        """The command worth typing next, and what it does."""
+        self.line(f"Next: {command}", "bold")
+        self.line(f"      ({does})", "dim")
+
     def drawing(self, make: Callable[[], Chart]) -> None:
         """A drawing, which text cannot show: `make` is not called."""
 

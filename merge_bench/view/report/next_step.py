@@ -25,10 +25,11 @@ _UNFINISHED = frozenset((INTERRUPTED, "unfinished"))
 
 @dataclass(frozen=True)
 class NextStep:
-    """A command line, and what it does."""
+    """A command line, and what it does; `reports`: it writes the report, which does not name it itself."""
 
     command: str
     does: str
+    reports: bool = False
 
 
 def after_run(campaign: Campaign, one: RunDocument) -> NextStep | None:
@@ -129,7 +130,7 @@ def _one_host(one: RunDocument) -> bool:
 
 
 def _report(campaign: Campaign) -> NextStep:
-    return NextStep(_command("report", str(campaign.folder)), "draws everything on one page")
+    return NextStep(_command("report", str(campaign.folder)), "draws everything on one page", True)
 
 
 def _words(campaign: Campaign) -> list[str] | None:

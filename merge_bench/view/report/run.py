@@ -48,7 +48,7 @@ def print_report(
                 report_run(page, run, one)
             if not isinstance(summary, SweepDocument):
                 page.line("")
-        conclude(page, campaign, summary, whole=details)
+        conclude(page, campaign, runs_of(summary), summary.records, whole=details)
 
 
 def report_run(page: Page, run: Run, document: RunDocument) -> None:

@@ -13,10 +13,15 @@ from merge_bench.records.campaign import Launch, Run
 from merge_bench.records.recorded_plan import Plan
 from merge_bench.records.schema import IterationLine
 from merge_bench.view.numbers import NULL, gib, ms, number, percent, rows
-from merge_bench.view.report.layout import Column, Page, by_row
+from merge_bench.view.report.layout import Column, Page, by_row, grouped
+from merge_bench.view.titles import tables_of
 
 _SHOWN = 20
 _ENDS = 5
+_ALIKE = 3
+"""Warnings of a kind that are shown at once."""
+
+ALL_WARNINGS = "All warnings"
 
 PIPELINED = ", overlapped with partition and join (--pipeline on)"
 
@@ -96,10 +101,8 @@ def what_ran(run: Run, launches: Sequence[Launch], document: RunDocument) -> str
     plan = run.plan
     line = next((launch.line for launch in launches if launch.line is not None), None)
     hosts = list(dict.fromkeys(worker.host for worker in line.workers)) if line is not None else []
-    named = [value for name, value in _tables(plan) if name != "Keys"]
     what = f"{rows(plan.rows_per_chunk)} rows per chunk" if plan.rows_per_chunk is not None else _chunk(plan)
-    if named:
-        what = f"{' and '.join(named)}, on {', '.join((plan.workload and plan.workload.keys) or ['?'])}"
+    what = tables_of(plan) or what
     data = f" of {gib(line.data_bytes)} GiB" if line is not None else ""
     count, where = _counts(run, launches).split(" ", 1)
     workers = f"{NULL if plan.workers is None else plan.workers} worker{'s' * (plan.workers != 1)}{_on(hosts)}"
@@ -247,10 +250,26 @@ def findings(page: Page, documents: Sequence[RunDocument]) -> None:
         page.heading("Error")
     for text in errors:
         page.line(text, "bold red")
-    found = dict.fromkeys(caution for one in documents for caution in one.warnings)
+    warnings_by_kind(page, list(dict.fromkeys(caution for one in documents for caution in one.warnings)))
+
+
+def warnings_by_kind(page: Page, found: Sequence[Caution]) -> None:
+    """The first warnings of each kind, with what to do about it; how many more there are."""
     if found:
         page.heading("Warnings")
-        warnings(page, found)
+    for code, alike in grouped(found, lambda caution: caution.code).items():
+        for remedy, some in grouped(alike[:_ALIKE], lambda caution: caution.remedy).items():
+            for caution in some:
+                page.line(f"{code}: {caution.message}", "yellow")
+            if remedy:
+                page.line(f"→ {remedy}", indent=2)
+        if len(alike) > _ALIKE:
+            page.line(f"{len(alike) - _ALIKE} more of this kind, listed under {ALL_WARNINGS}", "dim", indent=2)
+
+
+def too_many(found: Sequence[Caution]) -> bool:
+    """Whether `warnings_by_kind` leaves some of them out."""
+    return any(len(alike) > _ALIKE for alike in grouped(found, lambda caution: caution.code).values())
 
 
 def error_lines(documents: Sequence[RunDocument]) -> list[str]:

@@ -29,7 +29,12 @@ def print_tuning(
 
 def write_tuning(page: Page, result: Result, *, sizes: Sequence[str], metric: str) -> None:
     """The outcome and every step that led to it."""
-    _heading(page, result, sizes, metric)
+    write_outcome(page, result, sizes, metric)
+    write_steps(page, result, sizes)
+
+
+def write_steps(page: Page, result: Result, sizes: Sequence[str]) -> None:
+    """Every step of the search, in tables."""
     _steps(page, f"Single settings against {result.baseline}", result.singles)
     if (noise := result.noise_floor) is not None:
         page.line(f"Noise: {noise.reason} ({ends(noise.low, noise.high)}).", "dim")
@@ -44,7 +49,8 @@ def write_tuning(page: Page, result: Result, *, sizes: Sequence[str], metric: st
             page.line(f"{line.setting} with {line.against}: {ratio(line.ratio)} {ends(line.low, line.high)}")
 
 
-def _heading(page: Page, result: Result, sizes: Sequence[str], metric: str) -> None:
+def write_outcome(page: Page, result: Result, sizes: Sequence[str], metric: str) -> None:
+    """What was found, and how sure it is at each size."""
     page.heading(result.outcome)
     if result.winner is not None:
         for line in result.confirmation:

@@ -29,7 +29,7 @@ def interleaved(results: Path, faster: float = 1.3) -> Path:
 
 def tuning(results: Path, *, end: int | None = 0, winner: str = "tls-sm+rails-2", name: str = "default") -> Path:
     """A tuning that found two settings, and confirmed them at two sizes; `end` None: it goes on."""
-    small, large = plan(), plan(rows_per_chunk=25_000_000)
+    small, large = plan(tune={"strategy": "race"}), plan(tune={"strategy": "race"}, rows_per_chunk=25_000_000)
     steps = [
         ("screen", "default again", "default", 0, None, 1.001, 0.99, 1.01, "kept", "the noise floor"),
         ("screen", "tls-sm", "default", 0, "tls=sm", 1.32, 1.28, 1.36, "kept", "clearly faster"),
@@ -44,7 +44,8 @@ def tuning(results: Path, *, end: int | None = 0, winner: str = "tls-sm+rails-2"
     ]
     with CampaignWriter.create(results, name) as writer:
         head = s.CampaignLine(
-            campaign_id=writer.campaign_id, argv=["merge_bench", "tune"], version="0.1", seed=7, plans=[small, large],
+            campaign_id=writer.campaign_id, argv=["/opt/merge_bench/__main__.py", "tune"], version="0.1", seed=7,
+            plans=[small, large],
             configs=[s.Config(name="default")], time=1_700_000_000.0,
             runs=[s.RunKey(config="default", plan=0), s.RunKey(config="default", plan=1)],
         )  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import threading
 from pathlib import Path
 
@@ -12,10 +13,14 @@ from bokeh.document import Document
 from panel.models.comm_manager import CommManager
 from pyviz_comms import Comm
 
+from merge_bench.view.dashboard.app import Dashboard
 from merge_bench.view.dashboard.components import defined
+from merge_bench.view.dashboard.runner import GOING, OVER, Request, Runner, State
 from merge_bench.view.text import as_html
 from tests.view.dashboard.boards import board, build, list_again, texts, update
 from tests.view.dashboard.samples import broken, hostile, interleaved, probing, tuning
+
+CAMPAIGNS = Path(__file__).parents[2] / "data" / "campaigns"
 
 
 def test_what_was_read_before_a_tab_was_left_is_shown_when_it_is_chosen_again(tmp_path: Path) -> None:
@@ -55,7 +60,7 @@ def test_hostile_and_broken_results_break_nothing_and_become_no_markup(tmp_path:
     broken(tmp_path)
     tuning(tmp_path, winner="<img src=x onerror=alert(1)>")
     view = board(tmp_path)
-    evil = next(value for name, value in view.live.choice.options.items() if "evil" in name)
+    evil = next(value for value in view.live.choice.options.values() if "-evil-" in value)
     view.live.choice.value = evil
     for one in (view.live, view.results, view.tuning, view.network):
         update(one)
@@ -118,3 +123,45 @@ def test_a_click_in_a_notebook_counts_although_it_comes_with_a_change_of_a_remov
     message = {"header": {"msgid": "1", "msgtype": "PATCH-DOC"}, "metadata": {}, "content": {"events": changes}}
     view._layout._on_msg(reference, CommManager(), {**message, "_buffers": {}})
     assert view.tabs.value == "Tuning"
+
+
+class Going(Runner):
+    """Starts nothing; its run goes on until `over` is set."""
+
+    over = False
+
+    def start(self, request: Request) -> None:
+        pass
+
+    def state(self) -> State:
+        return State(OVER if self.over else GOING, status=2 if self.over else None)
+
+
+def test_the_live_tab_opens_with_the_first_record_of_a_run_that_was_started_here(tmp_path: Path) -> None:
+    shutil.copytree(CAMPAIGNS / "sweep", tmp_path / "earlier")
+    view = Dashboard(tmp_path, runner=Going(tmp_path))
+    list_again(view)
+    view.tabs.value = "Run"
+    view.live.choice.value = str(tmp_path / "earlier")
+    view.run.start.clicks += 1
+    list_again(view)
+    assert view.tabs.value == "Run"  # nothing is recorded yet
+    shutil.copytree(CAMPAIGNS / "p2p", tmp_path / "new")
+    list_again(view)
+    assert (view.tabs.value, view.live.choice.value) == ("Live", "")
+    view.tabs.value = "Run"
+    shutil.copytree(CAMPAIGNS / "run", tmp_path / "another")
+    list_again(view)
+    assert view.tabs.value == "Run"  # nobody started that here
+
+
+def test_a_run_that_ends_without_a_record_leaves_its_output_in_sight(tmp_path: Path) -> None:
+    runner = Going(tmp_path)
+    view = Dashboard(tmp_path, runner=runner)
+    view.tabs.value = "Run"
+    view.run.start.clicks += 1
+    runner.over = True
+    list_again(view)
+    shutil.copytree(CAMPAIGNS / "run", tmp_path / "another")
+    list_again(view)
+    assert view.tabs.value == "Run"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,10 +15,16 @@ import msgspec
 import pytest
 from bokeh.core.properties import value
 
-from tests.helpers.runs import ROOT
+from merge_bench.analysis.documents.run import runs_of
+from merge_bench.analysis.summary import summarize
+from merge_bench.records.reader import read_campaign
+from merge_bench.view.dashboard.app import Dashboard
+from merge_bench.view.dashboard.live_data import now
+from merge_bench.view.text import as_html
 from tests.helpers.synthetic_campaigns import Script, plan, write_campaign
-from tests.probe.samples import write_campaign as write_probe
 from tests.view.dashboard.boards import board, list_again, texts, update
+
+CAMPAIGNS = Path(__file__).parents[2] / "data" / "campaigns"
 
 
 @contextlib.contextmanager
@@ -31,35 +38,12 @@ def held(folder: Path) -> Iterator[None]:
 def test_without_a_run_the_live_tab_says_how_to_make_one(tmp_path: Path) -> None:
     view = board(tmp_path)
     update(view.live)
-    assert "This folder contains no runs yet" in texts(view.live.layout)
-
-
-def test_without_a_run_a_published_result_is_shown_until_there_is_one(tmp_path: Path) -> None:
-    """Empty axes would show nothing."""
-    view = board(tmp_path)
-    update(view.live)
-    shown = texts(view.live.layout)
-    assert "Throughput of every iteration" in shown
-    assert "Pairs of workers" not in shown
-    write_campaign(tmp_path)
-    list_again(view)
-    update(view.live)
-    shown = texts(view.live.layout)
-    assert "Throughput of every iteration" not in shown
-    assert "Pairs of workers" in shown
-
-
-def test_a_network_measurement_has_no_axes_of_merges(tmp_path: Path) -> None:
-    write_probe(tmp_path)
-    view = board(tmp_path)
-    update(view.live)
-    shown = texts(view.live.layout)
-    assert "its figures are in the <b>Network</b> tab" in shown
-    assert "Pairs of workers" not in shown
+    assert "<code>python -m merge_bench run --chunk 1e6</code>" in texts(view.live.layout)
+    assert not any(card.visible for card in view.live._cards)
 
 
 def test_the_tab_names_result_host_date_and_ucx(tmp_path: Path) -> None:
-    shutil.copytree(ROOT / "tests" / "data" / "campaigns" / "run", tmp_path / "run")
+    shutil.copytree(CAMPAIGNS / "run", tmp_path / "run")
     view = board(tmp_path)
     update(view.live)
     assert "20261122T105951Z-tcp-e0a9d0 · host vm · 2026-11-22 10:59 UTC · UCX 1.21.0" in texts(view.live.layout)
@@ -146,3 +130,76 @@ def test_dask_pages_are_linked_while_the_launch_goes_on_if_they_have_the_address
         for folder in folders[1:]:
             assert "launch 0: " in shown(folder)
             assert "<a " not in shown(folder)
+
+
+def shown_cards(view: Dashboard) -> list[str]:
+    titles = [re.sub(r" <small>.*|<.*?>", "", card.objects[0].value) for card in view.live._cards if card.visible]
+    return [" ".join(title.split()) for title in titles]
+
+
+def live_of(kind: str, results: Path) -> Dashboard:
+    shutil.copytree(CAMPAIGNS / kind, results / kind)
+    view = board(results)
+    update(view.live)
+    return view
+
+
+@pytest.mark.parametrize("kind", ["run", "sweep", "tables", "failed", "import", "tune"])
+def test_what_the_command_warned_of_stands_in_the_live_tab_once_it_has_ended(kind: str, tmp_path: Path) -> None:
+    view = live_of(kind, tmp_path)
+    said = [caution for one in runs_of(summarize(read_campaign(tmp_path / kind))) for caution in one.warnings]
+    assert said
+    assert "Warnings and remedies" in shown_cards(view)
+    assert all(as_html(caution.message) in texts(view.live.layout) for caution in said)
+
+
+def test_there_is_no_card_for_nothing(tmp_path: Path) -> None:
+    assert shown_cards(live_of("p2p", tmp_path)) == ["Warnings and remedies"]
+    assert len(shown_cards(live_of("run", tmp_path / "r"))) == 7
+    imported = shown_cards(live_of("import", tmp_path / "i"))
+    assert imported == ["Throughput of each iteration", "Bandwidth of each iteration", "Warnings and remedies"]
+
+
+def test_a_number_that_was_not_measured_is_not_shown_and_each_quantity_has_one_unit(tmp_path: Path) -> None:
+    assert 'class="number"><span' in texts(live_of("run", tmp_path).live.layout)
+    numbers = re.findall(r'<b title="([^"]*)"', texts(live_of("baseline", tmp_path / "b").live.layout))
+    assert [each.split(" ", 1)[-1] for each in numbers] == ["GiB/s", "ms", "default", "checks, all passed"]
+    numbers = re.findall(r'<b title="([^"]*)"', texts(live_of("p2p", tmp_path / "p").live.layout))
+    assert numbers == ["tcp"]
+
+
+def test_the_live_tab_says_where_a_tuning_and_a_network_measurement_are_shown(tmp_path: Path) -> None:
+    assert "<b>Tuning</b> tab" in texts(live_of("tune", tmp_path).live.layout)
+    network = texts(live_of("mpi", tmp_path / "p").live.layout)
+    assert "<b>Network</b> tab" in network
+    assert 'aria-label="iterations: ' not in network  # which are not recorded one by one
+
+
+def test_a_legend_names_only_what_is_there(tmp_path: Path) -> None:
+    live = live_of("run", tmp_path).live
+    named = [re.findall(r"</span> ([^<]+)</span>", legend.value) for legend in (live._phases, live._memory)]
+    assert named == [["partition alone", "exchange alone", "join", "other"], ["peak", "above imports", "its input"]]
+    assert live._memory.value.startswith("Launch 0: ")
+    assert not any(each.figure.legend for each in live._figures)
+
+
+def test_every_config_is_named_in_full_however_many_there_are(tmp_path: Path) -> None:
+    view = live_of("tune", tmp_path)
+    legend = view.live._legends[0]
+    assert legend.height is None
+    assert all(f"{name}</span>" in legend.value for name in ("default", "rendezvous-scheme=rkey_ptr"))
+
+
+def test_a_campaign_whose_end_is_recorded_has_ended_although_its_process_has_not() -> None:
+    state = now(read_campaign(CAMPAIGNS / "run"), running=True)
+    assert not state.running
+    assert any("is slow in partition" in note.message for note in state.notes)
+
+
+def test_campaigns_are_offered_by_title_and_two_of_the_same_are_told_apart(tmp_path: Path) -> None:
+    view = live_of("run", tmp_path)
+    shutil.copytree(CAMPAIGNS / "run", tmp_path / "again")
+    list_again(view)
+    update(view.live)
+    title = "tcp: 20,000 rows per chunk, 2 workers · 22 November 2026, 10:59 UTC"
+    assert sorted(view.live.choice.options) == [f"{title} (again) (done)", f"{title} (run) (done)", "the newest"]

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
+
+import panel as pn
 
 from merge_bench.view.dashboard.campaign_cache import CampaignCache, Loaded
 from merge_bench.view.dashboard.campaign_index import Index
 from merge_bench.view.dashboard.network_tab import content_of
 from merge_bench.view.plot.marks import Whiskers
 from tests.helpers.synthetic_campaigns import write_campaign
+from tests.view.dashboard.boards import board, texts, update
 from tests.view.dashboard.samples import probing
+
+CAMPAIGNS = Path(__file__).parents[2] / "data" / "campaigns"
 
 
 def load(results: Path) -> list[Loaded]:
@@ -67,3 +73,24 @@ def test_the_table_has_the_values_that_the_charts_draw() -> None:
     table = found.frame
     assert (table["Least"] < table["Median"]).all()
     assert drawn == set(zip(table["Least"], table["Most"], strict=True))
+
+
+def test_without_a_measurement_the_command_that_makes_one_is_shown_and_nobody_elses_data(tmp_path: Path) -> None:
+    view = board(tmp_path)
+    for _ in range(2):
+        update(view.network)
+    assert "<code>python -m merge_bench probe p2p</code>" in texts(view.network.layout)
+    assert view.network.datasets.value == []
+    assert view.network.parts.select(pn.pane.Bokeh) == []
+    view.network.datasets.value = ["nthu-hw4-latency"]
+    update(view.network)
+    assert view.network.parts.select(pn.pane.Bokeh)
+
+
+def test_a_measurement_of_the_real_command_is_listed_by_its_title_and_shown_at_once(tmp_path: Path) -> None:
+    shutil.copytree(CAMPAIGNS / "p2p", tmp_path / "p2p")
+    view = board(tmp_path)
+    for _ in range(2):
+        update(view.network)
+    assert list(view.network.choice.options) == ["Network measurement p2p: tcp · 22 November 2026, 11:01 UTC"]
+    assert len(view.network.parts.select(pn.pane.Bokeh)) == 2

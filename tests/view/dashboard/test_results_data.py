@@ -47,7 +47,8 @@ def test_the_table_has_the_numbers_of_the_summary(tmp_path: Path) -> None:
     document = summarized(one.campaign)
     assert row["Throughput (GiB/s)"] == pytest.approx(document["throughput_bytes_per_second"]["median"] / GIB)
     assert row["Bandwidth (GiB/s)"] == pytest.approx(document["bandwidth_bytes_per_second"]["harmonic_mean"] / GIB)
-    assert (row["Rows per chunk"], row["Workers"], row["Verified"], row["Status"]) == ("1,000,000", "2", "yes", "done")
+    assert (row["Problem"], row["Workers"], row["Engine"]) == ("1,000,000 rows per chunk", "2", "polars")
+    assert (row["Verified"], row["Status"]) == ("yes", "done")
 
 
 def test_a_campaign_that_was_not_looked_at_has_gaps_and_not_zeros(tmp_path: Path) -> None:
@@ -171,3 +172,13 @@ def test_every_chart_can_be_drawn(tmp_path: Path) -> None:
     found = chosen(tmp_path, datasets=("gadi-v100",))
     assert len(found.charts) == 3
     assert all(figure_of(chart).renderers for chart in found.charts)
+
+
+def test_real_tables_are_named_by_their_files_keys_rows_and_engine() -> None:
+    records = Path(__file__).parents[2] / "data" / "campaigns"
+    entries = [entry for entry in Index(records).scan() if entry.folder.name == "tables"]
+    row = campaign_table(entries, lambda _: None).iloc[0]
+    assert row["Problem"] == "orders.parquet ⋈ lines.parquet on o_key = l_key (5,000 / 20,000 rows)"
+    assert (row["Workers"], row["Engine"], row["Kind"]) == ("2", "native", "merge")
+    charts = content_of(CampaignCache().load(entries), metric="Throughput", axis=ABSOLUTE, datasets=()).charts
+    assert charts

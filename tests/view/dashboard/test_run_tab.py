@@ -6,8 +6,10 @@ import panel as pn
 import pytest
 
 from merge_bench.errors import UsageError
-from merge_bench.view.dashboard.run_tab import DEFAULT, RunView
+from merge_bench.probe import probes
+from merge_bench.view.dashboard.run_tab import RunView
 from merge_bench.view.dashboard.runner import Permission, Request, Runner
+from merge_bench.view.text import as_html
 from tests.view.dashboard.boards import texts
 
 
@@ -38,12 +40,41 @@ def runner() -> Recorder:
 
 def test_the_form_becomes_the_request_and_the_command_line(runner: Recorder) -> None:
     form = RunView(runner, Permission())
-    form.config.value, form.chunk.value, form.workers.value = "tcp.cfg", "2e6", "3"
+    form.configs.value, form.fields["chunk"].value, form.fields["workers"].value = ["tcp.cfg"], "2e6", "3"
     form.start.clicks += 1
-    assert runner.asked == [Request("tcp.cfg", "2e6", "3", "")]
+    assert runner.asked == [Request(configs=("tcp.cfg",), chunk="2e6", workers="3")]
     command = "python -m merge_bench run --config=tcp.cfg --chunk=2e6 --workers=3 --results=results"
     assert command in texts(form.layout)
-    assert form.config.options[0] == DEFAULT
+    form.configs.value, form.fields["blocks"].value, form.engine.value = ["default.cfg", "tcp.cfg"], "6", "duckdb"
+    command = "--configs=default.cfg,tcp.cfg --chunk=2e6 --engine=duckdb --workers=3 --blocks=6 --results=results"
+    assert f"python -m merge_bench run {command}" in texts(form.layout)
+
+
+def test_a_tuning_and_every_network_measurement_can_be_started_with_the_fields_they_take(runner: Recorder) -> None:
+    form = RunView(runner, Permission())
+    assert set(form.command.options) == {"run", "tune", *(f"probe {name}" for name in probes())}
+    form.command.value = "tune"
+    form.configs.value = ["tcp.cfg"]
+    command = "python -m merge_bench tune tcp.cfg --chunk=1e6 --budget=10m --results=results"
+    assert command in texts(form.layout)
+    form.configs.value = ["default.cfg", "tcp.cfg"]
+    assert "tune begins with one config" in texts(form.layout)
+    form.command.value = "probe p2p"
+    command = "python -m merge_bench probe p2p --config=default.cfg --config=tcp.cfg --results=results"
+    assert command in texts(form.layout)
+    assert [name for name, field in form.fields.items() if field.visible] == ["iterations"]
+    form.start.clicks += 1
+    assert runner.asked == [Request("probe p2p", ("default.cfg", "tcp.cfg"))]
+
+
+def test_tables_are_merged_on_a_key_with_one_name_or_two(runner: Recorder) -> None:
+    form = RunView(runner, Permission())
+    for name, text in (("left", "orders.parquet"), ("right", "my lines"), ("on", "o_key=l_key")):
+        form.fields[name].value = text
+    command = "run --left=orders.parquet '--right=my lines' --left-on=o_key --right-on=l_key --results=results"
+    assert as_html(command) in texts(form.layout)
+    form.fields["on"].param.update(value="id", value_input="id")  # together, as a browser sends them
+    assert "--on=id --results" in texts(form.layout)
 
 
 def test_only_with_the_token_runs_are_started_stopped_and_killed(runner: Recorder) -> None:
@@ -73,6 +104,6 @@ def test_where_runs_are_refused_there_is_no_form_and_clicks_do_nothing(runner: R
 
 def test_what_the_runner_refuses_is_shown(runner: Recorder) -> None:
     form = RunView(runner, Permission())
-    form.chunk.value = "taken"
+    form.fields["chunk"].value = "taken"
     form.start.clicks += 1
     assert "a run is in progress" in texts(form.layout)

@@ -13,12 +13,14 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import click
 import pytest
 
+from merge_bench.cli import cli
 from merge_bench.config.shipped import config_names
 from merge_bench.errors import UsageError
 from merge_bench.view.dashboard import runner as runner_module
-from merge_bench.view.dashboard.runner import Permission, Request, Runner, arguments
+from merge_bench.view.dashboard.runner import COMMANDS, Permission, Request, Runner, arguments
 
 POLITE = """
 import signal, sys, time
@@ -56,7 +58,7 @@ def polite(tmp_path: Path) -> Iterator[Runner]:
 
 
 def test_the_command_is_what_a_person_would_type() -> None:
-    words = arguments(Request("tcp.cfg", " 25e6 ", "2", ""), Path("my results"))
+    words = arguments(Request(configs=("tcp.cfg",), chunk=" 25e6 ", workers="2"), Path("my results"))
     assert words == [
         "-m",
         "merge_bench",
@@ -77,7 +79,7 @@ def test_no_text_becomes_a_second_word_or_reaches_a_shell(text: str) -> None:
 @pytest.mark.parametrize("config", ["/etc/passwd", "../secret.cfg", "--help", "no-such.cfg"])
 def test_only_shipped_configs_can_be_chosen(tmp_path: Path, config: str) -> None:
     with pytest.raises(UsageError, match="runs only shipped configs"):
-        Runner(tmp_path).start(Request(config=config))
+        Runner(tmp_path).start(Request(configs=(config,)))
 
 
 def test_a_config_that_brings_code_is_not_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,13 +90,33 @@ def test_a_config_that_brings_code_is_not_started(tmp_path: Path, monkeypatch: p
     monkeypatch.setenv("MERGE_BENCH_TRUST_CONFIG", "1")
     runner = Runner(tmp_path)
     with pytest.raises(UsageError, match=r"site\.cfg:2: PYTHONPATH"):
-        runner.start(Request(config="site.cfg"))
+        runner.start(Request(configs=("site.cfg",)))
     assert runner.state().what == "idle"
 
 
-@pytest.mark.parametrize("config", ["", "tcp.cfg"])
-def test_no_request_trusts_a_config(config: str) -> None:
-    assert "--trust-config" not in arguments(Request(config, "1e6", "2", "3"), Path("r"))
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("configs", [(), ("tcp.cfg",)])
+def test_no_request_trusts_a_config(command: str, configs: tuple[str, ...]) -> None:
+    assert "--trust-config" not in arguments(Request(command, configs, "1e6"), Path("r"))
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_knows_the_options_that_it_is_given(command: str, tmp_path: Path) -> None:
+    text = dict.fromkeys(("chunk", "left", "right", "on", "engine", "workers", "iterations", "blocks", "budget"), "1")
+    words = arguments(Request(command, ("tcp.cfg",), **text), tmp_path)[2:]
+    found: click.Command = cli
+    while isinstance(found, click.Group):
+        known = found.get_command(click.Context(found), words.pop(0))
+        assert known is not None
+        found = known
+    options = {option for parameter in found.params for option in parameter.opts}
+    assert {word.partition("=")[0] for word in words if word.startswith("--")} <= options
+
+
+@pytest.mark.parametrize("command", ["", "report", "run --insecure", "shell"])
+def test_no_other_command_is_started(command: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="the dashboard cannot start"):
+        Runner(tmp_path).start(Request(command))
 
 
 def test_the_shipped_configs_are_offered() -> None:
@@ -113,7 +135,7 @@ def test_what_the_command_says_of_a_wrong_option_is_in_the_log(tmp_path: Path) -
     until(lambda: runner.state().what == "over")
     assert runner.state().status == 2
     assert "'many' is not a count" in runner.state().log
-    assert runner.state().command == f"python -P -m merge_bench run --chunk=many --results={tmp_path}"
+    assert runner.state().command == f"python -m merge_bench run --chunk=many --results={tmp_path}"
 
 
 def test_one_run_at_a_time(polite: Runner) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -9,9 +10,12 @@ from merge_bench.config.reader import read_config
 from merge_bench.view.dashboard.campaign_cache import CampaignCache
 from merge_bench.view.dashboard.campaign_index import Index
 from merge_bench.view.dashboard.tuning_tab import Content, content_of
-from merge_bench.view.plot.marks import Boxes, Points, Whiskers
+from merge_bench.view.plot.marks import Points, Whiskers
 from tests.helpers.synthetic_campaigns import write_campaign
+from tests.view.dashboard.boards import board, texts, update
 from tests.view.dashboard.samples import tuning
+
+CAMPAIGNS = Path(__file__).parents[2] / "data" / "campaigns"
 
 
 def found(results: Path) -> Content:
@@ -110,9 +114,25 @@ def test_a_tuning_that_goes_on_shows_what_there_is(tmp_path: Path) -> None:
     assert shown.config is None
 
 
-def test_without_a_tuning_the_published_effects_of_settings_are_shown() -> None:
-    shown = content_of(None)
-    assert "no tuning results" in shown.outcome
-    assert shown.charts
-    marks = [mark for chart in shown.charts for _, mark in chart.picture.marks]
-    assert all(isinstance(mark, Boxes) and mark.hatched for mark in marks)
+def test_without_a_tuning_the_command_that_makes_one_is_shown_and_nobody_elses_data(tmp_path: Path) -> None:
+    view = board(tmp_path)
+    update(view.tuning)
+    assert "<code>python -m merge_bench tune --budget 10m</code>" in texts(view.tuning.layout)
+    assert view.tuning.parts.objects == []
+
+
+def test_a_tuning_of_the_real_command_is_listed_by_its_title_and_shown(tmp_path: Path) -> None:
+    shutil.copytree(CAMPAIGNS / "tune", tmp_path / "tune")
+    view = board(tmp_path)
+    update(view.tuning)
+    assert list(view.tuning.choice.options) == [
+        "Tuning of default: 20,000 rows per chunk, 2 workers · 22 November 2026, 11:08 UTC"
+    ]
+    said = "Found no config faster than default: 1 of 4 candidates are undecided."
+    assert f"<p><b>{said}</b></p>" in texts(view.tuning.layout)
+    content = found(tmp_path)
+    assert [chart.title for chart in content.charts] == ["Tuning, screen, 20,000 rows per chunk: speed-up by setting"]
+    assert content.frame is not None
+    assert list(content.frame["Setting"].iloc[[0, 3]]) == [
+        "rendezvous-scheme=get_zcopy", "rendezvous-scheme=rkey_ptr",
+    ]  # fmt: skip

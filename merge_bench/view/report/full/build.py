@@ -12,27 +12,33 @@ from merge_bench.analysis.documents.compare import CompareDocument
 from merge_bench.analysis.published import MergeResult, SettingEffect
 from merge_bench.analysis.verification_state import UNVERIFIED
 from merge_bench.errors import MergeBenchError
+from merge_bench.probe.shared.measures import measure_of, placed
 from merge_bench.probe.shared.stored_rows import label_rows
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.probe_rows import Row
 from merge_bench.records.schema import FailureLine
+from merge_bench.view.numbers import binary, gib
+from merge_bench.view.numbers import number as rounded
 from merge_bench.view.plot import merge
 from merge_bench.view.plot.network import panels_of
 from merge_bench.view.plot.source import source_of
 from merge_bench.view.probe.show import write_rows
 from merge_bench.view.report import comparison, run_sections
 from merge_bench.view.report.blocks import Recorder, Section
+from merge_bench.view.report.conclusion import conclude, verdicts
 from merge_bench.view.report.full import tuning_sections
 from merge_bench.view.report.full.environment import write_command, write_environment
 from merge_bench.view.report.full.results import Source, by_problem, sources_of, write_results
-from merge_bench.view.report.layout import Column
+from merge_bench.view.report.layout import Column, by_row, grouped
 from merge_bench.view.report.run import overview, report_run
+from merge_bench.view.text import plural
+from merge_bench.view.titles import listed, ran_with, title_of, when, where_of
 
 MOST_RUNS = 24
 """Runs that get a section of their own."""
 
 _OPEN = 3
-"""Sections of runs are open if there are no more than this many."""
+"""Comparisons are shown open if there are no more than this many."""
 
 
 @dataclass(frozen=True)
@@ -48,41 +54,53 @@ class References:
 class Report:
     """The whole report as data.
 
-    `state`: ``verified``, or why the numbers are not; `alarm`: whether that is shown as an alarm.
+    `about`: when and where it was measured, and with what; `state`: ``verified``, or why the numbers are not; `alarm`:
+    whether that is shown as an alarm.
     """
 
     title: str
+    about: str
     state: str
     alarm: bool
     sections: tuple[Section, ...]
 
 
 def build(campaigns: Sequence[Campaign], references: References, defaults: Mapping[str, str] | None) -> Report:
-    """The report of `campaigns`; `defaults`: of the UCX that they ran with, where it can be asked."""
+    """The report of `campaigns`; `defaults`: of the UCX that they ran with, where it can be asked.
+
+    The conclusion stands first, then the figures, then what they rest on.
+    """
     page = Recorder()
     page.source = source_of(campaigns)
     probes = [campaign for campaign in campaigns if _is_probe(campaign)]
     merges = [campaign for campaign in campaigns if not _is_probe(campaign)]
     sources = sources_of(merges)
+    rows = label_rows(probes) if probes else []
     state, alarm = _state(sources, probes)
-    _summary(page, campaigns, sources)
+    _conclusion(page, campaigns, merges, sources, [*rows, *references.rows])
+    for campaign in merges:
+        if campaign.tuning:
+            tuning_sections.write_tuning(page, campaign)
     if sources:
         page.section("Results")
+        if any(campaign.tuning for campaign in merges):
+            overview(page, [source.run for source in sources], [source.document for source in sources],
+                     [source.name for source in sources] if len(campaigns) > 1 else [])  # fmt: skip
         write_results(page, sources, references.merges)
         _comparisons(page, merges, sources)
     if references.settings:
         page.source = ""  # of others, as its title and its lines say
         tuning_sections.write_published(page, references.settings)
         page.source = source_of(campaigns)
-    for campaign in merges:
-        if campaign.tuning:
-            tuning_sections.write_tuning(page, campaign)
     if probes:
-        _network(page, probes, references.rows)
-    _runs(page, sources)
+        _network(page, rows, references.rows)
     _failures(page, campaigns)
+    _warnings(page, campaigns, sources)
+    _runs(page, sources)
+    _repeat(page, campaigns)
     _environment(page, campaigns, defaults)
-    return Report(_title(campaigns), state, alarm, tuple(section for section in page.sections if section.blocks))
+    sections = tuple(section for section in page.sections if section.blocks)
+    return Report(_title(campaigns), _about(campaigns), state, alarm, sections)
 
 
 def _is_probe(campaign: Campaign) -> bool:
@@ -90,8 +108,28 @@ def _is_probe(campaign: Campaign) -> bool:
 
 
 def _title(campaigns: Sequence[Campaign]) -> str:
-    first, *more = campaigns
-    return first.head.campaign_id + (f" and {len(more)} more" if more else "")
+    titles = list(dict.fromkeys(titles_of(campaigns)))
+    more = len(campaigns) - 1
+    return titles[0] + (f", and {plural(more, 'more result')}" if more else "")
+
+
+def titles_of(campaigns: Sequence[Campaign]) -> list[str]:
+    """What each campaign is called for people."""
+    return [title_of(campaign.head, campaign.plans) for campaign in campaigns]
+
+
+def _about(campaigns: Sequence[Campaign]) -> str:
+    """When, where and with what; of several campaigns each thing once."""
+    dates = [when(campaign.head.time) for campaign in campaigns]
+    hosts = listed(dict.fromkeys(host for campaign in campaigns if (host := where_of(campaign))))
+    parts = [
+        " to ".join(dict.fromkeys((dates[0], dates[-1]))) if len(dates) < 3 else f"{len(dates)} results",
+        f"on {hosts}" if hosts else "",
+        listed(dict.fromkeys(ucx for campaign in campaigns if (ucx := ran_with(campaign)))),
+        f"merge_bench {listed(dict.fromkeys(campaign.head.version for campaign in campaigns))}",
+        campaigns[0].head.campaign_id if len(campaigns) == 1 else "",
+    ]
+    return " · ".join(filter(None, parts))
 
 
 def _state(sources: Sequence[Source], probes: Sequence[Campaign]) -> tuple[str, bool]:
@@ -110,19 +148,53 @@ def _state(sources: Sequence[Source], probes: Sequence[Campaign]) -> tuple[str, 
     return "Verified: every check of the merge results was made and passed", False
 
 
-def _summary(page: Recorder, campaigns: Sequence[Campaign], sources: Sequence[Source]) -> None:
-    page.section("Summary")
-    several = len(campaigns) > 1
-    if sources:
-        names = [source.name for source in sources] if several else []
-        overview(page, [source.run for source in sources], [source.document for source in sources], names)
-    run_sections.findings(page, [source.document for source in sources])
-    page.heading("How to repeat the measurement")
-    for number, campaign in enumerate(campaigns):
-        if several:
-            page.line(f"{letter(number, len(campaigns))}: {campaign.head.campaign_id}")
-        write_command(page, campaign)
-        run_sections.warnings(page, campaign.cautions if _is_probe(campaign) else ())
+def _conclusion(
+    page: Recorder, campaigns: Sequence[Campaign], merges: Sequence[Campaign], sources: Sequence[Source],
+    rows: Sequence[Row],
+) -> None:  # fmt: skip
+    """What `run` printed, with its drawing; of several campaigns the verdicts on all of them."""
+    page.section("Conclusion")
+    if len(campaigns) > 1:
+        lettered = zip(campaigns, titles_of(campaigns), strict=True)
+        named = [(title, when(each.head.time), where_of(each)) for each, title in lettered]
+        page.pairs(
+            *((letter(at, len(campaigns)) or "", " · ".join(filter(None, each))) for at, each in enumerate(named))
+        )
+    documents = [source.document for source in sources]
+    tunings = [campaign for campaign in merges if campaign.tuning]
+    for campaign in tunings:
+        tuning_sections.write_outcome(page, campaign)
+    if len(campaigns) == 1 and merges and not tunings:
+        conclude(page, merges[0], documents, str(merges[0].records), whole=True)
+    elif merges:
+        if len(merges) > 1:
+            verdicts(page, merges, {source.name: source.look for source in sources})
+        if len(campaigns) > 1:
+            overview(page, [source.run for source in sources], documents, [source.name for source in sources])
+        run_sections.findings(page, documents)
+    if not merges:
+        _best(page, rows)
+        for panel in panels_of(rows)[:1]:
+            page.drawing(lambda panel=panel: panel)  # type: ignore[misc]
+    probed = [caution for campaign in campaigns if _is_probe(campaign) for caution in campaign.cautions]
+    run_sections.warnings_by_kind(page, list(dict.fromkeys(probed)))
+
+
+def _best(page: Recorder, rows: Sequence[Row]) -> None:
+    """The best value of each test, config and placement, with the message size that it was measured at."""
+    cells = []
+    for (test, config, placement, source), mine in grouped(
+        rows, lambda row: (row.test, row.config, row.placement, row.source)
+    ).items():
+        measure = measure_of(mine[0])
+        values = [(found.median, row.size) for row in mine if (found := measure.of(row)) is not None]
+        if values:
+            value, size = min(values) if measure.less_is_better else max(values)
+            best = f"{measure.title} ({measure.unit})"
+            cells.append((test, config, placed(placement), best, rounded(value), binary(size), source or "measured"))
+    if cells:
+        page.table(*by_row(("Test", "Config", "Placement", "What", "Best median", "At message size", "From"),
+                           cells, (0, 1, 2, 3, 6)))  # fmt: skip
 
 
 def _comparisons(page: Recorder, merges: Sequence[Campaign], sources: Sequence[Source]) -> None:
@@ -156,7 +228,7 @@ def _comparison(page: Recorder, document: CompareDocument, looks: Mapping[str, i
     page.table(pairs, *comparison.judged_columns(chosen), mark=mark)
     for note in document.notes:
         page.line(note, "dim")
-    page.section("Comparison in detail", folded=len(chosen) > _OPEN)
+    page.section("Comparison in detail", folded=len(chosen) > _OPEN, inner=True)
     for comparisons in comparison.by_pair(document):
         one = comparison.about(comparisons, "throughput")
         page.heading(comparison.title(one))
@@ -166,33 +238,48 @@ def _comparison(page: Recorder, document: CompareDocument, looks: Mapping[str, i
             page.table(*comparison.difference_columns(found))
 
 
-def _network(page: Recorder, probes: Sequence[Campaign], references: Sequence[Row]) -> None:
+def _network(page: Recorder, rows: Sequence[Row], references: Sequence[Row]) -> None:
     page.section("Network")
-    rows = label_rows(probes)
     if not rows:
         page.line("Nothing was measured.", "bold red")
         return
     configs = list(dict.fromkeys(row.config for row in rows))
     both = [*rows, *references]
-    write_rows(page, both, baseline=configs[0] if len(configs) > 1 else None)
     for panel in panels_of(both):
         page.drawing(lambda panel=panel: panel)  # type: ignore[misc]
+    write_rows(page, both, baseline=configs[0] if len(configs) > 1 else None)
 
 
 def _runs(page: Recorder, sources: Sequence[Source]) -> None:
-    """A section for each run; of many, for those that were confirmed and the first ones."""
+    """A folded section for each run; of many, for those that were confirmed and the first ones."""
     confirmed = {step.config for source in sources for step in source.campaign.tuning if step.phase == "confirm"}
     first = [source for source in sources if source.run.config.name in confirmed]
     chosen = [*first, *(source for source in sources if source not in first)][:MOST_RUNS]
     problems = {id(source): name for name, found in by_problem(sources).items() for source in found}
-    for source in sources:
-        if source in chosen:
-            page.section(f"{source.label}: {problems[id(source)]}", folded=len(sources) > _OPEN)
-            page.source = source_of([source.campaign])
-            report_run(page, source.run, source.document)
+    if not sources:
+        return
+    page.section("Every run")
+    page.line("Workers, pairs of workers, transports, iterations and checks of each run; open one to see them.", "dim")
     if len(chosen) < len(sources):
         left = len(sources) - len(chosen)
         page.line(f"{left} more runs have no separate section; the tables above contain their numbers.", "dim")
+    for source in sources:
+        if source in chosen:
+            found = source.document
+            notes = [f"{gib(found.throughput_bytes_per_second.median)} GiB/s"]
+            notes += [f"limited by {found.bottleneck.what}"] if found.bottleneck else []
+            title = source.label + (f": {problems[id(source)]}" if len(set(problems.values())) > 1 else "")
+            page.section(title, folded=True, note=", ".join(notes), inner=True)
+            page.source = source_of([source.campaign])
+            report_run(page, source.run, source.document)
+
+
+def _repeat(page: Recorder, campaigns: Sequence[Campaign]) -> None:
+    page.section("How to repeat the measurement")
+    for number, campaign in enumerate(campaigns):
+        if short := letter(number, len(campaigns)):
+            page.line(f"{short}: {campaign.head.campaign_id}")
+        write_command(page, campaign)
 
 
 def _failures(page: Recorder, campaigns: Sequence[Campaign]) -> None:
@@ -201,6 +288,16 @@ def _failures(page: Recorder, campaigns: Sequence[Campaign]) -> None:
         name = campaign.head.campaign_id if len(campaigns) > 1 else None
         for failure in [*campaign.failures, *(each for launch in campaign.standing for each in launch.failures)]:
             _failure(page, failure, name)
+
+
+def _warnings(page: Recorder, campaigns: Sequence[Campaign], sources: Sequence[Source]) -> None:
+    """All of them, folded, if the conclusion has only some."""
+    found = [caution for source in sources for caution in source.document.warnings]
+    found += [caution for campaign in campaigns if _is_probe(campaign) for caution in campaign.cautions]
+    each = dict.fromkeys(found)
+    if run_sections.too_many(list(each)):
+        page.section(run_sections.ALL_WARNINGS, folded=True, note=plural(len(each), "warning"))
+        run_sections.warnings(page, each)
 
 
 def _failure(page: Recorder, failure: FailureLine, campaign: str | None) -> None:

@@ -19,7 +19,13 @@ _MOST = 400
 
 def render(report: Report, pictures: Mapping[int, str]) -> str:
     """The text; `pictures`: the path of a drawing's picture by its number among the drawings, from 1."""
-    lines = [f"# {md.escaped(report.title)}", "", f"{'> **' if report.alarm else '> '}{md.escaped(report.state)}"]
+    lines = [
+        f"# {md.escaped(report.title)}",
+        "",
+        md.escaped(report.about),
+        "",
+        f"{'> **' if report.alarm else '> '}{md.escaped(report.state)}",
+    ]
     lines[-1] += "**" * report.alarm
     drawings = 0
     for section in report.sections:

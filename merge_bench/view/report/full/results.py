@@ -22,6 +22,7 @@ from merge_bench.view.plot.charts import Bar
 from merge_bench.view.plot.merge import BANDWIDTH, THROUGHPUT, Labelled, Metric
 from merge_bench.view.report.blocks import Recorder
 from merge_bench.view.report.layout import Column, by_row, grouped
+from merge_bench.view.titles import tables_of
 
 _WORDS = {"rows_per_chunk": "rows per chunk", "workers": "workers"}
 _LAUNCHES = "Launches"
@@ -87,15 +88,18 @@ def by_problem(sources: Sequence[Source]) -> dict[str, list[Source]]:
     found: dict[str, list[Source]] = {}
     for group, one in zip(groups, problems, strict=True):
         title = ", ".join(_named_value(name, one[name]) for name in varying if name in one)
-        found.setdefault(title or "the tables", []).extend(group)
+        found.setdefault(title or tables_of(group[0].run.plan) or "the tables", []).extend(group)
     return found
 
 
 def write_results(page: Recorder, sources: Sequence[Source], published: Sequence[MergeResult]) -> None:
-    """Throughput and bandwidth, each as a table and as bars; then every iteration."""
+    """Throughput and bandwidth, each as a table and as bars; then every iteration.
+
+    The figures of a single run alone are those of the conclusion.
+    """
     problems = by_problem(sources)
     beside = _published_by_problem(published)
-    for metric in (THROUGHPUT, BANDWIDTH):
+    for metric in (THROUGHPUT, BANDWIDTH) if len(sources) > 1 or published else ():
         page.heading(f"{metric.title} by problem and config (GiB/s, medians over launches)")
         _table(page, metric, problems, beside)
         _note_missing_intervals(page, sources)

@@ -18,19 +18,30 @@ from merge_bench.view.report.blocks import Recorder
 from merge_bench.view.report.layout import Column
 
 
-def write_tuning(page: Recorder, campaign: Campaign) -> None:
-    """What was found, every step that led to it, drawn phase by phase, and what the config that was found sets."""
-    page.section("Tuning")
+def write_outcome(page: Recorder, campaign: Campaign) -> None:
+    """What was found and how sure it is, drawn, and what the config sets."""
     result = result_of(campaign)
-    sizes = [outcome.size_of(campaign, plan) for plan in range(len(campaign.plans))]
     asked = campaign.plans[0].tune
-    outcome.write_tuning(page, result, sizes=sizes, metric=(asked and asked.metric) or "throughput")
-    page.heading("Speed-up step by step")
-    for chart in merge.tunings(campaign.tuning, sizes.__getitem__):
+    outcome.write_outcome(page, result, _sizes(campaign), (asked and asked.metric) or "throughput")
+    charts = merge.tunings(campaign.tuning, _sizes(campaign).__getitem__)
+    for chart in charts[-1:]:  # the confirmation, or as far as the search went
         page.drawing(lambda chart=chart: chart)  # type: ignore[misc]
     if result.winner is not None:
         page.heading(f"Settings of {result.winner.config.name}")
         page.code("\n".join(f"{name}={shlex.quote(value)}" for name, value in result.winner.config.variables.items()))
+
+
+def write_tuning(page: Recorder, campaign: Campaign) -> None:
+    """Every step of the search, drawn phase by phase."""
+    page.section("Tuning")
+    sizes = _sizes(campaign)
+    outcome.write_steps(page, result_of(campaign), sizes)
+    for chart in merge.tunings(campaign.tuning, sizes.__getitem__):
+        page.drawing(lambda chart=chart: chart)  # type: ignore[misc]
+
+
+def _sizes(campaign: Campaign) -> list[str]:
+    return [outcome.size_of(campaign, plan) for plan in range(len(campaign.plans))]
 
 
 def write_published(page: Recorder, effects: Sequence[SettingEffect]) -> None:

@@ -58,7 +58,10 @@ def test_markdown_and_figures_come_beside_the_page(tmp_path: Path, report: Run) 
     assert out.split() == [str(folder / "report.html"), str(tmp_path / "m.md")]
     pictures = sorted((tmp_path / "f").iterdir())
     assert err == f"merge_bench: wrote {len(pictures) // 2} figures to {tmp_path / 'f'}\n"
-    assert "![Throughput](<f/figure-01-throughput.png>)" in (tmp_path / "m.md").read_text()
+    assert (
+        "![Phases of each worker in an iteration](<f/figure-01-phases-of-each-worker-in-an-iteration.png>)"
+        in (tmp_path / "m.md").read_text()
+    )
     for picture in pictures:
         if picture.suffix == ".svg":
             assert ElementTree.parse(picture).getroot().tag.endswith("svg")

@@ -28,7 +28,7 @@
     for (const held of views) {
       for (const view of held.roots ? held.roots : [held]) {
         if (view.canvas_view) {
-          view.canvas_view.repaint();
+          view.request_repaint();
         }
       }
     }
@@ -36,9 +36,40 @@
 
   function openTarget() {
     const target = location.hash && document.getElementById(location.hash.slice(1));
-    const part = target && target.querySelector(":scope > details");
+    const part = target && (target.querySelector(":scope > details") || target.closest("details"));
     if (part) {
       part.open = true;
+      target.scrollIntoView();
+    }
+  }
+
+  // The contents stand open beside the page where it is wide, and folded above it elsewhere.
+  const contents = document.querySelector("nav details");
+  const wide = window.matchMedia("(min-width: 70rem)");
+  function placeContents() {
+    contents.open = wide.matches;
+  }
+  contents.addEventListener("click", (event) => {
+    if (event.target.closest("a") && !wide.matches) {
+      contents.open = false;
+    }
+  });
+
+  // The section that is being read: the last one that begins above the middle of the window.
+  const links = [...contents.querySelectorAll("a")];
+  function markSection() {
+    let current = links[0];
+    for (const link of links) {
+      if (document.getElementById(link.hash.slice(1)).getBoundingClientRect().top < window.innerHeight / 2) {
+        current = link;
+      }
+    }
+    for (const link of links) {
+      if (link === current) {
+        link.setAttribute("aria-current", "true");
+      } else {
+        link.removeAttribute("aria-current");
+      }
     }
   }
 
@@ -47,7 +78,7 @@
   }
   let opened = [];
   window.addEventListener("beforeprint", () => {
-    opened = [...document.querySelectorAll("details:not([open])")];
+    opened = [...document.querySelectorAll("main details:not([open])")];
     opened.forEach((part) => { part.open = true; });
   });
   window.addEventListener("afterprint", () => {
@@ -55,6 +86,10 @@
   });
   window.addEventListener("hashchange", openTarget);
   window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", repaint);
+  wide.addEventListener("change", placeContents);
+  document.addEventListener("scroll", markSection, { passive: true });
+  placeContents();
+  markSection();
   openTarget();
   drawVisible();
 })();

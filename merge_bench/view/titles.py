@@ -1,0 +1,101 @@
+"""What results are called for people: config, problem, date and host, instead of the name of a folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from pathlib import PurePath
+
+from merge_bench.records.campaign import Campaign
+from merge_bench.records.recorded_plan import Plan, Table, Workload
+from merge_bench.records.schema import CampaignLine
+from merge_bench.view.numbers import rows
+from merge_bench.view.text import short, visible
+
+_MOST = 3
+
+
+def title_of(head: CampaignLine, plans: Sequence[Plan]) -> str:
+    """``default and tcp: 1,000,000 rows per chunk, 2 workers``; of tunings and network measurements, what they are."""
+    configs = listed(config.name for config in head.configs)
+    what = next((plan.probe for plan in plans if plan.probe is not None), None)
+    if what is not None:
+        return f"Network measurement {what}: {configs}"
+    first = f"Tuning of {configs}" if is_tuning(plans) else configs
+    return f"{first}: {problem_of(plans)}" + (" (imported)" if head.imported_from is not None else "")
+
+
+def is_tuning(plans: Sequence[Plan]) -> bool:
+    """Whether these are the plans of a tuning."""
+    return any(plan.tune is not None for plan in plans)
+
+
+def problem_of(plans: Sequence[Plan]) -> str:
+    """What is merged, and by how many workers."""
+    tables = dict.fromkeys(tables_of(plan) for plan in plans)
+    workers = sorted({plan.workers for plan in plans if plan.workers is not None})
+    sizes = sorted({plan.rows_per_chunk for plan in plans if plan.rows_per_chunk is not None})
+    parts = [f"{listed(map(rows, sizes))} rows per chunk"] if sizes else []
+    parts += [text for text in tables if text]
+    parts += [f"{listed(map(str, workers))} worker{'s' * (workers != [1])}"] if workers else []
+    return ", ".join(parts) or "problem not recorded"
+
+
+def rows_of(plan: Plan) -> str:
+    """The rows of a problem without its workers: those per chunk, or the tables; empty if they are not recorded."""
+    count = plan.rows_per_chunk
+    return tables_of(plan) or (f"{rows(count)} rows per chunk" if count is not None else "")
+
+
+def tables_of(plan: Plan) -> str:
+    """``orders.parquet ⋈ lines.parquet on o_key = l_key (15,000 / 60,000 rows)``; empty without files."""
+    work = plan.workload
+    if work is None or work.left is None or work.right is None:
+        return ""
+    names = [_file(table) for table in (work.left, work.right)]
+    keys = ", ".join(_keys(work, work.left, work.right)) or "?"
+    counts = " / ".join(rows(table.rows) for table in (work.left, work.right))
+    return f"{' ⋈ '.join(names)} on {keys} ({counts} rows)"
+
+
+def _file(table: Table) -> str:
+    return PurePath(table.path).name if table.path else "?"
+
+
+def _keys(work: Workload, left: Table, right: Table) -> Iterable[str]:
+    """The name of each key; both names where they differ."""
+    for key in work.keys or ():
+        names = [
+            next((column.source for column in table.columns if column.name == key and column.source), key)
+            for table in (left, right)
+        ]
+        yield " = ".join(dict.fromkeys(names))
+
+
+def when(seconds: float | None) -> str:
+    """``22 November 2026, 11:00 UTC``; empty for a time that no calendar has."""
+    try:
+        found = datetime.fromtimestamp(seconds, UTC) if seconds is not None else None
+    except (OverflowError, ValueError, OSError):
+        found = None
+    return "" if found is None else f"{found.day} {found:%B %Y, %H:%M} UTC"
+
+
+def where_of(campaign: Campaign) -> str:
+    """The hosts of its workers; empty if no launch started."""
+    lines = (launch.line for launch in campaign.launches if launch.line is not None)
+    return listed(dict.fromkeys(worker.host for line in lines for worker in line.workers))
+
+
+def ran_with(campaign: Campaign) -> str:
+    """``UCX 1.21.0``, with all versions where they differ; empty if it is not recorded."""
+    lines = (launch.line for launch in campaign.launches if launch.line is not None)
+    found = {worker.ucx.version for line in lines for worker in line.workers if worker.ucx.version}
+    return f"UCX {listed(sorted(found))}" if found else ""
+
+
+def listed(names: Iterable[str]) -> str:
+    """``a``, ``a and b``, ``a, b and c``; of many the first ones, and how many more."""
+    given = [short(visible(name)) for name in names]
+    shown = given if len(given) <= _MOST + 1 else [*given[:_MOST], f"{len(given) - _MOST} more"]
+    return " and ".join(filter(None, (", ".join(shown[:-1]), *shown[-1:])))

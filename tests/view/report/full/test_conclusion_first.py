@@ -1,0 +1,140 @@
+"""A report begins with what `run` printed, from records that the real commands wrote."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+
+from merge_bench.records.reader import read_campaign
+from merge_bench.view.report.blocks import Code, Drawing, Heading, Line, NamedValues, Table
+from merge_bench.view.report.full import html
+from merge_bench.view.report.full.build import References, Report, build
+from merge_bench.view.report.run import print_report
+from tests.view.report.full.samples import Page, add, write_campaign
+from tests.view.report.full.test_results import drawings, lines, section, tables
+
+CAMPAIGNS = Path(__file__).parents[3] / "data" / "campaigns"
+
+
+def report(*kinds: str) -> Report:
+    return build([read_campaign(CAMPAIGNS / kind) for kind in kinds], References(), None)
+
+
+def printed(kind: str) -> str:
+    file = io.StringIO()
+    print_report(read_campaign(CAMPAIGNS / kind), details=False, file=file)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("kind", ["run", "baseline", "tables", "failed", "import", "sweep", "interrupted"])
+def test_what_run_printed_stands_first_with_the_same_numbers(kind: str) -> None:
+    text = " ".join(printed(kind).split())
+    first = report(kind).sections[0]
+    assert first.title == "Conclusion"
+    for block in first.blocks:
+        if isinstance(block, Table):
+            assert all(" ".join(" ".join(row).split()) in text for row in block.rows)
+        elif isinstance(block, NamedValues):
+            assert all(" ".join(f"{name} {value}".split()) in text for name, value in block.rows)
+        elif isinstance(block, Code):
+            assert block.text in text
+    assert any(isinstance(block, Table) for block in first.blocks)
+
+
+def test_what_limits_a_run_stands_above_its_drawing_and_that_above_all_other_figures() -> None:
+    blocks = report("run").sections[0].blocks
+    (facts,) = (at for at, block in enumerate(blocks) if isinstance(block, NamedValues))
+    (drawing,) = (at for at, block in enumerate(blocks) if isinstance(block, Drawing))
+    assert dict(blocks[facts].rows)["Limited by"].startswith("straggler: rank ")
+    assert drawing == facts + 1
+    assert blocks[drawing].chart.title == "Phases of each worker in an iteration"
+
+
+def test_a_sweep_begins_with_its_verdicts_and_their_drawing() -> None:
+    first = report("sweep").sections[0]
+    assert first.blocks[0] == Heading("Verdicts on throughput")
+    assert lines(report("sweep"), "Conclusion")[1].startswith("INCONCLUSIVE: too few launches for a verdict")
+    assert [chart.title for chart in drawings(report("sweep"), "Conclusion")] == [
+        "Speed-up in throughput over the baseline"
+    ]
+    assert first.blocks[-1] == Code(next(line for line in printed("sweep").splitlines() if "Next: " in line)[6:])
+
+
+def test_results_of_several_campaigns_have_their_letters_and_one_verdict_on_all() -> None:
+    both = report("sweep", "interrupted")
+    named = next(block for block in both.sections[0].blocks if isinstance(block, NamedValues))
+    assert named.rows == (
+        ("A", "default and tcp: 20,000 rows per chunk, 2 workers · 22 November 2026, 11:00 UTC · vm"),
+        ("B", "default and tcp: 20,000 rows per chunk, 2 workers · 22 November 2026, 11:03 UTC · vm"),
+    )
+    assert both.title == "default and tcp: 20,000 rows per chunk, 2 workers, and 1 more result"
+
+
+def test_a_tuning_begins_with_its_outcome_and_its_runs_are_folded() -> None:
+    tuning = report("tune")
+    first = tuning.sections[0].blocks
+    assert first[0] == Heading("Found no config faster than default: 1 of 4 candidates are undecided")
+    assert isinstance(first[1], Drawing)
+    assert tables(tuning, "Tuning")[0][1][:3] == ("rendezvous-scheme=get_zcopy", "0.517", "0.455 to 0.739")
+    runs = [each for each in tuning.sections if each.title in ("default", "default again", "rendezvous-scheme=am")]
+    assert len(runs) == 3
+    assert all(each.folded and each.inner and "GiB/s, limited by" in each.note for each in runs)
+
+
+def test_network_measurements_begin_with_the_best_of_each_test() -> None:
+    found = report("p2p")
+    assert tables(found, "Conclusion")[0][1:] == [
+        ("tag_lat", "tcp", "one host", "Latency, one way (µs)", "32.29", "1 KiB", "measured"),
+        ("tag_bw", "tcp", "one host", "Bandwidth (MB/s)", "351.15", "64 KiB", "measured"),
+    ]
+    assert [chart.title for chart in drawings(found, "Conclusion")] == ["Latency, one way: tag_lat"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "title", "about"),
+    [
+        ("run", "tcp: 20,000 rows per chunk, 2 workers",
+         "22 November 2026, 10:59 UTC · on vm · UCX 1.21.0 · merge_bench 0.1.0 · 20261122T105951Z-tcp-e0a9d0"),
+        ("tables", "default: orders.parquet ⋈ lines.parquet on o_key = l_key (5,000 / 20,000 rows), 2 workers",
+         "24 November 2026, 01:49 UTC · on vm · UCX 1.21.0 · merge_bench 0.1.0 · 20261124T014954Z-default-8510b8"),
+        ("tune", "Tuning of default: 20,000 rows per chunk, 2 workers",
+         "22 November 2026, 11:08 UTC · on vm · UCX 1.21.0 · merge_bench 0.1.0 · 20261122T110827Z-tune-default-9e1951"),
+        ("mpi", "Network measurement mpi: default",
+         "22 November 2026, 11:02 UTC · on vm · UCX 1.20.1 · merge_bench 0.1.0 ·"
+         " 20261122T110244Z-probe-mpi-default-1fd696"),
+        ("import", "gadi-v100-optimized-small: 1,000,000 rows per chunk, 16 workers (imported)",
+         "22 November 2026, 11:03 UTC · merge_bench 0.1.0 · 20261122T110314Z-gadi-v100-optimized-small-3846c1"),
+    ],
+)  # fmt: skip
+def test_titles_are_for_people(kind: str, title: str, about: str) -> None:
+    found = report(kind)
+    assert (found.title, found.about) == (title, about)
+
+
+def test_the_contents_lead_to_every_section_and_what_is_evidence_is_folded() -> None:
+    found = report("sweep")
+    page = Page(html.render(found))
+    assert [" ".join(a.text.split()) for a in page.all("a") if "nav" in a.inside] == [
+        *(each.title for each in found.sections), "Definitions",
+    ]  # fmt: skip
+    folded = [each.title for each in found.sections if each.folded]
+    assert folded == ["default", "tcp", "Environment"]
+    closed = [e for e in page.all("details") if "nav" not in e.inside]
+    assert len(closed) == len(folded) + 1  # and the definitions
+    assert not any("open" in each.attributes for each in closed)
+
+
+def test_many_warnings_of_a_kind_are_counted_and_all_are_listed_below(tmp_path: Path) -> None:
+    folder = write_campaign(tmp_path)
+    for number in range(5):
+        add(folder, kind="warning", launch=0, code="alike", message=f"message {number}", remedy="do this")
+    found = build([read_campaign(folder)], References(), None)
+    said = lines(found, "Conclusion")
+    assert [line for line in said if "message" in line or "do this" in line] == [
+        "alike: message 0", "alike: message 1", "alike: message 2", "→ do this",
+    ]  # fmt: skip
+    assert "2 more of this kind, listed under All warnings" in said
+    every = [block.text for block in section(found, "All warnings").blocks if isinstance(block, Line)]
+    assert [line for line in every if "message" in line] == [f"alike: message {number}" for number in range(5)]
