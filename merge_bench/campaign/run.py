@@ -112,7 +112,11 @@ def check_for_run(config: ConfigFile, ucx: str, *, trusted: bool = False) -> Che
     except UsageError as error:
         return replace(result, ok=False, refusals=(str(error),))
     refusal = _refusal_here(runs, config)
-    return replace(result, warnings=(*result.warnings, f"this machine cannot run it: {refusal}")) if refusal else result
+    return (
+        replace(result, warnings=(*result.warnings, f"this machine cannot run this config: {refusal}"))
+        if refusal
+        else result
+    )
 
 
 def _checked_runs(options: Resolved) -> list[Resolved]:

@@ -60,7 +60,7 @@ def test_what_only_this_machine_lacks_is_a_warning(tmp_path: Path, options: str)
     checked, refused = both(tmp_path / "a.cfg", "".join(f"MERGE_BENCH_{each}\n" for each in options.split()))
     assert checked.ok
     assert checked.warnings[-1].startswith(
-        f"this machine cannot run it: {refused[:40]}"
+        f"this machine cannot run this config: {refused[:40]}"
     )  # the rest may hold free memory
 
 
@@ -68,7 +68,7 @@ def test_what_only_this_machine_lacks_is_a_warning(tmp_path: Path, options: str)
 def test_an_engine_for_gpus_is_no_error_where_there_is_none(tmp_path: Path) -> None:
     checked, refused = both(tmp_path / "a.cfg", "MERGE_BENCH_ENGINE=cudf\n")
     assert checked.ok
-    assert checked.warnings == (f"this machine cannot run it: {refused}",)
+    assert checked.warnings == (f"this machine cannot run this config: {refused}",)
 
 
 def test_running_clusters_are_not_asked(tmp_path: Path) -> None:

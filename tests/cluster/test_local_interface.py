@@ -134,7 +134,7 @@ def test_shared_memory_that_ucx_prefers_to_the_interface_gives_a_warning(
 def test_a_running_cluster_takes_no_interface() -> None:
     asked = {"scheduler_address": "tcp://127.0.0.1:1", "workers": 2}
     with pytest.raises(UsageError, match="cannot be used with a running cluster"):
-        make_plan.prepare(resolve({**asked, "interface": "lo"}, None, {}), None)
+        make_plan.check_options(resolve({**asked, "interface": "lo"}, None, {}))
     prepared = make_plan.prepare(resolve(asked, None, {"MERGE_BENCH_INTERFACE": "lo"}), None)
     assert prepared.settings.interface is None
 
