@@ -263,9 +263,9 @@ def _slowest(state: Now) -> str:
     slowest = slowest_of(state.workers)
     worker = next((worker for worker in state.workers if worker.rank == slowest), None)
     if worker is None:
-        why = (
-            "one worker sends nothing to others" if len(state.workers) == 1 else "bandwidth not measured, or all equal"
-        )
+        known = any(worker.bandwidth.mean is not None for worker in state.workers)
+        why = "all workers have the same bandwidth" if known else "bandwidth not measured"
+        why = "one worker sends nothing to others" if len(state.workers) == 1 else why
         return f'<p class="soft">Launch {state.launch}: {why}.</p>'
     return (
         f"<p>Slowest worker of launch {state.launch} (hatched): <b>rank {worker.rank}</b> ({as_html(worker.host)}), "

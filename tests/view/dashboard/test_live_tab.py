@@ -102,6 +102,13 @@ def test_the_slowest_worker_is_named_and_hatched(tmp_path: Path) -> None:
     assert (usual.glyph.hatch_pattern, slowest.glyph.hatch_pattern) == (None, value("right_diagonal_line"))
 
 
+def test_workers_of_the_same_bandwidth_have_no_slowest(tmp_path: Path) -> None:
+    write_campaign(tmp_path)
+    view = board(tmp_path)
+    update(view.live)
+    assert "Launch 0: all workers have the same bandwidth." in texts(view.live.layout)
+
+
 def test_without_pages_of_dask_the_option_is_named_that_makes_them(tmp_path: Path) -> None:
     shown = texts(board(tmp_path).live.layout)
     assert "--dask-dashboard" in shown
