@@ -197,7 +197,7 @@ def run(*, check: bool = True, **options: object) -> Result:
     with ucx_choice.restored():
         sweep = load_all(values)
         say_warnings(warning for one in sweep.prepared.values() for warning in one.warnings)
-        result, verdict, status = launch(sweep, values, _caller(options))
+        result, verdict, status = launch(sweep, values, _caller(options), say_time=False)
     if check and status:
         error = (verdict.error if verdict else None) or next((one.error for one in result._runs if one.error), None)
         message = error.message if error else "the run failed"
@@ -206,11 +206,12 @@ def run(*, check: bool = True, **options: object) -> Result:
 
 
 def launch(
-    sweep: Sweep, values: Mapping[str, object], caller: Caller, *, quiet: bool = False
+    sweep: Sweep, values: Mapping[str, object], caller: Caller, *, quiet: bool = False, say_time: bool = True
 ) -> tuple[Result, CompareDocument | None, int]:
     """Make every launch of a sweep and apply its gate; for `run` here and for the command.
 
-    Returns the result, the comparison if there is a gate, and the exit status.
+    `quiet`: show no progress; `say_time`: print how long several launches take. Returns the result, the comparison if
+    there is a gate, and the exit status.
     """
     from merge_bench.analysis.compare.fail_on import asked_for
     from merge_bench.campaign import run as running
@@ -221,7 +222,8 @@ def launch(
         waits = values["wait_for_quiet"]
         assert waits is None or isinstance(waits, float)
         folder, status = running.run(
-            sweep, progress, fresh=bool(values["fresh"]), caller=caller, wait_for_quiet=waits
+            sweep, progress, fresh=bool(values["fresh"]), caller=caller, wait_for_quiet=waits,
+            say_time=say_time,
         )  # fmt: skip
     result = load(folder)
     verdict: CompareDocument | None = None

@@ -219,13 +219,13 @@ def load_all(cli_values: Mapping[str, object]) -> Sweep:
 
 def run(
     sweep: Sweep, progress: Progress, *, fresh: bool = False, caller: Caller = UNTOUCHED,
-    wait_for_quiet: float | None = None,
+    wait_for_quiet: float | None = None, say_time: bool = True,
 ) -> tuple[Path, int]:  # fmt: skip
     """Make every launch of the sweep; returns the campaign's folder and the exit status.
 
     What is measured is on the disk as soon as it is measured. Whatever happens, every process that was started is gone
     when this returns. An interrupted campaign of the same sweep is resumed, unless `fresh`.
-    `wait_for_quiet`: as of `make_campaign`.
+    `wait_for_quiet`: as of `make_campaign`; `say_time`: print how long several launches take.
     """
 
     jobs = sweep.jobs()
@@ -237,7 +237,7 @@ def run(
     name = "-".join(config.name for config in sweep.configs)
     return make_campaign(
         sweep.results, name, sweep.head(), jobs, launch, resume=not fresh, caller=caller,
-        wait_for_quiet=wait_for_quiet, expected=expected_time(sweep) if len(jobs) > 1 else None,
+        wait_for_quiet=wait_for_quiet, expected=expected_time(sweep) if say_time and len(jobs) > 1 else None,
     )  # fmt: skip
 
 

@@ -118,7 +118,7 @@ def result_of(campaign: Campaign) -> Result:
         ],
         failures=[line for line in lines if line.decision == "failed"], winner=winner,
         contributions={} if winner is None else {each: _contribution(each, winner, lines) for each in winner.settings},
-        stopped=next((line.reason for line in lines if line.decision == STOPPED), None),
+        stopped=next((line.reason for line in reversed(lines) if line.decision == STOPPED), None),
         screened=len(against_baseline),
         undecided=[
             line.config for line in against_baseline

@@ -9,11 +9,13 @@ from typing import Any, cast
 
 import pytest
 
+from merge_bench.campaign.campaign import make_campaign
 from merge_bench.campaign.expected_time import Earlier, ExpectedTime
 from merge_bench.campaign.make_plan import Prepared
 from merge_bench.campaign.planned_launches import Job
 from merge_bench.records import schema as s
 from merge_bench.records.writer import CampaignWriter
+from tests.helpers.interruptions import WELL, sweep
 from tests.helpers.synthetic_campaigns import Script, plan, write_launch
 
 NOTHING = cast("Prepared", None)
@@ -86,3 +88,14 @@ def test_what_is_not_known_is_said_and_learnt_from_the_first_launch(tmp_path: Pa
     assert "not known" in found.sentence(rest)
     found.note(first, 15.0)
     assert found.total(rest) == pytest.approx(45.0)
+
+
+def test_a_campaign_says_how_long_it_takes_and_corrects_it_after_the_first_launch(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = sweep(blocks=2)
+    time = ExpectedTime(tmp_path, made.plans, lambda job: 600.0)
+    make_campaign(tmp_path, "x", made.head(), made.jobs(), WELL, expected=time)
+    before, after = capsys.readouterr().err.splitlines()
+    assert before.startswith(f"merge_bench: {len(made.jobs())} launches take about 40 minutes (")
+    assert after == "merge_bench: about 1 second left, as the first launch took"
