@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.soak, pytest.mark.cluster]
 
 RUNS = read_table().runs
 EXAMPLES = {example.key: example for example in all_examples() if example.key in RUNS}
-CAMPAIGNS = {"TCP": "run", "SWEEP": "sweep", "BEFORE": "baseline", "P2P": "p2p"}
+CAMPAIGNS = {"TCP": "run", "SWEEP": "sweep", "BEFORE": "baseline", "P2P": "p2p", "MPI": "mpi"}
 BASELINE = "--config optimized.cfg --launches 2 --results results/baseline --chunk 2e4 --iterations 2"
 SECONDS = 300.0
 
