@@ -190,5 +190,5 @@ def test_a_dry_run_names_each_run_and_the_order_of_launches() -> None:
     ]  # fmt: skip
     assert titles[4].startswith("## 8 launches take about ")
     assert [title.partition(":")[0] for title in titles[5:]] == ["## block 0", "## block 1"]
-    assert all(sorted(title.partition(": ")[2].split()) == ["a/0", "a/1", "b/0", "b/1"] for title in titles[4:])
+    assert all(sorted(title.partition(": ")[2].split()) == ["a/0", "a/1", "b/0", "b/1"] for title in titles[5:])
     assert sum(line.startswith("# scheduler on ") for line in lines) == 4
