@@ -7,6 +7,10 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from merge_bench.host.other_load import Look
 
 
 @dataclass(frozen=True)
@@ -19,10 +23,13 @@ class Caller:
         The command line that the records keep.
     surround
         Gives a context for the time of the launches, from the path of a log for what libraries print.
+    look
+        A look at the load of this host, if one has begun: it takes half a second, in which plans can be made.
     """
 
     argv: Sequence[str] = ()
     surround: Callable[[Path], AbstractContextManager[object]] = contextlib.nullcontext
+    look: Look | None = None
 
 
 UNTOUCHED = Caller()

@@ -67,7 +67,7 @@ def make_campaign(
                 if left:
                     if expected is not None and (len(left) > 1 or expected.total(left) is not None):
                         print(f"merge_bench: {expected.sentence(left)}", file=sys.stderr)
-                    check_host(left[0].prepared.settings, writer, wait=wait_for_quiet)
+                    check_host(left[0].prepared.settings, writer, wait=wait_for_quiet, first=caller.look)
                 done, status = _make(left, writer, launch, first, status, expected)
         if done < len(left) and status in resuming.GOES_ON:
             status = RunFailed.exit_status

@@ -10,7 +10,7 @@ from merge_bench.cluster.base import ClusterSettings
 from merge_bench.cluster.launchers import launchers
 from merge_bench.errors import Caution
 from merge_bench.host import other_load
-from merge_bench.host.other_load import OtherLoad
+from merge_bench.host.other_load import Look, OtherLoad
 from merge_bench.records.schema import WarningLine
 from merge_bench.records.writer import CampaignWriter
 from merge_bench.units import format_duration
@@ -23,12 +23,12 @@ IN_A_ROW = 3
 
 def check_host(
     settings: ClusterSettings, writer: CampaignWriter, *, wait: float | None = None,
-    look: Callable[[], OtherLoad] | None = None, clock: Callable[[], float] = time.monotonic,
+    first: Look | None = None, look: Look | None = None, clock: Callable[[], float] = time.monotonic,
 ) -> None:  # fmt: skip
     """Print and record a warning if other processes keep this host's cores busy.
 
     With `wait`, first wait for at most so many seconds until they do not. A cluster that does not run on this host is
-    not looked at. `look`, `clock`: for tests.
+    not looked at. `first`: a first look that has begun already. `look`, `clock`: for tests.
 
     Raises
     ------
@@ -38,7 +38,7 @@ def check_host(
     look = look or other_load.look
     if not launchers()[settings.launcher].starts_here:
         return
-    found = look()
+    found = (first or look)()
     if not found.quiet and wait is not None:
         found = _wait(found, wait, look, clock)
     if found.quiet:
@@ -48,7 +48,7 @@ def check_host(
     writer.write(WarningLine.of(caution))
 
 
-def _wait(found: OtherLoad, wait: float, look: Callable[[], OtherLoad], clock: Callable[[], float]) -> OtherLoad:
+def _wait(found: OtherLoad, wait: float, look: Look, clock: Callable[[], float]) -> OtherLoad:
     """Look again and again until the host is quiet, or `wait` seconds have passed; gives the last look."""
     began, quiet = clock(), 0
     print(

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from merge_bench.campaign.calling_program import Caller
+from merge_bench.host import other_load
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.schema import FailureLine
 from merge_bench.view.messages import say_log
@@ -22,8 +23,11 @@ def _surround(log: Path) -> Iterator[None]:
 
 
 def this_command() -> Caller:
-    """This command as the caller of a campaign: it owns its process, so it handles signals and library output."""
-    return Caller(tuple(sys.argv), _surround)
+    """This command as the caller of a campaign: it owns its process, so it handles signals and library output.
+
+    A look at the load of this host begins, so call it early.
+    """
+    return Caller(tuple(sys.argv), _surround, other_load.begin())
 
 
 def failures_of(campaigns: Sequence[Campaign]) -> list[FailureLine]:

@@ -20,12 +20,14 @@ from merge_bench.errors import GateNotMet, LaunchFailed, UsageError
 @add_options(OPTIONS)
 def run(named: str | None, **values: Any) -> int:
     """Merge two distributed frames under CONFIG, verify the result, and report the speed."""
+    from merge_bench.cli.campaigns import failures_of, say_failures, this_command
+
+    caller = this_command()
     from msgspec.structs import replace
 
     from merge_bench import api
     from merge_bench.analysis.summary import summarize
     from merge_bench.campaign.run import dry_run, load_all
-    from merge_bench.cli.campaigns import failures_of, say_failures, this_command
     from merge_bench.view.document import print_document
     from merge_bench.view.messages import say_warnings
 
@@ -36,7 +38,7 @@ def run(named: str | None, **values: Any) -> int:
     if values["dry_run"]:
         print(dry_run(sweep))
         return 0
-    result, verdict, status = api.launch(sweep, values, this_command(), quiet=bool(values["json"]))
+    result, verdict, status = api.launch(sweep, values, caller, quiet=bool(values["json"]))
     document = summarize(result.campaign)
     if verdict is not None:
         error = document.error or verdict.error

@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import psutil
 
@@ -52,25 +53,39 @@ class OtherLoad:
         return f"{self.busy:.1f} of {self.cores} cores busy" + (f" ({named or unseen})" if named or unseen else "")
 
 
-def look(seconds: float = LOOK_SECONDS, sleep: Callable[[float], None] = time.sleep) -> OtherLoad:
-    """Measure for `seconds` what other processes than this one use of the cores that this one may use.
+Look: TypeAlias = Callable[[], OtherLoad]
 
-    A process of another container counts, because the kernel's counters of the cores include it, but cannot be named.
+
+def begin(seconds: float = LOOK_SECONDS) -> Look:
+    """Begin to measure what other processes than this one use of the cores that this one may use.
+
+    What is returned gives the result, of at least so many seconds: it waits for what is left of them. What this process
+    and its ended children use does not count. A process of another container counts, because the kernel's counters of
+    the cores include it, but cannot be named.
     """
     cores = sorted(os.sched_getaffinity(0))
     own = os.getpid()
-    began, before, mine, each_before = time.monotonic(), _busy_seconds(cores), time.process_time(), _by_process()
-    sleep(seconds)
-    elapsed = max(time.monotonic() - began, 1e-3)
-    after, my_after, each_after = _busy_seconds(cores), time.process_time(), _by_process()
-    busy = min(max((after - before - (my_after - mine)) / elapsed, 0.0), float(len(cores)))
-    found = [
-        BusyProcess(pid, name, (used - each_before[pid, name]) / elapsed)
-        for (pid, name), used in each_after.items()
-        if pid != own and (pid, name) in each_before
-    ]
-    busiest = sorted((each for each in found if each.cores >= _LEAST), key=lambda each: -each.cores)
-    return OtherLoad(busy, len(cores), tuple(busiest[:_SHOWN]))
+    began, before, mine, each_before = time.monotonic(), _busy_seconds(cores), _own_seconds(), _by_process()
+
+    def end() -> OtherLoad:
+        time.sleep(max(0.0, began + seconds - time.monotonic()))
+        elapsed = max(time.monotonic() - began, 1e-3)
+        after, my_after, each_after = _busy_seconds(cores), _own_seconds(), _by_process()
+        busy = min(max((after - before - (my_after - mine)) / elapsed, 0.0), float(len(cores)))
+        found = [
+            BusyProcess(pid, name, (used - each_before[pid, name]) / elapsed)
+            for (pid, name), used in each_after.items()
+            if pid != own and (pid, name) in each_before
+        ]
+        busiest = sorted((each for each in found if each.cores >= _LEAST), key=lambda each: -each.cores)
+        return OtherLoad(busy, len(cores), tuple(busiest[:_SHOWN]))
+
+    return end
+
+
+def look(seconds: float = LOOK_SECONDS) -> OtherLoad:
+    """The same in one call, which takes so many seconds."""
+    return begin(seconds)()
 
 
 def _busy_seconds(cores: list[int]) -> float:
@@ -78,6 +93,12 @@ def _busy_seconds(cores: list[int]) -> float:
     times = psutil.cpu_times(percpu=True)
     return sum(sum(times[core]) - times[core].idle - times[core].iowait - _twice(times[core]) for core in cores
                if core < len(times))  # fmt: skip
+
+
+def _own_seconds() -> float:
+    """Seconds that this process and its ended children have worked."""
+    children = os.times()
+    return time.process_time() + children.children_user + children.children_system
 
 
 def _twice(times: object) -> float:

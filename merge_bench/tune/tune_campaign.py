@@ -59,7 +59,7 @@ def run(
             timing.say(fitting)
         with caller.surround(writer.logs / "driver.log"):
             try:
-                check_host(jobs[0].prepared.settings, writer, wait=values["wait_for_quiet"])
+                check_host(jobs[0].prepared.settings, writer, wait=values["wait_for_quiet"], first=caller.look)
                 _search(task, timing, values, writer, progress)
                 _write(read_campaign(writer.folder), task, values["metric"], output)
             except (RunFailed, WrongResult) as error:

@@ -7,7 +7,13 @@ import sys
 
 import pytest
 
+from merge_bench.host import other_load
 from merge_bench.host.other_load import BUSY, BusyProcess, OtherLoad, look
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _quiet_host() -> None:
+    """Here the real functions look, which other tests replace."""
 
 
 def test_a_process_that_keeps_a_core_busy_is_named() -> None:
@@ -27,8 +33,24 @@ def test_a_process_that_keeps_a_core_busy_is_named() -> None:
 def test_what_this_process_uses_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     ticks = iter([10.0, 11.0])  # the cores worked for a second, and this process did all of it
     monkeypatch.setattr("merge_bench.host.other_load._busy_seconds", lambda cores: next(ticks))
-    monkeypatch.setattr("time.process_time", iter([5.0, 6.0]).__next__)
+    monkeypatch.setattr("merge_bench.host.other_load._own_seconds", iter([5.0, 6.0]).__next__)
     assert look(0.01).busy == 0.0
+
+
+def test_what_an_ended_child_used_is_our_own() -> None:
+    before = other_load._own_seconds()
+    subprocess.run([sys.executable, "-c", "import time\nwhile time.process_time() < 0.3: pass"], check=True)
+    assert other_load._own_seconds() - before >= 0.3
+
+
+def test_a_look_that_has_lasted_long_enough_takes_no_more_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr("time.sleep", slept.append)
+    clock = iter([100.0, 100.2, 100.5, 200.0, 201.0, 201.0])
+    monkeypatch.setattr("time.monotonic", clock.__next__)
+    other_load.begin(0.5)()
+    other_load.begin(0.5)()
+    assert slept == [pytest.approx(0.3), 0.0]
 
 
 @pytest.mark.parametrize(("busy", "quiet"), [(BUSY * 4 - 0.01, True), (BUSY * 4, False)])
