@@ -44,6 +44,8 @@ def conclude(
         room = LINES - _run(page, run, document)
     else:
         step, room = _sweep(page, campaign, documents), LINES // 2
+    if step is not None and not page.whole:  # a report is read elsewhere, too
+        step = step.here()
     ending = [f"Records: {records}"] + ([] if step is None else [f"Next: {step.command}", f"      ({step.does})"])
     errors = run_sections.error_lines(documents)
     room -= sum(_height(text) for text in (*errors, *ending))

@@ -6,7 +6,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from merge_bench.analysis import aggregate
@@ -18,6 +18,7 @@ from merge_bench.config.options import BY_KEY, CLUSTER_OPTIONS, OPTIONS, TUNE_OP
 from merge_bench.errors import GateNotMet, WrongResult
 from merge_bench.records.campaign import INTERRUPTED, Campaign, Run
 
+_PYTHON = "python"
 _BUDGET = "10m"
 _OUTPUT = frozenset(("json", "dry-run", "details"))
 _UNFINISHED = frozenset((INTERRUPTED, "unfinished"))
@@ -30,6 +31,14 @@ class NextStep:
     command: str
     does: str
     reports: bool = False
+
+    def here(self) -> NextStep:
+        """The same with the Python that runs this, where `python` is another: outside of an environment."""
+        found, own = shutil.which(_PYTHON), Path(sys.executable)
+        if found is not None and Path(found).parent.resolve() == own.parent.resolve():
+            return self
+        short = own.relative_to(Path.cwd()) if own.is_relative_to(Path.cwd()) else own
+        return replace(self, command=shlex.quote(str(short)) + self.command.removeprefix(_PYTHON))
 
 
 def after_run(campaign: Campaign, one: RunDocument) -> NextStep | None:
@@ -149,12 +158,7 @@ def _run(words: Sequence[str], **changed: str) -> str:
 
 
 def _command(*words: str) -> str:
-    """A command line of this program, with the Python that runs it where ``python`` is another."""
-    python, found = "python", shutil.which("python")
-    if found is None or Path(found).parent.resolve() != Path(sys.executable).parent.resolve():
-        here = Path(sys.executable)
-        python = str(here.relative_to(Path.cwd()) if here.is_relative_to(Path.cwd()) else here)
-    return shlex.join([python, "-m", "merge_bench", *words])
+    return shlex.join([_PYTHON, "-m", "merge_bench", *words])
 
 
 def _keys(words: Sequence[str]) -> set[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import re
 import sys
 from pathlib import Path
@@ -26,6 +27,11 @@ from tests.helpers.synthetic_campaigns import (
 from tests.view.report.test_text import Terminal
 
 CAMPAIGNS = Path(__file__).parents[2] / "data" / "campaigns"
+
+
+@pytest.fixture(autouse=True)
+def _inside_an_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
 
 
 def conclusion(folder: Path) -> str:
@@ -179,7 +185,10 @@ def test_another_python_than_the_one_on_the_path_is_named(tmp_path: Path, monkey
     (other / "python").touch(0o755)
     monkeypatch.setenv("PATH", str(other))
     folder = with_command(write_campaign(tmp_path), "--chunk", "1e6")
+    monkeypatch.chdir(tmp_path)
     assert next_of(folder).startswith(f"{sys.executable} -m merge_bench tune")
+    monkeypatch.chdir(Path(sys.executable).parents[1])
+    assert next_of(folder).startswith("bin/python")
 
 
 @pytest.mark.parametrize(
