@@ -13,6 +13,7 @@ from merge_bench.analysis import aggregate
 from merge_bench.analysis.diagnostics import short_of_cores
 from merge_bench.analysis.documents.compare import Comparison
 from merge_bench.analysis.documents.run import RunDocument
+from merge_bench.campaign import host_load
 from merge_bench.cluster.launchers import launchers
 from merge_bench.config.options import BY_KEY, CLUSTER_OPTIONS, OPTIONS, TUNE_OPTIONS, Option
 from merge_bench.errors import GateNotMet, WrongResult
@@ -20,6 +21,7 @@ from merge_bench.records.campaign import INTERRUPTED, Campaign, Run
 
 _PYTHON = "python"
 _BUDGET = "10m"
+_MOST_MORE = 40  # launches of each config
 _OUTPUT = frozenset(("json", "dry-run", "details"))
 _UNFINISHED = frozenset((INTERRUPTED, "unfinished"))
 
@@ -87,6 +89,10 @@ def after_sweep(
     if failed:
         return _after_error(campaign, words, *min(failed, key=lambda each: _severity(each[1])))
     more = max((each.more_launches or 0 for each in comparisons), default=0)
+    if more > _MOST_MORE:  # noise hides any difference
+        busy = any(each.code == host_load.CODE for one in documents for each in one.warnings)
+        again = NextStep(_run(words, wait_for_quiet="5m"), "measures again, once this host is quiet")
+        return again if busy else _report(campaign)
     if more:
         blocks = str(more + max(each.launches for each in comparisons))
         return NextStep(_run(words, blocks=blocks), "measures as often as a verdict needs")
@@ -154,7 +160,7 @@ def _run(words: Sequence[str], **changed: str) -> str:
     """The same run with some options changed."""
     instead = {*changed, *(["launches"] if "blocks" in changed else [])}  # the two exclude each other
     kept = _only(words, [option for option in OPTIONS if option.key not in instead])
-    return _command(*kept, *(word for key, value in changed.items() for word in (f"--{key}", value)))
+    return _command(*kept, *(word for key, value in changed.items() for word in (f"--{BY_KEY[key].name}", value)))
 
 
 def _command(*words: str) -> str:

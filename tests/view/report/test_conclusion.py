@@ -166,7 +166,7 @@ def test_the_transports_of_the_run_that_missed_its_gate_are_shown(tmp_path: Path
 
 
 def test_launches_and_blocks_are_not_combined(tmp_path: Path) -> None:
-    folder = write_campaign(tmp_path, *interleaved({"one": [0.20, 0.21, 0.20], "two": [0.19, 0.22, 0.20]}))
+    folder = write_campaign(tmp_path, *interleaved({"one": [0.200, 0.202, 0.201], "two": [0.190, 0.194, 0.189]}))
     command = next_of(with_command(folder, "--configs", "one,two", "--launches", "3"))
     assert "--blocks" in command
     assert "--launches" not in command
@@ -233,12 +233,24 @@ def test_several_configs_have_a_verdict_each(tmp_path: Path) -> None:
 
 
 def test_few_blocks_give_no_verdict_and_the_next_command_measures_more(tmp_path: Path) -> None:
-    folder = write_campaign(tmp_path, *interleaved({"one": [0.20, 0.21, 0.20], "two": [0.19, 0.22, 0.20]}))
+    folder = write_campaign(tmp_path, *interleaved({"one": [0.200, 0.202, 0.201], "two": [0.190, 0.194, 0.189]}))
     assert "INCONCLUSIVE" in conclusion(with_command(folder, "--configs", "one,two", "--blocks", "3"))
     command = next_of(folder).split()
     assert command[:5] == ["python", "-m", "merge_bench", "--configs", "one,two"]
     assert command[5] == "--blocks"
     assert int(command[6]) > 3
+
+
+@pytest.mark.parametrize("busy", [False, True])
+def test_nobody_is_told_to_measure_hundreds_of_times(tmp_path: Path, busy: bool) -> None:
+    values = [0.20, 0.60, 0.21, 0.55, 0.22, 0.50, 0.23]
+    folder = write_campaign(tmp_path, *interleaved({"one": values, "two": values[::-1]}))
+    if busy:
+        with (folder / "records.jsonl").open("ab") as stream:
+            stream.write(msgspec.json.encode(s.WarningLine(code="busy-host", message="…", remedy="wait")) + b"\n")
+    assert "INCONCLUSIVE" in conclusion(with_command(folder, "--configs", "one,two", "--blocks", "7"))
+    command = next_of(folder).removeprefix("python -m merge_bench ")
+    assert command == ("--configs one,two --blocks 7 --wait-for-quiet 5m" if busy else f"report {folder}")
 
 
 def test_a_sweep_of_sizes_is_a_table_with_what_limits_each(tmp_path: Path) -> None:
