@@ -7,15 +7,17 @@ from collections.abc import Iterator, Sequence
 from merge_bench.analysis import aggregate, metrics
 from merge_bench.analysis.aggregate import WorkerFigures, pair_figures
 from merge_bench.analysis.documents.error import Failure
-from merge_bench.analysis.statistics import outliers
+from merge_bench.analysis.statistics import median, outliers
 from merge_bench.analysis.traffic_check import contradictions
 from merge_bench.analysis.verification_state import NOT_BY_US, State
 from merge_bench.errors import Caution, RunFailed, WrongResult
 from merge_bench.host import core_budget
 from merge_bench.records.campaign import Campaign, Launch, Run
+from merge_bench.records.schema import WarningLine
 from merge_bench.units import format_rate, format_seconds
 
 EXCEEDED = 1.05  # more than a link limit can be exceeded by the noise of both measurements
+BUSY_HOST = "busy-host"
 MOST_OVERLOADED = 3  # named; with many ranks a skew overloads many
 
 
@@ -76,14 +78,25 @@ def overloaded(workers: Sequence[WorkerFigures]) -> tuple[metrics.Overload, ...]
 
 
 def straggling(workers: Sequence[WorkerFigures]) -> metrics.Straggler | None:
-    """The rank that holds the others up, where the phases are known."""
-    return metrics.straggler(
+    """The rank that holds the others up, where the phases are known; not by having more of the tables to partition."""
+    found = metrics.straggler(
         {
             w.rank: metrics.WorkerTimes(w.partition, w.exchange, w.join, w.overlap or 0.0, w.join_overlap or 0.0)
             for w in workers
             if w.partition is not None and w.exchange is not None and w.join is not None
         }
     )
+    if found is None or found.phase != "partition":
+        return found
+    inputs = {w.rank: w.memory.input or 0 for w in workers}
+    others = median([size for rank, size in inputs.items() if rank != found.rank])
+    return None if inputs[found.rank] > metrics.SLOWER * others else found
+
+
+def busy_host(campaign: Campaign) -> list[WarningLine]:
+    """The warnings that other processes kept the host busy."""
+    recorded = [*campaign.warnings, *(line for launch in campaign.launches for line in launch.warnings)]
+    return [line for line in recorded if line.code == BUSY_HOST]
 
 
 def short_of_cores(launches: Sequence[Launch]) -> core_budget.Shortage | None:

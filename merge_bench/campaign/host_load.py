@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable
 
+from merge_bench.analysis.diagnostics import BUSY_HOST
 from merge_bench.cluster.base import ClusterSettings
 from merge_bench.cluster.launchers import launchers
 from merge_bench.errors import Caution
@@ -15,7 +16,6 @@ from merge_bench.records.schema import WarningLine
 from merge_bench.records.writer import CampaignWriter
 from merge_bench.units import format_duration
 
-CODE = "busy-host"
 REMEDY = "run again on a quiet host, or with --wait-for-quiet 5m"
 IN_A_ROW = 3
 """Quiet looks, one after the other, after which the wait ends: a single one may fall into a pause."""
@@ -43,7 +43,7 @@ def check_host(
         found = _wait(found, wait, look, clock)
     if found.quiet:
         return
-    caution = Caution(CODE, f"other processes keep {found}, so times are longer and vary more", REMEDY)
+    caution = Caution(BUSY_HOST, f"other processes keep {found}, so times are longer and vary more", REMEDY)
     print(f"merge_bench: warning: {caution.code}: {caution.message}", file=sys.stderr)
     writer.write(WarningLine.of(caution))
 

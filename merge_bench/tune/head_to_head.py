@@ -157,7 +157,8 @@ def reason_of(state: State, contest: Contest, bar: Bar) -> str:
     if state is State.FAILED:
         times = "once" if len(contest.failures) == 1 else f"{len(contest.failures)} times"
         return f"failed {times}: {contest.failures[-1]}"
-    n, threshold = f"{len(contest.ratios)} blocks", f"{bar.threshold:.1%}"
+    n = f"{len(contest.ratios)} block{'s' * (len(contest.ratios) != 1)}"
+    threshold = f"{bar.threshold:.1%}"
     if state is not State.OPEN:
         found = {State.GAIN: f"at least {threshold} faster", State.LOSS: f"at least {threshold} slower"}
         return f"{found.get(state, f'no gain of at least {threshold}')} in {n}"

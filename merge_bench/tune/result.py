@@ -66,13 +66,14 @@ class Result:
             return "Found: " + " ".join(self.winner.settings)
         if self.confirmed:
             return f"No config is faster than {self.baseline}: the best candidate was not confirmed"
-        if self.stopped:
-            return f"Found no config faster than {self.baseline} before the budget was used up"
         if self.undecided:
+            more = "; a larger budget may decide them" if self.stopped else ""
             return (
                 f"Found no config faster than {self.baseline}: {len(self.undecided)} of {self.screened} candidates are"
-                " undecided"
+                f" undecided{more}"
             )
+        if self.stopped:
+            return f"Found no config faster than {self.baseline} before the budget was used up"
         return f"No config is faster than {self.baseline}"
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from merge_bench.tune.evaluator import ABLATE, COMBINE, SCREEN, Candidate, Evaluator, Options, Sample
+from merge_bench.tune.evaluator import ABLATE, COMBINE, SCREEN, BudgetSpent, Candidate, Evaluator, Options, Sample
 from merge_bench.tune.head_to_head import Bar, Contest, State, bar_of, decide, from_blocks, ranked, reason_of
 from merge_bench.tune.space import Space, Value
 
@@ -23,7 +23,11 @@ def screen(values: Sequence[Value], evaluator: Evaluator, options: Options) -> t
     for block in range(options.most):
         if not alive:
             break
-        samples = evaluator.block([baseline, twin.candidate, *(contest.candidate for contest in alive)])
+        try:
+            samples = evaluator.block([baseline, twin.candidate, *(contest.candidate for contest in alive)])
+        except BudgetSpent:
+            _note_undecided(evaluator, alive, twin, options)
+            raise
         twin.add(samples[1], samples[0])
         for contest, sample in zip(alive, samples[2:], strict=True):
             contest.add(sample, samples[0])
@@ -37,10 +41,25 @@ def screen(values: Sequence[Value], evaluator: Evaluator, options: Options) -> t
                 winners.append(contest)
             decision = {State.GAIN: "kept", State.FAILED: "failed"}.get(state, "dropped")
             contest.note(evaluator, SCREEN, decision, reason_of(state, contest, bar))
+    return ranked(winners), _note_noise(evaluator, twin, options)
+
+
+def _note_noise(evaluator: Evaluator, twin: Contest, options: Options) -> Bar:
+    """Record the baseline compared with itself, and give the bar that it sets."""
     bar = bar_of(twin, options.threshold)
     reason = f"the baseline compared with itself; a gain must exceed {max(bar.floor, bar.threshold):.1%}"
     twin.note(evaluator, SCREEN, "kept", reason)
-    return ranked(winners), bar
+    return bar
+
+
+def _note_undecided(evaluator: Evaluator, alive: Sequence[Contest], twin: Contest, options: Options) -> None:
+    """Record what the blocks show of values that are not decided when the budget ends, as far as they show anything."""
+    if not any(contest.ratios for contest in alive):
+        return
+    bar = bar_of(twin, options.threshold)
+    for contest in alive:
+        contest.note(evaluator, SCREEN, "dropped", reason_of(State.OPEN, contest, bar))
+    _note_noise(evaluator, twin, options)
 
 
 def combine(

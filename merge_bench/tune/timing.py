@@ -30,6 +30,7 @@ class Timing:
     expected: ExpectedTime
     jobs: list[Job]
     noted: bool = False
+    left_out: bool = False
 
     @classmethod
     def of(cls, task: Task, values: Mapping[str, Any]) -> Timing:
@@ -70,7 +71,11 @@ class Timing:
 
     def say(self, fitting: Fitting) -> None:
         """Print how long it takes, and what was left out."""
-        for sentence in self.sentences(fitting):
+        found = self.sentences(fitting)
+        if self.left_out and fitting.values == self.task.values:
+            found.append(f"the first launch shows that there is time for all {len(fitting.values)} candidates")
+        self.left_out = fitting.values != self.task.values
+        for sentence in found:
             print(f"merge_bench: {sentence}", file=sys.stderr)
 
     def sentences(self, fitting: Fitting) -> list[str]:
@@ -91,7 +96,7 @@ class Timing:
         ]
         missing = [value.id for value in self.task.values if value not in fitting.values]
         if missing:
-            found.append(f"the budget has no time for {len(missing)} of {len(self.task.values)} settings: "
+            found.append(f"the budget has no time for {len(missing)} of {len(self.task.values)} candidates: "
                          + ", ".join(missing))  # fmt: skip
         if fitting.sizes < len(self.jobs):
             found.append(

@@ -120,6 +120,23 @@ def test_a_rank_that_costs_less_than_a_tenth_is_a_warning_and_not_the_limit(tmp_
     assert "straggler" in {each.code for each in found.warnings}
 
 
+def test_a_rank_that_partitions_more_of_the_tables_is_no_straggler(tmp_path: Path) -> None:
+    """Whoever has all row groups of a file partitions longer; the warning about row groups says why."""
+    even, slow = phases(0.01, 0.03, 0.05), phases(0.04, 0.03, 0.05)
+    folder = write_campaign(tmp_path, Script(worker=lambda each: (even if each.rank else slow)(each)))
+    assert bottleneck(folder).what == "straggler"
+    path = folder / "records.jsonl"
+    lines = [msgspec.json.decode(line) for line in path.read_bytes().splitlines()]
+    for line in lines:
+        for worker in line["workers"] if line["kind"] == "memory" else ():
+            worker["input_bytes"] *= 1 if worker["rank"] else 3
+    path.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
+    found = document(folder)
+    assert found.bottleneck is not None
+    assert found.bottleneck.what == "join"
+    assert "straggler" not in {each.code for each in found.warnings}
+
+
 def test_an_overloaded_rank(tmp_path: Path) -> None:
     def heavy(worker: s.WorkerIteration) -> s.WorkerIteration:
         more = s.FrameCounts(left=3_500_000, right=1_500_000)

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from merge_bench.campaign.host_load import CODE, IN_A_ROW, check_host
+from merge_bench.analysis.diagnostics import BUSY_HOST
+from merge_bench.campaign.host_load import IN_A_ROW, check_host
 from merge_bench.cluster.base import ClusterSettings
 from merge_bench.host.other_load import BusyProcess, OtherLoad
 from merge_bench.records.codec import validate
@@ -42,10 +43,10 @@ def checked(
 
 def test_a_busy_host_is_named_once_and_recorded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (line,) = checked(tmp_path, [BUSY])
-    assert line.code == CODE
+    assert line.code == BUSY_HOST
     assert "1.9 of 2 cores" in line.message
     assert "pid 71 yes" in line.message
-    assert capsys.readouterr().err == f"merge_bench: warning: {CODE}: {line.message}\n"
+    assert capsys.readouterr().err == f"merge_bench: warning: {BUSY_HOST}: {line.message}\n"
 
 
 def test_nothing_is_said_of_a_quiet_host(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -67,7 +68,7 @@ def test_a_host_that_stays_busy_is_measured_with_the_warning(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (line,) = checked(tmp_path, itertools.repeat(BUSY), wait=5.0)
-    assert line.code == CODE
+    assert line.code == BUSY_HOST
     assert "after 5 seconds" in capsys.readouterr().err
 
 

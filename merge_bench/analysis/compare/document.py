@@ -9,6 +9,7 @@ from merge_bench.analysis.compare import properties
 from merge_bench.analysis.compare.judging import Judged, judge_metric
 from merge_bench.analysis.compare.samples import METRICS, Side
 from merge_bench.analysis.compare.select import Pair, Source, letter, select
+from merge_bench.analysis.diagnostics import busy_host
 from merge_bench.analysis.documents import compare as documents
 from merge_bench.analysis.statistics import median, median_interval
 from merge_bench.analysis.statistics.verdict import ALPHA, Judgement
@@ -37,7 +38,7 @@ def compare(
         If the merge's result was wrong in a baseline.
     """
     selection = select(campaigns, anyway=anyway)
-    notes = list(selection.notes)
+    notes = [*_busy(campaigns), *selection.notes]
     judged: dict[Pair, list[Judged]] = {pair: [] for pair in selection.pairs}
     for metric in METRICS:
         found, absent = judge_metric(selection.pairs, metric, threshold=threshold)
@@ -65,6 +66,13 @@ def compare(
         notes=list(dict.fromkeys(notes)),
         verified=all(source.verified for pair in selection.pairs for source in (pair.baseline, pair.candidate)),
     )
+
+
+def _busy(campaigns: Sequence[Campaign]) -> Iterator[str]:
+    """Results that were measured while other processes kept the host busy: their times are longer and vary more."""
+    for index, campaign in enumerate(campaigns):
+        name = letter(index, len(campaigns)) or campaign.head.campaign_id
+        yield from (f"{name}: measured on a busy host: {each.message}" for each in busy_host(campaign))
 
 
 def _varying(pairs: Sequence[Pair]) -> list[str]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from merge_bench.analysis.aggregate import counted
+from merge_bench.analysis.diagnostics import busy_host
 from merge_bench.analysis.predict.parameters import Values
 from merge_bench.analysis.predict.probed_links import links_of
 from merge_bench.analysis.predict.samples import Measured, measured
@@ -71,6 +72,7 @@ def gather(campaigns: Sequence[Campaign], config: str | None) -> Measurements:
                 f"In {name}, one worker received {one.uneven:.1f} times the mean number of rows. The model spreads "
                 "rows evenly, so its forecasts are too fast for such skewed keys."
             )
+        notes += [f"Warning: {name} was measured on a busy host: {each.message}." for each in busy_host(campaign)]
         state = state_of(run, counted(run))
         if state is State.WRONG:
             raise WrongResult(f"{campaign.folder}: the merge result was wrong, so nothing is forecast from it")

@@ -279,8 +279,8 @@ def _few_row_groups(side: str, path: str, footers: parquet.Footers, workers: int
     return (
         Caution(
             "few-row-groups",
-            f"the {side} table {path} has only {groups} row groups for {workers} workers, so {workers - groups}"
-            " workers start without rows",
+            f"the {side} table {path} has only {groups} row group{'s' * (groups != 1)} for {workers} workers, so"
+            f" {workers - groups} of them start without rows",
             "write the table with smaller row groups, or use fewer workers",
         ),
     )

@@ -116,7 +116,7 @@ class RunView:
     def _act(self, act: Callable[[], None]) -> None:
         try:
             if not self._permission.granted(self.token.value_input or self.token.value or ""):
-                why = self._permission.refusal or "Enter the token that `merge_bench dashboard` printed at its start."
+                why = self._permission.refusal or "Enter the token that merge_bench dashboard printed at its start."
                 raise UsageError(why)
             act()
         except (UsageError, OSError) as error:

@@ -123,7 +123,8 @@ def _facts(run: Run, launches: Sequence[Launch], document: RunDocument) -> Itera
     seconds = [(name, getattr(document.phases_seconds, name)) for name in aggregate.PHASES]
     if all(each is not None for _, each in seconds) and wall:
         shown = ", ".join(f"{name} {ms(each)} ({each / wall:.0%})" for name, each in seconds)
-        yield "Phases (ms)", shown + (", overlapped" if run.plan.pipeline else "")
+        whose = "" if sum(each or 0.0 for _, each in seconds) <= wall else ", each of its slowest worker"
+        yield "Phases (ms)", shown + (", overlapped" if run.plan.pipeline else whose)
     yield "Limited by", run_sections.limited_by(run, document)
     link = document.link
     if link is not None:

@@ -10,10 +10,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from merge_bench.analysis import aggregate
-from merge_bench.analysis.diagnostics import short_of_cores
+from merge_bench.analysis.diagnostics import BUSY_HOST, short_of_cores
 from merge_bench.analysis.documents.compare import Comparison
 from merge_bench.analysis.documents.run import RunDocument
-from merge_bench.campaign import host_load
 from merge_bench.cluster.launchers import launchers
 from merge_bench.config.options import BY_KEY, CLUSTER_OPTIONS, OPTIONS, TUNE_OPTIONS, Option
 from merge_bench.errors import GateNotMet, WrongResult
@@ -21,6 +20,7 @@ from merge_bench.records.campaign import INTERRUPTED, Campaign, Run
 
 _PYTHON = "python"
 _BUDGET = "10m"
+_WORTH_TUNING = 0.2  # of the wall-clock
 _MOST_MORE = 40  # launches of each config
 _OUTPUT = frozenset(("json", "dry-run", "details"))
 _UNFINISHED = frozenset((INTERRUPTED, "unfinished"))
@@ -70,6 +70,9 @@ def after_run(campaign: Campaign, one: RunDocument) -> NextStep | None:
         return _report(campaign)  # tuning changes settings that a running cluster has already read
     if len(one.bandwidth_bytes_per_second.per_worker) == 1:
         return _report(campaign)  # tuning changes settings of the exchange, and a single worker has none
+    exchange, wall = one.phases_seconds.exchange, one.wall_seconds.median
+    if found.what in ("partition", "join") and wall and exchange is not None and exchange < _WORTH_TUNING * wall:
+        return _report(campaign)  # tuning changes settings of the exchange
     baseline = (_only(words, [BY_KEY["config"]]) or _only(words, [BY_KEY["configs"]]))[-1:]
     same = _only(words, TUNE_OPTIONS)
     rows = campaign.runs[0].plan.rows_per_chunk
@@ -90,12 +93,12 @@ def after_sweep(
         return _after_error(campaign, words, *min(failed, key=lambda each: _severity(each[1])))
     more = max((each.more_launches or 0 for each in comparisons), default=0)
     if more > _MOST_MORE:  # noise hides any difference
-        busy = any(each.code == host_load.CODE for one in documents for each in one.warnings)
+        busy = any(each.code == BUSY_HOST for one in documents for each in one.warnings)
         again = NextStep(_run(words, wait_for_quiet="5m"), "measures again, once this host is quiet")
         return again if busy else _report(campaign)
     if more:
         blocks = str(more + max(each.launches for each in comparisons))
-        return NextStep(_run(words, blocks=blocks), "measures as often as a verdict needs")
+        return NextStep(_run(words, blocks=blocks), "measures anew, as often as a verdict needs")
     return _report(campaign)
 
 

@@ -15,7 +15,7 @@ from merge_bench.analysis.compare.document import compare
 from merge_bench.records import schema as s
 from merge_bench.records.reader import read_campaign
 from tests.helpers.documents import plain
-from tests.helpers.synthetic_campaigns import Script, interleaved, plan, write_campaign
+from tests.helpers.synthetic_campaigns import Script, interleaved, launches, plan, write_campaign
 
 SIX = [0.10, 0.11, 0.12, 0.13, 0.14, 0.15]  # a machine that gets slower
 NOISE = [1.000, 1.001, 0.999, 1.002, 0.998, 1.000]
@@ -245,6 +245,16 @@ def test_unverified_numbers_are_marked(tmp_path: Path) -> None:
     found = document(write_campaign(tmp_path, *scripts))
     assert (found["verified"], of(found)["verified"]) == (False, False)
     assert "tuned is not verified; its merge result may be wrong" in found["notes"]
+
+
+def test_a_busy_host_is_named(tmp_path: Path) -> None:
+    one, two = (write_campaign(tmp_path / name, *launches(6)) for name in "ab")
+    message = "other processes keep 1.9 of 2 cores busy"
+    with (one / "records.jsonl").open("ab") as stream:
+        stream.write(msgspec.json.encode(s.WarningLine(code="busy-host", message=message)) + b"\n")
+    notes = compare([read_campaign(one), read_campaign(two)]).notes
+    assert notes[0] == f"A: measured on a busy host: {message}"
+    assert not any("B: measured on a busy host" in note for note in notes)
 
 
 def test_metrics_that_were_not_measured_are_left_out_with_a_note(tmp_path: Path) -> None:

@@ -227,3 +227,12 @@ def test_the_scaling_is_drawn(
 def test_the_forecast_is_the_same_every_time(folder: Path) -> None:
     once, again = (merge_bench.predict(folder, workers=16, hosts=16) for _ in range(2))
     assert once == again
+
+
+def test_a_forecast_from_a_busy_host_says_so(tmp_path: Path) -> None:
+    folder = write(tmp_path, EXACT, Setup((1, 1)))
+    line = {"kind": "warning", "time": 0.0, "code": "busy-host", "message": "other processes keep 1.9 of 2 cores busy"}
+    with (folder / "records.jsonl").open("a") as stream:
+        stream.write(json.dumps(line) + "\n")
+    found = merge_bench.predict(folder, workers=4, hosts=4)
+    assert any("busy host: other processes keep 1.9 of 2 cores busy." in note for note in found["notes"])

@@ -89,7 +89,7 @@ def test_fewer_row_groups_than_workers_is_a_warning(ids: Path) -> None:
     assert spec.left.chunk_rows == (4, 4, 2, 0, 0)
     assert [w.code for w in spec.warnings] == ["few-row-groups", "few-row-groups"]
     assert spec.warnings[0].message == (
-        f"the left table {ids} has only 3 row groups for 5 workers, so 2 workers start without rows"
+        f"the left table {ids} has only 3 row groups for 5 workers, so 2 of them start without rows"
     )
     left, right = load_chunk(spec, 4)
     assert (left.rows, right.rows, left.fields) == (0, 0, load_chunk(spec, 0)[0].fields)

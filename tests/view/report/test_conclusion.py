@@ -172,6 +172,27 @@ def test_launches_and_blocks_are_not_combined(tmp_path: Path) -> None:
     assert "--launches" not in command
 
 
+def test_nobody_is_told_to_tune_an_exchange_that_takes_little(tmp_path: Path) -> None:
+    def join(worker: s.WorkerIteration) -> s.WorkerIteration:
+        return msgspec.structs.replace(worker, phases_seconds=s.Phases(partition=0.02, exchange=0.015, join=0.07))
+
+    folder = with_command(write_campaign(tmp_path, Script(worker=join)), "--chunk", "1e6")
+    assert next_of(folder) == f"python -m merge_bench report {folder}"
+
+
+def test_phases_of_different_workers_are_said_to_be(tmp_path: Path) -> None:
+    def turns(worker: s.WorkerIteration) -> s.WorkerIteration:
+        own = s.Phases(partition=0.07, exchange=0.01, join=0.03) if worker.rank else s.Phases(
+            partition=0.01, exchange=0.07, join=0.03
+        )  # fmt: skip
+        return msgspec.structs.replace(worker, phases_seconds=own)
+
+    (line,) = [
+        line for line in conclusion(write_campaign(tmp_path, Script(worker=turns))).splitlines() if "Phases" in line
+    ]
+    assert line.endswith("each of its slowest worker")
+
+
 @pytest.mark.parametrize("words", [["--config", "mine.cfg"], ["--configs", "mine.cfg"], ["mine.cfg"]])
 def test_a_tuning_begins_with_the_config_and_the_rows_of_the_run(tmp_path: Path, words: list[str]) -> None:
     command = next_of(with_command(write_campaign(tmp_path), *words)).split()
