@@ -131,8 +131,8 @@ class ClusterEvaluator:
         over = self.budget.launches is not None and self._searched + launches > self.budget.launches
         usual = statistics.median(self._lengths) if self._lengths else 0.0
         if over or not self.budget.fits(self._seconds, usual, launches, plan, judged=self._block > Options.least):
-            kept = "" if over else "; the rest of the budget is only enough for a confirmation"
-            raise BudgetSpent(f"the search ended after {self._searched} launches{kept}")
+            why = "its budget is used up" if over else "the rest of the budget is only enough for a confirmation"
+            raise BudgetSpent(f"the search ended after {self._searched} launches; {why}")
         self._searched += launches
 
     def _one(self, candidate: Candidate, plan: int, block: int) -> Sample:

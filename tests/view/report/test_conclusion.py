@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import re
 import sys
 from pathlib import Path
@@ -27,11 +26,6 @@ from tests.helpers.synthetic_campaigns import (
 from tests.view.report.test_text import Terminal
 
 CAMPAIGNS = Path(__file__).parents[2] / "data" / "campaigns"
-
-
-@pytest.fixture(autouse=True)
-def _inside_an_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
 
 
 def conclusion(folder: Path) -> str:
