@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeAlias, TypeVar
+from typing import Literal, TypeAlias, TypeVar
 
 from merge_bench.analysis import metrics
 from merge_bench.analysis.documents.run import WorkerBandwidth, WorkerPeak
@@ -137,6 +137,29 @@ def cores_used(launch: Launch, iteration: IterationLine) -> float | None:
 def link_limit(launches: Sequence[Launch]) -> float | None:
     """Bytes per second of the link, median over launches."""
     return middle(launch.link.limit_bytes_per_second for launch in launches if launch.link is not None)
+
+
+def copy_rate(launches: Sequence[Launch]) -> float | None:
+    """Bytes per second at which a worker copies memory while all do, on average; median over launches."""
+    of_launches = [
+        [rate for each in launch.memory.workers if (rate := metrics.copy_rate(each)) is not None]
+        for launch in launches
+        if launch.memory is not None
+    ]
+    return middle(harmonic_mean(rates) for rates in of_launches if rates)
+
+
+def memory_fraction(phase: Literal["partition", "join"]) -> Value:
+    """Share of the copy rate of its launch that one phase of an iteration reached."""
+
+    def fraction(launch: Launch, iteration: IterationLine) -> float | None:
+        if launch.memory is None or launch.line is None or not launch.line.rows:
+            return None
+        row_bytes = launch.line.data_bytes / launch.line.rows
+        partition, join = metrics.memory_fractions(iteration, launch.memory.workers, row_bytes)
+        return partition if phase == "partition" else join
+
+    return fraction
 
 
 def link_check(launches: Sequence[Launch]) -> float | None:

@@ -6,7 +6,7 @@ The first that applies, in this order:
 2. ``slow-link``, ``overload``, ``straggler``: one rank costs all others at least `GAIN` of the wall-clock time.
 3. With overlapping phases ``link`` or ``cores``, by `metrics.bottleneck`.
 4. The longest phase: ``partition``, ``join`` or ``exchange``. With phases apart it is the ``link`` if the exchange
-   reaches `NEAR_LIMIT` of the link limit.
+   reaches `NEAR_LIMIT` of the link limit, and ``memory`` if partition or join reaches as much of memory's copy rate.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Literal, TypeAlias
 
 from merge_bench.analysis import aggregate, diagnostics, metrics
 from merge_bench.analysis.aggregate import WorkerFigures
-from merge_bench.analysis.documents.run import Bottleneck, Link
+from merge_bench.analysis.documents.run import Bottleneck, Link, MemoryRate
 from merge_bench.records.campaign import Launch, Run
 from merge_bench.units import format_rate, format_seconds
 
@@ -27,11 +27,11 @@ GAIN = 0.1
 """One rank is named if the others would save at least this share of the wall-clock without what is odd about it."""
 
 NEAR_LIMIT = 0.8
-"""The link limits an exchange that is at least this fast, as a share of the link limit."""
+"""The link limits an exchange that is at least this fast, as a share of the link limit; likewise memory the others."""
 
 
 def find(
-    run: Run, launches: Sequence[Launch], workers: Sequence[WorkerFigures], link: Link | None
+    run: Run, launches: Sequence[Launch], workers: Sequence[WorkerFigures], link: Link | None, memory: MemoryRate | None
 ) -> Bottleneck | None:
     """What limits `run`, of which `launches` count; None if no phases were measured.
 
@@ -48,7 +48,7 @@ def find(
     worst = max(_ranks(launches, workers, known, wall), key=lambda found: found.share or 0.0, default=None)
     if worst is not None:
         return worst
-    return _overlapped(launches, known, link) if run.plan.pipeline else _phase(known, link)
+    return _overlapped(launches, known, link) if run.plan.pipeline else _phase(known, link, memory)
 
 
 def _ranks(
@@ -102,11 +102,19 @@ def _overlapped(launches: Sequence[Launch], shares: Mapping[Phase, float], link:
     return Bottleneck(what=name, share=min(1.0, shares[name]), because=because)
 
 
-def _phase(shares: Mapping[Phase, float], link: Link | None) -> Bottleneck:
+def _phase(shares: Mapping[Phase, float], link: Link | None, memory: MemoryRate | None) -> Bottleneck:
     name = max(shares, key=lambda each: shares[each])
     takes = f"the longest phase, {shares[name]:.0%} of the wall-clock time"
     if name != "exchange":
-        return Bottleneck(what=name, share=shares[name], because=takes)
+        reached = None
+        if memory is not None:
+            reached = memory.partition_fraction if name == "partition" else memory.join_fraction
+        if reached is None or reached > diagnostics.EXCEEDED:  # then the copy rate is no limit
+            return Bottleneck(what=name, share=shares[name], because=takes)
+        if reached >= NEAR_LIMIT:
+            because = f"the {name} is {takes}, at {reached:.0%} of memory's copy rate"
+            return Bottleneck(what="memory", share=shares[name], because=because)
+        return Bottleneck(what=name, share=shares[name], because=f"{takes}, at {reached:.0%} of memory's copy rate")
     if link is None or link.fraction is None:
         return Bottleneck(what=name, share=shares[name], because=f"{takes}; no link limit was measured")
     if _exceeded(link):

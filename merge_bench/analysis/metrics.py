@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from merge_bench.analysis import statistics
 from merge_bench.host.memory import parse_cores
-from merge_bench.records.schema import IterationLine, Worker, WorkerIteration
+from merge_bench.records.schema import IterationLine, Worker, WorkerIteration, WorkerMemory
 
 OVERLOAD = 1.05
 """A rank is overloaded if it has more than this many times the rows of the other ranks' mean..."""
@@ -216,6 +216,37 @@ def cores_used(iteration: IterationLine, workers: Sequence[Worker]) -> float | N
     if not iteration.workers or iteration.wall_seconds <= 0 or not all(cores.values()):
         return None
     return max(seconds / (usable[host] * iteration.wall_seconds) for host, seconds in used.items())
+
+
+def copy_rate(memory: WorkerMemory) -> float | None:
+    """Bytes that a worker read and wrote per second in its fastest round of copying; ``None``: not measured."""
+    least = min(memory.copy_seconds, default=0.0)
+    return memory.copied_bytes / least if memory.copied_bytes and least > 0 else None
+
+
+def memory_fractions(
+    iteration: IterationLine, memory: Sequence[WorkerMemory], row_bytes: float
+) -> tuple[float | None, float | None]:
+    """The share of the copy rate that partition and join reached, if they moved each byte once.
+
+    Σ least bytes ÷ copy rate, of the worker for which that takes longest, ÷ the longest time of the phase. A partition
+    reads and writes its input; a join reads the rows that it received and writes those of the result, here taken to be
+    as wide as the input's `row_bytes` on average, though they are wider. ``None`` where something was not measured.
+    """
+    rates = {each.rank: (copy_rate(each), each.input_bytes) for each in memory}
+    least: list[tuple[float, float]] = []
+    taken: list[tuple[float, float]] = []
+    for worker in iteration.workers:
+        rate, input_bytes = rates.get(worker.rank, (None, None))
+        phases, received, result = worker.phases_seconds, worker.received_rows, worker.result_rows
+        if rate is None or input_bytes is None or phases is None or received is None or result is None:
+            return None, None
+        rows = received.left + received.right + result
+        least.append((2 * input_bytes / rate, rows * row_bytes / rate))
+        taken.append((phases.partition or 0.0, phases.join or 0.0))
+    needed, took = ([max(each) for each in zip(*values, strict=True)] or [0.0, 0.0] for values in (least, taken))
+    partition, join = (need / time if time > 0 else None for need, time in zip(needed, took, strict=True))
+    return partition, join
 
 
 def bottleneck(wall_over_wire: float | None, computing: float | None, cores_used: float | None = None) -> str | None:

@@ -35,7 +35,7 @@ def summarize_run(campaign: Campaign, run: Run, run_id: str) -> documents.RunDoc
     workers = aggregate.worker_figures(launches)
     lines = [launch.lanes for launch in launches or run.launches if launch.lanes is not None]
     lanes = transport_summary.lanes(lines)
-    link = _link(run, launches, lanes)
+    link, memory_rate = _link(run, launches, lanes), _memory_rate(run, launches)
     phases = {name: aggregate.of_run(launches, aggregate.phase(name)) for name in aggregate.PHASES}
     return documents.RunDocument(
         run_id=run_id,
@@ -48,8 +48,9 @@ def summarize_run(campaign: Campaign, run: Run, run_id: str) -> documents.RunDoc
         throughput_bytes_per_second=_over_launches(launches, aggregate.throughput),
         bandwidth_bytes_per_second=_bandwidth(workers, launches),
         phases_seconds=Phases(**phases),
-        bottleneck=bottleneck.find(run, launches, workers, link),
+        bottleneck=bottleneck.find(run, launches, workers, link, memory_rate),
         link=link,
+        memory_rate=memory_rate,
         lanes=lanes,
         requested_transports=transport_summary.requested(lines),
         protocols=transport_summary.protocols(lines),
@@ -108,6 +109,19 @@ def _link(run: Run, launches: Sequence[Launch], lanes: Sequence[documents.Lane])
         not_checked=aggregate.link_not_checked(run, launches),
         wall_ratio=aggregate.of_run(launches, aggregate.wall_over_wire),
         transports=sorted(transports),
+    )
+
+
+def _memory_rate(run: Run, launches: Sequence[Launch]) -> documents.MemoryRate | None:
+    """With a runtime filter a worker moves fewer rows than it has: then no phase has a share."""
+    rate = aggregate.copy_rate(launches)
+    if rate is None:
+        return None
+    whole = [] if run.plan.runtime_filter else launches
+    return documents.MemoryRate(
+        copy_bytes_per_second=rate,
+        partition_fraction=aggregate.of_run(whole, aggregate.memory_fraction("partition")),
+        join_fraction=aggregate.of_run(whole, aggregate.memory_fraction("join")),
     )
 
 

@@ -51,6 +51,7 @@ def measure(session: Session) -> None:
 
         session.progress.phase("checking the link limit")
         check_link(session, link)
+    _measure_copy(session)
     _finish(session)
 
 
@@ -156,6 +157,13 @@ def link_rounds(least: int, seconds: float) -> int:
     """How many rounds to make if one takes `seconds`, which is 0 where no worker has anything to send."""
     enough = math.ceil(LINK_SECONDS / seconds) if seconds > 0 else 0
     return max(least, min(enough, MOST_LINK_ROUNDS))
+
+
+def _measure_copy(session: Session) -> None:
+    """Measure how fast memory is copied; `_finish` records it."""
+    if session.plan.link_rounds and not session.plan.device_memory:
+        session.progress.phase("measuring the copy rate of memory")
+        session.workers.on_all(steps.measure_copy)
 
 
 def _finish(session: Session) -> None:

@@ -136,7 +136,7 @@ _MEASURING = _section(
     Option(
         "link-rounds", parsers.count(0), 5,
         "Least number of rounds of the link measurement of each launch, short rounds are repeated up to 50 times; 0: no"
-        " measurement.",
+        " measurement of link and memory.",
         "N",
     ),
     _flag(

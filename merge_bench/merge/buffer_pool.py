@@ -26,6 +26,11 @@ class BufferPool:
         self._block = np.zeros(0, np.uint8)
         self._lent: list[Bytes] = []
 
+    @property
+    def kept(self) -> Bytes:
+        """The memory that is kept between iterations, touched; whoever writes to it overwrites what was taken."""
+        return self._buffer
+
     def reserve(self, size: int) -> None:
         """Have `size` bytes ready and touched. What was taken before is no longer valid."""
         if size > self._buffer.size:

@@ -19,7 +19,7 @@ from merge_bench.host.description import ProcessFacts
 from merge_bench.host.memory import PeakMeter
 from merge_bench.merge import engines
 from merge_bench.merge.engines import gpu_memory
-from merge_bench.merge.engines.base import JoinShape, StoringEngine
+from merge_bench.merge.engines.base import CopyingEngine, JoinShape, StoringEngine
 from merge_bench.merge.frame import Field
 from merge_bench.merge.merger import Measured, Transfers
 from merge_bench.merge.plan import Plan
@@ -219,16 +219,26 @@ def measure_link(rounds: int) -> list[Transfers]:
     return [merger.exchange_only() for _ in range(rounds)]
 
 
+def measure_copy() -> None:
+    """Copy this worker's chunks within its memory, while all workers do, if the engine can. The last result is lost."""
+    plugin = current_plugin()
+    engine = plugin.merger.engine
+    if isinstance(engine, CopyingEngine):
+        plugin.launch.copied = engine.measure_copy(plugin.exchange.barrier)
+
+
 def finish() -> WorkerMemory:
-    """Peak memory."""
+    """Peak memory, and what `measure_copy` found."""
     state = current_plugin().launch
-    merger = state.merger
+    merger, copied = state.merger, state.copied
     return WorkerMemory(
         rank=state.rank,
         peak_bytes=state.meter.peak,
         peak_above_imports_bytes=max(state.meter.peak - state.meter.at_start, 0),
         device_peak_bytes=merger.engine.peak_device_bytes() if merger else None,
         input_bytes=state.input_bytes,
+        copied_bytes=copied.bytes if copied else None,
+        copy_seconds=list(copied.seconds) if copied else [],
     )
 
 

@@ -23,6 +23,7 @@ from distributed.diagnostics.plugin import WorkerPlugin
 from merge_bench.errors import RunFailed
 from merge_bench.host import affinity, cuda_context, machine
 from merge_bench.host.memory import PeakMeter, available_bytes
+from merge_bench.merge.copy_rate import CopyRounds
 from merge_bench.merge.exchange.abort import Abort
 from merge_bench.merge.frame import Frame
 from merge_bench.merge.merger import Merger
@@ -58,6 +59,7 @@ class State:
     input_bytes: int
     merger: Merger | None = None
     exchange: UcxExchange | None = None
+    copied: CopyRounds | None = None
     empty: dict[str, Any] = field(default_factory=dict)  # for each side a frame of Dask's engine without rows
     guard: threading.Event = field(default_factory=threading.Event)
 

@@ -273,17 +273,19 @@ class TrafficLine(Line, tag="traffic", frozen=True, kw_only=True):
 
 
 class WorkerMemory(msgspec.Struct, frozen=True, kw_only=True):
-    """High-water marks of one process, verification excluded."""
+    """High-water marks of one process, verification excluded; and how fast it copied memory while all workers did."""
 
     rank: Count
     peak_bytes: Count | None = None
     peak_above_imports_bytes: Count | None = None
     device_peak_bytes: Count | None = None
     input_bytes: Count | None = None
+    copied_bytes: Count | None = None
+    copy_seconds: list[Seconds] = []
 
 
 class MemoryLine(Line, tag="memory", frozen=True, kw_only=True):
-    """Peak memory of every worker."""
+    """Peak memory of every worker, and the rate at which it copies memory."""
 
     launch: Count
     workers: list[WorkerMemory]

@@ -70,6 +70,47 @@ def test_the_longest_phase_limits_an_even_merge(
     assert found.rank is None
 
 
+@pytest.mark.parametrize(
+    ("seconds", "fastest", "what", "because"),
+    [
+        # What a worker's partition moves is copied in 50 of its 60 ms.
+        (
+            (0.06, 0.03, 0.02),
+            0.05,
+            "memory",
+            "the partition is the longest phase, 55% of the wall-clock time, at 83% of",
+        ),
+        ((0.06, 0.03, 0.02), 0.02, "partition", "the longest phase, 55% of the wall-clock time, at 33% of"),
+        # A join moves 2,300,000 rows of 16 bytes, 0.575 of what the partition moves: in 57.5 and 11.5 of its 60 ms.
+        ((0.02, 0.03, 0.06), 0.1, "memory", "the join is the longest phase, 55% of the wall-clock time, at 96% of"),
+        ((0.02, 0.03, 0.06), 0.02, "join", "the longest phase, 55% of the wall-clock time, at 19% of"),
+    ],
+)
+def test_memory_limits_a_phase_that_is_nearly_as_fast_as_a_copy(
+    tmp_path: Path, seconds: tuple[float, float, float], fastest: float, what: str, because: str
+) -> None:
+    found = bottleneck(
+        write_campaign(tmp_path, Script(worker=phases(*seconds), copy_seconds=(2 * fastest, fastest, 1.5 * fastest)))
+    )
+    assert (found.what, found.because) == (what, f"{because} memory's copy rate")
+    assert found.share == pytest.approx(0.06 / 0.11)
+
+
+def test_memory_whose_copy_rate_is_exceeded_limits_nothing(tmp_path: Path) -> None:
+    found = bottleneck(write_campaign(tmp_path, Script(worker=phases(0.06, 0.03, 0.02), copy_seconds=(0.07,))))
+    assert (found.what, found.because) == ("partition", "the longest phase, 55% of the wall-clock time")
+
+
+def test_with_a_runtime_filter_no_phase_has_a_share_of_the_copy_rate(tmp_path: Path) -> None:
+    script = Script(plan=plan(runtime_filter=True), worker=phases(0.06, 0.03, 0.02), copy_seconds=(0.05,))
+    found = document(write_campaign(tmp_path, script))
+    assert found.bottleneck is not None
+    assert found.bottleneck.what == "partition"
+    assert found.memory_rate is not None
+    assert found.memory_rate.partition_fraction is None
+    assert found.memory_rate.copy_bytes_per_second == pytest.approx(64e6 / 0.05)
+
+
 def test_an_exchange_far_below_the_link_limit_is_not_limited_by_the_link(tmp_path: Path) -> None:
     def slow(worker: s.WorkerIteration) -> s.WorkerIteration:
         flight = s.Flight(left=0.03, right=0.03, union=0.05)  # 12 MB: 240 MB/s, half of the limit

@@ -22,6 +22,7 @@ def test_the_document_of_one_run(tmp_path: Path) -> None:
     assert list(found) == [
         "document_version", "schema", "run_id", "records", "config", "plan", "verified", "result_rows", "wall_seconds",
         "throughput_bytes_per_second", "bandwidth_bytes_per_second", "phases_seconds", "bottleneck", "link",
+        "memory_rate",
         "lanes", "requested_transports", "protocols", "traffic", "peak_memory_bytes", "imported", "warnings",
         "error",
     ]  # fmt: skip

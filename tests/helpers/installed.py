@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-import tarfile
 import venv
 import zipfile
 from collections.abc import Iterable, Mapping
@@ -43,8 +42,7 @@ def build_wheel(source: Path, target: Path) -> Path:
 def build_sdist(source: Path, target: Path) -> Path:
     """A source distribution of the project in `source`, unpacked."""
     archive = _build("build_sdist", source, target)
-    with tarfile.open(archive) as opened:
-        opened.extractall(target, filter="data")
+    shutil.unpack_archive(archive, target)  # `TarFile.extractall` has its `filter` from Python 3.11.4 on only
     return target / archive.name.removesuffix(".tar.gz")
 
 

@@ -15,6 +15,7 @@ from merge_bench.records import schema as s
 from merge_bench.records.writer import CampaignWriter
 
 CHUNK_BYTES = 16_000_000
+COPIED_BYTES = 2 * 2 * CHUNK_BYTES
 LEFT_BYTES = 8_000_000
 RIGHT_BYTES = 4_000_000
 LANES = ["sysv/memory", "tcp/lo"]
@@ -68,6 +69,7 @@ class Script:
     failure: str | None = None
     dashboard: str | None = None
     seconds: float = 4.0
+    copy_seconds: Sequence[float] = ()  # for COPIED_BYTES, which is what a worker's partition reads and writes
 
     @property
     def workers(self) -> int:
@@ -208,6 +210,8 @@ def write_launch(writer: CampaignWriter, script: Script) -> None:
                     peak_bytes=200_000_000 + rank,
                     peak_above_imports_bytes=96_000_000,
                     input_bytes=2 * CHUNK_BYTES,
+                    copied_bytes=COPIED_BYTES if script.copy_seconds else None,
+                    copy_seconds=list(script.copy_seconds),
                 )
                 for rank in range(script.workers)
             ],

@@ -115,6 +115,10 @@ def test_iterations_are_accounted_for(two_workers: Finished) -> None:
     for worker in memory.workers:
         assert worker.input_bytes == 640_000
         assert worker.peak_bytes > worker.peak_above_imports_bytes > worker.input_bytes
+        assert worker.copied_bytes > 60e6  # small chunks are copied again and again
+        assert len(worker.copy_seconds) == 3
+    assert two_workers.document["memory_rate"]["copy_bytes_per_second"] > 1e8
+    assert 0 < two_workers.document["memory_rate"]["partition_fraction"] < 2
 
 
 def test_two_launches_with_tls_and_pandas(two_launches: Finished) -> None:

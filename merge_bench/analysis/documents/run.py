@@ -62,13 +62,21 @@ class Link(msgspec.Struct, frozen=True, kw_only=True):
     transports: list[str]
 
 
+class MemoryRate(msgspec.Struct, frozen=True, kw_only=True):
+    """How fast a worker copies memory while all do, and which share of that partition and join reached."""
+
+    copy_bytes_per_second: float
+    partition_fraction: float | None
+    join_fraction: float | None
+
+
 class Bottleneck(msgspec.Struct, frozen=True, kw_only=True):
     """What limits the merge, in one word and as a sentence; `docs/slow-merge.md` lists the words.
 
     `share`: of the wall-clock time, what the phase takes or what `rank` costs the others; null if unknown.
     """
 
-    what: Literal["cores", "slow-link", "overload", "straggler", "link", "partition", "exchange", "join"]
+    what: Literal["cores", "slow-link", "overload", "straggler", "link", "memory", "partition", "exchange", "join"]
     share: float | None
     rank: int | None = None
     because: str
@@ -148,6 +156,7 @@ class RunDocument(msgspec.Struct, frozen=True, kw_only=True):
     phases_seconds: Phases
     bottleneck: Bottleneck | None
     link: Link | None
+    memory_rate: MemoryRate | None
     lanes: list[Lane]
     requested_transports: dict[str, str]
     protocols: list[Protocols]

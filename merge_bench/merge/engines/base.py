@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Protocol, TypeAlias, runtime_checkable
 
 import pyarrow as pa
 
+from merge_bench.merge.copy_rate import CopyRounds
 from merge_bench.merge.frame import Bytes, Field, Frame
 
 
@@ -136,6 +137,14 @@ class StoringEngine(Protocol):
 
     def use_stores(self, way: str, streams: int) -> None:
         """Write parcels this way from now on, into at most `streams` buckets of all workers: the same on every one."""
+
+
+@runtime_checkable
+class CopyingEngine(Protocol):
+    """An engine whose chunks lie in host memory (`merge_bench.merge.copy_rate`)."""
+
+    def measure_copy(self, meet: Callable[[], object]) -> CopyRounds | None:
+        """Copy the chunks into the buffers of the parcels, whose contents are lost; `meet` waits for all workers."""
 
 
 @runtime_checkable

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from merge_bench.merge.buffer_pool import BufferPool
+from merge_bench.merge.copy_rate import CopyRounds, measure_copy
 from merge_bench.merge.engines.base import WHOLE, JoinShape, Outgoing, Piece, PipelinedEngine, Share, Side
 from merge_bench.merge.frame import Bytes, Frame
 from merge_bench.merge.parcel_layout import Layout, Parcel, header_shape
@@ -96,6 +97,10 @@ class HostEngine:
                 replace(partitioner, stores=way).split(chunk, buffers, self._pool, rows=(0, rows))
                 seconds[way] = min(seconds[way], time.perf_counter() - began)
         return {way: 1e9 * each / rows for way, each in seconds.items()}
+
+    def measure_copy(self, meet: Callable[[], object]) -> CopyRounds | None:
+        """Copy both chunks into the buffers of the parcels, whose contents are lost; `meet` waits for all workers."""
+        return measure_copy(self._loaded.values(), self._out.kept, self._pool, self.shape.threads, meet)
 
     def use_stores(self, way: str, streams: int) -> None:
         """Write parcels this way from now on, into at most `streams` buckets of all workers."""

@@ -71,7 +71,12 @@ def after_run(campaign: Campaign, one: RunDocument) -> NextStep | None:
     if len(one.bandwidth_bytes_per_second.per_worker) == 1:
         return _report(campaign)  # tuning changes settings of the exchange, and a single worker has none
     exchange, wall = one.phases_seconds.exchange, one.wall_seconds.median
-    if found.what in ("partition", "join") and wall and exchange is not None and exchange < _WORTH_TUNING * wall:
+    if (
+        found.what in ("partition", "join", "memory")
+        and wall
+        and exchange is not None
+        and exchange < _WORTH_TUNING * wall
+    ):
         return _report(campaign)  # tuning changes settings of the exchange
     baseline = (_only(words, [BY_KEY["config"]]) or _only(words, [BY_KEY["configs"]]))[-1:]
     same = _only(words, TUNE_OPTIONS)

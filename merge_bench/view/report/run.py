@@ -74,6 +74,7 @@ def report_run(page: Page, run: Run, document: RunDocument) -> None:
             workers.pairs(page, len(figures), launches, mark)
             page.drawing(lambda: merge.pairs(run, document.lanes))
             run_sections.link(page, run, len(figures), document, mark)
+            run_sections.memory_rate(page, document, mark)
     transports.selected(page, document.lanes, document.requested_transports)
     transports.protocols(page, document.protocols)
     transports.traffic(page, document.traffic)

@@ -213,6 +213,19 @@ def link(page: Page, run: Run, workers: int, document: RunDocument, mark: str | 
         page.note(f"link limit: {absent(run, workers)}")
 
 
+def memory_rate(page: Page, document: RunDocument, mark: str | None) -> None:
+    """How fast memory is copied, and which share of it partition and join reach."""
+    found = document.memory_rate
+    if found is not None:
+        page.heading("Memory")
+        page.pairs(
+            ("Copy rate of a worker (GiB/s)", gib(found.copy_bytes_per_second)),
+            ("Partition (% of the copy rate)", percent(found.partition_fraction)),
+            ("Join (% of the copy rate)", percent(found.join_fraction)),
+            mark=mark,
+        )
+
+
 def verification(page: Page, run: Run, launches: Sequence[Launch], document: RunDocument) -> None:
     """Whether the numbers rest on a proven result, and how it was proven."""
     page.heading("Verification")
