@@ -207,7 +207,7 @@ def as_run(shape: Shape, ran: Ran) -> Shape:
     """The shape with the way of writing parcels that the workers chose, which decides the number of buckets."""
     line = ran.campaign.launches[0].line
     stores = line.workers[0].stores if line else None
-    return replace(shape, stores=stores.way) if stores else shape
+    return replace(shape, stores=stores.way, l2_bytes=line.workers[0].hardware.l2_bytes) if line and stores else shape
 
 
 def judged(ran: Ran, shape: Shape, measured: list[limits.Limit]) -> dict[str, Any]:

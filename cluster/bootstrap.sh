@@ -137,8 +137,10 @@ build_venv() { # build_venv STACK
 }
 
 install_project() {
-    # The build backend comes from the lock: build isolation would fetch it without a hash.
-    pip_install --no-build-isolation -e "$ROOT"
+    # The build backend comes from the lock: build isolation would fetch it without a hash. `compat` adds this folder to
+    # Python's path. Without it a hook finds the package, but only after the current folder: in the folder above a clone
+    # named merge_bench Python would take the clone itself for the package.
+    pip_install --no-build-isolation --config-settings editable_mode=compat -e "$ROOT"
     checksum "$ROOT/pyproject.toml" >"$VENV/.merge-bench-project"
 }
 

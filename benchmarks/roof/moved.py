@@ -40,6 +40,7 @@ class Shape:
     workers: int
     payloads: int = 1
     stores: str = PLAIN
+    l2_bytes: int | None = None
 
     @property
     def columns(self) -> int:
@@ -64,7 +65,9 @@ class Shape:
     @property
     def buckets(self) -> int:
         """Buckets of one worker."""
-        return bucket_count(self.rows, self.workers, NativeEngine.join_rows, most_streams([self.stores]))
+        return bucket_count(
+            self.rows, self.workers, NativeEngine.join_rows, most_streams([self.stores], [self.l2_bytes])
+        )
 
     @property
     def number_bytes(self) -> int:

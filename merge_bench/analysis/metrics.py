@@ -230,21 +230,29 @@ def memory_fractions(
     """The share of the copy rate that partition and join reached, if they moved each byte once.
 
     Σ least bytes ÷ copy rate, of the worker for which that takes longest, ÷ the longest time of the phase. A partition
-    reads and writes its input; a join reads the rows that it received and writes those of the result, here taken to be
-    as wide as the input's `row_bytes` on average, though they are wider. ``None`` where something was not measured.
+    reads its input, and writes what of it is received: rows with null keys are not. A join reads the rows that it
+    received and writes those of the result, here taken to be as wide as the input's `row_bytes` on average, though they
+    are wider. A worker without rows of its own joins at the others' rate. ``None`` where something was not measured.
     """
-    rates = {each.rank: (copy_rate(each), each.input_bytes) for each in memory}
+    inputs = {each.rank: each.input_bytes for each in memory}
+    rates = {each.rank: rate for each in memory if (rate := copy_rate(each)) is not None}
+    known = [(each, each.received_rows, each.result_rows, each.phases_seconds) for each in iteration.workers]
+    if not rates or not known:
+        return None, None
+    usual = statistics.harmonic_mean(list(rates.values()))
+    received = sum(rows.left + rows.right for _, rows, _, _ in known if rows is not None)
+    everything = sum(each or 0 for each in inputs.values())
+    sent = min(1.0, received * row_bytes / everything) if everything else 0.0
     least: list[tuple[float, float]] = []
     taken: list[tuple[float, float]] = []
-    for worker in iteration.workers:
-        rate, input_bytes = rates.get(worker.rank, (None, None))
-        phases, received, result = worker.phases_seconds, worker.received_rows, worker.result_rows
-        if rate is None or input_bytes is None or phases is None or received is None or result is None:
+    for worker, rows, result, phases in known:
+        size = inputs.get(worker.rank)
+        rate = rates.get(worker.rank, None if size else usual)
+        if rate is None or size is None or rows is None or result is None or phases is None:
             return None, None
-        rows = received.left + received.right + result
-        least.append((2 * input_bytes / rate, rows * row_bytes / rate))
+        least.append(((1 + sent) * size / rate, (rows.left + rows.right + result) * row_bytes / rate))
         taken.append((phases.partition or 0.0, phases.join or 0.0))
-    needed, took = ([max(each) for each in zip(*values, strict=True)] or [0.0, 0.0] for values in (least, taken))
+    needed, took = ([max(each) for each in zip(*values, strict=True)] for values in (least, taken))
     partition, join = (need / time if time > 0 else None for need, time in zip(needed, took, strict=True))
     return partition, join
 

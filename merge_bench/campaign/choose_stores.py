@@ -43,7 +43,8 @@ def choose_stores(session: Session) -> None:
     else:
         chosen = [Stores(way=plan.stores, because="asked for") for _ in session.descriptions]
     ways = [each.way if each else stores.PLAIN for each in chosen]
-    calls.results(calls.submit(steps.use_stores, [(way, stores.most_streams(ways)) for way in ways]))
+    streams = stores.most_streams(ways, [worker.hardware.l2_bytes for worker in session.descriptions])
+    calls.results(calls.submit(steps.use_stores, [(way, streams) for way in ways]))
     session.descriptions = [
         replace(worker, stores=each) for worker, each in zip(session.descriptions, chosen, strict=True)
     ]

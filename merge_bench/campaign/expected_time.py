@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from merge_bench.analysis.diagnostics import BUSY_HOST
 from merge_bench.campaign.planned_launches import Job
 from merge_bench.cluster.launchers import launchers
 from merge_bench.errors import MergeBenchError
@@ -28,7 +29,7 @@ generating, warming up and verifying."""
 RULE = (
     f"by a rule of thumb: {START_SECONDS:g} s a launch, and {ROW_SECONDS * 1e9:g} ns of a core for each row and merge"
 )
-ENOUGH_LAUNCHES, MOST_READ = 6, 12
+ENOUGH_LAUNCHES, MOST_READ, FEW = 6, 12, 3
 _LENGTHS = ("launches", "iterations", "warmup", "tune", "seed", "timeout", "require_transport", "verify",
             "link_rounds", "check_link")  # fmt: skip
 
@@ -52,7 +53,7 @@ class Earlier:
     def seconds(self, plan: Mapping[str, Any], config: str) -> list[float]:
         """Seconds of each launch of the same problem, scaled to the plan's iterations.
 
-        Launches of the same config, or, if there is none, of any.
+        Launches of the same config, or, if there is none, of any. Those that began on a busy host do not count.
         """
         problem, host, read = _problem(plan), socket.gethostname(), 0
         same: list[float] = []
@@ -70,6 +71,8 @@ class Earlier:
             try:
                 campaign = read_campaign(records)
             except MergeBenchError:
+                continue
+            if any(line.code == BUSY_HOST for line in campaign.warnings):
                 continue
             for launch in _of_plans(campaign, alike):
                 its = launch.key[0] if launch.key else campaign.head.configs[0].name
@@ -92,6 +95,11 @@ def _scaled(launch: Launch, iterations: object) -> float:
     if not walls or not isinstance(iterations, int):
         return total
     return max(total - sum(walls), 0.0) + iterations * statistics.median(walls)
+
+
+def _usual(seconds: Sequence[float]) -> float:
+    """The median, but the least of fewer than three: the first launch of all also compiles its loops."""
+    return min(seconds) if len(seconds) < FEW else statistics.median(seconds)
 
 
 def _problem(plan: Mapping[str, Any]) -> dict[str, Any]:
@@ -135,7 +143,7 @@ class ExpectedTime:
         key = job.config, job.plan
         if key not in self._known:
             found = Earlier(self.results).seconds(self.plans[job.plan], job.config)
-            self._known[key] = (statistics.median(found), len(found)) if found else (self.usual(job), 0)
+            self._known[key] = (_usual(found), len(found)) if found else (self.usual(job), 0)
         return self._known[key]
 
     def note(self, job: Job, seconds: float) -> None:

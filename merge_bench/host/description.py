@@ -51,7 +51,8 @@ class Hardware(msgspec.Struct, frozen=True, kw_only=True):
     """The machine, as far as a process may use it.
 
     `cores`: how many cores the process may use; `affinity`: their numbers (``0-3,8``); `cores_online`: how many cores
-    the host has. `cpu_quota`: CPU time limit in cores, None without a limit. `cache_bytes`: the largest cache.
+    the host has. `cpu_quota`: CPU time limit in cores, None without a limit. `cache_bytes`: the largest cache;
+    `l2_bytes`: a core's second-level cache.
     `cpu_id`: vendor, family, model and stepping; virtual machines often hide which processor it is in `cpu_model`.
     """
 
@@ -62,6 +63,7 @@ class Hardware(msgspec.Struct, frozen=True, kw_only=True):
     cores_online: int | None = None
     cpu_quota: float | None = None
     cache_bytes: int | None = None
+    l2_bytes: int | None = None
     memory_bytes: int | None = None
     available_bytes: int | None = None
     kernel: str | None = None

@@ -61,7 +61,7 @@ def describe(also: Collection[str] = (), *, ucx: Ucx | None = None) -> ProcessFa
 
 def hardware() -> Hardware:
     """The machine: processor, cores, memory, kernel, network interfaces, NUMA nodes, InfiniBand devices, GPUs."""
-    processor = files.fields(Path("/proc/cpuinfo"))
+    processor, caches = files.fields(Path("/proc/cpuinfo")), cache_sizes()
     return Hardware(
         cpu_model=processor.get("model name") or platform.processor() or platform.machine(),
         cpu_id=cpu_id(processor),
@@ -69,7 +69,8 @@ def hardware() -> Hardware:
         affinity=show_cores(os.sched_getaffinity(0)),
         cores_online=os.cpu_count(),
         cpu_quota=quota_cores(),
-        cache_bytes=_cache_bytes(),
+        cache_bytes=max(caches.values(), default=None),
+        l2_bytes=caches.get(2),
         memory_bytes=memory_bytes(),
         available_bytes=available_bytes(),
         kernel=platform.release(),
@@ -109,7 +110,11 @@ def ucx_library() -> Ucx:
     return Ucx(version=version, path=str(path), origin="wheel" if in_wheel else "system")
 
 
-def _cache_bytes(cpu: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> int | None:
-    """The largest cache of the first core (the kernel writes ``32768K``)."""
-    sizes = [(files.text(file) or "").removesuffix("K") for file in cpu.glob("index*/size")]
-    return max((int(size) * 1024 for size in sizes if size.isdigit()), default=None)
+def cache_sizes(cpu: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> dict[int, int]:
+    """Bytes of the first core's largest cache of each level (the kernel writes ``32768K``)."""
+    found: dict[int, int] = {}
+    for index in cpu.glob("index*"):
+        level, size = ((files.text(index / name) or "").removesuffix("K") for name in ("level", "size"))
+        if level.isdigit() and size.isdigit():
+            found[int(level)] = max(found.get(int(level), 0), int(size) * 1024)
+    return found

@@ -8,17 +8,24 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
 from merge_bench.merge.frame import Array, Bytes, Frame
 
+Pair: TypeAlias = tuple[Bytes, Bytes]
+
 ROUNDS = 3
 LEAST_BYTES = 64 << 20
-"""A round copies smaller chunks several times, so that it lasts for milliseconds."""
+"""A round reads and writes at least as much, small chunks several times, so that it lasts for milliseconds."""
+MOST_BYTES = 2 << 30
+"""A round reads and writes no more than this of large chunks, so that it lasts for less than a second."""
+TASK_BYTES = 256 << 10
+"""What a thread copies at least: handing out less would take a good part of the time."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +39,7 @@ class CopyRounds:
 def measure_copy(
     frames: Iterable[Frame], target: Bytes, pool: ThreadPoolExecutor | None, threads: int, meet: Callable[[], object]
 ) -> CopyRounds | None:
-    """Copy `frames` into `target`, as far as it reaches; its contents are lost.
+    """Copy `frames` into `target`, as far as it and `MOST_BYTES` reach; its contents are lost.
 
     Parameters
     ----------
@@ -46,43 +53,53 @@ def measure_copy(
     CopyRounds or None
         None if there is nothing to copy.
     """
-    pairs = _pairs(frames, target, threads)
+    pairs = list(_pairs(frames, target[: MOST_BYTES // 2]))
     size = sum(source.nbytes for source, _ in pairs)
-    times = max(1, LEAST_BYTES // (2 * size)) if size else 0
+    times = -(-LEAST_BYTES // (2 * size)) if size else 0
+    tasks = [list(_slices(pairs, first, last)) for first, last in _edges(size, threads)]
     run = map if pool is None else pool.map
     seconds = []
     for _ in range(1 + ROUNDS):  # the first one does not count: it finds the caches as the merge left them
         meet()
         began = time.perf_counter()
-        for _ in range(times):
-            list(run(_copy, pairs))
+        list(run(_copy, tasks, itertools.repeat(times)))
         seconds.append(time.perf_counter() - began)
     return CopyRounds(2 * size * times, tuple(seconds[1:])) if size else None
 
 
-def _pairs(frames: Iterable[Frame], target: Bytes, threads: int) -> list[tuple[Bytes, Bytes]]:
-    """What is copied to where: of each array a slice for each thread."""
-    pairs, start = [], 0
+def _pairs(frames: Iterable[Frame], target: Bytes) -> Iterator[Pair]:
+    """What is copied to where."""
+    start = 0
     for frame in frames:
         for column in frame.columns:
             for array in (column.values, column.offsets, column.valid):
-                if array is None:
-                    continue
-                source = _bytes(array)[: target.size - start]
-                edges = [source.size * thread // threads for thread in range(threads + 1)]
-                pairs += [
-                    (source[first:last], target[start + first : start + last])
-                    for first, last in itertools.pairwise(edges)
-                    if last > first
-                ]
-                start += source.size
-    return pairs
+                if array is not None:
+                    source = _bytes(array)[: target.size - start]
+                    yield source, target[start : start + source.size]
+                    start += source.size
+
+
+def _edges(size: int, threads: int) -> Iterator[tuple[int, int]]:
+    """The bytes that each thread copies, the first and one past the last."""
+    tasks = max(1, min(threads, size // TASK_BYTES))
+    return itertools.pairwise(size * task // tasks for task in range(tasks + 1))
+
+
+def _slices(pairs: Iterable[Pair], first: int, last: int) -> Iterator[Pair]:
+    """The bytes from `first` to `last` of all `pairs` together."""
+    start = 0
+    for source, target in pairs:
+        low, high = max(first - start, 0), min(last - start, source.size)
+        if low < high:
+            yield source[low:high], target[low:high]
+        start += source.size
 
 
 def _bytes(array: Array) -> Bytes:
     return np.ascontiguousarray(array).view(np.uint8).reshape(-1)
 
 
-def _copy(pair: tuple[Bytes, Bytes]) -> None:
-    source, target = pair
-    np.copyto(target, source)
+def _copy(pairs: Sequence[Pair], times: int) -> None:
+    for _ in range(times):
+        for source, target in pairs:
+            np.copyto(target, source)

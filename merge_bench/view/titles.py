@@ -53,7 +53,7 @@ def tables_of(plan: Plan) -> str:
     if work is None or work.left is None or work.right is None:
         return ""
     names = [_file(table) for table in (work.left, work.right)]
-    keys = ", ".join(_keys(work, work.left, work.right)) or "?"
+    keys = keys_of(work) or "?"
     counts = " / ".join(rows(table.rows) for table in (work.left, work.right))
     return f"{' ⋈ '.join(names)} on {keys} ({counts} rows)"
 
@@ -62,14 +62,17 @@ def _file(table: Table) -> str:
     return PurePath(table.path).name if table.path else "?"
 
 
-def _keys(work: Workload, left: Table, right: Table) -> Iterable[str]:
-    """The name of each key; both names where they differ."""
+def keys_of(work: Workload) -> str:
+    """``key, o_key = l_key``: the name of each key, and both where they differ; empty without keys."""
+    found = []
     for key in work.keys or ():
         names = [
             next((column.source for column in table.columns if column.name == key and column.source), key)
-            for table in (left, right)
+            for table in (work.left, work.right)
+            if table is not None
         ]
-        yield " = ".join(dict.fromkeys(names))
+        found.append(" = ".join(dict.fromkeys(names or [key])))
+    return ", ".join(found)
 
 
 def when(seconds: float | None) -> str:

@@ -123,16 +123,18 @@ def test_half_measured_workers_give_no_flight_rate() -> None:
     assert metrics.flight_rate(half) is None
 
 
+def part(rank: int, partition: float, join: float, received: int) -> s.WorkerIteration:
+    return s.WorkerIteration(
+        rank=rank, seconds=1.0, phases_seconds=s.Phases(partition=partition, exchange=0.1, join=join),
+        received_rows=s.FrameCounts(left=received, right=received), result_rows=received,
+    )  # fmt: skip
+
+
+def memory(rank: int, input_bytes: int, seconds: list[float]) -> s.WorkerMemory:
+    return s.WorkerMemory(rank=rank, input_bytes=input_bytes, copied_bytes=1000, copy_seconds=seconds)
+
+
 def test_the_share_of_the_copy_rate_is_that_of_the_worker_that_has_most_to_move() -> None:
-    def part(rank: int, partition: float, join: float, received: int) -> s.WorkerIteration:
-        return s.WorkerIteration(
-            rank=rank, seconds=1.0, phases_seconds=s.Phases(partition=partition, exchange=0.1, join=join),
-            received_rows=s.FrameCounts(left=received, right=received), result_rows=received,
-        )  # fmt: skip
-
-    def memory(rank: int, input_bytes: int, seconds: list[float]) -> s.WorkerMemory:
-        return s.WorkerMemory(rank=rank, input_bytes=input_bytes, copied_bytes=1000, copy_seconds=seconds)
-
     one = iteration(part(0, 0.4, 0.5, 100), part(1, 0.5, 0.2, 50))
     # 1000 and 500 B/s. Partition: 200 B in 0.2 s and in 0.4 s, of 0.5 s. Join: 300 rows of 1 B and 150, 0.3 s of 0.5 s.
     found = [memory(0, 100, [2.0, 1.0]), memory(1, 100, [2.0, 3.0])]
@@ -140,6 +142,23 @@ def test_the_share_of_the_copy_rate_is_that_of_the_worker_that_has_most_to_move(
     assert metrics.memory_fractions(one, found[:1], 1.0) == (None, None)
     assert metrics.memory_fractions(iteration(), found, 1.0) == (None, None)
     assert metrics.copy_rate(memory(0, 100, [])) is None
+
+
+def test_rows_that_nobody_receives_are_read_but_not_written() -> None:
+    # Half of 300 B is received: the partition moves 100 + 50 and 200 + 100 B. At 1000 B/s that takes 0.15 and 0.3 s.
+    one = iteration(part(0, 0.4, 0.5, 25), part(1, 0.5, 0.2, 50))
+    found = metrics.memory_fractions(one, [memory(0, 100, [1.0]), memory(1, 200, [1.0])], 1.0)
+    assert found == pytest.approx((0.6, 0.3))
+
+
+def test_a_worker_without_rows_joins_at_the_others_rate() -> None:
+    one = iteration(part(0, 0.4, 0.5, 100), part(1, 0.0, 0.2, 50))
+    idle = s.WorkerMemory(rank=1, peak_bytes=1, input_bytes=0)
+    # 1000 B/s. All 200 B are sent: 0.4 s of 0.4 s. Join: 300 rows of 1 B, 0.3 s of 0.5 s.
+    assert metrics.memory_fractions(one, [memory(0, 200, [1.0]), idle], 1.0) == pytest.approx((1.0, 0.6))
+    assert metrics.memory_fractions(one, [idle, idle], 1.0) == (None, None)
+    unknown = s.WorkerMemory(rank=1, peak_bytes=1, input_bytes=5)
+    assert metrics.memory_fractions(one, [memory(0, 200, [1.0]), unknown], 1.0) == (None, None)
 
 
 def test_link_limit_is_the_median_of_the_five_fastest_rounds() -> None:

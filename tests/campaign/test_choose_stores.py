@@ -13,7 +13,7 @@ from merge_bench.campaign.choose_stores import keep_known, read_known
 from merge_bench.host.description import Hardware
 from merge_bench.merge import steps
 from merge_bench.merge.plan import Plan
-from merge_bench.merge.stores import PlainStores, WholeLines
+from merge_bench.merge.stores import WIDE_L2, PlainStores, WholeLines
 from merge_bench.merge.workload.synthetic import SyntheticSpec
 from merge_bench.records.schema import Stores, Worker
 
@@ -45,11 +45,13 @@ class Workers:
         return submitted
 
 
-def choose(workers: Workers, *models: str, plan: Plan = PLAN, cpu_id: str | None = None) -> list[Stores | None]:
+def choose(
+    workers: Workers, *models: str, plan: Plan = PLAN, cpu_id: str | None = None, l2: int | None = WIDE_L2
+) -> list[Stores | None]:
     described = [
         Worker(
             rank=rank, host=model, pid=1, name="w",
-            hardware=Hardware(cpu_model=model, cpu_id=cpu_id, cores=2, cache_bytes=1 << 20),
+            hardware=Hardware(cpu_model=model, cpu_id=cpu_id, cores=2, cache_bytes=1 << 20, l2_bytes=l2),
         )
         for rank, model in enumerate(models)
     ]  # fmt: skip
@@ -105,6 +107,13 @@ def test_all_workers_split_by_the_same_buckets_more_of_them_where_all_write_line
     choose(one_without, "e", "e", "f")
     assert lines.streams == WholeLines.most_streams > PlainStores.most_streams
     assert {each.streams for each in (mixed, without_rows, one_without)} == {PlainStores.most_streams}
+
+
+@pytest.mark.parametrize("l2", [WIDE_L2 - 1, None])
+def test_a_small_l2_cache_does_not_hold_the_collected_rows_of_more_buckets(l2: int | None) -> None:
+    workers = Workers(FAST_LINES)
+    choose(workers, "a", l2=l2)
+    assert workers.streams == PlainStores.most_streams
 
 
 def test_a_small_difference_is_measured_again() -> None:

@@ -23,7 +23,7 @@ NOTHING = cast("Prepared", None)
 
 def earlier(
     folder: Path, seconds: float, walls: tuple[float, ...], *, host: str | None = None, rows: int = 1_000_000,
-    config: str = "default",
+    config: str = "default", busy: bool = False,
 ) -> None:  # fmt: skip
     """A finished campaign of one launch that took `seconds`, with these iterations."""
     its = plan(rows_per_chunk=rows)
@@ -35,6 +35,8 @@ def earlier(
                 plans=[its], runs=[key], surroundings={"host": host or socket.gethostname()},
             )
         )  # fmt: skip
+        if busy:
+            writer.write(s.WarningLine(code="busy-host", message="other processes keep 2 of 2 cores busy"))
         write_launch(writer, Script(config=config, plan=its, walls=walls, seconds=seconds))
 
 
@@ -58,6 +60,24 @@ def test_the_same_config_comes_first(tmp_path: Path) -> None:
     assert Earlier(tmp_path).seconds(wanted(iterations=0), "default") == [pytest.approx(9.0, abs=0.01)]
     earlier(tmp_path, 6.0, (0.001,))
     assert Earlier(tmp_path).seconds(wanted(iterations=0), "default") == [pytest.approx(6.0, abs=0.01)]
+
+
+def test_launches_on_a_busy_host_do_not_count(tmp_path: Path) -> None:
+    earlier(tmp_path, 49.0, (0.5,), busy=True)
+    assert Earlier(tmp_path).seconds(wanted(iterations=1), "default") == []
+    earlier(tmp_path, 6.0, (0.5,))
+    assert Earlier(tmp_path).seconds(wanted(iterations=1), "default") == [pytest.approx(6.0)]
+
+
+def test_of_two_earlier_launches_the_shorter_counts_because_the_first_of_all_compiles(tmp_path: Path) -> None:
+    def usual() -> float | None:
+        return ExpectedTime(tmp_path, [plan(iterations=1)], lambda job: 1.0).of(jobs()[0])
+
+    earlier(tmp_path, 20.0, (0.5,))
+    earlier(tmp_path, 6.0, (0.5,))
+    assert usual() == pytest.approx(6.0)
+    earlier(tmp_path, 8.0, (0.5,))
+    assert usual() == pytest.approx(8.0)
 
 
 def jobs() -> list[Job]:

@@ -7,15 +7,16 @@ from pathlib import Path
 import pytest
 
 from merge_bench.host import files
-from merge_bench.host.machine import _cache_bytes, cpu_id, hardware
+from merge_bench.host.machine import cache_sizes, cpu_id, hardware
 
 
-def test_the_last_cache_is_the_largest(tmp_path: Path) -> None:
-    for index, size in enumerate(("48K", "32768K", "1024K", "none")):
+def test_a_level_has_the_size_of_its_largest_cache(tmp_path: Path) -> None:
+    for index, (level, size) in enumerate((("1", "48K"), ("1", "32K"), ("3", "32768K"), ("2", "1024K"), ("4", "none"))):
         (tmp_path / f"index{index}").mkdir()
+        (tmp_path / f"index{index}" / "level").write_text(f"{level}\n")
         (tmp_path / f"index{index}" / "size").write_text(f"{size}\n")
-    assert _cache_bytes(tmp_path) == 32 << 20
-    assert _cache_bytes(tmp_path / "none") is None
+    assert cache_sizes(tmp_path) == {1: 48 << 10, 2: 1 << 20, 3: 32 << 20}
+    assert cache_sizes(tmp_path / "none") == {}
 
 
 X86 = """processor\t: 0

@@ -24,7 +24,7 @@ from merge_bench.merge.engines.base import WHOLE, JoinShape, Outgoing, Piece, Pi
 from merge_bench.merge.frame import Bytes, Frame
 from merge_bench.merge.parcel_layout import Layout, Parcel, header_shape
 from merge_bench.merge.partition import BucketReader, Partitioner, bucket_groups
-from merge_bench.merge.stores import PLAIN, WAYS, most_streams
+from merge_bench.merge.stores import PLAIN, WAYS, PlainStores
 
 if TYPE_CHECKING:
     from merge_bench.merge.runtime_filter import RuntimeFilter
@@ -35,7 +35,7 @@ FEWEST_ROWS = 1 << 10  # of a bucket, if there would be fewer streams
 MOST_PARTS = 32  # one part is left to join when the last byte has arrived
 PIECE_BYTES = 1 << 20  # to one worker; shorter messages do not reach the link's bandwidth
 HEADS = (0.0, 1 / 16, 1 / 4)  # of the left rows: on a slow link, sending each takes longer than partitioning the next
-MEASURED_BYTES = 8 << 20  # of rows: they take a few milliseconds, and do not fit the caches next to the core
+MEASURED_BYTES = 32 << 20  # of rows: with what is written of them they do not fit a cache that a few cores share
 MEASURED_ROUNDS = 3
 
 
@@ -69,7 +69,7 @@ class HostEngine:
     def __init__(self, shape: JoinShape) -> None:
         self.shape = shape
         self._scratch = BufferPool()
-        self.use_stores(PLAIN, most_streams([PLAIN]))
+        self.use_stores(PLAIN, PlainStores.most_streams)
         self._pool = ThreadPoolExecutor(shape.threads) if shape.threads > 1 else None
         self._loaded: dict[Side, Frame] = {}
         self._chunks: dict[Side, Frame] = {}  # what of them an iteration merges

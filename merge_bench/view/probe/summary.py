@@ -45,7 +45,7 @@ def print_summary(
         for remark in remarks:
             page.line(visible(remark))
         for each in records:
-            page.line(visible(f"Records: {each}"))
+            page.unbroken(visible(f"Records: {each}"))
 
 
 def _table(page: Page, title: str, rows: Sequence[Row], ucx: Sequence[Row]) -> None:

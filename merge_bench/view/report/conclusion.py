@@ -46,9 +46,10 @@ def conclude(
         step, room = _sweep(page, campaign, documents), LINES // 2
     if step is not None and not page.whole:  # a report is read elsewhere, too
         step = step.here()
-    ending = [f"Records: {records}"] + ([] if step is None else [f"Next: {step.command}", f"      ({step.does})"])
+    copied = [f"Records: {records}"] + ([] if step is None else [f"Next: {step.command}"])
     errors = run_sections.error_lines(documents)
-    room -= sum(_height(text) for text in (*errors, *ending))
+    room -= sum(_height(text) for text in errors) + sum(-(-len(text) // COLUMNS) for text in copied)
+    room -= 0 if step is None else _height(f"      ({step.does})")
     for text in errors:
         page.line(text, "bold red")
     found = list(dict.fromkeys(each for one in documents for each in one.warnings))
@@ -59,7 +60,7 @@ def conclude(
     if step is not None and not (page.whole and step.reports):
         page.next_step(step.command, step.does)
     if not page.whole:  # a report names them with the environment
-        page.line(f"Records: {records}")
+        page.unbroken(f"Records: {records}")
 
 
 def _run(page: Page, run: Run, document: RunDocument) -> int:
@@ -128,11 +129,12 @@ def _facts(run: Run, launches: Sequence[Launch], document: RunDocument) -> Itera
     yield "Limited by", run_sections.limited_by(run, document)
     link = document.link
     if link is not None:
-        reached = ""
-        if link.fraction is not None:
-            reached = f"{link.fraction:.0%} of " if link.fraction <= 1 else f"as fast as ({link.fraction:.0%}) "
-        over = f", over {', '.join(link.transports)}" if link.transports else ""
-        yield "Link", f"{reached}the limit of {gib(link.limit_bytes_per_second)} GiB/s{over}"
+        limit = f"limit of {gib(link.limit_bytes_per_second)} GiB/s"
+        if link.fraction is not None and link.fraction <= 1:
+            limit = f"{link.fraction:.0%} of the {limit}"
+        elif link.fraction is not None:
+            limit = f"{link.fraction:.0%} of the measured {limit}"
+        yield "Link", limit + (f", over {', '.join(link.transports)}" if link.transports else "")
     peaks = [worker for worker in document.peak_memory_bytes.per_worker if worker.peak is not None]
     if peaks:
         most = max(peaks, key=lambda worker: worker.peak or 0)

@@ -82,6 +82,10 @@ class Page:
         words = Text(text, style=style)
         self.console.print(Padding(words, (0, 0, 0, indent)) if indent else words)
 
+    def unbroken(self, text: str, style: str = "") -> None:
+        """A line that can be copied whole: only the terminal itself breaks it where it ends."""
+        self.console.print(Text(text, style=style), soft_wrap=True)
+
     def paragraphs(self, heading: str, lines: Sequence[str]) -> None:
         """A section of lines, if there are any."""
         if lines:
@@ -126,7 +130,7 @@ class Page:
 
     def next_step(self, command: str, does: str) -> None:
         """The command worth typing next, and what it does."""
-        self.line(f"Next: {command}", "bold")
+        self.unbroken(f"Next: {command}", "bold")
         self.line(f"      ({does})", "dim")
 
     def drawing(self, make: Callable[[], Chart]) -> None:

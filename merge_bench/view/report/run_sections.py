@@ -14,7 +14,7 @@ from merge_bench.records.recorded_plan import Plan
 from merge_bench.records.schema import IterationLine
 from merge_bench.view.numbers import NULL, gib, ms, number, percent, rows
 from merge_bench.view.report.layout import Column, Page, by_row, grouped
-from merge_bench.view.titles import tables_of
+from merge_bench.view.titles import keys_of, tables_of
 
 _SHOWN = 20
 _ENDS = 5
@@ -93,7 +93,7 @@ def _tables(plan: Plan) -> Iterable[tuple[str, str]]:
         if table is not None and table.path is not None:
             yield name, f"{table.path}, {rows(table.rows)} rows"
     if work.keys:
-        yield "Keys", ", ".join(work.keys)
+        yield "Keys", keys_of(work)
 
 
 def what_ran(run: Run, launches: Sequence[Launch], document: RunDocument) -> str:

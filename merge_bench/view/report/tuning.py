@@ -24,7 +24,7 @@ def print_tuning(
             page.heading("Not tried")
             page.table(*by_row(("Value", "Why"), [(each.value, each.reason) for each in pruned], range(2)))
         for remark in remarks:
-            page.line(remark)
+            page.unbroken(remark)
 
 
 def write_tuning(page: Page, result: Result, *, sizes: Sequence[str], metric: str) -> None:
