@@ -68,7 +68,10 @@ def print_rows(
             page.heading("Warnings")
             write_warnings(page, warnings)
         page.paragraphs("Remarks", [visible(remark) for remark in remarks])
-        page.paragraphs("Records", [visible(str(record)) for record in records])
+        if records:
+            page.heading("Records")
+        for record in records:
+            page.unbroken(visible(str(record)))
 
 
 def write_rows(page: Page, rows: Sequence[Row], *, baseline: str | None = None) -> None:

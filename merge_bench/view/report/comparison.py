@@ -27,7 +27,8 @@ def print_comparison(
     """Print the document of ``compare`` on `file` (standard output); `metric` is what the sentences are about."""
     with page_on(file, width) as page:
         page.heading("merge_bench · compare")
-        page.pairs(*lettered(document))
+        for name, path in lettered(document):
+            page.unbroken(f"{name}   {path}")
         for comparisons in by_pair(document):
             chosen = about(comparisons, metric)
             page.heading(title(chosen))
