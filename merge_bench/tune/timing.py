@@ -110,7 +110,7 @@ class Timing:
         return self._longest(costs, Fitting(self.task.values, len(self.jobs)))
 
     def _longest(self, costs: Costs, fitting: Fitting) -> float:
-        blocks = self.values["most_blocks"] / Options.least
+        blocks: float = self.values["most_blocks"] / Options.least
         return blocks * costs.search(fitting.values) + costs.confirmation(fitting.sizes)
 
     def _costs(self, margin: float = 1.0, launch: float | None = None) -> Costs | None:

@@ -60,6 +60,12 @@ def grouped(items: Iterable[_Item], key: Callable[[_Item], _Key]) -> dict[_Key, 
     return found
 
 
+class _Cell(Text):
+    """A cell of a row in which another one may take several lines; headings stand at the bottom."""
+
+    vertical = "top"
+
+
 @dataclass
 class Page:
     """What a report is written on. `notes` collects why a value is absent; `end` prints them.
@@ -120,7 +126,7 @@ class Page:
         if mark:
             table.add_column(Text(""), style="bold yellow", no_wrap=True)
         for row in zip(*(column.cells for column in shown), strict=True):
-            table.add_row(*(Text(cell) for cell in row), *([mark] if mark else []))
+            table.add_row(*(_Cell(cell) for cell in row), *([mark] if mark else []))
         return table
 
     def wide_table(self, first: Sequence[Column], *parts: Sequence[Column], mark: str | None = None) -> None:

@@ -131,8 +131,8 @@ def test_a_tuning_of_the_real_command_is_listed_by_its_title_and_shown(tmp_path:
     assert list(view.tuning.choice.options) == [
         "Tuning of default: 20,000 rows per chunk, 2 workers · 22 November 2026, 11:08 UTC"
     ]
-    said = "Found no config faster than default: 1 of 4 candidates are undecided."
-    assert f"<p><b>{said}</b></p>" in texts(view.tuning.layout)
+    said = "Not decided: 1 of 4 candidates may be faster than default. rendezvous-scheme=am is undecided: "
+    assert f"<p><b>{said}" in texts(view.tuning.layout)
     content = found(tmp_path)
     assert [chart.title for chart in content.charts] == ["Tuning, screen, 20,000 rows per chunk: speed-up by setting"]
     assert content.frame is not None

@@ -31,7 +31,7 @@ from tests.view.report.test_text import Terminal
 
 RECORDED = Path(__file__).parents[2] / "data" / "campaigns" / "tune"
 SIZES = ["1,000,000 rows per chunk", "25,000,000 rows per chunk"]
-ASKED = {"values": ["a=y", "b=y", "c=y"], "blocks": 8, "confirm": 6}
+ASKED = {"values": ["a=y", "b=y", "c=y"], "blocks": 8, "confirm": 7}
 NOISY = (0.7, 1.3)
 
 
@@ -62,7 +62,7 @@ def confirmed(folder: Path, name: str, speed: Recorded, words: str = "") -> Camp
     """The confirmation of one setting."""
     with begin(folder, *words.split(), **ASKED) as writer:
         evaluator = evaluator_of(writer, Cluster(writer, speed=speed).launch)
-        settle(Candidate.of(value(name)), evaluator, Options(confirm=6))
+        settle(Candidate.of(value(name)), evaluator, Options(confirm=7))
     return read_campaign(writer.folder)
 
 
@@ -159,7 +159,9 @@ def test_tables_fit_the_terminal(tmp_path: Path, width: int) -> None:
         for line in (*result.singles, *result.confirmed):
             interval = rf"{line.low:.3f} to {line.high:.3f}"
             assert re.search(rf"^{re.escape(line.config)}\s.*{interval}", text, re.MULTILINE), text
-            assert re.search(rf"{line.decision} +{line.reason[:20]}", text), text
+            assert re.search(
+                rf"^{re.escape(line.config)}\s.*{line.decision} +{line.reason[:20]}", text, re.MULTILINE
+            ), text
 
 
 def test_a_table_that_fits_is_not_cut(tmp_path: Path) -> None:
@@ -191,7 +193,7 @@ def test_after_undecided_settings_more_blocks_are_made(
 
 
 def test_after_an_inconclusive_confirmation_it_is_made_longer(tmp_path: Path) -> None:
-    assert next_of(confirmed(tmp_path, "b", changed(*NOISY), "--json")) == "tune --confirm 12"
+    assert next_of(confirmed(tmp_path, "b", changed(*NOISY), "--json")) == "tune --confirm 14"
 
 
 def test_after_a_budget_that_ended_the_search_a_larger_one_is_named(tmp_path: Path) -> None:
