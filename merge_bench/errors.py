@@ -6,7 +6,13 @@ there is one, the remedy.
 
 from __future__ import annotations
 
+import os
+import re
+import sys
 from dataclasses import dataclass
+
+_WHOLE = re.compile(r"`[^`]*`|(?:python -m|pip install) [^,()]*[^,()\s]|--[a-z-]+ [^\s-]\S*")
+"""What is copied from a message, with the spaces in it: commands, and options with their values."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +79,37 @@ class GateNotMet(MergeBenchError):
 
     exit_status = 5
     code = "gate-not-met"
+
+
+def say(message: str, remedy: str | None = None) -> None:
+    """Print a message on standard error; a terminal gets lines that end between words."""
+    columns = _columns()
+    print(_wrapped(f"merge_bench: {message}", columns, "  "), file=sys.stderr, flush=True)
+    if remedy:
+        print(_wrapped(f"  → {remedy}", columns, "    "), file=sys.stderr, flush=True)
+
+
+def _columns() -> int | None:
+    """Columns of the terminal that is standard error; None if it is something else."""
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns if sys.stderr.isatty() else None
+    except (OSError, ValueError):
+        return None
+
+
+def _wrapped(text: str, columns: int | None, indent: str) -> str:
+    """`text` in lines of at most so many columns, all but the first indented; what is copied stays on one line."""
+    if not columns:
+        return text
+    lines: list[str] = []
+    for line in text.splitlines():
+        whole = _WHOLE.sub(lambda found: found.group().replace(" ", "\0"), line)
+        first, *words = re.split(r"(?<=\S) +", whole)
+        lines.append(first)
+        for word in words:
+            longer = f"{lines[-1]} {word}"
+            lines[-1:] = [longer] if len(longer) <= columns else [lines[-1], indent + word]
+    return "\n".join(lines).replace("\0", " ")
 
 
 def first_line(error: BaseException) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -22,7 +21,7 @@ from merge_bench.cluster import signals
 from merge_bench.config.installation import checkout
 from merge_bench.config.reader import ConfigFile
 from merge_bench.config.version import __version__
-from merge_bench.errors import RunFailed
+from merge_bench.errors import RunFailed, say
 from merge_bench.records.schema import CampaignLine, Config, EndLine, Git, WarningLine
 from merge_bench.records.writer import CampaignWriter
 from merge_bench.units import format_duration
@@ -58,7 +57,7 @@ def make_campaign(
     with writer:
         if found:
             finished = f"{len(jobs) - len(left)} of {len(jobs)} launches finished"
-            print(f"merge_bench: resuming {writer.folder}: {finished}", file=sys.stderr)
+            say(f"resuming {writer.folder}: {finished}")
         else:
             begin(writer, line, jobs)
         with caller.surround(writer.logs / "driver.log"):
@@ -66,14 +65,14 @@ def make_campaign(
             with contextlib.suppress(signals.Interrupted):  # nothing runs yet
                 if left:
                     if expected is not None and (len(left) > 1 or expected.total(left) is not None):
-                        print(f"merge_bench: {expected.sentence(left)}", file=sys.stderr)
+                        say(expected.sentence(left))
                     check_host(left[0].prepared.settings, writer, wait=wait_for_quiet, first=caller.look)
                 done, status = _make(left, writer, launch, first, status, expected)
         if done < len(left) and status in resuming.GOES_ON:
             status = RunFailed.exit_status
             if resume and len(jobs) > 1:
                 finished = f"{len(jobs) - len(left) + done} of {len(jobs)} launches finished"
-                print(f"merge_bench: {finished}; run the same command to resume", file=sys.stderr)
+                say(f"{finished}; run the same command to resume")
         with contextlib.suppress(RunFailed):
             writer.write(EndLine(status=status))
         return writer.folder, status
@@ -100,7 +99,7 @@ def _make(
                 rest = jobs[done:]
                 left = expected.total(rest)
                 if done == 1 and rest and left is not None:
-                    print(f"merge_bench: about {format_duration(left)} left, as the first launch took", file=sys.stderr)
+                    say(f"about {format_duration(left)} left, as the first launch took")
     return done, status
 
 

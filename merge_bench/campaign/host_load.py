@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable
 
 from merge_bench.analysis.diagnostics import BUSY_HOST
 from merge_bench.cluster.base import ClusterSettings
 from merge_bench.cluster.launchers import launchers
-from merge_bench.errors import Caution
+from merge_bench.errors import Caution, say
 from merge_bench.host import other_load
 from merge_bench.host.other_load import Look, OtherLoad
 from merge_bench.records.schema import WarningLine
@@ -44,21 +43,17 @@ def check_host(
     if found.quiet:
         return
     caution = Caution(BUSY_HOST, f"other processes keep {found}, so times are longer and vary more", REMEDY)
-    print(f"merge_bench: warning: {caution.code}: {caution.message}", file=sys.stderr)
+    say(f"warning: {caution.code}: {caution.message}")
     writer.write(WarningLine.of(caution))
 
 
 def _wait(found: OtherLoad, wait: float, look: Look, clock: Callable[[], float]) -> OtherLoad:
     """Look again and again until the host is quiet, or `wait` seconds have passed; gives the last look."""
     began, quiet = clock(), 0
-    print(
-        f"merge_bench: waiting for at most {format_duration(wait)} until this host is quiet: other processes keep"
-        f" {found}",
-        file=sys.stderr,
-    )
+    say(f"waiting for at most {format_duration(wait)} until this host is quiet: other processes keep {found}")
     while quiet < IN_A_ROW and clock() - began < wait:
         found = look()
         quiet = quiet + 1 if found.quiet else 0
     how = "this host is quiet" if quiet == IN_A_ROW else "stopped waiting for a quiet host"
-    print(f"merge_bench: {how} after {format_duration(clock() - began)}", file=sys.stderr)
+    say(f"{how} after {format_duration(clock() - began)}")
     return found

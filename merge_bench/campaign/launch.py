@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 from merge_bench.campaign.planned_launches import Job
 from merge_bench.campaign.progress import Progress
 from merge_bench.cluster import signals
-from merge_bench.errors import LaunchFailed, MergeBenchError, RunFailed
+from merge_bench.errors import LaunchFailed, MergeBenchError, RunFailed, say
 from merge_bench.records.schema import FailureLine, LaunchEndLine
 from merge_bench.records.writer import CampaignWriter
 
@@ -121,4 +120,4 @@ def _write_failure(job: Job, writer: CampaignWriter, launch: int, error: MergeBe
     try:
         writer.write(failure)
     except RunFailed:  # what cannot be recorded is printed
-        print(f"merge_bench: {failure.message}", file=sys.stderr)
+        say(failure.message)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -16,7 +15,7 @@ from merge_bench.campaign.planned_launches import Job
 from merge_bench.cluster import host_agent
 from merge_bench.cluster.environment import THREAD_COUNTS
 from merge_bench.config.options import BY_VARIABLE
-from merge_bench.errors import Caution, MergeBenchError, RunFailed
+from merge_bench.errors import Caution, MergeBenchError, RunFailed, say
 from merge_bench.host import machine
 from merge_bench.host.memory import show_cores
 from merge_bench.records.campaign import INTERRUPTED, Campaign, Launch
@@ -117,7 +116,7 @@ def go_on(
                 continue
             writer = CampaignWriter.resume(records.parent)
         except MergeBenchError as error:
-            print(f"merge_bench: not resuming {records.parent}: {error}", file=sys.stderr)
+            say(f"not resuming {records.parent}: {error}")
             continue
         try:
             campaign = read_campaign(records)  # its writer may have finished it since

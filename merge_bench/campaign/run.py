@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from merge_bench.analysis.compare.judging import least_blocks
 from merge_bench.campaign import make_plan, registry_options
 from merge_bench.campaign.calling_program import UNTOUCHED, Caller
 from merge_bench.campaign.campaign import config_line, make_campaign
@@ -29,9 +30,13 @@ from merge_bench.config.resolve import Resolved, expand, resolve
 from merge_bench.config.shipped import find_config
 from merge_bench.config.ucx_choice import use_ucx
 from merge_bench.config.variable_states import BRINGS_CODE
-from merge_bench.errors import Caution, GateNotMet, UsageError
+from merge_bench.config.version import __version__
+from merge_bench.errors import Caution, GateNotMet, UsageError, say
 from merge_bench.host import network
 from merge_bench.merge.plan import Plan
+from merge_bench.records.campaign import Campaign
+from merge_bench.records.recorded_plan import Plan as RecordedPlan
+from merge_bench.records.schema import CampaignLine
 from merge_bench.records.writer import CampaignWriter
 from merge_bench.units import format_count
 
@@ -199,6 +204,7 @@ def dry_run(sweep: Sweep) -> str:
             lines.append(command.shown())
     if len(jobs) > 1:
         lines.append(f"## {expected_time(sweep).sentence(jobs)}")
+        lines += [f"## {short}"] if (short := too_few_blocks(sweep)) else []
         for block, members in itertools.groupby(jobs, lambda job: job.block):
             lines.append(f"## block {block}: " + " ".join(f"{job.config}/{job.plan}" for job in members))
     return "\n".join(lines) if lines else "# no process would be started: the cluster is already running"
@@ -229,6 +235,8 @@ def run(
     """
 
     jobs = sweep.jobs()
+    if say_time and (short := too_few_blocks(sweep)):
+        say(short)
 
     def launch(job: Job, writer: CampaignWriter, index: int) -> int:
         shown = Labelled(progress, label(job, jobs)) if len(jobs) > 1 else progress
@@ -244,6 +252,24 @@ def run(
 def expected_time(sweep: Sweep) -> ExpectedTime:
     """How long the launches of a sweep take."""
     return ExpectedTime(sweep.results, sweep.plans, merge_seconds)
+
+
+def too_few_blocks(sweep: Sweep) -> str | None:
+    """How many blocks it takes to show a difference between the configs of a sweep, if it has fewer."""
+    if len(sweep.configs) < 2:
+        return None
+    head = sweep.head()
+    line = CampaignLine(
+        campaign_id="", argv=[], version=__version__, configs=list(head.configs), seed=head.seed,
+        plans=list(head.plans), runs=list(head.runs),
+    )  # fmt: skip
+    plans = tuple(map(RecordedPlan.of, sweep.plans))
+    least = least_blocks(Campaign(Path(), line, plans, (), truncated=False, skipped={}))
+    blocks = sweep.first.plan.launches
+    if blocks >= least:
+        return None
+    made = f"{blocks} blocks" if blocks > 1 else "1 block"
+    return f"{made} cannot show a difference between {len(sweep.configs)} configs; use --blocks {least} or more"
 
 
 def label(job: Job, jobs: Sequence[Job]) -> str:

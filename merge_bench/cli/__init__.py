@@ -15,7 +15,7 @@ import click
 from merge_bench.cli import clusters, configs, probe, results, tune
 from merge_bench.cli.parameters import CONTEXT
 from merge_bench.config.version import __version__
-from merge_bench.errors import MergeBenchError, UsageError
+from merge_bench.errors import MergeBenchError, UsageError, say
 
 COMMANDS: tuple[click.Command, ...] = (
     clusters.run,
@@ -77,7 +77,7 @@ def main() -> None:
 
 
 def _exit_with(error: MergeBenchError) -> NoReturn:
-    click.echo(f"merge_bench: {error}", err=True)
+    say(str(error))
     if "--json" in sys.argv:
         click.echo(json.dumps({"error": {"code": error.code, "message": str(error), "host": None, "rank": None}}))
     sys.exit(error.exit_status)

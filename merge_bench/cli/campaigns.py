@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from merge_bench.campaign.calling_program import Caller
+from merge_bench.errors import say
 from merge_bench.host import other_load
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.schema import FailureLine
@@ -42,5 +43,5 @@ def failures_of(campaigns: Sequence[Campaign]) -> list[FailureLine]:
 def say_failures(failures: Sequence[FailureLine]) -> None:
     """Print failures, each with the end of its log, on standard error."""
     for failure in failures:
-        print(f"merge_bench: {failure.message}", file=sys.stderr)
+        say(failure.message)
         say_log(failure.log_tail)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -12,13 +15,13 @@ import click
 from merge_bench.cli.parameters import CONTEXT, AsTyped, SectionedCommand, add_options, count_option, json_option
 from merge_bench.cluster.launcher_choice import batches, with_storage
 from merge_bench.config.options import CLUSTER_OPTIONS, OPTIONS
-from merge_bench.errors import GateNotMet, LaunchFailed, UsageError
+from merge_bench.errors import GateNotMet, LaunchFailed, UsageError, say
 
 
 @click.command(cls=SectionedCommand, context_settings=CONTEXT)
-@click.argument("named", required=False, metavar="[CONFIG]")
+@click.argument("named", nargs=-1, metavar="[CONFIG]")
 @add_options(OPTIONS)
-def run(named: str | None, **values: Any) -> int:
+def run(named: tuple[str, ...], **values: Any) -> int:
     """Merge two distributed frames under CONFIG, verify the result, and report the speed."""
     from merge_bench.cli.campaigns import failures_of, say_failures, this_command
 
@@ -31,9 +34,8 @@ def run(named: str | None, **values: Any) -> int:
     from merge_bench.view.document import print_document
     from merge_bench.view.messages import say_warnings
 
-    if named is not None and (values["config"] or values["configs"]):
-        raise UsageError(f"{named!r} is a second config; to compare configs, use --configs A,B")
-    sweep = load_all(values | {"config": named or values["config"]})
+    _refuse_several(named, values)
+    sweep = load_all(values | {"config": named[0] if named else values["config"]})
     say_warnings(warning for prepared in sweep.prepared.values() for warning in prepared.warnings)
     if values["dry_run"]:
         print(dry_run(sweep))
@@ -54,9 +56,27 @@ def run(named: str | None, **values: Any) -> int:
         if verdict is not None:
             print_comparison(verdict, metric=METRIC)
     if verdict is not None and verdict.error is not None:
-        print(f"merge_bench: {verdict.error.message}", file=sys.stderr)
+        say(verdict.error.message)
     say_failures(failures_of([result.campaign]))
     return status
+
+
+def _refuse_several(named: Sequence[str], values: Mapping[str, Any]) -> None:
+    """Refuse a second config, and what a pattern after ``--against`` matched beside one result."""
+    from merge_bench.records.writer import RECORDS
+
+    results = [name for name in named if Path(name).name == RECORDS or (Path(name) / RECORDS).is_file()]
+    if results and values["against"]:
+        every = [values["against"], *results]
+        newest = max(every, key=lambda name: Path(name.removesuffix(RECORDS)).name)
+        raise UsageError(
+            f"--against takes one result, but {len(every)} were given ({', '.join(every)}); name one of them, such as"
+            f" the newest: --against {shlex.quote(newest)}"
+        )
+    configs = [*named, *filter(None, [values["config"]]), *(values["configs"] or ())]
+    if named and len(configs) > 1:
+        second = named[1] if len(named) > 1 else named[0]
+        raise UsageError(f"{second!r} is a second config; to compare configs, use --configs A,B")
 
 
 @click.command(context_settings=CONTEXT)

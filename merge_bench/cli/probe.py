@@ -20,7 +20,7 @@ from merge_bench.cli.parameters import (
     plot_option,
 )
 from merge_bench.config.options import PROBE_OPTIONS
-from merge_bench.errors import RunFailed, UsageError
+from merge_bench.errors import RunFailed, UsageError, say
 from merge_bench.probe import probes
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ def _show(
         print_document(document)
     say_failures(failures)
     for problem in problems:
-        print(f"merge_bench: {problem}", file=sys.stderr)
+        say(problem)
     return RunFailed.exit_status if problems else 0
 
 

@@ -21,7 +21,7 @@ from merge_bench.cli.parameters import (
     results_option,
 )
 from merge_bench.config import parsers
-from merge_bench.errors import RunFailed, UsageError
+from merge_bench.errors import RunFailed, UsageError, say
 
 if TYPE_CHECKING:
     from merge_bench.view.report.full.build import References
@@ -77,7 +77,7 @@ def compare(
 
         print_comparison(document, metric=metric)
     if document.error is not None:
-        print(f"merge_bench: {document.error.message}", file=sys.stderr)
+        say(document.error.message)
     return status
 
 
@@ -125,7 +125,7 @@ def predict(results: tuple[str, ...], plots: Sequence[str], as_json: bool, **ask
     else:
         print_forecast(document)
     for problem in problems:
-        print(f"merge_bench: {problem}", file=sys.stderr)
+        say(problem)
     return RunFailed.exit_status if problems else 0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import statistics
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,6 +24,7 @@ from merge_bench.cli.parameters import (
 )
 from merge_bench.config import parsers
 from merge_bench.config.options import TUNE_OPTIONS
+from merge_bench.errors import say
 from merge_bench.tune.strategies import strategies
 
 if TYPE_CHECKING:
@@ -60,11 +62,13 @@ def tune(**values: Any) -> int:
     from merge_bench.cli.campaigns import this_command
     from merge_bench.tune import tune_campaign as campaigns
     from merge_bench.tune.result import result_of
+    from merge_bench.tune.timing import Timing
     from merge_bench.tune.tuning_plan import make_task
     from merge_bench.view.document import print_document
     from merge_bench.view.messages import say_warnings
     from merge_bench.view.plot.draw import check_plots
     from merge_bench.view.progress import progress_for
+    from merge_bench.view.report.next_step import after_tuning
     from merge_bench.view.report.tuning import print_tuning
     from merge_bench.view.tune_figures import draw_figures
 
@@ -80,8 +84,7 @@ def tune(**values: Any) -> int:
     result = result_of(campaign)
     pruned = (*task.pruned, *result.left_out)
     written = output if status == 0 and result.winner is not None else None
-    remarks = [f"{result.stopped}."] if result.stopped else []
-    remarks += [f"Written: {written}"] if written else []
+    remarks = [f"Written: {written}"] if written else []
     remarks.append(f"Records: {campaign.records}")
     if status == 0:
         remarks += draw_figures(result, campaign, plots, task.sizes, values["metric"])
@@ -89,9 +92,13 @@ def tune(**values: Any) -> int:
         error = Failure("unfinished", problem) if status else None
         print_document(result.document(campaign.records, written, pruned, error))
     elif status:
-        print(f"merge_bench: {problem}", file=sys.stderr)
+        say(problem)
     else:
-        print_tuning(result, sizes=task.sizes, metric=values["metric"], pruned=pruned, remarks=remarks)
+        lengths = [each.end.seconds for each in campaign.launches if each.end and each.key == (task.baseline, 0)]
+        known = [seconds for seconds in lengths if seconds is not None]
+        enough = Timing.of(task, values).enough(statistics.median(known)) if known else None
+        step = after_tuning(campaign, result, written=written, enough=enough).here()
+        print_tuning(result, sizes=task.sizes, metric=values["metric"], pruned=pruned, step=step, remarks=remarks)
     return status
 
 

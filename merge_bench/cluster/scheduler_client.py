@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from merge_bench.cluster import signals
 from merge_bench.cluster.base import Access, ClusterSettings, Launcher
-from merge_bench.errors import LaunchFailed, UsageError
+from merge_bench.errors import LaunchFailed, UsageError, say
 
 if TYPE_CHECKING:  # it takes half a second, and many commands end before they need it
     from distributed import Client
@@ -183,11 +182,10 @@ def _print_what_is_missing(count: int, wanted: int, settings: ClusterSettings) -
             f"the cluster at {where} has {count} workers, but had {wanted} when this run began; use --workers N to"
             " wait for N workers"
         )
-    print(
-        f"merge_bench: waiting up to {settings.start_timeout:.0f} s for {wanted} workers; the cluster at {where} now"
-        f" has {count or 'none'}",
-        file=sys.stderr, flush=True,
-    )  # fmt: skip
+    say(
+        f"waiting up to {settings.start_timeout:.0f} s for {wanted} workers; the cluster at {where} now has"
+        f" {count or 'none'}"
+    )
 
 
 def dashboard_link(scheduler: str | None, port: int | None) -> str | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from merge_bench.cluster.environment import LOOPBACK
 from merge_bench.cluster.supervisor import Child, end_all, tail
 from merge_bench.config.allowed_transports import SHARED_MEMORY, allowed
 from merge_bench.config.installation import search_path
-from merge_bench.errors import Caution, LaunchFailed
+from merge_bench.errors import Caution, LaunchFailed, say
 from merge_bench.host import gpu, network
 from merge_bench.host.pinning import Pin, gpu_name
 from merge_bench.merge.plan import Plan
@@ -88,7 +87,7 @@ class LocalLauncher(OwningLauncher):
         A kill does no harm to workers: their data is in memory, and results are in the driver's files.
         """
         for child in end_all([child for child, _, _ in self._started.values()], STOP_SECONDS):
-            print(f"merge_bench: process {child.pid} was killed and has not ended yet", file=sys.stderr)
+            say(f"process {child.pid} was killed and has not ended yet")
         self._started = {}
         super().stop()
 

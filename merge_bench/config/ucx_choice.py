@@ -17,7 +17,7 @@ from pathlib import Path
 
 from merge_bench.config.installation import search_path
 from merge_bench.config.ucx_info import PREFER, prefers_system, wheel_folder
-from merge_bench.errors import Caution, UsageError
+from merge_bench.errors import Caution, UsageError, say
 
 VARIABLE = "MERGE_BENCH_UCX"
 AUTO, WHEEL, SYSTEM = "auto", "wheel", "system"
@@ -102,7 +102,7 @@ def use_ucx(asked: str | None, environ: MutableMapping[str, str] = os.environ) -
     choice = choose_ucx(asked, environ)
     choice.apply(environ)
     if choice.notice:
-        print(f"merge_bench: {choice.notice}", file=sys.stderr)
+        say(choice.notice)
     return choice
 
 

@@ -59,7 +59,7 @@ def fit(values: Sequence[Value], costs: Costs, budget: float) -> Fitting:
     launches = Options.least * costs.first_block(values[:1]) + 2 * costs.confirm
     raise UsageError(
         f"--budget {_typed(budget)} is too short to judge and confirm even one setting, which takes {launches}"
-        f" launches of about {format_duration(costs.launch[0])}; use --budget {_upwards(least)} or more, or a smaller"
+        f" launches of about {format_duration(costs.launch[0])}; use --budget {upwards(least)} or more, or a smaller"
         " --chunk or --confirm"
     )
 
@@ -69,6 +69,6 @@ def _typed(seconds: float) -> str:
     return f"{seconds / 60:g}m" if seconds >= 120 else f"{seconds:g}s"
 
 
-def _upwards(seconds: float) -> str:
+def upwards(seconds: float) -> str:
     """A duration as the option takes it, rounded up to ten seconds or half a minute: ``90s``, ``3.5m``."""
     return _typed(math.ceil(seconds / 10) * 10 if seconds <= 110 else math.ceil(seconds / 30) * 30)

@@ -14,6 +14,8 @@ SCREEN, COMBINE, ABLATE, CONFIRM = "screen", "combine", "ablate", "confirm"
 """The phases of a tuning, as the records name them."""
 AGAIN = " again"
 """The end of the name of the baseline's twin: the same config a second time, which shows the noise."""
+NOISE = "noise"
+"""The decision of the step of the twin, which decides nothing."""
 
 
 @dataclass(frozen=True)

@@ -8,15 +8,25 @@ from pathlib import Path
 
 from merge_bench.analysis.documents.error import Failure
 from merge_bench.analysis.documents.tune import PrunedValue, TuneDocument, Winner
+from merge_bench.analysis.statistics.verdict import Verdict
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.schema import ConfigLine, TuneLine
-from merge_bench.tune.evaluator import ABLATE, AGAIN, COMBINE, CONFIRM, SCREEN
+from merge_bench.tune.evaluator import ABLATE, AGAIN, COMBINE, CONFIRM, NOISE, SCREEN
 from merge_bench.tune.head_to_head import UNDECIDED
 
 STOPPED = "stopped"
 """The decision of the line that the search ends with if the budget is spent before."""
 LEFT_OUT = "left out"
 """The decision of the line of a setting, or of a size, that the budget has no time for."""
+SIZE = "confirmation at size "
+"""What the name of a size that was left out begins with; the others are settings."""
+_REJECTED = {
+    Verdict.FAILED: "{none}: {name} failed in the confirmation",
+    Verdict.SLOWER: "{none}: {name} is slower",
+    Verdict.INCONCLUSIVE: "Not decided: {name} may be faster than {baseline}",
+    Verdict.EQUIVALENT: "{none}: {name} is as fast",
+}
+"""The outcome, by the first of these verdicts that a rejected candidate has at any size."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +50,12 @@ class Result:
         How many candidates were compared with the baseline.
     undecided
         Those of them that could not be judged with the blocks that were made.
+    best_undecided
+        The step of the one of them with the largest estimate.
+    unconfirmed
+        The candidate whose confirmation the budget ended.
+    settings
+        How many settings there are to try; None if the records do not tell.
     left_out
         Settings that were not tried, and sizes that were not confirmed, because the budget has no time for them.
     """
@@ -57,24 +73,28 @@ class Result:
     stopped: str | None
     screened: int
     undecided: list[str]
+    best_undecided: TuneLine | None
+    unconfirmed: str | None
+    settings: int | None
     left_out: list[PrunedValue]
 
     @property
     def outcome(self) -> str:
-        """The outcome, as a heading."""
+        """The outcome, as a heading: no more than what was decided."""
         if self.winner is not None:
             return "Found: " + " ".join(self.winner.settings)
+        all_decided = not (self.undecided or self.left_out or self.stopped)
+        none = f"{'No config is' if all_decided else 'Found no config'} faster than {self.baseline}"
         if self.confirmed:
-            return f"No config is faster than {self.baseline}: the best candidate was not confirmed"
+            verdicts, name = {line.reason for line in self.confirmation}, self.confirmed[-1].config
+            found = next((text for verdict, text in _REJECTED.items() if verdict.value in verdicts), "{none}")
+            return found.format(none=none, name=name, baseline=self.baseline)
+        if self.unconfirmed is not None:
+            return f"Not decided: {self.unconfirmed} may be faster than {self.baseline}"
         if self.undecided:
-            more = "; a larger budget may decide them" if self.stopped else ""
-            return (
-                f"Found no config faster than {self.baseline}: {len(self.undecided)} of {self.screened} candidates are"
-                f" undecided{more}"
-            )
-        if self.stopped:
-            return f"Found no config faster than {self.baseline} before the budget was used up"
-        return f"No config is faster than {self.baseline}"
+            which = f"{len(self.undecided)} of {self.screened} candidates"
+            return f"Not decided: {which} may be faster than {self.baseline}"
+        return none if self.screened else "Nothing was decided: no candidate was judged"
 
     @property
     def confirmation(self) -> list[TuneLine]:
@@ -110,6 +130,9 @@ def result_of(campaign: Campaign) -> Result:
     winner = next((each for each in campaign.added if each.config.name in accepted[-1:]), None)
     gained = {line.setting for line in singles if line.decision == "kept"}
     against_baseline = [line for line in screened if line is not twin]
+    undecided = [line for line in against_baseline if line.decision == "dropped" and line.reason.startswith(UNDECIDED)]
+    stops = [line for line in lines if line.decision == STOPPED]
+    unconfirmed = [line.config for line in stops if line.config != line.against and not confirmed]
     return Result(
         baseline=campaign.head.configs[0].name, singles=singles, noise_floor=twin, combined=combined, ablated=ablated,
         confirmed=confirmed,
@@ -119,17 +142,22 @@ def result_of(campaign: Campaign) -> Result:
         ],
         failures=[line for line in lines if line.decision == "failed"], winner=winner,
         contributions={} if winner is None else {each: _contribution(each, winner, lines) for each in winner.settings},
-        stopped=next((line.reason for line in reversed(lines) if line.decision == STOPPED), None),
+        stopped=stops[-1].reason if stops else None,
         screened=len(against_baseline),
-        undecided=[
-            line.config for line in against_baseline
-            if line.decision == "dropped" and line.reason.startswith(UNDECIDED)
-        ],
+        undecided=[line.config for line in undecided],
+        best_undecided=max(undecided, key=lambda line: line.ratio or 0.0, default=None),
+        unconfirmed=unconfirmed[-1] if unconfirmed else None,
+        settings=len(asked.values) if (asked := campaign.plans[0].tune) is not None else None,
         left_out=[
-            PrunedValue(value=line.setting or f"confirmation at size {line.plan + 1}", reason=line.reason)
+            PrunedValue(value=line.setting or f"{SIZE}{line.plan + 1}", reason=line.reason)
             for line in lines if line.decision == LEFT_OUT
         ],
     )  # fmt: skip
+
+
+def decision_of(line: TuneLine) -> str:
+    """The decision of a step; older records call the baseline compared with itself ``kept``."""
+    return NOISE if line.config.endswith(AGAIN) else line.decision
 
 
 def _contribution(setting: str, winner: ConfigLine, lines: Sequence[TuneLine]) -> TuneLine | None:

@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from merge_bench.tune.evaluator import ABLATE, COMBINE, SCREEN, BudgetSpent, Candidate, Evaluator, Options, Sample
+from merge_bench.tune.evaluator import (
+    ABLATE,
+    COMBINE,
+    NOISE,
+    SCREEN,
+    BudgetSpent,
+    Candidate,
+    Evaluator,
+    Options,
+    Sample,
+)
 from merge_bench.tune.head_to_head import Bar, Contest, State, bar_of, decide, from_blocks, ranked, reason_of
 from merge_bench.tune.space import Space, Value
 
@@ -48,7 +58,7 @@ def _note_noise(evaluator: Evaluator, twin: Contest, options: Options) -> Bar:
     """Record the baseline compared with itself, and give the bar that it sets."""
     bar = bar_of(twin, options.threshold)
     reason = f"the baseline compared with itself; a gain must exceed {max(bar.floor, bar.threshold):.1%}"
-    twin.note(evaluator, SCREEN, "kept", reason)
+    twin.note(evaluator, SCREEN, NOISE, reason)
     return bar
 
 

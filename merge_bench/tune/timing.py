@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from merge_bench.campaign.expected_time import ExpectedTime, merge_seconds
 from merge_bench.campaign.planned_launches import Job
+from merge_bench.errors import say
 from merge_bench.records.schema import TuneLine
 from merge_bench.tune.budget import Costs, Fitting, fit
 from merge_bench.tune.evaluator import Options
@@ -76,7 +76,7 @@ class Timing:
             found.append(f"the first launch shows that there is time for all {len(fitting.values)} candidates")
         self.left_out = fitting.values != self.task.values
         for sentence in found:
-            print(f"merge_bench: {sentence}", file=sys.stderr)
+            say(sentence)
 
     def sentences(self, fitting: Fitting) -> list[str]:
         """How long it takes, and what was left out."""
@@ -86,8 +86,7 @@ class Timing:
             return [f"how long this takes is not known before the first launch has ended{limit}"]
         first = costs.first_block(fitting.values)
         quick, confirming = Options.least * first, 2 * costs.confirm * fitting.sizes
-        most = self.values["most_blocks"] * first
-        slow = costs.search(fitting.values) * most / quick + costs.confirmation(fitting.sizes)
+        most, slow = self.values["most_blocks"] * first, self._longest(costs, fitting)
         source = "as the first launch took" if self.noted else self.expected.source(self.jobs)
         found = [
             f"this takes about {format_duration(costs.search(fitting.values))} ({quick} launches) if each setting is"
@@ -103,6 +102,16 @@ class Timing:
                 "the budget has no time for a confirmation at " + " and ".join(self.task.sizes[fitting.sizes :])
             )
         return found
+
+    def enough(self, launch: float) -> float:
+        """Seconds in which each candidate can have all its blocks, and one be confirmed; `launch`: as in `fit`."""
+        costs = self._costs(MARGIN, launch)
+        assert costs is not None
+        return self._longest(costs, Fitting(self.task.values, len(self.jobs)))
+
+    def _longest(self, costs: Costs, fitting: Fitting) -> float:
+        blocks: float = self.values["most_blocks"] / Options.least
+        return blocks * costs.search(fitting.values) + costs.confirmation(fitting.sizes)
 
     def _costs(self, margin: float = 1.0, launch: float | None = None) -> Costs | None:
         seconds: list[float | None] = [self.expected.of(job) for job in self.jobs]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,7 +15,7 @@ from merge_bench.campaign.planned_launches import Job
 from merge_bench.campaign.progress import Progress
 from merge_bench.campaign.resume import go_on
 from merge_bench.campaign.run import launch_merge
-from merge_bench.errors import RunFailed, UsageError, WrongResult
+from merge_bench.errors import RunFailed, UsageError, WrongResult, say
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.outputs import replacing
 from merge_bench.records.reader import read_campaign
@@ -52,7 +51,7 @@ def run(
     with found[0] if found else CampaignWriter.create(results, f"tune-{task.baseline}") as writer:
         if found:
             launches = len(found[1].launches)
-            print(f"merge_bench: resuming {writer.folder}: {launches} launches are already recorded", file=sys.stderr)
+            say(f"resuming {writer.folder}: {launches} launches are already recorded")
         else:
             begin(writer, line, jobs)
         if fitting is not None:

@@ -5,15 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 
-from merge_bench.errors import Caution
+from merge_bench.errors import Caution, say
 
 
 def say_warnings(warnings: Iterable[Caution]) -> None:
     """Print each warning once, before the run; the report shows it again."""
     for caution in dict.fromkeys(warnings):
-        print(f"merge_bench: warning: {caution.code}: {caution.message}", file=sys.stderr)
-        if caution.remedy:
-            print(f"  → {caution.remedy}", file=sys.stderr)
+        say(f"warning: {caution.code}: {caution.message}", caution.remedy)
 
 
 def say_log(tail: str | None) -> None:

@@ -35,6 +35,11 @@ def cut(text: str, letters: int = LETTERS) -> str:
     return text if len(text) <= letters else f"{text[:letters]}… ({len(text):,} characters; all are in the records)"
 
 
+def capitalized(text: str) -> str:
+    """`text` with a capital at its beginning."""
+    return text[:1].upper() + text[1:]
+
+
 def plural(count: int, what: str, many: str = "s") -> str:
     """``1 launch``, ``2 launches``."""
     return f"{count} {what}{'' if count == 1 else many}"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+from merge_bench.errors import say
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.schema import TuneLine
 from merge_bench.tune.result import Result
@@ -33,7 +33,7 @@ def draw_figures(
     lines = []
     for path in dict.fromkeys([*own, *plots]):
         if problem := attempt(partial(draw, [chart], campaigns=[campaign]), path):
-            print(f"merge_bench: {problem}", file=sys.stderr)
+            say(problem)
         elif path not in own or path.suffix == ".png":
             lines.append(f"Figure: {path}")
     return lines

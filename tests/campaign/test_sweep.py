@@ -7,16 +7,20 @@ from typing import Any
 
 import pytest
 
+from merge_bench.analysis.compare.document import compare
+from merge_bench.analysis.compare.judging import least_blocks
 from merge_bench.campaign import make_plan
 from merge_bench.campaign.make_plan import Prepared
 from merge_bench.campaign.planned_launches import Sweep, add_config, in_blocks
-from merge_bench.campaign.run import dry_run
+from merge_bench.campaign.run import dry_run, too_few_blocks
 from merge_bench.config.reader import read_config
 from merge_bench.config.resolve import expand, resolve
 from merge_bench.errors import UsageError
 from merge_bench.probe.p2p import P2P
 from merge_bench.probe.shared import probe_campaign as probes
+from merge_bench.records.reader import read_campaign
 from merge_bench.records.schema import Config
+from tests.helpers.synthetic_campaigns import interleaved, write_campaign
 
 
 def prepared(**options: Any) -> list[Prepared]:
@@ -181,6 +185,27 @@ def test_several_values_are_for_run_alone() -> None:
         probes.prepare(P2P((), (8,), None), [None], {"workers": (1, 2)}, blocks=1)
 
 
+@pytest.mark.parametrize(
+    ("configs", "chunk", "blocks", "least"),
+    [("ab", (1000,), 6, None), ("abc", (1000,), 6, 7), ("abc", (1000,), 7, None), ("abc", (1000, 2000), 6, 8)],
+)
+def test_too_few_blocks_for_any_verdict_are_said_before_the_run(
+    configs: str, chunk: tuple[int, ...], blocks: int, least: int | None
+) -> None:
+    few = too_few_blocks(sweep(*configs, chunk=chunk, blocks=blocks))
+    expected = f"{blocks} blocks cannot show a difference between {len(configs)} configs; use --blocks {least} or more"
+    assert few == (None if least is None else expected)
+
+
+def test_what_is_said_to_be_too_few_is_what_gives_no_verdict(tmp_path: Path) -> None:
+    for blocks in (6, 7):
+        walls = {name: [wall * by for wall in (0.10, 0.11, 0.12, 0.10, 0.11, 0.12, 0.11)[:blocks]]
+                 for name, by in (("one", 1.0), ("two", 0.5), ("three", 0.25))}  # fmt: skip
+        campaign = read_campaign(write_campaign(tmp_path / str(blocks), *interleaved(walls)))
+        verdicts = {each.verdict for each in compare([campaign]).comparisons if each.metric == "throughput"}
+        assert (verdicts == {"INCONCLUSIVE"}) == (blocks < least_blocks(campaign))
+
+
 def test_a_dry_run_names_each_run_and_the_order_of_launches() -> None:
     lines = dry_run(sweep("a", "b", chunk=(1000, 2000), blocks=2)).splitlines()
     titles = [line for line in lines if line.startswith("## ")]
@@ -189,6 +214,7 @@ def test_a_dry_run_names_each_run_and_the_order_of_launches() -> None:
         "## b/0: 1 worker, 1,000 rows per chunk, 2 launches", "## b/1: 1 worker, 2,000 rows per chunk, 2 launches",
     ]  # fmt: skip
     assert titles[4].startswith("## 8 launches take about ")
-    assert [title.partition(":")[0] for title in titles[5:]] == ["## block 0", "## block 1"]
-    assert all(sorted(title.partition(": ")[2].split()) == ["a/0", "a/1", "b/0", "b/1"] for title in titles[5:])
+    assert titles[5] == "## 2 blocks cannot show a difference between 2 configs; use --blocks 7 or more"
+    assert [title.partition(":")[0] for title in titles[6:]] == ["## block 0", "## block 1"]
+    assert all(sorted(title.partition(": ")[2].split()) == ["a/0", "a/1", "b/0", "b/1"] for title in titles[6:])
     assert sum(line.startswith("# scheduler on ") for line in lines) == 4

@@ -14,6 +14,7 @@ from merge_bench.config.ucx_info import locate, read_installed
 from merge_bench.errors import UsageError
 from tests.conftest import gpu_present
 from tests.helpers.runs import SMALL, command, run
+from tests.helpers.synthetic_campaigns import write_campaign
 
 
 @pytest.mark.parametrize(
@@ -223,6 +224,27 @@ def test_a_pipeline_on_one_host_is_warned_of(tmp_path: Path, options: tuple[str,
 )
 def test_gates_that_make_no_sense_are_refused(tmp_path: Path, options: tuple[str, ...], part: str) -> None:
     command(tmp_path, *SMALL, *options).check_refused("--require-transport", part)
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (("tcp.cfg", "optimized.cfg"), ("'optimized.cfg' is a second config", "--configs A,B")),
+        (("tcp.cfg", "--config", "optimized.cfg"), ("is a second config",)),
+    ],
+)
+def test_a_run_has_one_config(tmp_path: Path, words: tuple[str, ...], parts: tuple[str, ...]) -> None:
+    command(tmp_path, *words, *SMALL).check_refused(*parts)
+
+
+@pytest.mark.parametrize("several", [2, 3])
+def test_a_pattern_that_matches_several_earlier_results_is_refused_with_the_newest(
+    tmp_path: Path, several: int
+) -> None:
+    earlier = [str(write_campaign(tmp_path / "earlier" / str(place))) for place in range(several)]
+    renamed = [str(Path(each).rename(tmp_path / f"2026110{9 - at}T000000Z-tcp")) for at, each in enumerate(earlier)]
+    one = command(tmp_path, "--against", *renamed, "--fail-on", "slower", *SMALL)
+    one.check_refused(f"takes one result, but {several} were given", f"such as the newest: --against {renamed[0]}")
 
 
 def test_transports_of_one_worker(tmp_path: Path) -> None:

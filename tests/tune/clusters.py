@@ -53,15 +53,16 @@ class _Prepared:
 PREPARED = cast("list[Prepared]", [_Prepared(_Plan(1_000_000)), _Prepared(_Plan(25_000_000))])
 
 
-def begin(folder: Path) -> CampaignWriter:
-    """A campaign with a baseline and two sizes."""
+def begin(folder: Path, *words: str, **asked: Any) -> CampaignWriter:
+    """A campaign with a baseline and two sizes; `words`, `asked`: its command line, and options of it in its plans."""
     writer = CampaignWriter.create(folder, "tune")
     keys = [s.RunKey(config="default", plan=number) for number in range(2)]
-    head = Head([s.Config(name="default")], PLANS, keys, 7)
+    plans = [{**each, "tune": asked} for each in PLANS] if asked else PLANS
+    head = Head([s.Config(name="default")], plans, keys, 7)
     writer.write(
         s.CampaignLine(
-            campaign_id=writer.campaign_id, argv=["tune"], version="0", configs=list(head.configs), seed=7,
-            plans=PLANS, runs=keys,
+            campaign_id=writer.campaign_id, argv=["/opt/merge_bench/__main__.py", "tune", *words], version="0",
+            configs=list(head.configs), seed=7, plans=plans, runs=keys,
         )
     )  # fmt: skip
     return writer

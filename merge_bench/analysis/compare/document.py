@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 from merge_bench.analysis.compare import properties
 from merge_bench.analysis.compare.judging import Judged, judge_metric
@@ -12,8 +13,15 @@ from merge_bench.analysis.compare.select import Pair, Source, letter, select
 from merge_bench.analysis.diagnostics import busy_host
 from merge_bench.analysis.documents import compare as documents
 from merge_bench.analysis.statistics import median, median_interval
-from merge_bench.analysis.statistics.verdict import ALPHA, Judgement
+from merge_bench.analysis.statistics.verdict import ALPHA, Judgement, Verdict
 from merge_bench.records.campaign import Campaign
+
+_DOUBTS = {
+    Verdict.FASTER: "the difference may come from the host",
+    Verdict.SLOWER: "the difference may come from the host",
+    Verdict.EQUIVALENT: "a difference may be hidden",
+}
+"""What a busy host may mean for a verdict."""
 
 
 def compare(
@@ -38,6 +46,11 @@ def compare(
         If the merge's result was wrong in a baseline.
     """
     selection = select(campaigns, anyway=anyway)
+    busy = {
+        campaign.folder: letter(index, len(campaigns)) or "this result"
+        for index, campaign in enumerate(campaigns)
+        if busy_host(campaign)
+    }
     notes = [*_busy(campaigns), *selection.notes]
     judged: dict[Pair, list[Judged]] = {pair: [] for pair in selection.pairs}
     for metric in METRICS:
@@ -56,7 +69,9 @@ def compare(
         threshold=threshold,
         alpha=ALPHA,
         comparisons=[
-            _comparison(index, each, varying, threshold) for index, its in enumerate(judged.values()) for each in its
+            _comparison(index, each, varying, threshold, busy)
+            for index, its in enumerate(judged.values())
+            for each in its
         ],
         differences=[
             documents.Difference(pair=index, baseline=pair.baseline.label, candidate=pair.candidate.label, **vars(each))
@@ -84,7 +99,20 @@ def _varying(pairs: Sequence[Pair]) -> list[str]:
     ]
 
 
-def _comparison(number: int, judged: Judged, varying: Sequence[str], threshold: float) -> documents.Comparison:
+def _caveats(judged: Judged, busy: Mapping[Path, str]) -> list[str]:
+    """What else than the configs may explain a verdict; `busy`: results that were measured on a busy host."""
+    pair = judged.row.pair
+    folders = dict.fromkeys(source.campaign.folder for source in (pair.baseline, pair.candidate))
+    names = [busy[folder] for folder in folders if folder in busy]
+    if not names or judged.verdict not in _DOUBTS:
+        return []
+    were = f"{' and '.join(names)} {'was' if len(names) == 1 else 'were'}"
+    return [f"{were} measured while other processes kept the host's cores busy, so {_DOUBTS[judged.verdict]}"]
+
+
+def _comparison(
+    number: int, judged: Judged, varying: Sequence[str], threshold: float, busy: Mapping[Path, str]
+) -> documents.Comparison:
     row, judgement, effect = judged.row, judged.judgement, judged.row.effect
     pair = row.pair
     return documents.Comparison(
@@ -114,6 +142,7 @@ def _comparison(number: int, judged: Judged, varying: Sequence[str], threshold: 
         baseline_value=_value(pair.baseline, row.baseline),
         candidate_value=None if pair.candidate.wrong else _value(pair.candidate, row.candidate),
         points=_points(judged),
+        caveats=_caveats(judged, busy),
     )
 
 

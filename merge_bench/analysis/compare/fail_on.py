@@ -76,7 +76,8 @@ def judged(document: CompareDocument, *, metric: str, fail_on: Sequence[str]) ->
     elif held:
         named = ", ".join(f"{each.candidate} is {each.verdict} in {metric}" for each in held)
         options = " ".join(f"--fail-on {gate}" for gate in fail_on)
-        kind, message = GateNotMet, f"{options}: {named}"
+        caveats = dict.fromkeys(caveat for each in held for caveat in each.caveats)
+        kind, message = GateNotMet, "; ".join([f"{options}: {named}", *caveats])
     else:
         return document, 0
     return msgspec.structs.replace(document, error=Failure(kind.code, message)), kind.exit_status

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from merge_bench.analysis.compare.samples import Metric, Side, match, side
-from merge_bench.analysis.compare.select import Pair
+from merge_bench.analysis.compare.select import Pair, planned_pairs
 from merge_bench.analysis.statistics.effect import Effect
-from merge_bench.analysis.statistics.verdict import Judgement, Verdict, judge, noise_floor
+from merge_bench.analysis.statistics.power import least_launches
+from merge_bench.analysis.statistics.verdict import ALPHA, Judgement, Verdict, judge, noise_floor
+from merge_bench.records.campaign import Campaign
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +59,13 @@ class Judged:
     judgement: Judgement | None
     floor: float | None
     calibration: bool = False
+
+
+def least_blocks(campaign: Campaign) -> int:
+    """The fewest blocks with which a planned campaign can show any difference between its configs; 0 without any."""
+    pairs = planned_pairs(campaign)
+    family = [pair for pair in pairs if not pair.same_config] or pairs  # as in `judge_metric`
+    return least_launches(alpha=ALPHA / len(family)) if family else 0
 
 
 def judge_metric(pairs: Sequence[Pair], metric: Metric, *, threshold: float) -> tuple[list[Judged], list[str]]:

@@ -104,6 +104,14 @@ def select(campaigns: Sequence[Campaign], *, anyway: bool) -> Selection:
     return Selection(tuple(usable), tuple(dict.fromkeys(notes)))
 
 
+def planned_pairs(campaign: Campaign) -> list[Pair]:
+    """The pairs within one campaign, whether it has launches yet or not; none if no two runs can be compared."""
+    try:
+        return _within(_sources(campaign, 0, 1), [])
+    except UsageError:
+        return []
+
+
 def _check_campaigns(campaigns: Sequence[Campaign]) -> None:
     for index, campaign in enumerate(campaigns):
         if campaign.probe:

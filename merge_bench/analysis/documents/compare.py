@@ -74,6 +74,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     baseline_value: Value
     candidate_value: Value | None
     points: list[Point]
+    caveats: list[str]
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):

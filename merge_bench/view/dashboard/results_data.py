@@ -22,7 +22,7 @@ from merge_bench.view.plot.source import of_results
 from merge_bench.view.report import comparison
 from merge_bench.view.report.full.results import Source, by_problem, published_bars, sources_of
 from merge_bench.view.report.layout import Column
-from merge_bench.view.text import short
+from merge_bench.view.text import capitalized, short
 from merge_bench.view.titles import rows_of
 
 ABSOLUTE, OF_LINK = "GiB/s", "% of the link limit"
@@ -112,7 +112,10 @@ def _compared(content: Content, campaigns: Sequence[Campaign], looks: Mapping[st
     return replace(
         content,
         charts=content.charts if speedups.empty else (*content.charts, speedups),
-        verdicts=tuple((name, comparison.sentence(one)) for name, one in zip(titles, chosen, strict=True)),
+        verdicts=tuple(
+            (name, ". ".join([comparison.sentence(one), *map(capitalized, one.caveats)]))
+            for name, one in zip(titles, chosen, strict=True)
+        ),
         judged=(Column("Compared", titles, text=True), *comparison.judged_columns(chosen)),
         differences=tuple((name, tuple(comparison.difference_columns(each))) for name, each in differences if each),
         notes=(*content.notes, *document.notes),

@@ -16,7 +16,7 @@ from merge_bench.config.shell_syntax import NAME, parse
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.schema import ConfigLine, TuneLine
 from merge_bench.records.writer import safe_name
-from merge_bench.tune.result import Result, result_of
+from merge_bench.tune.result import Result, decision_of, result_of
 from merge_bench.view.dashboard import components as ui
 from merge_bench.view.dashboard.campaign_cache import CampaignCache, Loaded
 from merge_bench.view.dashboard.campaign_index import TUNE, Entry, offered
@@ -26,7 +26,7 @@ from merge_bench.view.plot import merge
 from merge_bench.view.plot.forest import Estimate, race
 from merge_bench.view.plot.marks import Chart
 from merge_bench.view.plot.source import of_results, source_of
-from merge_bench.view.report.tuning import size_of
+from merge_bench.view.report.tuning import open_questions, size_of
 from merge_bench.view.text import as_html, visible
 
 MOST_STEPS = 2000
@@ -105,7 +105,7 @@ def _step_table(campaign: Campaign, steps: Sequence[TuneLine]) -> pd.DataFrame:
         "Low": [step.low for step in steps],
         "High": [step.high for step in steps],
         "Launches": [step.launches for step in steps],
-        "Decision": [step.decision for step in steps],
+        "Decision": [decision_of(step) for step in steps],
         "Why": [step.reason for step in steps],
     }
     return ui.frame_of(columns, numbers=("Speed-up", "Low", "High"), whole=("Step", "Launches"))
@@ -115,11 +115,11 @@ def _outcome(campaign: Campaign, result: Result) -> str:
     if result.winner is not None:
         sizes = "; ".join(f"{_speedup(line)} at {size_of(campaign, line.plan)}" for line in result.confirmation)
         named = " ".join(result.winner.settings) or result.winner.config.name
-        return f"Found: {named}. Confirmed against {result.baseline}: {sizes}."
+        found = f"Found: {named}. Confirmed against {result.baseline}: {sizes}."
+        return " ".join([found, *open_questions(result)])
     if campaign.end is None:
         return f"Tuning is not finished: {len(campaign.tuning)} steps so far."
-    stopped = f" ({result.stopped})" if result.stopped else ""
-    return f"{result.outcome}{stopped}."
+    return " ".join([f"{result.outcome}.", *open_questions(result)])
 
 
 def _race(campaign: Campaign, steps: Sequence[TuneLine]) -> Chart:
@@ -128,12 +128,12 @@ def _race(campaign: Campaign, steps: Sequence[TuneLine]) -> Chart:
     estimates = [
         Estimate(
             f"step {number}, {step.phase}: {step.setting or step.config} against {step.against}",
-            step.decision, step.ratio, step.low, step.high, f"{step.decision}: {step.reason}",
+            decision_of(step), step.ratio, step.low, step.high, f"{decision_of(step)}: {step.reason}",
         )
         for number, step in measured
     ]  # fmt: skip
     minutes = [(step.time - campaign.head.time) / 60.0 for _, step in measured]
-    kinds = list(dict.fromkeys(step.decision for step in steps))
+    kinds = list(dict.fromkeys(decision_of(step) for step in steps))
     return race(minutes, estimates, title="Speed-up estimates over time", kinds=kinds)
 
 

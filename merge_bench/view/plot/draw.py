@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from merge_bench.errors import UsageError
+from merge_bench.errors import UsageError, say
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.outputs import check_writable, replacing
 from merge_bench.view.plot.marks import Chart
@@ -79,7 +78,7 @@ def write_each(files: Mapping[Path, Callable[[Path], object]]) -> list[str]:
         if problem := attempt(make, file):
             problems.append(problem)
         else:
-            print(f"merge_bench: wrote {file}", file=sys.stderr)
+            say(f"wrote {file}")
     return problems
 
 

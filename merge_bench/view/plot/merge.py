@@ -12,10 +12,12 @@ from merge_bench.analysis.documents.run import Lane
 from merge_bench.analysis.statistics import median, median_interval, outliers, quartiles
 from merge_bench.records.campaign import Launch, Run
 from merge_bench.records.schema import TuneLine
+from merge_bench.tune.evaluator import NOISE
+from merge_bench.tune.result import decision_of
 from merge_bench.units import GIB, MIB
 from merge_bench.view.plot.charts import Bar, bars, every, heat, rows_axis, stacked, with_unit
 from merge_bench.view.plot.marks import Axis, Boxes, Chart, Group, Mark, Picture, Points, Whiskers
-from merge_bench.view.plot.style import bar_height
+from merge_bench.view.plot.style import GREY, bar_height
 
 LEAST_MAPPED = 4
 """Workers of a map of pairs; for fewer, a table says more."""
@@ -282,12 +284,14 @@ def tunings(steps: Sequence[TuneLine], size_of: Callable[[int], str]) -> list[Ch
 
 def _tuning(steps: Sequence[TuneLine], phase: str, plan: int, size: str) -> Chart:
     found = [step for step in steps if step.phase == phase and step.plan == plan]
-    decisions = list(dict.fromkeys(step.decision for step in steps))
+    decisions = list(dict.fromkeys(decision_of(step) for step in steps))
     rows = []
     for step in found:
         interval = (step.low, step.high) if step.low is not None and step.high is not None else None
         remark = f"{step.launches} launches each; {step.reason}"
-        bar = Bar(step.decision, decisions.index(step.decision), step.ratio, interval, remark=remark)
+        decision = decision_of(step)
+        look = GREY if decision == NOISE else decisions.index(decision)
+        bar = Bar(decision, look, step.ratio, interval, remark=remark)
         rows.append((step.setting or step.config, (bar,)))
     return bars(
         rows,

@@ -68,7 +68,10 @@ def print_rows(
             page.heading("Warnings")
             write_warnings(page, warnings)
         page.paragraphs("Remarks", [visible(remark) for remark in remarks])
-        page.paragraphs("Records", [visible(str(record)) for record in records])
+        if records:
+            page.heading("Records")
+        for record in records:
+            page.unbroken(visible(str(record)))
 
 
 def write_rows(page: Page, rows: Sequence[Row], *, baseline: str | None = None) -> None:
@@ -221,22 +224,27 @@ def _collective(page: Page, table: Table, base: Line | None) -> None:
     (line,) = table.lines
     rows = line.rows
     page.heading(f"{rows[0].probe}, {table.title}: {_CONVENTION}")
-    columns = [
+    sizes = [
         Column("Count", ["" if row.count is None else f"{row.count:,}" for row in rows]),
         Column("Size of whole\nvector (B)", [f"{row.size:,}" for row in rows]),
+    ]
+    times = [
         Column("Time avg\n(µs)", [_median(TIME.of(row)) for row in rows]),
         Column("min\n(µs)", [_scaled(row.seconds_ranks[0], TIME) for row in rows]),
         Column("max\n(µs)", [_scaled(row.seconds_ranks[1], TIME) for row in rows]),
-        Column("Bus bandwidth avg\n(GB/s)", [_median(BUS.of(row)) for row in rows]),
-        Column("max\n(GB/s)", [_scaled(row.bandwidth_ranks[1], BUS) for row in rows]),
-        Column("min\n(GB/s)", [_scaled(row.bandwidth_ranks[0], BUS) for row in rows]),
-        Column("Wrong\nelements", [NULL if row.wrong is None else f"{row.wrong:,}" for row in rows]),
     ]
     if base is not None:
         other = base.config if base.config != line.config else base.rows[0].test
         ratios = [_speed_up(TIME, base.at(row.size), row) for row in rows]
-        columns.append(Column(f"Speed-up over\n{visible(other)}", ratios))
-    page.table(*columns, Column("", [mark(row) for row in rows], text=True))
+        times.append(Column(f"Speed-up over\n{visible(other)}", ratios))
+    rates = [
+        Column("Bus bandwidth\navg (GB/s)", [_median(BUS.of(row)) for row in rows]),
+        Column("max\n(GB/s)", [_scaled(row.bandwidth_ranks[1], BUS) for row in rows]),
+        Column("min\n(GB/s)", [_scaled(row.bandwidth_ranks[0], BUS) for row in rows]),
+        Column("Wrong\nelements", [NULL if row.wrong is None else f"{row.wrong:,}" for row in rows]),
+        Column("", [mark(row) for row in rows], text=True),
+    ]
+    page.wide_table(sizes, times, rates)
     page.line("min and max are over ranks and launches.", "dim")
 
 

@@ -13,7 +13,7 @@ from merge_bench.analysis.verification_state import UNVERIFIED
 from merge_bench.view.numbers import NULL, cell, ends, gib, ms, ratio, rows
 from merge_bench.view.report import markdown as md
 from merge_bench.view.report.layout import Column, Page, by_row, page_on
-from merge_bench.view.text import plural
+from merge_bench.view.text import capitalized, plural
 
 UNITS: Mapping[str, tuple[str, Callable[[float | None], str]]] = {"B/s": ("GiB/s", gib), "s": ("ms", ms)}
 STYLES = {"FASTER": "bold green", "SLOWER": "bold red", "FAILED": "bold red", "WRONG": "bold red"}
@@ -27,11 +27,12 @@ def print_comparison(
     """Print the document of ``compare`` on `file` (standard output); `metric` is what the sentences are about."""
     with page_on(file, width) as page:
         page.heading("merge_bench · compare")
-        page.pairs(*lettered(document))
+        for name, path in lettered(document):
+            page.unbroken(f"{name}   {path}")
         for comparisons in by_pair(document):
             chosen = about(comparisons, metric)
             page.heading(title(chosen))
-            page.line(sentence(chosen), style=STYLES.get(chosen.verdict, "bold"))
+            write_verdict(page, chosen)
             _metrics(page, comparisons)
             if listed := points(chosen):
                 page.line(listed)
@@ -47,6 +48,7 @@ def markdown(document: CompareDocument, *, metric: str) -> str:
     for comparisons in by_pair(document):
         chosen = about(comparisons, metric)
         lines += ["", f"### {md.escaped(title(chosen))}", "", f"**{md.escaped(sentence(chosen))}**", ""]
+        lines += [line for caveat in chosen.caveats for line in (f"{md.escaped(capitalized(caveat))}.", "")]
         if any(each.ratio is not None for each in comparisons):
             strips = strip_column(comparisons)
             drawn = Column(strips.heading, [md.code(each) if each else "" for each in strips.cells], text=True)
@@ -88,6 +90,13 @@ def sentence(comparison: Comparison) -> str:
     mark = "" if comparison.verified or comparison.ratio is None else f" {UNVERIFIED}"
     parts = [part for part in (_why(comparison), _ratio(comparison), _more(comparison)) if part]
     return f"{comparison.verdict}{mark}: {'; '.join(parts)}"
+
+
+def write_verdict(page: Page, comparison: Comparison, *, indent: int = 0) -> None:
+    """The verdict, and what else may explain it."""
+    page.line(sentence(comparison), STYLES.get(comparison.verdict, "bold"), indent=indent)
+    for caveat in comparison.caveats:
+        page.line(f"{capitalized(caveat)}.", "yellow", indent=indent)
 
 
 def points(comparison: Comparison) -> str | None:

@@ -171,7 +171,7 @@ def verdicts(page: Page, campaigns: Sequence[Campaign], looks: Mapping[str, int]
         page.heading(f"Verdicts on {METRIC}")
     for each in found:
         page.line(comparing.title(each))
-        page.line(comparing.sentence(each), comparing.STYLES.get(each.verdict, "bold"), indent=2)
+        comparing.write_verdict(page, each, indent=2)
     page.drawing(lambda: merge.speedups(document, METRIC, looks))
     return found
 

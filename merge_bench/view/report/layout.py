@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TextIO, TypeVar
 
 from rich import box
 from rich.console import Console
+from rich.measure import Measurement
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -28,7 +29,6 @@ _Item = TypeVar("_Item")
 _Key = TypeVar("_Key", bound=Hashable)
 UNWRAPPED = 100_000
 """Columns of a page whose lines are never wrapped."""
-_NARROW = 130
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,12 @@ def grouped(items: Iterable[_Item], key: Callable[[_Item], _Key]) -> dict[_Key, 
     for item in items:
         found.setdefault(key(item), []).append(item)
     return found
+
+
+class _Cell(Text):
+    """A cell of a row in which another one may take several lines; headings stand at the bottom."""
+
+    vertical = "top"
 
 
 @dataclass
@@ -105,6 +111,9 @@ class Page:
 
     def table(self, *columns: Column, mark: str | None = None) -> None:
         """A table; `mark` stands at the end of every row."""
+        self.console.print(self._drawn(columns, mark))
+
+    def _drawn(self, columns: Iterable[Column], mark: str | None) -> Table:
         drawing = None if self.plain else box.SIMPLE_HEAD
         gap = (0, 2, 0, 0) if self.plain else (0, 1, 0, 0)
         table = Table(box=drawing, show_edge=False, pad_edge=False, padding=gap, header_style="bold")
@@ -117,13 +126,15 @@ class Page:
         if mark:
             table.add_column(Text(""), style="bold yellow", no_wrap=True)
         for row in zip(*(column.cells for column in shown), strict=True):
-            table.add_row(*(Text(cell) for cell in row), *([mark] if mark else []))
-        self.console.print(table)
+            table.add_row(*(_Cell(cell) for cell in row), *([mark] if mark else []))
+        return table
 
     def wide_table(self, first: Sequence[Column], *parts: Sequence[Column], mark: str | None = None) -> None:
-        """A table of all columns; on a narrow terminal one for each of `parts`, with the columns `first` before it."""
-        narrow = self.console.width < _NARROW
-        for at, part in enumerate(parts if narrow else [list(itertools.chain(*parts))]):
+        """A table of all columns; if they do not fit, one for each of `parts`, with the columns `first` before it."""
+        whole = list(itertools.chain(*parts))
+        unlimited = self.console.options.update_width(UNWRAPPED)
+        needed = Measurement.get(self.console, unlimited, self._drawn([*first, *whole], mark)).maximum
+        for at, part in enumerate([whole] if needed <= self.console.width else parts):
             if at:
                 self.line("")
             self.table(*first, *part, mark=mark)

@@ -5,24 +5,28 @@ from __future__ import annotations
 import shlex
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from merge_bench.analysis import aggregate
-from merge_bench.analysis.diagnostics import BUSY_HOST, short_of_cores
+from merge_bench.analysis.diagnostics import BUSY_HOST, busy_host, short_of_cores
 from merge_bench.analysis.documents.compare import Comparison
 from merge_bench.analysis.documents.run import RunDocument
+from merge_bench.analysis.statistics.verdict import Verdict
 from merge_bench.cluster.launchers import launchers
 from merge_bench.config.options import BY_KEY, CLUSTER_OPTIONS, OPTIONS, TUNE_OPTIONS, Option
 from merge_bench.errors import GateNotMet, WrongResult
 from merge_bench.records.campaign import INTERRUPTED, Campaign, Run
+from merge_bench.tune.budget import upwards
+from merge_bench.tune.result import Result
 
 _PYTHON = "python"
 _BUDGET = "10m"
 _WORTH_TUNING = 0.2  # of the wall-clock
 _MOST_MORE = 40  # launches of each config
 _OUTPUT = frozenset(("json", "dry-run", "details"))
+_ONCE_QUIET = "measures again, once this host is quiet"
 _UNFINISHED = frozenset((INTERRUPTED, "unfinished"))
 
 
@@ -64,6 +68,9 @@ def after_run(campaign: Campaign, one: RunDocument) -> NextStep | None:
         if crowd.bound or not _one_host(one):
             return None
         return NextStep(_run(words, workers=str(crowd.fits)), "gives each worker a core")
+    busy = any(each.code == BUSY_HOST for each in one.warnings)
+    if busy and not _given(words, "wait-for-quiet"):
+        return NextStep(_run(words, wait_for_quiet="5m"), _ONCE_QUIET)
     if found.what == "link":
         return _transports(words)
     if not _owns_processes(campaign):
@@ -79,10 +86,7 @@ def after_run(campaign: Campaign, one: RunDocument) -> NextStep | None:
     ):
         return _report(campaign)  # tuning changes settings of the exchange
     baseline = (_only(words, [BY_KEY["config"]]) or _only(words, [BY_KEY["configs"]]))[-1:]
-    same = _only(words, TUNE_OPTIONS)
-    rows = campaign.runs[0].plan.rows_per_chunk
-    if rows is not None and not {"--chunk", "--left", "--workload"} & set(same):
-        same = ["--chunk", str(rows), *same]  # tune's own default is another size
+    same = _with_rows(_only(words, TUNE_OPTIONS), campaign)
     return NextStep(_command("tune", *baseline, "--budget", _BUDGET, *same), "looks for settings that make it faster")
 
 
@@ -99,12 +103,41 @@ def after_sweep(
     more = max((each.more_launches or 0 for each in comparisons), default=0)
     if more > _MOST_MORE:  # noise hides any difference
         busy = any(each.code == BUSY_HOST for one in documents for each in one.warnings)
-        again = NextStep(_run(words, wait_for_quiet="5m"), "measures again, once this host is quiet")
+        again = NextStep(_run(words, wait_for_quiet="5m"), _ONCE_QUIET)
         return again if busy else _report(campaign)
     if more:
         blocks = str(more + max(each.launches for each in comparisons))
         return NextStep(_run(words, blocks=blocks), "measures anew, as often as a verdict needs")
     return _report(campaign)
+
+
+def after_tuning(campaign: Campaign, result: Result, *, written: Path | None, enough: float | None) -> NextStep:
+    """After a tuning, which another one with other limits does not resume.
+
+    `written`: the config that was found; `enough`: seconds in which everything can be tried and judged, if known.
+    """
+    words, asked = campaign.head.argv[1:], campaign.plans[0].tune
+    words = words[1:] if words[:1] == ["tune"] else words
+    if written is not None:
+        same = _with_rows(_only(words, [option for option in TUNE_OPTIONS if option.key != "fresh"]), campaign)
+        return NextStep(_command("--config", str(written), *same), "merges with the config that was found")
+    if asked is None:
+        return _report(campaign)
+    launches, seconds = (*asked.budget, None, None)[:2]
+    limited = result.stopped is not None or bool(result.left_out)
+    inconclusive = any(line.reason == Verdict.INCONCLUSIVE.value for line in result.confirmation)
+    changed, does = {}, "searches anew, with time for what was not tried or not decided"
+    if (result.undecided or inconclusive) and busy_host(campaign) and not _given(words, "wait-for-quiet"):
+        changed["wait-for-quiet"], does = "5m", "searches anew, once this host is quiet"
+    elif (result.undecided or inconclusive) and not limited:
+        name, blocks = ("confirm", asked.confirm) if inconclusive else ("most-blocks", asked.blocks)
+        changed |= {} if blocks is None else {name: str(2 * blocks)}
+        does = "searches anew, with more blocks"
+    if launches is not None and (limited or changed):
+        changed["max-launches"] = f"{2 * launches:.0f}"
+    if seconds is not None and (limited or changed):
+        changed["budget"] = upwards(max(2 * seconds, enough or 0.0))
+    return NextStep(_command("tune", *_replaced(words, changed)), does) if changed else _report(campaign)
 
 
 def _severity(code: str) -> int:
@@ -169,6 +202,32 @@ def _run(words: Sequence[str], **changed: str) -> str:
     instead = {*changed, *(["launches"] if "blocks" in changed else [])}  # the two exclude each other
     kept = _only(words, [option for option in OPTIONS if option.key not in instead])
     return _command(*kept, *(word for key, value in changed.items() for word in (f"--{BY_KEY[key].name}", value)))
+
+
+def _with_rows(words: Sequence[str], campaign: Campaign) -> list[str]:
+    """Options with ``--chunk``: other commands have other sizes by default."""
+    rows = [plan.rows_per_chunk for plan in campaign.plans]
+    if None in rows or {"--chunk", "--left", "--workload"} & set(words):
+        return list(words)
+    return ["--chunk", ",".join(map(str, rows)), *words]
+
+
+def _given(words: Sequence[str], name: str) -> bool:
+    return any(word.partition("=")[0] == f"--{name}" for word in words)
+
+
+def _replaced(words: Sequence[str], values: Mapping[str, str]) -> list[str]:
+    """A command line with other values of some options, without options of its output."""
+    kept: list[str] = []
+    rest = iter(words)
+    for word in rest:
+        name, joined, _ = word.removeprefix("--").partition("=")
+        if word.startswith("--") and name in values:
+            if not joined:
+                next(rest, "")
+        elif word not in ("--json", "--fresh"):
+            kept.append(word)
+    return [*kept, *(word for name, value in values.items() for word in (f"--{name}", value))]
 
 
 def _command(*words: str) -> str:

@@ -33,7 +33,7 @@ def absent(run: Run, workers: int) -> str:
     if run.plan.exchange == "dask":
         return "not measured, because Dask's own shuffle reports no bytes, transfer times or phases of workers"
     if workers < 2:
-        return "not measured, because a single worker sends nothing to others"
+        return "one worker exchanges nothing"
     return "not in the records"
 
 
@@ -193,6 +193,9 @@ def iterations(page: Page, launches: Sequence[Launch], mark: str | None) -> None
 def link(page: Page, run: Run, workers: int, document: RunDocument, mark: str | None) -> None:
     """What the link could carry, and which share of it the merge used."""
     found = document.link
+    if found is None and workers == 1:
+        page.note(f"link, transports: {absent(run, workers)}")
+        return
     page.heading("Link")
     fraction = found.fraction if found else None
     limit = found.limit_bytes_per_second if found else None

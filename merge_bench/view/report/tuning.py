@@ -8,21 +8,29 @@ from typing import TextIO
 from merge_bench.analysis.documents.tune import PrunedValue
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.schema import TuneLine
-from merge_bench.tune.result import Result
+from merge_bench.tune.result import SIZE, Result, decision_of
 from merge_bench.view.numbers import ends, ratio
 from merge_bench.view.report.layout import Column, Page, by_row, page_on
+from merge_bench.view.report.next_step import NextStep
+from merge_bench.view.text import capitalized, plural
 
 
 def print_tuning(
     result: Result, *, sizes: Sequence[str], metric: str, pruned: Sequence[PrunedValue] = (),
-    remarks: Sequence[str] = (), file: TextIO | None = None,
+    step: NextStep | None = None, remarks: Sequence[str] = (), file: TextIO | None = None, width: int | None = None,
 ) -> None:  # fmt: skip
-    """Print it on `file` (standard output); `sizes`: what each plan is called; `remarks`: shown at the end."""
-    with page_on(file) as page:
+    """Print it on `file` (standard output).
+
+    `sizes`: what each plan is called; `step`: what to do next; `remarks`: where files are; `width`: of a terminal.
+    """
+    with page_on(file, width) as page:
         write_tuning(page, result, sizes=sizes, metric=metric)
         if pruned:
             page.heading("Not tried")
             page.table(*by_row(("Value", "Why"), [(each.value, each.reason) for each in pruned], range(2)))
+        page.line("")
+        if step is not None:
+            page.next_step(step.command, step.does)
         for remark in remarks:
             page.unbroken(remark)
 
@@ -37,7 +45,11 @@ def write_steps(page: Page, result: Result, sizes: Sequence[str]) -> None:
     """Every step of the search, in tables."""
     _steps(page, f"Single settings against {result.baseline}", result.singles)
     if (noise := result.noise_floor) is not None:
-        page.line(f"Noise: {noise.reason} ({ends(noise.low, noise.high)}).", "dim")
+        page.line(
+            f"Noise: {noise.reason} (interval {ends(noise.low, noise.high)})."
+            " A loss is decided by the interval of its own setting.",
+            "dim",
+        )
     _steps(
         page, "Combined, strongest setting first; each compared with the config without the setting", result.combined
     )
@@ -50,27 +62,50 @@ def write_steps(page: Page, result: Result, sizes: Sequence[str]) -> None:
 
 
 def write_outcome(page: Page, result: Result, sizes: Sequence[str], metric: str) -> None:
-    """What was found, and how sure it is at each size."""
+    """What was found, how sure it is at each size, and what is not known."""
     page.heading(result.outcome)
-    if result.winner is not None:
-        for line in result.confirmation:
-            found = f"{ratio(line.ratio)} × {result.baseline} {ends(line.low, line.high)}"
-            page.line(f"{metric} at {sizes[line.plan]}: {found}, {line.reason}")
+    for line in result.confirmation:
+        found = f"{ratio(line.ratio)} × {result.baseline} {ends(line.low, line.high)}"
+        page.line(f"{metric} at {sizes[line.plan]}: {found}, {line.reason}")
+    for sentence in open_questions(result):
+        page.line(sentence)
+
+
+def open_questions(result: Result) -> list[str]:
+    """What the search did not decide, and why: a sentence for each."""
+    found = []
+    best, settings = result.best_undecided, [each for each in result.left_out if not each.value.startswith(SIZE)]
+    if best is not None:
+        estimate = f"{ratio(best.ratio)} × {result.baseline} ({ends(best.low, best.high)})"
+        most = plural(best.launches, "block")
+        if len(result.undecided) == 1:
+            found.append(f"{best.config} is undecided: {estimate} in {most}.")
+        else:
+            some = f"{len(result.undecided)} of {result.screened} candidates are undecided"
+            found.append(f"{some}; the best of them is {best.config}: {estimate} in {most}.")
+    if settings:
+        of_all = f" of {result.settings}" if result.settings else ""
+        found.append(f"{len(settings)}{of_all} settings were not tried, because the budget has no time for them.")
+    if result.stopped:
+        found.append(f"{capitalized(result.stopped)}.")
+    return found
 
 
 def _steps(page: Page, title: str, lines: Sequence[TuneLine], *, sizes: Sequence[str] | None = None) -> None:
     if not lines:
         return
     page.heading(title)
-    page.table(
-        Column("Setting", [line.setting or line.config for line in lines], text=True),
+    measured = [
         Column("At", [sizes[line.plan] if sizes else "" for line in lines], text=True),
         Column("Speed-up", [ratio(line.ratio) for line in lines]),
         Column("Interval", [ends(line.low, line.high) for line in lines], text=True),
         Column("Blocks", [str(line.launches) for line in lines]),
-        Column("Decision", [line.decision for line in lines], text=True),
+    ]
+    decided = [
+        Column("Decision", [decision_of(line) for line in lines], text=True),
         Column("Why", [line.reason for line in lines], text=True),
-    )
+    ]
+    page.wide_table([Column("Setting", [line.setting or line.config for line in lines], text=True)], measured, decided)
 
 
 def size_of(campaign: Campaign, plan: int) -> str:

@@ -22,7 +22,7 @@ NOISE = [1.000, 1.001, 0.999, 1.002, 0.998, 1.000]
 KEYS = [
     "pair", "baseline", "candidate", "baseline_result", "candidate_result", "plan", "metric", "unit", "verdict",
     "reason", "ratio", "interval", "confidence", "launches", "more_launches", "p", "p_holm", "threshold", "noise_floor",
-    "aa", "paired", "verified", "baseline_value", "candidate_value", "points",
+    "aa", "paired", "verified", "baseline_value", "candidate_value", "points", "caveats",
 ]  # fmt: skip
 
 
@@ -53,6 +53,13 @@ def failing(scripts: list[Script], config: str, *blocks: int) -> list[Script]:
         replace(script, failure="rank 0 died") if script.config == config and script.block in blocks else script
         for script in scripts
     ]
+
+
+def on_busy_host(folder: Path, message: str = "other processes keep 1.9 of 2 cores busy") -> Path:
+    """The campaign as if it had been measured beside other processes."""
+    with (folder / "records.jsonl").open("ab") as stream:
+        stream.write(msgspec.json.encode(s.WarningLine(code="busy-host", message=message)) + b"\n")
+    return folder
 
 
 def test_every_key_of_a_faster_config(tmp_path: Path) -> None:
@@ -250,11 +257,16 @@ def test_unverified_numbers_are_marked(tmp_path: Path) -> None:
 def test_a_busy_host_is_named(tmp_path: Path) -> None:
     one, two = (write_campaign(tmp_path / name, *launches(6)) for name in "ab")
     message = "other processes keep 1.9 of 2 cores busy"
-    with (one / "records.jsonl").open("ab") as stream:
-        stream.write(msgspec.json.encode(s.WarningLine(code="busy-host", message=message)) + b"\n")
-    notes = compare([read_campaign(one), read_campaign(two)]).notes
-    assert notes[0] == f"A: measured on a busy host: {message}"
-    assert not any("B: measured on a busy host" in note for note in notes)
+    on_busy_host(one, message)
+    found = compare([read_campaign(one), read_campaign(two)])
+    assert found.notes[0] == f"A: measured on a busy host: {message}"
+    assert not any("B: measured on a busy host" in note for note in found.notes)
+    assert {each.verdict: each.caveats for each in found.comparisons} == {
+        "EQUIVALENT": [
+            "A was measured while other processes kept the host's cores busy, so a difference may be hidden"
+        ],
+        "INCONCLUSIVE": [],
+    }
 
 
 def test_metrics_that_were_not_measured_are_left_out_with_a_note(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from merge_bench.analysis.compare.fail_on import Gate, asked_for
 from merge_bench.errors import UsageError
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.reader import read_campaign
-from tests.analysis.compare.test_document import SIX, faster
+from tests.analysis.compare.test_document import SIX, faster, on_busy_host
 from tests.helpers.synthetic_campaigns import interleaved, write_campaign
 
 
@@ -33,6 +33,17 @@ def test_configs_of_one_campaign_are_held_against_the_first(tmp_path: Path) -> N
     assert status == 5
     assert document.error is not None
     assert "tuned is SLOWER in throughput" in document.error.message
+
+
+def test_a_gate_that_is_not_met_on_a_busy_host_says_so(tmp_path: Path) -> None:
+    before, now = measured(tmp_path, list(SIX)), on_busy_host(measured(tmp_path, faster(0.5)).folder)
+    document, status = Gate(before, ("slower",), 0.02).hold(read_campaign(now))
+    assert status == 5
+    assert document.error is not None
+    assert document.error.message.endswith(
+        "nightly is SLOWER in throughput; B was measured while other processes kept the host's cores busy, so the"
+        " difference may come from the host"
+    )
 
 
 def test_another_problem_cannot_be_compared(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from merge_bench.analysis.compare.document import compare
 from merge_bench.analysis.documents.compare import CompareDocument
 from merge_bench.records.reader import read_campaign
 from merge_bench.view.report.comparison import markdown, percent, print_comparison, strip
-from tests.analysis.compare.test_document import NOISE, SIX, failing, faster
+from tests.analysis.compare.test_document import NOISE, SIX, failing, faster, on_busy_host
 from tests.helpers.synthetic_campaigns import Script, interleaved, write_campaign
 
 
@@ -80,6 +80,20 @@ def test_campaigns_have_letters(tmp_path: Path) -> None:
     assert "\nB: base against A: base · " in found
     assert "6 launches each, not interleaved" in found
     assert "By launch" in found
+
+
+def test_a_verdict_of_a_busy_host_has_a_caveat_beside_it(tmp_path: Path) -> None:
+    quiet = write_campaign(tmp_path / "quiet", *interleaved({"base": SIX, "tuned": faster(1.25)}))
+    assert "measured while" not in text(quiet)
+    busy = on_busy_host(write_campaign(tmp_path / "busy", *interleaved({"base": SIX, "tuned": faster(1.25)})))
+    said = "measured while other processes kept the host's cores busy, so the difference may come from the host."
+    lines = text(busy).splitlines()
+    assert lines[[line.startswith("FASTER: ") for line in lines].index(True) + 1] == f"This result was {said}"
+    campaigns = [quiet, on_busy_host(write_campaign(tmp_path / "both", *interleaved({"base": faster(3.0)})))]
+    assert f"\nB was {said}\n" in text(*campaigns)
+    assert f"\nA and B were {said}\n" in text(*[on_busy_host(each) for each in campaigns])
+    document = compare([read_campaign(busy)])
+    assert f"**\n\nThis result was {said}\n" in markdown(document, metric="throughput")
 
 
 def test_sides_with_different_numbers_of_launches_are_counted_apart(tmp_path: Path) -> None:
@@ -154,7 +168,7 @@ def test_a_narrow_terminal_gets_the_points_in_a_table_of_their_own(tuned: Path) 
     file = Terminal()
     print_comparison(document(tuned), metric="throughput", file=file, width=100)
     lines = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in file.getvalue().splitlines()]
-    assert max(map(len, lines)) <= 100
+    assert max(len(line) for line in lines if not line.startswith("Result ")) <= 100
     assert sum("throughput (GiB/s)" in line for line in lines) == 2
 
 

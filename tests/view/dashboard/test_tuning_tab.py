@@ -43,7 +43,8 @@ def test_every_phase_and_size_has_a_chart_and_every_step_a_row(tmp_path: Path) -
     phases = [chart.title.split(",")[1].strip() for chart in shown.charts]
     assert phases == ["screen", "combine", "ablate", "confirm", "confirm"]
     assert shown.frame is not None
-    assert list(shown.frame["Decision"]) == ["kept"] * 3 + ["dropped", "failed"] + ["kept"] * 3 + ["accepted"] * 2
+    decisions = ["noise", "kept", "kept", "dropped", "failed", "kept", "kept", "kept", "accepted", "accepted"]
+    assert list(shown.frame["Decision"]) == decisions
     assert shown.frame["Speed-up"].isna().sum() == 1
 
 
@@ -54,10 +55,12 @@ def test_the_race_leaves_out_what_was_not_measured_and_keeps_its_time(tmp_path: 
     points = [mark for _, mark in race.picture.marks if isinstance(mark, Points)]
     labels = [label.split(",")[0] for mark in points for label in mark.details["setting"]]
     assert sorted(labels) == sorted(f"step {at}" for at in (1, 2, 3, 4, 6, 7, 8, 9, 10))
-    interval, kept = race.picture.groups[0].marks
+    noise, gains = race.picture.groups[:2]
+    assert (noise.label, gains.label) == ("noise", "kept")
+    interval, kept = gains.marks
     assert isinstance(interval, Whiskers)
     assert isinstance(kept, Points)
-    assert (kept.x[1], interval.start[1], kept.y[1], interval.end[1]) == (2.0, 1.28, 1.32, 1.36)
+    assert (kept.x[0], interval.start[0], kept.y[0], interval.end[0]) == (2.0, 1.28, 1.32, 1.36)
 
 
 def test_the_config_to_keep_is_read_alike_by_bash_and_by_merge_bench(tmp_path: Path) -> None:
@@ -128,8 +131,8 @@ def test_a_tuning_of_the_real_command_is_listed_by_its_title_and_shown(tmp_path:
     assert list(view.tuning.choice.options) == [
         "Tuning of default: 20,000 rows per chunk, 2 workers · 22 November 2026, 11:08 UTC"
     ]
-    said = "Found no config faster than default: 1 of 4 candidates are undecided."
-    assert f"<p><b>{said}</b></p>" in texts(view.tuning.layout)
+    said = "Not decided: 1 of 4 candidates may be faster than default. rendezvous-scheme=am is undecided: "
+    assert f"<p><b>{said}" in texts(view.tuning.layout)
     content = found(tmp_path)
     assert [chart.title for chart in content.charts] == ["Tuning, screen, 20,000 rows per chunk: speed-up by setting"]
     assert content.frame is not None

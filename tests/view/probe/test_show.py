@@ -191,6 +191,16 @@ def test_reduce_scatter_is_told_as_by_its_perftest_with_its_formula_in_the_headi
     assert "WRONG RESULT" in text
 
 
+@pytest.mark.parametrize(("width", "parts"), [(80, 4), (120, 2)])
+def test_a_collective_fits_the_terminal(width: int, parts: int) -> None:
+    rows = [collective(test, count, 2.0) for test in ("mpi", "reduces") for count in (1024, 1 << 28)]
+    lines = drawn(rows, width).splitlines()
+    assert max(map(len, lines)) <= width
+    of_large = [line for line in lines if line.startswith("268,435,456")]
+    assert len(of_large) == parts  # of two tests
+    assert all("1,073,741,824" in line for line in of_large)
+
+
 def test_many_pairs_are_rows_at_a_few_sizes() -> None:
     pairs = [(a, b) for a in range(4) for b in range(a + 1, 4)]
     rows = [latency(size=size, micros=a + b, ranks=(a, b)) for a, b in pairs for size in (8, 16, 32, 64, 128)]

@@ -207,6 +207,21 @@ def test_phases_of_different_workers_are_said_to_be(tmp_path: Path) -> None:
     assert line.endswith("each of its slowest worker")
 
 
+@pytest.mark.parametrize(
+    ("words", "command"),
+    [
+        (["--chunk", "1e6"], "--chunk 1e6 --wait-for-quiet 5m"),
+        (["--chunk", "1e6", "--wait-for-quiet", "1m"], "tune --budget 10m --chunk 1e6 --wait-for-quiet 1m"),
+    ],
+    ids=["not waited", "waited"],
+)
+def test_a_run_on_a_busy_host_is_made_again_once_it_is_quiet(tmp_path: Path, words: list[str], command: str) -> None:
+    folder = with_command(write_campaign(tmp_path), *words)
+    with (folder / "records.jsonl").open("ab") as stream:
+        stream.write(msgspec.json.encode(s.WarningLine(code="busy-host", message="…", remedy="wait")) + b"\n")
+    assert next_of(folder) == f"python -m merge_bench {command}"
+
+
 @pytest.mark.parametrize("words", [["--config", "mine.cfg"], ["--configs", "mine.cfg"], ["mine.cfg"]])
 def test_a_tuning_begins_with_the_config_and_the_rows_of_the_run(tmp_path: Path, words: list[str]) -> None:
     command = next_of(with_command(write_campaign(tmp_path), *words)).split()

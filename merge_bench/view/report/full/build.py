@@ -232,7 +232,7 @@ def _comparison(page: Recorder, document: CompareDocument, looks: Mapping[str, i
     for comparisons in comparison.by_pair(document):
         one = comparison.about(comparisons, "throughput")
         page.heading(comparison.title(one))
-        page.line(comparison.sentence(one), comparison.STYLES.get(one.verdict, "bold"))
+        comparison.write_verdict(page, one)
         page.table(*comparison.metric_columns(comparisons), mark=mark)
         if found := comparison.of_pair(document, one):
             page.table(*comparison.difference_columns(found))

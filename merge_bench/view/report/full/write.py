@@ -5,13 +5,12 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from merge_bench.errors import RunFailed, UsageError
+from merge_bench.errors import RunFailed, UsageError, say
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.outputs import check_writable, replacing
 from merge_bench.records.writer import RECORDS
@@ -105,7 +104,7 @@ def write(report: Report, outputs: Outputs) -> int:
     pictures: Mapping[int, str] = {}
     if outputs.figures is not None:
         pictures, problems = _write_figures(report, outputs.figures)
-        print(f"merge_bench: wrote {len(pictures)} figures to {outputs.figures}", file=sys.stderr)
+        say(f"wrote {len(pictures)} figures to {outputs.figures}")
     if outputs.markdown is not None:
         folder = outputs.markdown.resolve().parent
         linked = {number: os.path.relpath(Path(path).resolve(), folder) for number, path in pictures.items()}
@@ -115,7 +114,7 @@ def write(report: Report, outputs: Outputs) -> int:
         if not any(problem.startswith(f"{path}: ") for problem in problems):
             print(path)
     for problem in problems:
-        print(f"merge_bench: cannot write {problem}", file=sys.stderr)
+        say(f"cannot write {problem}")
     return RunFailed.exit_status if problems else 0
 
 

@@ -75,8 +75,10 @@ def test_results_of_several_campaigns_have_their_letters_and_one_verdict_on_all(
 def test_a_tuning_begins_with_its_outcome_and_its_runs_are_folded() -> None:
     tuning = report("tune")
     first = tuning.sections[0].blocks
-    assert first[0] == Heading("Found no config faster than default: 1 of 4 candidates are undecided")
-    assert isinstance(first[1], Drawing)
+    assert first[0] == Heading("Not decided: 1 of 4 candidates may be faster than default")
+    assert isinstance(first[1], Line)
+    assert first[1].text.startswith("rendezvous-scheme=am is undecided: 0.407 × default")
+    assert isinstance(first[2], Drawing)
     assert tables(tuning, "Tuning")[0][1][:3] == ("rendezvous-scheme=get_zcopy", "0.517", "0.455 to 0.739")
     runs = [each for each in tuning.sections if each.title in ("default", "default again", "rendezvous-scheme=am")]
     assert len(runs) == 3

@@ -1,0 +1,72 @@
+"""Messages on standard error: whole in a pipe, in lines that end between words on a terminal."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import struct
+import sys
+import termios
+
+import pytest
+
+from merge_bench.errors import Caution, say
+from merge_bench.view.messages import say_warnings
+
+LONG = "6 launches take about 84 seconds (as 3 earlier launches of the same problem on this host took, without waiting)"
+
+
+def on_terminal(monkeypatch: pytest.MonkeyPatch, columns: int, *warnings: Caution, message: str = "") -> list[str]:
+    """The lines that a terminal of so many columns gets."""
+    driver, terminal = pty.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    with os.fdopen(terminal, "w") as stream:
+        monkeypatch.setattr(sys, "stderr", stream)
+        if message:
+            say(message)
+        say_warnings(warnings)
+    monkeypatch.undo()
+    text = os.read(driver, 1 << 16).decode()
+    os.close(driver)
+    return text.replace("\r\n", "\n").splitlines()
+
+
+def test_a_terminal_gets_lines_that_end_between_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = on_terminal(monkeypatch, 60, message=LONG)
+    assert max(map(len, lines)) <= 60
+    assert " ".join(line.strip() for line in lines) == f"merge_bench: {LONG}"
+    assert all(line.startswith("  ") for line in lines[1:])
+
+
+def test_a_remedy_keeps_its_indent(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = on_terminal(monkeypatch, 40, Caution("slow-thing", "one", "word " * 12 + "end"))
+    assert lines[0] == "merge_bench: warning: slow-thing: one"
+    assert lines[1].startswith("  → word")
+    assert len(lines) > 2
+    assert all(line.startswith("    ") and line[4] != " " for line in lines[2:])
+
+
+@pytest.mark.parametrize(
+    "whole",
+    [
+        "pip install 'merge-bench[dashboard]'",
+        "--wait-for-quiet 5m",
+        "/a/path/that/is/longer/than/the/terminal/records.jsonl",
+        "`sysctl -w a.b=c`",
+    ],
+)
+def test_what_is_copied_is_not_cut(monkeypatch: pytest.MonkeyPatch, whole: str) -> None:
+    for columns in range(16, 70):
+        lines = on_terminal(monkeypatch, columns, message=f"this host has no such thing; use {whole}, or another host")
+        assert any(whole in line for line in lines), lines
+
+
+@pytest.mark.parametrize("columns", [0, 400])
+def test_a_terminal_of_unknown_width_and_a_wide_one_get_one_line(monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+    assert on_terminal(monkeypatch, columns, message=LONG) == [f"merge_bench: {LONG}"]
+
+
+def test_a_pipe_gets_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    say(LONG, LONG)
+    assert capsys.readouterr().err == f"merge_bench: {LONG}\n  → {LONG}\n"

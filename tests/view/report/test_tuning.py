@@ -1,0 +1,211 @@
+"""What `tune` prints: no more than what was decided, tables that fit a terminal, and what to do next."""
+
+from __future__ import annotations
+
+import io
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from merge_bench.cli import cli
+from merge_bench.records import schema as s
+from merge_bench.records.campaign import Campaign
+from merge_bench.records.reader import read_campaign
+from merge_bench.tune.cluster_evaluator import Budget
+from merge_bench.tune.confirmation import settle
+from merge_bench.tune.evaluator import BudgetSpent, Candidate, Options
+from merge_bench.tune.result import Result, decision_of, result_of
+from merge_bench.tune.strategies import strategies
+from merge_bench.view.plot import merge
+from merge_bench.view.plot.style import GREY
+from merge_bench.view.report.next_step import after_tuning
+from merge_bench.view.report.tuning import print_tuning
+from tests.tune.clusters import SPEED, Cluster, begin, evaluator_of
+from tests.tune.factorials import space_of, value
+from tests.tune.replay_evaluator import Recorded
+from tests.view.report.test_text import Terminal
+
+RECORDED = Path(__file__).parents[2] / "data" / "campaigns" / "tune"
+SIZES = ["1,000,000 rows per chunk", "25,000,000 rows per chunk"]
+ASKED = {"values": ["a=y", "b=y", "c=y"], "blocks": 8, "confirm": 7}
+NOISY = (0.7, 1.3)
+
+
+def changed(*by: float) -> Recorded:
+    """The recorded speeds; those of changed configs times one of these numbers, block after block."""
+    return {
+        ids: [each * by[block % len(by)] if ids and each else each for block, each in enumerate(values)]
+        for ids, values in SPEED.items()
+    }
+
+
+def searched(folder: Path, names: str = "abc", *, speed: Recorded = SPEED, words: str = "", **asked: Any) -> Campaign:
+    """A tuning of the settings `names` without its confirmation."""
+    budget = asked.pop("limit", Budget())
+    with begin(folder, *words.split(), **ASKED, **asked) as writer:
+        evaluator = evaluator_of(writer, Cluster(writer, speed=speed).launch, budget=budget)
+        space = space_of(names)
+        try:
+            strategies()["race"].tune(space, space.values, evaluator, Options())
+        except BudgetSpent as spent:
+            evaluator.note(
+                s.TuneLine(phase="search", config="default", against="default", decision="stopped", reason=str(spent))
+            )
+    return read_campaign(writer.folder)
+
+
+def confirmed(folder: Path, name: str, speed: Recorded, words: str = "") -> Campaign:
+    """The confirmation of one setting."""
+    with begin(folder, *words.split(), **ASKED) as writer:
+        evaluator = evaluator_of(writer, Cluster(writer, speed=speed).launch)
+        settle(Candidate.of(value(name)), evaluator, Options(confirm=7))
+    return read_campaign(writer.folder)
+
+
+def printed(result: Result, width: int | None = None) -> list[str]:
+    file = io.StringIO() if width is None else Terminal()
+    print_tuning(result, sizes=SIZES, metric="throughput", file=file, width=width)
+    return re.sub(r"\x1b\[[0-9;]*m", "", file.getvalue()).splitlines()
+
+
+def next_of(campaign: Campaign, written: Path | None = None, enough: float | None = None) -> str:
+    """What is to be typed next, which the program takes."""
+    words = shlex.split(after_tuning(campaign, result_of(campaign), written=written, enough=enough).command)
+    assert words[:3] == ["python", "-m", "merge_bench"]
+    command = cli.commands[words[3]] if words[3] in cli.commands else cli.commands["run"]
+    command.make_context("merge-bench", words[4:] if words[3] in cli.commands else words[3:])
+    return " ".join(words[3:])
+
+
+def test_a_confirmation_that_decides_nothing_is_no_loss(tmp_path: Path) -> None:
+    lines = printed(result_of(confirmed(tmp_path, "b", changed(*NOISY))))
+    assert lines[1] == "Not decided: b=y may be faster than default"
+    assert re.fullmatch(r"throughput at 1,000,000 rows per chunk: \S+ × default \S+ to \S+, INCONCLUSIVE", lines[2])
+
+
+def test_a_candidate_that_was_confirmed_slower_or_as_fast_is_called_so(tmp_path: Path) -> None:
+    slower = result_of(confirmed(tmp_path / "slower", "c", changed(0.5)))
+    assert slower.outcome == "No config is faster than default: c=y is slower"
+    same = {ids: [1e9] * len(values) for ids, values in SPEED.items()}
+    assert result_of(confirmed(tmp_path / "same", "c", same)).outcome == (  # type: ignore[arg-type]
+        "No config is faster than default: c=y is as fast"
+    )
+
+
+def test_the_best_of_what_stayed_undecided_is_named_with_its_interval(tmp_path: Path) -> None:
+    lines = printed(result_of(searched(tmp_path, "bc", speed=changed(*NOISY))))
+    assert lines[1] == "Not decided: 2 of 2 candidates may be faster than default"
+    known = r"the best of them is b=y: \S+ × default \(\S+ to \S+\) in 8 blocks\."
+    assert re.fullmatch(rf"2 of 2 candidates are undecided; {known}", lines[2])
+
+
+def test_how_many_settings_were_not_tried_is_said(tmp_path: Path) -> None:
+    campaign = searched(tmp_path, "c", words="--budget 2m", budget=[None, 120.0])
+    with (campaign.records).open("ab") as stream:
+        for name in "ab":
+            line = s.TuneLine(
+                phase="search", config=f"{name}=y", against="default", setting=f"{name}=y", decision="left out",
+                reason="the budget of 2 minutes has no time for it",
+            )  # fmt: skip
+            stream.write(msgspec.json.encode(line) + b"\n")
+    campaign = read_campaign(campaign.folder)
+    lines = printed(result_of(campaign))
+    assert lines[1] == "Found no config faster than default"
+    assert lines[2] == "2 of 3 settings were not tried, because the budget has no time for them."
+    assert next_of(campaign) == "tune --budget 4m"
+    assert next_of(campaign, enough=1000.0) == "tune --budget 17m"
+
+
+def test_that_everything_was_decided_is_said_without_more(tmp_path: Path) -> None:
+    campaign = searched(tmp_path, "c")
+    assert printed(result_of(campaign))[1:3] == ["No config is faster than default", ""]
+    assert next_of(campaign) == f"report {campaign.folder}"
+
+
+def test_what_a_recorded_tuning_left_open_is_said() -> None:
+    result = result_of(read_campaign(RECORDED))
+    assert printed(result)[1:3] == [
+        "Not decided: 1 of 4 candidates may be faster than default",
+        "rendezvous-scheme=am is undecided: 0.407 × default (0.211 to 1.257) in 3 blocks.",
+    ]
+
+
+def test_the_baseline_against_itself_is_noise_and_no_gain(tmp_path: Path) -> None:
+    for campaign in (read_campaign(RECORDED), searched(tmp_path, "c")):
+        (twin,) = [line for line in campaign.tuning if line.config == "default again"]
+        assert decision_of(twin) == "noise"
+        chart = merge.tunings(campaign.tuning, str)[0]
+        (noise,) = [group for group in chart.picture.groups if group.label == "noise"]
+        assert noise.index == GREY
+        assert not any(group.label == "kept" for group in chart.picture.groups)
+
+
+def test_the_noise_is_not_taken_for_the_measure_of_losses() -> None:
+    (line,) = [line for line in printed(result_of(read_campaign(RECORDED))) if line.startswith("Noise: ")]
+    assert "83.0% (interval 0.434 to 0.646)" in line
+    assert line.endswith("A loss is decided by the interval of its own setting.")
+
+
+@pytest.mark.parametrize("width", [80, 100, 160])
+def test_tables_fit_the_terminal(tmp_path: Path, width: int) -> None:
+    for result in (result_of(read_campaign(RECORDED)), result_of(confirmed(tmp_path, "b", SPEED))):
+        lines = printed(result, width)
+        assert max(map(len, lines)) <= width, lines
+        text = "\n".join(lines)
+        for line in (*result.singles, *result.confirmed):
+            interval = rf"{line.low:.3f} to {line.high:.3f}"
+            assert re.search(rf"^{re.escape(line.config)}\s.*{interval}", text, re.MULTILINE), text
+            assert re.search(
+                rf"^{re.escape(line.config)}\s.*{line.decision} +{line.reason[:20]}", text, re.MULTILINE
+            ), text
+
+
+def test_a_table_that_fits_is_not_cut(tmp_path: Path) -> None:
+    result = result_of(read_campaign(RECORDED))
+    assert sum(line.startswith("Setting") for line in printed(result, 160)) == 1
+    assert sum(line.startswith("Setting") for line in printed(result, 80)) == 2
+
+
+def test_after_a_winner_it_is_merged_with(tmp_path: Path) -> None:
+    words = "mine.cfg --workers 2 --budget 10m --only a,b --strategy race --json --fresh"
+    campaign = confirmed(tmp_path, "a", SPEED, words)
+    assert result_of(campaign).winner is not None
+    found = next_of(campaign, tmp_path / "tuned.cfg")
+    assert found == f"--config {tmp_path / 'tuned.cfg'} --chunk 1000000,25000000 --workers 2"
+
+
+@pytest.mark.parametrize(
+    ("words", "budget", "command"),
+    [
+        ("--only b,c", [None, None], "tune --only b,c --most-blocks 16"),
+        ("mine.cfg --budget=10m", [None, 600.0], "tune mine.cfg --most-blocks 16 --budget 20m"),
+    ],
+)
+def test_after_undecided_settings_more_blocks_are_made(
+    tmp_path: Path, words: str, budget: list[float | None], command: str
+) -> None:
+    campaign = searched(tmp_path, "bc", speed=changed(*NOISY), words=words, budget=budget)
+    assert next_of(campaign) == command
+
+
+def test_after_an_inconclusive_confirmation_it_is_made_longer(tmp_path: Path) -> None:
+    assert next_of(confirmed(tmp_path, "b", changed(*NOISY), "--json")) == "tune --confirm 14"
+
+
+def test_after_a_budget_that_ended_the_search_a_larger_one_is_named(tmp_path: Path) -> None:
+    campaign = searched(
+        tmp_path, speed=changed(*NOISY), words="--max-launches 20", budget=[20, None], limit=Budget(launches=20)
+    )
+    assert result_of(campaign).stopped is not None
+    assert next_of(campaign) == "tune --max-launches 40"
+
+
+def test_on_a_busy_host_the_search_waits_until_it_is_quiet(tmp_path: Path) -> None:
+    campaign = searched(tmp_path, "bc", speed=changed(*NOISY), words="--chunk 1e6")
+    with campaign.records.open("ab") as stream:
+        stream.write(msgspec.json.encode(s.WarningLine(code="busy-host", message="…", remedy="wait")) + b"\n")
+    assert next_of(read_campaign(campaign.folder)) == "tune --chunk 1e6 --wait-for-quiet 5m"
