@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from merge_bench.errors import MergeBenchError
+from merge_bench.analysis.compare.samples import METRICS
+from merge_bench.errors import MergeBenchError, WrongResult
+from merge_bench.records.campaign import Launch
 from merge_bench.records.schema import TuneLine
 from merge_bench.tune.space import Value
 
@@ -14,6 +16,8 @@ SCREEN, COMBINE, ABLATE, CONFIRM = "screen", "combine", "ablate", "confirm"
 """The phases of a tuning, as the records name them."""
 AGAIN = " again"
 """The end of the name of the baseline's twin: the same config a second time, which shows the noise."""
+NOISE = "noise"
+"""The decision of the step of the twin, which decides nothing."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,17 @@ class Sample:
     value: float | None
     reason: str = ""
     wrong: bool = False
+
+
+def sample_of(launch: Launch, metric: str) -> Sample:
+    """The result of `launch` in `metric`, one of `compare`."""
+    wrong = any(not check.ok for check in launch.verifications)
+    if wrong or any(failure.code == WrongResult.code for failure in launch.failures):
+        return Sample(None, "the merge result was wrong", wrong=True)
+    if not launch.complete:
+        return Sample(None, launch.failures[0].message if launch.failures else "the launch did not finish")
+    value = next(each.of_launch for each in METRICS if each.name == metric)(launch)
+    return Sample(value or None, "" if value else f"{metric} was not measured")
 
 
 class BudgetSpent(MergeBenchError):

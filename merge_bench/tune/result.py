@@ -10,7 +10,7 @@ from merge_bench.analysis.documents.error import Failure
 from merge_bench.analysis.documents.tune import PrunedValue, TuneDocument, Winner
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.schema import ConfigLine, TuneLine
-from merge_bench.tune.evaluator import ABLATE, AGAIN, COMBINE, CONFIRM, SCREEN
+from merge_bench.tune.evaluator import ABLATE, AGAIN, COMBINE, CONFIRM, NOISE, SCREEN
 from merge_bench.tune.head_to_head import UNDECIDED
 
 STOPPED = "stopped"
@@ -130,6 +130,11 @@ def result_of(campaign: Campaign) -> Result:
             for line in lines if line.decision == LEFT_OUT
         ],
     )  # fmt: skip
+
+
+def decision_of(line: TuneLine) -> str:
+    """The decision of a step; older records call the baseline compared with itself ``kept``."""
+    return NOISE if line.config.endswith(AGAIN) else line.decision
 
 
 def _contribution(setting: str, winner: ConfigLine, lines: Sequence[TuneLine]) -> TuneLine | None:
