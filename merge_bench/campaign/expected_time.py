@@ -40,8 +40,14 @@ def merge_seconds(job: Job) -> float | None:
     if plan.rows_per_chunk is None or plan.exchange != "ucx" or describe(plan.engine).device_memory:
         return None
     here = launchers()[job.prepared.settings.launcher].starts_here
-    rows = plan.rows_per_chunk * max(plan.workers / usable_cores() if here else 1.0, 1.0)
-    return START_SECONDS + rows * (ROW_SECONDS * plan.iterations + ROW_ONCE_SECONDS)
+    return rule_of_thumb(
+        plan.rows_per_chunk * max(plan.workers / usable_cores() if here else 1.0, 1.0), plan.iterations
+    )
+
+
+def rule_of_thumb(rows: float, iterations: int) -> float:
+    """Seconds of a launch, with so many rows of each frame for a core."""
+    return START_SECONDS + rows * (ROW_SECONDS * iterations + ROW_ONCE_SECONDS)
 
 
 @dataclass(frozen=True)

@@ -18,16 +18,15 @@ from pathlib import Path
 
 import msgspec
 
-from merge_bench.analysis.compare.samples import METRICS
 from merge_bench.campaign.make_plan import Prepared
 from merge_bench.campaign.planned_launches import Job
 from merge_bench.cluster import signals
 from merge_bench.errors import NotRecorded, RunFailed, UsageError, WrongResult
-from merge_bench.records.campaign import Campaign, Launch
+from merge_bench.records.campaign import Campaign
 from merge_bench.records.follow import Follower
 from merge_bench.records.schema import Config, ConfigLine, TuneLine
 from merge_bench.records.writer import CampaignWriter
-from merge_bench.tune.evaluator import BudgetSpent, Candidate, Options, Sample
+from merge_bench.tune.evaluator import BudgetSpent, Candidate, Options, Sample, sample_of
 
 CONFIGS = "configs"
 LONGEST_NAME = 120
@@ -89,7 +88,6 @@ class ClusterEvaluator:
 
     def __post_init__(self) -> None:
         self._records = Follower(self.writer.folder, limit=sys.maxsize)
-        self._of_launch = next(each.of_launch for each in METRICS if each.name == self.metric)
         self._configs: dict[str, Sequence[Prepared] | str] = {self.baseline: self.prepared}
         campaign = self._read()
         self._added = {line.config.name for line in campaign.added}
@@ -189,16 +187,7 @@ class ClusterEvaluator:
                 continue
             key = (*launch.key, launch.block)
             if key not in self._made:
-                self._made[key] = (self._sample(launch), launch.end.seconds or 0.0 if launch.end else 0.0)
-
-    def _sample(self, launch: Launch) -> Sample:
-        wrong = any(not check.ok for check in launch.verifications)
-        if wrong or any(failure.code == WrongResult.code for failure in launch.failures):
-            return Sample(None, "the merge result was wrong", wrong=True)
-        if not launch.complete:
-            return Sample(None, launch.failures[0].message if launch.failures else "the launch did not finish")
-        value = self._of_launch(launch)
-        return Sample(value or None, "" if value else f"{self.metric} was not measured")
+                self._made[key] = (sample_of(launch, self.metric), launch.end.seconds or 0.0 if launch.end else 0.0)
 
     def _prepare(self, candidate: Candidate, name: str) -> Sequence[Prepared] | str:
         """The candidate's plans, or why its config cannot be used; its config is written before its first launch."""

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from merge_bench.errors import MergeBenchError
+from merge_bench.analysis.compare.samples import METRICS
+from merge_bench.errors import MergeBenchError, WrongResult
+from merge_bench.records.campaign import Launch
 from merge_bench.records.schema import TuneLine
 from merge_bench.tune.space import Value
 
@@ -55,6 +57,17 @@ class Sample:
     value: float | None
     reason: str = ""
     wrong: bool = False
+
+
+def sample_of(launch: Launch, metric: str) -> Sample:
+    """The result of `launch` in `metric`, one of `compare`."""
+    wrong = any(not check.ok for check in launch.verifications)
+    if wrong or any(failure.code == WrongResult.code for failure in launch.failures):
+        return Sample(None, "the merge result was wrong", wrong=True)
+    if not launch.complete:
+        return Sample(None, launch.failures[0].message if launch.failures else "the launch did not finish")
+    value = next(each.of_launch for each in METRICS if each.name == metric)(launch)
+    return Sample(value or None, "" if value else f"{metric} was not measured")
 
 
 class BudgetSpent(MergeBenchError):

@@ -41,12 +41,6 @@ def problem_of(plans: Sequence[Plan]) -> str:
     return ", ".join(parts) or "problem not recorded"
 
 
-def rows_of(plan: Plan) -> str:
-    """The rows of a problem without its workers: those per chunk, or the tables; empty if they are not recorded."""
-    count = plan.rows_per_chunk
-    return tables_of(plan) or (f"{rows(count)} rows per chunk" if count is not None else "")
-
-
 def tables_of(plan: Plan) -> str:
     """``orders.parquet ⋈ lines.parquet on o_key = l_key (15,000 / 60,000 rows)``; empty without files."""
     work = plan.workload

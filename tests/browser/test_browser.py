@@ -122,13 +122,13 @@ def test_a_new_campaign_comes_into_the_table_and_what_was_chosen_stays_so_when_t
     view = window(runs.url)
     view.turn_to("Results")
     rows = view.page.locator(".tabulator-row")
-    mine = rows.filter(has_text="default, tuned").filter(has_text="yes")
+    mine = rows.filter(has_text="default, tuned").filter(has_text="verified")
     choose(mine)
     view.wait_for_text("FASTER")
     view.turn_to("Live")
     view.turn_to("Results")
     write_campaign(runs.results, Script(config="fresh"))
-    fresh = rows.filter(has_text="fresh").filter(has_text="yes")
+    fresh = rows.filter(has_text="fresh").filter(has_text="verified")
     fresh.wait_for()
     mine.locator("input:checked").wait_for()
     assert fresh.locator("input:checked").count() == 0
@@ -139,7 +139,7 @@ def test_every_tab_shows_its_part_and_fits_the_window(samples: Window, scheme: s
     samples.page.emulate_media(color_scheme=scheme)
     samples.page.set_viewport_size({"width": width, "height": 900})
     marks = {
-        "Results": "default, tuned", "Tuning": "Speed-up estimates over time", "Network": "Latency, one way",
+        "Results": "default, tuned", "Tuning": "Speed-up by step", "Network": "Latency, one way",
         "Run": "python -m merge_bench run", "Live": "Memory of each worker",
     }  # fmt: skip
     ground = samples.page.evaluate("getComputedStyle(document.body).backgroundColor")

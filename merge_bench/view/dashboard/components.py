@@ -138,11 +138,14 @@ def chart_card(chart: Chart, words: Sequence[str] = ()) -> pn.Column:
     return made
 
 
-def table(frame: pd.DataFrame, *, height: int, terms: Mapping[str, str] | None = None, **options: Any) -> Any:
+def table(
+    frame: pd.DataFrame, *, height: int, terms: Mapping[str, str] | None = None, hidden_first: Sequence[str] = (),
+    **options: Any,
+) -> Any:  # fmt: skip
     """A table of plain text and numbers, sortable by a click on its header.
 
     A header shows the definition of its word under the pointer, if there is one; `terms`: of which term instead. A cell
-    shows its whole text.
+    shows its whole text. `hidden_first`: columns that a narrow window does not show.
     """
     known = {column: column for column in frame.columns if find(column) is not None} | dict(terms or {})
     texts = [column for column in frame.columns if not pd.api.types.is_numeric_dtype(frame[column])]
@@ -155,7 +158,11 @@ def table(frame: pd.DataFrame, *, height: int, terms: Mapping[str, str] | None =
         "show_index": False, "disabled": True, "theme": "simple", "layout": "fit_data_stretch", "height": height,
         "sizing_mode": WIDE, "margin": 0, "stylesheets": [style_sheets.TABLE],
         "header_tooltips": {column: meaning(term) for column, term in known.items()}, "selectable": False,
-        "configuration": {"columnDefaults": {"sorterParams": {"alignEmptyValues": "bottom"}, "tooltip": True}},
+        "configuration": {
+            "columnDefaults": {"sorterParams": {"alignEmptyValues": "bottom"}, "tooltip": True},
+            **({"responsiveLayout": "hide"} if hidden_first else {}),
+            "columns": [{"field": name, "responsive": int(name in hidden_first)} for name in frame.columns],
+        },
         "formatters": formats, "text_align": dict.fromkeys(texts, "left"),
     }  # fmt: skip
     return pn.widgets.Tabulator(frame, **settings | options)
@@ -186,6 +193,14 @@ def columns_of(columns: Sequence[Column]) -> str:
     heads = [column.heading.replace("\n", " ") for column in kept]
     rows = zip(*(map(as_html, column.cells) for column in kept), strict=True)
     return listed(list(rows), [as_html(head) if find(head) is None else defined(head) for head in heads])
+
+
+def progress(share: float | None, *parts: str) -> str:
+    """A line of `parts`, which are HTML; before them a bar and the share in %, if it is known."""
+    bar = [] if share is None else [
+        f'<progress value="{share:.4f}" max="1" aria-label="Progress"></progress> {share:.0%}'
+    ]  # fmt: skip
+    return f"<p>{' · '.join(filter(None, [*bar, *parts]))}</p>"
 
 
 def number(name: str, value: str) -> str:

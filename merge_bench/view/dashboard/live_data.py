@@ -11,6 +11,7 @@ from merge_bench.analysis.summary import summarize
 from merge_bench.records import schema as s
 from merge_bench.records.campaign import Campaign, Launch
 from merge_bench.view.dashboard.progress import Progress, progress_of
+from merge_bench.view.failures import logs_of, place_of
 from merge_bench.view.numbers import gib
 from merge_bench.view.plot import merge
 from merge_bench.view.plot.marks import Chart
@@ -22,6 +23,7 @@ RECENT = 10
 """Workers' figures are medians over this many iterations, the last ones: what the workers do now, at a bounded cost."""
 
 MOST_NOTES = 50
+MOST_FATAL = 3
 FAILED, WARNING = "failed", "warning"
 
 
@@ -44,11 +46,12 @@ class Point:
 
 @dataclass(frozen=True)
 class Note:
-    """A warning or failure: ``failed`` or ``warning``, what it is, and what helps."""
+    """A warning or failure: ``failed`` or ``warning``, what it is, and what helps; of a failure, where it was."""
 
     kind: str
     message: str
-    remedy: str | None
+    remedy: str | None = None
+    where: str | None = None
 
 
 NO_PAIRS = merge.pair_map({}, {"lanes": {}}, {})
@@ -60,7 +63,7 @@ class Now:
 
     `workers`: over the last iterations; `pairs`: a map, or for few workers `rates`, a table in GiB/s; `memory`: of the
     last launch that recorded it; `limit`: bytes per second; `dask`: the address of Dask's own dashboard, while there is
-    one; `source`: result, host, date and UCX; `running`: whether it goes on.
+    one; `source`: result, host, date and UCX; `running`: whether it goes on; `fatal`: why it ended without success.
     """
 
     progress: Progress
@@ -76,6 +79,7 @@ class Now:
     dask: str | None = None
     source: str = ""
     running: bool = False
+    fatal: tuple[str, ...] = ()
 
 
 @dataclass(eq=False)
@@ -117,8 +121,9 @@ def now(campaign: Campaign, *, running: bool = True) -> Now:
     launch = next((each for each in reversed(campaign.launches) if each.line is not None), None)
     progress = progress_of(campaign, running=running)
     notes = _notes(campaign, running=running)
+    ended_by = fatal(campaign, running=running)
     if launch is None or launch.line is None:
-        return Now(progress, notes=notes, running=running)
+        return Now(progress, notes=notes, running=running, fatal=ended_by)
     pairs, rates = _pairs(launch)
     recent = replace(launch, iterations=launch.timed[-RECENT:])
     return Now(
@@ -135,6 +140,7 @@ def now(campaign: Campaign, *, running: bool = True) -> Now:
         dask=launch.line.cluster.dashboard if running and launch is campaign.launches[-1] else None,
         source=source_of([campaign]),
         running=running,
+        fatal=ended_by,
     )
 
 
@@ -155,19 +161,35 @@ def _pairs(launch: Launch) -> tuple[Chart, tuple[Column, ...]]:
 def _notes(campaign: Campaign, *, running: bool) -> tuple[Note, ...]:
     """Failures, and warnings: those in the records, and once it has ended all that the command printed."""
     parts: tuple[Campaign | Launch, ...] = (campaign, *campaign.launches)
-    notes = [Note(FAILED, each.message, _where(each)) for part in parts for each in part.failures]
+    notes = failures(campaign)
     notes += [Note(WARNING, each.message, each.remedy) for part in parts for each in part.warnings]
     if not running and campaign.probe is None:
         found = (caution for document in runs_of(summarize(campaign)) for caution in document.warnings)
         notes += [Note(WARNING, each.message, each.remedy) for each in found]
     unique = list(dict.fromkeys(notes))
     more = len(unique) - MOST_NOTES
-    return tuple(unique[:MOST_NOTES]) + ((Note(WARNING, f"and {more} more", None),) if more > 0 else ())
+    return tuple(unique[:MOST_NOTES]) + ((Note(WARNING, f"and {more} more"),) if more > 0 else ())
 
 
-def _where(failure: s.FailureLine) -> str | None:
-    launch = None if failure.launch is None else f"launch {failure.launch}"
-    return ", ".join(filter(None, (launch, failure.host))) or None
+def failures(campaign: Campaign) -> list[Note]:
+    """What failed, where, and the logs to read."""
+    found = [*campaign.failures, *(failure for launch in campaign.launches for failure in launch.failures)]
+    logs = [logs_of(each, campaign) for each in found]
+    return [
+        Note(FAILED, each.message, f"read {path}" if path else None, place_of(each, campaign) or None)
+        for each, path in zip(found, logs, strict=True)
+    ]
+
+
+def fatal(campaign: Campaign, *, running: bool) -> tuple[str, ...]:
+    """Why it ended without success, as sentences; `running`: it has not ended."""
+    if running or (campaign.end is not None and campaign.end.status == 0):
+        return ()
+    found = [
+        note.message + (f" ({note.where})" if note.where else "") + (f"; {note.remedy}" if note.remedy else "")
+        for note in failures(campaign)
+    ]
+    return (*found[:MOST_FATAL], *([f"{len(found) - MOST_FATAL} more failures"] if len(found) > MOST_FATAL else []))
 
 
 def _checks(campaign: Campaign, *, running: bool) -> str:

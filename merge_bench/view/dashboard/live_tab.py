@@ -174,7 +174,8 @@ class LiveView:
         pictures = _pictures(state)
         for figure, picture in zip(self._figures, pictures, strict=True):
             figure.show(picture)
-        filled = [*known, *(not Chart("", picture).empty for picture in pictures), state is not None]
+        noted = state is not None and bool(state.notes)
+        filled = [*known, *(not Chart("", picture).empty for picture in pictures), noted]
         mapped, self._rates.value = filled[len(known) + _PAIRS], _rates(state) if state else ""
         filled[len(known) + _PAIRS] |= bool(self._rates.value)
         for card, shown in zip(self._cards, filled, strict=True):
@@ -209,40 +210,28 @@ def _status(update: Update) -> str:
     """How far the campaign is, its figures so far, and how much of it was not read."""
     if update.entry is None:
         return NOTHING
-    problem = ui.complaints([update.problem] if update.problem else [])
+    ended_by = update.now.fatal if update.now is not None else ()
+    problem = ui.complaints([*([update.problem] if update.problem else []), *ended_by])
     reading = f"<p>Reading: {format_bytes(update.read)} of {format_bytes(update.size)}.</p>"
     if update.now is None:
         return problem + reading
     progress, kind = update.now.progress, update.entry.kind
-    parts = [f"{_of(progress.launches, progress.planned_launches)} {ui.defined('launches', 'Launch')}"]
+    parts = [f"{_of(progress.launches, progress.planned_launches)} {ui.defined('launches', 'Launch')} finished"]
     if progress.planned_iterations or progress.iterations:
         parts.append(f"{_of(progress.iterations, progress.planned_iterations)} {ui.defined('iterations', 'Iteration')}")
     parts.append(as_html(progress.doing))
     parts += [sentence for name, sentence in ELSEWHERE.items() if kind.startswith(name)]
-    if progress.seconds_left is not None:
-        parts.append(f"<b>{duration(progress.seconds_left)} left</b>")
-    share = (
-        ""
-        if progress.share is None
-        else f'<progress value="{progress.share:.4f}" max="1" aria-label="Progress"></progress> '
-    )
-    parts = parts if progress.share is None else [f"{progress.share:.0%}", *parts]
+    if progress.left:
+        parts.append(f"<b>{as_html(progress.left)}</b>")
     return (
-        f"<p>{share}{' · '.join(parts)}</p>"
+        f"{ui.progress(progress.share, *parts)}{problem}"
         f'<div class="numbers">{_numbers(update.points.found, update.bandwidth, update.now)}</div>'
-        f"{problem}{reading if update.read < update.size and not update.problem else ''}"
+        f"{reading if update.read < update.size and not update.problem else ''}"
     )
 
 
 def _of(count: int, planned: int | None) -> str:
     return str(count) if planned is None else f"{count} of {planned}"
-
-
-def duration(seconds: float) -> str:
-    """``45 s``, ``3.4 min``, ``2.5 h``: few digits, because it is an estimate."""
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.1f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
 def _numbers(points: Sequence[Point], bandwidth: float | None, state: Now) -> str:
@@ -279,8 +268,13 @@ def _rates(state: Now) -> str:
 
 
 def _notes(state: Now) -> str:
-    if not state.notes:
-        return f'<p class="soft">{"None so far." if state.running else "None."}</p>'
     kinds = {FAILED: f'<b class="bad">{FAILED}</b>', WARNING: WARNING}
-    rows = [(kinds[each.kind], as_html(each.message), as_html(each.remedy or "")) for each in state.notes]
+    rows = [
+        (
+            kinds[each.kind],
+            as_html(each.message) + (f'<br><span class="soft">{as_html(each.where)}</span>' if each.where else ""),
+            as_html(each.remedy or ""),
+        )
+        for each in state.notes
+    ]
     return f'<div class="list" tabindex="0" aria-label="Warnings">{ui.listed(rows, ("", "Message", "Remedy"))}</div>'

@@ -9,13 +9,16 @@ from merge_bench.analysis.statistics import median
 from merge_bench.records.campaign import Campaign, Launch
 from merge_bench.records.recorded_plan import Plan
 from merge_bench.records.schema import LaunchLine
+from merge_bench.tune.stage import stage_of
+from merge_bench.units import format_duration
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a campaign is; `seconds_left`: None if it has ended, or it is not known yet.
+    """How far a campaign is; `left`: how long the rest takes, empty if it has ended, or that is not known yet.
 
-    `share`: 0 to 1. It and what is planned are None while a tuning runs, which decides as it goes how much it measures.
+    `share`: 0 to 1. What is planned is None for a tuning, which decides as it goes how much it measures; its share is
+    that of the budget's time until it ends.
     """
 
     launches: int
@@ -23,7 +26,7 @@ class Progress:
     iterations: int
     planned_iterations: int | None
     share: float | None
-    seconds_left: float | None
+    left: str
     doing: str
 
 
@@ -33,18 +36,19 @@ def progress_of(campaign: Campaign, *, running: bool = True) -> Progress:
         return _of_tuning(campaign, running=running)
     planned = sum(run.planned_launches for run in campaign.runs)
     shares = (
-        1.0 if _over(launch) else len(launch.timed) / max(run.plan.iterations or 0, 1)
+        1.0 if finished(launch) else len(launch.timed) / max(run.plan.iterations or 0, 1)
         for run in campaign.runs
         for launch in run.launches
     )
     done = campaign.end is not None and campaign.end.status == 0
+    seconds = seconds_left(campaign) if campaign.end is None and running else None
     return Progress(
-        launches=sum(min(sum(map(_over, run.launches)), run.planned_launches) for run in campaign.runs),
+        launches=sum(min(sum(map(finished, run.launches)), run.planned_launches) for run in campaign.runs),
         planned_launches=planned,
         iterations=sum(len(launch.timed) for run in campaign.runs for launch in run.launches),
         planned_iterations=sum(run.planned_launches * _iterations(run.plan) for run in campaign.runs),
         share=1.0 if done else min(sum(shares) / max(planned, 1), 0.99),
-        seconds_left=None if campaign.end is not None or not running else _seconds_left(campaign),
+        left="" if seconds is None else f"{format_duration(seconds)} left",
         doing=_doing(campaign, running=running),
     )
 
@@ -55,23 +59,25 @@ def _iterations(plan: Plan) -> int:
 
 
 def _of_tuning(campaign: Campaign, *, running: bool) -> Progress:
+    stage = stage_of(campaign) if campaign.end is None and running else None
+    doing = _doing(campaign, running=running)
     return Progress(
-        launches=sum(map(_over, campaign.launches)),
+        launches=sum(map(finished, campaign.launches)),
         planned_launches=None,
         iterations=sum(len(launch.timed) for launch in campaign.launches),
         planned_iterations=None,
-        share=None if campaign.end is None else 1.0,
-        seconds_left=None,
-        doing=_doing(campaign, running=running),
+        share=1.0 if campaign.end is not None else stage and stage.share,
+        left=stage.left if stage is not None else "",
+        doing=f"{stage.doing} · {doing}" if stage is not None else doing,
     )
 
 
-def _seconds_left(campaign: Campaign) -> float | None:
+def seconds_left(campaign: Campaign) -> float | None:
     """Each remaining launch takes as long as the median of its run, minus the time that the current one has run."""
     known = [length for run in campaign.runs for length in _lengths(run.launches)]
     total = 0.0
     for run in campaign.runs:
-        left = run.planned_launches - sum(map(_over, run.launches))
+        left = run.planned_launches - sum(map(finished, run.launches))
         if left <= 0:
             continue
         current = next((each for each in run.launches if not _over(each) and each.line is not None), None)
@@ -125,3 +131,8 @@ def _step(launch: Launch) -> str:
 
 def _over(launch: Launch) -> bool:
     return launch.end is not None or bool(launch.failures)
+
+
+def finished(launch: Launch) -> bool:
+    """Whether it counts as made: an interrupted launch is made again."""
+    return _over(launch) and not launch.interrupted

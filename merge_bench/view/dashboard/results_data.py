@@ -14,7 +14,7 @@ from merge_bench.analysis.compare.document import compare
 from merge_bench.errors import MergeBenchError
 from merge_bench.records.campaign import Campaign
 from merge_bench.view.dashboard.campaign_cache import Figures, Loaded
-from merge_bench.view.dashboard.campaign_index import Entry
+from merge_bench.view.dashboard.campaign_index import DONE, YOURS, Entry
 from merge_bench.view.dashboard.components import frame_of
 from merge_bench.view.plot import merge
 from merge_bench.view.plot.marks import Chart
@@ -23,10 +23,11 @@ from merge_bench.view.report import comparison
 from merge_bench.view.report.full.results import Source, by_problem, published_bars, sources_of
 from merge_bench.view.report.layout import Column
 from merge_bench.view.text import capitalized, short
-from merge_bench.view.titles import rows_of
+from merge_bench.view.titles import problem_of
 
 ABSOLUTE, OF_LINK = "GiB/s", "% of the link limit"
 METRICS = {metric.title: metric for metric in (merge.THROUGHPUT, merge.BANDWIDTH)}
+FOLDER = "Folder"
 MOST_CHOSEN = 12
 _MOST_PROBLEMS = 4
 
@@ -51,18 +52,23 @@ def campaign_table(
     columns: dict[str, list[Any]] = {
         "Started (UTC)": [_start_time(entry) for entry in entries],
         "Configs": [short(", ".join(entry.configs), 60) for entry in entries],
-        "Kind": [entry.kind for entry in entries],
+        "Kind": [entry.kind + f" ({entry.origin})" * (entry.origin != YOURS) for entry in entries],
         "Problem": [_problem(entry) for entry in entries],
-        "Workers": [_values(entry, "workers") for entry in entries],
-        "Engine": [_values(entry, "engine") for entry in entries],
         "Throughput (GiB/s)": [each.throughput for each in known],
         "Bandwidth (GiB/s)": [each.bandwidth for each in known],
-        "Verified": [each.verified for each in known],
-        "Status": ["deleted" if entry.id in gone else entry.status for entry in entries],
-        "From": [entry.origin for entry in entries],
-        "Folder": [entry.folder.name for entry in entries],
+        "Status": [
+            "deleted" if entry.id in gone else _status(entry, each) for entry, each in zip(entries, known, strict=True)
+        ],
+        FOLDER: [entry.folder.name for entry in entries],
     }
     return frame_of(columns, numbers=("Throughput (GiB/s)", "Bandwidth (GiB/s)"))
+
+
+def _status(entry: Entry, known: Figures) -> str:
+    """How it ended; of what ended well, whether the results are verified."""
+    if known.verified == "WRONG" or entry.status != DONE:
+        return f"{entry.status}, WRONG" if known.verified == "WRONG" else entry.status
+    return {"yes": "verified", "no": "unverified"}.get(known.verified, entry.status)
 
 
 def content_of(loaded: Sequence[Loaded], *, metric: str, axis: str, datasets: Sequence[str]) -> Content:
@@ -132,10 +138,7 @@ def _start_time(entry: Entry) -> str:
 
 
 def _problem(entry: Entry) -> str:
-    """Rows per chunk, or the tables by the names of their files, with keys and rows."""
-    return ", ".join(dict.fromkeys(rows_of(plan) for plan in entry.plans if plan.probe is None))
-
-
-def _values(entry: Entry, option: str) -> str:
-    values = entry.of_plans(option)
-    return short(", ".join(f"{value:,}" if isinstance(value, int) else str(value) for value in values), 40)
+    """Rows per chunk, or the tables by the names of their files, with keys and rows; workers and engine."""
+    merges = [plan for plan in entry.plans if plan.probe is None]
+    engines = dict.fromkeys(plan.engine for plan in merges if plan.engine)
+    return ", ".join([problem_of(merges), *engines]) if merges else ""

@@ -13,10 +13,11 @@ import panel as pn
 from merge_bench.analysis import published
 from merge_bench.view.dashboard import components as ui
 from merge_bench.view.dashboard.campaign_cache import CampaignCache
-from merge_bench.view.dashboard.campaign_index import Entry
+from merge_bench.view.dashboard.campaign_index import YOURS, Entry
 from merge_bench.view.dashboard.last_result import LastResult
 from merge_bench.view.dashboard.results_data import (
     ABSOLUTE,
+    FOLDER,
     METRICS,
     MOST_CHOSEN,
     OF_LINK,
@@ -31,6 +32,7 @@ MOST_LISTED = 3000
 PATIENCE_SECONDS = 5.0
 """After this, a table that has not reported that it is built is replaced by one with the new rows."""
 _TABLE_HEIGHT = 415
+NOTHING = ui.nothing("result", "run --chunk 1e6")
 HINT = "Select one campaign to see its runs, or several to compare them; the oldest is the baseline."
 
 
@@ -38,12 +40,14 @@ HINT = "Select one campaign to see its runs, or several to compare them; the old
 class Update:
     """The table's rows, what to show of the chosen campaigns, and how many campaigns there are.
 
-    `rows` and `content` are the objects of the last update if nothing in them has changed.
+    `rows` and `content` are the objects of the last update if nothing in them has changed. `own`: whether any campaign
+    is one of the folder's, not only a shipped or published one.
     """
 
     rows: pd.DataFrame
     content: Content
     count: int
+    own: bool
 
 
 class ResultsView:
@@ -72,7 +76,7 @@ class ResultsView:
         self.datasets = ui.select_published("Published results to show as well", published.MERGE, width=420)
         self.parts = pn.Column(sizing_mode=ui.WIDE, min_height=300, margin=0)
         self._problems = ui.html()
-        self._hint = ui.html(f"<p>{as_html(HINT)}</p>", height=24)
+        self._hint = ui.html(f"<p>{as_html(HINT)}</p>", min_height=24)
         titled = [
             pn.Column(pn.widgets.StaticText(value=title, margin=(5, 10, 0, 10)), widget)
             for title, widget in (("Metric", self.metric), ("Axis", self.axis))
@@ -98,9 +102,9 @@ class ResultsView:
         texts = [name for name in self._shown_rows if not str(name).endswith("(GiB/s)")]
         filters = {name: {"type": "input", "func": "like", "placeholder": "contains"} for name in texts}
         made = ui.table(
-            self._shown_rows.copy(), height=_TABLE_HEIGHT, terms={"From": "Published"}, pagination="local",
-            page_size=None, selectable="checkbox", header_filters=filters,
-            widths={"Folder": 300, "Configs": 200, "Problem": 260},
+            self._shown_rows.copy(), height=_TABLE_HEIGHT, pagination="local",
+            page_size=None, selectable="checkbox", header_filters=filters, hidden_first=[FOLDER],
+            widths={"Configs": 150, "Kind": 95, "Problem": 220, "Status": 100},
             sorters=[{"field": "Started (UTC)", "dir": "desc"}], selection=list(selection),
         )  # fmt: skip
 
@@ -123,7 +127,7 @@ class ResultsView:
         if content is not self._last_content:
             self._last_content = content
             self._known = ()  # because the figures of large campaigns may be known now
-        return Update(self._rows, content, len(entries))
+        return Update(self._rows, content, len(entries), any(entry.origin == YOURS for entry in entries))
 
     def _read(self, entries: Sequence[Entry]) -> pd.DataFrame:
         """The table's rows: campaigns that are new get the next places, and those that are gone keep theirs."""
@@ -141,7 +145,7 @@ class ResultsView:
     def show(self, update: Update) -> None:
         """Show what `refresh` returned; under the document's lock."""
         cut = f" The newest {MOST_LISTED:,} of {update.count:,} are listed." if update.count > MOST_LISTED else ""
-        self._hint.value = f"<p>{as_html(HINT + cut)}</p>"
+        self._hint.value = f"{'' if update.own else NOTHING}<p>{as_html(HINT + cut)}</p>"
         if update.rows is not self._shown_rows:
             if self._built:
                 self._shown_rows = update.rows

@@ -82,8 +82,9 @@ class RunView:
         )
         buttons = ui.side_by_side(self.token, self.start, self.stop, self.kill)
         form = [ui.html(f"<p>{as_html(refusal)}</p>")] if refusal else [inputs, buttons]
-        output = ui.cards(ui.card("Output of the run", [], self._log, height=390, width=900))
-        return pn.Column(*form, self._message, output, sizing_mode=ui.WIDE)
+        self._output = ui.card("Output of the run", [], self._log, height=390, width=900)
+        self._output.visible = False
+        return pn.Column(*form, self._message, ui.cards(self._output), sizing_mode=ui.WIDE)
 
     @property
     def request(self) -> Request:
@@ -109,6 +110,7 @@ class RunView:
         self.stop.disabled = state.what != GOING
         self.kill.disabled = not going
         self._describe()
+        self._output.visible = state.what != IDLE
         label = "Log of the run, newest lines last"
         log = "\n".join(map(as_html, state.log.split("\n")))  # line by line: newlines stay
         self._log.value = f'<div class="scroll log" tabindex="0" role="log" aria-label="{label}"><pre>{log}</pre></div>'

@@ -16,18 +16,22 @@ from merge_bench.config.shell_syntax import NAME, parse
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.schema import ConfigLine, TuneLine
 from merge_bench.records.writer import safe_name
+from merge_bench.tune.evaluator import NOISE
 from merge_bench.tune.result import Result, decision_of, result_of
+from merge_bench.tune.stage import Stage, stage_of, steps_of
 from merge_bench.view.dashboard import components as ui
 from merge_bench.view.dashboard.campaign_cache import CampaignCache, Loaded
-from merge_bench.view.dashboard.campaign_index import TUNE, Entry, offered
+from merge_bench.view.dashboard.campaign_index import RUNNING, TUNE, Entry, offered
 from merge_bench.view.dashboard.last_result import LastResult
+from merge_bench.view.dashboard.live_data import fatal
+from merge_bench.view.dashboard.progress import finished
 from merge_bench.view.numbers import with_interval
 from merge_bench.view.plot import merge
 from merge_bench.view.plot.forest import Estimate, race
 from merge_bench.view.plot.marks import Chart
 from merge_bench.view.plot.source import of_results, source_of
 from merge_bench.view.report.tuning import open_questions, size_of
-from merge_bench.view.text import as_html, visible
+from merge_bench.view.text import as_html, plural, visible
 
 MOST_STEPS = 2000
 
@@ -39,9 +43,15 @@ _TERMS = {"Low": "95 % interval", "High": "95 % interval", "Decision": "Verdict"
 
 @dataclass(frozen=True)
 class Content:
-    """What the tab shows. `config`: the text of the config's file; None if nothing was confirmed."""
+    """What the tab shows.
+
+    `stage`: what a tuning that goes on does now; `steps`: what charts and the table show; `config`: the text of the
+    config's file; None if nothing was confirmed.
+    """
 
     outcome: str = ""
+    stage: Stage | None = None
+    steps: tuple[TuneLine, ...] = ()
     charts: tuple[Chart, ...] = ()
     race: Chart | None = None
     frame: pd.DataFrame | None = None
@@ -56,21 +66,27 @@ def content_of(loaded: Loaded | None) -> Content:
         return Content()
     problems: tuple[str, ...] = (loaded.problem,) if loaded.problem else ()
     campaign = loaded.campaign
-    if campaign is None or not campaign.tuning:
-        return Content(outcome="This campaign contains no tuning steps yet.", problems=problems)
-    steps = campaign.tuning[:MOST_STEPS]
-    if len(campaign.tuning) > MOST_STEPS:
-        problems += (f"Only the first {MOST_STEPS:,} of {len(campaign.tuning):,} steps are shown.",)
+    if campaign is None:
+        return Content(problems=problems)
+    running = loaded.entry.status == RUNNING and campaign.end is None
+    problems += fatal(campaign, running=running)
+    stage = stage_of(campaign) if running else None
+    decided = steps_of(campaign)
+    steps = (*decided, *(stage.compared if stage is not None else ()))[:MOST_STEPS]
+    if len(decided) > MOST_STEPS:
+        problems += (f"Only the first {MOST_STEPS:,} of {len(decided):,} steps are shown.",)
     result = result_of(campaign)
     winner = result.winner
     text = _config_text(campaign, result, winner) if winner is not None else None
     if winner is not None and text is None:
         problems += ("A name or value in the found config cannot be written to a config file.",)
     return Content(
-        outcome=_outcome(campaign, result),
+        outcome=_outcome(campaign, result, len(decided), running=running),
+        stage=stage,
+        steps=steps,
         charts=tuple(of_results(merge.tunings(steps, partial(size_of, campaign)), [campaign])),
-        race=replace(_race(campaign, steps), source=source_of([campaign])),
-        frame=_step_table(campaign, steps),
+        race=replace(_race(steps), source=source_of([campaign])),
+        frame=_step_table(campaign, steps) if steps else None,
         config=text,
         file_name=f"{safe_name(winner.config.name)}.cfg" if winner else "tuned.cfg",
         problems=problems,
@@ -111,30 +127,30 @@ def _step_table(campaign: Campaign, steps: Sequence[TuneLine]) -> pd.DataFrame:
     return ui.frame_of(columns, numbers=("Speed-up", "Low", "High"), whole=("Step", "Launches"))
 
 
-def _outcome(campaign: Campaign, result: Result) -> str:
+def _outcome(campaign: Campaign, result: Result, steps: int, *, running: bool) -> str:
     if result.winner is not None:
         sizes = "; ".join(f"{_speedup(line)} at {size_of(campaign, line.plan)}" for line in result.confirmation)
         named = " ".join(result.winner.settings) or result.winner.config.name
         found = f"Found: {named}. Confirmed against {result.baseline}: {sizes}."
-        return " ".join([found, *open_questions(result)])
-    if campaign.end is None:
-        return f"Tuning is not finished: {len(campaign.tuning)} steps so far."
-    return " ".join([f"{result.outcome}.", *open_questions(result)])
+    elif campaign.end is None:
+        done = f"{plural(steps, 'step')} and {plural(sum(map(finished, campaign.launches)), 'launch', 'es')} done"
+        found = f"{'The tuning goes on' if running else 'The tuning is not finished'}: {done}."
+    else:
+        found = f"{result.outcome}."
+    return " ".join([found, *open_questions(result)])
 
 
-def _race(campaign: Campaign, steps: Sequence[TuneLine]) -> Chart:
-    """Speed-ups with their intervals, by the time at which they were decided."""
-    measured = [(number, step) for number, step in enumerate(steps, 1) if step.ratio is not None]
-    estimates = [
-        Estimate(
+def _race(steps: Sequence[TuneLine]) -> Chart:
+    """Speed-ups with their intervals, step by step."""
+    estimates = {
+        number: Estimate(
             f"step {number}, {step.phase}: {step.setting or step.config} against {step.against}",
             decision_of(step), step.ratio, step.low, step.high, f"{decision_of(step)}: {step.reason}",
         )
-        for number, step in measured
-    ]  # fmt: skip
-    minutes = [(step.time - campaign.head.time) / 60.0 for _, step in measured]
-    kinds = list(dict.fromkeys(decision_of(step) for step in steps))
-    return race(minutes, estimates, title="Speed-up estimates over time", kinds=kinds)
+        for number, step in enumerate(steps, 1) if step.ratio is not None
+    }  # fmt: skip
+    noise = any(each.kind == NOISE for each in estimates.values())
+    return race(estimates, title="Speed-up by step", note="Noise: the baseline compared with itself." * noise)
 
 
 def _speedup(line: TuneLine | None) -> str:
@@ -156,7 +172,7 @@ class TuningView:
             callback=lambda: io.StringIO((self._shown and self._shown.config) or ""), filename="tuned.cfg",
             label="Download the config", color="primary", width=220, disabled=True, embed=False,
         )  # fmt: skip
-        self._outcome = ui.html(height=70)
+        self._outcome = ui.html(min_height=70)
         self.parts = pn.Column(sizing_mode=ui.WIDE, min_height=300, margin=0)
         self.layout = pn.Column(
             ui.side_by_side(self.choice, self.download), self._outcome, self.parts, sizing_mode=ui.WIDE
@@ -174,11 +190,20 @@ class TuningView:
         options = offered(entries) or _NONE
         ui.offer(self.choice, options, next(iter(options.values())))
         if content is not self._shown:
-            self._shown = content
+            before, self._shown = self._shown, content
             self.download.param.update(disabled=content.config is None, filename=content.file_name)
-            outcome = f"<p><b>{as_html(content.outcome)}</b></p>" if content.outcome else ""
-            self._outcome.value = ui.complaints(content.problems) + outcome or NOTHING
-            self.parts.objects = _parts(content)
+            self._outcome.value = ui.complaints(content.problems) + _said(content) or NOTHING
+            if before is None or before.charts != content.charts or before.steps != content.steps:
+                self.parts.objects = _parts(content)
+
+
+def _said(content: Content) -> str:
+    """The outcome, and what a tuning that goes on does now."""
+    outcome = f"<p><b>{as_html(content.outcome)}</b></p>" if content.outcome else ""
+    if content.stage is None:
+        return outcome
+    left = ui.progress(content.stage.share, as_html(content.stage.left))
+    return f"{outcome}<p>Now {as_html(content.stage.doing)}.</p>{left}"
 
 
 def _parts(content: Content) -> list[Any]:

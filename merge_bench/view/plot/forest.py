@@ -1,4 +1,4 @@
-"""Ratios with their intervals about a line at 1: one below the other, and over the time at which they were decided."""
+"""Ratios with their intervals about a line at 1: one below the other, and step after step."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from merge_bench.view.numbers import with_interval
-from merge_bench.view.plot.charts import rows_axis
+from merge_bench.view.plot.charts import every, rows_axis
 from merge_bench.view.plot.marks import Axis, Boxes, Chart, Group, Picture, Points, Whiskers
-from merge_bench.view.plot.style import GREY
+from merge_bench.view.plot.style import DECISIONS, GREY
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ def forest(
     title, axis
         `axis`: of the ratios.
     kinds
-        What may have been decided; each has its colour and its marker.
+        What may have been decided, in the order of the legend.
     noise
         The interval of what is compared with itself, drawn as a band.
     """
@@ -66,11 +66,14 @@ def forest(
     return Chart(title, picture)
 
 
-def race(minutes: Sequence[float], estimates: Sequence[Estimate], *, title: str, kinds: Sequence[str]) -> Chart:
-    """Estimates by the `minutes` after which they were decided; `kinds`: as in a forest."""
-    groups = tuple(_groups(minutes, estimates, kinds, upright=True))
-    axis = Axis("Minutes since the campaign began")
-    return Chart(title, Picture(axis, Axis("Speed-up (×)", rule=1.0), groups, height=280))
+def race(estimates: Mapping[int, Estimate], *, title: str, note: str = "") -> Chart:
+    """Estimates by the numbers of their steps."""
+    kinds = list(dict.fromkeys(row.kind for row in estimates.values()))
+    groups = tuple(_groups(list(estimates), list(estimates.values()), kinds, upright=True))
+    last = max(estimates, default=0)
+    ticks = every({number: str(number) for number in range(1, last + 1)}, 24)
+    axis = Axis("Step", ticks, low=0.5, high=last + 0.5, grid=False)
+    return Chart(title, Picture(axis, Axis("Speed-up (×)", rule=1.0), groups, height=280), note)
 
 
 def _groups(
@@ -78,7 +81,7 @@ def _groups(
 ) -> list[Group]:
     """The estimates of each kind that occurs; `upright`: ratios go upwards, and their places to the right."""
     groups = []
-    for index, kind in enumerate(kinds):
+    for kind in kinds:
         at = [place for place, row in zip(places, estimates, strict=True) if row.kind == kind]
         rows = [row for row in estimates if row.kind == kind]
         if not rows:
@@ -93,5 +96,5 @@ def _groups(
             "why": [row.detail for row in rows],
         }
         points = Points(at, ratios, details=details) if upright else Points(ratios, at, details=details)
-        groups.append(Group(index, (Whiskers(at, low, high, upright, alpha=0.5), points), kind))
+        groups.append(Group(DECISIONS.get(kind, GREY), (Whiskers(at, low, high, upright, alpha=0.5), points), kind))
     return groups

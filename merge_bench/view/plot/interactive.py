@@ -106,6 +106,7 @@ class Drawn:
             if isinstance(mark, marks.Cells):
                 low, high = mark.limits
                 self.figure.right[0].color_mapper.update(low=low, high=high)
+                self.figure.extra_y_ranges[_SCALE].update(start=low, end=high)
         for which in ("x", "y"):
             axis: marks.Axis = getattr(picture, which)
             self._limits(axis, which)
@@ -177,6 +178,8 @@ def _label(drawn: Any, ticks: marks.Ticks) -> None:
     drawn.minor_tick_line_color = None
 
 
+_SCALE = "scale"
+"""The range of a heat map's values."""
 _NUMBERS = ("x", "y", "low", "high", "at", "start", "end", "values")
 _LIGHT, _DARK = "#FFFFFF", "#000000"
 
@@ -225,11 +228,15 @@ def _draw(plot: Any, mark: marks.Mark, seen: Look, source: models.ColumnDataSour
         case marks.Cells():
             low, high = mark.limits
             scale = models.LinearColorMapper(palette=HEAT, low=low, high=high, nan_color=f"{NEUTRAL}44")
-            bar = ColorBar(
-                color_mapper=scale, ticker=models.BasicTicker(desired_num_ticks=6), title=mark.unit, width=14,
-                title_text_color=LEGEND, major_label_text_color=LEGEND, background_fill_color=None,
+            # Letters of a colour bar do not follow a page's style sheet, and those of an axis do.
+            bar = ColorBar(color_mapper=scale, ticker=models.FixedTicker(ticks=[]), width=14, padding=0)
+            plot.extra_y_ranges[_SCALE] = models.Range1d(start=low, end=high)
+            axis = models.LinearAxis(
+                y_range_name=_SCALE, ticker=models.BasicTicker(desired_num_ticks=6), axis_label=mark.unit,
+                axis_line_color=None, minor_tick_line_color=None,
             )  # fmt: skip
             plot.add_layout(bar, "right")
+            plot.add_layout(axis, "right")
             return plot.rect(
                 "x", "y", 1, 1, source=source, line_width=0.5, line_color=NEUTRAL if 0 < len(mark.x) <= 256 else None,
                 fill_color={"field": "values", "transform": scale},

@@ -17,7 +17,7 @@ from merge_bench.tune.result import decision_of
 from merge_bench.units import GIB, MIB
 from merge_bench.view.plot.charts import Bar, bars, every, heat, rows_axis, stacked, with_unit
 from merge_bench.view.plot.marks import Axis, Boxes, Chart, Group, Mark, Picture, Points, Whiskers
-from merge_bench.view.plot.style import GREY, bar_height
+from merge_bench.view.plot.style import DECISIONS, GREY, bar_height
 
 LEAST_MAPPED = 4
 """Workers of a map of pairs; for fewer, a table says more."""
@@ -284,22 +284,21 @@ def tunings(steps: Sequence[TuneLine], size_of: Callable[[int], str]) -> list[Ch
 
 def _tuning(steps: Sequence[TuneLine], phase: str, plan: int, size: str) -> Chart:
     found = [step for step in steps if step.phase == phase and step.plan == plan]
-    decisions = list(dict.fromkeys(decision_of(step) for step in steps))
     rows = []
     for step in found:
         interval = (step.low, step.high) if step.low is not None and step.high is not None else None
         remark = f"{step.launches} launches each; {step.reason}"
         decision = decision_of(step)
-        look = GREY if decision == NOISE else decisions.index(decision)
-        bar = Bar(decision, look, step.ratio, interval, remark=remark)
+        bar = Bar(decision, DECISIONS.get(decision, GREY), step.ratio, interval, remark=remark)
         rows.append((step.setting or step.config, (bar,)))
+    noise = "; noise: the baseline compared with itself" * (NOISE in map(decision_of, found))
     return bars(
         rows,
         title=f"Tuning, {phase}, {size}: speed-up by setting",
         axis="Speed-up in throughput (1 = without the setting, more is better)",
         unit="×",
         line=1.0,
-        note="bars: speed-up estimated from pairs in the same block; thick lines: its interval",
+        note="bars: speed-up estimated from pairs in the same block; thick lines: its interval" + noise,
     )
 
 

@@ -27,6 +27,10 @@ GREY = -1
 """The look of what belongs to no series."""
 
 
+DECISIONS = {"kept": 2, "accepted": 0, "dropped": 4, "rejected": 1, "failed": 3, "not decided yet": 5, "noise": GREY}
+"""The looks of a tuning's decisions, the same in every chart."""
+
+
 @dataclass(frozen=True)
 class Look:
     """A series' colour, and its marker: Matplotlib's name, Bokeh's name, and the character."""

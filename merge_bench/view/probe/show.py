@@ -118,15 +118,18 @@ def _by_size(
     some = sizes if page.plain else [sizes[at] for at in thin(len(sizes), _SHOWN)]
     base = next((line for line in table.lines if line.config == baseline and not line.published), None)
     first = Column("Size\n(KiB)" if unit > 1 else "Size\n(B)", [_in_units(size, unit) for size in some])
+    # A test that was not measured at these sizes has no columns.
+    lines = [line for line in table.lines if any(line.at(size) is not None for size in some)]
     blocks: list[list[Column]] = []
-    for line in table.lines:
+    for line in lines:
         rows = [line.at(size) for size in some]
-        columns = _figures(line, rows, measures)
+        ratios: list[str] = []
         if base is not None and line in _compared(table, baseline):
             ratios = [_speed_up(measures[0], base.at(size), row) for size, row in zip(some, rows, strict=True)]
-            columns.append(Column(f"Speed-up over\n{visible(base.label)}", ratios))
+        speed_up = Column(f"Speed-up over\n{visible(base.label)}", ratios) if base is not None and ratios else None
+        columns = _figures(line, rows, measures, speed_up)
         blocks.append([*columns, Column("", [mark(row) for row in rows], text=True)])
-    always = table.lines.index(base) if base is not None else None
+    always = lines.index(base) if base in lines else None
     for part, chosen in enumerate(_abreast([first], blocks, always, page)):
         if part:
             page.line("")
@@ -163,13 +166,20 @@ def _width(columns: Sequence[Column]) -> int:
     return sum(max(map(len, [*column.heading.split("\n"), *column.cells])) + _GAP for column in shown)
 
 
-def _figures(line: Line, rows: Sequence[Row | None], measures: Sequence[Measure]) -> list[Column]:
+def _figures(
+    line: Line, rows: Sequence[Row | None], measures: Sequence[Measure], speed_up: Column | None
+) -> list[Column]:
+    """The columns of a line; those of a measure that has no value are left out. `speed_up`: of the first measure."""
     columns = []
     for measure in measures:
         values = [measure.of(row) for row in rows]
+        if not any(values) and measure is not measures[0]:
+            continue
         columns.append(Column(f"{line.label}\n({measure.unit})", [_median(value) for value in values]))
-        if any(row.launches > 1 for row in line.rows) and measure is measures[0]:
-            columns.append(Column(f"min–max\n({measure.unit})", [_ends(value) for value in values]))
+        if measure is measures[0]:
+            several = any(row.launches > 1 for row in line.rows)
+            columns += [Column(f"min–max\n({measure.unit})", [_ends(value) for value in values])] if several else []
+            columns += [speed_up] if speed_up is not None else []
     return columns
 
 
@@ -238,7 +248,7 @@ def _collective(page: Page, table: Table, base: Line | None) -> None:
         ratios = [_speed_up(TIME, base.at(row.size), row) for row in rows]
         times.append(Column(f"Speed-up over\n{visible(other)}", ratios))
     rates = [
-        Column("Bus bandwidth\navg (GB/s)", [_median(BUS.of(row)) for row in rows]),
+        Column("Bus bandwidth avg\n(GB/s)", [_median(BUS.of(row)) for row in rows]),
         Column("max\n(GB/s)", [_scaled(row.bandwidth_ranks[1], BUS) for row in rows]),
         Column("min\n(GB/s)", [_scaled(row.bandwidth_ranks[0], BUS) for row in rows]),
         Column("Wrong\nelements", [NULL if row.wrong is None else f"{row.wrong:,}" for row in rows]),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,3 +41,11 @@ def build(dashboard: Dashboard) -> None:
 def texts(layout: Any) -> str:
     """Everything that HTML panes of a layout show."""
     return "\n".join(str(pane.value) for pane in layout.select(pn.widgets.StaticText))
+
+
+@contextlib.contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Hold the records' lock, as their writer does."""
+    with (folder / "records.jsonl").open("rb") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import re
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,17 +20,9 @@ from merge_bench.view.dashboard.app import Dashboard
 from merge_bench.view.dashboard.live_data import now
 from merge_bench.view.text import as_html
 from tests.helpers.synthetic_campaigns import Script, plan, write_campaign
-from tests.view.dashboard.boards import board, list_again, texts, update
+from tests.view.dashboard.boards import board, held, list_again, texts, update
 
 CAMPAIGNS = Path(__file__).parents[2] / "data" / "campaigns"
-
-
-@contextlib.contextmanager
-def held(folder: Path) -> Iterator[None]:
-    """Hold the records' lock, as their writer does."""
-    with (folder / "records.jsonl").open("rb") as stream:
-        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
 
 
 def test_without_a_run_the_live_tab_says_how_to_make_one(tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ def test_rows_change_only_once_the_browser_has_built_the_table(tmp_path: Path, m
     assert view.results.table.value is before
     build(view)
     update(view.results)
-    assert view.results.table.value["Status"].iloc[place] == "done"
+    assert view.results.table.value["Status"].iloc[place] == "verified"
 
 
 def test_a_table_that_never_tells_that_it_is_built_makes_way_for_one_with_the_new_rows(
@@ -115,6 +115,17 @@ def test_an_answer_is_not_worked_out_again_unless_something_changed(tmp_path: Pa
     assert view.results.refresh().content is first
     view.results.metric.value = "Bandwidth"
     assert view.results.refresh().content is not first
+
+
+def test_without_an_own_result_the_command_that_makes_one_is_shown(tmp_path: Path) -> None:
+    command = "<code>python -m merge_bench run --chunk 1e6</code>"
+    view = board(tmp_path)
+    update(view.results)
+    assert command in texts(view.results.layout)
+    write_campaign(tmp_path)
+    list_again(view)
+    update(view.results)
+    assert command not in texts(view.results.layout)
 
 
 def test_too_many_chosen_campaigns_are_a_sentence(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -12,7 +13,7 @@ from merge_bench.view.dashboard.campaign_index import Index
 from merge_bench.view.dashboard.tuning_tab import Content, content_of
 from merge_bench.view.plot.marks import Points, Whiskers
 from tests.helpers.synthetic_campaigns import write_campaign
-from tests.view.dashboard.boards import board, texts, update
+from tests.view.dashboard.boards import board, held, texts, update
 from tests.view.dashboard.samples import tuning
 
 CAMPAIGNS = Path(__file__).parents[2] / "data" / "campaigns"
@@ -43,24 +44,26 @@ def test_every_phase_and_size_has_a_chart_and_every_step_a_row(tmp_path: Path) -
     phases = [chart.title.split(",")[1].strip() for chart in shown.charts]
     assert phases == ["screen", "combine", "ablate", "confirm", "confirm"]
     assert shown.frame is not None
-    decisions = ["noise", "kept", "kept", "dropped", "failed", "kept", "kept", "kept", "accepted", "accepted"]
+    decisions = ["noise"] + ["kept"] * 2 + ["dropped", "failed"] + ["kept"] * 3 + ["accepted"] * 2
     assert list(shown.frame["Decision"]) == decisions
     assert shown.frame["Speed-up"].isna().sum() == 1
 
 
-def test_the_race_leaves_out_what_was_not_measured_and_keeps_its_time(tmp_path: Path) -> None:
+def test_the_race_counts_steps_leaves_out_what_was_not_measured_and_shows_noise_as_noise(tmp_path: Path) -> None:
     tuning(tmp_path)
     race = found(tmp_path).race
     assert race is not None
-    points = [mark for _, mark in race.picture.marks if isinstance(mark, Points)]
-    labels = [label.split(",")[0] for mark in points for label in mark.details["setting"]]
-    assert sorted(labels) == sorted(f"step {at}" for at in (1, 2, 3, 4, 6, 7, 8, 9, 10))
-    noise, gains = race.picture.groups[:2]
-    assert (noise.label, gains.label) == ("noise", "kept")
-    interval, kept = gains.marks
+    marks = {group.label: group.marks for group in race.picture.groups}
+    assert list(marks) == ["noise", "kept", "dropped", "accepted"]
+    assert race.note == "Noise: the baseline compared with itself."
+    points = [mark for of in marks.values() for mark in of if isinstance(mark, Points)]
+    assert sorted(at for mark in points for at in mark.x) == [1, 2, 3, 4, 6, 7, 8, 9, 10]
+    assert list(race.picture.x.ticks or ()) == list(range(1, 11))
+    interval, kept = marks["kept"]
     assert isinstance(interval, Whiskers)
     assert isinstance(kept, Points)
-    assert (kept.x[0], interval.start[0], kept.y[0], interval.end[0]) == (2.0, 1.28, 1.32, 1.36)
+    assert (kept.x[0], interval.start[0], kept.y[0], interval.end[0]) == (2, 1.28, 1.32, 1.36)
+    assert kept.details["setting"][0] == "step 2, screen: tls=sm against default"
 
 
 def test_the_config_to_keep_is_read_alike_by_bash_and_by_merge_bench(tmp_path: Path) -> None:
@@ -107,14 +110,47 @@ def test_newlines_in_names_cannot_leave_a_comment(tmp_path: Path) -> None:
     assert "\nUCX_TLS=all" not in shown.config
 
 
-def test_a_tuning_that_goes_on_shows_what_there_is(tmp_path: Path) -> None:
-    folder = tuning(tmp_path, end=None)
-    records = folder / "records.jsonl"
-    lines = records.read_bytes().splitlines(keepends=True)
-    records.write_bytes(b"".join(lines[:-4]))
-    shown = found(tmp_path)
-    assert shown.outcome == "Tuning is not finished: 6 steps so far."
+def part_of_the_real_one(results: Path, launches: int) -> Path:
+    """The recorded tuning of the real command, as it was when so many launches had ended."""
+    lines = (CAMPAIGNS / "tune" / "records.jsonl").read_bytes().splitlines(keepends=True)
+    ends = [at for at, line in enumerate(lines, 1) if b'"launch_end"' in line]
+    (results / "tune").mkdir(parents=True)
+    (results / "tune" / "records.jsonl").write_bytes(b"".join(lines[: ends[launches - 1]]))
+    return results / "tune"
+
+
+def test_a_tuning_that_goes_on_shows_what_it_compares_what_there_is_and_how_long_it_takes(tmp_path: Path) -> None:
+    with held(part_of_the_real_one(tmp_path, 14)):
+        view = board(tmp_path)
+        update(view.tuning)
+        shown = found(tmp_path)
+        said = texts(view.tuning.layout)
+    assert "The tuning goes on: 0 steps and 14 launches done." in said
+    assert "Now screening 4 settings against default, block 3 of 3." in said
+    assert re.search(r"about \d+ seconds left if each setting is decided after 3 blocks and none gains, about 3", said)
+    assert shown.frame is not None
+    assert set(shown.frame["Decision"]) == {"not decided yet", "noise"}
+    assert sorted(shown.frame["Launches"]) == [2, 2, 2, 2, 2]  # the launches of block 3 have no partner yet
+    assert [chart.title.split(",")[1] for chart in shown.charts] == [" screen"]
     assert shown.config is None
+
+
+def test_a_tuning_that_ended_without_its_end_is_not_finished(tmp_path: Path) -> None:
+    part_of_the_real_one(tmp_path, 7)
+    assert found(tmp_path).outcome == "The tuning is not finished: 0 steps and 7 launches done."
+    assert found(tmp_path).stage is None
+
+
+def test_what_the_budget_leaves_out_is_no_step(tmp_path: Path) -> None:
+    folder = tuning(tmp_path)
+    with (folder / "records.jsonl").open("ab") as stream:
+        stream.write(
+            b'{"kind":"tune","schema":1,"time":1700000000.0,"phase":"search","config":"a=b","against":"default",'
+            b'"setting":"a=b","decision":"left out","reason":"the budget of 3 minutes has no time for it"}\n'
+        )
+    shown = found(tmp_path)
+    assert shown.outcome.endswith(" Not tried: a=b; the budget of 3 minutes has no time for it.")
+    assert "a=b" not in list(shown.frame["Setting"]) if shown.frame is not None else False
 
 
 def test_without_a_tuning_the_command_that_makes_one_is_shown_and_nobody_elses_data(tmp_path: Path) -> None:

@@ -5,13 +5,19 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from merge_bench.probe.shared.stored_rows import in_order
 from merge_bench.records.probe_rows import Row
+from merge_bench.records.reader import read_campaign
 from merge_bench.view.probe.show import print_rows
 from tests.probe.samples import collective, latency, ping_pong, published, rate
+
+RECORDED_MPI = Path(__file__).parents[2] / "data" / "campaigns" / "mpi"
 
 
 class Terminal(io.StringIO):
@@ -158,6 +164,19 @@ def test_a_ping_pong_has_time_and_throughput_of_both_sends_in_kib_and_its_delay_
     assert (big["buff (µs)"], big["buff (MB/s)"]) == (["8.00"], ["256.00"])
 
 
+def test_a_test_without_rows_at_these_sizes_has_no_columns() -> None:
+    text = piped(in_order(read_campaign(RECORDED_MPI)))
+    assert list(table(text)) == ["Size (B)", "std-delay (µs)", "buff-delay (µs)"]
+    assert list(table(text, 1)) == ["Size (KiB)", "std (µs)", "std (MB/s)", "buff (µs)", "buff (MB/s)"]
+
+
+def test_a_speed_up_stands_beside_the_time_that_it_belongs_to() -> None:
+    rows = [row for row in in_order(read_campaign(RECORDED_MPI)) if row.test == "std"]
+    text = piped([*rows, *(replace(row, config="other") for row in rows)], baseline="default")
+    columns = ["default (µs)", "default (MB/s)", "other (µs)", "Speed-up over default", "other (MB/s)"]
+    assert list(table(text)) == ["Size (KiB)", *columns]
+
+
 def test_many_sizes_are_thinned_on_a_terminal_and_whole_in_a_pipe() -> None:
     rows = [ping_pong("std", 1024 * size, 4.0) for size in range(1, 1001)]
     assert len(table(piped(rows))["Size (KiB)"]) == 1000
@@ -187,7 +206,9 @@ def test_reduce_scatter_is_told_as_by_its_perftest_with_its_formula_in_the_headi
         "min (GB/s)": ["0.768"],
         "Wrong elements": ["0"],
     }
-    assert table(text, 1)["Speed-up over mpi"] == ["0.500"]
+    second = table(text, 1)
+    assert second["Speed-up over mpi"] == ["0.500"]
+    assert list(second).index("Speed-up over mpi") == list(second).index("max (µs)") + 1  # it is a ratio of times
     assert "WRONG RESULT" in text
 
 

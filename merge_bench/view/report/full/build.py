@@ -12,11 +12,12 @@ from merge_bench.analysis.documents.compare import CompareDocument
 from merge_bench.analysis.published import MergeResult, SettingEffect
 from merge_bench.analysis.verification_state import UNVERIFIED
 from merge_bench.errors import MergeBenchError
-from merge_bench.probe.shared.measures import measure_of, placed
+from merge_bench.probe.shared.measures import ONE_WAY, PING_PONG, THROUGHPUT, kind_of, measure_of, placed
 from merge_bench.probe.shared.stored_rows import label_rows
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.probe_rows import Row
 from merge_bench.records.schema import FailureLine
+from merge_bench.view.failures import logs_of, place_of
 from merge_bench.view.numbers import binary, gib
 from merge_bench.view.numbers import number as rounded
 from merge_bench.view.plot import merge
@@ -181,20 +182,23 @@ def _conclusion(
 
 
 def _best(page: Recorder, rows: Sequence[Row]) -> None:
-    """The best value of each test, config and placement, with the message size that it was measured at."""
+    """The best values of each test, config and placement, with the message size that each was measured at."""
     cells = []
     for (test, config, placement, source), mine in grouped(
         rows, lambda row: (row.test, row.config, row.placement, row.source)
     ).items():
-        measure = measure_of(mine[0])
-        values = [(found.median, row.size) for row in mine if (found := measure.of(row)) is not None]
-        if values:
-            value, size = min(values) if measure.less_is_better else max(values)
-            best = f"{measure.title} ({measure.unit})"
-            cells.append((test, config, placed(placement), best, rounded(value), binary(size), source or "measured"))
+        for measure in (ONE_WAY, THROUGHPUT) if kind_of(mine[0]) == PING_PONG else (measure_of(mine[0]),):
+            values = [(found.median, row.size) for row in mine if (found := measure.of(row)) is not None]
+            if values:
+                value, size = min(values) if measure.less_is_better else max(values)
+                best = f"{measure.title} ({measure.unit})"
+                cells.append(
+                    (test, config, placed(placement), best, rounded(value), binary(size), source or "measured")
+                )
     if cells:
-        page.table(*by_row(("Test", "Config", "Placement", "What", "Best median", "At message size", "From"),
-                           cells, (0, 1, 2, 3, 6)))  # fmt: skip
+        columns = by_row(("Test", "Config", "Placement", "What", "Best median", "At message size", "From"),
+                         cells, (0, 1, 2, 3, 6))  # fmt: skip
+        page.table(*(columns if any(row.source for row in rows) else columns[:-1]))
 
 
 def _comparisons(page: Recorder, merges: Sequence[Campaign], sources: Sequence[Source]) -> None:
@@ -287,7 +291,7 @@ def _failures(page: Recorder, campaigns: Sequence[Campaign]) -> None:
     for campaign in campaigns:
         name = campaign.head.campaign_id if len(campaigns) > 1 else None
         for failure in [*campaign.failures, *(each for launch in campaign.standing for each in launch.failures)]:
-            _failure(page, failure, name)
+            _failure(page, failure, campaign, name)
 
 
 def _warnings(page: Recorder, campaigns: Sequence[Campaign], sources: Sequence[Source]) -> None:
@@ -300,13 +304,13 @@ def _warnings(page: Recorder, campaigns: Sequence[Campaign], sources: Sequence[S
         run_sections.warnings(page, each)
 
 
-def _failure(page: Recorder, failure: FailureLine, campaign: str | None) -> None:
-    launch = f"launch {failure.launch}" if failure.launch is not None else None
-    rank = f"rank {failure.rank}" if failure.rank is not None else None
-    where = ", ".join(filter(None, (campaign, launch, failure.config, failure.host, rank)))
+def _failure(page: Recorder, failure: FailureLine, campaign: Campaign, name: str | None) -> None:
+    where = ", ".join(filter(None, (name, place_of(failure, campaign))))
     page.line(f"{failure.code}: {failure.message}" + (f" ({where})" if where else ""), "bold red")
     if failure.log_tail:
         page.code(failure.log_tail)
+    if logs := logs_of(failure, campaign):
+        page.line(f"Logs: {logs}")
 
 
 def _environment(page: Recorder, campaigns: Sequence[Campaign], defaults: Mapping[str, str] | None) -> None:

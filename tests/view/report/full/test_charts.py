@@ -240,9 +240,9 @@ CHARTS: list[Chart] = [
     heat({(0, 0): 0.0}, {0: "0 a"}, {}, title="Equal", unit="GiB/s", note=""),
     heat({(0, 1): float("nan"), (1, 0): 1.0}, {0: "0 a", 1: "1 a"}, {}, title="Gap", unit="GiB/s", note=""),
     FOREST,
-    race((1.0, 2.0), (
-        Estimate(EVIL, "kept", 1.2, 1.1, 1.3, EVIL), Estimate("b", "dropped", 0.9, None, None, ""),
-    ), title="Race", kinds=("kept", "dropped")),
+    race({
+        1: Estimate(EVIL, "kept", 1.2, 1.1, 1.3, EVIL), 3: Estimate("b", "dropped", 0.9, None, None, ""),
+    }, title="Race"),
     panel((
         Series(EVIL, 0, ((1, 1.0, 0.9, 1.1), (2, 2.0, 1.8, 2.2)), None, (False, True), {"lanes": (EVIL, "x")}),
         Series("b", 1, tuple((x, x, 0.5, 100.0) for x in range(1, 100))),
@@ -311,6 +311,7 @@ def test_a_figure_shows_another_picture_and_sends_only_what_changed() -> None:
     assert source.data["lanes"] is lanes
     assert list(source.data["values"]) == [1.0, 3.0]
     assert drawn.figure.right[0].color_mapper.high == 3.0
+    assert drawn.figure.extra_y_ranges["scale"].end == 3.0
     drawn.show(picture(1.0, 3.0, 5.0))
     assert list(source.data["value"]) == ["1 GiB/s", "3 GiB/s", "5 GiB/s"]
     assert drawn.figure.x_range.end == 2.5

@@ -1,0 +1,226 @@
+"""What a tuning does now, from its records alone: what it compares, what the launches show so far, what remains."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from merge_bench.campaign.expected_time import rule_of_thumb
+from merge_bench.records.campaign import Campaign, Launch
+from merge_bench.records.recorded_plan import Tuning
+from merge_bench.records.schema import TuneLine
+from merge_bench.tune.evaluator import ABLATE, AGAIN, COMBINE, CONFIRM, SCREEN, Candidate, Options, sample_of
+from merge_bench.tune.head_to_head import Contest
+from merge_bench.tune.result import LEFT_OUT, STOPPED
+from merge_bench.units import format_duration
+
+OPEN = "not decided yet"
+"""The decision of a line of what is compared now; such a line is in no records."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What a tuning does now.
+
+    Attributes
+    ----------
+    doing
+        What it compares: ``screening 4 settings against default, block 2 of 3 to 8``.
+    left
+        How long the rest takes, in the words of the terminal; empty if nothing is known about that.
+    share
+        The part of the budget's time that is used up, 0 to 1; None without such a budget.
+    compared
+        A line for each candidate that is compared now, with what the blocks show so far.
+    """
+
+    doing: str
+    left: str = ""
+    share: float | None = None
+    compared: tuple[TuneLine, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Made:
+    """A launch that was made or runs."""
+
+    config: str
+    plan: int
+    block: int
+    launch: Launch
+
+    @property
+    def time(self) -> float:
+        lines = (self.launch.line, *self.launch.failures)
+        return max((line.time for line in lines if line is not None), default=0.0)
+
+    @property
+    def over(self) -> bool:
+        return self.launch.end is not None or bool(self.launch.failures)
+
+
+def steps_of(campaign: Campaign) -> list[TuneLine]:
+    """The decisions so far, without the lines that say what the budget leaves out and where it ends the search."""
+    return [line for line in campaign.tuning if line.decision not in (LEFT_OUT, STOPPED)]
+
+
+def stage_of(campaign: Campaign) -> Stage:
+    """What the tuning of `campaign`, which has not ended, does now."""
+    return _Reading(campaign).stage()
+
+
+class _Reading:
+    def __init__(self, campaign: Campaign) -> None:
+        self.campaign = campaign
+        self.asked = campaign.plans[0].tune or Tuning()
+        self.most, self.confirm = self.asked.blocks or Options.most, self.asked.confirm or Options.confirm
+        self.baseline = campaign.head.configs[0].name
+        self.steps = steps_of(campaign)
+        self.made = [
+            _Made(*launch.key, launch.block, launch)
+            for launch in campaign.standing
+            if launch.key is not None and launch.block is not None
+        ]
+        absent = [line for line in campaign.tuning if line.decision == LEFT_OUT]
+        missing = {line.plan for line in absent if line.setting is None}
+        self.sizes = [at for at in range(len(campaign.plans)) if at not in missing]
+        self.left_out = {line.setting for line in absent}
+
+    def stage(self) -> Stage:
+        screened = {line.config for line in self.steps if line.phase == SCREEN}
+        twin = self.baseline + AGAIN
+        over = twin in screened if any(one.config == twin for one in self.made) else bool(screened)
+        if over or any(line.decision == STOPPED for line in self.campaign.tuning):
+            return self._head_to_head()
+        return self._screening(screened)
+
+    def _screening(self, screened: set[str]) -> Stage:
+        exhaustive = self.asked.strategy == "exhaustive"
+        twin = self.baseline + AGAIN
+        named = [*([] if exhaustive else self.asked.values), *(one.config for one in self.made)]
+        gone = {self.baseline, twin, *screened, *self.left_out}
+        alive = [name for name in dict.fromkeys(named) if name not in gone]
+        each_block = len(alive) + (1 if exhaustive else 2)
+        first = 0 if self._budget is None else 1  # with a budget, block 0 is a launch that shows how long one takes
+        block = max(self.made[-1].block if self.made else first, first)
+        done = sum(one.over for one in self.made if one.block == block)
+        if done >= each_block:
+            block, done = block + 1, 0
+        number = block - first + 1
+        quick = max(Options.least - number + 1, number <= self.most) * each_block - done
+        slow = max(self.most - number + 1, 0) * each_block - done
+        limit = self.asked.budget[0] if self.asked.budget else None
+        if limit is not None:
+            slow = max(min(slow, int(limit) - len(self.made)), 0)
+        few = str(self.most) if exhaustive or self.most <= Options.least else f"{Options.least} to {self.most}"
+        what = f"{len(alive)} {'combination' if exhaustive else 'setting'}{'s' * (len(alive) != 1)}"
+        doing = f"screening {what} against {self.baseline}, block {min(number, self.most)} of {few}"
+        left = self._left(
+            quick * self._seconds(0), slow * self._seconds(0) + self._confirming,
+            f" if each setting is decided after {Options.least} blocks and none gains",
+            f" if they need {self.most} blocks and one is confirmed",
+        ) if not exhaustive else self._left(slow * self._seconds(0), None)  # fmt: skip
+        compared = [self._so_far(SCREEN, name, self.baseline, 0, self.made) for name in [*alive, twin]]
+        return Stage(doing, left, self._share, tuple(line for line in compared if line is not None))
+
+    def _head_to_head(self) -> Stage:
+        """A candidate against another, after the screening."""
+        since = max((line.time for line in self.campaign.tuning), default=0.0)
+        recent = [one for one in self.made if one.time > since]
+        names = list(dict.fromkeys(one.config for one in recent))
+        settings = {line.config.name: line.settings for line in self.campaign.added}
+        names.sort(key=lambda name: -len(settings.get(name, ())))
+        if not names:
+            return Stage("choosing what to compare next", share=self._share)
+        at = recent[-1].plan
+        blocks = len({one.block for one in recent if one.plan == at})
+        confirming = self.baseline in names
+        if len(names) == 1:
+            return Stage(f"comparing {names[0]} with another config", share=self._share)
+        candidate, against = names[:2]
+        rows = self.campaign.plans[at].rows_per_chunk
+        where = f" at {rows:,} rows per chunk" if rows is not None and len(self.campaign.plans) > 1 else ""
+        combined = any(line.phase == COMBINE and line.config == candidate for line in self.steps)
+        phase = CONFIRM if confirming else ABLATE if combined or at else COMBINE
+        if confirming:
+            doing = f"confirming {candidate} against {against}{where}, block {blocks} of {self.confirm}"
+            made = [sum(one.over for one in recent if one.plan == size) for size in self.sizes]
+            waiting = [max(2 * self.confirm - count, 0) for count in made]
+            rest = math.fsum(count * self._seconds(size) for count, size in zip(waiting, self.sizes, strict=True))
+            left = self._left(rest, None)
+        else:
+            doing = f"comparing {candidate} with {against}{where}, block {blocks}"
+            left = self._left(self._confirming, None, " or more")
+        of = recent if confirming else self.made  # blocks of the search do not count for the confirmation
+        plans = dict.fromkeys(one.plan for one in recent)
+        compared = [self._so_far(phase, candidate, against, plan, of) for plan in plans]
+        return Stage(doing, left, self._share, tuple(line for line in compared if line is not None))
+
+    def _so_far(self, phase: str, candidate: str, against: str, plan: int, made: Sequence[_Made]) -> TuneLine | None:
+        """What the blocks of `made` with both show; None if there is none."""
+        contest = Contest(Candidate(), Candidate(), plan=plan)
+        blocks: dict[int, dict[str, Launch]] = {}
+        for one in made:
+            if one.over and one.plan == plan and one.config in (candidate, against):
+                blocks.setdefault(one.block, {})[one.config] = one.launch
+        metric = self.asked.metric or "throughput"
+        for pair in blocks.values():
+            if len(pair) == 2:
+                contest.add(sample_of(pair[candidate], metric), sample_of(pair[against], metric))
+        if contest.effect is None:
+            return None
+        settings = {line.config.name: line.settings for line in self.campaign.added}
+        differing = set(settings.get(candidate, ())) ^ set(settings.get(against, ()))
+        low, high = contest.interval or (None, None)
+        count = len(contest.ratios)
+        return TuneLine(
+            phase=phase, config=candidate, against=against, plan=plan, time=made[-1].time,
+            setting=differing.pop() if len(differing) == 1 and phase != CONFIRM else None,
+            ratio=math.exp(contest.effect.estimate), low=None if low is None else math.exp(low),
+            high=None if high is None else math.exp(high), launches=count, decision=OPEN,
+            reason=f"{count} block{'s' * (count != 1)} so far",
+        )  # fmt: skip
+
+    @property
+    def _budget(self) -> float | None:
+        return self.asked.budget[1] if len(self.asked.budget) > 1 else None
+
+    @property
+    def _spent(self) -> float:
+        return math.fsum(one.launch.end.seconds or 0.0 for one in self.made if one.launch.end is not None)
+
+    @property
+    def _share(self) -> float | None:
+        return None if not self._budget else min(self._spent / self._budget, 1.0)
+
+    @property
+    def _confirming(self) -> float:
+        """Seconds of one confirmation."""
+        return 2 * self.confirm * math.fsum(map(self._seconds, self.sizes))
+
+    def _seconds(self, plan: int) -> float:
+        """Of a launch at this size: the median of those that were made, or, before one was, by the rule of thumb."""
+        known = [one.launch.end.seconds for one in self.made
+                 if one.plan == plan and one.launch.complete and one.launch.end and one.launch.end.seconds]  # fmt: skip
+        if known or not plan:
+            return statistics.median(known) if known else math.nan
+        small, large = self.campaign.plans[0], self.campaign.plans[plan]
+        if None in (small.rows_per_chunk, large.rows_per_chunk):
+            return self._seconds(0)
+        return self._seconds(0) * (
+            rule_of_thumb(large.rows_per_chunk or 0, large.iterations or 0)
+            / rule_of_thumb(small.rows_per_chunk or 0, small.iterations or 0)
+        )
+
+    def _left(self, quick: float, slow: float | None, of_quick: str = "", of_slow: str = "") -> str:
+        """The sentence; `of_quick`, `of_slow`: when it is so."""
+        if math.isnan(quick):
+            return ""
+        parts = [f"about {format_duration(quick)} left{of_quick}"]
+        parts += [f"about {format_duration(slow)}{of_slow}"] if slow is not None else []
+        if self._budget is not None:
+            rest = format_duration(max(self._budget - self._spent, 0.0))
+            parts.append(f"at most {rest} of the budget of {format_duration(self._budget)}")
+        return ", ".join(parts)
