@@ -59,18 +59,18 @@ def after_run(campaign: Campaign, one: RunDocument) -> NextStep | None:
     found = one.bottleneck
     if found is None:
         return _report(campaign)
+    crowd = short_of_cores(aggregate.counted(campaign.runs[0]))
+    busy = any(each.code == BUSY_HOST for each in one.warnings)
+    if busy and crowd is None and found.what != "overload" and not _given(words, "wait-for-quiet"):
+        return NextStep(_run(words, wait_for_quiet="5m"), _ONCE_QUIET)
     if found.what in ("slow-link", "straggler"):
         return NextStep(_command("doctor"), "looks for what slows this rank; run it on its host")
     if found.what == "overload":
         return _report(campaign)
-    crowd = short_of_cores(aggregate.counted(campaign.runs[0]))
     if crowd is not None:
         if crowd.bound or not _one_host(one):
             return None
         return NextStep(_run(words, workers=str(crowd.fits)), "gives each worker a core")
-    busy = any(each.code == BUSY_HOST for each in one.warnings)
-    if busy and not _given(words, "wait-for-quiet"):
-        return NextStep(_run(words, wait_for_quiet="5m"), _ONCE_QUIET)
     if found.what == "link":
         return _transports(words)
     if not _owns_processes(campaign):
