@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from merge_bench.merge.engines.cpu_base import bucket_count
+from merge_bench.merge.engines.cpu_base import bucket_count, bucket_rows
 from merge_bench.merge.engines.hash_join import chain_bits
 from merge_bench.merge.engines.native import NativeEngine
 from merge_bench.merge.stores import PLAIN, most_streams, writer
@@ -65,9 +65,8 @@ class Shape:
     @property
     def buckets(self) -> int:
         """Buckets of one worker."""
-        return bucket_count(
-            self.rows, self.workers, NativeEngine.join_rows, most_streams([self.stores], [self.l2_bytes])
-        )
+        rows = bucket_rows(NativeEngine.join_rows, self.l2_bytes)
+        return bucket_count(self.rows, self.workers, rows, most_streams([self.stores]))
 
     @property
     def number_bytes(self) -> int:

@@ -43,8 +43,10 @@ def choose_stores(session: Session) -> None:
     else:
         chosen = [Stores(way=plan.stores, because="asked for") for _ in session.descriptions]
     ways = [each.way if each else stores.PLAIN for each in chosen]
-    streams = stores.most_streams(ways, [worker.hardware.l2_bytes for worker in session.descriptions])
-    calls.results(calls.submit(steps.use_stores, [(way, streams) for way in ways]))
+    streams, caches = stores.most_streams(ways), [worker.hardware.l2_bytes for worker in session.descriptions]
+    known = [each for each in caches if each is not None]
+    least = min(known) if known and len(known) == len(caches) else None
+    calls.results(calls.submit(steps.use_stores, [(way, streams, least) for way in ways]))
     session.descriptions = [
         replace(worker, stores=each) for worker, each in zip(session.descriptions, chosen, strict=True)
     ]

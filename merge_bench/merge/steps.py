@@ -146,11 +146,11 @@ def measure_stores() -> dict[str, float]:
     return engine.measure_stores()
 
 
-def use_stores(way: str, streams: int) -> None:
-    """Write parcels this way from now on, into at most `streams` buckets of all workers, if the engine can."""
+def use_stores(way: str, streams: int, l2_bytes: int | None) -> None:
+    """Write parcels this way from now on, if the engine can (`StoringEngine.use_stores`)."""
     engine = current_plugin().merger.engine
     if isinstance(engine, StoringEngine):
-        engine.use_stores(way, streams)
+        engine.use_stores(way, streams, l2_bytes)
 
 
 def endpoints() -> dict[int, tuple[list[str], list[SizeRange]]]:

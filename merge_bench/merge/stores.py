@@ -21,8 +21,6 @@ PAIRED_STREAMS = 512
 """Most buckets to which plain stores write two columns at once: with more, two lines for each do not fit the cache."""
 MOST_COLUMNS = 5
 """Columns that whole lines are written of at once: more gain little, and with eight a value takes longer."""
-WIDE_L2 = 2 << 20
-"""Bytes of L2 cache with which rows can be collected for more than `PAIRED_STREAMS` buckets."""
 COLLECTED_BYTES = 768 << 10
 """Most memory of collected rows, which have to stay in the L2 cache; two columns of 2048 buckets need 512 KiB."""
 
@@ -91,10 +89,9 @@ def _first_and_gaps(positions: Counts) -> tuple[Array, Array]:
 WAYS: dict[str, type[PlainStores] | type[WholeLines]] = {PLAIN: PlainStores, LINES: WholeLines}
 
 
-def most_streams(ways: Iterable[str], l2_bytes: Iterable[int | None]) -> int:
-    """Most buckets of all workers together, which all split by the same ones, with their ways and L2 caches."""
-    wide = all(each is not None and each >= WIDE_L2 for each in l2_bytes)
-    return min(WAYS[way].most_streams if wide else PAIRED_STREAMS for way in ways)
+def most_streams(ways: Iterable[str]) -> int:
+    """Most buckets of all workers together, if these are the ways of the workers: all split by the same buckets."""
+    return min(WAYS[way].most_streams for way in ways)
 
 
 def writer(way: str, buckets: int) -> Writer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +14,7 @@ from merge_bench.campaign.choose_stores import keep_known, read_known
 from merge_bench.host.description import Hardware
 from merge_bench.merge import steps
 from merge_bench.merge.plan import Plan
-from merge_bench.merge.stores import WIDE_L2, PlainStores, WholeLines
+from merge_bench.merge.stores import PlainStores, WholeLines
 from merge_bench.merge.workload.synthetic import SyntheticSpec
 from merge_bench.records.schema import Stores, Worker
 
@@ -29,16 +30,17 @@ class Workers:
 
     def __init__(self, *measured: dict[str, float]) -> None:
         self.measured, self.asked, self.used, self.streams = measured, 0, list[str](), 0
+        self.l2: int | None = None
 
     def on_all(self, step: Any) -> list[dict[str, float]]:
         assert step is steps.measure_stores
         self.asked += 1
         return list(self.measured)
 
-    def submit(self, step: Any, each: list[tuple[str, int]]) -> list[Any]:
+    def submit(self, step: Any, each: list[tuple[str, int, int | None]]) -> list[Any]:
         assert step is steps.use_stores
-        self.used = [way for way, _ in each]
-        (self.streams,) = {streams for _, streams in each}
+        self.used = [way for way, _, _ in each]
+        ((self.streams, self.l2),) = {(streams, l2) for _, streams, l2 in each}
         return []
 
     def results(self, submitted: list[Any]) -> list[Any]:
@@ -46,12 +48,14 @@ class Workers:
 
 
 def choose(
-    workers: Workers, *models: str, plan: Plan = PLAN, cpu_id: str | None = None, l2: int | None = WIDE_L2
+    workers: Workers, *models: str, plan: Plan = PLAN, cpu_id: str | None = None, l2: Mapping[str, int] | None = None
 ) -> list[Stores | None]:
     described = [
         Worker(
             rank=rank, host=model, pid=1, name="w",
-            hardware=Hardware(cpu_model=model, cpu_id=cpu_id, cores=2, cache_bytes=1 << 20, l2_bytes=l2),
+            hardware=Hardware(
+                cpu_model=model, cpu_id=cpu_id, cores=2, cache_bytes=1 << 20, l2_bytes=(l2 or {}).get(model)
+            ),
         )
         for rank, model in enumerate(models)
     ]  # fmt: skip
@@ -109,11 +113,11 @@ def test_all_workers_split_by_the_same_buckets_more_of_them_where_all_write_line
     assert {each.streams for each in (mixed, without_rows, one_without)} == {PlainStores.most_streams}
 
 
-@pytest.mark.parametrize("l2", [WIDE_L2 - 1, None])
-def test_a_small_l2_cache_does_not_hold_the_collected_rows_of_more_buckets(l2: int | None) -> None:
-    workers = Workers(FAST_LINES)
-    choose(workers, "a", l2=l2)
-    assert workers.streams == PlainStores.most_streams
+def test_all_workers_split_as_suits_the_smallest_l2_cache_if_all_are_known() -> None:
+    for caches, expected in (({"a": 1 << 20, "b": 2 << 20}, 1 << 20), ({"a": 1 << 20}, None), ({}, None)):
+        workers = Workers(FAST_LINES, FAST_LINES)
+        choose(workers, "a", "b", l2=caches)
+        assert workers.l2 == expected
 
 
 def test_a_small_difference_is_measured_again() -> None:

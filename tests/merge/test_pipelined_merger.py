@@ -19,7 +19,7 @@ from merge_bench.merge.frame import Frame
 from merge_bench.merge.merger import Merger
 from merge_bench.merge.pipelined_merger import PipelinedMerger, make_merger
 from merge_bench.merge.plan import Plan
-from merge_bench.merge.stores import LINES, WholeLines
+from merge_bench.merge.stores import LINES, most_streams
 
 
 def plan(**options: Any) -> Plan:
@@ -73,7 +73,7 @@ def test_headers_have_the_buckets_that_the_engine_has_by_then(monkeypatch: pytes
     merger = make_merger(engine, 0, plan(pipeline="on"), Abort())
     assert isinstance(merger, PipelinedMerger)
     before = engine.header_bytes(Side.LEFT)
-    engine.use_stores(LINES, WholeLines.most_streams)
+    engine.use_stores(LINES, most_streams([LINES]))
     told: list[int] = []
     monkeypatch.setattr(pipelined_merger, "PipelinedExchange", lambda *given: told.append(given[2]))
     merger._open(None)

@@ -135,8 +135,11 @@ class StoringEngine(Protocol):
     def measure_stores(self) -> dict[str, float]:
         """Nanoseconds that each way takes to partition a row of the chunk, here and now."""
 
-    def use_stores(self, way: str, streams: int) -> None:
-        """Write parcels this way from now on, into at most `streams` buckets of all workers: the same on every one."""
+    def use_stores(self, way: str, streams: int, l2_bytes: int | None = None) -> None:
+        """Write parcels this way from now on, into at most `streams` buckets of all workers.
+
+        The arguments are the same on every worker but for the way. `l2_bytes`: the least L2 cache of their cores.
+        """
 
 
 @runtime_checkable

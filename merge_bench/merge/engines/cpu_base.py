@@ -24,13 +24,14 @@ from merge_bench.merge.engines.base import WHOLE, JoinShape, Outgoing, Piece, Pi
 from merge_bench.merge.frame import Bytes, Frame
 from merge_bench.merge.parcel_layout import Layout, Parcel, header_shape
 from merge_bench.merge.partition import BucketReader, Partitioner, bucket_groups
-from merge_bench.merge.stores import PLAIN, WAYS, PlainStores
+from merge_bench.merge.stores import PLAIN, WAYS, most_streams
 
 if TYPE_CHECKING:
     from merge_bench.merge.runtime_filter import RuntimeFilter
 
 FEWEST_STREAMS = 256  # with fewer, successive rows often go to one stream and wait for its position
 ALIASING = 1 / 128  # least relative distance between streams' spacing and a power of two, or 1.5 times one
+WIDE_L2 = 2 << 20
 FEWEST_ROWS = 1 << 10  # of a bucket, if there would be fewer streams
 MOST_PARTS = 32  # one part is left to join when the last byte has arrived
 PIECE_BYTES = 1 << 20  # to one worker; shorter messages do not reach the link's bandwidth
@@ -39,8 +40,16 @@ MEASURED_BYTES = 32 << 20  # of rows: with what is written of them they do not f
 MEASURED_ROUNDS = 3
 
 
+def bucket_rows(join_rows: int, l2_bytes: int | None) -> int:
+    """Rows of a bucket, where joins are fastest with `join_rows` and cores have this L2 cache; None: it is not known.
+
+    In a small cache more buckets cost the partition more than their joins gain.
+    """
+    return join_rows if l2_bytes is None or l2_bytes >= WIDE_L2 else 2 * join_rows
+
+
 def bucket_count(rows: int, workers: int, join_rows: int, most_streams: int) -> int:
-    """Buckets of each worker for `rows` of both frames together; joins are fastest with `join_rows` rows at once.
+    """Buckets of each worker for `rows` of both frames together, with `join_rows` rows in each.
 
     All workers together have `most_streams` buckets at most, or one each. The number is slightly smaller if streams
     would be so evenly spaced in memory that they compete for the same cache sets.
@@ -69,7 +78,7 @@ class HostEngine:
     def __init__(self, shape: JoinShape) -> None:
         self.shape = shape
         self._scratch = BufferPool()
-        self.use_stores(PLAIN, PlainStores.most_streams)
+        self.use_stores(PLAIN, most_streams([PLAIN]))
         self._pool = ThreadPoolExecutor(shape.threads) if shape.threads > 1 else None
         self._loaded: dict[Side, Frame] = {}
         self._chunks: dict[Side, Frame] = {}  # what of them an iteration merges
@@ -102,10 +111,10 @@ class HostEngine:
         """Copy both chunks into the buffers of the parcels, whose contents are lost; `meet` waits for all workers."""
         return measure_copy(self._loaded.values(), self._out.kept, self._pool, self.shape.threads, meet)
 
-    def use_stores(self, way: str, streams: int) -> None:
-        """Write parcels this way from now on, into at most `streams` buckets of all workers."""
+    def use_stores(self, way: str, streams: int, l2_bytes: int | None = None) -> None:
+        """Write parcels this way from now on, into at most `streams` buckets of all workers, as suits this L2 cache."""
         shape = self.shape
-        self.buckets = bucket_count(shape.rows, shape.workers, self.join_rows, streams)
+        self.buckets = bucket_count(shape.rows, shape.workers, bucket_rows(self.join_rows, l2_bytes), streams)
         self._cuts = _cuts(shape, self.buckets)
         self._partitioners = {
             side: Partitioner(
