@@ -10,6 +10,8 @@ from typing import Any
 from distributed import Client
 from msgspec.structs import replace
 
+from merge_bench.analysis.diagnostics import BUSY_HOST
+from merge_bench.campaign.host_load import BUSY
 from merge_bench.campaign.planned_launches import Job
 from merge_bench.campaign.progress import Progress
 from merge_bench.cluster import dask_scheduler_functions
@@ -19,7 +21,7 @@ from merge_bench.cluster.host_check import check_environment, check_ucx
 from merge_bench.cluster.launcher_choice import make_launcher
 from merge_bench.cluster.scheduler_client import close, connect, dashboard_link, raise_for_exited, wait_for_workers
 from merge_bench.cluster.worker_calls import WorkerCalls
-from merge_bench.errors import Caution, LaunchFailed, MergeBenchError
+from merge_bench.errors import Caution, LaunchFailed, MergeBenchError, say
 from merge_bench.merge import steps, worker
 from merge_bench.merge.engines import gpu_memory
 from merge_bench.merge.engines.gpu_memory import GpuMemory, pool_size
@@ -73,6 +75,10 @@ class Session:
         """
         self.progress.phase("launching")
         access = self.launcher.start(self.plan, self.settings, self.writer.logs, f"launch-{self.launch:03d}-")
+        for host, load in self.launcher.busy.items():
+            caution = Caution(BUSY_HOST, f"{host}: {BUSY.format(load)}", "run again while this host is quiet")
+            say(f"warning: {caution.code}: {caution.message}")
+            self.warn(caution)
         up_by = time.monotonic() + self.settings.start_timeout
         self._client = connect(access, self.launcher, self.settings, up_by)
         self._workers = WorkerCalls(self._client, self.launcher, self.plan.timeout)

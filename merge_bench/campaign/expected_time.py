@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from merge_bench.analysis.diagnostics import BUSY_HOST
+from merge_bench.analysis.diagnostics import busy_host
 from merge_bench.campaign.planned_launches import Job
 from merge_bench.cluster.launchers import launchers
 from merge_bench.errors import MergeBenchError
@@ -78,7 +78,7 @@ class Earlier:
                 campaign = read_campaign(records)
             except MergeBenchError:
                 continue
-            if any(line.code == BUSY_HOST for line in campaign.warnings):
+            if busy_host(campaign):
                 continue
             for launch in _of_plans(campaign, alike):
                 its = launch.key[0] if launch.key else campaign.head.configs[0].name

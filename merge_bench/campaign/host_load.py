@@ -15,6 +15,7 @@ from merge_bench.records.schema import WarningLine
 from merge_bench.records.writer import CampaignWriter
 from merge_bench.units import format_duration
 
+BUSY = "other processes keep {}, so times are longer and vary more"
 REMEDY = "run again on a quiet host, or with --wait-for-quiet 5m"
 IN_A_ROW = 3
 """Quiet looks, one after the other, after which the wait ends: a single one may fall into a pause."""
@@ -42,7 +43,7 @@ def check_host(
         found = _wait(found, wait, look, clock)
     if found.quiet:
         return
-    caution = Caution(BUSY_HOST, f"other processes keep {found}, so times are longer and vary more", REMEDY)
+    caution = Caution(BUSY_HOST, BUSY.format(found), REMEDY)
     say(f"warning: {caution.code}: {caution.message}")
     writer.write(WarningLine.of(caution))
 

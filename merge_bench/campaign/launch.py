@@ -49,6 +49,7 @@ def make_launch(
     from merge_bench.campaign.cluster_session import Session
 
     session = Session(job, writer, progress, launch)
+    session.launcher.looks = launch == 0
     with recorded(job, writer, launch, session) as outcome:
         session.start(engine=engine, data_plane=data_plane)
         use(session)

@@ -98,10 +98,13 @@ class Launcher:
     """Starts one cluster, reports processes that ended, and ends what it started.
 
     The methods here are those of a cluster that somebody else started, except `start`.
+    `looks`: whether `start` looks at the load of other hosts first; `busy`: what it found, by host.
     """
 
     name = ""
     owns_processes = False
+    looks = False
+    busy: Mapping[str, str] = MappingProxyType({})
 
     def commands(self, plan: Plan, settings: ClusterSettings) -> list[Command]:
         """Exactly what `start` would start."""

@@ -36,7 +36,7 @@ TAILS_SECONDS = 1.0
 # A cut connection blocks writes once its buffers are full, and the agent must never block: it sends no more lines after
 # three missed pings.
 TAILS_SILENCE = 3.0
-REQUESTS = ("describe", "write", "start", "ping", "tail", "log", "stop")
+REQUESTS = ("describe", "write", "start", "ping", "tail", "log", "stop", "load")
 LEAVE = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE)
 
 
@@ -121,6 +121,13 @@ class HostAgent:
             "scratch": str(self.scratch),
             **msgspec.to_builtins(pinning.describe(name)),
         }
+
+    def load(self) -> dict[str, Any]:
+        """What other processes use of this host's cores, looked at for half a second; None if that is little."""
+        from merge_bench.host import other_load
+
+        found = other_load.look()
+        return {"busy": None if found.quiet else str(found)}
 
     def write(self, name: str, text: str) -> None:
         """Write a file into the scratch folder, whole or not at all."""

@@ -83,6 +83,8 @@ class RemoteLauncher(OwningLauncher):
                 gpus = {name: host.gpus for name, host in hosts.items()}
                 chosen = settings.sources.get("workers", DEFAULT) != DEFAULT
                 host_check.check_gpus(placements, gpus, settings.workers_per_gpu, chosen=chosen)
+            if self.looks:
+                self.busy = self._look(deadline)
             self._start_processes(plan, settings, placements, access, deadline)
         except LaunchFailed as error:
             for placement in placements:
@@ -148,6 +150,12 @@ class RemoteLauncher(OwningLauncher):
                 "describe", interface=settings.interface, peer=peer, silence=silence, driver=network.stack()
             )
         return {name: host_check.node_of(name, answer(deadline - time.monotonic())) for name, answer in answers.items()}
+
+    def _look(self, deadline: float) -> dict[str, str]:
+        """What other processes use of the cores of hosts that are busy; all agents look at once, and wait."""
+        answers = {name: agent.send("load") for name, agent in self._agents.items()}
+        found = {name: answer(deadline - time.monotonic())["busy"] for name, answer in answers.items()}
+        return {name: load for name, load in found.items() if load}
 
     def _start_processes(
         self, plan: Plan, settings: ClusterSettings, placements: Sequence[Placement], access: Access, deadline: float

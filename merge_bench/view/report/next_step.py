@@ -10,10 +10,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from merge_bench.analysis import aggregate
-from merge_bench.analysis.diagnostics import BUSY_HOST, busy_host, short_of_cores
+from merge_bench.analysis.diagnostics import busy_host, short_of_cores
 from merge_bench.analysis.documents.compare import Comparison
 from merge_bench.analysis.documents.run import RunDocument
 from merge_bench.analysis.statistics.verdict import Verdict
+from merge_bench.cluster.base import LauncherKind
 from merge_bench.cluster.launchers import launchers
 from merge_bench.config.options import BY_KEY, CLUSTER_OPTIONS, OPTIONS, TUNE_OPTIONS, Option
 from merge_bench.errors import GateNotMet, WrongResult
@@ -59,18 +60,17 @@ def after_run(campaign: Campaign, one: RunDocument) -> NextStep | None:
     found = one.bottleneck
     if found is None:
         return _report(campaign)
+    crowd = short_of_cores(aggregate.counted(campaign.runs[0]))
+    if _waits(campaign) and crowd is None and found.what != "overload" and not _given(words, "wait-for-quiet"):
+        return NextStep(_run(words, wait_for_quiet="5m"), _ONCE_QUIET)
     if found.what in ("slow-link", "straggler"):
         return NextStep(_command("doctor"), "looks for what slows this rank; run it on its host")
     if found.what == "overload":
         return _report(campaign)
-    crowd = short_of_cores(aggregate.counted(campaign.runs[0]))
     if crowd is not None:
         if crowd.bound or not _one_host(one):
             return None
         return NextStep(_run(words, workers=str(crowd.fits)), "gives each worker a core")
-    busy = any(each.code == BUSY_HOST for each in one.warnings)
-    if busy and not _given(words, "wait-for-quiet"):
-        return NextStep(_run(words, wait_for_quiet="5m"), _ONCE_QUIET)
     if found.what == "link":
         return _transports(words)
     if not _owns_processes(campaign):
@@ -102,9 +102,8 @@ def after_sweep(
         return _after_error(campaign, words, *min(failed, key=lambda each: _severity(each[1])))
     more = max((each.more_launches or 0 for each in comparisons), default=0)
     if more > _MOST_MORE:  # noise hides any difference
-        busy = any(each.code == BUSY_HOST for one in documents for each in one.warnings)
         again = NextStep(_run(words, wait_for_quiet="5m"), _ONCE_QUIET)
-        return again if busy else _report(campaign)
+        return again if _waits(campaign) else _report(campaign)
     if more:
         blocks = str(more + max(each.launches for each in comparisons))
         return NextStep(_run(words, blocks=blocks), "measures anew, as often as a verdict needs")
@@ -127,7 +126,7 @@ def after_tuning(campaign: Campaign, result: Result, *, written: Path | None, en
     limited = result.stopped is not None or bool(result.left_out)
     inconclusive = any(line.reason == Verdict.INCONCLUSIVE.value for line in result.confirmation)
     changed, does = {}, "searches anew, with time for what was not tried or not decided"
-    if (result.undecided or inconclusive) and busy_host(campaign) and not _given(words, "wait-for-quiet"):
+    if (result.undecided or inconclusive) and _waits(campaign) and not _given(words, "wait-for-quiet"):
         changed["wait-for-quiet"], does = "5m", "searches anew, once this host is quiet"
     elif (result.undecided or inconclusive) and not limited:
         name, blocks = ("confirm", asked.confirm) if inconclusive else ("most-blocks", asked.blocks)
@@ -175,10 +174,17 @@ def _transports(words: Sequence[str], run: Run | None = None) -> NextStep:
 
 
 def _owns_processes(campaign: Campaign) -> bool:
-    lines = (launch.line for launch in campaign.runs[0].launches if launch.line is not None)
-    return all(
-        launchers()[line.cluster.launcher].owns_processes for line in lines if line.cluster.launcher in launchers()
-    )
+    return all(kind.owns_processes for kind in _launchers(campaign))
+
+
+def _waits(campaign: Campaign) -> bool:
+    """Whether this host was busy, for whose quiet a run can wait."""
+    return bool(busy_host(campaign)) and all(kind.starts_here for kind in _launchers(campaign))
+
+
+def _launchers(campaign: Campaign) -> list[LauncherKind]:
+    names = {launch.line.cluster.launcher for launch in campaign.launches if launch.line is not None}
+    return [launchers()[name] for name in names & set(launchers())]
 
 
 def _one_host(one: RunDocument) -> bool:

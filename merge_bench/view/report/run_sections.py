@@ -33,7 +33,7 @@ def absent(run: Run, workers: int) -> str:
     if run.plan.exchange == "dask":
         return "not measured, because Dask's own shuffle reports no bytes, transfer times or phases of workers"
     if workers < 2:
-        return "one worker exchanges nothing"
+        return "one worker sends nothing to others"
     return "not in the records"
 
 

@@ -140,7 +140,7 @@ def test_the_report_tells_source_and_headline_and_leaves_out_single_workers(tmp_
     assert "Throughput: all bytes ÷ that wall-clock (GiB/s)" in page
     assert "Bandwidth, as printed (GiB/s)" in page
     assert "workers, phases, link: not in the imported text" in page
-    assert "one worker exchanges nothing" not in page
+    assert "one worker sends nothing to others" not in page
     assert "\nLink" not in page
 
 

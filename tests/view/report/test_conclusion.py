@@ -222,6 +222,28 @@ def test_a_run_on_a_busy_host_is_made_again_once_it_is_quiet(tmp_path: Path, wor
     assert next_of(folder) == f"python -m merge_bench {command}"
 
 
+def test_nobody_waits_for_the_quiet_of_other_hosts(tmp_path: Path) -> None:
+    folder = with_command(write_campaign(tmp_path), "--chunk", "1e6", "--hosts", "h.txt")
+    path = folder / "records.jsonl"
+    warning = s.WarningLine(launch=0, code="busy-host", message="a: …", remedy="wait")
+    path.write_bytes(
+        path.read_bytes().replace(b'"launcher":"local"', b'"launcher":"ssh"') + msgspec.json.encode(warning) + b"\n"
+    )
+    assert next_of(folder) == "python -m merge_bench tune --budget 10m --chunk 1e6 --hosts h.txt"
+
+
+def test_a_straggler_on_a_busy_host_is_measured_again_before_it_is_looked_for(tmp_path: Path) -> None:
+    def slow(worker: s.WorkerIteration) -> s.WorkerIteration:
+        join = 0.09 if worker.rank == 1 else 0.02
+        return msgspec.structs.replace(worker, phases_seconds=s.Phases(partition=0.01, exchange=0.01, join=join))
+
+    folder = with_command(write_campaign(tmp_path, Script(plan=plan(4), worker=slow)), "--workers", "4")
+    assert next_of(folder) == "python -m merge_bench doctor"
+    with (folder / "records.jsonl").open("ab") as stream:
+        stream.write(msgspec.json.encode(s.WarningLine(code="busy-host", message="…", remedy="wait")) + b"\n")
+    assert next_of(folder) == "python -m merge_bench --workers 4 --wait-for-quiet 5m"
+
+
 @pytest.mark.parametrize("words", [["--config", "mine.cfg"], ["--configs", "mine.cfg"], ["mine.cfg"]])
 def test_a_tuning_begins_with_the_config_and_the_rows_of_the_run(tmp_path: Path, words: list[str]) -> None:
     command = next_of(with_command(write_campaign(tmp_path), *words)).split()

@@ -254,8 +254,8 @@ def test_absent_values_have_a_footnote(tmp_path: Path) -> None:
 def test_one_worker_has_a_footnote_of_its_own(tmp_path: Path) -> None:
     text = piped(write_campaign(tmp_path, Script(plan=plan(1))))
     assert {"20.00", "2,000,000"} <= set(row(text, "Workers (", "0"))  # phases and received rows were measured
-    assert "-  bandwidth: one worker exchanges nothing" in text
-    assert "-  link, transports: one worker exchanges nothing" in text
+    assert "-  bandwidth: one worker sends nothing to others" in text
+    assert "-  link, transports: one worker sends nothing to others" in text
     assert "Pairs" not in text
     assert "\nLink\n" not in text
 
