@@ -119,7 +119,7 @@ class _Reading:
         doing = f"screening {what} against {self.baseline}, block {min(number, self.most)} of {few}"
         left = self._left(
             quick * self._seconds(0), slow * self._seconds(0) + self._confirming,
-            f" if each setting is decided after {Options.least} blocks and none gains",
+            f" if each setting is decided after {max(number, Options.least)} blocks and none gains",
             f" if they need {self.most} blocks and one is confirmed",
         ) if not exhaustive else self._left(slow * self._seconds(0), None)  # fmt: skip
         compared = [self._so_far(SCREEN, name, self.baseline, 0, self.made) for name in [*alive, twin]]
@@ -218,9 +218,11 @@ class _Reading:
         """The sentence; `of_quick`, `of_slow`: when it is so."""
         if math.isnan(quick):
             return ""
-        parts = [f"about {format_duration(quick)} left{of_quick}"]
-        parts += [f"about {format_duration(slow)}{of_slow}"] if slow is not None else []
-        if self._budget is not None:
-            rest = format_duration(max(self._budget - self._spent, 0.0))
-            parts.append(f"at most {rest} of the budget of {format_duration(self._budget)}")
-        return ", ".join(parts)
+        rest = None if self._budget is None else max(self._budget - self._spent, 0.0)
+        parts = [f"about {format_duration(quick)} left{of_quick}"] if rest is None or quick < rest else []
+        if slow is not None and (rest is None or slow < rest):
+            parts.append(f"about {format_duration(slow)}{of_slow}")
+        if rest is not None:
+            whole = format_duration(self._budget or 0.0)
+            parts.append(f"at most {format_duration(rest)} until its budget of {whole} is used up")
+        return ", ".join(parts).capitalize()

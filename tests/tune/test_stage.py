@@ -66,15 +66,15 @@ def test_what_the_blocks_show_so_far_is_what_is_recorded_in_the_end(real: list[S
 def test_the_time_left_goes_down_and_without_a_budget_no_share_is_known(real: list[Stage]) -> None:
     assert all(stage.share is None for stage in real)
     first, last = real[0].left, real[-2].left
-    pattern = r"about \S+ \w+ left if each setting is decided after 3 blocks and none gains, about \S+ \w+ if they"
+    pattern = r"About \S+ \w+ left if each setting is decided after 3 blocks and none gains, about \S+ \w+ if they"
     assert re.match(pattern, first)
-    assert first.startswith("about 4 minutes left")  # 17 launches of 14 s
-    assert last.startswith("about 12 seconds left")  # one of 12 s
+    assert first.startswith("About 4 minutes left")  # 17 launches of 14 s
+    assert last.startswith("About 12 seconds left")  # one of 12 s
 
 
 def test_the_combination_and_the_confirmation_are_named(found: list[Stage]) -> None:
     said = list(dict.fromkeys(re.sub(r", block .*", "", stage.doing) for stage in found))
-    assert "comparing a=y+b=y with a=y" in said
+    assert "comparing a=y+b=y with a=y at 1,000,000 rows per chunk" in said
     confirming = [stage for stage in found if stage.doing.startswith("confirming a=y+b=y against default")]
     assert {re.sub(r", block .*", "", stage.doing) for stage in confirming} == {
         "confirming a=y+b=y against default at 1,000,000 rows per chunk",
@@ -84,6 +84,6 @@ def test_the_combination_and_the_confirmation_are_named(found: list[Stage]) -> N
     last = confirming[-1].compared
     assert [(line.plan, line.setting) for line in last] == [(0, None), (1, None)]
     assert all(line.ratio is not None and line.ratio > 1.5 for line in last)
-    assert confirming[-1].left.startswith("about 1 second left, at most ")  # nothing is left but the end
+    assert confirming[-1].left.startswith("About 1 second left, at most ")  # nothing is left but the end
     shares = [stage.share for stage in found]
     assert shares == [pytest.approx(4 * made / 1000) for made in range(1, len(found) + 1)]

@@ -8,11 +8,11 @@ from typing import Any
 
 import pandas as pd
 import panel as pn
-from bokeh.models.annotations import Title
 from bokeh.models.widgets import NumberFormatter
 
 from merge_bench.analysis import published
 from merge_bench.view.dashboard import style_sheets
+from merge_bench.view.dashboard.progress import Progress
 from merge_bench.view.plot.interactive import figure_of
 from merge_bench.view.plot.marks import Chart
 from merge_bench.view.report.definitions import definitions, find
@@ -127,25 +127,21 @@ def chart_card(chart: Chart, words: Sequence[str] = ()) -> pn.Column:
     """A chart as a card of the height that it needs; `words`: terms to define beside those in its title."""
     figure = figure_of(chart)
     figure.title = None
-    legend_rows = sum(-(-len(legend.items) // legend.ncols) for legend in figure.legend)
-    lines = sum(str(part.text).count("\n") + 1 for part in figure.below if isinstance(part, Title))
-    height = int(figure.frame_height or 300) + 60 + 26 * legend_rows + 20 * lines
-    figure.update(frame_height=None, height=height)
     words = [*words, chart.title.partition(":")[0], *(word.strip(":,").capitalize() for word in chart.title.split())]
     terms = [word for word in dict.fromkeys(words) if find(word) is not None]
-    made = card(for_canvas(chart.title), terms, figure_pane(figure), height=height + 50)
+    made = card(for_canvas(chart.title), terms, figure_pane(figure), height=None)
     made.styles = {"flex": "none"}
     return made
 
 
 def table(
-    frame: pd.DataFrame, *, height: int, terms: Mapping[str, str] | None = None, hidden_first: Sequence[str] = (),
-    **options: Any,
-) -> Any:  # fmt: skip
+    frame: pd.DataFrame, *, height: int | None = None, terms: Mapping[str, str] | None = None, **options: Any
+) -> Any:
     """A table of plain text and numbers, sortable by a click on its header.
 
     A header shows the definition of its word under the pointer, if there is one; `terms`: of which term instead. A cell
-    shows its whole text. `hidden_first`: columns that a narrow window does not show.
+    shows its whole text. A narrow window shows as many of the first columns as fit; those without one of ``widths``
+    share the room that is left.
     """
     known = {column: column for column in frame.columns if find(column) is not None} | dict(terms or {})
     texts = [column for column in frame.columns if not pd.api.types.is_numeric_dtype(frame[column])]
@@ -155,13 +151,12 @@ def table(
     }
     formats |= {column: {"type": "plaintext"} for column in texts}
     settings = {
-        "show_index": False, "disabled": True, "theme": "simple", "layout": "fit_data_stretch", "height": height,
+        "show_index": False, "disabled": True, "theme": "simple", "layout": "fit_columns", "height": height,
         "sizing_mode": WIDE, "margin": 0, "stylesheets": [style_sheets.TABLE],
         "header_tooltips": {column: meaning(term) for column, term in known.items()}, "selectable": False,
         "configuration": {
             "columnDefaults": {"sorterParams": {"alignEmptyValues": "bottom"}, "tooltip": True},
-            **({"responsiveLayout": "hide"} if hidden_first else {}),
-            "columns": [{"field": name, "responsive": int(name in hidden_first)} for name in frame.columns],
+            "responsiveLayout": "hide",
         },
         "formatters": formats, "text_align": dict.fromkeys(texts, "left"),
     }  # fmt: skip
@@ -201,6 +196,13 @@ def progress(share: float | None, *parts: str) -> str:
         f'<progress value="{share:.4f}" max="1" aria-label="Progress"></progress> {share:.0%}'
     ]  # fmt: skip
     return f"<p>{' · '.join(filter(None, [*bar, *parts]))}</p>"
+
+
+def stage(progress: Progress) -> str:
+    """What a tuning does now; nothing of other campaigns."""
+    if progress.stage is None:
+        return ""
+    return f"<p>Now {as_html(progress.stage.doing)}; {as_html(progress.doing)}.</p>"
 
 
 def number(name: str, value: str) -> str:

@@ -102,7 +102,7 @@ class Rates:
 
 def _legend(symbols: Mapping[str, str]) -> str:
     """Names with their symbols, which are HTML."""
-    return " &ensp; ".join(
+    return " ".join(
         f'<span class="entry">{symbol} {as_html(short(name, 30))}</span>' for name, symbol in symbols.items()
     )
 

@@ -219,12 +219,11 @@ def _status(update: Update) -> str:
     parts = [f"{_of(progress.launches, progress.planned_launches)} {ui.defined('launches', 'Launch')} finished"]
     if progress.planned_iterations or progress.iterations:
         parts.append(f"{_of(progress.iterations, progress.planned_iterations)} {ui.defined('iterations', 'Iteration')}")
-    parts.append(as_html(progress.doing))
+    parts += [as_html(progress.doing)] if progress.stage is None else []
     parts += [sentence for name, sentence in ELSEWHERE.items() if kind.startswith(name)]
-    if progress.left:
-        parts.append(f"<b>{as_html(progress.left)}</b>")
+    left = f"<p><b>{as_html(progress.left)}</b></p>" if progress.left else ""
     return (
-        f"{ui.progress(progress.share, *parts)}{problem}"
+        f"{ui.progress(progress.share, *parts)}{ui.stage(progress)}{left}{problem}"
         f'<div class="numbers">{_numbers(update.points.found, update.bandwidth, update.now)}</div>'
         f"{reading if update.read < update.size and not update.problem else ''}"
     )

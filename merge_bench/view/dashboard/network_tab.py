@@ -26,6 +26,8 @@ MOST_ROWS = 20_000
 NOTHING = ui.nothing("network measurement", "probe p2p")
 UNCHOSEN = '<p class="soft">No campaign is selected, or the selected ones contain no measurements.</p>'
 _MOST_LISTED = 200
+_WIDTHS = {"Config": 100, "Test": 80, "Placement": 110, "Message size (B)": 105, "What": 180, "Median": 95,
+           "Least": 95, "Most": 95, "Lanes": 140, "Launches": 100, "From": 95}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -62,11 +64,10 @@ def _frame(rows: Sequence[Row]) -> pd.DataFrame:
         "Test": [row.test for row in rows],
         "Placement": [placed(row.placement) for row in rows],
         "Message size (B)": [row.size for row in rows],
-        "What": [measure.title for measure, _ in values],
+        "What": [f"{measure.title} ({measure.unit})" for measure, _ in values],
         "Median": [value.median if value else None for _, value in values],
         "Least": [value.low if value else None for _, value in values],
         "Most": [value.high if value else None for _, value in values],
-        "Unit": [measure.unit for measure, _ in values],
         "Lanes": [", ".join(row.selected) for row in rows],
         "Protocol": [row.protocol or "" for row in rows],
         "Launches": [row.launches for row in rows],
@@ -122,5 +123,7 @@ class NetworkView:
 def _parts(content: Content) -> list[Any]:
     parts: list[Any] = [*map(ui.chart_card, content.charts)]
     if content.frame is not None and len(content.frame):
-        parts.append(ui.table(content.frame, height=380, terms={"From": "Published"}, pagination="local", page_size=10))
+        parts.append(
+            ui.table(content.frame, widths=_WIDTHS, terms={"From": "Published"}, pagination="local", page_size=10)
+        )
     return parts

@@ -9,7 +9,7 @@ from merge_bench.analysis.statistics import median
 from merge_bench.records.campaign import Campaign, Launch
 from merge_bench.records.recorded_plan import Plan
 from merge_bench.records.schema import LaunchLine
-from merge_bench.tune.stage import stage_of
+from merge_bench.tune.stage import Stage, stage_of
 from merge_bench.units import format_duration
 
 
@@ -18,7 +18,7 @@ class Progress:
     """How far a campaign is; `left`: how long the rest takes, empty if it has ended, or that is not known yet.
 
     `share`: 0 to 1. What is planned is None for a tuning, which decides as it goes how much it measures; its share is
-    that of the budget's time until it ends.
+    that of the budget's time until it ends. `doing`: of the last launch; `stage`: of a tuning that goes on.
     """
 
     launches: int
@@ -28,6 +28,7 @@ class Progress:
     share: float | None
     left: str
     doing: str
+    stage: Stage | None = None
 
 
 def progress_of(campaign: Campaign, *, running: bool = True) -> Progress:
@@ -60,15 +61,15 @@ def _iterations(plan: Plan) -> int:
 
 def _of_tuning(campaign: Campaign, *, running: bool) -> Progress:
     stage = stage_of(campaign) if campaign.end is None and running else None
-    doing = _doing(campaign, running=running)
     return Progress(
         launches=sum(map(finished, campaign.launches)),
         planned_launches=None,
         iterations=sum(len(launch.timed) for launch in campaign.launches),
         planned_iterations=None,
-        share=1.0 if campaign.end is not None else stage and stage.share,
+        share=1.0 if campaign.end is not None else stage.share if stage is not None else None,
         left=stage.left if stage is not None else "",
-        doing=f"{stage.doing} · {doing}" if stage is not None else doing,
+        doing=_doing(campaign, running=running),
+        stage=stage,
     )
 
 

@@ -22,12 +22,11 @@ from merge_bench.view.plot.source import of_results
 from merge_bench.view.report import comparison
 from merge_bench.view.report.full.results import Source, by_problem, published_bars, sources_of
 from merge_bench.view.report.layout import Column
-from merge_bench.view.text import capitalized, short
+from merge_bench.view.text import capitalized, plural, short
 from merge_bench.view.titles import problem_of
 
 ABSOLUTE, OF_LINK = "GiB/s", "% of the link limit"
 METRICS = {metric.title: metric for metric in (merge.THROUGHPUT, merge.BANDWIDTH)}
-FOLDER = "Folder"
 MOST_CHOSEN = 12
 _MOST_PROBLEMS = 4
 
@@ -59,7 +58,7 @@ def campaign_table(
         "Status": [
             "deleted" if entry.id in gone else _status(entry, each) for entry, each in zip(entries, known, strict=True)
         ],
-        FOLDER: [entry.folder.name for entry in entries],
+        "Folder": [entry.folder.name for entry in entries],
     }
     return frame_of(columns, numbers=("Throughput (GiB/s)", "Bandwidth (GiB/s)"))
 
@@ -77,7 +76,7 @@ def content_of(loaded: Sequence[Loaded], *, metric: str, axis: str, datasets: Se
     found = [one.campaign for one in loaded if one.campaign is not None]
     campaigns = [campaign for campaign in found if campaign.probe is None]
     probes = len(found) - len(campaigns)
-    notes = [f"{probes} of the selected campaigns are network measurements; see the Network tab."] if probes else []
+    notes = [f"{plural(probes, 'network measurement')} selected; see the Network tab."] if probes else []
     if not campaigns:
         return Content(notes=tuple(notes), problems=problems)
     sources = sources_of(campaigns)

@@ -17,7 +17,6 @@ from merge_bench.view.dashboard.campaign_index import YOURS, Entry
 from merge_bench.view.dashboard.last_result import LastResult
 from merge_bench.view.dashboard.results_data import (
     ABSOLUTE,
-    FOLDER,
     METRICS,
     MOST_CHOSEN,
     OF_LINK,
@@ -31,7 +30,7 @@ _PAGE = 10
 MOST_LISTED = 3000
 PATIENCE_SECONDS = 5.0
 """After this, a table that has not reported that it is built is replaced by one with the new rows."""
-_TABLE_HEIGHT = 415
+_TABLE_HEIGHT = 480
 NOTHING = ui.nothing("result", "run --chunk 1e6")
 HINT = "Select one campaign to see its runs, or several to compare them; the oldest is the baseline."
 
@@ -103,8 +102,9 @@ class ResultsView:
         filters = {name: {"type": "input", "func": "like", "placeholder": "contains"} for name in texts}
         made = ui.table(
             self._shown_rows.copy(), height=_TABLE_HEIGHT, pagination="local",
-            page_size=None, selectable="checkbox", header_filters=filters, hidden_first=[FOLDER],
-            widths={"Configs": 150, "Kind": 95, "Problem": 220, "Status": 100},
+            page_size=None, selectable="checkbox", header_filters=filters,
+            widths={"Started (UTC)": 150, "Configs": 115, "Kind": 80, "Throughput (GiB/s)": 125,
+                    "Bandwidth (GiB/s)": 120, "Status": 95, "Folder": 300},
             sorters=[{"field": "Started (UTC)", "dir": "desc"}], selection=list(selection),
         )  # fmt: skip
 

@@ -18,14 +18,14 @@ from merge_bench.records.schema import ConfigLine, TuneLine
 from merge_bench.records.writer import safe_name
 from merge_bench.tune.evaluator import NOISE
 from merge_bench.tune.result import Result, decision_of, result_of
-from merge_bench.tune.stage import Stage, stage_of, steps_of
+from merge_bench.tune.stage import steps_of
 from merge_bench.view.dashboard import components as ui
 from merge_bench.view.dashboard.campaign_cache import CampaignCache, Loaded
 from merge_bench.view.dashboard.campaign_index import RUNNING, TUNE, Entry, offered
 from merge_bench.view.dashboard.last_result import LastResult
 from merge_bench.view.dashboard.live_data import fatal
-from merge_bench.view.dashboard.progress import finished
-from merge_bench.view.numbers import with_interval
+from merge_bench.view.dashboard.progress import Progress, finished, progress_of
+from merge_bench.view.numbers import ends, with_interval
 from merge_bench.view.plot import merge
 from merge_bench.view.plot.forest import Estimate, race
 from merge_bench.view.plot.marks import Chart
@@ -38,19 +38,20 @@ MOST_STEPS = 2000
 NOTHING = ui.nothing("tuning", "tune --budget 10m")
 _MOST_LISTED = 100
 _NONE = {"none yet": ""}
-_TERMS = {"Low": "95 % interval", "High": "95 % interval", "Decision": "Verdict"}
+_WIDTHS = {"Step": 65, "Phase": 80, "Setting": 190, "Decision": 110, "Speed-up": 100, "Interval": 120, "Blocks": 80,
+           "Against": 150, "Problem": 190}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Content:
     """What the tab shows.
 
-    `stage`: what a tuning that goes on does now; `steps`: what charts and the table show; `config`: the text of the
-    config's file; None if nothing was confirmed.
+    `progress`: of a tuning that goes on; `steps`: what charts and the table show; `config`: the text of the config's
+    file; None if nothing was confirmed.
     """
 
     outcome: str = ""
-    stage: Stage | None = None
+    progress: Progress | None = None
     steps: tuple[TuneLine, ...] = ()
     charts: tuple[Chart, ...] = ()
     race: Chart | None = None
@@ -70,9 +71,9 @@ def content_of(loaded: Loaded | None) -> Content:
         return Content(problems=problems)
     running = loaded.entry.status == RUNNING and campaign.end is None
     problems += fatal(campaign, running=running)
-    stage = stage_of(campaign) if running else None
+    progress = progress_of(campaign, running=running)
     decided = steps_of(campaign)
-    steps = (*decided, *(stage.compared if stage is not None else ()))[:MOST_STEPS]
+    steps = (*decided, *(progress.stage.compared if progress.stage is not None else ()))[:MOST_STEPS]
     if len(decided) > MOST_STEPS:
         problems += (f"Only the first {MOST_STEPS:,} of {len(decided):,} steps are shown.",)
     result = result_of(campaign)
@@ -82,10 +83,10 @@ def content_of(loaded: Loaded | None) -> Content:
         problems += ("A name or value in the found config cannot be written to a config file.",)
     return Content(
         outcome=_outcome(campaign, result, len(decided), running=running),
-        stage=stage,
+        progress=progress if running else None,
         steps=steps,
         charts=tuple(of_results(merge.tunings(steps, partial(size_of, campaign)), [campaign])),
-        race=replace(_race(steps), source=source_of([campaign])),
+        race=replace(_race(decided), source=source_of([campaign])),
         frame=_step_table(campaign, steps) if steps else None,
         config=text,
         file_name=f"{safe_name(winner.config.name)}.cfg" if winner else "tuned.cfg",
@@ -113,18 +114,16 @@ def _step_table(campaign: Campaign, steps: Sequence[TuneLine]) -> pd.DataFrame:
     columns: dict[str, list[Any]] = {
         "Step": list(range(1, len(steps) + 1)),
         "Phase": [step.phase for step in steps],
-        "Setting": [step.setting or "" for step in steps],
-        "Config": [step.config for step in steps],
+        "Setting": [step.setting or step.config for step in steps],
+        "Decision": [decision_of(step) for step in steps],
+        "Speed-up": [step.ratio for step in steps],
+        "Interval": [ends(step.low, step.high) for step in steps],
+        "Blocks": [step.launches for step in steps],
+        "Why": [step.reason for step in steps],
         "Against": [step.against for step in steps],
         "Problem": [size_of(campaign, step.plan) for step in steps],
-        "Speed-up": [step.ratio for step in steps],
-        "Low": [step.low for step in steps],
-        "High": [step.high for step in steps],
-        "Launches": [step.launches for step in steps],
-        "Decision": [decision_of(step) for step in steps],
-        "Why": [step.reason for step in steps],
     }
-    return ui.frame_of(columns, numbers=("Speed-up", "Low", "High"), whole=("Step", "Launches"))
+    return ui.frame_of(columns, numbers=("Speed-up",), whole=("Step", "Blocks"))
 
 
 def _outcome(campaign: Campaign, result: Result, steps: int, *, running: bool) -> str:
@@ -200,10 +199,9 @@ class TuningView:
 def _said(content: Content) -> str:
     """The outcome, and what a tuning that goes on does now."""
     outcome = f"<p><b>{as_html(content.outcome)}</b></p>" if content.outcome else ""
-    if content.stage is None:
+    if content.progress is None:
         return outcome
-    left = ui.progress(content.stage.share, as_html(content.stage.left))
-    return f"{outcome}<p>Now {as_html(content.stage.doing)}.</p>{left}"
+    return outcome + ui.stage(content.progress) + ui.progress(content.progress.share, as_html(content.progress.left))
 
 
 def _parts(content: Content) -> list[Any]:
@@ -211,7 +209,5 @@ def _parts(content: Content) -> list[Any]:
     race = [ui.chart_card(content.race, ["Speed-up", "95 % interval", "Phase"])] if content.race and drawn else []
     parts: list[Any] = [*race, *map(ui.chart_card, content.charts)]
     if content.frame is not None:
-        options = {"pagination": "local", "page_size": 10, "widths": {"Why": 360, "Config": 200}}
-        height = min(430, 90 + 31 * len(content.frame))
-        parts.append(ui.table(content.frame, height=height, terms=_TERMS, **options))
+        parts.append(ui.table(content.frame, widths=_WIDTHS, pagination="local", page_size=10))
     return parts

@@ -22,10 +22,19 @@ from bokeh.plotting import figure
 from bokeh.resources import INLINE
 
 from merge_bench.view.plot import marks
-from merge_bench.view.plot.style import GRID, HEAT, LEGEND, NEUTRAL, Look, legend_columns, look, value_ticks
+from merge_bench.view.plot.style import GRID, HEAT, LEGEND, NEUTRAL, Look, look, value_ticks
 from merge_bench.view.text import for_canvas, short
 
-_LETTERS = 140
+_LETTERS = 100
+"""Of a line below a figure in a narrow window."""
+_LABEL = 140
+"""Of a name in a legend."""
+# Entries go on in the next line where there is no room, and follow the page's colours whenever these change.
+_LEGEND = f"""
+:host {{ max-width: 100%; }}
+.bk-grid {{ display: flex; flex-wrap: wrap; width: auto; gap: 2px 14px !important; }}
+.bk-label {{ color: var(--bk-label-text-color, {LEGEND}) !important; white-space: normal; }}
+"""
 _ELSEWHERE = re.compile(r"<script\b[^>]*\ssrc=[^>]*>\s*</script>|<link\b[^>]*\shref=[^>]*>")
 
 
@@ -50,7 +59,7 @@ def figure_of(chart: marks.Chart, *, note: bool = True) -> Any:
         text = chart.note + (" Click a legend entry to hide its series." if plot.legend else "")
         plot.add_layout(_lines(text, letters, text_font_size="9pt"), "below")
     if chart.source:
-        plot.add_layout(_lines(chart.source, letters, text_font_size="8pt", text_color=LEGEND), "below")
+        plot.add_layout(_lines(chart.source, int(1.2 * letters), text_font_size="8pt", text_color=LEGEND), "below")
     return plot
 
 
@@ -89,8 +98,7 @@ class Drawn:
         if items := [item for item in map(self._group, picture.groups) if item.name]:
             legend = Legend(
                 items=items, click_policy="hide", location="left", orientation="horizontal", border_line_color=None,
-                background_fill_color=None, label_text_color=LEGEND, label_text_font_size="9pt", spacing=12,
-                ncols=legend_columns([short(str(item.name), _LETTERS) for item in items], _LETTERS),
+                background_fill_color=None, label_text_font_size="9pt", stylesheets=[_LEGEND],
             )  # fmt: skip
             self.figure.add_layout(legend, "below")
 
@@ -159,7 +167,7 @@ class Drawn:
             if details := getattr(mark, "details", None):
                 self.figure.add_tools(hover(drawn[-1], details))
         self._renderers += drawn
-        return LegendItem(label=value(short(for_canvas(group.label), _LETTERS)), name=group.label, renderers=drawn)
+        return LegendItem(label=value(short(for_canvas(group.label), _LABEL)), name=group.label, renderers=drawn)
 
 
 def hover(renderer: Any, fields: Iterable[str]) -> models.HoverTool:

@@ -84,8 +84,9 @@ def open_questions(result: Result) -> list[str]:
             some = f"{len(result.undecided)} of {result.screened} candidates are undecided"
             found.append(f"{some}; the best of them is {best.config}: {estimate} in {most}.")
     if settings:
-        of_all = f" of {result.settings}" if result.settings else ""
-        found.append(f"{len(settings)}{of_all} settings were not tried, because the budget has no time for them.")
+        some = f"{len(settings)} of {result.settings} settings" if result.settings else plural(len(settings), "setting")
+        was, them = ("was", "it") if len(settings) == 1 else ("were", "them")
+        found.append(f"{some} {was} not tried, because the budget has no time for {them}.")
     if result.stopped:
         found.append(f"{capitalized(result.stopped)}.")
     return found

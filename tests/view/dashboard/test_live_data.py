@@ -232,8 +232,9 @@ def test_a_tuning_that_the_real_command_recorded_counts_without_an_end_that_nobo
     part.write_bytes(b"".join(lines[: len(lines) // 2]))
     half = progress_of(read_campaign(part))
     assert half.share is None  # without a budget of time nobody knows the whole
-    assert "screening 4 settings against default, block 2 of 3" in half.doing
-    assert half.left.startswith("about ")
+    assert half.stage is not None
+    assert half.stage.doing == "screening 4 settings against default, block 2 of 3"
+    assert half.left.startswith("About ")
     assert 0 < half.launches < whole.launches
 
 

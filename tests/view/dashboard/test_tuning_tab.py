@@ -126,11 +126,11 @@ def test_a_tuning_that_goes_on_shows_what_it_compares_what_there_is_and_how_long
         shown = found(tmp_path)
         said = texts(view.tuning.layout)
     assert "The tuning goes on: 0 steps and 14 launches done." in said
-    assert "Now screening 4 settings against default, block 3 of 3." in said
-    assert re.search(r"about \d+ seconds left if each setting is decided after 3 blocks and none gains, about 3", said)
+    assert "Now screening 4 settings against default, block 3 of 3; launching." in said
+    assert re.search(r"About \d+ seconds left if each setting is decided after 3 blocks and none gains, about 3", said)
     assert shown.frame is not None
     assert set(shown.frame["Decision"]) == {"not decided yet", "noise"}
-    assert sorted(shown.frame["Launches"]) == [2, 2, 2, 2, 2]  # the launches of block 3 have no partner yet
+    assert sorted(shown.frame["Blocks"]) == [2, 2, 2, 2, 2]  # the launches of block 3 have no partner yet
     assert [chart.title.split(",")[1] for chart in shown.charts] == [" screen"]
     assert shown.config is None
 
@@ -138,7 +138,7 @@ def test_a_tuning_that_goes_on_shows_what_it_compares_what_there_is_and_how_long
 def test_a_tuning_that_ended_without_its_end_is_not_finished(tmp_path: Path) -> None:
     part_of_the_real_one(tmp_path, 7)
     assert found(tmp_path).outcome == "The tuning is not finished: 0 steps and 7 launches done."
-    assert found(tmp_path).stage is None
+    assert found(tmp_path).progress is None
 
 
 def test_what_the_budget_leaves_out_is_no_step(tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ def test_what_the_budget_leaves_out_is_no_step(tmp_path: Path) -> None:
             b'"setting":"a=b","decision":"left out","reason":"the budget of 3 minutes has no time for it"}\n'
         )
     shown = found(tmp_path)
-    assert shown.outcome.endswith(" Not tried: a=b; the budget of 3 minutes has no time for it.")
+    assert shown.outcome.endswith(" 1 setting was not tried, because the budget has no time for it.")
     assert "a=b" not in list(shown.frame["Setting"]) if shown.frame is not None else False
 
 

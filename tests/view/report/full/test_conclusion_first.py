@@ -88,10 +88,15 @@ def test_a_tuning_begins_with_its_outcome_and_its_runs_are_folded() -> None:
 def test_network_measurements_begin_with_the_best_of_each_test() -> None:
     found = report("p2p")
     assert tables(found, "Conclusion")[0][1:] == [
-        ("tag_lat", "tcp", "one host", "Latency, one way (µs)", "32.29", "1 KiB", "measured"),
-        ("tag_bw", "tcp", "one host", "Bandwidth (MB/s)", "351.15", "64 KiB", "measured"),
+        ("tag_lat", "tcp", "one host", "Latency, one way (µs)", "32.29", "1 KiB"),
+        ("tag_bw", "tcp", "one host", "Bandwidth (MB/s)", "351.15", "64 KiB"),
     ]
     assert [chart.title for chart in drawings(found, "Conclusion")] == ["Latency, one way: tag_lat"]
+    best = [(row[0], row[3]) for row in tables(report("mpi"), "Conclusion")[0][1:]]
+    assert best == [
+        ("std", "Latency, one way (µs)"), ("std", "Throughput (MB/s)"), ("std-delay", "Latency, one way (µs)"),
+        ("buff", "Latency, one way (µs)"), ("buff", "Throughput (MB/s)"), ("buff-delay", "Latency, one way (µs)"),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -216,7 +216,9 @@ def test_a_failed_launch_is_named_with_the_end_of_its_log(tmp_path: Path) -> Non
     )
     page = text_of(folder)
     assert page.all("p", class_="state alarm")[0].text == "Incomplete: rank 1 died"
-    assert "run-failed: rank 1 died (launch 0, node0, rank 1)" in page.texts("p")
+    where = "launch 0, after the last iteration, rank 1, node0"
+    assert f"run-failed: rank 1 died ({where})" in page.texts("p")
+    assert f"Logs: {folder / 'logs'}" in page.texts("p")
     assert "a\n<b>" in [code.text for code in page.all("code")]
 
 
