@@ -108,7 +108,7 @@ def prepare(options: Resolved, config: ConfigFile | None, *, count_rows: bool = 
     most = max((len(each.workers) for each in place(hosts, workers, per_gpu)), default=workers)
     workload = _workload(values, workers, engine.name)
     if count_rows and isinstance(workload, TableSpec):
-        check_tables_fit(workload, workers)
+        check_tables_fit(workload, workers, _how(values))
     plan = Plan(
         workload=workload,
         workers=workers,
@@ -330,7 +330,7 @@ def _workload(values: dict[str, Any], workers: int, engine: str) -> SyntheticSpe
     return plan_tables(left, right, left_on, right_on, workers, engine)
 
 
-def check_tables_fit(spec: TableSpec, workers: int) -> None:
+def check_tables_fit(spec: TableSpec, workers: int, how: How = How.INNER) -> None:
     """Refuse a merge of real tables that cannot fit: the result's size comes from a counting pass.
 
     Raises
@@ -341,9 +341,9 @@ def check_tables_fit(spec: TableSpec, workers: int) -> None:
     from merge_bench.merge.verification import duckdb_reference
     from merge_bench.merge.workload.sizes import output_bytes, row_bytes
 
-    rows = duckdb_reference.count_rows(spec)
+    rows = duckdb_reference.count_rows(spec, how)
     tables = int(sum(row_bytes(side) * side.rows for side in (spec.left, spec.right)))
-    result, available = output_bytes(spec, rows), available_bytes()
+    result, available = output_bytes(spec, rows, how), available_bytes()
     needed = workers * PROCESS_BYTES + TABLE_COPIES * tables + result
     if needed > available:
         raise UsageError(
