@@ -92,8 +92,9 @@ def synthetic_worker_bytes(
     - 2 r (1 + 1 ÷ `SLACK`) for the parcels made from them;
     - r (W - 1) ÷ W for each side's parcels received. Where phases do not overlap the right ones lie where the left ones
       lay that were sent, if they are no larger;
-    - R for the result (`how` says which rows and columns it has), times the engine's `result_copies`, and its `kept_bytes` by payload column. One that
-      `reuses_sent` writes it, with phases apart, where the right parcels lay that were sent, and adds what goes beyond.
+    - R for the result (`how` says which rows and columns it has), times the engine's `result_copies`, and its
+      `kept_bytes` by payload column. One that `reuses_sent` writes it, with phases apart, where the right parcels lay
+      that were sent, and adds what goes beyond.
 
     `hottest` is the part of the matching rows with the most frequent key (`SyntheticSpec.hottest`). One worker gets all
     of them beside its share of the others. Dask's merge keeps splits of both frames beside the frames:

@@ -37,8 +37,12 @@ _COUNTED = {
     How.ANTI: "{left} - matched_left",
 }
 _JOINS = {
-    How.LEFT: "LEFT JOIN", How.RIGHT: "RIGHT JOIN", How.OUTER: "FULL JOIN", How.SEMI: "SEMI JOIN", How.ANTI: "ANTI JOIN",
-}  # fmt: skip
+    How.LEFT: "LEFT JOIN",
+    How.RIGHT: "RIGHT JOIN",
+    How.OUTER: "FULL JOIN",
+    How.SEMI: "SEMI JOIN",
+    How.ANTI: "ANTI JOIN",
+}
 
 
 def count_rows(spec: TableSpec, how: How = How.INNER) -> int:

@@ -9,9 +9,9 @@ depends on N, the fraction, the skew and the seed, and not on how many workers s
 With a skew `zipf:S` the M matching right rows take their key from a Zipf law of exponent S over the left keys, by
 inverting its continuous form at a pseudo-random point that depends on j.
 
-A result that keeps rows without a match has them with nulls beside them. Without a skew the left rows with a key below M
-have one partner each. With a skew that is not known from the key, so the keys of all right rows are drawn once more (some
-40 ns and one bit for each of the N rows), outside of what is timed.
+A join that keeps rows without a match has nulls beside them. Without a skew, the left rows with a key below M have one
+partner each. With a skew, a key does not say whether it has one: the keys of all N right rows are drawn once more, which
+takes a bit for each row, outside of what is timed.
 """
 
 from __future__ import annotations
