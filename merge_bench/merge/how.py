@@ -76,6 +76,9 @@ _KEPT = {
     How.ANTI: ("left",),
 }
 
+DASK_JOINS = {How.INNER: "inner", How.LEFT: "left", How.RIGHT: "right", How.OUTER: "outer", How.SEMI: "leftsemi"}
+"""The joins that Dask's dataframes have, under their names there."""
+
 
 def names() -> tuple[str, ...]:
     """The values of ``--how``."""

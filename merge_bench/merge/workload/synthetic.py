@@ -10,7 +10,7 @@ With a skew `zipf:S` the M matching right rows take their key from a Zipf law of
 inverting its continuous form at a pseudo-random point that depends on j.
 
 A join that keeps rows without a match has nulls beside them. Without a skew, the left rows with a key below M have one
-partner each. With a skew, a key does not say whether it has one: the keys of all N right rows are drawn once more, which
+partner each. With a skew, a key does not say whether it has one: the keys of all N right rows are drawn once more. That
 takes a bit for each row, outside of what is timed.
 """
 
