@@ -24,6 +24,7 @@ from merge_bench.host import gpu, network
 from merge_bench.host.memory import available_bytes, usable_cores
 from merge_bench.merge import engines
 from merge_bench.merge.engines import Description
+from merge_bench.merge.how import DASK_JOINS, How
 from merge_bench.merge.plan import PROCESS_BYTES, Plan, check_fits
 from merge_bench.merge.workload.synthetic import KEY, SyntheticSpec
 from merge_bench.merge.workload.tables import TableSpec
@@ -72,6 +73,7 @@ def check_options(options: Resolved) -> None:
     if values["workload"] == "synthetic":
         _check_synthetic_keys(values)
     engine = _engine(values, gpu.gpu_count(), here=False)
+    _how(values, engine)
     _pipeline(values, engine)
     _runtime_filter(values, engine)
     _required(values, values["workers"] or 2)
@@ -106,7 +108,7 @@ def prepare(options: Resolved, config: ConfigFile | None, *, count_rows: bool = 
     most = max((len(each.workers) for each in place(hosts, workers, per_gpu)), default=workers)
     workload = _workload(values, workers, engine.name)
     if count_rows and isinstance(workload, TableSpec):
-        check_tables_fit(workload, workers)
+        check_tables_fit(workload, workers, How(values["how"]))
     plan = Plan(
         workload=workload,
         workers=workers,
@@ -119,6 +121,7 @@ def prepare(options: Resolved, config: ConfigFile | None, *, count_rows: bool = 
         verify=values["verify"],
         timeout=float(values["timeout"]),
         seed=values["seed"],
+        how=How(values["how"]),
         rows_per_chunk=values["chunk"] if isinstance(workload, SyntheticSpec) else None,
         error_handling=values["error_handling"] == "peer",
         message_bytes=values["message_size"] or (MESSAGE_BYTES_ACROSS if len(hosts) > 1 else MESSAGE_BYTES),
@@ -242,6 +245,20 @@ def _engine(values: dict[str, Any], gpus: int, *, here: bool) -> Description:
     return engine
 
 
+def _how(values: dict[str, Any], engine: Description) -> None:
+    how = How(values["how"])
+    if engine.device_memory and how is not How.INNER:
+        raise UsageError(f"--engine {engine.name} does not support --how {how.value}; use --how inner")
+    if values["exchange"] == "dask" and how not in DASK_JOINS:
+        able = ", ".join(each.value for each in DASK_JOINS)
+        raise UsageError(f"--exchange dask does not support --how {how.value}; use --how {able} or --exchange ucx")
+    if values["runtime_filter"] != "off" and how not in (How.INNER, How.SEMI):
+        raise UsageError(
+            f"--runtime-filter on leaves out rows without a match, which --how {how.value} keeps; use --runtime-filter"
+            " off"
+        )
+
+
 def _pipeline(values: dict[str, Any], engine: Description) -> bool:
     if values["pipeline"] == "off":
         return False
@@ -321,7 +338,7 @@ def _workload(values: dict[str, Any], workers: int, engine: str) -> SyntheticSpe
     return plan_tables(left, right, left_on, right_on, workers, engine)
 
 
-def check_tables_fit(spec: TableSpec, workers: int) -> None:
+def check_tables_fit(spec: TableSpec, workers: int, how: How = How.INNER) -> None:
     """Refuse a merge of real tables that cannot fit: the result's size comes from a counting pass.
 
     Raises
@@ -332,9 +349,9 @@ def check_tables_fit(spec: TableSpec, workers: int) -> None:
     from merge_bench.merge.verification import duckdb_reference
     from merge_bench.merge.workload.sizes import output_bytes, row_bytes
 
-    rows = duckdb_reference.count_rows(spec)
+    rows = duckdb_reference.count_rows(spec, how)
     tables = int(sum(row_bytes(side) * side.rows for side in (spec.left, spec.right)))
-    result, available = output_bytes(spec, rows), available_bytes()
+    result, available = output_bytes(spec, rows, how), available_bytes()
     needed = workers * PROCESS_BYTES + TABLE_COPIES * tables + result
     if needed > available:
         raise UsageError(

@@ -86,7 +86,7 @@ def prepare(plan: Plan, rank: int, topic: str) -> Prepared:
     meter = PeakMeter()
     expected = None
     if isinstance(plan.workload, SyntheticSpec):
-        left, right, expected = synthetic.generate(plan.workload, rank, plan.workers)
+        left, right, expected = synthetic.generate(plan.workload, rank, plan.workers, plan.how)
     else:
         from merge_bench.merge.workload.tables import load_chunk
 
@@ -106,8 +106,9 @@ def open_data_plane(rows: int, threads: int) -> bytes:
     state, (left, right) = plugin.launch, plugin.frames
     plan = state.plan
     shape = JoinShape(
-        left.fields, right.fields, plan.keys, workers=plan.workers, rank=state.rank, rows=rows, threads=threads
-    )
+        left.fields, right.fields, plan.keys, workers=plan.workers, rank=state.rank, rows=rows, threads=threads,
+        how=plan.how,
+    )  # fmt: skip
     from merge_bench.merge.pipelined_merger import make_merger
 
     engine = engines.engine_class(plan.engine)(shape)
