@@ -58,12 +58,17 @@ class Source:
 
 
 def sources_of(campaigns: Sequence[Campaign]) -> list[Source]:
-    """Every run of `campaigns`; a config of a campaign has one look, whatever it merges."""
+    """Every run of `campaigns`; a config of a campaign has one look, whatever it merges.
+
+    A tuning plans a confirmation at every size, and launches only those that it has a config and time for.
+    """
     found: list[Source] = []
     looks: dict[str, int] = {}
     for number, campaign in enumerate(campaigns):
         short = letter(number, len(campaigns))
         for index, run in enumerate(campaign.runs):
+            if campaign.tuning and not run.launches:
+                continue
             run_id = campaign.head.campaign_id + ("" if len(campaign.runs) == 1 else f"/{index}")
             name = f"{short}: {run.config.name}" if short else run.config.name
             mark = state_of(run, aggregate.counted(run)).mark
