@@ -148,6 +148,7 @@ def test_many_warnings_of_a_kind_are_counted_and_all_are_listed_below(tmp_path: 
     every = [block.text for block in section(found, "All warnings").blocks if isinstance(block, Line)]
     assert [line for line in every if "message" in line] == [f"alike: message {number}" for number in range(5)]
 
+
 def test_a_confirmation_that_a_tuning_left_out_is_no_unfinished_run(tmp_path: Path) -> None:
     """A tuning plans one at every size; without a faster config there is nothing to confirm."""
     folder = tmp_path / "tune"
