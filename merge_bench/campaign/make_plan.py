@@ -25,6 +25,7 @@ from merge_bench.host.memory import available_bytes, usable_cores
 from merge_bench.merge import engines
 from merge_bench.merge.engines import Description
 from merge_bench.merge.plan import PROCESS_BYTES, Plan, check_fits
+from merge_bench.merge.workload.benchmarks import BENCHMARKS
 from merge_bench.merge.workload.synthetic import KEY, SyntheticSpec
 from merge_bench.merge.workload.tables import TableSpec
 from merge_bench.units import format_bytes, format_count
@@ -46,6 +47,25 @@ class Prepared:
     plan: Plan
     settings: ClusterSettings
     warnings: tuple[Caution, ...] = ()
+
+
+def choose_questions(options: Resolved) -> Resolved:
+    """The options with the names of the questions of a benchmark, which are a sweep; without one there are none.
+
+    Raises
+    ------
+    UsageError
+        If the workload has no such question, or none at all.
+    """
+    values: dict[str, Any] = options.values
+    benchmark = BENCHMARKS.get(values["workload"])
+    if benchmark is not None:
+        values = {**values, "question": benchmark.choose(values["question"] or ())}
+    elif values["question"] is not None:
+        raise UsageError(f"--question needs --workload {' or '.join(BENCHMARKS)}")
+    if values["rows"] is not None and values["workload"] != "h2o":
+        raise UsageError("--rows needs --workload h2o; the size of synthetic tables is set with --chunk")
+    return replace(options, values=values)
 
 
 def check_options(options: Resolved) -> None:
@@ -311,14 +331,18 @@ def _workload(values: dict[str, Any], workers: int, engine: str) -> SyntheticSpe
         )
     from merge_bench.merge.workload.tables import plan_tables
 
-    left, right = values["left"], values["right"]
-    left_on, right_on = values["left_on"] or keys, values["right_on"] or keys
-    if values["workload"] == "tpch":
-        from merge_bench.merge.workload import tpch
-
-        left, right = map(str, tpch.ensure_tables(float(values["scale"])))
-        left_on, right_on = ("o_orderkey",), ("l_orderkey",)
-    return plan_tables(left, right, left_on, right_on, workers, engine)
+    benchmark = BENCHMARKS.get(values["workload"])
+    if benchmark is None:
+        left_on, right_on = values["left_on"] or keys, values["right_on"] or keys
+        return plan_tables(values["left"], values["right"], left_on, right_on, workers, engine)
+    asked = benchmark.question(values["question"])
+    if asked.how not in (None, "inner"):
+        raise UsageError(
+            f"--question {asked.name} of {benchmark.name} is a {asked.how} join, which merge_bench has not"
+        )
+    left, right = map(str, benchmark.make(values, (asked.left, asked.right)))
+    spec = plan_tables(left, right, asked.left_on, asked.right_on, workers, engine)
+    return replace(spec, benchmark=benchmark.name, question=asked.name)
 
 
 def check_tables_fit(spec: TableSpec, workers: int) -> None:
