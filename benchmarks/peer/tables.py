@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
+from typing import Literal
 
 import pyarrow as pa
 
@@ -21,11 +22,12 @@ SIDES = ("left", "right")
 
 def of_question(question: Question, left: Path, right: Path) -> Tables:
     """The tables of a question, with the expected result, which DuckDB computes."""
-    if question.left_on != question.right_on or question.how not in ("inner", "left"):
+    kinds: dict[str | None, Literal["inner", "left"]] = {"inner": "inner", "left": "left"}
+    if question.left_on != question.right_on or question.how not in kinds:
         raise UsageError(
             f"the peers do not join {question.name}: its keys have two names, or it is no inner or left join"
         )
-    found = Tables(str(left), str(right), question.left_on, 0, 0, question.how)
+    found = Tables(str(left), str(right), question.left_on, 0, 0, kinds[question.how])
     plan = spec(found, 1)
     rows, checksum = duckdb_reference.expected(plan)
     size = round(sum(row_bytes(side) * side.rows for side in (plan.left, plan.right)))
