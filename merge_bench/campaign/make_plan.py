@@ -24,6 +24,7 @@ from merge_bench.host import gpu, network
 from merge_bench.host.memory import available_bytes, usable_cores
 from merge_bench.merge import engines
 from merge_bench.merge.engines import Description
+from merge_bench.merge.how import How
 from merge_bench.merge.plan import PROCESS_BYTES, Plan, check_fits
 from merge_bench.merge.workload.benchmarks import BENCHMARKS
 from merge_bench.merge.workload.synthetic import KEY, SyntheticSpec
@@ -92,6 +93,7 @@ def check_options(options: Resolved) -> None:
     if values["workload"] == "synthetic":
         _check_synthetic_keys(values)
     engine = _engine(values, gpu.gpu_count(), here=False)
+    _how(values)
     _pipeline(values, engine)
     _runtime_filter(values, engine)
     _required(values, values["workers"] or 2)
@@ -139,6 +141,7 @@ def prepare(options: Resolved, config: ConfigFile | None, *, count_rows: bool = 
         verify=values["verify"],
         timeout=float(values["timeout"]),
         seed=values["seed"],
+        how=_how(values),
         rows_per_chunk=values["chunk"] if isinstance(workload, SyntheticSpec) else None,
         error_handling=values["error_handling"] == "peer",
         message_bytes=values["message_size"] or (MESSAGE_BYTES_ACROSS if len(hosts) > 1 else MESSAGE_BYTES),
@@ -260,6 +263,12 @@ def _engine(values: dict[str, Any], gpus: int, *, here: bool) -> Description:
             f" {how_to_set_up('cu13')}, or with a CUDA 12 driver: {how_to_set_up('cu12')}"
         )
     return engine
+
+
+def _how(values: dict[str, Any]) -> How:
+    if values["how"] != How.INNER.value:
+        raise UsageError(f"--how {values['how']} is not supported yet; use --how inner")
+    return How.INNER
 
 
 def _pipeline(values: dict[str, Any], engine: Description) -> bool:

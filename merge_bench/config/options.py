@@ -87,6 +87,12 @@ _PROBLEM = _section(
         " [none]",
         "none|zipf:S",
     ),
+    _choice(
+        "how", ("inner", "left", "right", "outer", "semi", "anti"), "inner",
+        "Rows of the result. inner: the pairs of rows with equal keys; left, right, outer: also the rows of the left,"
+        " the right or both tables that have no match, with nulls beside them; semi, anti: the rows of the left table"
+        " that have a match or have none, without the right table's columns.",
+    ),
     Option("seed", parsers.count(0), 0, "Random seed of the synthetic tables and of the order of measurements.", "N"),
     _choice(
         "workload", ("auto", "synthetic", "tables", "tpch", "h2o"), "auto",

@@ -9,6 +9,7 @@ from typing import Any
 
 from merge_bench.errors import UsageError
 from merge_bench.merge.engines import describe
+from merge_bench.merge.how import How
 from merge_bench.merge.partition import SLACK
 from merge_bench.merge.workload.synthetic import SyntheticSpec
 from merge_bench.merge.workload.tables import TableSpec
@@ -25,6 +26,7 @@ class Plan:
     """Everything that the workers of a launch have to agree on.
 
     `rows_per_chunk` is null for real tables. `message_bytes`: longest message of the data plane, 0 for no limit.
+    `how`: which rows the result has.
     `pipeline`: whether partition and join run beside the exchange. `stores`: ``plain``, ``lines`` (`stores.py`), or
     ``auto`` for what is faster on each host. `runtime_filter`: whether rows without a match are left out before
     they are partitioned (`runtime_filter.py`). `timeout`: seconds. `verify`: ``ends`` (after the
@@ -45,6 +47,7 @@ class Plan:
     rows_per_chunk: int | None = None
     error_handling: bool = False
     message_bytes: int = 32 << 20
+    how: How = How.INNER
     pipeline: bool = False
     stores: str = "auto"
     runtime_filter: bool = False
@@ -57,6 +60,7 @@ class Plan:
     def to_json(self) -> dict[str, Any]:
         """The plan as plain data, for the records."""
         plain = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "workload"}
+        plain["how"] = self.how.value
         if isinstance(self.workload, SyntheticSpec):
             plain["workload"] = {"name": "synthetic", **dataclasses.asdict(self.workload)}
         else:

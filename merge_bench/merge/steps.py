@@ -106,8 +106,9 @@ def open_data_plane(rows: int, threads: int) -> bytes:
     state, (left, right) = plugin.launch, plugin.frames
     plan = state.plan
     shape = JoinShape(
-        left.fields, right.fields, plan.keys, workers=plan.workers, rank=state.rank, rows=rows, threads=threads
-    )
+        left.fields, right.fields, plan.keys, workers=plan.workers, rank=state.rank, rows=rows, threads=threads,
+        how=plan.how,
+    )  # fmt: skip
     from merge_bench.merge.pipelined_merger import make_merger
 
     engine = engines.engine_class(plan.engine)(shape)

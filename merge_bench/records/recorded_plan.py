@@ -80,6 +80,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     launches: int | None = None
     engine: str | None = None
     exchange: str | None = None
+    how: str | None = None
     protocol: str | None = None
     verify: str | None = None
     timeout: float | None = None

@@ -25,6 +25,7 @@ SIZE = ("rows_per_chunk", "workers")
 _NO_PROBLEM = frozenset(("seed", "rows", "warnings"))  # rows: those of a chunk, on all workers
 _NO_OPTIONS = frozenset((*SIZE, "workload", "hosts", "launches", "timeout"))
 _BEFORE = {
+    "how": "inner",
     "pipeline": False,
     "stores": "plain",
     "runtime_filter": False,

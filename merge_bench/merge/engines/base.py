@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from merge_bench.merge.copy_rate import CopyRounds
 from merge_bench.merge.frame import Bytes, Field, Frame
+from merge_bench.merge.how import How
 
 
 class Side(Enum):
@@ -25,7 +26,7 @@ class JoinShape:
     """The join as all workers agree on it before any row is sent.
 
     `keys` are names in both sides' fields; other names differ between the sides. `rows`: of both frames over all
-    workers. `threads`: this worker's share of the cores.
+    workers. `threads`: this worker's share of the cores. `how`: which rows the result has.
     """
 
     left: tuple[Field, ...]
@@ -35,6 +36,7 @@ class JoinShape:
     rank: int
     rows: int
     threads: int = 1
+    how: How = How.INNER
 
     def fields(self, side: Side) -> tuple[Field, ...]:
         """The fields of one side."""
@@ -52,8 +54,8 @@ class JoinShape:
 
     @property
     def output(self) -> tuple[Field, ...]:
-        """The fields of the result: all left ones, then the right ones that are no keys."""
-        return (*self.left, *(self.right[at] for at in self.payload))
+        """The fields of the result."""
+        return self.how.output(self.left, self.right, self.keys)
 
 
 WHOLE = -1
