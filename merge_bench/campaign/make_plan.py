@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from merge_bench.campaign import require_transport
+from merge_bench.campaign.questions import plan_question
 from merge_bench.cluster.base import ClusterSettings
 from merge_bench.cluster.hosts import HostSpec, count_workers, place
 from merge_bench.cluster.launcher_choice import choose, choose_kind
@@ -48,25 +49,6 @@ class Prepared:
     plan: Plan
     settings: ClusterSettings
     warnings: tuple[Caution, ...] = ()
-
-
-def choose_questions(options: Resolved) -> Resolved:
-    """The options with the names of the questions of a benchmark, which are a sweep; without one there are none.
-
-    Raises
-    ------
-    UsageError
-        If the workload has no such question, or none at all.
-    """
-    values: dict[str, Any] = options.values
-    benchmark = BENCHMARKS.get(values["workload"])
-    if benchmark is not None:
-        values = {**values, "question": benchmark.choose(values["question"] or ())}
-    elif values["question"] is not None:
-        raise UsageError(f"--question needs --workload {' or '.join(BENCHMARKS)}")
-    if values["rows"] is not None and values["workload"] != "h2o":
-        raise UsageError("--rows needs --workload h2o; the size of synthetic tables is set with --chunk")
-    return replace(options, values=values)
 
 
 def check_options(options: Resolved) -> None:
@@ -344,14 +326,7 @@ def _workload(values: dict[str, Any], workers: int, engine: str) -> SyntheticSpe
     if benchmark is None:
         left_on, right_on = values["left_on"] or keys, values["right_on"] or keys
         return plan_tables(values["left"], values["right"], left_on, right_on, workers, engine)
-    asked = benchmark.question(values["question"])
-    if asked.how not in (None, "inner"):
-        raise UsageError(
-            f"--question {asked.name} of {benchmark.name} is a {asked.how} join, which merge_bench has not"
-        )
-    left, right = map(str, benchmark.make(values, (asked.left, asked.right)))
-    spec = plan_tables(left, right, asked.left_on, asked.right_on, workers, engine)
-    return replace(spec, benchmark=benchmark.name, question=asked.name)
+    return plan_question(benchmark, values, workers, engine)
 
 
 def check_tables_fit(spec: TableSpec, workers: int) -> None:

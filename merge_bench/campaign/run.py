@@ -18,6 +18,7 @@ from merge_bench.campaign.launch import make_launch
 from merge_bench.campaign.make_plan import Prepared
 from merge_bench.campaign.planned_launches import Job, Sweep
 from merge_bench.campaign.progress import Labelled, Progress
+from merge_bench.campaign.questions import runs_of
 from merge_bench.cluster.environment import LOOPBACK
 from merge_bench.cluster.launcher_choice import choose, choose_kind, make_launcher
 from merge_bench.cluster.launchers import launchers
@@ -26,7 +27,7 @@ from merge_bench.config.installation import how_to_set_up
 from merge_bench.config.old_names import translate_config
 from merge_bench.config.options import BY_KEY
 from merge_bench.config.reader import ConfigFile, read_config
-from merge_bench.config.resolve import Resolved, expand, resolve
+from merge_bench.config.resolve import Resolved, resolve
 from merge_bench.config.shipped import find_config
 from merge_bench.config.ucx_choice import use_ucx
 from merge_bench.config.variable_states import BRINGS_CODE
@@ -128,7 +129,7 @@ def check_for_run(config: ConfigFile, ucx: str, *, trusted: bool = False) -> Che
 
 def _checked_runs(options: Resolved) -> list[Resolved]:
     """The options of each run; raises `UsageError` if they can never work together."""
-    runs = expand(make_plan.choose_questions(options))
+    runs = runs_of(options)
     for each in runs:
         make_plan.check_options(each)
     return runs

@@ -12,6 +12,7 @@ from merge_bench.analysis.compare.judging import least_blocks
 from merge_bench.campaign import make_plan
 from merge_bench.campaign.make_plan import Prepared
 from merge_bench.campaign.planned_launches import Sweep, add_config, in_blocks
+from merge_bench.campaign.questions import runs_of
 from merge_bench.campaign.run import dry_run, label, too_few_blocks
 from merge_bench.config.reader import read_config
 from merge_bench.config.resolve import expand, resolve
@@ -25,7 +26,7 @@ from tests.helpers.synthetic_campaigns import interleaved, write_campaign
 
 def prepared(**options: Any) -> list[Prepared]:
     """A plan for every combination of these options, by their keys, on the command line."""
-    runs = expand(make_plan.choose_questions(resolve({"workers": 1, **options}, None, {})))
+    runs = runs_of(resolve({"workers": 1, **options}, None, {}))
     for each in runs:
         make_plan.check_options(each)
     return [make_plan.prepare(each, None) for each in runs]
@@ -166,6 +167,13 @@ def test_each_question_of_a_benchmark_is_a_problem_of_its_own(tmp_path: Path, mo
     assert "## a/0: 1 worker, h2o q5, 2 launches" in dry_run(made)
 
 
+def test_a_question_says_which_join_it_is() -> None:
+    runs = runs_of(resolve({"workload": "h2o"}, None, {}))
+    assert [each.values["how"] for each in runs] == ["inner", "inner", "left", "inner", "inner"]
+    (run,) = runs_of(resolve({"workload": "tpch", "how": "left"}, None, {}))
+    assert (run.values["how"], run.values["question"]) == ("left", "orders-lineitem")
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -173,6 +181,7 @@ def test_each_question_of_a_benchmark_is_a_problem_of_its_own(tmp_path: Path, mo
         ({"workload": "tpch", "rows": 1000}, "--rows needs --workload h2o"),
         ({"rows": 1000}, "--rows needs --workload h2o; the size of synthetic tables is set with --chunk"),
         ({"workload": "h2o", "question": ("9",)}, "has no question 'q9'"),
+        ({"workload": "h2o", "how": "left"}, "--how cannot be used with --workload h2o"),
     ],
 )
 def test_options_of_benchmarks_are_refused_elsewhere(options: dict[str, Any], said: str) -> None:
