@@ -102,7 +102,7 @@ def overview(page: Page, runs: Sequence[Run], documents: Sequence[RunDocument], 
         Column("Bandwidth\n(GiB/s)", [gib(one.bandwidth_bytes_per_second.harmonic_mean) for one in documents]),
         Column("Throughput\n(GiB/s)", [gib(one.throughput_bytes_per_second.median) for one in documents]),
         Column("Of link\n(%)", [percent(one.link.fraction if one.link else None) for one in documents]),
-        Column("Result\n(rows)", [rows(one.result_rows) for one in documents] if several else []),
+        Column("Result\nrows", [rows(one.result_rows) for one in documents] if several else []),
         Column("Limited by", [one.bottleneck.what if one.bottleneck else "" for one in documents], text=True),
         Column("Result", [state.mark or "verified" for state in states], text=True),
     )
