@@ -46,6 +46,8 @@ def _with_join(options: Resolved, benchmark: Benchmark) -> Resolved:
 def plan_question(benchmark: Benchmark, values: dict[str, Any], workers: int, engine: str) -> TableSpec:
     """Plan the merge of a question's tables, which are generated if they do not exist.
 
+    There is no warning of few row groups: only tables of a few rows have them, which the generator decides.
+
     Raises
     ------
     UsageError
@@ -54,4 +56,4 @@ def plan_question(benchmark: Benchmark, values: dict[str, Any], workers: int, en
     asked = benchmark.question(values["question"])
     left, right = map(str, benchmark.make(values, (asked.left, asked.right)))
     spec = plan_tables(left, right, asked.left_on, asked.right_on, workers, engine)
-    return replace(spec, benchmark=benchmark.name, question=asked.name)
+    return replace(spec, warnings=(), benchmark=benchmark.name, question=asked.name)

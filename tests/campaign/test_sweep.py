@@ -161,6 +161,7 @@ def test_each_question_of_a_benchmark_is_a_problem_of_its_own(tmp_path: Path, mo
         ("h2o", name) for name in ("q5", "q1", "q4", "q5", "q1", "q4")
     ]
     assert [each["keys"] for each in workloads[:3]] == [["id3"], ["id1"], ["id5"]]
+    assert not any(each.warnings for each in made.prepared.values())
     assert [len(made.jobs()), {job.block for job in made.jobs()}] == [12, {0, 1}]
     labels = {label(job, made.jobs()).split(" ", 1)[1] for job in made.jobs()}
     assert {"a, h2o q5, 1 worker", "a, h2o q1, 2 workers"} <= labels
