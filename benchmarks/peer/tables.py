@@ -11,6 +11,7 @@ import pyarrow as pa
 from benchmarks.peer.checks import judge
 from benchmarks.peer.protocol import Tables
 from merge_bench.errors import UsageError
+from merge_bench.merge.how import How
 from merge_bench.merge.verification import duckdb_reference
 from merge_bench.merge.workload.benchmark import Question
 from merge_bench.merge.workload.sizes import row_bytes
@@ -29,9 +30,10 @@ def of_question(question: Question, left: Path, right: Path) -> Tables:
         )
     found = Tables(str(left), str(right), question.left_on, 0, 0, kinds[question.how])
     plan = spec(found, 1)
-    rows, checksum = duckdb_reference.expected(plan)
+    how = How(found.how)
+    rows, checksum = duckdb_reference.expected(plan, how)
     size = round(sum(row_bytes(side) * side.rows for side in (plan.left, plan.right)))
-    names = tuple(field.name for field in plan.output)
+    names = tuple(field.name for field in how.output(plan.left.fields, plan.right.fields, plan.keys))
     return Tables(found.left, found.right, found.on, rows, checksum, found.how, names, size)
 
 
@@ -49,7 +51,7 @@ def chunk(tables: Tables, rank: int, workers: int, side: str) -> pa.Table:
 
 def check(tables: Tables, result: pa.Table) -> tuple[int, int]:
     """Rows of a part of the result, and their checksum over all columns."""
-    return result.num_rows, duckdb_reference.result_checksum(spec(tables, 1), result)
+    return result.num_rows, duckdb_reference.result_checksum(spec(tables, 1), result, How(tables.how))
 
 
 def verify(tables: Tables, result: pa.Table) -> int:

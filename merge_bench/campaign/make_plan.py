@@ -25,7 +25,7 @@ from merge_bench.host import gpu, network
 from merge_bench.host.memory import available_bytes, usable_cores
 from merge_bench.merge import engines
 from merge_bench.merge.engines import Description
-from merge_bench.merge.how import How
+from merge_bench.merge.how import DASK_JOINS, How
 from merge_bench.merge.plan import PROCESS_BYTES, Plan, check_fits
 from merge_bench.merge.workload.benchmarks import BENCHMARKS
 from merge_bench.merge.workload.synthetic import KEY, SyntheticSpec
@@ -75,7 +75,7 @@ def check_options(options: Resolved) -> None:
     if values["workload"] == "synthetic":
         _check_synthetic_keys(values)
     engine = _engine(values, gpu.gpu_count(), here=False)
-    _how(values)
+    _how(values, engine)
     _pipeline(values, engine)
     _runtime_filter(values, engine)
     _required(values, values["workers"] or 2)
@@ -110,7 +110,7 @@ def prepare(options: Resolved, config: ConfigFile | None, *, count_rows: bool = 
     most = max((len(each.workers) for each in place(hosts, workers, per_gpu)), default=workers)
     workload = _workload(values, workers, engine.name)
     if count_rows and isinstance(workload, TableSpec):
-        check_tables_fit(workload, workers)
+        check_tables_fit(workload, workers, How(values["how"]))
     plan = Plan(
         workload=workload,
         workers=workers,
@@ -123,7 +123,7 @@ def prepare(options: Resolved, config: ConfigFile | None, *, count_rows: bool = 
         verify=values["verify"],
         timeout=float(values["timeout"]),
         seed=values["seed"],
-        how=_how(values),
+        how=How(values["how"]),
         rows_per_chunk=values["chunk"] if isinstance(workload, SyntheticSpec) else None,
         error_handling=values["error_handling"] == "peer",
         message_bytes=values["message_size"] or (MESSAGE_BYTES_ACROSS if len(hosts) > 1 else MESSAGE_BYTES),
@@ -247,10 +247,18 @@ def _engine(values: dict[str, Any], gpus: int, *, here: bool) -> Description:
     return engine
 
 
-def _how(values: dict[str, Any]) -> How:
-    if values["how"] != How.INNER.value:
-        raise UsageError(f"--how {values['how']} is not supported yet; use --how inner")
-    return How.INNER
+def _how(values: dict[str, Any], engine: Description) -> None:
+    how = How(values["how"])
+    if engine.device_memory and how is not How.INNER:
+        raise UsageError(f"--engine {engine.name} does not support --how {how.value}; use --how inner")
+    if values["exchange"] == "dask" and how not in DASK_JOINS:
+        able = ", ".join(each.value for each in DASK_JOINS)
+        raise UsageError(f"--exchange dask does not support --how {how.value}; use --how {able} or --exchange ucx")
+    if values["runtime_filter"] != "off" and how not in (How.INNER, How.SEMI):
+        raise UsageError(
+            f"--runtime-filter on leaves out rows without a match, which --how {how.value} keeps; use --runtime-filter"
+            " off"
+        )
 
 
 def _pipeline(values: dict[str, Any], engine: Description) -> bool:
@@ -329,7 +337,7 @@ def _workload(values: dict[str, Any], workers: int, engine: str) -> SyntheticSpe
     return plan_question(benchmark, values, workers, engine)
 
 
-def check_tables_fit(spec: TableSpec, workers: int) -> None:
+def check_tables_fit(spec: TableSpec, workers: int, how: How = How.INNER) -> None:
     """Refuse a merge of real tables that cannot fit: the result's size comes from a counting pass.
 
     Raises
@@ -340,9 +348,9 @@ def check_tables_fit(spec: TableSpec, workers: int) -> None:
     from merge_bench.merge.verification import duckdb_reference
     from merge_bench.merge.workload.sizes import output_bytes, row_bytes
 
-    rows = duckdb_reference.count_rows(spec)
+    rows = duckdb_reference.count_rows(spec, how)
     tables = int(sum(row_bytes(side) * side.rows for side in (spec.left, spec.right)))
-    result, available = output_bytes(spec, rows), available_bytes()
+    result, available = output_bytes(spec, rows, how), available_bytes()
     needed = workers * PROCESS_BYTES + TABLE_COPIES * tables + result
     if needed > available:
         raise UsageError(

@@ -9,17 +9,18 @@ import pyarrow as pa
 from merge_bench.merge.engines import engine_class
 from merge_bench.merge.engines.base import Engine, JoinShape, Side, StoringEngine
 from merge_bench.merge.frame import Frame
+from merge_bench.merge.how import How
 
 
 def engines_of(
     name: str, lefts: Sequence[Frame], rights: Sequence[Frame], keys: tuple[str, ...], threads: int = 1,
-    stores: tuple[str, int] | None = None,
+    stores: tuple[str, int] | None = None, how: How = How.INNER,
 ) -> list[Engine]:  # fmt: skip
     """An engine for each rank, with its chunks; `stores`: the way of writing parcels, and most buckets in all."""
     rows = sum(frame.rows for frame in (*lefts, *rights))
     engines: list[Engine] = []
     for rank, chunk in enumerate(zip(lefts, rights, strict=True)):
-        shape = JoinShape(lefts[0].fields, rights[0].fields, keys, len(lefts), rank, rows, threads)
+        shape = JoinShape(lefts[0].fields, rights[0].fields, keys, len(lefts), rank, rows, threads, how)
         engines.append(engine_class(name)(shape))
         engines[rank].load(*chunk)
         if stores:
@@ -56,10 +57,10 @@ def result(engines: Sequence[Engine]) -> pa.Table:
 
 def simulate(
     name: str, lefts: Sequence[Frame], rights: Sequence[Frame], keys: tuple[str, ...], iterations: int = 1,
-    threads: int = 1, stores: tuple[str, int] | None = None,
+    threads: int = 1, stores: tuple[str, int] | None = None, how: How = How.INNER,
 ) -> pa.Table:  # fmt: skip
     """The result of merging chunks, one of each side for every rank."""
-    engines = engines_of(name, lefts, rights, keys, threads, stores)
+    engines = engines_of(name, lefts, rights, keys, threads, stores, how)
     for _ in range(iterations):
         run_once(engines)
     return result(engines)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import pandas as pd
 import pyarrow as pa
 
 from merge_bench.merge.engines import Description
 from merge_bench.merge.engines.cpu_base import HostEngine
+from merge_bench.merge.frame import integer_type, viewed
+from merge_bench.merge.how import How
 
 ENGINE = Description(
     name="pandas",
@@ -23,6 +25,10 @@ ENGINE = Description(
     kept_bytes=2,
 )
 
+_HOW: dict[How, Literal["inner", "left", "right", "outer"]] = {
+    How.INNER: "inner", How.LEFT: "left", How.RIGHT: "right", How.OUTER: "outer",
+}  # fmt: skip
+
 
 class PandasEngine(HostEngine):
     """Joins with `pandas.DataFrame.merge`, in groups of buckets, between which heartbeats are sent."""
@@ -31,17 +37,52 @@ class PandasEngine(HostEngine):
     join_rows = 1 << 19
 
     def join_tables(self, left: pa.Table, right: pa.Table, keys: Sequence[str]) -> pd.DataFrame:
-        """Inner join of two tables without null or NaN keys."""
-        return to_pandas(left).merge(to_pandas(right), on=list(keys), how="inner")
+        """Join two tables without null or NaN keys."""
+        how = self.shape.how
+        if how is How.OUTER:  # pandas sorts its keys, and makes Python objects of times for that
+            left, right = (_with_integers(table, keys) for table in (left, right))
+        if not how.pairs:
+            ours = to_pandas(left)
+            found = ours[list(keys)].merge(_distinct(to_pandas(right), keys), on=list(keys), how="left", indicator=True)
+            return ours[(found["_merge"] == ("both" if how is How.SEMI else "left_only")).to_numpy()]
+        ours = to_pandas(left, nullable=_others(left, keys) if how.keeps_right else ())
+        theirs = to_pandas(right, nullable=_others(right, keys) if how.keeps_left else ())
+        return ours.merge(theirs, on=list(keys), how=_HOW[how])
 
     def to_arrow(self, piece: pd.DataFrame) -> pa.Table:
         """One joined piece as an Arrow table."""
-        # Not Table.from_pandas, which makes every NaN a null.
-        return pa.table({name: pa.array(_values(piece[name]), from_pandas=False) for name in piece.columns})
+        table = from_pandas(piece)
+        for field in self.shape.output:
+            where = table.column_names.index(field.name)
+            if pa.types.is_temporal(field.type) and pa.types.is_integer(table.schema.types[where]):
+                table = table.set_column(where, field.name, viewed(table.column(where), field.type))
+        return table
+
+
+def _with_integers(table: pa.Table, keys: Sequence[str]) -> pa.Table:
+    """The table with integers for dates and times among the keys."""
+    for at, (name, column) in enumerate(zip(table.column_names, table.columns, strict=True)):
+        if name in keys:
+            table = table.set_column(at, name, viewed(column, integer_type(column.type)))
+    return table
+
+
+def _others(table: pa.Table, keys: Sequence[str]) -> list[str]:
+    """The columns that get nulls where the other table has rows without a match."""
+    return [name for name in table.column_names if name not in keys]
+
+
+def _distinct(frame: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
+    return frame[list(keys)].drop_duplicates()
 
 
 def _values(column: pd.Series[Any]) -> Any:
     return column.array if isinstance(column.dtype, pd.ArrowDtype) else column.to_numpy()
+
+
+def from_pandas(frame: pd.DataFrame) -> pa.Table:
+    """The rows as Arrow. (`Table.from_pandas` makes every NaN a null.)"""
+    return pa.table({name: pa.array(_values(frame[name]), from_pandas=False) for name in frame.columns})
 
 
 def to_pandas(table: pa.Table, *, nullable: Collection[str] = ()) -> pd.DataFrame:
