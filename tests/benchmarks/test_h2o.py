@@ -23,6 +23,7 @@ from benchmarks.peer.protocol import Job, Tables
 from benchmarks.peer.ratios import Sample
 from merge_bench.errors import UsageError, WrongResult
 from merge_bench.merge.workload.h2o import BENCHMARK, ensure_tables
+from tests.project.reference import measured
 
 ROWS = 2000
 LIBRARIES: dict[str, tuple[type[Joiner], dict[str, str]]] = {
@@ -115,6 +116,20 @@ def test_every_question_is_measured_beside_all_peers(tmp_path: Path, monkeypatch
         "q5: x ⋈ big on id3", "1,800 × 13", "500", "1,000, 2.00 (2.00–2.00)", "4,000, 8.00 (8.00–8.00)", "failed",
         "4,000, 8.00 (8.00–8.00)",
     ]  # fmt: skip
+
+
+def test_the_page_has_a_table_for_each_processor() -> None:
+    standings = [
+        {"contender": name, "wall": wall, "ratio": {"median": wall / 0.5, "low": 1.5, "high": 2.5}}
+        for name, wall in ((REFERENCE, 0.5), ("duckdb-table", 1.0), ("duckdb-arrow", 2.0))
+    ]
+    question = {"rows": 900, "columns": 9, "standings": standings, "versions": {"duckdb-table": "2.0"}}
+    document = {"rows": 1000, "blocks": 3, "git": {"commit": "0123456789"}, "questions": {"q1": question}}
+    text = "\n".join(measured._questions({"intel-xeon-167": document}))
+    assert "### Intel Xeon, model 167 (2 MiB of L2, 480 of L3), 1,000 rows" in text
+    assert "3 interleaved blocks, commit 0123456. duckdb 2.0." in text
+    assert "| q1: x ⋈ small on id1 | 900 × 9 | 500 | 1,000, 2.00 (1.50–2.50) | - | - | - |" in text
+    assert not list(measured._questions({}))
 
 
 def test_a_question_that_peers_cannot_join_is_refused(folder: Path) -> None:
