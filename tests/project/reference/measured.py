@@ -122,8 +122,8 @@ def _questions(documents: Mapping[str, Any]) -> Iterable[str]:
         yield (
             "`benchmarks.h2o`: of each program the fastest variant, its milliseconds and how many times as long as"
             " merge_bench it took, median over blocks with its interval, with fewer than six blocks the least and the"
-            " greatest ([what](performance.md#the-joins-of-db-benchmark)). In q3 pandas and Polars' in-memory engine copy no"
-            " column of x."
+            " greatest ([what](performance.md#the-joins-of-db-benchmark)). In q3 pandas and Polars' in-memory engine"
+            " copy no column of x."
         )
     for name, document in documents.items():
         commit = document["git"]["commit"][:7]
