@@ -92,8 +92,11 @@ def by_problem(sources: Sequence[Source]) -> dict[str, list[Source]]:
     varying = [name for name in names if name == "rows_per_chunk" or len(known[name]) > 1]
     found: dict[str, list[Source]] = {}
     for group, one in zip(groups, problems, strict=True):
-        title = ", ".join(_named_value(name, one[name]) for name in varying if name in one)
-        found.setdefault(title or tables_of(group[0].run.plan) or "the tables", []).extend(group)
+        plan = group[0].run.plan
+        named = [name for name in varying if name in one and not (plan.question and name.startswith("workload "))]
+        parts = [tables_of(plan)] if plan.question else []
+        title = ", ".join([*parts, *(_named_value(name, one[name]) for name in named)])
+        found.setdefault(title or tables_of(plan) or "the tables", []).extend(group)
     return found
 
 
