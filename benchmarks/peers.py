@@ -25,6 +25,10 @@ from merge_bench.host.gpu import gpu_count, gpu_facts
 from merge_bench.host.memory import available_bytes, usable_cores
 
 
+_KINDS = ("duckdb", "polars")
+"""Programs that have every kind of join."""
+
+
 @click.command(context_settings=command.CONTEXT)
 @command.option("--chunk", command.ROWS, "25e6", "Rows of each frame on each worker before the merge.")
 @command.option("--workers", click.IntRange(1), 2, "Number of workers, and of chunks of each frame.")
