@@ -24,7 +24,6 @@ from merge_bench.host import machine
 from merge_bench.host.gpu import gpu_count, gpu_facts
 from merge_bench.host.memory import available_bytes, usable_cores
 
-
 _KINDS = ("duckdb", "polars")
 """Programs that have every kind of join."""
 
@@ -63,9 +62,7 @@ def peers(
     job = Job(chunk, workers, threads, iterations, warmup, frac_match, seed, join=how)
     contenders = choose(only or (), gpus=gpu_count())
     if how != "inner":
-        contenders = [
-            each for each in contenders if each.name == REFERENCE or each.name.startswith(("duckdb", "polars"))
-        ]
+        contenders = tuple(each for each in contenders if each.name == REFERENCE or each.name.startswith(_KINDS))
     refuse_unfit(contenders, job, available_bytes())
     store = Store(results)
     head = command.head(
