@@ -75,18 +75,17 @@ class TimelineHead(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", 
     skew_seconds: float | None = None
 
 
-class TimelineIteration(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="iteration"):
+class _Part(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
+    index: int
+    workers: list[WorkerTimeline]
+
+
+class TimelineIteration(_Part, frozen=True, kw_only=True, tag="iteration"):
     """A timed iteration, from the entry into its opening barrier to the exit from its closing one, by rank."""
 
-    index: int
-    workers: list[WorkerTimeline]
 
-
-class TimelineRound(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="link"):
+class TimelineRound(_Part, frozen=True, kw_only=True, tag="link"):
     """A round of the link measurement, by rank."""
-
-    index: int
-    workers: list[WorkerTimeline]
 
 
 Line: TypeAlias = TimelineHead | TimelineIteration | TimelineRound

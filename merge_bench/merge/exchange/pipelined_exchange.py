@@ -209,8 +209,9 @@ class PipelinedExchange:
         data, side = self._made[number][peer].data, self._pieces[number].side
         size = data.nbytes
         stop = min(size, start + self._longest)
+        posted = time.perf_counter()
         message = self._exchange.post(data[start:stop], peer, self._stage + 1, self._sent[peer], receive=False)
-        self._begin(_Item(message, number))
+        self._begin(_Item(message, number), posted)
         self._sent[peer] += 1
         self._under_way[peer] += message.size
         self.sent_bytes[side] += message.size
@@ -250,19 +251,21 @@ class PipelinedExchange:
         self._open[source, number] = len(starts)
         for start in starts:
             piece = buffer[start : min(size, start + self._longest)]
+            posted = time.perf_counter()
             message = self._exchange.post(piece, source, self._stage + 1, self._taken[source], receive=True)
             self._taken[source] += 1
-            self._begin(_Item(message, number))
+            self._begin(_Item(message, number), posted)
         if not starts:
             self._landed(source, number)
 
-    def _begin(self, item: _Item) -> None:
+    def _begin(self, item: _Item, posted: float) -> None:
+        """Count a message as in flight. Notes have the time before it was `posted`: it may be there already."""
         self._pending.append(item)
         now = time.perf_counter()
         for meter in self._meters(item):
             meter.enter(now)
         if self._notes is not None:
-            self._notes.begin(_key(item), now, item.message.size)
+            self._notes.begin(_key(item), posted, item.message.size)
 
     def _end(self, item: _Item) -> None:
         message, now = item.message, time.perf_counter()

@@ -81,9 +81,7 @@ def of_iteration(aligned: Aligned, iteration: TimelineIteration) -> Chart:
         tuple(groups),
         height,
     )
-    title = (
-        f"Timeline of iteration {iteration.index}, launch {aligned.launch.index}: nearest to the median wall-clock time"
-    )
+    title = f"Timeline of iteration {iteration.index}, launch {aligned.launch.index}, nearest to the median time"
     return Chart(title, picture, _note(aligned, len(iteration.workers), len(shown)))
 
 
