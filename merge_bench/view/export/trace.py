@@ -183,7 +183,8 @@ class Trace:
 def _begins(one: Aligned) -> Iterator[tuple[int, float]]:
     for line in (*one.timeline.iterations, *one.timeline.rounds):
         for worker in line.workers:
-            yield from ((worker.rank, each.begin) for each in (*worker.spans, *worker.batches))
+            yield from ((worker.rank, span.begin) for span in worker.spans)
+            yield from ((worker.rank, batch.begin) for batch in worker.batches)
 
 
 def _lane(lanes: list[list[int]], begin: int, end: int, *, inside: bool) -> int:
