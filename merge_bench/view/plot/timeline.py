@@ -81,12 +81,12 @@ def of_iteration(aligned: Aligned, iteration: TimelineIteration) -> Chart:
         tuple(groups),
         height,
     )
-    title = f"Timeline of iteration {iteration.index}, launch {aligned.launch.index}, nearest to the median time"
+    title = f"Timeline of iteration {iteration.index}, launch {aligned.launch.index} (nearest to the median)"
     return Chart(title, picture, _note(aligned, len(iteration.workers), len(shown)))
 
 
 def _note(aligned: Aligned, workers: int, shown: int) -> str:
-    sentences = ["Upper boxes: phases and barriers; lower boxes: the exchange, and messages to or from a peer."]
+    sentences = ["Upper boxes: phases and barriers; lower boxes: exchange, and messages by peer."]
     if shown < workers:
         sentences.append(f"Shown: the first {shown} of {workers} workers.")
     if len(set(aligned.hosts)) > 1:
