@@ -35,8 +35,8 @@ class _Look:
 
 _SPANS = {
     "barrier": _Look("barrier", GREY, -0.24, 0.36),
-    "filter": _Look("runtime filter", 4, -0.24, 0.36),
     "partition": _Look("partition", 0, -0.24, 0.36),
+    "filter": _Look("runtime filter", 4, -0.24, 0.36),
     "join": _Look("join", 3, -0.24, 0.36),
     "exchange": _Look("exchange", 2, 0.02, 0.12),
 }
