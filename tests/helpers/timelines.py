@@ -27,12 +27,12 @@ MS = 1e-3
 
 
 def worker(rank: int, workers: int, at: float, late: float = 0.0) -> WorkerTimeline:
-    """An iteration that begins at `at` on the worker's clock; its phases take 10, 20 and 5 ms, barriers 1 ms each.
+    """An iteration that begins at `at` on the worker's clock; its barriers and phases take 5, 10, 20, 5 and 1 ms.
 
     `late`: how much later than the others it leaves the opening barrier.
     """
     begin = at + late
-    spans = [("barrier", -1, 0), ("partition", 0, 10), ("exchange", 10, 30), ("join", 30, 35), ("barrier", 35, 36)]
+    spans = [("barrier", -5, 0), ("partition", 0, 10), ("exchange", 10, 30), ("join", 30, 35), ("barrier", 35, 36)]
     return WorkerTimeline(
         rank=rank,
         spans=[Span(name=name, begin=begin + b * MS, end=begin + e * MS) for name, b, e in spans],

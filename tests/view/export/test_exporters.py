@@ -116,7 +116,7 @@ def test_columns_of_parquet_have_types_even_where_nothing_was_measured(tmp_path:
 
 def test_results_that_are_wrong_or_unverified_are_marked(tmp_path: Path) -> None:
     wrong = write_campaign(tmp_path, Script(check=lambda check: msgspec.structs.replace(check, ok=False)))
-    assert "wrong" in export(wrong, "--format", "bencher", status=2).stderr
+    assert "is wrong" in export(wrong, "--format", "bencher", status=2).stderr
     gauges = samples(wrong)
     assert [value for _, value in gauges["merge_bench_verified"]] == [0.0]
     assert "merge_bench_wall_seconds" not in gauges

@@ -62,13 +62,15 @@ def test_everything_noted_is_in_the_trace(two_hosts: Path) -> None:
     }
     assert {("process_name", "a"), ("process_name", "b"), ("thread_name", "rank 3")} <= named
     assert {event["pid"] for event in slices(document, "iteration")} == {1, 2}
+    names = ("iteration", "partition", "exchange", "join", "barrier", "link")
+    assert len({event["tid"] for name in names for event in slices(document, name)}) == 4  # a track a worker
     assert "20.0 us" in document["otherData"]["alignment"]
 
 
 def test_hosts_are_aligned_at_the_opening_barrier_and_launches_lie_apart(two_hosts: Path) -> None:
     found = [(event["ts"], event["dur"]) for event in slices(traced(two_hosts), "partition")]
     begins = sorted({ts for ts, _ in found})
-    expected = [1000 + 1e5 * index + 1e7 * launch for launch in range(2) for index in range(3)]
+    expected = [5000 + 1e5 * index + 1e7 * launch for launch in range(2) for index in range(3)]
     assert begins == pytest.approx(expected, abs=0.5)  # a time since 1970 has so many digits
     assert {dur for _, dur in found} == {10_000.0}
 
@@ -94,7 +96,7 @@ def test_warnings_are_instants_inside_the_trace(two_hosts: Path) -> None:
     records.write_bytes(b"\n".join([*lines[:-2], encode(line), *lines[-2:]]) + b"\n")
     (found,) = [event for event in traced(two_hosts)["traceEvents"] if event["ph"] == "i"]
     assert (found["name"], found["s"], found["args"]["message"]) == ("straggler", "g", "rank 1 is slow")
-    assert found["ts"] == pytest.approx(10.05e6 + 1000, abs=1)
+    assert found["ts"] == pytest.approx(10.05e6 + 5000, abs=1)
 
 
 def test_what_has_no_timeline_is_refused(two_hosts: Path, tmp_path: Path) -> None:
