@@ -175,6 +175,7 @@ def export(results: tuple[str, ...], format: str, output: str | None) -> None:
         return
     with replacing(Path(output)) as draft:
         draft.write_bytes(contents)
+    print(output)
 
 
 @click.command(context_settings=CONTEXT)

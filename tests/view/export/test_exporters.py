@@ -158,7 +158,7 @@ def test_a_file_is_replaced_only_by_a_whole_one(tmp_path: Path) -> None:
     target.write_text("before")
     refused(CAMPAIGNS / "nothing", "--format", "bencher", "--output", target)
     assert target.read_text() == "before"
-    export(CAMPAIGNS / "run", "--format", "bencher", "--output", target)
+    assert export(CAMPAIGNS / "run", "--format", "bencher", "--output", target).stdout == f"{target}\n"
     jsonschema.validate(json.loads(target.read_text()), BENCHER)
     assert [path.name for path in tmp_path.iterdir()] == ["figures.json"]
 
