@@ -214,7 +214,7 @@ def _draw(plot: Any, mark: marks.Mark, seen: Look, source: models.ColumnDataSour
             fill = "fill" if mark.hollow else seen.colour
             return plot.scatter("x", "y", **given, marker=seen.shape, size=mark.size, fill_color=fill, alpha=0.85)
         case marks.Line():
-            return plot.line("x", "y", **given, line_width=2, line_dash="dashed" if mark.dashed else "solid")
+            return plot.line("x", "y", **given, line_width=mark.width, line_dash="dashed" if mark.dashed else "solid")
         case marks.Band():
             if mark.hatched:
                 given |= {

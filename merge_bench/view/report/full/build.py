@@ -275,7 +275,7 @@ def _runs(page: Recorder, sources: Sequence[Source]) -> None:
             title = source.label + (f": {problems[id(source)]}" if len(set(problems.values())) > 1 else "")
             page.section(title, folded=True, note=", ".join(notes), inner=True)
             page.source = source_of([source.campaign])
-            report_run(page, source.run, source.document)
+            report_run(page, source.campaign, source.run, source.document)
 
 
 def _repeat(page: Recorder, campaigns: Sequence[Campaign]) -> None:
