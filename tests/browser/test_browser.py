@@ -19,6 +19,12 @@ from tests.helpers.large_campaigns import make_large
 from tests.helpers.synthetic_campaigns import Script, write_campaign
 from tests.view.dashboard.samples import broken, hostile, interleaved, probing, tuning
 
+_NUMBERS = {
+    "Results": ("Throughput (GiB/s)", "Status"),
+    "Tuning": ("Speed-up", "Blocks"),
+    "Network": ("Median", "Most"),
+}
+"""Columns of each tab that a window of 900 pixels has to show."""
 TABS = ("Live", "Results", "Tuning", "Network", "Run")
 
 
@@ -148,6 +154,9 @@ def test_every_tab_shows_its_part_and_fits_the_window(samples: Window, scheme: s
         samples.turn_to(tab)
         samples.wait_for_text(marks[tab])
         samples.wait_until("document.documentElement.scrollWidth <= window.innerWidth")
+        for heading in _NUMBERS.get(tab, ()):
+            edge = samples.page.locator(f'.tabulator-col[tabulator-field="{heading}"]:visible').bounding_box()
+            assert edge["x"] + edge["width"] <= width + 2
         samples.picture(f"{tab.lower()}-{scheme}-{width}")
 
 
