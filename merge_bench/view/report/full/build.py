@@ -168,6 +168,7 @@ def _conclusion(
             *((letter(at, len(campaigns)) or "", " · ".join(filter(None, each))) for at, each in enumerate(named))
         )
     documents = [source.document for source in sources]
+    probed = [caution for campaign in campaigns if _is_probe(campaign) for caution in campaign.cautions]
     tunings = [campaign for campaign in merges if campaign.tuning]
     for campaign in tunings:
         page.source = source_of([campaign], campaigns)
@@ -180,12 +181,11 @@ def _conclusion(
             verdicts(page, merges, {source.name: source.look for source in sources})
         if len(campaigns) > 1:
             overview(page, [source.run for source in sources], documents, [source.name for source in sources])
-        run_sections.findings(page, documents)
+        run_sections.findings(page, documents, probed)
     if not merges:
         _best(page, rows)
         _draw(page, panels[:1])
-    probed = [caution for campaign in campaigns if _is_probe(campaign) for caution in campaign.cautions]
-    run_sections.warnings_by_kind(page, list(dict.fromkeys(probed)))
+        run_sections.warnings_by_kind(page, list(dict.fromkeys(probed)))
 
 
 def _best(page: Recorder, rows: Sequence[Row]) -> None:
