@@ -100,7 +100,13 @@ def test_workers_of_the_same_bandwidth_have_no_slowest(tmp_path: Path) -> None:
 
 
 def test_without_pages_of_dask_the_option_is_named_that_makes_them(tmp_path: Path) -> None:
-    shown = texts(board(tmp_path).live.layout)
+    view = board(tmp_path)
+    update(view.live)
+    assert "--dask-dashboard" not in texts(view.live.layout)  # nothing ran
+    write_campaign(tmp_path)
+    list_again(view)
+    update(view.live)
+    shown = texts(view.live.layout)
     assert "--dask-dashboard" in shown
     assert "<a " not in shown
 
