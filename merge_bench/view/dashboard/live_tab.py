@@ -239,7 +239,9 @@ def _numbers(points: Sequence[Point], bandwidth: float | None, state: Now) -> st
     rates = {
         "Throughput": middle(point.throughput for point in mine), "Bandwidth": bandwidth, "Link limit": state.limit,
     }  # fmt: skip
-    numbers = {name: f"{gib(rate)} GiB/s" for name, rate in rates.items() if rate is not None}
+    several = state.launch is not None and any(point.launch != state.launch for point in points)
+    numbers = {"Launch": str(state.launch)} if several else {}  # the numbers are those of one of several launches
+    numbers |= {name: f"{gib(rate)} GiB/s" for name, rate in rates.items() if rate is not None}
     if mine:
         numbers["Wall-clock"] = f"{ms(middle(point.wall_seconds for point in mine))} ms"
     numbers |= {name: text for name, text in (("Config", state.config), ("Verified", state.checks)) if text}
