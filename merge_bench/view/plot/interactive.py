@@ -106,6 +106,8 @@ class Drawn:
         """Show `picture` instead. Columns that are as before are not sent again."""
         for renderer, (group, mark) in zip(self._renderers, picture.marks, strict=True):
             source, columns = renderer.data_source, _columns(mark, look(group.index).colour)
+            if isinstance(mark, marks.Texts):
+                columns = _padded(columns, len(source.data["text"]))
             changed = {name: each for name, each in columns.items() if not _same(each, source.data[name])}
             if any(len(each) != len(source.data[name]) for name, each in changed.items()):
                 source.data = columns
@@ -201,6 +203,21 @@ def _columns(mark: marks.Mark, colour: str) -> dict[str, Any]:
     if isinstance(mark, marks.Texts):
         columns |= {"text": list(map(for_canvas, mark.texts)), "colour": [_LIGHT if a else _DARK for a in mark.light]}
     return columns | {name: list(texts) for name, texts in getattr(mark, "details", {}).items()}
+
+
+def _padded(columns: dict[str, Any], count: int) -> dict[str, Any]:
+    """At least `count` texts, the added ones without a place.
+
+    Bokeh fails where there are fewer texts than before, as it takes new colours for the old ones; nothing on the page
+    that waits for it goes on then, and Panel's table waits in an endless loop.
+    """
+    more = max(count - len(columns["text"]), 0)
+    fill = {"text": "", "colour": _DARK}
+    return {
+        name: np.append(each, np.full(more, np.nan, np.float32)) if isinstance(each, np.ndarray)
+        else [*each, *[fill.get(name, "")] * more]
+        for name, each in columns.items()
+    }  # fmt: skip
 
 
 def _same(new: Any, old: Any) -> bool:
