@@ -100,6 +100,18 @@ class Frame:
         named = {field.name: (field, column) for field, column in zip(self.fields, self.columns, strict=True)}
         return named[name]
 
+    def slice(self, start: int, stop: int) -> Frame:
+        """Rows start…stop-1 over the same memory; only offsets are copied."""
+        columns = []
+        for column in self.columns:
+            values, offsets = column.values, column.offsets
+            if offsets is None:
+                values = values[start:stop]
+            else:
+                values, offsets = values[offsets[start] : offsets[stop]], offsets[start : stop + 1] - offsets[start]
+            columns.append(Column(values, offsets, None if column.valid is None else column.valid[start:stop]))
+        return Frame(self.fields, tuple(columns), stop - start)
+
     def with_nullable(self, nullable: dict[str, bool]) -> Frame:
         """The same rows under fields whose `nullable` is what all workers together need."""
         fields, columns = [], []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from merge_bench.merge.buffer_pool import ALIGN, BufferPool
@@ -12,7 +13,8 @@ from merge_bench.merge.engines.base import JoinShape, Side
 from merge_bench.merge.engines.hash_join import MOST_ROWS, BucketJoin
 from merge_bench.merge.engines.polars import PolarsEngine
 from merge_bench.merge.frame import Bytes, Frame, arrow_schema
-from merge_bench.merge.partition import BucketReader
+from merge_bench.merge.how import How
+from merge_bench.merge.partition import RowReader
 
 ENGINE = Description(
     name="native",
@@ -34,6 +36,11 @@ def joins_itself(shape: JoinShape) -> bool:
     return all(left.type == right.type and not left.floating for left, right in keys)
 
 
+def mirrored(shape: JoinShape) -> JoinShape:
+    """The same inner join with the sides exchanged."""
+    return replace(shape, left=shape.right, right=shape.left)
+
+
 class NativeEngine(PolarsEngine):
     """A compiled hash join bucket by bucket; its result is written to memory that is used again."""
 
@@ -43,7 +50,12 @@ class NativeEngine(PolarsEngine):
     def __init__(self, shape: JoinShape) -> None:
         super().__init__(shape)
         # One for each thread: neither a join nor a pool of buffers may be used by two threads at once.
-        self._joins = [(BucketJoin(shape), BufferPool()) for _ in range(shape.threads)] if joins_itself(shape) else []
+        # The rows of the right side are looked up among the left ones. Of a small side that was sent, the table is made.
+        self._mirrored = self._in_place and shape.sent is Side.RIGHT and shape.how is How.INNER
+        joined = mirrored(shape) if self._mirrored else shape
+        names = [field.name for field in joined.output]
+        self._places = [names.index(field.name) for field in shape.output]
+        self._joins = [(BucketJoin(joined), BufferPool()) for _ in range(shape.threads)] if joins_itself(shape) else []
         self._buffer_pools += [out for _, out in self._joins]
 
     def lend(self, rooms: Sequence[Bytes]) -> None:
@@ -52,7 +64,7 @@ class NativeEngine(PolarsEngine):
             shares = [room.size // len(self._joins) // ALIGN * ALIGN for room in rooms]
             out.lend([room[number * size :][:size] for room, size in zip(rooms, shares, strict=True)])
 
-    def join_groups(self, groups: Iterable[tuple[int, int]], left: BucketReader, right: BucketReader) -> Iterable[Any]:
+    def join_groups(self, groups: Iterable[tuple[int, int]], left: RowReader, right: RowReader) -> Iterable[Any]:
         """Join groups of buckets, divided among the threads."""
         if not self._joins:
             return super().join_groups(groups, left, right)
@@ -68,10 +80,15 @@ class NativeEngine(PolarsEngine):
         return found
 
     def _joined(
-        self, thread: int, groups: Sequence[tuple[int, int]], left: BucketReader, right: BucketReader
+        self, thread: int, groups: Sequence[tuple[int, int]], left: RowReader, right: RowReader
     ) -> Iterable[Any]:
         join, out = self._joins[thread]
         for first, last in groups:
+            if self._mirrored:
+                for found in join.join(right.chunks(first, last), left.chunks(first, last), out):
+                    columns = tuple(found.columns[at] for at in self._places)
+                    yield Frame(self.shape.output, columns, found.rows)
+                continue
             chunks = left.chunks(first, last)
             if sum(chunk.rows for chunk in chunks) > MOST_ROWS:
                 yield self.join_tables(left.table(first, last), right.table(first, last), self.shape.keys)
