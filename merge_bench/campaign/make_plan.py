@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from merge_bench.campaign import require_transport
+from merge_bench.campaign import choose_distribution, require_transport
 from merge_bench.cluster.base import ClusterSettings
 from merge_bench.cluster.hosts import HostSpec, count_workers, place
 from merge_bench.cluster.launcher_choice import choose, choose_kind
@@ -24,6 +24,7 @@ from merge_bench.host import gpu, network
 from merge_bench.host.memory import available_bytes, usable_cores
 from merge_bench.merge import engines
 from merge_bench.merge.engines import Description
+from merge_bench.merge.engines.base import Side
 from merge_bench.merge.how import How
 from merge_bench.merge.plan import PROCESS_BYTES, Plan, check_fits
 from merge_bench.merge.workload.synthetic import KEY, SyntheticSpec
@@ -73,9 +74,10 @@ def check_options(options: Resolved) -> None:
     if values["workload"] == "synthetic":
         _check_synthetic_keys(values)
     engine = _engine(values, gpu.gpu_count(), here=False)
-    _how(values)
+    how = _how(values)
     _pipeline(values, engine)
     _runtime_filter(values, engine)
+    choose_distribution.check(values, how)
     _required(values, values["workers"] or 2)
 
 
@@ -107,8 +109,10 @@ def prepare(options: Resolved, config: ConfigFile | None, *, count_rows: bool = 
     per_gpu = values["workers_per_gpu"]
     most = max((len(each.workers) for each in place(hosts, workers, per_gpu)), default=workers)
     workload = _workload(values, workers, engine.name)
+    how = _how(values)
+    distribution = choose_distribution.choose(values, how, workload, workers)
     if count_rows and isinstance(workload, TableSpec):
-        check_tables_fit(workload, workers)
+        check_tables_fit(workload, workers, distribution.sent)
     plan = Plan(
         workload=workload,
         workers=workers,
@@ -121,7 +125,8 @@ def prepare(options: Resolved, config: ConfigFile | None, *, count_rows: bool = 
         verify=values["verify"],
         timeout=float(values["timeout"]),
         seed=values["seed"],
-        how=_how(values),
+        how=how,
+        distribution=distribution,
         rows_per_chunk=values["chunk"] if isinstance(workload, SyntheticSpec) else None,
         error_handling=values["error_handling"] == "peer",
         message_bytes=values["message_size"] or (MESSAGE_BYTES_ACROSS if len(hosts) > 1 else MESSAGE_BYTES),
@@ -330,8 +335,10 @@ def _workload(values: dict[str, Any], workers: int, engine: str) -> SyntheticSpe
     return plan_tables(left, right, left_on, right_on, workers, engine)
 
 
-def check_tables_fit(spec: TableSpec, workers: int) -> None:
+def check_tables_fit(spec: TableSpec, workers: int, sent: Side | None = None) -> None:
     """Refuse a merge of real tables that cannot fit: the result's size comes from a counting pass.
+
+    `sent`: the table that is sent whole to every worker.
 
     Raises
     ------
@@ -339,15 +346,20 @@ def check_tables_fit(spec: TableSpec, workers: int) -> None:
         With what the tables and the result would take.
     """
     from merge_bench.merge.verification import duckdb_reference
-    from merge_bench.merge.workload.sizes import output_bytes, row_bytes
+    from merge_bench.merge.workload.sizes import output_bytes
 
     rows = duckdb_reference.count_rows(spec)
-    tables = int(sum(row_bytes(side) * side.rows for side in (spec.left, spec.right)))
+    sizes = choose_distribution.side_bytes(spec)
+    tables = int(sum(sizes.values()))
     result, available = output_bytes(spec, rows), available_bytes()
-    needed = workers * PROCESS_BYTES + TABLE_COPIES * tables + result
+    # Of a broadcast: the chunks, what is partitioned of the table that stays, and the other one once on every worker.
+    copies = TABLE_COPIES * tables if sent is None else tables + sizes[sent.other] + workers * sizes[sent]
+    needed = int(workers * PROCESS_BYTES + copies + result)
     if needed > available:
+        remedy = "use smaller tables, or keys that repeat less often"
+        if sent is not None and workers * sizes[sent] > TABLE_COPIES * tables:
+            remedy = f"use --distribution shuffle, which does not copy the {sent.value} table to all {workers} workers"
         raise UsageError(
             f"a merge with {format_count(rows)} result rows needs about {format_bytes(needed)} of memory, but"
-            f" {socket.gethostname()} has {format_bytes(available)}; use smaller tables, or keys that repeat less"
-            " often"
+            f" {socket.gethostname()} has {format_bytes(available)}; {remedy}"
         )

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -209,16 +209,6 @@ def row_spans(first: int, last: int, threads: int) -> list[tuple[int, int]]:
     return list(itertools.pairwise(edges))
 
 
-class RowReader(Protocol):
-    """Reads rows that are joined with each other, by the number of their bucket or block."""
-
-    def table(self, first: int, last: int) -> pa.Table:
-        """The rows of numbers first…last-1 as one table."""
-
-    def chunks(self, first: int, last: int) -> list[Frame]:
-        """The same rows as frames, none of them empty."""
-
-
 class BucketReader:
     """Reads the buckets of one side from the parcels of a worker, as Arrow tables without copies."""
 
@@ -271,46 +261,6 @@ def _some_bytes(whole: Column, start: int, stop: int, first: int, last: int) -> 
     offsets = np.zeros(stop - start + 1, np.int64)
     np.cumsum(whole.offsets[start:stop], out=offsets[1:])
     return Column(whole.values[first:last], offsets, None if whole.valid is None else whole.valid[start:stop])
-
-
-class WholeReader:
-    """Reads all rows of some parcels, whatever numbers are asked for."""
-
-    def __init__(self, fields: tuple[Field, ...], parcels: Sequence[Parcel]) -> None:
-        buckets = len(parcels[0].layout.header[0])
-        self._table = BucketReader(fields, parcels).table(0, buckets).combine_chunks()
-        frame = Frame.from_arrow(self._table).with_nullable({field.name: field.nullable for field in fields})
-        self._chunks = [frame] if frame.rows else []
-        self.rows = frame.rows
-
-    def table(self, first: int, last: int) -> pa.Table:
-        """All rows."""
-        return self._table
-
-    def chunks(self, first: int, last: int) -> list[Frame]:
-        """All rows."""
-        return self._chunks
-
-
-class BlockReader:
-    """Reads a chunk where it lies, in blocks of `rows` rows at most, and in one for each thread at least."""
-
-    def __init__(self, frame: Frame, rows: int, threads: int) -> None:
-        self._frame = frame
-        self.count = max(-(-frame.rows // rows), min(threads, frame.rows // BLOCK), 1)
-
-    def table(self, first: int, last: int) -> pa.Table:
-        """The rows of blocks first…last-1."""
-        return self._slice(first, last).to_arrow()
-
-    def chunks(self, first: int, last: int) -> list[Frame]:
-        """The rows of blocks first…last-1, without a copy."""
-        found = self._slice(first, last)
-        return [found] if found.rows else []
-
-    def _slice(self, first: int, last: int) -> Frame:
-        start, stop = (self._frame.rows * edge // self.count for edge in (first, last))
-        return self._frame.slice(start, stop)
 
 
 def bucket_groups(

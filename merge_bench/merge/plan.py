@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from merge_bench.errors import UsageError
+from merge_bench.merge.distribution import SHUFFLED, Distribution
 from merge_bench.merge.engines import describe
 from merge_bench.merge.how import How
 from merge_bench.merge.partition import SLACK
@@ -26,7 +27,7 @@ class Plan:
     """Everything that the workers of a launch have to agree on.
 
     `rows_per_chunk` is null for real tables. `message_bytes`: longest message of the data plane, 0 for no limit.
-    `how`: which rows the result has.
+    `how`: which rows the result has. `distribution`: whether both frames are shuffled, or one is sent whole.
     `pipeline`: whether partition and join run beside the exchange. `stores`: ``plain``, ``lines`` (`stores.py`), or
     ``auto`` for what is faster on each host. `runtime_filter`: whether rows without a match are left out before
     they are partitioned (`runtime_filter.py`). `timeout`: seconds. `verify`: ``ends`` (after the
@@ -48,6 +49,7 @@ class Plan:
     error_handling: bool = False
     message_bytes: int = 32 << 20
     how: How = How.INNER
+    distribution: Distribution = SHUFFLED
     pipeline: bool = False
     stores: str = "auto"
     runtime_filter: bool = False
@@ -60,7 +62,7 @@ class Plan:
     def to_json(self) -> dict[str, Any]:
         """The plan as plain data, for the records."""
         plain = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "workload"}
-        plain["how"] = self.how.value
+        plain |= {"how": self.how.value, **self.distribution.to_json()}
         if isinstance(self.workload, SyntheticSpec):
             plain["workload"] = {"name": "synthetic", **dataclasses.asdict(self.workload)}
         else:
@@ -71,6 +73,15 @@ class Plan:
     def device_memory(self) -> bool:
         """Whether the engine's rows lie in the memory of GPUs."""
         return describe(self.engine).device_memory
+
+    @property
+    def sent_rows(self) -> int:
+        """Rows of the side that is sent whole to every worker; 0 with a shuffle."""
+        if self.distribution.sent is None:
+            return 0
+        if isinstance(self.workload, SyntheticSpec):
+            return self.workload.rows
+        return self.workload.side(self.distribution.sent).rows
 
     @property
     def keys(self) -> tuple[str, ...]:

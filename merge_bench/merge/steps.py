@@ -107,7 +107,7 @@ def open_data_plane(rows: int, threads: int) -> bytes:
     plan = state.plan
     shape = JoinShape(
         left.fields, right.fields, plan.keys, workers=plan.workers, rank=state.rank, rows=rows, threads=threads,
-        how=plan.how,
+        how=plan.how, sent=plan.distribution.sent, sent_rows=plan.sent_rows,
     )  # fmt: skip
     from merge_bench.merge.pipelined_merger import make_merger
 

@@ -23,7 +23,8 @@ from merge_bench.merge.copy_rate import CopyRounds, measure_copy
 from merge_bench.merge.engines.base import WHOLE, JoinShape, Outgoing, Piece, PipelinedEngine, Share, Side
 from merge_bench.merge.frame import Bytes, Frame
 from merge_bench.merge.parcel_layout import Layout, Parcel, header_shape
-from merge_bench.merge.partition import BlockReader, BucketReader, Partitioner, RowReader, WholeReader, bucket_groups
+from merge_bench.merge.partition import BucketReader, Partitioner, bucket_groups
+from merge_bench.merge.row_readers import BlockReader, RowReader, WholeReader
 from merge_bench.merge.stores import PLAIN, WAYS, most_streams
 
 if TYPE_CHECKING:
@@ -247,7 +248,8 @@ class HostEngine:
         sent = self.shape.sent
         assert sent is not None
         whole = WholeReader(self.shape.fields(sent), self._parcels[sent][WHOLE])
-        blocks = BlockReader(self._chunks[sent.other], max(self.join_rows, BLOCK_TIMES * whole.rows), self.shape.threads)
+        rows = max(self.join_rows, BLOCK_TIMES * whole.rows)
+        blocks = BlockReader(self._chunks[sent.other], rows, self.shape.threads)
         groups = [(block, block + 1) for block in range(blocks.count)]
         readers = (whole, blocks) if sent is Side.LEFT else (blocks, whole)
         self._results += self.join_groups(groups, *readers)

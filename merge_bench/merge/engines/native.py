@@ -14,7 +14,7 @@ from merge_bench.merge.engines.hash_join import MOST_ROWS, BucketJoin
 from merge_bench.merge.engines.polars import PolarsEngine
 from merge_bench.merge.frame import Bytes, Frame, arrow_schema
 from merge_bench.merge.how import How
-from merge_bench.merge.partition import RowReader
+from merge_bench.merge.row_readers import RowReader
 
 ENGINE = Description(
     name="native",
@@ -49,12 +49,12 @@ class NativeEngine(PolarsEngine):
 
     def __init__(self, shape: JoinShape) -> None:
         super().__init__(shape)
-        # One for each thread: neither a join nor a pool of buffers may be used by two threads at once.
-        # The rows of the right side are looked up among the left ones. Of a small side that was sent, the table is made.
+        # A join looks right rows up in a table of the left ones. If few right rows are sent, theirs is the table.
         self._mirrored = self._in_place and shape.sent is Side.RIGHT and shape.how is How.INNER
         joined = mirrored(shape) if self._mirrored else shape
         names = [field.name for field in joined.output]
         self._places = [names.index(field.name) for field in shape.output]
+        # One for each thread: neither a join nor a pool of buffers may be used by two threads at once.
         self._joins = [(BucketJoin(joined), BufferPool()) for _ in range(shape.threads)] if joins_itself(shape) else []
         self._buffer_pools += [out for _, out in self._joins]
 
