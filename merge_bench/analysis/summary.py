@@ -120,7 +120,8 @@ def _memory_rate(run: Run, launches: Sequence[Launch]) -> documents.MemoryRate |
     rate = aggregate.copy_rate(launches)
     if rate is None or diagnostics.short_of_cores(launches) is not None:
         return None
-    whole = [] if run.plan.runtime_filter else launches
+    moves_all = not run.plan.runtime_filter and run.plan.distribution != "broadcast"  # as `metrics.memory_fractions`
+    whole = launches if moves_all else []
     return documents.MemoryRate(
         copy_bytes_per_second=rate,
         partition_fraction=aggregate.of_run(whole, aggregate.memory_fraction("partition")),

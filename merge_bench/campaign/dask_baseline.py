@@ -85,7 +85,7 @@ class _DaskMerge:
         """Give Dask the merge; gives the partitions of its result."""
         plan, client = self._session.plan, self._session.workers.client
         empty = [dask_baseline_steps.empty_pandas(fields) for fields in self._tables.fields]
-        merge = dask_baseline_steps.merged(self._parts, empty, plan.keys, plan.shuffle)
+        merge = dask_baseline_steps.merged(self._parts, empty, plan.keys, plan.shuffle, plan.distribution.sent)
         result = client.persist(merge, workers=self._addresses)
         return dask_baseline_steps.futures_of(client, result)
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 from distributed import Client, Future, get_client
 
 from merge_bench.merge.engines import describe
+from merge_bench.merge.engines.base import Side
 from merge_bench.merge.frame import Field, arrow_schema
 from merge_bench.merge.verification.verify import Check
 from merge_bench.merge.worker import current_plugin
@@ -54,7 +55,10 @@ def _pandas(table: pa.Table, fields: Sequence[Field]) -> Any:
     return to_pandas(table, nullable=[field.name for field in fields if field.nullable])
 
 
-def merged(parts: Sequence[Sequence[Future]], empty: Sequence[Any], keys: Sequence[str], shuffle: str) -> Any:
+def merged(
+    parts: Sequence[Sequence[Future]], empty: Sequence[Any], keys: Sequence[str], shuffle: str,
+    sent: Side | None = None,
+) -> Any:
     """Dask's inner join of a left and a right frame, not yet computed.
 
     Parameters
@@ -63,6 +67,8 @@ def merged(parts: Sequence[Sequence[Future]], empty: Sequence[Any], keys: Sequen
         The left and the right frame's partitions.
     empty
         A frame without rows of the type of each. Without it Dask fetches a partition at once, in a wait without limit.
+    sent
+        The side to send whole to every worker. Dask does that with a frame of one partition.
     """
     import dask.dataframe as dd
 
@@ -70,6 +76,10 @@ def merged(parts: Sequence[Sequence[Future]], empty: Sequence[Any], keys: Sequen
         dd.from_delayed(list(futures), meta=meta, verify_meta=False)
         for futures, meta in zip(parts, empty, strict=True)
     )  # fmt: skip
+    if sent is Side.LEFT:
+        left = left.repartition(npartitions=1)
+    elif sent is Side.RIGHT:
+        right = right.repartition(npartitions=1)
     return left.merge(right, on=list(keys), how="inner", shuffle_method=shuffle, broadcast=False)
 
 
@@ -83,7 +93,9 @@ def baseline_start(left: Sequence[Any], right: Sequence[Any], addresses: Sequenc
     parts = [[Future(key, client) for key in keys] for keys in (left, right)]
     empty = [state.empty[side] for side in ("left", "right")]
     with client.as_current(), dask.config.set(NO_DISK):
-        result = client.persist(merged(parts, empty, state.plan.keys, state.plan.shuffle), workers=addresses)
+        plan = state.plan
+        merge = merged(parts, empty, plan.keys, plan.shuffle, plan.distribution.sent)
+        result = client.persist(merge, workers=addresses)
     client.publish_dataset(futures_of(client, result), name=name, override=True)
 
 

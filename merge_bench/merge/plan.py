@@ -10,6 +10,7 @@ from typing import Any
 from merge_bench.errors import UsageError
 from merge_bench.merge.distribution import SHUFFLED, Distribution
 from merge_bench.merge.engines import describe
+from merge_bench.merge.engines.base import Side
 from merge_bench.merge.how import How
 from merge_bench.merge.partition import SLACK
 from merge_bench.merge.workload.synthetic import SyntheticSpec
@@ -92,7 +93,7 @@ class Plan:
 def synthetic_worker_bytes(
     rows_per_chunk: int, workers: int, fraction: float, payload_columns: int, *, engine: str,
     exchange: str = "ucx", pipeline: bool = False, shuffle: str = "tasks", hottest: float = 0.0,
-    runtime_filter: bool = False,
+    runtime_filter: bool = False, sent: Side | None = None,
 ) -> int:  # fmt: skip
     """Estimated peak host memory of the worker that needs most, bytes.
 
@@ -106,20 +107,27 @@ def synthetic_worker_bytes(
     - R for the result, times the engine's `result_copies`, and its `kept_bytes` by payload column. One that
       `reuses_sent` writes it, with phases apart, where the right parcels lay that were sent, and adds what goes beyond.
 
+    With a broadcast of the side `sent`, r (W - 1) for its rows of all other workers, and nothing lies where parcels lay
+    that were sent, because a worker joins what it sends, too.
+
     `hottest` is the part of the matching rows with the most frequent key (`SyntheticSpec.hottest`). One worker gets all
     of them beside its share of the others. Dask's merge keeps splits of both frames beside the frames:
     `DASK_COPIES` times both, by its shuffle.
     """
     row, result = 8 * (1 + payload_columns), fraction * 8 * (1 + 2 * payload_columns)
     burden = 1 + hottest * (workers - 1)  # times an even share of the matching rows
+    burden = 1 if sent is Side.LEFT else burden  # then right rows stay, whose keys are as frequent on every worker
     result *= burden
     if exchange == "dask":
-        return PROCESS_BYTES + int(rows_per_chunk * (DASK_COPIES[shuffle] * 2 * row + result))
+        everywhere = row * workers if sent is not None else 0
+        return PROCESS_BYTES + int(rows_per_chunk * (DASK_COPIES[shuffle] * 2 * row + everywhere + result))
     right = 1 + fraction * (burden - 1)  # times an even share of the right rows
     left_received, right_received = (row * share * (workers - 1) / workers for share in (1, right))
     joins = describe(engine)
-    again = not pipeline and not joins.device_memory
+    again = sent is None and not pipeline and not joins.device_memory
     received = left_received if again and right <= 1 + 1 / SLACK else left_received + right_received
+    if sent is not None:
+        received = row * (workers - 1)
     result = joins.result_copies * result + joins.kept_bytes * payload_columns
     if again and joins.reuses_sent:
         result = max(0.0, result - row * (1 - right / workers))
@@ -147,6 +155,7 @@ def check_fits(plan: Plan, available: int, workers_here: int, where: str) -> Non
             1000 * thousands, plan.workers, spec.fraction, spec.payload_columns, engine=plan.engine,
             exchange=plan.exchange, pipeline=plan.pipeline, shuffle=plan.shuffle,
             hottest=table.hottest if spec.zipf else 0.0, runtime_filter=plan.runtime_filter,
+            sent=plan.distribution.sent,
         )  # fmt: skip
 
     wanted = -(-plan.rows_per_chunk // 1000)

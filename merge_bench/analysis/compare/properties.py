@@ -23,9 +23,10 @@ SIZE = ("rows_per_chunk", "workers")
 """What every problem has."""
 
 _NO_PROBLEM = frozenset(("seed", "rows", "warnings"))  # rows: those of a chunk, on all workers
-_NO_OPTIONS = frozenset((*SIZE, "workload", "hosts", "launches", "timeout"))
+_NO_OPTIONS = frozenset((*SIZE, "workload", "hosts", "launches", "timeout", "distribution_reason"))
 _BEFORE = {
     "how": "inner",
+    "distribution": "shuffle",
     "pipeline": False,
     "stores": "plain",
     "runtime_filter": False,

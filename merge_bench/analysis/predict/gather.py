@@ -111,6 +111,11 @@ def _refuse(campaign: Campaign, run: Run) -> None:
             f"{folder} cannot be used for a forecast: it was measured with --exchange dask; use a RESULT of"
             " --exchange ucx"
         )
+    if run.plan.distribution == "broadcast":
+        raise UsageError(
+            f"{folder} cannot be used for a forecast: it was measured with a broadcast of the {run.plan.broadcast_side}"
+            " table; use a RESULT of --distribution shuffle"
+        )
     if run.plan.runtime_filter:
         raise UsageError(
             f"{folder} cannot be used for a forecast: it was measured with --runtime-filter on; use a RESULT of"

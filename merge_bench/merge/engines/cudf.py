@@ -114,8 +114,8 @@ class CudfEngine:
 
     def inboxes(self, side: Side, headers: Mapping[int, Bytes]) -> dict[int, Runs]:
         """Device memory, out of the pool, for the parcels that `headers` describe."""
-        if not headers:
-            return {}
+        if not headers or side in self._whole:
+            return {source: GpuParcel(0).data for source in headers}
         layout, own = self._layouts[side], self._own[side]
         others = {source: self._read(layout, source, header) for source, header in headers.items()}
         rows = own.rows + sum(each.rows for each in others.values())
@@ -196,9 +196,12 @@ class CudfEngine:
         plc, stream, workers = self._plc, self._stream, self.shape.workers
         with self._named_errors(f"partitioning the {side.value} frame"):
             table = self._joinable(side)
-            if workers == 1:
+            if workers == 1 or side is self.shape.staying:
                 self._whole[side] = table
-                return [self._outgoing(side, GpuParcel(0))]
+                return [self._outgoing(side, GpuParcel(0))] * workers
+            if side is self.shape.sent:
+                (self._own[side],) = self._parcels(side, table, [0, table.num_rows()])
+                return [self._outgoing(side, self._own[side])] * workers
             table, offsets = plc.partitioning.hash_partition(
                 table, self._keys[side], workers, seed=PARTITION_SEED, stream=stream
             )
