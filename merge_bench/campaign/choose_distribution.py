@@ -14,7 +14,7 @@ from merge_bench.merge.workload.synthetic import SyntheticSpec
 from merge_bench.merge.workload.tables import TableSpec
 
 
-def check(values: Mapping[str, Any], how: How) -> None:
+def check(values: Mapping[str, Any]) -> None:
     """Refuse options that never work with ``--distribution broadcast``.
 
     Raises
@@ -24,18 +24,19 @@ def check(values: Mapping[str, Any], how: How) -> None:
     """
     if values["distribution"] != distribution.BROADCAST:
         return
-    distribution.check(how)
+    distribution.check(How(values["how"]))
     without = _without_broadcast(values)
     if without is not None:
         raise UsageError(f"{without} cannot be used with --distribution broadcast; omit it, or use a shuffle")
 
 
-def choose(values: Mapping[str, Any], how: How, workload: SyntheticSpec | TableSpec, workers: int) -> Distribution:
+def choose(values: Mapping[str, Any], workload: SyntheticSpec | TableSpec, workers: int) -> Distribution:
     """The distribution of the plan. Of tables with strings, one row group of each is read."""
     asked = values["distribution"]
     if asked == distribution.SHUFFLE:
         return Distribution()
-    return distribution.choose(asked, how, workers, side_bytes(workload), without=_without_broadcast(values))
+    how, without = How(values["how"]), _without_broadcast(values)
+    return distribution.choose(asked, how, workers, side_bytes(workload), without=without)
 
 
 def side_bytes(workload: SyntheticSpec | TableSpec) -> dict[Side, float]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import time
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import dask
@@ -20,7 +20,8 @@ from merge_bench.campaign.launch_record import compare_environment
 from merge_bench.campaign.merge_record import MergeRecord, Tables, make_tables
 from merge_bench.cluster import dask_scheduler_functions
 from merge_bench.errors import RunFailed
-from merge_bench.merge import dask_baseline_steps, steps
+from merge_bench.merge import dask_baseline_steps as dask_steps
+from merge_bench.merge import steps
 from merge_bench.records.schema import IterationLine, MemoryLine
 
 
@@ -29,9 +30,9 @@ def measure_baseline(session: Session) -> None:
     plan, client = session.plan, session.workers.client
     tables = make_tables(session)
     session.workers.call(client._run_on_scheduler(dask_scheduler_functions.load_dataframes))
-    with client.as_current(), dask.config.set(dask_baseline_steps.NO_DISK):
+    with client.as_current(), dask.config.set(dask_steps.NO_DISK):
         merge = _DaskMerge(session, tables)
-        session.workers.on_all(dask_baseline_steps.baseline_loaded)
+        session.workers.on_all(dask_steps.baseline_loaded)
         session.record_launch(data_bytes=tables.data_bytes, rows=tables.rows)
         compare_environment(session)
         for index in range(plan.warmup):
@@ -52,7 +53,9 @@ class _DaskMerge:
         self._record = MergeRecord(session, tables)
         # A running cluster may have more workers; where there are none, Dask places its tasks as it likes.
         self._addresses = None if session.launcher.owns_processes else [member.address for member in session.members]
-        self._parts = [self._frame(side) for side in ("left", "right")]
+        self._parts = [self._frames(dask_steps.baseline_frame, side) for side in ("left", "right")]
+        kept = dask_steps.keeps_without_key(tables.fields, session.plan)
+        self._without_key = self._frames(dask_steps.baseline_without_key) if kept else []
 
     def once(self, index: int, *, warmup: bool, last: bool) -> None:
         """Merge once, timed and recorded; returns when Dask has forgotten the result."""
@@ -69,25 +72,24 @@ class _DaskMerge:
         if plan.verify == "every" or (last and plan.verify != "off"):
             client = session.workers.client
             checks = [
-                client.submit(dask_baseline_steps.baseline_check, part, pure=False, workers=self._addresses)
-                for part in found
+                client.submit(dask_steps.baseline_check, part, pure=False, workers=self._addresses) for part in found
             ]
             self._record.verdict(None if warmup else index, session.workers.results(checks, members=()))
         return [part.key for part in found]
 
-    def _frame(self, side: str) -> list[Future]:
+    def _frames(self, step: Callable[..., Any], *given: str) -> list[Future]:
         workers = self._session.workers
-        futures = workers.submit(dask_baseline_steps.baseline_frame, [(side,) for _ in workers.members])
+        futures = workers.submit(step, [given for _ in workers.members])
         workers.wait_for(futures)
         return futures
 
     def _start_here(self) -> list[Future]:
         """Give Dask the merge; gives the partitions of its result."""
         plan, client = self._session.plan, self._session.workers.client
-        empty = [dask_baseline_steps.empty_pandas(fields) for fields in self._tables.fields]
-        merge = dask_baseline_steps.merged(self._parts, empty, plan.keys, plan.shuffle, plan.distribution.sent)
+        empty = dask_steps.empty_pandas(self._tables.fields, plan)
+        merge = dask_steps.merged(self._parts, empty, plan, self._without_key)
         result = client.persist(merge, workers=self._addresses)
-        return dask_baseline_steps.futures_of(client, result)
+        return dask_steps.futures_of(client, result)
 
     def _start_there(self) -> list[Future]:
         """Have the first worker do this for cuDF frames, which need a GPU.
@@ -97,7 +99,7 @@ class _DaskMerge:
         workers, name = self._session.workers, f"{self._session.topic}-result"
         try:
             parts = ([part.key for part in each] for each in self._parts)
-            workers.on_one(0, dask_baseline_steps.baseline_start, *parts, self._addresses, name)
+            workers.on_one(0, dask_steps.baseline_start, *parts, self._addresses, name)
             # Its name makes the scheduler tell this client of the result; a future made of a key alone stays pending.
             found: list[Future] = workers.call(workers.client.get_dataset(name, asynchronous=True))
         finally:

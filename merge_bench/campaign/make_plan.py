@@ -25,7 +25,7 @@ from merge_bench.host.memory import available_bytes, usable_cores
 from merge_bench.merge import engines
 from merge_bench.merge.engines import Description
 from merge_bench.merge.engines.base import Side
-from merge_bench.merge.how import How
+from merge_bench.merge.how import DASK_JOINS, How
 from merge_bench.merge.plan import PROCESS_BYTES, Plan, check_fits
 from merge_bench.merge.workload.synthetic import KEY, SyntheticSpec
 from merge_bench.merge.workload.tables import TableSpec
@@ -74,10 +74,10 @@ def check_options(options: Resolved) -> None:
     if values["workload"] == "synthetic":
         _check_synthetic_keys(values)
     engine = _engine(values, gpu.gpu_count(), here=False)
-    how = _how(values)
+    _how(values, engine)
     _pipeline(values, engine)
     _runtime_filter(values, engine)
-    choose_distribution.check(values, how)
+    choose_distribution.check(values)
     _required(values, values["workers"] or 2)
 
 
@@ -109,10 +109,9 @@ def prepare(options: Resolved, config: ConfigFile | None, *, count_rows: bool = 
     per_gpu = values["workers_per_gpu"]
     most = max((len(each.workers) for each in place(hosts, workers, per_gpu)), default=workers)
     workload = _workload(values, workers, engine.name)
-    how = _how(values)
-    distribution = choose_distribution.choose(values, how, workload, workers)
+    distribution = choose_distribution.choose(values, workload, workers)
     if count_rows and isinstance(workload, TableSpec):
-        check_tables_fit(workload, workers, distribution.sent)
+        check_tables_fit(workload, workers, How(values["how"]), distribution.sent)
     plan = Plan(
         workload=workload,
         workers=workers,
@@ -125,7 +124,7 @@ def prepare(options: Resolved, config: ConfigFile | None, *, count_rows: bool = 
         verify=values["verify"],
         timeout=float(values["timeout"]),
         seed=values["seed"],
-        how=how,
+        how=How(values["how"]),
         distribution=distribution,
         rows_per_chunk=values["chunk"] if isinstance(workload, SyntheticSpec) else None,
         error_handling=values["error_handling"] == "peer",
@@ -250,10 +249,18 @@ def _engine(values: dict[str, Any], gpus: int, *, here: bool) -> Description:
     return engine
 
 
-def _how(values: dict[str, Any]) -> How:
-    if values["how"] != How.INNER.value:
-        raise UsageError(f"--how {values['how']} is not supported yet; use --how inner")
-    return How.INNER
+def _how(values: dict[str, Any], engine: Description) -> None:
+    how = How(values["how"])
+    if engine.device_memory and how is not How.INNER:
+        raise UsageError(f"--engine {engine.name} does not support --how {how.value}; use --how inner")
+    if values["exchange"] == "dask" and how not in DASK_JOINS:
+        able = ", ".join(each.value for each in DASK_JOINS)
+        raise UsageError(f"--exchange dask does not support --how {how.value}; use --how {able} or --exchange ucx")
+    if values["runtime_filter"] != "off" and how not in (How.INNER, How.SEMI):
+        raise UsageError(
+            f"--runtime-filter on leaves out rows without a match, which --how {how.value} keeps; use --runtime-filter"
+            " off"
+        )
 
 
 def _pipeline(values: dict[str, Any], engine: Description) -> bool:
@@ -335,7 +342,7 @@ def _workload(values: dict[str, Any], workers: int, engine: str) -> SyntheticSpe
     return plan_tables(left, right, left_on, right_on, workers, engine)
 
 
-def check_tables_fit(spec: TableSpec, workers: int, sent: Side | None = None) -> None:
+def check_tables_fit(spec: TableSpec, workers: int, how: How = How.INNER, sent: Side | None = None) -> None:
     """Refuse a merge of real tables that cannot fit: the result's size comes from a counting pass.
 
     `sent`: the table that is sent whole to every worker.
@@ -348,10 +355,10 @@ def check_tables_fit(spec: TableSpec, workers: int, sent: Side | None = None) ->
     from merge_bench.merge.verification import duckdb_reference
     from merge_bench.merge.workload.sizes import output_bytes
 
-    rows = duckdb_reference.count_rows(spec)
+    rows = duckdb_reference.count_rows(spec, how)
     sizes = choose_distribution.side_bytes(spec)
     tables = int(sum(sizes.values()))
-    result, available = output_bytes(spec, rows), available_bytes()
+    result, available = output_bytes(spec, rows, how), available_bytes()
     # Of a broadcast: the chunks, what is partitioned of the table that stays, and the other one once on every worker.
     copies = TABLE_COPIES * tables if sent is None else tables + sizes[sent.other] + workers * sizes[sent]
     needed = int(workers * PROCESS_BYTES + copies + result)

@@ -62,7 +62,7 @@ def _expectation(plan: Plan, prepared: Sequence[steps.Prepared]) -> Expected:
     if isinstance(plan.workload, TableSpec):
         from merge_bench.merge.verification import duckdb_reference
 
-        rows, total = duckdb_reference.expected(plan.workload)
+        rows, total = duckdb_reference.expected(plan.workload, plan.how)
         return Expected(rows, total, "row count and checksum compared with DuckDB")
     parts = [p.expected for p in prepared if p.expected is not None]
     return Expected(
@@ -100,7 +100,7 @@ class MergeRecord:
             from merge_bench.merge.verification import duckdb_reference
 
             tables = [table for check in checks for table in deserialized(check.tables)]
-            message = duckdb_reference.compare_full(workload, tables)
+            message = duckdb_reference.compare_full(workload, tables, session.plan.how)
         session.writer.write(
             VerificationLine(
                 launch=session.launch,

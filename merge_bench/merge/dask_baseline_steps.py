@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import dask
 import pyarrow as pa
 from distributed import Client, Future, get_client
 
+from merge_bench.merge.buffer_pool import BufferPool
 from merge_bench.merge.engines import describe
-from merge_bench.merge.engines.base import Side
+from merge_bench.merge.engines.base import JoinShape, Side
+from merge_bench.merge.engines.unmatched import rows_without_key, without_match
 from merge_bench.merge.frame import Field, arrow_schema
+from merge_bench.merge.how import DASK_JOINS
+from merge_bench.merge.plan import Plan
 from merge_bench.merge.verification.verify import Check
 from merge_bench.merge.worker import current_plugin
 
@@ -27,16 +31,17 @@ NO_DISK = {"distributed.p2p.storage.disk": False}
 def baseline_frame(side: str) -> Any:
     """This worker's chunk of ``left`` or ``right`` as a dataframe of Dask's engine, rows with null keys left out.
 
-    pandas and cuDF match null with null; SQL, and every engine here, does not.
+    pandas and cuDF match null with null; SQL, and every engine here, does not. `baseline_without_key` has those rows.
     """
     plugin = current_plugin()
-    state, chunk = plugin.launch, plugin.frames[side == "right"]
+    state, frames = plugin.launch, plugin.frames
+    chunk = frames[side == "right"]
     if describe(state.plan.engine).dask_backend == "cudf":
         import cudf
 
         frame = cudf.DataFrame.from_arrow(chunk.to_arrow())
     else:
-        frame = _pandas(chunk.to_arrow(), chunk.fields)
+        frame = _pandas(chunk.to_arrow(), _nullable(frames[0].fields, frames[1].fields, state.plan))
     # Column by column: over rows cuDF would go through CuPy.
     whole = functools.reduce(operator.and_, (frame[key].notna() for key in state.plan.keys))
     frame = frame if bool(whole.all()) else frame[whole]
@@ -44,22 +49,47 @@ def baseline_frame(side: str) -> Any:
     return frame
 
 
-def empty_pandas(fields: Sequence[Field]) -> Any:
-    """A pandas frame without rows, with the column types of `baseline_frame`."""
-    return _pandas(arrow_schema(fields).empty_table(), fields)
+def baseline_without_key() -> Any:
+    """Rows of the result for this worker's rows with null keys, of a side whose rows without a match are kept."""
+    plugin = current_plugin()
+    state, (left, right) = plugin.launch, plugin.frames
+    plan, out = state.plan, BufferPool()
+    shape = JoinShape(left.fields, right.fields, plan.keys, plan.workers, state.rank, 0, how=plan.how)
+    tables = [arrow_schema(shape.output).empty_table()]
+    for side, chunk in ((Side.LEFT, left), (Side.RIGHT, right)):
+        if plan.how.keeps(side):
+            rows = rows_without_key(chunk, plan.keys)
+            tables.append(without_match(shape, side, [(chunk, rows)], out).to_arrow())
+    return _pandas(pa.concat_tables(tables), _nullable(left.fields, right.fields, plan))
 
 
-def _pandas(table: pa.Table, fields: Sequence[Field]) -> Any:
+def keeps_without_key(fields: tuple[Sequence[Field], Sequence[Field]], plan: Plan) -> bool:
+    """Whether there can be rows with null keys in the result."""
+    kept = (one for side, one in zip(Side, fields, strict=True) if plan.how.keeps(side))
+    return any(field.name in plan.keys and (field.nullable or field.floating) for one in kept for field in one)
+
+
+def empty_pandas(fields: tuple[Sequence[Field], Sequence[Field]], plan: Plan) -> list[Any]:
+    """Pandas frames without rows, with the column types of both sides' `baseline_frame`."""
+    return [_pandas(arrow_schema(one).empty_table(), _nullable(*fields, plan)) for one in fields]
+
+
+def _nullable(left: Sequence[Field], right: Sequence[Field], plan: Plan) -> set[str]:
+    """The columns in which there are nulls in a frame or in the result: all parts then have them as Arrow's types."""
+    fields = (*left, *right, *plan.how.output(left, right, plan.keys))
+    return {field.name for field in fields if field.nullable}
+
+
+def _pandas(table: pa.Table, nullable: Collection[str]) -> Any:
     from merge_bench.merge.engines.pandas import to_pandas
 
-    return to_pandas(table, nullable=[field.name for field in fields if field.nullable])
+    return to_pandas(table, nullable=nullable)
 
 
 def merged(
-    parts: Sequence[Sequence[Future]], empty: Sequence[Any], keys: Sequence[str], shuffle: str,
-    sent: Side | None = None,
+    parts: Sequence[Sequence[Future]], empty: Sequence[Any], plan: Plan, without_key: Sequence[Future] = ()
 ) -> Any:
-    """Dask's inner join of a left and a right frame, not yet computed.
+    """Dask's join of a left and a right frame, not yet computed.
 
     Parameters
     ----------
@@ -67,8 +97,8 @@ def merged(
         The left and the right frame's partitions.
     empty
         A frame without rows of the type of each. Without it Dask fetches a partition at once, in a wait without limit.
-    sent
-        The side to send whole to every worker. Dask does that with a frame of one partition.
+    without_key
+        Partitions of further rows of the result, of `baseline_without_key`.
     """
     import dask.dataframe as dd
 
@@ -76,11 +106,16 @@ def merged(
         dd.from_delayed(list(futures), meta=meta, verify_meta=False)
         for futures, meta in zip(parts, empty, strict=True)
     )  # fmt: skip
-    if sent is Side.LEFT:
+    sent = plan.distribution.sent
+    if sent is Side.LEFT:  # Dask sends a frame of one partition to every worker
         left = left.repartition(npartitions=1)
     elif sent is Side.RIGHT:
         right = right.repartition(npartitions=1)
-    return left.merge(right, on=list(keys), how="inner", shuffle_method=shuffle, broadcast=False)
+    how = DASK_JOINS[plan.how]
+    result = left.merge(right, on=list(plan.keys), how=how, shuffle_method=plan.shuffle, broadcast=False)
+    if without_key:
+        result = dd.concat([result, dd.from_delayed(list(without_key), meta=result._meta, verify_meta=False)])
+    return result
 
 
 def baseline_start(left: Sequence[Any], right: Sequence[Any], addresses: Sequence[str] | None, name: str) -> None:
@@ -93,9 +128,7 @@ def baseline_start(left: Sequence[Any], right: Sequence[Any], addresses: Sequenc
     parts = [[Future(key, client) for key in keys] for keys in (left, right)]
     empty = [state.empty[side] for side in ("left", "right")]
     with client.as_current(), dask.config.set(NO_DISK):
-        plan = state.plan
-        merge = merged(parts, empty, plan.keys, plan.shuffle, plan.distribution.sent)
-        result = client.persist(merge, workers=addresses)
+        result = client.persist(merged(parts, empty, state.plan), workers=addresses)
     client.publish_dataset(futures_of(client, result), name=name, override=True)
 
 

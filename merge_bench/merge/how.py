@@ -28,6 +28,16 @@ class How(Enum):
         return side.value in _KEPT[self]
 
     @property
+    def keeps_left(self) -> bool:
+        """Whether the result has left rows that have no match."""
+        return "left" in _KEPT[self]
+
+    @property
+    def keeps_right(self) -> bool:
+        """Whether the result has right rows that have no match."""
+        return "right" in _KEPT[self]
+
+    @property
     def pairs(self) -> bool:
         """Whether the result has a row for every pair of matching rows, with the right columns beside the left ones.
 
@@ -41,14 +51,16 @@ class How(Enum):
         A side's fields are nullable where rows of the other side are kept that it has no match for. The key of a row
         that only the right side has is the right one.
         """
-        kept_left, kept_right = ("left" in _KEPT[self], "right" in _KEPT[self])
         nullable = {field.name: field.nullable for field in right}
         ours = (
-            replace(field, nullable=field.nullable or (kept_right and (field.name not in keys or nullable[field.name])))
+            replace(
+                field,
+                nullable=field.nullable or (self.keeps_right and (field.name not in keys or nullable[field.name])),
+            )
             for field in left
         )
         theirs = (
-            replace(field, nullable=field.nullable or kept_left)
+            replace(field, nullable=field.nullable or self.keeps_left)
             for field in right
             if field.name not in keys and self.pairs
         )
@@ -63,6 +75,9 @@ _KEPT = {
     How.SEMI: (),
     How.ANTI: ("left",),
 }
+
+DASK_JOINS = {How.INNER: "inner", How.LEFT: "left", How.RIGHT: "right", How.OUTER: "outer", How.SEMI: "leftsemi"}
+"""The joins that Dask's dataframes have, under their names there."""
 
 
 def names() -> tuple[str, ...]:

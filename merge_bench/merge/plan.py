@@ -93,7 +93,7 @@ class Plan:
 def synthetic_worker_bytes(
     rows_per_chunk: int, workers: int, fraction: float, payload_columns: int, *, engine: str,
     exchange: str = "ucx", pipeline: bool = False, shuffle: str = "tasks", hottest: float = 0.0,
-    runtime_filter: bool = False, sent: Side | None = None,
+    runtime_filter: bool = False, how: How = How.INNER, sent: Side | None = None,
 ) -> int:  # fmt: skip
     """Estimated peak host memory of the worker that needs most, bytes.
 
@@ -104,8 +104,9 @@ def synthetic_worker_bytes(
     - 2 r (1 + 1 ÷ `SLACK`) for the parcels made from them;
     - r (W - 1) ÷ W for each side's parcels received. Where phases do not overlap the right ones lie where the left ones
       lay that were sent, if they are no larger;
-    - R for the result, times the engine's `result_copies`, and its `kept_bytes` by payload column. One that
-      `reuses_sent` writes it, with phases apart, where the right parcels lay that were sent, and adds what goes beyond.
+    - R for the result (`how` says which rows and columns it has), times the engine's `result_copies`, and its
+      `kept_bytes` by payload column. One that `reuses_sent` writes it, with phases apart, where the right parcels lay
+      that were sent, and adds what goes beyond.
 
     With a broadcast of the side `sent`, r (W - 1) for its rows of all other workers, and nothing lies where parcels lay
     that were sent, because a worker joins what it sends, too.
@@ -114,10 +115,10 @@ def synthetic_worker_bytes(
     of them beside its share of the others. Dask's merge keeps splits of both frames beside the frames:
     `DASK_COPIES` times both, by its shuffle.
     """
-    row, result = 8 * (1 + payload_columns), fraction * 8 * (1 + 2 * payload_columns)
-    burden = 1 + hottest * (workers - 1)  # times an even share of the matching rows
+    row, burden = 8 * (1 + payload_columns), 1 + hottest * (workers - 1)  # times an even share of the matching rows
     burden = 1 if sent is Side.LEFT else burden  # then right rows stay, whose keys are as frequent on every worker
-    result *= burden
+    pairs, alone = _result_rows(how, fraction, skewed=hottest > 0)
+    result = (pairs * burden + alone) * _result_row_bytes(how, payload_columns)
     if exchange == "dask":
         everywhere = row * workers if sent is not None else 0
         return PROCESS_BYTES + int(rows_per_chunk * (DASK_COPIES[shuffle] * 2 * row + everywhere + result))
@@ -134,6 +135,22 @@ def synthetic_worker_bytes(
     chunks = 2 * row + (FILTER_BYTES if runtime_filter else BUCKET_MAP_BYTES)
     parcels = 2 * row * (1 + 1 / SLACK)
     return PROCESS_BYTES + int(rows_per_chunk * (chunks + parcels + received + result))
+
+
+def _result_rows(how: How, fraction: float, *, skewed: bool) -> tuple[float, float]:
+    """Rows of the result for each row of a chunk: pairs, and rows of one side alone.
+
+    With a skew, the left rows without a match are not counted beforehand: these are the most that there can be.
+    """
+    left = fraction if how is How.SEMI else how.keeps_left * (1.0 if skewed else 1.0 - fraction)
+    return how.pairs * fraction, left + how.keeps_right * (1.0 - fraction)
+
+
+def _result_row_bytes(how: How, payload_columns: int) -> int:
+    """Bytes of a row of the result: its values, and a validity byte in each column that can be null."""
+    sides = 2 if how.pairs else 1
+    nullable = how.pairs * (how.keeps_left + how.keeps_right)
+    return 8 * (1 + sides * payload_columns) + nullable * payload_columns
 
 
 def check_fits(plan: Plan, available: int, workers_here: int, where: str) -> None:
@@ -154,7 +171,7 @@ def check_fits(plan: Plan, available: int, workers_here: int, where: str) -> Non
         return synthetic_worker_bytes(
             1000 * thousands, plan.workers, spec.fraction, spec.payload_columns, engine=plan.engine,
             exchange=plan.exchange, pipeline=plan.pipeline, shuffle=plan.shuffle,
-            hottest=table.hottest if spec.zipf else 0.0, runtime_filter=plan.runtime_filter,
+            hottest=table.hottest if spec.zipf else 0.0, runtime_filter=plan.runtime_filter, how=plan.how,
             sent=plan.distribution.sent,
         )  # fmt: skip
 

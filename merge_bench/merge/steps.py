@@ -86,7 +86,7 @@ def prepare(plan: Plan, rank: int, topic: str) -> Prepared:
     meter = PeakMeter()
     expected = None
     if isinstance(plan.workload, SyntheticSpec):
-        left, right, expected = synthetic.generate(plan.workload, rank, plan.workers)
+        left, right, expected = synthetic.generate(plan.workload, rank, plan.workers, plan.how)
     else:
         from merge_bench.merge.workload.tables import load_chunk
 

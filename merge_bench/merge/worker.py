@@ -67,7 +67,7 @@ class State:
         """Check this worker's part of the result; the memory that this takes is not counted."""
         self.meter.pause()
         try:
-            return check_result(self.plan.workload, pieces, abort, full=self.plan.verify == "full")
+            return check_result(self.plan.workload, self.plan.how, pieces, abort, full=self.plan.verify == "full")
         finally:
             self.meter.restart()
 

@@ -35,7 +35,9 @@ def problem_of(plans: Sequence[Plan]) -> str:
     tables = dict.fromkeys(tables_of(plan) for plan in plans)
     workers = sorted({plan.workers for plan in plans if plan.workers is not None})
     sizes = sorted({plan.rows_per_chunk for plan in plans if plan.rows_per_chunk is not None})
-    parts = [f"{listed(map(rows, sizes))} rows per chunk"] if sizes else []
+    joins = dict.fromkeys(f"{plan.how} join" for plan in plans if plan.how not in (None, "inner"))
+    parts = [listed(joins)] if joins else []
+    parts += [f"{listed(map(rows, sizes))} rows per chunk"] if sizes else []
     parts += [text for text in tables if text]
     parts += [f"{listed(map(str, workers))} worker{'s' * (workers != [1])}"] if workers else []
     return ", ".join(parts) or "problem not recorded"

@@ -9,11 +9,12 @@ import pyarrow as pa
 from merge_bench.merge.engines import engine_class
 from merge_bench.merge.engines.base import Engine, JoinShape, Side, StoringEngine
 from merge_bench.merge.frame import Frame
+from merge_bench.merge.how import How
 
 
 def engines_of(
     name: str, lefts: Sequence[Frame], rights: Sequence[Frame], keys: tuple[str, ...], threads: int = 1,
-    stores: tuple[str, int] | None = None, sent: Side | None = None,
+    stores: tuple[str, int] | None = None, how: How = How.INNER, sent: Side | None = None,
 ) -> list[Engine]:  # fmt: skip
     """An engine for each rank, with its chunks.
 
@@ -24,7 +25,7 @@ def engines_of(
     engines: list[Engine] = []
     for rank, chunk in enumerate(zip(lefts, rights, strict=True)):
         shape = JoinShape(
-            lefts[0].fields, rights[0].fields, keys, len(lefts), rank, rows, threads, sent=sent, sent_rows=sent_rows
+            lefts[0].fields, rights[0].fields, keys, len(lefts), rank, rows, threads, how, sent, sent_rows
         )
         engines.append(engine_class(name)(shape))
         engines[rank].load(*chunk)
@@ -62,10 +63,10 @@ def result(engines: Sequence[Engine]) -> pa.Table:
 
 def simulate(
     name: str, lefts: Sequence[Frame], rights: Sequence[Frame], keys: tuple[str, ...], iterations: int = 1,
-    threads: int = 1, stores: tuple[str, int] | None = None, sent: Side | None = None,
+    threads: int = 1, stores: tuple[str, int] | None = None, how: How = How.INNER, sent: Side | None = None,
 ) -> pa.Table:  # fmt: skip
     """The result of merging chunks, one of each side for every rank."""
-    engines = engines_of(name, lefts, rights, keys, threads, stores, sent)
+    engines = engines_of(name, lefts, rights, keys, threads, stores, how, sent)
     for _ in range(iterations):
         run_once(engines)
     return result(engines)

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -17,9 +18,16 @@ from distributed.utils import LoopRunner
 from merge_bench.cluster import dask_scheduler_functions
 from merge_bench.merge import dask_baseline_steps
 from merge_bench.merge.frame import Frame
+from merge_bench.merge.how import How
+from merge_bench.merge.plan import Plan
 from tests.helpers.runs import LIMIT, ROOT, environment
 
 TABLE = pa.table({"key": pa.array([1, 2], pa.int64()), "payload": pa.array([1.5, None], pa.float64())})
+
+
+def planned(how: How) -> Plan:
+    """What Dask's merge is told of a plan."""
+    return SimpleNamespace(how=how, keys=("key",), shuffle="tasks")  # type: ignore[return-value]
 
 
 @pytest.fixture
@@ -40,23 +48,22 @@ def client() -> Client:
 
 def test_the_merge_is_planned_without_waiting_for_a_partition(client: Client) -> None:
     fields = Frame.from_arrow(TABLE).fields
+    plan = planned(How.INNER)
     parts = [[client.submit(len, f"{side}{rank}") for rank in range(2)] for side in ("left", "right")]
-    planned: list[list[Future]] = []
+    found: list[list[Future]] = []
 
-    def plan() -> None:
-        empty = [dask_baseline_steps.empty_pandas(fields)] * 2
+    def submit() -> None:
+        empty = dask_baseline_steps.empty_pandas((fields, fields), plan)
         with client.as_current():
-            planned.append(
-                dask_baseline_steps.futures_of(
-                    client, client.persist(dask_baseline_steps.merged(parts, empty, ["key"], "tasks"))
-                )
+            found.append(
+                dask_baseline_steps.futures_of(client, client.persist(dask_baseline_steps.merged(parts, empty, plan)))
             )
 
-    thread = threading.Thread(target=plan, daemon=True)
+    thread = threading.Thread(target=submit, daemon=True)
     thread.start()
     thread.join(LIMIT)
-    assert planned, "it waits for a partition that no worker will ever make"
-    assert all(future.status == "pending" for future in planned[0])
+    assert found, "it waits for a partition that no worker will ever make"
+    assert all(future.status == "pending" for future in found[0])
 
 
 def test_the_scheduler_loads_what_a_merge_needs_and_answers_meanwhile(
@@ -89,10 +96,11 @@ def test_what_a_scheduler_lacks_is_left_out(monkeypatch: pytest.MonkeyPatch) -> 
 def test_an_empty_frame_has_the_types_of_the_chunks() -> None:
     """With nulls or without: a worker whose share of a nullable column has none gives the same types as the others."""
     fields = Frame.from_arrow(TABLE).fields
-    empty = dask_baseline_steps.empty_pandas(fields)
+    nullable = dask_baseline_steps._nullable(fields, fields, planned(How.INNER))
+    empty, _ = dask_baseline_steps.empty_pandas((fields, fields), planned(How.INNER))
     assert len(empty) == 0
     for table in (TABLE, TABLE.slice(0, 1)):
-        assert list(dask_baseline_steps._pandas(table, fields).dtypes) == list(empty.dtypes)
+        assert list(dask_baseline_steps._pandas(table, nullable).dtypes) == list(empty.dtypes)
 
 
 @pytest.mark.cluster

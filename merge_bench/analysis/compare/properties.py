@@ -23,9 +23,8 @@ SIZE = ("rows_per_chunk", "workers")
 """What every problem has."""
 
 _NO_PROBLEM = frozenset(("seed", "rows", "warnings"))  # rows: those of a chunk, on all workers
-_NO_OPTIONS = frozenset((*SIZE, "workload", "hosts", "launches", "timeout", "distribution_reason"))
+_NO_OPTIONS = frozenset((*SIZE, "how", "workload", "hosts", "launches", "timeout", "distribution_reason"))
 _BEFORE = {
-    "how": "inner",
     "distribution": "shuffle",
     "pipeline": False,
     "stores": "plain",
@@ -85,6 +84,8 @@ def problem(run: Run) -> dict[str, str]:
     if plan.workload is not None:
         of_workload = msgspec.structs.asdict(plan.workload).items()
         found |= {f"workload {name}": value for name, value in of_workload if name not in _NO_PROBLEM}
+    if plan.how not in (None, "inner"):
+        found["how"] = plan.how
     for name, text in run.unreadable_options.items():
         if _belongs_to_problem(name):
             found["workload name" if name == "workload" else name] = f"unreadable: {text}"
@@ -102,7 +103,7 @@ def _belongs_to_problem(name: str) -> bool:
             return field not in _NO_PROBLEM
         case ["workload", _, field]:
             return field in ("path", "rows", "columns")  # as in `_table`
-    return name in (*SIZE, "workload")
+    return name in (*SIZE, "how", "workload")
 
 
 def differences(baseline: Properties, candidate: Properties) -> tuple[Difference, ...]:

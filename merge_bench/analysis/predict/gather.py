@@ -111,6 +111,11 @@ def _refuse(campaign: Campaign, run: Run) -> None:
             f"{folder} cannot be used for a forecast: it was measured with --exchange dask; use a RESULT of"
             " --exchange ucx"
         )
+    if run.plan.how not in (None, "inner"):
+        raise UsageError(
+            f"{folder} cannot be used for a forecast: it was measured with --how {run.plan.how}; use a RESULT of"
+            " --how inner"
+        )
     if run.plan.distribution == "broadcast":
         raise UsageError(
             f"{folder} cannot be used for a forecast: it was measured with a broadcast of the {run.plan.broadcast_side}"

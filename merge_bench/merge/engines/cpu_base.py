@@ -21,6 +21,7 @@ import pyarrow as pa
 from merge_bench.merge.buffer_pool import BufferPool
 from merge_bench.merge.copy_rate import CopyRounds, measure_copy
 from merge_bench.merge.engines.base import WHOLE, JoinShape, Outgoing, Piece, PipelinedEngine, Share, Side
+from merge_bench.merge.engines.unmatched import rows_without_key, without_match
 from merge_bench.merge.frame import Bytes, Frame
 from merge_bench.merge.parcel_layout import Layout, Parcel, header_shape
 from merge_bench.merge.partition import BucketReader, Partitioner, bucket_groups
@@ -99,9 +100,11 @@ class HostEngine:
         self._chunks: dict[Side, Frame] = {}  # what of them an iteration merges
         self._filter: RuntimeFilter | None = None
         self._out, self._in = BufferPool(), BufferPool()
-        self._buffer_pools = [self._out, self._in]
+        self._alone = BufferPool()
+        self._buffer_pools = [self._out, self._in, self._alone]
         self._away: dict[Side, list[Parcel]] = {}
         self._results: list[Any] = []
+        self._without_key: list[Frame] = []  # result rows of this worker's own rows with a null or NaN key
 
     def load(self, left: Frame, right: Frame) -> None:
         """Take this worker's chunks."""
@@ -148,7 +151,7 @@ class HostEngine:
 
     def begin(self) -> None:
         """Forget the last result and get the buffers ready."""
-        self._results, self._chunks = [], self._loaded
+        self._results, self._without_key, self._chunks = [], [], self._loaded
         self._parcels, self._away = self._no_parcels(), {}
         for buffers in self._buffer_pools:  # all before the first reset, which allocates in their place
             buffers.release()
@@ -166,6 +169,7 @@ class HostEngine:
 
     def partition(self) -> dict[Side, list[Outgoing]]:
         """Split both chunks into a parcel per worker, or by buckets only, if one side is sent whole."""
+        self._keep_without_key()
         if self.shape.sent is not None:
             return self._broadcast(self.shape.sent)
         made = {side: self._split(side, [WHOLE])[0] for side in Side}
@@ -216,6 +220,7 @@ class HostEngine:
 
     def split(self) -> Iterator[list[Outgoing]]:
         """Partition both chunks; yields each piece as soon as it is made."""
+        self._keep_without_key()
         rows = self._chunks[Side.LEFT].rows
         edges = [int(rows * share) for share in HEADS]
         for head in itertools.pairwise(edges):
@@ -261,7 +266,19 @@ class HostEngine:
 
     def result_rows(self) -> int:
         """Rows of the result so far."""
-        return sum(len(piece) for piece in self._results)
+        return sum(len(piece) for piece in (*self._results, *self._without_key))
+
+    def _keep_without_key(self) -> None:
+        """Put rows that have no key, of a side whose rows are kept, into the result where they are.
+
+        They match nothing, so they need not travel, and the partition leaves them out.
+        """
+        for side in Side:
+            if self.shape.how.keeps(side):
+                chunk = self._chunks[side]
+                rows = rows_without_key(chunk, self.shape.keys)
+                if rows.size:
+                    self._without_key.append(without_match(self.shape, side, [(chunk, rows)], self._alone))
 
     def _no_parcels(self) -> dict[Side, dict[int, list[Parcel]]]:
         return {side: {part: [] for part in range(WHOLE, self.parts)} for side in Side}
@@ -287,14 +304,16 @@ class HostEngine:
 
     def results(self) -> Iterator[pa.Table]:
         """The result in pieces, as Arrow tables."""
-        return map(self.to_arrow, self._results)
+        yield from map(self.to_arrow, self._results)
+        for frame in self._without_key:
+            yield frame.to_arrow()
 
     def peak_device_bytes(self) -> int | None:
         """None: there is no device."""
         return None
 
     def join_tables(self, left: pa.Table, right: pa.Table, keys: Sequence[str]) -> Any:
-        """Inner join of two tables without null or NaN keys, wholly in memory."""
+        """Join two tables without null or NaN keys as `shape.how` says, wholly in memory."""
         raise NotImplementedError
 
     def to_arrow(self, piece: Any) -> pa.Table:

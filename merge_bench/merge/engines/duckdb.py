@@ -12,6 +12,7 @@ from merge_bench.merge.engines import Description
 from merge_bench.merge.engines.base import JoinShape, Side
 from merge_bench.merge.engines.cpu_base import HostEngine
 from merge_bench.merge.frame import arrow_schema, integer_type, viewed
+from merge_bench.merge.how import How
 
 ENGINE = Description(
     name="duckdb",
@@ -23,6 +24,8 @@ ENGINE = Description(
     result_copies=1.25,
     kept_bytes=2,
 )
+
+_JOINS = {How.OUTER: "FULL"}
 
 
 class DuckdbEngine(HostEngine):
@@ -48,14 +51,17 @@ class DuckdbEngine(HostEngine):
         )
         self._database.execute("SET enable_progress_bar = false")
         # Columns have numbered names, because DuckDB's names do not distinguish `a` from `A`.
-        keys = zip(*(shape.key_places(side) for side in Side), strict=True)
-        condition = " AND ".join(f"l{left} = r{right}" for left, right in keys)
-        columns = ", ".join([*(f"l{at}" for at in range(len(shape.left))), *(f"r{at}" for at in shape.payload)])
-        self._query = f"SELECT {columns} FROM left_rows JOIN right_rows ON {condition}"
+        keys = dict(zip(*(shape.key_places(side) for side in Side), strict=True))
+        condition = " AND ".join(f"l{left} = r{right}" for left, right in keys.items())
+        both = keys if shape.how.keeps_right else {}
+        columns = [f"coalesce(l{at}, r{both[at]})" if at in both else f"l{at}" for at in range(len(shape.left))]
+        columns += [f"r{at}" for at in shape.payload] if shape.how.pairs else []
+        join = _JOINS.get(shape.how, shape.how.value)
+        self._query = f"SELECT {', '.join(columns)} FROM left_rows {join} JOIN right_rows ON {condition}"
         self._output = arrow_schema(shape.output)
 
     def join_tables(self, left: pa.Table, right: pa.Table, keys: Sequence[str]) -> pa.Table:
-        """Inner join of two tables without null or NaN keys."""
+        """Join two tables without null or NaN keys."""
         try:
             self._database.register("left_rows", _reader(left, "l"))
             self._database.register("right_rows", _reader(right, "r"))

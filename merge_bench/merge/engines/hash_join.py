@@ -6,6 +6,9 @@ processor works on many look-ups at once: the first loop finds without a branch,
 hash, which right rows can have a match at all (after the tagged chain heads of Leis et al.,
 "Morsel-Driven Parallelism", SIGMOD 2014, section 4.2).
 
+Where rows without a match are kept, each row of that side that is in a pair gets a mark; the others follow once all
+right rows of the bucket were looked up. A semi or anti join makes no pairs; it needs the marks of left rows only.
+
 Rows are entered and looked up by 64 bits. A single key of up to 8 bytes is used as it is. Several such keys are folded
 into 64 bits, all others are hashed; of the pairs of rows that are found, those with equal keys are kept.
 """
@@ -23,15 +26,19 @@ from merge_bench.merge.buffer_pool import BufferPool, aligned
 from merge_bench.merge.engines.base import JoinShape, Side
 from merge_bench.merge.engines.hash_join_loops import (
     build_chains,
+    find_marked,
     find_pairs,
     fold,
     gather,
     gather_bytes,
     gather_offsets,
     keep_equal,
+    mark,
 )
+from merge_bench.merge.engines.unmatched import without_match
 from merge_bench.merge.frame import Array, Bytes, Column, Field, Frame
 from merge_bench.merge.hashing import BLOCK, RowHasher
+from merge_bench.merge.how import How
 
 MOST_ROWS = (1 << 24) - 2
 """Most left rows of a table: a head has 24 bits for the row and 8 for tags."""
@@ -58,6 +65,7 @@ class BucketJoin:
     """
 
     def __init__(self, shape: JoinShape) -> None:
+        self._shape, self._how = shape, shape.how
         self._left, self._right, self._output = shape.left, shape.right, shape.output
         self._left_keys, self._right_keys = (shape.key_places(side) for side in Side)
         self._fixed = all(0 < shape.left[at].width <= 8 for at in self._left_keys)
@@ -72,10 +80,60 @@ class BucketJoin:
         self._rooms: dict[str, Bytes] = {}
 
     def join(self, left: Sequence[Frame], right: Sequence[Frame], out: BufferPool) -> Iterator[Frame]:
-        """The matching rows, a piece at a time, in memory of `out`.
+        """The result of a bucket, a piece at a time, in memory of `out`.
 
         `left`, `right`: the bucket's rows in chunks.
         """
+        if self._how is not How.INNER:
+            yield from self._join_marked(left, right, out)
+            return
+        yield from self._join_pairs(left, right, out, None, None)
+
+    def _join_marked(self, left: Sequence[Frame], right: Sequence[Frame], out: BufferPool) -> Iterator[Frame]:
+        """Pairs, if they are in the result, and the rows that are in it because they are in a pair, or in none."""
+        how = self._how
+        marks = {side: self._cleared(side, sum(chunk.rows for chunk in chunks)) for side, chunks in
+                 ((Side.LEFT, left), (Side.RIGHT, right))}  # fmt: skip
+        pairs = self._join_pairs(
+            left, right, out,
+            marks[Side.LEFT] if how.keeps_left or not how.pairs else None,
+            marks[Side.RIGHT] if how.keeps_right else None,
+        )  # fmt: skip
+        for piece in pairs:
+            if how.pairs:
+                yield piece
+        if how.keeps_left or not how.pairs:
+            yield from self._alone(Side.LEFT, left, marks[Side.LEFT], int(how is How.SEMI), out)
+        if how.keeps_right:
+            yield from self._alone(Side.RIGHT, right, marks[Side.RIGHT], 0, out)
+
+    def _cleared(self, side: Side, rows: int) -> Bytes:
+        name = f"marks of {side.value}"
+        if name not in self._rooms or self._rooms[name].size < rows:
+            self._rooms[name] = aligned(rows)
+        marks = self._rooms[name][:rows]
+        marks[:] = 0
+        return marks
+
+    def _alone(
+        self, side: Side, chunks: Sequence[Frame], marks: Bytes, wanted: int, out: BufferPool
+    ) -> Iterator[Frame]:
+        """The rows of one side whose mark is `wanted`, with nulls beside them."""
+        parts, first = [], 0
+        for chunk in chunks:
+            rows = np.empty(chunk.rows + 1, np.int32)  # one more, because it writes before it knows
+            found = find_marked(marks[first : first + chunk.rows], wanted, rows)
+            first += chunk.rows
+            if found:
+                parts.append((chunk, rows[:found]))
+        if parts:
+            yield without_match(self._shape, side, parts, out)
+
+    def _join_pairs(
+        self, left: Sequence[Frame], right: Sequence[Frame], out: BufferPool, left_marks: Bytes | None,
+        right_marks: Bytes | None,
+    ) -> Iterator[Frame]:  # fmt: skip
+        """The matching rows, a piece at a time; those of a side with marks are marked."""
         rows = sum(chunk.rows for chunk in left)
         if not rows:
             return
@@ -83,7 +141,7 @@ class BucketJoin:
         compared = {at: self._contiguous(left, at, f"key {at}") for at in self._compared}
         lefts, rights = self._room_for_pairs(rows, right)
         parts: list[_Part] = []
-        pairs = 0
+        pairs = first = 0
         for chunk in right:
             words = self._words(chunk, self._right, self._right_keys)
             at = count = 0
@@ -99,9 +157,14 @@ class BucketJoin:
                 for place, key in zip(self._left_keys, self._right_keys, strict=True):
                     if place in compared:
                         found = keep_equal(compared[place], chunk.columns[key], ours[:found], theirs[:found])
-                if found:
+                if left_marks is not None:
+                    mark(ours[:found], left_marks)
+                if right_marks is not None:
+                    mark(theirs[:found], right_marks[first:])
+                if found and self._how.pairs:
                     parts.append((chunk, slice(pairs, pairs + found)))
                     pairs += found
+            first += chunk.rows
         if parts:
             yield self._piece(left, parts, lefts, rights, out)
 

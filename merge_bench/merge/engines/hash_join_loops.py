@@ -168,6 +168,23 @@ def _keep_bytes(left: Any, left_offsets: Any, right: Any, right_offsets: Any, le
 
 
 @compiled
+def mark(rows: Any, marks: Any) -> None:
+    """Mark the given rows with 1."""
+    for i in range(rows.size):
+        marks[np.uint64(rows[i])] = 1
+
+
+@compiled
+def find_marked(marks: Any, wanted: int, rows: Any) -> int:
+    """Put the numbers of the rows whose mark is `wanted` in `rows`, in order; returns how many there are."""
+    found = np.uint64(0)
+    for i in range(marks.size):
+        rows[found] = i
+        found += np.uint64(marks[i] == wanted)
+    return int(found)
+
+
+@compiled
 def gather(values: Any, rows: Any, out: Any) -> None:
     """The values of the given rows."""
     for i in range(rows.size):

@@ -10,6 +10,8 @@ import pyarrow as pa
 
 from merge_bench.merge.engines import Description
 from merge_bench.merge.engines.cpu_base import HostEngine
+from merge_bench.merge.frame import integer_type, viewed
+from merge_bench.merge.how import How
 
 ENGINE = Description(
     name="pandas",
@@ -31,13 +33,44 @@ class PandasEngine(HostEngine):
     join_rows = 1 << 19
 
     def join_tables(self, left: pa.Table, right: pa.Table, keys: Sequence[str]) -> pd.DataFrame:
-        """Inner join of two tables without null or NaN keys."""
-        return to_pandas(left).merge(to_pandas(right), on=list(keys), how="inner")
+        """Join two tables without null or NaN keys."""
+        how = self.shape.how
+        if how is How.OUTER:  # pandas sorts its keys, and makes Python objects of times for that
+            left, right = (_with_integers(table, keys) for table in (left, right))
+        if not how.pairs:
+            ours = to_pandas(left)
+            found = ours[list(keys)].merge(_distinct(to_pandas(right), keys), on=list(keys), how="left", indicator=True)
+            return ours[(found["_merge"] == ("both" if how is How.SEMI else "left_only")).to_numpy()]
+        ours = to_pandas(left, nullable=_others(left, keys) if how.keeps_right else ())
+        theirs = to_pandas(right, nullable=_others(right, keys) if how.keeps_left else ())
+        return ours.merge(theirs, on=list(keys), how=how.value)
 
     def to_arrow(self, piece: pd.DataFrame) -> pa.Table:
         """One joined piece as an Arrow table."""
         # Not Table.from_pandas, which makes every NaN a null.
-        return pa.table({name: pa.array(_values(piece[name]), from_pandas=False) for name in piece.columns})
+        columns = {name: pa.array(_values(piece[name]), from_pandas=False) for name in piece.columns}
+        types = {field.name: field.type for field in self.shape.output}
+        return pa.table(
+            {name: column.view(types[name]) if pa.types.is_integer(column.type) and pa.types.is_temporal(types[name])
+             else column for name, column in columns.items()}
+        )  # fmt: skip
+
+
+def _with_integers(table: pa.Table, keys: Sequence[str]) -> pa.Table:
+    """The table with integers for dates and times among the keys."""
+    for at, (name, column) in enumerate(zip(table.column_names, table.columns, strict=True)):
+        if name in keys:
+            table = table.set_column(at, name, viewed(column, integer_type(column.type)))
+    return table
+
+
+def _others(table: pa.Table, keys: Sequence[str]) -> list[str]:
+    """The columns that get nulls where the other table has rows without a match."""
+    return [name for name in table.column_names if name not in keys]
+
+
+def _distinct(frame: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
+    return frame[list(keys)].drop_duplicates()
 
 
 def _values(column: pd.Series[Any]) -> Any:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import polars as pl
 import pyarrow as pa
 
 from merge_bench.merge.engines import Description
 from merge_bench.merge.engines.cpu_base import HostEngine
+from merge_bench.merge.how import How
 
 ENGINE = Description(
     name="polars",
@@ -21,6 +23,8 @@ ENGINE = Description(
     kept_bytes=10,
 )
 
+_HOW: dict[How, Any] = {How.OUTER: "full"}
+
 
 class PolarsEngine(HostEngine):
     """Joins one cache-sized bucket after the other with `polars.DataFrame.join`."""
@@ -29,8 +33,9 @@ class PolarsEngine(HostEngine):
     join_rows = 1 << 17
 
     def join_tables(self, left: pa.Table, right: pa.Table, keys: Sequence[str]) -> pl.DataFrame:
-        """Inner join of two tables without null or NaN keys."""
-        return _frame(left).join(_frame(right), on=list(keys), how="inner")
+        """Join two tables without null or NaN keys."""
+        how = _HOW.get(self.shape.how, self.shape.how.value)
+        return _frame(left).join(_frame(right), on=list(keys), how=how, coalesce=True)
 
     def to_arrow(self, piece: pl.DataFrame) -> pa.Table:
         """One joined piece as an Arrow table."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import duckdb
@@ -20,15 +20,33 @@ import pyarrow.parquet as pq
 from merge_bench.errors import RunFailed, UsageError, WrongResult, first_line
 from merge_bench.host.memory import available_bytes
 from merge_bench.merge import hashing
-from merge_bench.merge.frame import Frame, integer_type, viewed
+from merge_bench.merge.frame import Field, Frame, arrow_schema, integer_type, viewed
+from merge_bench.merge.how import How
 from merge_bench.merge.workload.tables import TableSide, TableSpec, canonical_columns
 
 BATCH_ROWS = 1 << 17
 THREADS = 2  # of DuckDB
 
 
-def count_rows(spec: TableSpec) -> int:
-    """Rows of the result, without making any: for every key its left rows times its right rows.
+_COUNTED = {
+    How.INNER: "pairs",
+    How.LEFT: "pairs + {left} - matched_left",
+    How.RIGHT: "pairs + {right} - matched_right",
+    How.OUTER: "pairs + {left} - matched_left + {right} - matched_right",
+    How.SEMI: "matched_left",
+    How.ANTI: "{left} - matched_left",
+}
+_JOINS = {
+    How.LEFT: "LEFT JOIN",
+    How.RIGHT: "RIGHT JOIN",
+    How.OUTER: "FULL JOIN",
+    How.SEMI: "SEMI JOIN",
+    How.ANTI: "ANTI JOIN",
+}
+
+
+def count_rows(spec: TableSpec, how: How = How.INNER) -> int:
+    """Rows of the result, without making any: for every key its left rows times its right rows, and what `how` adds.
 
     Raises
     ------
@@ -38,51 +56,69 @@ def count_rows(spec: TableSpec) -> int:
         If DuckDB cannot finish.
     """
     keys = ", ".join(_key_names(spec))
-    counted = "SELECT {keys}, count(*) AS n FROM {side} WHERE {whole} GROUP BY {keys}"
+    counted = "SELECT {keys}, count(*)::HUGEINT AS n FROM {side} WHERE {whole} GROUP BY {keys}"
     left, right = (
         counted.format(keys=keys, side=side, whole=_whole_keys(spec)) for side in ("left_rows", "right_rows")
     )
-    query = f"SELECT coalesce(sum(l.n::HUGEINT * r.n), 0)::VARCHAR FROM ({left}) l JOIN ({right}) r USING ({keys})"
+    query = (
+        "WITH counts AS (SELECT coalesce(sum(l.n * r.n), 0) AS pairs, coalesce(sum(l.n), 0) AS matched_left,"
+        f" coalesce(sum(r.n), 0) AS matched_right FROM ({left}) l JOIN ({right}) r USING ({keys}))"
+        f" SELECT ({_COUNTED[how].format(left=spec.left.rows, right=spec.right.rows)})::VARCHAR FROM counts"
+    )
     with _session(spec, keys_only=True) as connection:
         row = connection.execute(query).fetchone()
     assert row is not None
     return int(row[0])
 
 
-def expected(spec: TableSpec) -> tuple[int, int]:
-    """Rows of the result, and `hashing.checksum` over all of its columns in the order of `spec.output`.
+def expected(spec: TableSpec, how: How = How.INNER) -> tuple[int, int]:
+    """Rows of the result, and `hashing.checksum` over all of its columns in the order of `How.output`.
 
     The result is processed in batches and is never in memory as a whole. Errors as `count_rows`.
     """
-    names = [field.name for field in spec.output]
+    names = [field.name for field in _output(spec, how)]
     rows, checksum = 0, 0
-    for table in expected_batches(spec):
+    for table in expected_batches(spec, how):
         rows += table.num_rows
         checksum += hashing.checksum(Frame.from_arrow(table), names)
     return rows, checksum % 2**64
 
 
-def expected_batches(spec: TableSpec) -> Iterator[pa.Table]:
-    """The result in pieces, in no order, under `spec.output_schema`. Errors as `count_rows`."""
-    keys = _key_names(spec)
-    left = [f"l{i}" for i in range(len(spec.left.columns))]
-    right = [f"r{i}" for i, field in enumerate(spec.right.fields) if field.name not in spec.keys]
-    whole = _whole_keys(spec)
-    query = (
-        f"SELECT {', '.join([*left, *right])}"
-        f" FROM (SELECT * FROM left_rows WHERE {whole}) l"
-        f" JOIN (SELECT * FROM right_rows WHERE {whole}) r USING ({', '.join(keys)})"
-    )
+def expected_batches(spec: TableSpec, how: How = How.INNER) -> Iterator[pa.Table]:
+    """The result in pieces, in no order, with the columns of `How.output`. Errors as `count_rows`."""
+    output = _output(spec, how)
+    schema = arrow_schema(output)
     with _session(spec, keys_only=False) as connection:
-        for batch in connection.sql(query).to_arrow_reader(BATCH_ROWS):
-            arrays = [
-                _from_integers(array, field.type) for array, field in zip(batch.columns, spec.output, strict=True)
-            ]
-            yield pa.Table.from_arrays(arrays, schema=spec.output_schema)
+        for batch in connection.sql(_query(spec, how)).to_arrow_reader(BATCH_ROWS):
+            arrays = [_from_integers(array, field.type) for array, field in zip(batch.columns, output, strict=True)]
+            yield pa.Table.from_arrays(arrays, schema=schema)
 
 
-def result_table(spec: TableSpec, table: pa.Table) -> pa.Table:
-    """An engine's result → the same rows under `spec.output_schema`.
+def _output(spec: TableSpec, how: How) -> tuple[Field, ...]:
+    return how.output(spec.left.fields, spec.right.fields, spec.keys)
+
+
+def _query(spec: TableSpec, how: How) -> str:
+    """The whole merge. A key is null, and so equals nothing, where one of the keys of its row is null or NaN."""
+    keys, whole = _key_names(spec), _whole_keys(spec)
+    places = {field.name: i for i, field in enumerate(spec.right.fields)}
+    columns = []
+    for i, field in enumerate(spec.left.fields):
+        both = how.keeps_right and field.name in spec.keys
+        columns.append(f"coalesce(l{i}, r{places[field.name]})" if both else f"l{i}")
+    if how.pairs:
+        columns += [f"r{i}" for name, i in places.items() if name not in spec.keys]
+    if how is How.INNER:
+        sides = [f"SELECT * FROM {side} WHERE {whole}" for side in ("left_rows", "right_rows")]
+        return f"SELECT {', '.join(columns)} FROM ({sides[0]}) l JOIN ({sides[1]}) r USING ({', '.join(keys)})"
+    nulled = ", ".join(f"CASE WHEN {whole} THEN {key} END AS {key}" for key in keys)
+    sides = [f"SELECT * REPLACE ({nulled}) FROM {side}" for side in ("left_rows", "right_rows")]
+    condition = " AND ".join(f"l.{key} = r.{key}" for key in keys)
+    return f"SELECT {', '.join(columns)} FROM ({sides[0]}) l {_JOINS[how]} ({sides[1]}) r ON {condition}"
+
+
+def result_table(spec: TableSpec, table: pa.Table, how: How = How.INNER) -> pa.Table:
+    """An engine's result → the same rows with the columns of `How.output`.
 
     Engines return columns in their own order and with their own types for the same values: string views, finer units,
     wider decimals, UTC timestamps without a zone.
@@ -92,8 +128,8 @@ def result_table(spec: TableSpec, table: pa.Table) -> pa.Table:
     WrongResult
         If a column is missing or has values that its type cannot hold.
     """
-    columns = []
-    for field in spec.output:
+    columns, output = [], _output(spec, how)
+    for field in output:
         if field.name not in table.column_names:
             raise WrongResult(f"the result has no column {field.name!r}")
         try:
@@ -102,44 +138,45 @@ def result_table(spec: TableSpec, table: pa.Table) -> pa.Table:
             raise WrongResult(
                 f"column {field.name!r} of the result does not fit type {field.type}: {first_line(error)}"
             ) from None
-    return pa.Table.from_arrays(columns, schema=spec.output_schema)
+    return pa.Table.from_arrays(columns, schema=arrow_schema(output))
 
 
-def result_checksum(spec: TableSpec, table: pa.Table) -> int:
+def result_checksum(spec: TableSpec, table: pa.Table, how: How = How.INNER) -> int:
     """The checksum of an engine's result, to be compared with that of `expected`; large tables go piece by piece."""
-    names = [field.name for field in spec.output]
+    names = [field.name for field in _output(spec, how)]
     pieces = (table.slice(start, BATCH_ROWS) for start in range(0, table.num_rows, BATCH_ROWS))
-    return sum(hashing.checksum(Frame.from_arrow(result_table(spec, piece)), names) for piece in pieces) % 2**64
+    return sum(hashing.checksum(Frame.from_arrow(result_table(spec, piece, how)), names) for piece in pieces) % 2**64
 
 
-def compare_full(spec: TableSpec, tables: list[pa.Table]) -> str | None:
+def compare_full(spec: TableSpec, tables: list[pa.Table], how: How = How.INNER) -> str | None:
     """Compare the workers' results with the expected rows, as multisets, exactly; all of it in memory.
 
     Returns
     -------
     A sentence about the first difference; None if there is none.
     """
-    balance = [_counted(spec, table, 1) for table in expected_batches(spec)]
-    balance += [_counted(spec, result_table(spec, table), -1) for table in tables]
+    output = _output(spec, how)
+    balance = [_counted(output, table, 1) for table in expected_batches(spec, how)]
+    balance += [_counted(output, result_table(spec, table, how), -1) for table in tables]
     if not balance:
         return None
-    names = [f"c{i}" for i in range(len(spec.output))]
+    names = [f"c{i}" for i in range(len(output))]
     # Many keys of several types in one group_by; one thread keeps the order of first appearance.
     totals = pa.concat_tables(balance).group_by(names, use_threads=False).aggregate([("count", "sum")])
     wrong = totals.filter(pc.not_equal(totals["count_sum"], 0))
     if wrong.num_rows == 0:
         return None
     count = wrong["count_sum"][0].as_py()
-    row = {field.name: _readable(wrong[name], field.type) for name, field in zip(names, spec.output, strict=True)}
+    row = {field.name: _readable(wrong[name], field.type) for name, field in zip(names, output, strict=True)}
     shown = ", ".join(f"{name}={value!r}" for name, value in row.items())
     copies = f"{abs(count)} {'copy' if abs(count) == 1 else 'copies'} too {'few' if count > 0 else 'many'}"
     return f"the result has {copies} of the row {shown} ({wrong.num_rows} distinct rows differ)"
 
 
-def _counted(spec: TableSpec, table: pa.Table, sign: int) -> pa.Table:
+def _counted(output: Sequence[Field], table: pa.Table, sign: int) -> pa.Table:
     """The rows with comparable values under numbered names, and a column `count` of `sign`."""
     columns = []
-    for column, field in zip(table.columns, spec.output, strict=True):
+    for column, field in zip(table.columns, output, strict=True):
         columns.append(_to_integers(_one_nan_one_zero(column) if field.floating else column, floats=True))
     names = [f"c{i}" for i in range(len(columns))]
     columns.append(pa.chunked_array([pa.array([sign] * table.num_rows, pa.int64())]))

@@ -8,6 +8,7 @@ import msgspec
 import pyarrow as pa
 
 from merge_bench.merge.exchange.abort import Abort
+from merge_bench.merge.how import How
 from merge_bench.merge.workload import synthetic
 from merge_bench.merge.workload.synthetic import SyntheticSpec
 from merge_bench.merge.workload.tables import TableSpec
@@ -18,7 +19,7 @@ MODULUS = 2**64
 class Check(msgspec.Struct, frozen=True):
     """What one worker found in its part of the result.
 
-    `checksum`: modulo 2**64; over right-row numbers for the synthetic workload, over all columns for real tables.
+    `checksum`: modulo 2**64; over row numbers for the synthetic workload, over all columns for real tables.
     `bad_rows`: rows that are wrong in themselves. `tables`: the rows as Arrow IPC, where all rows are compared.
     """
 
@@ -29,25 +30,26 @@ class Check(msgspec.Struct, frozen=True):
 
 
 def check_result(
-    workload: SyntheticSpec | TableSpec, pieces: Iterable[pa.Table], abort: Abort, *, full: bool = False
+    workload: SyntheticSpec | TableSpec, how: How, pieces: Iterable[pa.Table], abort: Abort, *, full: bool = False
 ) -> Check:
-    """Check every row of one worker's part of the result, piece by piece.
+    """Check every row of one worker's part of the result of a merge of this kind, piece by piece.
 
     `full`: keep the rows of real tables, to be compared with the expected ones.
     """
     rows = total = bad = 0
     kept = []
+    marks = synthetic.partners(workload, how) if isinstance(workload, SyntheticSpec) else None
     for piece in pieces:
         abort.check()
         if isinstance(workload, SyntheticSpec):
-            some, part, wrong = synthetic.check(workload, piece)
+            some, part, wrong = synthetic.check(workload, piece, how, marks)
             bad += wrong
         else:
             from merge_bench.merge.verification.duckdb_reference import result_checksum, result_table
 
-            some, part = piece.num_rows, result_checksum(workload, piece)
+            some, part = piece.num_rows, result_checksum(workload, piece, how)
             if full:
-                kept.append(result_table(workload, piece))
+                kept.append(result_table(workload, piece, how))
         rows += some
         total = (total + part) % MODULUS
     return Check(rows, total, bad, _serialized(kept) if full and isinstance(workload, TableSpec) else None)

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from merge_bench.merge.frame import Field
+from merge_bench.merge.how import How
 from merge_bench.merge.workload.tables import TableSide, TableSpec, canonical_columns
 
 OFFSET_BYTES = 8
@@ -21,14 +22,14 @@ def row_bytes(side: TableSide) -> float:
     return _row_bytes(side.fields, mean_lengths(side))
 
 
-def output_bytes(spec: TableSpec, rows: int) -> int:
-    """Estimated bytes of `rows` rows of the result, all columns once.
+def output_bytes(spec: TableSpec, rows: int, how: How = How.INNER) -> int:
+    """Estimated bytes of `rows` rows of the result of a merge of this kind, all columns once.
 
     The estimate assumes that rows are like those of the sampled row groups. If the most frequent keys have the longest
     strings, the result is larger.
     """
     lengths = {**mean_lengths(spec.right), **mean_lengths(spec.left)}
-    return round(rows * _row_bytes(spec.output, lengths))
+    return round(rows * _row_bytes(how.output(spec.left.fields, spec.right.fields, spec.keys), lengths))
 
 
 def mean_lengths(side: TableSide) -> dict[str, float]:

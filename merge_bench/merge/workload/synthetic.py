@@ -8,19 +8,26 @@ depends on N, the fraction, the skew and the seed, and not on how many workers s
 
 With a skew `zipf:S` the M matching right rows take their key from a Zipf law of exponent S over the left keys, by
 inverting its continuous form at a pseudo-random point that depends on j.
+
+A join that keeps rows without a match has nulls beside them. Without a skew, the left rows with a key below M have one
+partner each. With a skew, a key does not say whether it has one: the keys of all N right rows are drawn once more. That
+takes a bit for each row, outside of what is timed.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from merge_bench.merge.frame import Column, Field, Frame, memory_of
+from merge_bench.merge.how import How
 
 KEY = "key"
 
@@ -40,7 +47,7 @@ class SyntheticSpec:
 
     @property
     def matches(self) -> int:
-        """Rows of the merge's result."""
+        """Rows of an inner merge's result: the right rows that match."""
         return round(self.fraction * self.rows)
 
     @property
@@ -72,8 +79,8 @@ class Expectation:
     checksum: int
 
 
-def generate(spec: SyntheticSpec, rank: int, workers: int) -> tuple[Frame, Frame, Expectation]:
-    """This worker's chunks, and its part of the expected count and checksum.
+def generate(spec: SyntheticSpec, rank: int, workers: int, how: How = How.INNER) -> tuple[Frame, Frame, Expectation]:
+    """This worker's chunks, and its part of the expected count and checksum of a merge of this kind.
 
     Chunk `rank` holds rows [N·rank ÷ W, N·(rank + 1) ÷ W) of both frames.
     """
@@ -93,30 +100,84 @@ def generate(spec: SyntheticSpec, rank: int, workers: int) -> tuple[Frame, Frame
         for number, payload in enumerate(columns[1:]):
             loops.payload(first, payload, number)
         sides.append(Frame(spec.fields(side), tuple(Column(c.view(np.uint64)) for c in columns), size))
+    if not how.pairs:
+        expected[:] = 0
+    if _asks_for_partners(how):
+        keys = sides[0].columns[0].values
+        loops.expect_left(first, keys, spec.matches, partners(spec, how), how is How.SEMI, expected)
+    if how.keeps_right:
+        loops.expect_right(first, sides[1].columns[0].values, spec.rows, expected)
     return sides[0], sides[1], Expectation(int(expected[0]), int(expected[1]))
 
 
-def check(spec: SyntheticSpec, table: pa.Table) -> tuple[int, int, int]:
-    """Check result rows one by one.
+def partners(spec: SyntheticSpec, how: How) -> npt.NDArray[np.uint64]:
+    """Which left keys some right row has, a bit each; empty where that is not asked for or the key itself says so."""
+    from merge_bench.merge.workload import synthetic_loops as loops
+
+    if spec.zipf == 0.0 or not _asks_for_partners(how):
+        return np.zeros(0, np.uint64)
+    marks = np.zeros(spec.rows // 64 + 1, np.uint64)
+    loops.mark_partners(spec.rows, _root(spec.rows), spec.matches, spec.seed, _law(spec), marks)
+    return marks
+
+
+def _asks_for_partners(how: How) -> bool:
+    return how.keeps_left or not how.pairs
+
+
+def check(
+    spec: SyntheticSpec, table: pa.Table, how: How = How.INNER, marks: npt.NDArray[np.uint64] | None = None
+) -> tuple[int, int, int]:
+    """Check result rows one by one. `marks`: of `partners`, which they are if it is None.
 
     Returns
     -------
     rows, checksum, bad rows
-        The checksum is over the right rows' numbers, modulo 2**64, in any order. A row is bad if its key is not the one
-        that its left and right row numbers have, or a payload is not the one of its row.
+        The checksum is over the right rows' numbers, and those of left rows that have no right one beside them, modulo
+        2**64, in any order. A row is bad if its key is not the one that its left and right row numbers have, if it has
+        nulls in one side's columns though that side has a partner for it, or if a payload is not the one of its row.
     """
     from merge_bench.merge.workload import synthetic_loops as loops
 
-    arrays = {name: _int64(table, name) for name in table.column_names}
-    out = np.zeros(3, np.uint64)
-    left, right = arrays["left_payload_0"], arrays["right_payload_0"]
-    root, law = _root(spec.rows), _law(spec)
-    loops.check_rows(arrays[KEY], left, right, spec.rows, root, spec.matches, spec.seed, law, out)
-    bad = int(out[2])
-    for number in range(1, spec.payload_columns):
-        bad += int(loops.check_payload(left, arrays[f"left_payload_{number}"], number))
-        bad += int(loops.check_payload(right, arrays[f"right_payload_{number}"], number))
-    return int(out[0]), int(out[1]), bad
+    marks = partners(spec, how) if marks is None else marks
+    sizes, law, out = (spec.rows, _root(spec.rows), spec.matches, spec.seed), _law(spec), np.zeros(3, np.uint64)
+    misplaced = 0
+    for alone, rows in _by_kind(table, how):
+        sides = ["left", "right"] if alone is None else [alone]
+        misplaced += _given(rows, sides)
+        arrays = {name: _int64(rows, name) for name in rows.column_names}
+        numbers = {side: arrays[f"{side}_payload_0"] for side in sides}
+        if alone is None:
+            loops.check_rows(arrays[KEY], numbers["left"], numbers["right"], *sizes, law, out)
+        elif alone == "left":
+            loops.check_left(arrays[KEY], numbers["left"], *sizes, marks, how is How.SEMI, out)
+        else:
+            loops.check_right(arrays[KEY], numbers["right"], *sizes, law, out)
+        for number in range(1, spec.payload_columns):
+            for side in sides:
+                misplaced += int(loops.check_payload(numbers[side], arrays[f"{side}_payload_{number}"], number))
+    return int(out[0]), int(out[1]), int(out[2]) + misplaced
+
+
+def _by_kind(table: pa.Table, how: How) -> Iterator[tuple[str | None, pa.Table]]:
+    """The rows that only the left or the right side has, by its name, where such are kept; all others (None)."""
+    if not how.pairs:
+        yield "left", table
+        return
+    missing = {side: table.column(f"{side}_payload_0").is_null() for side in ("left", "right")}
+    others = None
+    for side, other, kept in (("left", "right", how.keeps_left), ("right", "left", how.keeps_right)):
+        if kept and table.column(f"{other}_payload_0").null_count:
+            alone = pc.and_not(missing[other], missing[side])
+            others = pc.invert(alone) if others is None else pc.and_not(others, alone)
+            yield side, table.filter(alone)
+    yield None, table if others is None else table.filter(others)
+
+
+def _given(rows: pa.Table, sides: Sequence[str]) -> int:
+    """Values, not null, in the payload columns of a side that is not among `sides`."""
+    other = [name for name in rows.column_names if name != KEY and name.partition("_")[0] not in sides]
+    return sum(rows.num_rows - rows.column(name).null_count for name in other)
 
 
 def _int64(table: pa.Table, name: str) -> npt.NDArray[np.int64]:

@@ -50,6 +50,76 @@ def left_keys(first: int, out: Any, rows: int, root: int, seed: int) -> None:
 
 
 @compiled
+def mark_partners(rows: int, root: int, matches: int, seed: int, law: Any, marks: Any) -> None:
+    """Set the bit of every left key that a right row has; `marks` has a word for each 64 keys."""
+    n, r, m, key = np.uint64(rows), np.uint64(root), np.uint64(matches), mix64(np.uint64(seed) + np.uint64(17))
+    for j in range(rows):
+        value = _right_key(np.uint64(j), n, r, m, key, law)
+        if value < n:
+            marks[value >> np.uint64(6)] |= np.uint64(1) << (value & np.uint64(63))
+
+
+@inlined
+def _has_partner(value: Any, matches: Any, marks: Any) -> Any:
+    """Whether a right row has this left key; without `marks` (of no skew) the keys below `matches` have one."""
+    if marks.size == 0:
+        return value < matches
+    return (marks[value >> np.uint64(6)] >> (value & np.uint64(63))) & np.uint64(1) == np.uint64(1)
+
+
+@inlined
+def _left_mark(i: Any) -> Any:
+    """What left row `i` without a right one adds to the checksum; a pair, and a right row alone, add `mix64(j + 1)`."""
+    return mix64(~i)
+
+
+@compiled
+def expect_left(first: int, keys: Any, matches: int, marks: Any, partner: bool, expected: Any) -> None:
+    """Count the left rows that have a partner, or (`partner` false) that have none."""
+    m = np.uint64(matches)
+    for k in range(keys.size):
+        if _has_partner(np.uint64(keys[k]), m, marks) == partner:
+            expected[0] += np.uint64(1)
+            expected[1] += _left_mark(np.uint64(first + k))
+
+
+@compiled
+def expect_right(first: int, keys: Any, rows: int, expected: Any) -> None:
+    """Count the right rows without a partner."""
+    n = np.uint64(rows)
+    for k in range(keys.size):
+        if np.uint64(keys[k]) >= n:
+            expected[0] += np.uint64(1)
+            expected[1] += mix64(np.uint64(first + k) + np.uint64(1))
+
+
+@compiled
+def check_left(
+    keys: Any, left: Any, rows: int, root: int, matches: int, seed: int, marks: Any, partner: bool, out: Any
+) -> None:
+    """Check left rows without a right one beside them, which have a partner, or (`partner` false) have none."""
+    n, r, m, key = np.uint64(rows), np.uint64(root), np.uint64(matches), mix64(np.uint64(seed) + np.uint64(17))
+    for k in range(keys.size):
+        i, value = np.uint64(left[k]), np.uint64(keys[k])
+        out[0] += np.uint64(1)
+        out[1] += _left_mark(i)
+        if i >= n or value != _permute(i, n, r, key) or _has_partner(value, m, marks) != partner:
+            out[2] += np.uint64(1)
+
+
+@compiled
+def check_right(keys: Any, right: Any, rows: int, root: int, matches: int, seed: int, law: Any, out: Any) -> None:
+    """Check right rows without a left one beside them, which have no partner."""
+    n, r, m, key = np.uint64(rows), np.uint64(root), np.uint64(matches), mix64(np.uint64(seed) + np.uint64(17))
+    for k in range(keys.size):
+        j, value = np.uint64(right[k]), np.uint64(keys[k])
+        out[0] += np.uint64(1)
+        out[1] += mix64(j + np.uint64(1))
+        if j >= n or value < n or value != _right_key(j, n, r, m, key, law):
+            out[2] += np.uint64(1)
+
+
+@compiled
 def right_keys(first: int, out: Any, rows: int, root: int, matches: int, seed: int, law: Any, expected: Any) -> None:
     n, r, m, key = np.uint64(rows), np.uint64(root), np.uint64(matches), mix64(np.uint64(seed) + np.uint64(17))
     for k in range(out.size):

@@ -112,6 +112,7 @@ def what_ran(run: Run, launches: Sequence[Launch], document: RunDocument) -> str
     hosts = list(dict.fromkeys(worker.host for worker in line.workers)) if line is not None else []
     what = f"{rows(plan.rows_per_chunk)} rows per chunk" if plan.rows_per_chunk is not None else _chunk(plan)
     what = tables_of(plan) or what
+    what = what if plan.how in (None, "inner") else f"{plan.how} join, {what}"
     data = f" of {gib(line.data_bytes)} GiB" if line is not None else ""
     count, where = _counts(run, launches).split(" ", 1)
     workers = f"{NULL if plan.workers is None else plan.workers} worker{'s' * (plan.workers != 1)}{_on(hosts)}"

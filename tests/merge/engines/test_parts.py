@@ -33,6 +33,12 @@ def at_once(engines: list[HostEngine]) -> pa.Table:
 
 
 def in_parts(engines: list[HostEngine], seed: int = 0) -> pa.Table:
+    """The result of `join_parts`."""
+    join_parts(engines, seed)
+    return result(engines)
+
+
+def join_parts(engines: list[HostEngine], seed: int = 0) -> None:
     """Pieces arrive in random order; each part is joined when it is there, while later ones are room without data."""
     for engine in engines:
         engine.begin()
@@ -53,7 +59,6 @@ def in_parts(engines: list[HostEngine], seed: int = 0) -> pa.Table:
                     rooms[source, number][:] = outgoing[source][number][rank].data
             engine.join_part(part)
         assert engine.result_rows() == sum(piece.num_rows for piece in engine.results())
-    return result(engines)
 
 
 @pytest.fixture

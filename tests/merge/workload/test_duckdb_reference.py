@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 from merge_bench.errors import RunFailed, UsageError, WrongResult
 from merge_bench.merge.frame import Frame
+from merge_bench.merge.how import How
 from merge_bench.merge.verification import duckdb_reference
 from merge_bench.merge.verification.duckdb_reference import expected_batches
 from merge_bench.merge.workload.sizes import output_bytes, row_bytes
@@ -32,7 +33,7 @@ from tests.merge.workload.parquet_samples import NAN, VALUES, plan, run_engine, 
 def asked_once() -> Iterator[None]:
     """DuckDB is asked once for the rows of a plan, however often something is compared with them."""
     with pytest.MonkeyPatch.context() as patch:
-        answers = functools.cache(lambda spec: list(expected_batches(spec)))
+        answers = functools.cache(lambda spec, how=How.INNER: list(expected_batches(spec, how)))
         patch.setattr(duckdb_reference, "expected_batches", answers)
         yield
 
