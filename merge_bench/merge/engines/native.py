@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import Any
 
 from merge_bench.merge.buffer_pool import ALIGN, BufferPool
 from merge_bench.merge.engines import Description
 from merge_bench.merge.engines.base import JoinShape, Side
+from merge_bench.merge.engines.broadcast_join import FewRightRowsJoin
 from merge_bench.merge.engines.hash_join import MOST_ROWS, BucketJoin
 from merge_bench.merge.engines.polars import PolarsEngine
 from merge_bench.merge.frame import Bytes, Frame, arrow_schema
-from merge_bench.merge.how import How
 from merge_bench.merge.row_readers import RowReader
 
 ENGINE = Description(
@@ -36,11 +35,6 @@ def joins_itself(shape: JoinShape) -> bool:
     return all(left.type == right.type and not left.floating for left, right in keys)
 
 
-def mirrored(shape: JoinShape) -> JoinShape:
-    """The same inner join with the sides exchanged."""
-    return replace(shape, left=shape.right, right=shape.left)
-
-
 class NativeEngine(PolarsEngine):
     """A compiled hash join bucket by bucket; its result is written to memory that is used again."""
 
@@ -50,12 +44,9 @@ class NativeEngine(PolarsEngine):
     def __init__(self, shape: JoinShape) -> None:
         super().__init__(shape)
         # A join looks right rows up in a table of the left ones. If few right rows are sent, theirs is the table.
-        self._mirrored = self._in_place and shape.sent is Side.RIGHT and shape.how is How.INNER
-        joined = mirrored(shape) if self._mirrored else shape
-        names = [field.name for field in joined.output]
-        self._places = [names.index(field.name) for field in shape.output]
+        kind = FewRightRowsJoin if self._in_place and shape.sent is Side.RIGHT else BucketJoin
         # One for each thread: neither a join nor a pool of buffers may be used by two threads at once.
-        self._joins = [(BucketJoin(joined), BufferPool()) for _ in range(shape.threads)] if joins_itself(shape) else []
+        self._joins = [(kind(shape), BufferPool()) for _ in range(shape.threads)] if joins_itself(shape) else []
         self._buffer_pools += [out for _, out in self._joins]
 
     def lend(self, rooms: Sequence[Bytes]) -> None:
@@ -84,11 +75,6 @@ class NativeEngine(PolarsEngine):
     ) -> Iterable[Any]:
         join, out = self._joins[thread]
         for first, last in groups:
-            if self._mirrored:
-                for found in join.join(right.chunks(first, last), left.chunks(first, last), out):
-                    columns = tuple(found.columns[at] for at in self._places)
-                    yield Frame(self.shape.output, columns, found.rows)
-                continue
             chunks = left.chunks(first, last)
             if sum(chunk.rows for chunk in chunks) > MOST_ROWS:
                 yield self.join_tables(left.table(first, last), right.table(first, last), self.shape.keys)
