@@ -149,12 +149,22 @@ def shapes(left: Frame, right: Frame, keys: tuple[str, ...], workers: int) -> li
     return [replace(first, rank=rank) for rank in range(workers)]
 
 
-def merge(engine: str, case: str, workers: int, hand_over: Callable[[Any, Any], None], iterations: int = 1) -> pa.Table:
-    """The whole result of a case; `hand_over(source, target)` does what an exchange does with two runs of bytes."""
+def merge(
+    engine: str, case: str, workers: int, hand_over: Callable[[Any, Any], None], iterations: int = 1,
+    sent: Side | None = None,
+) -> pa.Table:  # fmt: skip
+    """The whole result of a case.
+
+    `hand_over(source, target)` does what an exchange does with two runs of bytes; `sent`: the side that is sent whole.
+    """
     make, keys = CASES[case]
     left, right = make()
     lefts, rights = chunks(left, workers), chunks(right, workers)
-    engines: list[Engine] = [engine_class(engine)(shape) for shape in shapes(lefts[0], rights[0], keys, workers)]
+    rows = 0 if sent is None else (left if sent is Side.LEFT else right).num_rows
+    engines: list[Engine] = [
+        engine_class(engine)(replace(shape, sent=sent, sent_rows=rows))
+        for shape in shapes(lefts[0], rights[0], keys, workers)
+    ]
     for one, left_chunk, right_chunk in zip(engines, lefts, rights, strict=True):
         one.load(left_chunk, right_chunk)
     for _ in range(iterations):

@@ -129,7 +129,8 @@ class HostEngine:
 
     def measure_copy(self, meet: Callable[[], object]) -> CopyRounds | None:
         """Copy both chunks into the buffers of the parcels, whose contents are lost; `meet` waits for all workers."""
-        return measure_copy(self._loaded.values(), self._out.kept, self._pool, self.shape.threads, meet)
+        target = self._out.kept[:0] if self._in_place else self._out.kept  # the few rows sent fit into the cache
+        return measure_copy(self._loaded.values(), target, self._pool, self.shape.threads, meet)
 
     def use_stores(self, way: str, streams: int, l2_bytes: int | None = None) -> None:
         """Write parcels this way from now on, into at most `streams` buckets of all workers, as suits this L2 cache."""

@@ -44,6 +44,37 @@ def test_same_rows_as_polars(case: str, workers: int) -> None:
     assert merge_cases.rows_of(ours) == merge_cases.rows_of(theirs.cast(ours.schema))
 
 
+@pytest.mark.usefixtures("rapids")
+@pytest.mark.parametrize("sent", Side)
+@pytest.mark.parametrize("workers", [1, 2, 4])
+@pytest.mark.parametrize("case", merge_cases.CASES)
+def test_a_side_is_sent_whole(case: str, workers: int, sent: Side) -> None:
+    ours = merge_cases.merge("cudf", case, workers, fake_rapids.copy, iterations=2, sent=sent)
+    theirs = merge_cases.merge("polars", case, workers, merge_cases.copy_host)
+    assert merge_cases.rows_of(ours) == merge_cases.rows_of(theirs.cast(ours.schema))
+
+
+@pytest.mark.usefixtures("rapids")
+def test_the_chunk_that_stays_is_joined_where_it_is() -> None:
+    left = Frame.from_arrow(pa.table({"key": np.arange(20), "a": np.arange(20)}))
+    right = Frame.from_arrow(pa.table({"key": np.arange(10), "c": [None, *range(9)]}))
+    shape = replace(merge_cases.shapes(left, right, ("key",), 3)[1], sent=Side.RIGHT, sent_rows=30)
+    engine = CudfEngine(shape)
+    engine.load(left, right)
+    engine.begin()
+    before = Memory.used
+    outgoing = engine.partition()
+    assert [part.data.nbytes for part in outgoing[Side.LEFT]] == [0, 0, 0]
+    assert len({part.data.nbytes for part in outgoing[Side.RIGHT]}) == 1
+    assert Memory.used - before < 20 * 16  # nothing of the left chunk is copied
+    for side in Side:
+        boxes = engine.inboxes(side, {source: outgoing[side][source].header for source in (0, 2)})
+        for box in boxes.values():
+            merge_cases.hand_over_runs(outgoing[side][0].data, box, fake_rapids.copy)
+    assert engine.join() == 30
+    assert engine.received_rows() == {"left": 20, "right": 30}
+
+
 @pytest.mark.parametrize("message_bytes", [0, 5000])
 def test_two_processes_exchange_over_ucx(message_bytes: int) -> None:
     left, right, keys = big_tables(4000)
