@@ -289,6 +289,7 @@ def _line(run: Run) -> str:
     plan, rate = run.plan, aggregate.of_run(launches, aggregate.throughput)
     parts = [f"{plan.workers} workers"] if plan.workers is not None else []
     parts += [f"{format_count(plan.rows_per_chunk)} rows per chunk"] if plan.rows_per_chunk is not None else []
+    parts += [plan.question] if plan.question else []
     parts += [state_of(run, launches).mark or "verified", "nothing measured" if rate is None else format_rate(rate)]
     return f"{run.config.name}: {', '.join(parts)}"
 

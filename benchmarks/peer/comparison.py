@@ -157,9 +157,13 @@ class Comparison:
     def caption(self) -> str:
         """What the numbers are of."""
         job = self.job
+        what = f"{job.rows_per_chunk:,} rows × {job.workers} chunks of each frame"
+        if job.tables and job.tables.columns:
+            names = (Path(path).name for path in (job.tables.left, job.tables.right))
+            what = f"{job.how} join of {' and '.join(names)} on {', '.join(job.on)}"
         return (
-            f"{job.rows_per_chunk:,} rows × {job.workers} chunks of each frame ({job.data_bytes / 2**30:.3f} GiB of"
-            f" data), {job.threads} cores, {job.iterations} iterations per launch after {job.warmup} warm-up."
+            f"{what} ({job.data_bytes / 2**30:.3f} GiB of data), {job.threads} cores, {job.iterations} iterations per"
+            f" launch after {job.warmup} warm-up."
             " Wall: median over launches of their median iteration. Ours / peer: median over blocks of the peer's wall"
             " ÷ merge_bench's; above 1, merge_bench is faster."
             " *: the fastest variant of its kind; only this variant counts."

@@ -16,31 +16,38 @@ import distributed
 import pyarrow as pa
 from distributed import Client, Future, LocalCluster
 
-from benchmarks.peer.inprocess import judge, timed
+from benchmarks.peer import tables
+from benchmarks.peer.checks import judge
+from benchmarks.peer.inprocess import timed
 from benchmarks.peer.protocol import Job, Outcome, PeerError, serve
 from merge_bench.host.memory import PeakMeter
 from merge_bench.merge.engines.pandas import to_pandas
 from merge_bench.merge.workload import synthetic
-from merge_bench.merge.workload.synthetic import KEY, Expectation, SyntheticSpec
+from merge_bench.merge.workload.synthetic import Expectation
 
 SETTLE_SECONDS = 60.0
 _meter: PeakMeter | None = None  # of a worker's process
 
 
-def make_chunk(spec: SyntheticSpec, rank: int, workers: int, side: str) -> Any:
+def make_chunk(job: Job, rank: int, side: str) -> Any:
     """One partition of one frame. Runs on a worker."""
-    left, right, _ = synthetic.generate(spec, rank, workers)
+    if job.tables is not None:
+        return to_pandas(tables.chunk(job.tables, rank, job.workers, side))
+    left, right, _ = synthetic.generate(job.spec, rank, job.workers)
     return to_pandas((left if side == "left" else right).to_arrow())
 
 
-def expect(spec: SyntheticSpec, rank: int, workers: int) -> Expectation:
+def expect(job: Job, rank: int) -> Expectation:
     """One chunk's part of what the result must be. Runs on a worker."""
-    return synthetic.generate(spec, rank, workers)[2]
+    if job.tables is not None:
+        return Expectation(job.tables.rows, job.tables.checksum) if rank == 0 else Expectation(0, 0)
+    return synthetic.generate(job.spec, rank, job.workers)[2]
 
 
-def check_part(spec: SyntheticSpec, part: Any) -> tuple[int, int, int]:
+def check_part(job: Job, part: Any) -> tuple[int, int, int]:
     """One partition of the result. Runs on a worker."""
-    return synthetic.check(spec, pa.Table.from_pandas(part, preserve_index=False))
+    table = pa.Table.from_pandas(part, preserve_index=False)
+    return synthetic.check(job.spec, table) if job.tables is None else (*tables.check(job.tables, table), 0)
 
 
 def meter(step: str) -> int:
@@ -72,7 +79,7 @@ def _measure(job: Job, client: Client) -> Outcome:
 
     def on_all(step: Callable[..., Any], *arguments: object) -> list[Future]:
         return [
-            client.submit(step, job.spec, rank, job.workers, *arguments, workers=[address], pure=False)
+            client.submit(step, job, rank, *arguments, workers=[address], pure=False)
             for rank, address in enumerate(addresses)
         ]
 
@@ -86,7 +93,7 @@ def _measure(job: Job, client: Client) -> Outcome:
         _wait_until_held(client, 2 * job.workers)
 
     def merge() -> None:
-        results.append(left.merge(right, on=KEY, how="inner", shuffle_method=job.options["shuffle"]).persist())
+        results.append(left.merge(right, on=list(job.on), how=job.how, shuffle_method=job.options["shuffle"]).persist())
         distributed.wait(results[0])
 
     walls, rows = timed(
@@ -99,7 +106,7 @@ def _measure(job: Job, client: Client) -> Outcome:
 
 def _verify(job: Job, client: Client, result: Any, expected: list[Expectation]) -> int:
     parts = [future for future in client.futures_of(result) if isinstance(future, Future)]
-    found = client.gather([client.submit(check_part, job.spec, part, pure=False) for part in parts])
+    found = client.gather([client.submit(check_part, job, part, pure=False) for part in parts])
     rows, checksum, bad = (int(sum(each)) for each in zip(*found, strict=True))
     whole = Expectation(sum(part.rows for part in expected), sum(part.checksum for part in expected) % 2**64)
     return judge(whole, rows, checksum % 2**64, bad)

@@ -13,8 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from benchmarks.peer import tables
+from benchmarks.peer.checks import judge
 from benchmarks.peer.protocol import Job, Outcome, Tables
-from merge_bench.errors import WrongResult
 from merge_bench.host.memory import PeakMeter
 from merge_bench.merge.workload import synthetic
 from merge_bench.merge.workload.synthetic import Expectation
@@ -100,6 +101,9 @@ def _load(job: Job, joiner: Joiner) -> Callable[[pa.Table], int]:
 
     Synthetic rows come as one chunk: they do not depend on how many workers share them.
     """
+    if job.tables is not None and job.tables.columns:
+        joiner.load(*(tables.chunk(job.tables, 0, 1, side) for side in tables.SIDES))
+        return functools.partial(tables.verify, job.tables)
     if job.tables is not None:
         joiner.load(*(pq.read_table(path).combine_chunks() for path in (job.tables.left, job.tables.right)))
         return functools.partial(verify_tables, job.tables)
@@ -117,20 +121,3 @@ def verify_tables(tables: Tables, result: pa.Table) -> int:
 def checksum(left: np.ndarray, right: np.ndarray) -> int:
     """The checksum of `Tables`, of a result's payloads."""
     return int((left.astype(np.uint64) * right.astype(np.uint64)).sum())
-
-
-def judge(expected: Expectation, rows: int, checksum: int, bad: int) -> int:
-    """Check the number of rows, their checksum, and that none is bad; gives the number.
-
-    Raises
-    ------
-    WrongResult
-        Saying what differs.
-    """
-    if bad:
-        raise WrongResult(f"the result is wrong: {bad} of its {rows} rows do not match on the key")
-    if rows != expected.rows:
-        raise WrongResult(f"the result is wrong: it has {rows} rows instead of {expected.rows}")
-    if checksum != expected.checksum:
-        raise WrongResult("the result is wrong: the checksum of its rows differs from the expected checksum")
-    return rows

@@ -31,7 +31,7 @@ class Polars(Joiner):
     def merge(self) -> None:
         """Join and collect."""
         engine: Any = self.job.options["engine"]
-        self._result = self._left.join(self._right, on=list(self.job.on), how="inner").collect(engine=engine)
+        self._result = self._left.join(self._right, on=list(self.job.on), how=self.job.how).collect(engine=engine)
 
     def result(self) -> pa.Table:
         """The result as Arrow, its strings and integers not copied."""
@@ -51,7 +51,7 @@ class DuckDB(Joiner):
         import duckdb
 
         columns, on = (", ".join(names) for names in (self.job.columns, self.job.on))
-        self._join = f"SELECT {columns} FROM left_frame JOIN right_frame USING ({on})"
+        self._join = f"SELECT {columns} FROM left_frame {self.job.how.upper()} JOIN right_frame USING ({on})"
         self._connection = duckdb.connect(":memory:")
         self._connection.execute(f"SET threads = {self.job.threads}")
         self._connection.execute("SET preserve_insertion_order = false")
@@ -91,7 +91,7 @@ class Pandas(Joiner):
 
     def merge(self) -> None:
         """Join."""
-        self._result = self._left.merge(self._right, on=list(self.job.on), how="inner")
+        self._result = self._left.merge(self._right, on=list(self.job.on), how=self.job.how)
 
     def result(self) -> pa.Table:
         """The result as Arrow."""

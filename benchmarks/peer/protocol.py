@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import FrameType
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -31,7 +31,8 @@ class Tables:
     """Parquet tables to join instead of synthetic ones, and what the result must be.
 
     `checksum`: Σ left payload · right payload modulo 2⁶⁴ over the rows of the result, so that their order does not
-    matter. Payloads are the columns ``left_payload`` and ``right_payload``.
+    matter. Payloads are the columns ``left_payload`` and ``right_payload``. With `columns`, those of the result, the
+    tables may have any columns, `checksum` is that of `peer.tables`, and `data_bytes` is the size of both tables.
     """
 
     left: str
@@ -39,6 +40,9 @@ class Tables:
     on: tuple[str, ...]
     rows: int
     checksum: int
+    how: Literal["inner", "left"] = "inner"
+    columns: tuple[str, ...] = ()
+    data_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -68,8 +72,15 @@ class Job:
         return self.tables.on if self.tables else (KEY,)
 
     @property
+    def how(self) -> Literal["inner", "left"]:
+        """Which rows the result has."""
+        return self.tables.how if self.tables else "inner"
+
+    @property
     def columns(self) -> tuple[str, ...]:
         """The columns of the result."""
+        if self.tables and self.tables.columns:
+            return self.tables.columns
         numbers = [""] if self.tables else [f"_{number}" for number in range(self.payload_columns)]
         return (*self.on, *(f"{side}_payload{number}" for side in ("left", "right") for number in numbers))
 
@@ -82,6 +93,8 @@ class Job:
     @property
     def data_bytes(self) -> int:
         """Data processed by an iteration: rows × item sizes of both frames."""
+        if self.tables and self.tables.data_bytes:
+            return self.tables.data_bytes
         return 2 * self.spec.rows * self.spec.bytes_per_row
 
     @property

@@ -97,6 +97,7 @@ def _key(campaign: Campaign, run: Run, launch: Launch) -> dict[str, Any]:
         "config": run.config.name,
         "plan": run.plan_index,
         "rows_per_chunk": run.plan.rows_per_chunk,
+        "question": run.plan.question or None,
         "workers": run.plan.workers,
         "launch": launch.index,
         "block": launch.block,

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from merge_bench.campaign import choose_distribution, require_transport
+from merge_bench.campaign.questions import plan_question
 from merge_bench.cluster.base import ClusterSettings
 from merge_bench.cluster.hosts import HostSpec, count_workers, place
 from merge_bench.cluster.launcher_choice import choose, choose_kind
@@ -27,6 +28,7 @@ from merge_bench.merge.engines import Description
 from merge_bench.merge.engines.base import Side
 from merge_bench.merge.how import DASK_JOINS, How
 from merge_bench.merge.plan import PROCESS_BYTES, Plan, check_fits
+from merge_bench.merge.workload.benchmarks import BENCHMARKS
 from merge_bench.merge.workload.synthetic import KEY, SyntheticSpec
 from merge_bench.merge.workload.tables import TableSpec
 from merge_bench.units import format_bytes, format_count
@@ -332,14 +334,11 @@ def _workload(values: dict[str, Any], workers: int, engine: str) -> SyntheticSpe
         )
     from merge_bench.merge.workload.tables import plan_tables
 
-    left, right = values["left"], values["right"]
-    left_on, right_on = values["left_on"] or keys, values["right_on"] or keys
-    if values["workload"] == "tpch":
-        from merge_bench.merge.workload import tpch
-
-        left, right = map(str, tpch.ensure_tables(float(values["scale"])))
-        left_on, right_on = ("o_orderkey",), ("l_orderkey",)
-    return plan_tables(left, right, left_on, right_on, workers, engine)
+    benchmark = BENCHMARKS.get(values["workload"])
+    if benchmark is None:
+        left_on, right_on = values["left_on"] or keys, values["right_on"] or keys
+        return plan_tables(values["left"], values["right"], left_on, right_on, workers, engine)
+    return plan_question(benchmark, values, workers, engine)
 
 
 def check_tables_fit(spec: TableSpec, workers: int, how: How = How.INNER, sent: Side | None = None) -> None:

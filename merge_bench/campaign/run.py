@@ -18,6 +18,7 @@ from merge_bench.campaign.launch import make_launch
 from merge_bench.campaign.make_plan import Prepared
 from merge_bench.campaign.planned_launches import Job, Sweep
 from merge_bench.campaign.progress import Labelled, Progress
+from merge_bench.campaign.questions import runs_of
 from merge_bench.cluster.environment import LOOPBACK
 from merge_bench.cluster.launcher_choice import choose, choose_kind, make_launcher
 from merge_bench.cluster.launchers import launchers
@@ -26,7 +27,7 @@ from merge_bench.config.installation import how_to_set_up
 from merge_bench.config.old_names import translate_config
 from merge_bench.config.options import BY_KEY
 from merge_bench.config.reader import ConfigFile, read_config
-from merge_bench.config.resolve import Resolved, expand, resolve
+from merge_bench.config.resolve import Resolved, resolve
 from merge_bench.config.shipped import find_config
 from merge_bench.config.ucx_choice import use_ucx
 from merge_bench.config.variable_states import BRINGS_CODE
@@ -34,6 +35,8 @@ from merge_bench.config.version import __version__
 from merge_bench.errors import Caution, GateNotMet, UsageError, say
 from merge_bench.host import network
 from merge_bench.merge.plan import Plan
+from merge_bench.merge.workload.benchmarks import BENCHMARKS
+from merge_bench.merge.workload.tables import TableSpec
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.recorded_plan import Plan as RecordedPlan
 from merge_bench.records.schema import CampaignLine
@@ -52,7 +55,7 @@ def load(
     """
     found, config = load_sweep(config_name, cli_values, fixed)
     if len(found) > 1:
-        raise UsageError("only `run` accepts several values of --chunk or --workers; use one value of each")
+        raise UsageError("only `run` accepts several values of --chunk, --workers or --question; use one value of each")
     return found[0], config
 
 
@@ -126,7 +129,7 @@ def check_for_run(config: ConfigFile, ucx: str, *, trusted: bool = False) -> Che
 
 def _checked_runs(options: Resolved) -> list[Resolved]:
     """The options of each run; raises `UsageError` if they can never work together."""
-    runs = expand(options)
+    runs = runs_of(options)
     for each in runs:
         make_plan.check_options(each)
     return runs
@@ -137,7 +140,7 @@ def _refusal_here(runs: Sequence[Resolved], config: ConfigFile) -> str:
     try:
         for each in runs:
             if choose_kind(each.values, os.environ).owns_processes:
-                generated = {"workload": "synthetic"} if each.values["workload"] == "tpch" else {}
+                generated = {"workload": "synthetic"} if each.values["workload"] in BENCHMARKS else {}
                 each = replace(each, values={**each.values, **generated})
                 need_installed(make_plan.prepare(each, config, count_rows=False))
     except (UsageError, GateNotMet) as error:
@@ -197,7 +200,7 @@ def dry_run(sweep: Sweep) -> str:
     for (config, index), prepared in sweep.prepared.items():
         plan = prepared.plan
         if len(jobs) > 1:
-            size = "" if plan.rows_per_chunk is None else f", {format_count(plan.rows_per_chunk)} rows per chunk"
+            size = f"{_size(plan)} per chunk" if plan.rows_per_chunk is not None else _size(plan)
             lines.append(f"## {config}/{index}: {_workers(plan)}{size}, {plan.launches} launches")
         for command in make_launcher(prepared.settings).commands(plan, prepared.settings):
             lines.append(f"# {command.role} on {command.host}")
@@ -275,8 +278,15 @@ def too_few_blocks(sweep: Sweep) -> str | None:
 def label(job: Job, jobs: Sequence[Job]) -> str:
     """How the display names a launch of several."""
     plan = job.prepared.plan
-    size = "" if plan.rows_per_chunk is None else f", {format_count(plan.rows_per_chunk)} rows"
-    return f"{jobs.index(job) + 1}/{len(jobs)} {job.config}{size}, {_workers(plan)}"
+    return f"{jobs.index(job) + 1}/{len(jobs)} {job.config}{_size(plan)}, {_workers(plan)}"
+
+
+def _size(plan: Plan) -> str:
+    """``, 1,000,000 rows`` or ``, h2o q1``; empty for tables of files."""
+    if plan.rows_per_chunk is not None:
+        return f", {format_count(plan.rows_per_chunk)} rows"
+    work = plan.workload
+    return f", {work.benchmark} {work.question}" if isinstance(work, TableSpec) and work.benchmark else ""
 
 
 def _workers(plan: Plan) -> str:

@@ -234,7 +234,8 @@ def _print_references() -> None:
 @click.option(
     "--allow-run",
     is_flag=True,
-    help="Let users start runs from the page. The page asks for a token, which this command prints.",
+    help="Ask for a token, which this command prints, before a run is started from the page. With --address, runs"
+    " can be started only with this option.",
 )
 def dashboard(results: str, port: int, address: str, no_open: bool, allow_run: bool) -> int:
     """Show results in a browser, follow running campaigns live, and start runs."""

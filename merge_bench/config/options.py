@@ -95,9 +95,10 @@ _PROBLEM = _section(
     ),
     Option("seed", parsers.count(0), 0, "Random seed of the synthetic tables and of the order of measurements.", "N"),
     _choice(
-        "workload", ("auto", "synthetic", "tables", "tpch"), "auto",
+        "workload", ("auto", "synthetic", "tables", "tpch", "h2o"), "auto",
         "Tables to merge. synthetic: generated from --chunk and --seed; tables: the files of --left and --right; tpch:"
-        " TPC-H at --scale; auto: tables if --left and --right are given, else synthetic.",
+        " TPC-H at --scale; h2o: the join task of the db-benchmark, with --rows; auto: tables if --left and --right are"
+        " given, else synthetic.",
     ),
 )  # fmt: skip
 _TABLES = _section(
@@ -108,6 +109,16 @@ _TABLES = _section(
     Option("left-on", parsers.names, None, "Key columns of the left table.", "KEY[,KEY]"),
     Option("right-on", parsers.names, None, "Key columns of the right table.", "KEY[,KEY]"),
     Option("scale", parsers.number(0, 1e5, above=True), 1.0, "Scale factor of --workload tpch.", "S"),
+    Option("rows", parsers.count(100, 10**9), None, "Rows of the left table of --workload h2o. [10,000,000]", "ROWS"),
+    Option(
+        "question",
+        parsers.names,
+        None,
+        "Questions of --workload h2o (1 to 5) or tpch (joins of TPC-H's queries 3 and 5: orders-lineitem,"
+        " customer-orders, supplier-lineitem, nation-supplier, nation-customer, region-nation). Several values make a"
+        " sweep. [h2o: all; tpch: orders-lineitem]",
+        "Q[,Q]",
+    ),
 )
 _MEASURING = _section(
     "Measuring",

@@ -23,13 +23,15 @@ _FALSE = frozenset({"0", "false", "no", "off", "n"})
 _INTERFACE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]{0,14}")
 
 
-def count(minimum: int) -> Callable[[str], int]:
-    """A whole number of at least `minimum`, such as ``25e6``."""
+def count(minimum: int, maximum: float = math.inf) -> Callable[[str], int]:
+    """A whole number from `minimum` to `maximum`, such as ``25e6``."""
 
     def parse(text: str) -> int:
         value = parse_count(text)
         if value < minimum:
             raise ValueError(f"must be at least {minimum}, not {text}")
+        if value > maximum:
+            raise ValueError(f"must be at most {maximum:,}, not {text}")
         return value
 
     return parse

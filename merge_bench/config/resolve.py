@@ -25,7 +25,7 @@ DEFAULT = "default"
 PLACES = ("command", "config", "environment", DEFAULT)
 """The first words of sources, in the order of precedence."""
 
-SWEPT = ("chunk", "workers")
+SWEPT = ("chunk", "workers", "question")
 
 
 @dataclass(frozen=True)

@@ -146,9 +146,10 @@ def baseline_check(frame: Any) -> Check:
     """Check one partition of Dask's result."""
     plugin = current_plugin()
     cudf = describe(plugin.launch.plan.engine).dask_backend == "cudf"
-    convert = frame.to_arrow if cudf else functools.partial(pa.Table.from_pandas, frame)
 
-    def tables() -> Iterator[pa.Table]:
-        yield convert(preserve_index=False)  # only while memory is not counted
+    def tables() -> Iterator[pa.Table]:  # only while memory is not counted
+        from merge_bench.merge.engines.pandas import from_pandas
+
+        yield frame.to_arrow(preserve_index=False) if cudf else from_pandas(frame)
 
     return plugin.launch.verify(tables(), plugin.abort)

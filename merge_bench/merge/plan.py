@@ -179,7 +179,7 @@ def check_fits(plan: Plan, available: int, workers_here: int, where: str) -> Non
     if need(wanted) <= share:
         return
     largest = 1000 * (bisect_right(range(wanted), share, lo=1, key=need) - 1)
-    hint = f"the largest --chunk that fits is {format_count(largest)}" if largest > 0 else "not even a small chunk fits"
+    hint = f"the largest --chunk that fits is {largest:_}" if largest > 0 else "not even a small chunk fits"
     raise UsageError(
         f"--chunk {format_count(plan.rows_per_chunk)} needs about {format_bytes(need(wanted))} per worker, but the"
         f" {workers_here} workers on {where} have {format_bytes(share)} each; {hint}"

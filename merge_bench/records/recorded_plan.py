@@ -38,9 +38,14 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Workload(msgspec.Struct, frozen=True, kw_only=True):
-    """What is merged. `name`: ``synthetic``, with `rows` to `zipf`, or ``tables``, with `keys` to `warnings`."""
+    """What is merged. `name`: ``synthetic``, with `rows` to `zipf`, or ``tables``, with `keys` to `warnings`.
+
+    `benchmark`: of which the tables are generated, ``tpch`` or ``h2o``, with its `question`.
+    """
 
     name: str | None = None
+    benchmark: str | None = None
+    question: str | None = None
     rows: int | None = None
     fraction: float | None = None
     seed: int | None = None
@@ -96,6 +101,12 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     workload: Workload | None = None
     tune: Tuning | None = None
     probe: str | None = None
+
+    @property
+    def question(self) -> str:
+        """``h2o q1``: the benchmark and its question; empty without one."""
+        work = self.workload
+        return " ".join(filter(None, (work.benchmark, work.question))) if work is not None else ""
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Plan:

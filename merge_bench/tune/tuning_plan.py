@@ -99,7 +99,7 @@ def make_task(values: Mapping[str, Any]) -> Task:
 
 def load(name: str | Path | None, values: Mapping[str, Any]) -> tuple[list[Prepared], ConfigFile | None]:
     """The plans of a config: the sizes of ``--chunk``, few iterations, and no measurement of the link."""
-    tables = values["left"] is not None or values["workload"] in ("tables", "tpch")
+    tables = values["left"] is not None or values["workload"] not in (None, "auto", "synthetic")
     asked = {**values, "chunk": values["chunk"] or (None if tables else SIZES), "configs": None, "config": None}
     found, config = load_sweep(None if name is None else str(name), asked)
     ready: list[Prepared] = []

@@ -32,26 +32,47 @@ def is_tuning(plans: Sequence[Plan]) -> bool:
 
 def problem_of(plans: Sequence[Plan]) -> str:
     """What is merged, and by how many workers."""
-    tables = dict.fromkeys(tables_of(plan) for plan in plans)
+    questions = _questions(plans)
+    tables = questions or dict.fromkeys(tables_of(plan) for plan in plans)
     workers = sorted({plan.workers for plan in plans if plan.workers is not None})
     sizes = sorted({plan.rows_per_chunk for plan in plans if plan.rows_per_chunk is not None})
     joins = dict.fromkeys(f"{plan.how} join" for plan in plans if plan.how not in (None, "inner"))
-    parts = [listed(joins)] if joins else []
+    parts = [listed(joins)] if joins and not questions else []
     parts += [f"{listed(map(rows, sizes))} rows per chunk"] if sizes else []
     parts += [text for text in tables if text]
     parts += [f"{listed(map(str, workers))} worker{'s' * (workers != [1])}"] if workers else []
     return ", ".join(parts) or "problem not recorded"
 
 
+def _questions(plans: Sequence[Plan]) -> list[str]:
+    """``h2o q1, q2, q3, q4 and q5 (10,000,000 rows)``, where several questions of one benchmark are merged."""
+    found = dict.fromkeys(plan.question for plan in plans)
+    benchmarks = {each.partition(" ")[0] for each in found}
+    if len(found) < 2 or "" in benchmarks or len(benchmarks) > 1:
+        return []
+    *others, last = (each.partition(" ")[2] for each in found)
+    largest = max((_most_rows(plan) for plan in plans), default=0)
+    return [f"{benchmarks.pop()} {', '.join(others)} and {last} ({rows(largest)} rows)"]
+
+
+def _most_rows(plan: Plan) -> int:
+    work = plan.workload
+    return max(((table and table.rows) or 0 for table in (work and work.left, work and work.right)), default=0)
+
+
 def tables_of(plan: Plan) -> str:
-    """``orders.parquet ⋈ lines.parquet on o_key = l_key (15,000 / 60,000 rows)``; empty without files."""
+    """``orders.parquet ⋈ lines.parquet on o_key = l_key (15,000 / 60,000 rows)``; empty without files.
+
+    The question of a benchmark stands before it, with a colon.
+    """
     work = plan.workload
     if work is None or work.left is None or work.right is None:
         return ""
     names = [_file(table) for table in (work.left, work.right)]
     keys = keys_of(work) or "?"
     counts = " / ".join(rows(table.rows) for table in (work.left, work.right))
-    return f"{' ⋈ '.join(names)} on {keys} ({counts} rows)"
+    question = f"{plan.question}: " if plan.question else ""
+    return question + f"{' ⋈ '.join(names)} on {keys} ({counts} rows)"
 
 
 def _file(table: Table) -> str:

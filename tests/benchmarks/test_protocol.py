@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.command import shuffled
 from benchmarks.peer import contenders, dask_cuda_merge
-from benchmarks.peer.inprocess import judge
+from benchmarks.peer.checks import judge
 from benchmarks.peer.merge_bench_run import command
 from benchmarks.peer.protocol import Job, PeerError, read_outcome
 from merge_bench.errors import UsageError, WrongResult

@@ -12,7 +12,8 @@ from merge_bench.analysis.compare.judging import least_blocks
 from merge_bench.campaign import make_plan
 from merge_bench.campaign.make_plan import Prepared
 from merge_bench.campaign.planned_launches import Sweep, add_config, in_blocks
-from merge_bench.campaign.run import dry_run, too_few_blocks
+from merge_bench.campaign.questions import runs_of
+from merge_bench.campaign.run import dry_run, label, too_few_blocks
 from merge_bench.config.reader import read_config
 from merge_bench.config.resolve import expand, resolve
 from merge_bench.errors import UsageError
@@ -25,7 +26,7 @@ from tests.helpers.synthetic_campaigns import interleaved, write_campaign
 
 def prepared(**options: Any) -> list[Prepared]:
     """A plan for every combination of these options, by their keys, on the command line."""
-    runs = expand(resolve({"workers": 1, **options}, None, {}))
+    runs = runs_of(resolve({"workers": 1, **options}, None, {}))
     for each in runs:
         make_plan.check_options(each)
     return [make_plan.prepare(each, None) for each in runs]
@@ -150,6 +151,43 @@ def test_configs_that_disagree_about_the_whole_are_refused() -> None:
 def test_several_sizes_of_real_tables_are_refused() -> None:
     with pytest.raises(UsageError, match="--chunk cannot be used with real tables"):
         prepared(workload="tpch", chunk=(1000, 2000))
+
+
+def test_each_question_of_a_benchmark_is_a_problem_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    made = sweep("a", workload="h2o", rows=1000, question=("5", "1", "4"), workers=(1, 2), blocks=2)
+    workloads = [plan["workload"] for plan in made.head().plans]
+    assert [(each["benchmark"], each["question"]) for each in workloads] == [
+        ("h2o", name) for name in ("q5", "q1", "q4", "q5", "q1", "q4")
+    ]
+    assert [each["keys"] for each in workloads[:3]] == [["id3"], ["id1"], ["id5"]]
+    assert not any(each.warnings for each in made.prepared.values())
+    assert [len(made.jobs()), {job.block for job in made.jobs()}] == [12, {0, 1}]
+    labels = {label(job, made.jobs()).split(" ", 1)[1] for job in made.jobs()}
+    assert {"a, h2o q5, 1 worker", "a, h2o q1, 2 workers"} <= labels
+    assert "## a/0: 1 worker, h2o q5, 2 launches" in dry_run(made)
+
+
+def test_a_question_says_which_join_it_is() -> None:
+    runs = runs_of(resolve({"workload": "h2o"}, None, {}))
+    assert [each.values["how"] for each in runs] == ["inner", "inner", "left", "inner", "inner"]
+    (run,) = runs_of(resolve({"workload": "tpch", "how": "left"}, None, {}))
+    assert (run.values["how"], run.values["question"]) == ("left", "orders-lineitem")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"question": ("1",)}, "--question needs --workload tpch or h2o"),
+        ({"workload": "tpch", "rows": 1000}, "--rows needs --workload h2o"),
+        ({"rows": 1000}, "--rows needs --workload h2o; the size of synthetic tables is set with --chunk"),
+        ({"workload": "h2o", "question": ("9",)}, "has no question 'q9'"),
+        ({"workload": "h2o", "how": "left"}, "--how cannot be used with --workload h2o"),
+    ],
+)
+def test_options_of_benchmarks_are_refused_elsewhere(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        prepared(**options)
 
 
 def running(**options: Any) -> list[Prepared]:

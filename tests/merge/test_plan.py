@@ -112,8 +112,8 @@ def test_a_chunk_that_cannot_fit_is_refused_with_the_largest_that_can(changes: d
     ) as caught:
         check_fits(plan, 16 << 30, 2, "here")
     assert caught.value.exit_status == 2
-    (found,) = re.findall(r"the largest --chunk that fits is ([\d,]+)", str(caught.value))
-    largest = parse_count(found.replace(",", ""))
+    (found,) = re.findall(r"the largest --chunk that fits is ([\d_]+)", str(caught.value))
+    largest = parse_count(found)
     check_fits(dataclasses.replace(plan, rows_per_chunk=largest), 16 << 30, 2, "here")
     with pytest.raises(UsageError):
         check_fits(dataclasses.replace(plan, rows_per_chunk=largest + 2000), 16 << 30, 2, "here")

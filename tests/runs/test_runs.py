@@ -18,7 +18,7 @@ from merge_bench.records.schema import (
     VerificationLine,
 )
 from tests.helpers.documents import summarized
-from tests.helpers.runs import SMALL, Finished, command
+from tests.helpers.runs import SMALL, Finished, command, run
 
 pytestmark = pytest.mark.cluster
 
@@ -168,3 +168,17 @@ def test_nothing_is_left(name: str, request: pytest.FixtureRequest) -> None:
     assert workers
     assert workers <= finished.pids  # they were seen, so the marker by which left-overs are sought works
     finished.check_clean()
+
+
+def test_the_questions_of_db_benchmark_are_one_campaign(tmp_path: Path) -> None:
+    options = ("--workload", "h2o", "--rows", "1e4", "--iterations", "1", "--warmup", "0", "--link-rounds", "0")
+    finished = run(tmp_path, *options, "--workers", "2", environ={"XDG_CACHE_HOME": str(tmp_path / "cache")})
+    finished.check_ended(0)
+    runs = finished.document["runs"]
+    found = {one["plan"]["workload"]["question"]: one for one in runs}
+    assert list(found) == ["q1", "q2", "q3", "q4", "q5"]
+    assert all(one["verified"] for one in runs)
+    assert [one["plan"]["how"] for one in runs] == ["inner", "inner", "left", "inner", "inner"]
+    assert (found["q3"]["result_rows"], found["q5"]["result_rows"]) == (10_000, 9_000)
+    assert found["q2"]["result_rows"] == found["q4"]["result_rows"]  # the same keys, as strings
+    assert len(read_campaign(finished.folder).launches) == 5

@@ -89,6 +89,34 @@ def test_synthetic(tmp_path: Path, scheduler_file: Path, word: Path, way: str) -
     check_caught(finished, SAYS[way])
 
 
+OF_HOW = {
+    # A matching right row that goes elsewhere leaves its partner without a match, and has none itself.
+    ("left", "misroute"): "rows with wrong values: 1 on rank 1",
+    ("right", "misroute"): "rows with wrong values: 1 on rank",
+    ("outer", "misroute"): "1 row too many (expected 68,000)",
+    ("semi", "misroute"): "1 row missing (expected 12,000)",
+    ("anti", "misroute"): "1 row too many (expected 28,000)",
+    ("left", "drop matchless left"): "1 row missing (expected 40,000)",
+    ("left", "double matchless left"): "1 row too many (expected 40,000)",
+    ("right", "drop matchless right"): "1 row missing (expected 40,000)",
+    ("outer", "double matchless right"): "1 row too many (expected 68,000)",
+    ("anti", "drop matchless left"): "1 row missing (expected 28,000)",
+}
+
+
+QUICK = {("left", "misroute"), ("outer", "misroute"), ("semi", "misroute"), ("left", "drop matchless left")}
+
+
+@pytest.mark.parametrize(
+    ("how", "way"), [pytest.param(*each, marks=[] if each in QUICK else pytest.mark.soak) for each in OF_HOW]
+)
+def test_rows_without_a_match(tmp_path: Path, scheduler_file: Path, word: Path, how: str, way: str) -> None:
+    word.write_text(way)
+    options = ("--how", how, "--warmup", "0", "--link-rounds", "0")
+    finished = command(tmp_path, "--scheduler-file", scheduler_file, *SMALL, *options)
+    check_caught(finished, OF_HOW[how, way])
+
+
 @pytest.mark.parametrize(
     "way",
     [way if way in ("drop", "replace") else pytest.param(way, marks=pytest.mark.soak) for way in WAYS],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import pandas as pd
 import pyarrow as pa
@@ -25,6 +25,10 @@ ENGINE = Description(
     kept_bytes=2,
 )
 
+_HOW: dict[How, Literal["inner", "left", "right", "outer"]] = {
+    How.INNER: "inner", How.LEFT: "left", How.RIGHT: "right", How.OUTER: "outer",
+}  # fmt: skip
+
 
 class PandasEngine(HostEngine):
     """Joins with `pandas.DataFrame.merge`, in groups of buckets, between which heartbeats are sent."""
@@ -43,17 +47,16 @@ class PandasEngine(HostEngine):
             return ours[(found["_merge"] == ("both" if how is How.SEMI else "left_only")).to_numpy()]
         ours = to_pandas(left, nullable=_others(left, keys) if how.keeps_right else ())
         theirs = to_pandas(right, nullable=_others(right, keys) if how.keeps_left else ())
-        return ours.merge(theirs, on=list(keys), how=how.value)
+        return ours.merge(theirs, on=list(keys), how=_HOW[how])
 
     def to_arrow(self, piece: pd.DataFrame) -> pa.Table:
         """One joined piece as an Arrow table."""
-        # Not Table.from_pandas, which makes every NaN a null.
-        columns = {name: pa.array(_values(piece[name]), from_pandas=False) for name in piece.columns}
-        types = {field.name: field.type for field in self.shape.output}
-        return pa.table(
-            {name: column.view(types[name]) if pa.types.is_integer(column.type) and pa.types.is_temporal(types[name])
-             else column for name, column in columns.items()}
-        )  # fmt: skip
+        table = from_pandas(piece)
+        for field in self.shape.output:
+            where = table.column_names.index(field.name)
+            if pa.types.is_temporal(field.type) and pa.types.is_integer(table.schema.types[where]):
+                table = table.set_column(where, field.name, viewed(table.column(where), field.type))
+        return table
 
 
 def _with_integers(table: pa.Table, keys: Sequence[str]) -> pa.Table:
@@ -75,6 +78,11 @@ def _distinct(frame: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
 
 def _values(column: pd.Series[Any]) -> Any:
     return column.array if isinstance(column.dtype, pd.ArrowDtype) else column.to_numpy()
+
+
+def from_pandas(frame: pd.DataFrame) -> pa.Table:
+    """The rows as Arrow. (`Table.from_pandas` makes every NaN a null.)"""
+    return pa.table({name: pa.array(_values(frame[name]), from_pandas=False) for name in frame.columns})
 
 
 def to_pandas(table: pa.Table, *, nullable: Collection[str] = ()) -> pd.DataFrame:

@@ -50,6 +50,13 @@ def left_keys(first: int, out: Any, rows: int, root: int, seed: int) -> None:
 
 
 @compiled
+def permute(numbers: Any, rows: int, root: int, seed: int) -> None:
+    n, r, key = np.uint64(rows), np.uint64(root), mix64(np.uint64(seed) + np.uint64(17))
+    for k in range(numbers.size):
+        numbers[k] = _permute(np.uint64(numbers[k]), n, r, key)
+
+
+@compiled
 def mark_partners(rows: int, root: int, matches: int, seed: int, law: Any, marks: Any) -> None:
     """Set the bit of every left key that a right row has; `marks` has a word for each 64 keys."""
     n, r, m, key = np.uint64(rows), np.uint64(root), np.uint64(matches), mix64(np.uint64(seed) + np.uint64(17))

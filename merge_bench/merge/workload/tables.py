@@ -77,13 +77,16 @@ class TableSide:
 class TableSpec:
     """The plan of a merge of two tables: plain data, the same on every worker.
 
-    `keys`: names of the keys in both sides' frames, which are those of the left table.
+    `keys`: names of the keys in both sides' frames, which are those of the left table. `benchmark`, `question`: where
+    the tables are generated, of what.
     """
 
     left: TableSide
     right: TableSide
     keys: tuple[str, ...]
     warnings: tuple[Caution, ...] = ()
+    benchmark: str | None = None
+    question: str | None = None
 
     def side(self, side: Side) -> TableSide:
         """One of the tables."""
@@ -106,7 +109,9 @@ class TableSpec:
 
     def to_json(self) -> dict[str, Any]:
         """Plain dictionaries, lists, strings and numbers, for the records."""
+        named = {"benchmark": self.benchmark, "question": self.question} if self.benchmark else {}
         return {
+            **named,
             "keys": list(self.keys),
             "left": self.left.to_json(),
             "right": self.right.to_json(),

@@ -1,25 +1,25 @@
-"""The TPC-H tables `orders` and `lineitem`, made by `tpchgen-cli` and cached.
+"""The TPC-H tables, made by `tpchgen-cli` and cached, and the joins of its queries 3 and 5.
 
-Their merge on the order key has as many rows as `lineitem`: 6,001,215 at scale 1.
+The merge of `orders` and `lineitem` on the order key has as many rows as `lineitem`: 6,001,215 at scale 1.
 """
 
 from __future__ import annotations
 
-import fcntl
 import math
-import os
 import shutil
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from merge_bench.errors import RunFailed, UsageError
 from merge_bench.host import files
-from merge_bench.units import format_bytes
+from merge_bench.merge.workload.benchmark import Benchmark, Question, make_once
 
 SMALLEST_SCALE = 0.001
-DISK_BYTES_PER_SCALE = 340_000_000  # both tables at scale 1, Snappy-compressed
+DISK_BYTES_PER_SCALE = 360_000_000  # all tables at scale 1, Snappy-compressed
 ROW_GROUP_BYTES_PER_SCALE = 900_000  # makes about 126 row groups of orders and 430 of lineitem, so that shares are even
 LARGEST_ROW_GROUP_BYTES = 7 << 20
 
@@ -29,11 +29,12 @@ def cache_folder() -> Path:
     return files.cache_folder() / "tpch"
 
 
-def ensure_tables(scale: float, folder: Path | None = None) -> tuple[Path, Path]:
-    """The Parquet files of `orders` and `lineitem` at a scale; makes them if they do not exist.
+def ensure_tables(
+    scale: float, names: Sequence[str] = ("orders", "lineitem"), folder: Path | None = None
+) -> tuple[Path, ...]:
+    """The Parquet files of these tables at a scale, in `folder`/sf<scale>-<version of the generator>/.
 
-    They are in `folder`/sf<scale>-<version of the generator>/, which exists only when it is complete: an interrupted
-    generation is repeated, and of several processes at once one makes the tables and the others wait.
+    They are made if they do not exist: see `make_once`.
 
     Raises
     ------
@@ -45,27 +46,12 @@ def ensure_tables(scale: float, folder: Path | None = None) -> tuple[Path, Path]
     if not math.isfinite(scale) or scale < SMALLEST_SCALE:
         raise UsageError(f"--scale must be finite and at least {SMALLEST_SCALE}, not {scale:g}")
     program = find_generator()
-    folder = cache_folder() if folder is None else folder
-    target = folder / f"sf{scale:g}-{_version(program)}"
-    tables = target / "orders.parquet", target / "lineitem.parquet"
-    if _complete(tables):
-        return tables
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with (folder / f".{target.name}.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # released when the process ends, however it ends
-            if not _complete(tables):
-                for stale in folder.glob(f".{target.name}.tmp-*"):
-                    shutil.rmtree(stale, ignore_errors=True)
-                _check_disk(scale, folder)
-                _generate(program, scale, folder / f".{target.name}.tmp-{os.getpid()}", target)
-    except OSError as error:
-        raise UsageError(f"cannot write TPC-H tables to {folder}: {error.strerror or error}") from None
-    return tables
+    target = (cache_folder() if folder is None else folder) / f"sf{scale:g}-{_version(program)}"
 
+    def make(temporary: Path, missing: Sequence[str]) -> None:
+        _generate(program, scale, temporary, missing)
 
-def _complete(tables: tuple[Path, Path]) -> bool:
-    return all(table.is_file() for table in tables)
+    return make_once(f"TPC-H at scale {scale:g}", target, names, make, int(scale * DISK_BYTES_PER_SCALE), "--scale")
 
 
 def find_generator() -> str:
@@ -95,30 +81,39 @@ def _version(program: str) -> str:
     return words[-1]
 
 
-def _check_disk(scale: float, folder: Path) -> None:
-    needed, free = scale * DISK_BYTES_PER_SCALE, shutil.disk_usage(folder).free
-    if needed > free:
-        raise UsageError(
-            f"TPC-H at scale {scale:g} needs about {format_bytes(needed)}, but {folder} has {format_bytes(free)}"
-            " free; use a smaller --scale, or set XDG_CACHE_HOME to another folder"
-        )
-
-
-def _generate(program: str, scale: float, temporary: Path, target: Path) -> None:
+def _generate(program: str, scale: float, folder: Path, names: Sequence[str]) -> None:
     row_group = min(LARGEST_ROW_GROUP_BYTES, max(1024, int(scale * ROW_GROUP_BYTES_PER_SCALE)))
-    temporary.mkdir()
-    try:
-        options = ["--tables=orders,lineitem", f"--row-group-bytes={row_group}", "--quiet", f"--output-dir={temporary}"]
-        done = subprocess.run(
-            [program, "parquet", f"--scale-factor={scale:g}", *options],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-        )
-        if done.returncode != 0:
-            lines = done.stderr.strip().splitlines() or ["no message"]
-            raise RunFailed(f"tpchgen-cli failed with status {done.returncode}: {lines[-1]}")
-        shutil.rmtree(target, ignore_errors=True)  # exists only if someone removed a table from it
-        os.rename(temporary, target)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+    options = [f"--tables={','.join(names)}", f"--row-group-bytes={row_group}", "--quiet", f"--output-dir={folder}"]
+    done = subprocess.run(
+        [program, "parquet", f"--scale-factor={scale:g}", *options],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode != 0:
+        lines = done.stderr.strip().splitlines() or ["no message"]
+        raise RunFailed(f"tpchgen-cli failed with status {done.returncode}: {lines[-1]}")
+
+
+def _make(values: Mapping[str, Any], names: Sequence[str]) -> tuple[Path, ...]:
+    return ensure_tables(float(values["scale"]), names)
+
+
+def _question(name: str, left_key: str, right_key: str) -> Question:
+    left, right = name.split("-")
+    return Question(name, left, right, (left_key,), (right_key,))
+
+
+BENCHMARK = Benchmark(
+    "tpch",
+    (
+        _question("orders-lineitem", "o_orderkey", "l_orderkey"),  # Q3 and Q5
+        _question("customer-orders", "c_custkey", "o_custkey"),  # Q3 and Q5
+        _question("supplier-lineitem", "s_suppkey", "l_suppkey"),  # this and the next ones: Q5
+        _question("nation-supplier", "n_nationkey", "s_nationkey"),
+        _question("nation-customer", "n_nationkey", "c_nationkey"),
+        _question("region-nation", "r_regionkey", "n_regionkey"),
+    ),
+    default=("orders-lineitem",),
+    make=_make,
+)

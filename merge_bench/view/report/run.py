@@ -89,8 +89,11 @@ def overview(page: Page, runs: Sequence[Run], documents: Sequence[RunDocument], 
     """
     page.heading(f"All {len(runs)} runs" if len(runs) > 1 else "Run")
     states = [state_of(run, aggregate.counted(run)) for run in runs]
+    questions = [run.plan.question for run in runs]
+    several = len(set(questions)) > 1
     page.table(
         Column("Config", names or [run.config.name for run in runs], text=True),
+        Column("Question", questions if several else [], text=True),
         *(
             Column(_heading(name), [_cell(run.options.get(name)) for run in runs])
             for name in _varying(runs, {None} if names else set())
@@ -99,6 +102,7 @@ def overview(page: Page, runs: Sequence[Run], documents: Sequence[RunDocument], 
         Column("Bandwidth\n(GiB/s)", [gib(one.bandwidth_bytes_per_second.harmonic_mean) for one in documents]),
         Column("Throughput\n(GiB/s)", [gib(one.throughput_bytes_per_second.median) for one in documents]),
         Column("Of link\n(%)", [percent(one.link.fraction if one.link else None) for one in documents]),
+        Column("Result\nrows", [rows(one.result_rows) for one in documents] if several else []),
         Column("Limited by", [one.bottleneck.what if one.bottleneck else "" for one in documents], text=True),
         Column("Result", [state.mark or "verified" for state in states], text=True),
     )

@@ -46,6 +46,7 @@ def header(page: Page, run: Run, launches: Sequence[Launch], document: RunDocume
     page.pairs(
         ("Workers", f"{NULL if plan.workers is None else plan.workers}{_on(hosts)}"),
         ("Rows per chunk", _chunk(plan)),
+        *([("Question", plan.question)] if plan.question else []),
         *_tables(plan),
         ("Engine", plan.engine or NULL),
         ("Exchange", (plan.exchange or NULL) + (PIPELINED if plan.pipeline else "")),

@@ -1,4 +1,4 @@
-"""Ways for rank 0 to spoil one matching row of the right frame on its way to rank 1.
+"""Ways for rank 0 to spoil one row on its way to rank 1: a matching row of the right frame unless another is asked for.
 
 They expect an int64 key in the first column and 8 bytes of payload in the second, and that keys from 0 up to the number
 of right rows match.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import os
+from collections.abc import Callable
 from pathlib import Path
 from types import MethodType
 from typing import Any
@@ -25,14 +26,22 @@ def matching(keys: np.ndarray, engine: Any) -> np.ndarray:
     return np.flatnonzero((keys >= 0) & (keys < engine.shape.rows // 2))
 
 
-def routed(how: str, engine: Any, split: Any) -> list[Any]:
+def matchless(side: Side, keys: np.ndarray, engine: Any) -> np.ndarray:
+    """Where keys of the synthetic tables have no partner: with `--frac-match 0.3` left ones from 0.3 N on."""
+    keys, rows = keys.view(np.int64), engine.shape.rows // 2
+    return np.flatnonzero(keys >= (rows if side is Side.RIGHT else rows * 3 // 10))
+
+
+def routed(
+    how: str, engine: Any, split: Any, side: Side = Side.RIGHT, choose: Callable[..., np.ndarray] = matching
+) -> list[Any]:
     """Forget a row's bucket, or take the same bucket of another worker."""
-    partitioner = engine._partitioners[Side.RIGHT]
+    partitioner = engine._partitioners[side]
     honest = type(partitioner)._assign
 
     def assign(self: Any, frame: Frame, span: tuple[int, int]) -> Any:
         counts, total = honest(self, frame, span), self.workers * self.buckets
-        rows = matching(frame.columns[0].values, engine)
+        rows = choose(frame.columns[0].values, engine)
         victim = next(row for row in rows if span[0] <= row < span[1] and self._ids[row] // self.buckets == 1)
         bucket = self._ids[victim]
         other = total if how == "drop" else (bucket + self.buckets) % total
@@ -48,17 +57,19 @@ def routed(how: str, engine: Any, split: Any) -> list[Any]:
         del partitioner._assign
 
 
-def doubled(engine: Any, split: Any) -> list[Any]:
+def doubled(
+    engine: Any, split: Any, side: Side = Side.RIGHT, choose: Callable[..., np.ndarray] = matching
+) -> list[Any]:
     """Send a row twice."""
-    frame = engine._chunks[Side.RIGHT]
-    row = int(matching(frame.columns[0].values, engine)[0])
+    frame = engine._chunks[side]
+    row = int(choose(frame.columns[0].values, engine)[0])
     table = frame.to_arrow()
     longer = Frame.from_arrow(pa.concat_tables([table, table.slice(row, 1)]))
-    engine._chunks[Side.RIGHT] = longer.with_nullable({field.name: field.nullable for field in frame.fields})
+    engine._chunks[side] = longer.with_nullable({field.name: field.nullable for field in frame.fields})
     try:
         return split()
     finally:
-        engine._chunks[Side.RIGHT] = frame
+        engine._chunks[side] = frame
 
 
 def changed(how: str, engine: Any, split: Any) -> list[Any]:
@@ -89,6 +100,22 @@ BREAKS = {
     "replace": functools.partial(changed, "replace"),
 }
 
+"""Of a matching row of the right frame."""
+
+
+def side_of(how: str) -> Side:
+    """The frame that is spoiled: the right one, or the one that the file names, as in ``drop matchless left``."""
+    return Side.LEFT if how.endswith("left") else Side.RIGHT
+
+
+def of_matchless(how: str, engine: Any, split: Any) -> list[Any]:
+    """``drop matchless left``: a row without a match."""
+    side = side_of(how)
+    choose = functools.partial(matchless, side)
+    if how.startswith("double"):
+        return doubled(engine, split, side, choose)
+    return routed(how.split()[0], engine, split, side, choose)
+
 
 def install(engine_class: Any) -> None:
     """Break how an engine class splits a chunk, as the file says at the time."""
@@ -97,8 +124,10 @@ def install(engine_class: Any) -> None:
     def split(self: Any, side: Side, *arguments: Any, **named: Any) -> list[list[Any]]:
         file = Path(os.environ["SABOTAGE"])
         how = file.read_text() if file.exists() else ""
-        if not how or self.shape.rank != 0 or side is not Side.RIGHT:
+        if not how or self.shape.rank != 0 or side is not side_of(how):
             return honest(self, side, *arguments, **named)
+        if "matchless" in how:
+            return of_matchless(how, self, lambda: honest(self, side, *arguments, **named))
         return BREAKS[how](self, lambda: honest(self, side, *arguments, **named))
 
     engine_class._split = split

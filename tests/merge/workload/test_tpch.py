@@ -6,6 +6,7 @@ import functools
 import os
 import stat
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -29,7 +30,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the tables at scale 0.001."""
-    return tpch.ensure_tables(0.001, tmp_path_factory.mktemp("small"))[0].parent
+    return tpch.ensure_tables(0.001, folder=tmp_path_factory.mktemp("small"))[0].parent
 
 
 def program(folder: Path, command: str) -> str:
@@ -52,7 +53,7 @@ expected = functools.cache(duckdb_reference.expected)
 
 
 def test_counts_at_scale_001(folder: Path) -> None:
-    orders, lineitem = tpch.ensure_tables(0.01, folder)
+    orders, lineitem = tpch.ensure_tables(0.01, folder=folder)
     assert orders.parent == lineitem.parent
     assert orders.parent.name.startswith("sf0.01-")
     spec = plan(orders, lineitem, *KEYS, workers=16)
@@ -63,9 +64,26 @@ def test_counts_at_scale_001(folder: Path) -> None:
     assert duckdb_reference.count_rows(spec) == LINEITEM
 
 
+@pytest.mark.parametrize(
+    ("name", "rows"),
+    [("orders-lineitem", LINEITEM), ("customer-orders", ORDERS), ("supplier-lineitem", LINEITEM),
+     ("nation-supplier", 100), ("nation-customer", 1500), ("region-nation", 25)],
+)  # fmt: skip
+def test_each_row_of_the_right_table_of_a_question_has_one_match(folder: Path, name: str, rows: int) -> None:
+    question = tpch.BENCHMARK.question(name)
+    left, right = tpch.ensure_tables(0.01, (question.left, question.right), folder)
+    spec = plan(left, right, question.left_on, question.right_on)
+    assert duckdb_reference.count_rows(spec) == spec.right.rows == rows
+
+
+def test_each_question_is_tested() -> None:
+    tested = test_each_row_of_the_right_table_of_a_question_has_one_match.pytestmark[0].args[1]  # type: ignore[attr-defined]
+    assert [name for name, _ in tested] == [question.name for question in tpch.BENCHMARK.questions]
+
+
 @pytest.mark.parametrize("engine", ["native", "polars", "pandas", "duckdb"])
 def test_every_engine_gives_the_same_checksum(folder: Path, engine: str) -> None:
-    orders, lineitem = tpch.ensure_tables(0.01, folder)
+    orders, lineitem = tpch.ensure_tables(0.01, folder=folder)
     spec = plan(orders, lineitem, *KEYS, workers=3, engine=engine)
     results = run_engine(engine, spec)
     found = sum(t.num_rows for t in results), sum(duckdb_reference.result_checksum(spec, t) for t in results) % 2**64
@@ -74,16 +92,16 @@ def test_every_engine_gives_the_same_checksum(folder: Path, engine: str) -> None
 
 
 def test_made_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = tpch.ensure_tables(0.01, folder)
+    first = tpch.ensure_tables(0.01, folder=folder)
     monkeypatch.setattr(tpch, "_generate", lambda *_: pytest.fail("made again"))
-    assert tpch.ensure_tables(0.01, folder) == first
+    assert tpch.ensure_tables(0.01, folder=folder) == first
 
 
 @pytest.mark.usefixtures("quick")
 def test_a_table_that_was_taken_away_is_made_again(tmp_path: Path) -> None:
-    orders, _ = tpch.ensure_tables(0.001, tmp_path)
+    orders, _ = tpch.ensure_tables(0.001, folder=tmp_path)
     orders.unlink()
-    assert tpch.ensure_tables(0.001, tmp_path)[0] == orders
+    assert tpch.ensure_tables(0.001, folder=tmp_path)[0] == orders
     assert orders.is_file()
 
 
@@ -109,9 +127,9 @@ def test_an_interrupted_generation_is_done_again(tmp_path: Path, monkeypatch: py
         patch.setattr(tpch, "_version", lambda _: name.removeprefix("sf0.001-"))
         patch.setattr(tpch.subprocess, "run", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            tpch.ensure_tables(0.001, tmp_path)
+            tpch.ensure_tables(0.001, folder=tmp_path)
     assert not (tmp_path / name).exists()
-    orders, lineitem = tpch.ensure_tables(0.001, tmp_path)
+    orders, lineitem = tpch.ensure_tables(0.001, folder=tmp_path)
     assert plan(orders, lineitem, *KEYS).right.rows == 6005
     assert {p.name for p in tmp_path.iterdir()} == {name, f".{name}.lock"}
 
@@ -121,17 +139,17 @@ def test_two_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Path] = []
     generate = tpch._generate
 
-    def counted(program: str, scale: float, temporary: Path, target: Path) -> None:
-        made.append(target)
-        generate(program, scale, temporary, target)
+    def counted(program: str, scale: float, temporary: Path, names: Sequence[str]) -> None:
+        made.append(temporary)
+        generate(program, scale, temporary, names)
 
     monkeypatch.setattr(tpch, "_generate", counted)
-    found: list[tuple[Path, Path]] = []
+    found: list[tuple[Path, ...]] = []
     barrier = threading.Barrier(3)
 
     def ask() -> None:
         barrier.wait()
-        found.append(tpch.ensure_tables(0.001, tmp_path))
+        found.append(tpch.ensure_tables(0.001, folder=tmp_path))
 
     threads = [threading.Thread(target=ask) for _ in range(3)]
     for thread in threads:
@@ -146,22 +164,22 @@ def test_two_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_disk_too_small(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
-        tpch.ensure_tables(1e9, tmp_path)
+        tpch.ensure_tables(1e9, folder=tmp_path)
     message = str(caught.value)
-    assert message.startswith("TPC-H at scale 1e+09 needs about 301")
+    assert message.startswith("TPC-H at scale 1e+09 needs about 319")
     assert message.endswith("free; use a smaller --scale, or set XDG_CACHE_HOME to another folder")
 
 
 @pytest.mark.parametrize("scale", [0.0, -1.0, float("nan"), float("inf"), 0.0001])
 def test_scales_that_are_none(tmp_path: Path, scale: float) -> None:
     with pytest.raises(UsageError, match=r"^--scale must be finite and at least 0\.001, not \S+$"):
-        tpch.ensure_tables(scale, tmp_path)
+        tpch.ensure_tables(scale, folder=tmp_path)
 
 
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(UsageError, match=r"^cannot write TPC-H tables to .*: Not a directory$"):
-        tpch.ensure_tables(0.001, tmp_path / "file" / "below")
+    with pytest.raises(UsageError, match=r"^cannot write the tables of TPC-H at scale 0.001 to .*: Not a directory$"):
+        tpch.ensure_tables(0.001, folder=tmp_path / "file" / "below")
 
 
 def test_a_generator_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,7 +187,7 @@ def test_a_generator_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(tpch, "find_generator", lambda: failing)
     cache = tmp_path / "cache"
     with pytest.raises(RunFailed, match=r"^tpchgen-cli failed with status 7: no more ink$"):
-        tpch.ensure_tables(1, cache)
+        tpch.ensure_tables(1, folder=cache)
     assert [p.name for p in cache.iterdir()] == [".sf1-0.lock"]
 
 

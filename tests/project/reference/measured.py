@@ -8,7 +8,9 @@ from functools import cache
 from typing import Any
 
 from benchmarks.goal.targets import Result
+from benchmarks.h2o import HEADINGS, row
 from benchmarks.shapes import SHAPES
+from merge_bench.merge.workload.h2o import BENCHMARK
 from tests.project.reference import DOCS, page, table
 
 RESULTS = DOCS.parent / "results" / "goals"
@@ -49,6 +51,7 @@ def shapes() -> str:
         " it is, and with `--runtime-filter on` ([what](performance.md#compared-with-other-tools)).",
         _ALONE,
         *(_shapes(name, document) for name, document in _read("shapes-").items()),
+        *_questions(_read("h2o-")),
     )
 
 
@@ -110,6 +113,32 @@ def _shapes(name: str, document: Mapping[str, Any]) -> str:
     title = f"## {PROCESSORS[name]}"
     what = f"{document['blocks']} interleaved blocks, commit {document['git']['commit'][:7]}."
     return "\n\n".join((title, what, table([*headings, "with the filter (ms)", "times as fast"], rows)))
+
+
+def _questions(documents: Mapping[str, Any]) -> Iterable[str]:
+    """The joins of db-benchmark, a table for each processor and number of rows; nothing if there are no results."""
+    if documents:
+        yield "## The joins of db-benchmark"
+        yield (
+            "`benchmarks.h2o`: of each program the fastest variant, its milliseconds and how many times as long as"
+            " merge_bench it took, median over blocks with its interval, with fewer than six blocks the least and the"
+            " greatest ([what](performance.md#the-joins-of-db-benchmark)). In q3 pandas and Polars' in-memory engine"
+            " copy no column of x."
+        )
+    for name, document in documents.items():
+        commit = document["git"]["commit"][:7]
+        yield f"### {PROCESSORS[name]}, {document['rows']:,} rows"
+        yield f"{document['blocks']} interleaved blocks, commit {commit}. {_programs(document)}"
+        asked = (each for each in BENCHMARK.questions if each.name in document["questions"])
+        yield table(HEADINGS, [row(each, document["questions"][each.name]) for each in asked])
+
+
+def _programs(document: Mapping[str, Any]) -> str:
+    versions: dict[str, str] = {}
+    for found in document["questions"].values():
+        versions |= {name.split("-")[0]: version for name, version in found["versions"].items()}
+    others = (f"{name} {version}" for name, version in sorted(versions.items()) if name != "merge_bench")
+    return f"{', '.join(others)}."
 
 
 def _shape(name: str, found: Mapping[str, Any]) -> list[str]:

@@ -58,12 +58,17 @@ class Source:
 
 
 def sources_of(campaigns: Sequence[Campaign]) -> list[Source]:
-    """Every run of `campaigns`; a config of a campaign has one look, whatever it merges."""
+    """Every run of `campaigns`; a config of a campaign has one look, whatever it merges.
+
+    A tuning plans a confirmation at every size, and launches only those that it has a config and time for.
+    """
     found: list[Source] = []
     looks: dict[str, int] = {}
     for number, campaign in enumerate(campaigns):
         short = letter(number, len(campaigns))
         for index, run in enumerate(campaign.runs):
+            if campaign.tuning and not run.launches:
+                continue
             run_id = campaign.head.campaign_id + ("" if len(campaign.runs) == 1 else f"/{index}")
             name = f"{short}: {run.config.name}" if short else run.config.name
             mark = state_of(run, aggregate.counted(run)).mark
@@ -87,8 +92,11 @@ def by_problem(sources: Sequence[Source]) -> dict[str, list[Source]]:
     varying = [name for name in names if name == "rows_per_chunk" or len(known[name]) > 1]
     found: dict[str, list[Source]] = {}
     for group, one in zip(groups, problems, strict=True):
-        title = ", ".join(_named_value(name, one[name]) for name in varying if name in one)
-        found.setdefault(title or tables_of(group[0].run.plan) or "the tables", []).extend(group)
+        plan = group[0].run.plan
+        named = [name for name in varying if name in one and not (plan.question and name.startswith("workload "))]
+        parts = [tables_of(plan)] if plan.question else []
+        title = ", ".join([*parts, *(_named_value(name, one[name]) for name in named)])
+        found.setdefault(title or tables_of(plan) or "the tables", []).extend(group)
     return found
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -145,3 +147,17 @@ def test_many_warnings_of_a_kind_are_counted_and_all_are_listed_below(tmp_path: 
     assert "2 more of this kind, listed under All warnings" in said
     every = [block.text for block in section(found, "All warnings").blocks if isinstance(block, Line)]
     assert [line for line in every if "message" in line] == [f"alike: message {number}" for number in range(5)]
+
+
+def test_a_confirmation_that_a_tuning_left_out_is_no_unfinished_run(tmp_path: Path) -> None:
+    """A tuning plans one at every size; without a faster config there is nothing to confirm."""
+    folder = tmp_path / "tune"
+    shutil.copytree(CAMPAIGNS / "tune", folder)
+    first, *others = (folder / "records.jsonl").read_text().splitlines()
+    head = json.loads(first)
+    plan = {**head["plans"][0], "rows_per_chunk": 25_000_000}
+    head["runs"].append({"config": head["runs"][0]["config"], "plan": len(head["plans"])})
+    head["plans"].append(plan)
+    (folder / "records.jsonl").write_text("\n".join([json.dumps(head), *others]) + "\n")
+    report = build([read_campaign(folder)], References(), None)
+    assert (report.alarm, report.state.partition(":")[0]) == (False, "Verified")

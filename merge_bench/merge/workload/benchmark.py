@@ -1,0 +1,130 @@
+"""Benchmarks whose tables are generated: their questions, each a merge of two tables, and Parquet files made once."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from merge_bench.config.parsers import did_you_mean
+from merge_bench.errors import UsageError
+from merge_bench.units import format_bytes
+
+
+@dataclass(frozen=True)
+class Question:
+    """A merge of two tables of a benchmark; `how`: as of ``--how``, None if the benchmark leaves it open."""
+
+    name: str
+    left: str
+    right: str
+    left_on: tuple[str, ...]
+    right_on: tuple[str, ...]
+    how: str | None = None
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A value of ``--workload``.
+
+    `default`: the questions of a run that names none. `make`: options of `run` by key, and names of tables → their
+    Parquet files, which it generates if they do not exist.
+    """
+
+    name: str
+    questions: tuple[Question, ...]
+    default: tuple[str, ...]
+    make: Callable[[Mapping[str, Any], Sequence[str]], Sequence[Path]]
+
+    def choose(self, asked: Sequence[str]) -> tuple[str, ...]:
+        """The names of the questions asked for; ``3`` stands for ``q3``.
+
+        Raises
+        ------
+        UsageError
+            If there is no such question, or one is named twice.
+        """
+        known = [question.name for question in self.questions]
+        found = [f"q{name}" if name.isdigit() else name.lower() for name in asked]
+        for name in found:
+            if name not in known:
+                hint = did_you_mean(name, known) or f"; choose from {', '.join(known)}"
+                raise UsageError(f"--workload {self.name} has no question {name!r}{hint}")
+            if found.count(name) > 1:
+                raise UsageError(f"--question names {name} twice")
+        return tuple(found) or self.default
+
+    def question(self, name: str) -> Question:
+        """The question of this name."""
+        return next(question for question in self.questions if question.name == name)
+
+
+def make_once(
+    what: str, target: Path, names: Sequence[str], make: Callable[[Path, Sequence[str]], object], disk_bytes: int,
+    smaller: str,
+) -> tuple[Path, ...]:  # fmt: skip
+    """The files ``target/<name>.parquet``; those that do not exist are made.
+
+    A file is there only when it is complete: `make` writes it to a folder beside `target`, from where it is moved. An
+    interrupted generation is repeated, and of several processes at once one makes the files and the others wait.
+
+    Parameters
+    ----------
+    what
+        The benchmark and its size, for messages.
+    make
+        Writes the files of these names to a folder.
+    disk_bytes
+        Estimated bytes of all files of the benchmark.
+    smaller
+        The option that makes them smaller.
+
+    Raises
+    ------
+    UsageError
+        If the disk is too small, or cannot be written to.
+    """
+    paths = {name: target / f"{name}.parquet" for name in names}
+    folder = target.parent
+    try:
+        if not _missing(paths):
+            return tuple(paths.values())
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / f".{target.name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # released when the process ends, however it ends
+            if missing := _missing(paths):
+                for stale in folder.glob(f".{target.name}.tmp-*"):
+                    shutil.rmtree(stale, ignore_errors=True)
+                _check_disk(what, disk_bytes, folder, smaller)
+                _make(make, missing, folder / f".{target.name}.tmp-{os.getpid()}", target)
+    except OSError as error:
+        raise UsageError(f"cannot write the tables of {what} to {folder}: {error.strerror or error}") from None
+    return tuple(paths.values())
+
+
+def _missing(paths: Mapping[str, Path]) -> list[str]:
+    return [name for name, path in paths.items() if not path.is_file()]
+
+
+def _check_disk(what: str, needed: int, folder: Path, smaller: str) -> None:
+    free = shutil.disk_usage(folder).free
+    if needed > free:
+        raise UsageError(
+            f"{what} needs about {format_bytes(needed)}, but {folder} has {format_bytes(free)} free; use a smaller"
+            f" {smaller}, or set XDG_CACHE_HOME to another folder"
+        )
+
+
+def _make(make: Callable[[Path, Sequence[str]], object], names: Sequence[str], temporary: Path, target: Path) -> None:
+    temporary.mkdir()
+    try:
+        make(temporary, names)
+        target.mkdir(exist_ok=True)
+        for name in names:
+            os.replace(temporary / f"{name}.parquet", target / f"{name}.parquet")
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)

@@ -1,0 +1,141 @@
+"""The join task of the db-benchmark of H2O.ai, today kept by DuckDB Labs: four tables and five questions.
+
+Table x of N rows is joined with small (N ÷ 10⁶ rows), medium (N ÷ 10³) and big (N). For each of them there is a set of
+1.1 n keys in random order, where n is its number of rows: 0.9 n occur on both sides, 0.1 n only in x, 0.1 n only in the
+other table. A column that has fewer keys than rows has each key once and then keys drawn at random. The benchmark's own
+generator is an R program; this one draws other random numbers, but by the same rules, and makes any row group of a
+table by itself: a random order is a pseudo-random bijection of row numbers, so that no table is ever held in memory.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from merge_bench.host import files
+from merge_bench.merge.workload.benchmark import Benchmark, Question, make_once
+from merge_bench.units import format_count
+
+ROWS = 10_000_000
+LEAST_KEYS = 10  # of small and medium: with fewer there would be no key that only one side has
+SEED = 108
+VERSION = 1  # of the generator: other tables, another number
+DISK_BYTES_PER_ROW = 55  # of x, for all four tables
+MOST_GROUP_ROWS = 1_000_000
+ROW_GROUPS = 128  # of a table at least, if it has so many rows, so that workers get equal shares
+TABLES = {"x": 3, "small": 1, "medium": 2, "big": 3}
+"""Number of key columns: id1 has the keys of small, id2 those of medium, id3 those of big."""
+
+Numbers = npt.NDArray[np.int64]
+
+
+def common(keys: int) -> int:
+    """How many of this many keys of one side are keys of the other side, too."""
+    return round(0.9 * keys)
+
+
+class Generator:
+    """Makes the tables for `rows` rows of x, a row group at a time."""
+
+    def __init__(self, rows: int) -> None:
+        self.rows = {
+            "x": rows, "small": max(LEAST_KEYS, rows // 1_000_000), "medium": max(LEAST_KEYS, rows // 1000),
+            "big": rows,
+        }  # fmt: skip
+
+    def group_rows(self, table: str) -> int:
+        """Rows of a row group; the last one may have fewer."""
+        return min(MOST_GROUP_ROWS, max(1, self.rows[table] // ROW_GROUPS))
+
+    def group(self, table: str, number: int) -> pa.Table:
+        """One row group."""
+        size, place = self.group_rows(table), list(TABLES).index(table)
+        first = number * size
+        rows = np.arange(first, min(first + size, self.rows[table]))
+        random = np.random.default_rng((SEED, place, number))
+        ids = [self._keys(table, column, rows, random) for column in range(1, TABLES[table] + 1)]
+        columns = {f"id{at}": pa.array(values, pa.int32()) for at, values in enumerate(ids, 1)}
+        columns |= {f"id{at + 3}": _names(values) for at, values in enumerate(ids, 1)}
+        values = np.round(random.uniform(0.0, 100.0, len(rows)), 6)
+        return pa.table({**columns, "v1" if table == "x" else "v2": values})
+
+    def write(self, table: str, path: Path) -> None:
+        """Write a whole table."""
+        with pq.ParquetWriter(path, self.group(table, 0).schema, compression="zstd") as writer:
+            for number in range(-(-self.rows[table] // self.group_rows(table))):
+                writer.write_table(self.group(table, number))
+
+    def _keys(self, table: str, column: int, rows: Numbers, random: np.random.Generator) -> Numbers:
+        """Column id1, id2 or id3 of some rows; in a whole table, every key of its side once, and others at random."""
+        keys = self.rows[("small", "medium", "big")[column - 1]]
+        shared, seed = common(keys), 1000 * SEED + 10 * column
+        places = _shuffled(rows, self.rows[table], seed + 1 + list(TABLES).index(table))
+        drawn = places >= keys
+        places[drawn] = random.integers(0, keys, int(drawn.sum()))
+        if table != "x":
+            places[places >= shared] += keys - shared
+        return 1 + _shuffled(places, 2 * keys - shared, seed)
+
+
+def _shuffled(numbers: Numbers, count: int, seed: int) -> Numbers:
+    """Where a pseudo-random order of 0…count-1 has these numbers."""
+    from merge_bench.merge.workload import synthetic_loops as loops
+
+    found = numbers.copy()
+    loops.permute(found, count, math.isqrt(count - 1) + 1, seed)
+    return found
+
+
+def _names(keys: Numbers) -> pa.Array:
+    return pc.binary_join_element_wise("id", pc.cast(pa.array(keys), pa.string()), "")
+
+
+def cache_folder() -> Path:
+    """The default folder of the tables."""
+    return files.cache_folder() / "h2o"
+
+
+def ensure_tables(rows: int, names: Sequence[str], folder: Path | None = None) -> tuple[Path, ...]:
+    """The Parquet files of these tables for `rows` rows of x, in `folder`/<rows>-<version>/; made if they do not exist.
+
+    Errors as of `make_once`.
+    """
+
+    def make(temporary: Path, missing: Sequence[str]) -> None:
+        made = Generator(rows)
+        for name in missing:
+            made.write(name, temporary / f"{name}.parquet")
+
+    target = (cache_folder() if folder is None else folder) / f"{rows}-{VERSION}"
+    what = f"h2o with {format_count(rows)} rows"
+    return make_once(what, target, names, make, DISK_BYTES_PER_ROW * rows, "--rows")
+
+
+def _make(values: Mapping[str, Any], names: Sequence[str]) -> tuple[Path, ...]:
+    return ensure_tables(ROWS if values["rows"] is None else values["rows"], names)
+
+
+def _question(name: str, right: str, key: str, how: str = "inner") -> Question:
+    return Question(name, "x", right, (key,), (key,), how)
+
+
+BENCHMARK = Benchmark(
+    "h2o",
+    (
+        _question("q1", "small", "id1"),
+        _question("q2", "medium", "id2"),
+        _question("q3", "medium", "id2", "left"),
+        _question("q4", "medium", "id5"),
+        _question("q5", "big", "id3"),
+    ),
+    default=("q1", "q2", "q3", "q4", "q5"),
+    make=_make,
+)

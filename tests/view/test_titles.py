@@ -1,0 +1,64 @@
+"""What campaigns of questions are called."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from merge_bench.records.reader import read_campaign
+from merge_bench.records.recorded_plan import Plan
+from merge_bench.view.report.full.results import by_problem, sources_of
+from merge_bench.view.report.run import print_report
+from merge_bench.view.titles import problem_of, tables_of, title_of
+from tests.helpers.synthetic_campaigns import Script, plan, write_campaign
+
+
+def asked(
+    question: str | None, right: str = "small", rows: int = 1000, benchmark: str | None = "h2o"
+) -> dict[str, Any]:
+    """A plan of a merge of Parquet tables."""
+    work = {
+        "name": "tables", "benchmark": benchmark, "question": question, "keys": ["id1"],
+        "left": {"path": f"/cache/{rows}/x.parquet", "rows": rows},
+        "right": {"path": f"/cache/{rows}/{right}.parquet", "rows": 10},
+    }  # fmt: skip
+    return plan(rows_per_chunk=None, workload={name: value for name, value in work.items() if value is not None})
+
+
+def test_the_question_stands_before_the_tables() -> None:
+    one = Plan.of(asked("q1"))
+    assert one.question == "h2o q1"
+    assert tables_of(one) == "h2o q1: x.parquet ⋈ small.parquet on id1 (1,000 / 10 rows)"
+    assert problem_of([one]) == f"{tables_of(one)}, 2 workers"
+    other = Plan.of(asked(None, benchmark=None))
+    assert (other.question, tables_of(other)) == ("", "x.parquet ⋈ small.parquet on id1 (1,000 / 10 rows)")
+
+
+def test_several_questions_of_a_benchmark_are_one_problem() -> None:
+    plans = [Plan.of(asked(f"q{at}")) for at in (1, 2, 3, 4, 5)]
+    assert problem_of(plans) == "h2o q1, q2, q3, q4 and q5 (1,000 rows), 2 workers"
+    mixed = [plans[0], Plan.of(asked("orders-lineitem", benchmark="tpch"))]
+    assert problem_of(mixed).count("⋈") == 2
+
+
+def test_each_question_has_a_line_in_the_conclusion(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plans = [asked("q1"), asked("q2", "medium"), asked("q5", "big")]
+    scripts = [Script(index=k, plan_index=k, plan=each) for k, each in enumerate(plans)]
+    campaign = read_campaign(write_campaign(tmp_path, *scripts))
+    assert title_of(campaign.head, campaign.plans) == "optimized: h2o q1, q2 and q5 (1,000 rows), 2 workers"
+    print_report(campaign, details=False)
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    found = [line for line in lines if line[1:2] == ["h2o"]]
+    assert [line[2] for line in found] == ["q1", "q2", "q5"]
+    assert all(line[-1] == "verified" for line in found)
+    print_report(campaign, details=True)
+    assert ["Question", "h2o", "q2"] in [line.split() for line in capsys.readouterr().out.splitlines()]
+
+
+def test_one_question_at_two_sizes_is_two_problems(tmp_path: Path) -> None:
+    scripts = [Script(index=k, plan_index=k, plan=asked("q1", rows=10**size)) for k, size in enumerate((3, 4))]
+    found = by_problem(sources_of([read_campaign(write_campaign(tmp_path, *scripts))]))
+    assert len(found) == 2
+    assert all(name.startswith("h2o q1: ") for name in found)
