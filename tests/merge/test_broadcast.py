@@ -119,7 +119,7 @@ some_merges = {
 
 
 @given(**some_merges)
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=15)
 def test_random_tables(**merge: Any) -> None:
     check_random(**merge)
 
