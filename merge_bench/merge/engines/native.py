@@ -72,8 +72,9 @@ class NativeEngine(PolarsEngine):
     ) -> Iterable[Any]:
         join, out = self._joins[thread]
         for first, last in groups:
-            chunks = left.chunks(first, last)
-            if sum(chunk.rows for chunk in chunks) > MOST_ROWS:
+            chunks = left.chunks(first, last), right.chunks(first, last)
+            entered, _ = chunks if self.shape.how.pairs else reversed(chunks)
+            if sum(chunk.rows for chunk in entered) > MOST_ROWS:
                 yield self.join_tables(left.table(first, last), right.table(first, last), self.shape.keys)
                 continue
-            yield from join.join(chunks, right.chunks(first, last), out)
+            yield from join.join(*chunks, out)
