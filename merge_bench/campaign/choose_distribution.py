@@ -36,16 +36,21 @@ def choose(values: Mapping[str, Any], workload: SyntheticSpec | TableSpec, worke
     if asked == distribution.SHUFFLE:
         return Distribution()
     how, without = How(values["how"]), _without_broadcast(values)
-    return distribution.choose(asked, how, workers, side_bytes(workload), without=without)
+    return distribution.choose(asked, how, workers, side_bytes(workload, how), without=without)
 
 
-def side_bytes(workload: SyntheticSpec | TableSpec) -> dict[Side, float]:
-    """Bytes of each table over all workers; those of strings are an estimate."""
+def side_bytes(workload: SyntheticSpec | TableSpec, how: How = How.INNER) -> dict[Side, float]:
+    """Bytes of each table over all workers; those of strings are an estimate.
+
+    Of the right table, semi and anti joins send the keys only.
+    """
     if isinstance(workload, SyntheticSpec):
-        return dict.fromkeys(Side, 8.0 * (1 + workload.payload_columns) * workload.rows)
+        whole = dict.fromkeys(Side, 8.0 * (1 + workload.payload_columns) * workload.rows)
+        return whole if how.pairs else {**whole, Side.RIGHT: 8.0 * workload.rows}
     from merge_bench.merge.workload.sizes import row_bytes
 
-    return {side: row_bytes(workload.side(side)) * workload.side(side).rows for side in Side}
+    names = {Side.LEFT: None, Side.RIGHT: None if how.pairs else workload.keys}
+    return {side: row_bytes(workload.side(side), names[side]) * workload.side(side).rows for side in Side}
 
 
 def _without_broadcast(values: Mapping[str, Any]) -> str | None:

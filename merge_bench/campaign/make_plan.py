@@ -76,7 +76,7 @@ def check_options(options: Resolved) -> None:
     if values["workload"] == "synthetic":
         _check_synthetic_keys(values)
     engine = _engine(values, gpu.gpu_count(), here=False)
-    _how(values, engine)
+    _how(values)
     _pipeline(values, engine)
     _runtime_filter(values, engine)
     choose_distribution.check(values)
@@ -251,17 +251,15 @@ def _engine(values: dict[str, Any], gpus: int, *, here: bool) -> Description:
     return engine
 
 
-def _how(values: dict[str, Any], engine: Description) -> None:
+def _how(values: dict[str, Any]) -> None:
     how = How(values["how"])
-    if engine.device_memory and how is not How.INNER:
-        raise UsageError(f"--engine {engine.name} does not support --how {how.value}; use --how inner")
     if values["exchange"] == "dask" and how not in DASK_JOINS:
         able = ", ".join(each.value for each in DASK_JOINS)
         raise UsageError(f"--exchange dask does not support --how {how.value}; use --how {able} or --exchange ucx")
-    if values["runtime_filter"] != "off" and how not in (How.INNER, How.SEMI):
+    if values["runtime_filter"] != "off" and how.keeps_left and how.keeps_right:
         raise UsageError(
-            f"--runtime-filter on leaves out rows without a match, which --how {how.value} keeps; use --runtime-filter"
-            " off"
+            f"--runtime-filter on drops rows that have no match, and --how {how.value} keeps those of both tables; use"
+            " --runtime-filter off"
         )
 
 

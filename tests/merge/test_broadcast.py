@@ -18,8 +18,8 @@ from merge_bench.merge.engines.base import Side
 from merge_bench.merge.frame import Frame
 from merge_bench.merge.how import How
 from tests.helpers.frames import random_table, seeds
+from tests.helpers.joins import KEY_KINDS, by_duckdb, tidy
 from tests.helpers.merge_cases import CASES, Tables, canonical, chunks, rows_of
-from tests.merge.engines.test_how import KEY_KINDS, by_duckdb, tidy
 from tests.merge.in_process import engines_of, result, run_once, simulate
 
 ENGINES = [engine.name for engine in descriptions() if not engine.device_memory]

@@ -9,7 +9,7 @@ from typing import Any
 from merge_bench.merge.buffer_pool import ALIGN, BufferPool
 from merge_bench.merge.engines import Description
 from merge_bench.merge.engines.base import JoinShape, Side
-from merge_bench.merge.engines.broadcast_join import FewRightRowsJoin
+from merge_bench.merge.engines.broadcast_join import EXCHANGED, FewRightRowsJoin
 from merge_bench.merge.engines.hash_join import MOST_ROWS, BucketJoin
 from merge_bench.merge.engines.polars import PolarsEngine
 from merge_bench.merge.frame import Bytes, Frame, arrow_schema
@@ -43,8 +43,8 @@ class NativeEngine(PolarsEngine):
 
     def __init__(self, shape: JoinShape) -> None:
         super().__init__(shape)
-        # A join looks right rows up in a table of the left ones. If few right rows are sent, theirs is the table.
-        kind = FewRightRowsJoin if self._in_place and shape.sent is Side.RIGHT else BucketJoin
+        few_right = self._in_place and shape.sent is Side.RIGHT and shape.how in EXCHANGED
+        kind = FewRightRowsJoin if few_right else BucketJoin
         # One for each thread: neither a join nor a pool of buffers may be used by two threads at once.
         self._joins = [(kind(shape), BufferPool()) for _ in range(shape.threads)] if joins_itself(shape) else []
         self._buffer_pools += [out for _, out in self._joins]
@@ -75,8 +75,9 @@ class NativeEngine(PolarsEngine):
     ) -> Iterable[Any]:
         join, out = self._joins[thread]
         for first, last in groups:
-            chunks = left.chunks(first, last)
-            if sum(chunk.rows for chunk in chunks) > MOST_ROWS:
+            chunks = left.chunks(first, last), right.chunks(first, last)
+            entered, _ = chunks if self.shape.how.pairs else reversed(chunks)
+            if sum(chunk.rows for chunk in entered) > MOST_ROWS:
                 yield self.join_tables(left.table(first, last), right.table(first, last), self.shape.keys)
                 continue
-            yield from join.join(chunks, right.chunks(first, last), out)
+            yield from join.join(*chunks, out)

@@ -11,15 +11,18 @@ import pyarrow as pa
 import pytest
 
 from merge_bench.errors import RunFailed, UsageError
+from merge_bench.merge.distribution import sendable
 from merge_bench.merge.engines import cudf as engine_module
 from merge_bench.merge.engines import engine_class
 from merge_bench.merge.engines.base import Side
 from merge_bench.merge.engines.cudf import CudfEngine
 from merge_bench.merge.engines.gpu_memory import DeviceBytes, GpuMemory, inspect, pool_size, set_up_pool
 from merge_bench.merge.frame import Frame
+from merge_bench.merge.how import How
 from tests.helpers import fake_columns, fake_rapids, merge_cases
 from tests.helpers.fake_cuda import Driver
 from tests.helpers.fake_device import Memory
+from tests.helpers.joins import by_duckdb, tidy
 from tests.helpers.process_pair import big_tables, check_pair, run_pair
 
 
@@ -45,13 +48,15 @@ def test_same_rows_as_polars(case: str, workers: int) -> None:
 
 
 @pytest.mark.usefixtures("rapids")
-@pytest.mark.parametrize("sent", Side)
-@pytest.mark.parametrize("workers", [1, 2, 4])
-@pytest.mark.parametrize("case", merge_cases.CASES)
-def test_a_side_is_sent_whole(case: str, workers: int, sent: Side) -> None:
-    ours = merge_cases.merge("cudf", case, workers, fake_rapids.copy, iterations=2, sent=sent)
-    theirs = merge_cases.merge("polars", case, workers, merge_cases.copy_host)
-    assert merge_cases.rows_of(ours) == merge_cases.rows_of(theirs.cast(ours.schema))
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize(("how", "sent"), [(how, side) for how in How for side in sendable(how)])
+@pytest.mark.parametrize("case", ["strings", "nulls and NaN", "several keys", "decimals", "no rows"])
+def test_a_side_is_sent_whole(case: str, how: How, sent: Side, workers: int) -> None:
+    make, keys = merge_cases.CASES[case]
+    left, right = (merge_cases.canonical(table) for table in make())
+    pieces = merge_cases.merge_tables("cudf", (left, right), keys, workers, fake_rapids.copy, 2, how, sent)
+    found = pa.concat_tables(tidy(piece, left, right, keys, how) for piece in pieces)
+    assert merge_cases.rows_of(found) == by_duckdb(left, right, keys, how)
 
 
 @pytest.mark.usefixtures("rapids")
