@@ -6,6 +6,7 @@ over its launches. Everything here is recomputed from the records alone.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -204,8 +205,10 @@ def worker_figures(launches: Sequence[Launch]) -> tuple[WorkerFigures, ...]:
         for iteration in launch.timed:
             for part in iteration.workers:
                 measured.setdefault(part.rank, {}).setdefault(launch.index, []).append(part)
+    parts = itertools.chain.from_iterable(each for of_rank in measured.values() for each in of_rank.values())
+    frames = metrics.exchanged(parts)
     return tuple(
-        _worker(rank, hosts[rank], list(measured.get(rank, {}).values()), memory.get(rank, []))
+        _worker(rank, hosts[rank], list(measured.get(rank, {}).values()), memory.get(rank, []), frames)
         for rank in sorted(hosts)
     )
 
@@ -237,8 +240,9 @@ def _received(worker: WorkerIteration) -> float | None:
 
 
 def _worker(
-    rank: int, host: str, launches: Sequence[Sequence[WorkerIteration]], memory: Sequence[WorkerMemory]
-) -> WorkerFigures:
+    rank: int, host: str, launches: Sequence[Sequence[WorkerIteration]], memory: Sequence[WorkerMemory],
+    frames: tuple[bool, bool],
+) -> WorkerFigures:  # fmt: skip
     def nested(value: Callable[[WorkerIteration], float | None]) -> float | None:
         return middle(middle(value(worker) for worker in workers) for workers in launches)
 
@@ -248,7 +252,7 @@ def _worker(
         rank=rank,
         host=host,
         bandwidth=WorkerBandwidth(
-            rank=rank, host=host, left=left, right=right, mean=metrics.mean_bandwidth(left, right)
+            rank=rank, host=host, left=left, right=right, mean=metrics.mean_bandwidth(left, right, frames)
         ),
         seconds=nested(lambda worker: worker.seconds),
         **{name: nested(partial(_phase, name=name)) for name in PHASES},

@@ -35,9 +35,10 @@ def workers(campaign: Campaign) -> Rows:
     for run, launch in _launches(campaign):
         hosts = {worker.rank: worker.host for worker in launch.line.workers} if launch.line else {}
         for each in launch.timed:
+            frames = metrics.exchanged(each.workers)
             for worker in each.workers:
                 own = {"iteration": each.index, "rank": worker.rank, "host": hosts.get(worker.rank)}
-                yield _key(campaign, run, launch) | own | _worker(worker)
+                yield _key(campaign, run, launch) | own | _worker(worker, frames)
 
 
 def pairs(campaign: Campaign) -> Rows:
@@ -104,8 +105,8 @@ def _key(campaign: Campaign, run: Run, launch: Launch) -> dict[str, Any]:
     }
 
 
-def _worker(worker: WorkerIteration) -> dict[str, Any]:
-    bandwidth = metrics.worker_bandwidth(worker)
+def _worker(worker: WorkerIteration, frames: tuple[bool, bool]) -> dict[str, Any]:
+    bandwidth = metrics.worker_bandwidth(worker, frames)
     return {
         "seconds": worker.seconds,
         **{f"{name}_seconds": getattr(worker.phases_seconds, name, None) for name in aggregate.PHASES},

@@ -6,7 +6,7 @@ A number that was not measured, or that divides by nothing, is ``None``.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from merge_bench.analysis import statistics
@@ -109,19 +109,27 @@ def frame_bandwidth(sent_bytes: int, flight_seconds: float) -> float | None:
     return sent_bytes / flight_seconds if sent_bytes > 0 and flight_seconds > 0 else None
 
 
-def mean_bandwidth(left: float | None, right: float | None) -> float | None:
-    """(left + right) ÷ 2, ``None`` unless both are there."""
-    return None if left is None or right is None else (left + right) / 2
+def exchanged(workers: Iterable[WorkerIteration]) -> tuple[bool, bool]:
+    """Whether any worker sent rows of the left frame, and of the right one: a broadcast sends only one of them."""
+    sent = [worker.sent_bytes for worker in workers if worker.sent_bytes is not None]
+    return any(each.left > 0 for each in sent), any(each.right > 0 for each in sent)
 
 
-def worker_bandwidth(worker: WorkerIteration) -> Bandwidth:
-    """The bandwidth of one worker in one iteration."""
+def mean_bandwidth(left: float | None, right: float | None, frames: tuple[bool, bool] = (True, True)) -> float | None:
+    """(left + right) ÷ 2, ``None`` unless both are there; of one frame, if only that one is `exchanged`."""
+    values = [value for value, sent in zip((left, right), frames, strict=True) if sent]
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known and len(known) == len(values) else None
+
+
+def worker_bandwidth(worker: WorkerIteration, frames: tuple[bool, bool] = (True, True)) -> Bandwidth:
+    """The bandwidth of one worker in one iteration; `frames`: which are `exchanged` in it."""
     sent, flight = worker.sent_bytes, worker.flight_seconds
     if sent is None or flight is None:
         return Bandwidth(None, None, None)
     left = frame_bandwidth(sent.left, flight.left)
     right = frame_bandwidth(sent.right, flight.right)
-    return Bandwidth(left, right, mean_bandwidth(left, right))
+    return Bandwidth(left, right, mean_bandwidth(left, right, frames))
 
 
 def over_workers(bandwidths: Sequence[float | None]) -> float | None:
@@ -134,7 +142,8 @@ def iteration_bandwidth(iteration: IterationLine) -> float | None:
     """Harmonic mean over the workers of (left + right) ÷ 2; of an imported iteration the value in its text."""
     if iteration.imported is not None:
         return iteration.imported.bandwidth_bytes_per_second
-    return over_workers([worker_bandwidth(worker).mean for worker in iteration.workers])
+    frames = exchanged(iteration.workers)
+    return over_workers([worker_bandwidth(worker, frames).mean for worker in iteration.workers])
 
 
 def throughput(data_bytes: int, wall_seconds: float) -> float | None:

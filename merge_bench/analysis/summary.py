@@ -113,14 +113,14 @@ def _link(run: Run, launches: Sequence[Launch], lanes: Sequence[documents.Lane])
 
 
 def _memory_rate(run: Run, launches: Sequence[Launch]) -> documents.MemoryRate | None:
-    """With a runtime filter a worker moves fewer rows than it has: then no phase has a share.
-
-    None where workers share cores: each copies as long as it has a core, and the fastest round says nothing of all.
+    """With a runtime filter a worker moves fewer rows than it has, of the right rows of a semi or anti join only the
+    keys, and with a broadcast nothing of the table that stays: then no phase has a share.
     """
     rate = aggregate.copy_rate(launches)
     if rate is None or diagnostics.short_of_cores(launches) is not None:
         return None
-    whole = [] if run.plan.runtime_filter else launches
+    less = run.plan.runtime_filter or run.plan.how in ("semi", "anti") or run.plan.distribution == "broadcast"
+    whole = [] if less else launches  # less is moved than `metrics.memory_fractions` assumes
     return documents.MemoryRate(
         copy_bytes_per_second=rate,
         partition_fraction=aggregate.of_run(whole, aggregate.memory_fraction("partition")),

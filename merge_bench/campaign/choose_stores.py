@@ -110,7 +110,7 @@ def _key(worker: Worker, workers: Sequence[Worker], plan: Plan) -> str:
         shape = [f"{field.type} {field.nullable}" for side in sides for field in side.fields]
     facts = [
         hardware.cpu_model, hardware.cpu_id, hardware.cache_bytes, hardware.cores, here, plan.workers, plan.engine,
-        plan.keys, (rows // plan.workers).bit_length(), shape, _code(),
+        plan.keys, plan.distribution.name, (rows // plan.workers).bit_length(), shape, _code(),
     ]  # fmt: skip
     return json.dumps(facts)
 

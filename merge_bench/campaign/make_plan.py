@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from merge_bench.campaign import require_transport
+from merge_bench.campaign import choose_distribution, require_transport
 from merge_bench.campaign.questions import plan_question
 from merge_bench.cluster.base import ClusterSettings
 from merge_bench.cluster.hosts import HostSpec, count_workers, place
@@ -25,6 +25,7 @@ from merge_bench.host import gpu, network
 from merge_bench.host.memory import available_bytes, usable_cores
 from merge_bench.merge import engines
 from merge_bench.merge.engines import Description
+from merge_bench.merge.engines.base import Side
 from merge_bench.merge.how import DASK_JOINS, How
 from merge_bench.merge.plan import PROCESS_BYTES, Plan, check_fits
 from merge_bench.merge.workload.benchmarks import BENCHMARKS
@@ -75,10 +76,11 @@ def check_options(options: Resolved) -> None:
     if values["workload"] == "synthetic":
         _check_synthetic_keys(values)
     engine = _engine(values, gpu.gpu_count(), here=False)
-    _how(values, engine)
+    _how(values)
     _pipeline(values, engine)
     _runtime_filter(values, engine)
     _timeline(values)
+    choose_distribution.check(values)
     _required(values, values["workers"] or 2)
 
 
@@ -110,8 +112,9 @@ def prepare(options: Resolved, config: ConfigFile | None, *, count_rows: bool = 
     per_gpu = values["workers_per_gpu"]
     most = max((len(each.workers) for each in place(hosts, workers, per_gpu)), default=workers)
     workload = _workload(values, workers, engine.name)
+    distribution = choose_distribution.choose(values, workload, workers)
     if count_rows and isinstance(workload, TableSpec):
-        check_tables_fit(workload, workers, How(values["how"]))
+        check_tables_fit(workload, workers, How(values["how"]), distribution.sent)
     plan = Plan(
         workload=workload,
         workers=workers,
@@ -125,6 +128,7 @@ def prepare(options: Resolved, config: ConfigFile | None, *, count_rows: bool = 
         timeout=float(values["timeout"]),
         seed=values["seed"],
         how=How(values["how"]),
+        distribution=distribution,
         rows_per_chunk=values["chunk"] if isinstance(workload, SyntheticSpec) else None,
         error_handling=values["error_handling"] == "peer",
         message_bytes=values["message_size"] or (MESSAGE_BYTES_ACROSS if len(hosts) > 1 else MESSAGE_BYTES),
@@ -249,17 +253,15 @@ def _engine(values: dict[str, Any], gpus: int, *, here: bool) -> Description:
     return engine
 
 
-def _how(values: dict[str, Any], engine: Description) -> None:
+def _how(values: dict[str, Any]) -> None:
     how = How(values["how"])
-    if engine.device_memory and how is not How.INNER:
-        raise UsageError(f"--engine {engine.name} does not support --how {how.value}; use --how inner")
     if values["exchange"] == "dask" and how not in DASK_JOINS:
         able = ", ".join(each.value for each in DASK_JOINS)
         raise UsageError(f"--exchange dask does not support --how {how.value}; use --how {able} or --exchange ucx")
-    if values["runtime_filter"] != "off" and how not in (How.INNER, How.SEMI):
+    if values["runtime_filter"] != "off" and how.keeps_left and how.keeps_right:
         raise UsageError(
-            f"--runtime-filter on leaves out rows without a match, which --how {how.value} keeps; use --runtime-filter"
-            " off"
+            f"--runtime-filter on drops rows that have no match, and --how {how.value} keeps those of both tables; use"
+            " --runtime-filter off"
         )
 
 
@@ -348,8 +350,10 @@ def _workload(values: dict[str, Any], workers: int, engine: str) -> SyntheticSpe
     return plan_question(benchmark, values, workers, engine)
 
 
-def check_tables_fit(spec: TableSpec, workers: int, how: How = How.INNER) -> None:
+def check_tables_fit(spec: TableSpec, workers: int, how: How = How.INNER, sent: Side | None = None) -> None:
     """Refuse a merge of real tables that cannot fit: the result's size comes from a counting pass.
+
+    `sent`: the table that is sent whole to every worker.
 
     Raises
     ------
@@ -357,15 +361,20 @@ def check_tables_fit(spec: TableSpec, workers: int, how: How = How.INNER) -> Non
         With what the tables and the result would take.
     """
     from merge_bench.merge.verification import duckdb_reference
-    from merge_bench.merge.workload.sizes import output_bytes, row_bytes
+    from merge_bench.merge.workload.sizes import output_bytes
 
     rows = duckdb_reference.count_rows(spec, how)
-    tables = int(sum(row_bytes(side) * side.rows for side in (spec.left, spec.right)))
+    sizes = choose_distribution.side_bytes(spec)
+    tables = int(sum(sizes.values()))
     result, available = output_bytes(spec, rows, how), available_bytes()
-    needed = workers * PROCESS_BYTES + TABLE_COPIES * tables + result
+    # Of a broadcast: the chunks, what is partitioned of the table that stays, and the other one once on every worker.
+    copies = TABLE_COPIES * tables if sent is None else tables + sizes[sent.other] + workers * sizes[sent]
+    needed = int(workers * PROCESS_BYTES + copies + result)
     if needed > available:
+        remedy = "use smaller tables, or keys that repeat less often"
+        if sent is not None and workers * sizes[sent] > TABLE_COPIES * tables:
+            remedy = f"use --distribution shuffle, which does not copy the {sent.value} table to all {workers} workers"
         raise UsageError(
             f"a merge with {format_count(rows)} result rows needs about {format_bytes(needed)} of memory, but"
-            f" {socket.gethostname()} has {format_bytes(available)}; use smaller tables, or keys that repeat less"
-            " often"
+            f" {socket.gethostname()} has {format_bytes(available)}; {remedy}"
         )

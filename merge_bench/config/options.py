@@ -180,6 +180,12 @@ _DATA_PLANE = _section(
         "exchange", ("ucx", "dask"), "ucx",
         "How the frames are exchanged; ucx: with UCX endpoints; dask: with Dask's shuffle.",
     ),
+    _choice(
+        "distribution", ("shuffle", "broadcast", "auto"), "shuffle",
+        "How rows reach their matches. shuffle: rows of both tables go to the worker that owns their key; broadcast:"
+        " the smaller table goes whole to every worker, and the other stays where it is; auto: whichever sends fewer"
+        " bytes.",
+    ),
     _choice("shuffle", ("p2p", "tasks"), "p2p", "Shuffle method of Dask for --exchange dask."),
     _choice(
         "pipeline", ("on", "off"), "off",

@@ -106,6 +106,11 @@ def merged(
         dd.from_delayed(list(futures), meta=meta, verify_meta=False)
         for futures, meta in zip(parts, empty, strict=True)
     )  # fmt: skip
+    sent = plan.distribution.sent
+    if sent is Side.LEFT:  # Dask sends a frame of one partition to every worker
+        left = left.repartition(npartitions=1)
+    elif sent is Side.RIGHT:
+        right = right.repartition(npartitions=1)
     how = DASK_JOINS[plan.how]
     result = left.merge(right, on=list(plan.keys), how=how, shuffle_method=plan.shuffle, broadcast=False)
     if without_key:

@@ -6,7 +6,7 @@ tables over received bytes without copies.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -99,6 +99,23 @@ class Frame:
         """The field and values called `name`."""
         named = {field.name: (field, column) for field, column in zip(self.fields, self.columns, strict=True)}
         return named[name]
+
+    def slice(self, start: int, stop: int) -> Frame:
+        """Rows start…stop-1 over the same memory; only offsets are copied."""
+        columns = []
+        for column in self.columns:
+            values, offsets = column.values, column.offsets
+            if offsets is None:
+                values = values[start:stop]
+            else:
+                values, offsets = values[offsets[start] : offsets[stop]], offsets[start : stop + 1] - offsets[start]
+            columns.append(Column(values, offsets, None if column.valid is None else column.valid[start:stop]))
+        return Frame(self.fields, tuple(columns), stop - start)
+
+    def only(self, names: Collection[str]) -> Frame:
+        """The same rows with these columns alone."""
+        kept = [(field, column) for field, column in zip(self.fields, self.columns, strict=True) if field.name in names]
+        return Frame(tuple(field for field, _ in kept), tuple(column for _, column in kept), self.rows)
 
     def with_nullable(self, nullable: dict[str, bool]) -> Frame:
         """The same rows under fields whose `nullable` is what all workers together need."""

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from merge_bench.errors import UsageError
+from merge_bench.merge.distribution import SHUFFLED, Distribution
 from merge_bench.merge.engines import describe
+from merge_bench.merge.engines.base import Side
 from merge_bench.merge.how import How
 from merge_bench.merge.partition import SLACK
 from merge_bench.merge.workload.synthetic import SyntheticSpec
@@ -26,7 +28,7 @@ class Plan:
     """Everything that the workers of a launch have to agree on.
 
     `rows_per_chunk` is null for real tables. `message_bytes`: longest message of the data plane, 0 for no limit.
-    `how`: which rows the result has.
+    `how`: which rows the result has. `distribution`: whether both frames are shuffled, or one is sent whole.
     `pipeline`: whether partition and join run beside the exchange. `stores`: ``plain``, ``lines`` (`stores.py`), or
     ``auto`` for what is faster on each host. `runtime_filter`: whether rows without a match are left out before
     they are partitioned (`runtime_filter.py`). `timeout`: seconds. `verify`: ``ends`` (after the
@@ -49,6 +51,7 @@ class Plan:
     error_handling: bool = False
     message_bytes: int = 32 << 20
     how: How = How.INNER
+    distribution: Distribution = SHUFFLED
     pipeline: bool = False
     stores: str = "auto"
     runtime_filter: bool = False
@@ -62,7 +65,7 @@ class Plan:
     def to_json(self) -> dict[str, Any]:
         """The plan as plain data, for the records."""
         plain = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "workload"}
-        plain["how"] = self.how.value
+        plain |= {"how": self.how.value, **self.distribution.to_json()}
         if isinstance(self.workload, SyntheticSpec):
             plain["workload"] = {"name": "synthetic", **dataclasses.asdict(self.workload)}
         else:
@@ -75,6 +78,15 @@ class Plan:
         return describe(self.engine).device_memory
 
     @property
+    def sent_rows(self) -> int:
+        """Rows of the side that is sent whole to every worker; 0 with a shuffle."""
+        if self.distribution.sent is None:
+            return 0
+        if isinstance(self.workload, SyntheticSpec):
+            return self.workload.rows
+        return self.workload.side(self.distribution.sent).rows
+
+    @property
     def keys(self) -> tuple[str, ...]:
         """Names of the key columns, as they travel."""
         return ("key",) if isinstance(self.workload, SyntheticSpec) else self.workload.keys
@@ -83,7 +95,7 @@ class Plan:
 def synthetic_worker_bytes(
     rows_per_chunk: int, workers: int, fraction: float, payload_columns: int, *, engine: str,
     exchange: str = "ucx", pipeline: bool = False, shuffle: str = "tasks", hottest: float = 0.0,
-    runtime_filter: bool = False, how: How = How.INNER,
+    runtime_filter: bool = False, how: How = How.INNER, sent: Side | None = None,
 ) -> int:  # fmt: skip
     """Estimated peak host memory of the worker that needs most, bytes.
 
@@ -98,20 +110,27 @@ def synthetic_worker_bytes(
       `kept_bytes` by payload column. One that `reuses_sent` writes it, with phases apart, where the right parcels lay
       that were sent, and adds what goes beyond.
 
+    With a broadcast of the side `sent`, r (W - 1) for its rows of all other workers, and nothing lies where parcels lay
+    that were sent, because a worker joins what it sends, too.
+
     `hottest` is the part of the matching rows with the most frequent key (`SyntheticSpec.hottest`). One worker gets all
     of them beside its share of the others. Dask's merge keeps splits of both frames beside the frames:
     `DASK_COPIES` times both, by its shuffle.
     """
     row, burden = 8 * (1 + payload_columns), 1 + hottest * (workers - 1)  # times an even share of the matching rows
+    burden = 1 if sent is Side.LEFT else burden  # then right rows stay, whose keys are as frequent on every worker
     pairs, alone = _result_rows(how, fraction, skewed=hottest > 0)
     result = (pairs * burden + alone) * _result_row_bytes(how, payload_columns)
     if exchange == "dask":
-        return PROCESS_BYTES + int(rows_per_chunk * (DASK_COPIES[shuffle] * 2 * row + result))
+        everywhere = row * workers if sent is not None else 0
+        return PROCESS_BYTES + int(rows_per_chunk * (DASK_COPIES[shuffle] * 2 * row + everywhere + result))
     right = 1 + fraction * (burden - 1)  # times an even share of the right rows
     left_received, right_received = (row * share * (workers - 1) / workers for share in (1, right))
     joins = describe(engine)
-    again = not pipeline and not joins.device_memory
+    again = sent is None and not pipeline and not joins.device_memory
     received = left_received if again and right <= 1 + 1 / SLACK else left_received + right_received
+    if sent is not None:
+        received = row * (workers - 1)
     result = joins.result_copies * result + joins.kept_bytes * payload_columns
     if again and joins.reuses_sent:
         result = max(0.0, result - row * (1 - right / workers))
@@ -155,6 +174,7 @@ def check_fits(plan: Plan, available: int, workers_here: int, where: str) -> Non
             1000 * thousands, plan.workers, spec.fraction, spec.payload_columns, engine=plan.engine,
             exchange=plan.exchange, pipeline=plan.pipeline, shuffle=plan.shuffle,
             hottest=table.hottest if spec.zipf else 0.0, runtime_filter=plan.runtime_filter, how=plan.how,
+            sent=plan.distribution.sent,
         )  # fmt: skip
 
     wanted = -(-plan.rows_per_chunk // 1000)

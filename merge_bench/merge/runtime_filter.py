@@ -83,7 +83,7 @@ class RuntimeFilter:
                 runtime_filter_loops.mark_within(each[slice(*span)], low, high, marks)
 
         for side, keys, ranges in zip(Side, values, zip(lows.tolist(), highs.tolist(), strict=True), strict=True):
-            if _share_within(limits, zip(*ranges, strict=True)) < NEARLY_ALL:
+            if not self._shape.how.keeps(side) and _share_within(limits, zip(*ranges, strict=True)) < NEARLY_ALL:
                 chunks[side] = self._kept(side, chunks[side], partial(mark, keys), pool)
         return chunks
 
@@ -98,7 +98,7 @@ class RuntimeFilter:
         words = 1 << max(0, -(-fewest * KEY_BITS // 64) - 1).bit_length()
         others = self._shape.workers - 1
         saved = most * sum(field.assumed_width for field in self._shape.fields(many)) / self._shape.workers
-        if 8 * words > MOST_BYTES or most < FEWER * fewest or 8 * words * others > saved:
+        if self._shape.how.keeps(many) or 8 * words > MOST_BYTES or most < FEWER * fewest or 8 * words * others > saved:
             return chunks
         entered = np.zeros(words, np.uint64)
         for _, hashes, _ in self._hashes(chunks[few], (0, chunks[few].rows)):

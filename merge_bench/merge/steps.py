@@ -136,9 +136,11 @@ def open_data_plane(rows: int, threads: int) -> bytes:
     plugin = current_plugin()
     state, (left, right) = plugin.launch, plugin.frames
     plan = state.plan
+    if not plan.how.pairs:
+        right = right.only(plan.keys)  # its other columns are not in the result
     shape = JoinShape(
         left.fields, right.fields, plan.keys, workers=plan.workers, rank=state.rank, rows=rows, threads=threads,
-        how=plan.how,
+        how=plan.how, sent=plan.distribution.sent, sent_rows=plan.sent_rows,
     )  # fmt: skip
     from merge_bench.merge.pipelined_merger import make_merger
 

@@ -81,6 +81,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     engine: str | None = None
     exchange: str | None = None
     how: str | None = None
+    distribution: str | None = None
+    broadcast_side: str | None = None
+    distribution_reason: str | None = None
     protocol: str | None = None
     verify: str | None = None
     timeout: float | None = None

@@ -37,6 +37,17 @@ def test_a_frame_that_sent_nothing_has_no_bandwidth() -> None:
     assert metrics.worker_bandwidth(worker(0, (600, 0), (2.0, 5.0, 6.0))) == Bandwidth(300.0, None, None)
 
 
+def test_a_broadcast_has_the_bandwidth_of_the_frame_that_is_sent() -> None:
+    # Nobody sent left rows: 600 B / 2 s and 100 B / 1 s, harmonic mean 2 / (1/300 + 1/100) = 150 B/s.
+    both = iteration(worker(0, (0, 600), (0.0, 2.0, 2.0)), worker(1, (0, 100), (0.0, 1.0, 1.0)))
+    assert metrics.exchanged(both.workers) == (False, True)
+    assert metrics.worker_bandwidth(both.workers[0], (False, True)) == Bandwidth(None, 300.0, 300.0)
+    assert metrics.iteration_bandwidth(both) == pytest.approx(150.0)
+    # If one worker sent left rows, there is no mean of the other, as in a shuffle.
+    some = iteration(worker(0, (0, 600), (0.0, 2.0, 2.0)), worker(1, (100, 100), (1.0, 1.0, 2.0)))
+    assert metrics.iteration_bandwidth(some) == pytest.approx(100.0)
+
+
 def computed(*seconds: float | None) -> s.IterationLine:
     workers = [s.WorkerIteration(rank=rank, seconds=1.0, cpu_seconds=cpu) for rank, cpu in enumerate(seconds)]
     return s.IterationLine(launch=0, index=0, wall_seconds=2.0, workers=workers)

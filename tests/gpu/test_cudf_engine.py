@@ -9,6 +9,7 @@ import pytest
 
 from merge_bench.errors import UsageError
 from merge_bench.merge.engines import engine_class
+from merge_bench.merge.engines.base import Side
 from tests.helpers import merge_cases
 from tests.helpers.process_pair import POOL, SECONDS, big_tables, check_pair, run_pair
 
@@ -40,6 +41,14 @@ def test_same_rows_as_polars(case: str, workers: int) -> None:
     ours = merge_cases.merge("cudf", case, workers, copy_on_device, iterations=2)
     theirs = merge_cases.merge("polars", case, workers, merge_cases.copy_host)
     assert ours.schema.names == theirs.schema.names
+    assert merge_cases.rows_of(ours) == merge_cases.rows_of(theirs.cast(ours.schema))
+
+
+@pytest.mark.parametrize("sent", Side)
+@pytest.mark.parametrize("case", merge_cases.CASES)
+def test_a_side_is_sent_whole(case: str, sent: Side) -> None:
+    ours = merge_cases.merge("cudf", case, 3, copy_on_device, iterations=2, sent=sent)
+    theirs = merge_cases.merge("polars", case, 3, merge_cases.copy_host)
     assert merge_cases.rows_of(ours) == merge_cases.rows_of(theirs.cast(ours.schema))
 
 

@@ -146,7 +146,8 @@ def _column(kind: pa.DataType, arrays: list[pa.Array], new: Any) -> Column:
     mask = None if validity is None else new(validity)
     *offsets, data = (new(part) for part in parts)
     children = [Column(DataType(pa.int64()), span.size // 8, span, None, 0, 0, []) for span in offsets]
-    return Column(DataType(kind), len(array), data, mask, array.null_count, 0, children)
+    # libcudf knows the scale of a decimal, and not its precision.
+    return Column(DataType(_kind(_code(kind))), len(array), data, mask, array.null_count, 0, children)
 
 
 def _parts(array: pa.Array) -> tuple[Bytes | None, list[Bytes]]:

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tests.helpers import fake_cuda
 from tests.helpers.fake_columns import (
@@ -101,12 +102,19 @@ def gather(
 ) -> Table:
     use(stream)
     assert isinstance(bounds_policy, OutOfBoundsPolicy)
-    return result(arrow(source_table).take(gather_map._array()))
+    rows = gather_map._array().to_numpy()
+    rows = np.where(rows < 0, rows + source_table.num_rows(), rows)  # a negative number counts from the end
+    outside = (rows < 0) | (rows >= source_table.num_rows())
+    assert bounds_policy is OutOfBoundsPolicy.NULLIFY or not outside.any(), "kernels would read beyond the table"
+    return result(arrow(source_table).take(pa.array(rows, pa.int64(), mask=outside)))
 
 
-def inner_join(
-    left_keys: Table, right_keys: Table, nulls_equal: NullEquality, stream: Any = None, mr: Any = None
-) -> tuple[Column, Column]:
+NO_ROW = -(2**31)  # JoinNoneValue of libcudf
+Map = list[int]
+
+
+def _matches(left_keys: Table, right_keys: Table, nulls_equal: NullEquality, stream: Any) -> list[Map]:
+    """For each left row the right rows with equal keys."""
     use(stream)
     assert nulls_equal is NullEquality.UNEQUAL
     assert [c.type() for c in left_keys.columns()] == [c.type() for c in right_keys.columns()]
@@ -114,10 +122,59 @@ def inner_join(
     places = defaultdict(list)
     for place, row in enumerate(_values(right_keys, every)):
         places[_with_equal_nans(row)].append(place)
-    rows = enumerate(_values(left_keys, every))
-    pairs = [(place, other) for place, row in rows if None not in row for other in places[_with_equal_nans(row)]]
-    left, right = (pa.array([pair[n] for pair in pairs], pa.int32()) for n in (0, 1))
-    return new_column(pa.int32(), [left]), new_column(pa.int32(), [right])
+    return [[] if None in row else places.get(_with_equal_nans(row), []) for row in _values(left_keys, every)]
+
+
+def _map(rows: Map) -> Column:
+    return new_column(pa.int32(), [pa.array(rows, pa.int32())])
+
+
+def inner_join(
+    left_keys: Table, right_keys: Table, nulls_equal: NullEquality, stream: Any = None, mr: Any = None
+) -> tuple[Column, Column]:
+    found = _matches(left_keys, right_keys, nulls_equal, stream)
+    pairs = [(place, other) for place, others in enumerate(found) for other in others]
+    return _map([left for left, _ in pairs]), _map([right for _, right in pairs])
+
+
+def left_join(
+    left_keys: Table, right_keys: Table, nulls_equal: NullEquality, stream: Any = None, mr: Any = None
+) -> tuple[Column, Column]:
+    found = _matches(left_keys, right_keys, nulls_equal, stream)
+    pairs = [(place, other) for place, others in enumerate(found) for other in others or [NO_ROW]]
+    return _map([left for left, _ in pairs]), _map([right for _, right in pairs])
+
+
+def full_join(
+    left_keys: Table, right_keys: Table, nulls_equal: NullEquality, stream: Any = None, mr: Any = None
+) -> tuple[Column, Column]:
+    found = _matches(left_keys, right_keys, nulls_equal, stream)
+    pairs = [(place, other) for place, others in enumerate(found) for other in others or [NO_ROW]]
+    seen = {right for _, right in pairs}
+    pairs += [(NO_ROW, other) for other in range(right_keys.num_rows()) if other not in seen]
+    return _map([left for left, _ in pairs]), _map([right for _, right in pairs])
+
+
+def left_semi_join(
+    left_keys: Table, right_keys: Table, nulls_equal: NullEquality, stream: Any = None, mr: Any = None
+) -> Column:
+    found = _matches(left_keys, right_keys, nulls_equal, stream)
+    return _map([place for place, others in enumerate(found) if others])
+
+
+def left_anti_join(
+    left_keys: Table, right_keys: Table, nulls_equal: NullEquality, stream: Any = None, mr: Any = None
+) -> Column:
+    found = _matches(left_keys, right_keys, nulls_equal, stream)
+    return _map([place for place, others in enumerate(found) if not others])
+
+
+def replace_nulls(source_column: Column, replacement: Column, stream: Any = None, mr: Any = None) -> Column:
+    use(stream)
+    ours, theirs = source_column._array(), replacement._array()
+    assert source_column.type() == replacement.type()
+    assert len(ours) == len(theirs)
+    return new_column(ours.type, [pc.coalesce(ours, theirs)])
 
 
 def _with_equal_nans(row: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -250,9 +307,13 @@ def modules(driver: Driver | None = None) -> dict[str, types.ModuleType]:
             "contiguous_split", PackedColumns=PackedColumns, pack=pack, unpack_from_memoryviews=unpack_from_memoryviews
         ),
         concatenate=_module("concatenate", concatenate=concatenate),
-        join=_module("join", inner_join=inner_join),
+        join=_module(
+            "join", inner_join=inner_join, left_join=left_join, full_join=full_join, left_semi_join=left_semi_join,
+            left_anti_join=left_anti_join,
+        ),
+        replace=_module("replace", replace_nulls=replace_nulls),
         types=_module("types", NullEquality=NullEquality),
-    )
+    )  # fmt: skip
     # `importlib.util.find_spec` wants one of every loaded module.
     pylibcudf.__spec__ = types.SimpleNamespace(name="pylibcudf")  # type: ignore[assignment]
     return {

@@ -14,6 +14,7 @@ import pyarrow as pa
 from merge_bench.merge.engines import engine_class
 from merge_bench.merge.engines.base import Engine, JoinShape, Side
 from merge_bench.merge.frame import Frame, canonical_type
+from merge_bench.merge.how import How
 from merge_bench.merge.parcel_layout import runs_of
 
 Tables = tuple[pa.Table, pa.Table]
@@ -144,17 +145,36 @@ def chunks(table: pa.Table, workers: int) -> list[Frame]:
     return [Frame.from_arrow(part).with_nullable(nullable) for part in parts]
 
 
-def shapes(left: Frame, right: Frame, keys: tuple[str, ...], workers: int) -> list[JoinShape]:
-    first = JoinShape(left.fields, right.fields, keys, workers, 0, (left.rows + right.rows) * workers)
+def shapes(
+    left: Frame, right: Frame, keys: tuple[str, ...], workers: int, how: How = How.INNER
+) -> list[JoinShape]:  # fmt: skip
+    first = JoinShape(left.fields, right.fields, keys, workers, 0, (left.rows + right.rows) * workers, how=how)
     return [replace(first, rank=rank) for rank in range(workers)]
 
 
-def merge(engine: str, case: str, workers: int, hand_over: Callable[[Any, Any], None], iterations: int = 1) -> pa.Table:
-    """The whole result of a case; `hand_over(source, target)` does what an exchange does with two runs of bytes."""
+def merge(
+    engine: str, case: str, workers: int, hand_over: Callable[[Any, Any], None], iterations: int = 1,
+    how: How = How.INNER, sent: Side | None = None,
+) -> pa.Table:  # fmt: skip
+    """The whole result of a case.
+
+    `hand_over(source, target)` does what an exchange does with two runs of bytes; `sent`: the side that is sent whole.
+    """
     make, keys = CASES[case]
-    left, right = make()
-    lefts, rights = chunks(left, workers), chunks(right, workers)
-    engines: list[Engine] = [engine_class(engine)(shape) for shape in shapes(lefts[0], rights[0], keys, workers)]
+    return pa.concat_tables(merge_tables(engine, make(), keys, workers, hand_over, iterations, how, sent))
+
+
+def merge_tables(
+    engine: str, tables: Tables, keys: tuple[str, ...], workers: int, hand_over: Callable[[Any, Any], None],
+    iterations: int = 1, how: How = How.INNER, sent: Side | None = None,
+) -> list[pa.Table]:  # fmt: skip
+    """The result in pieces."""
+    lefts, rights = (chunks(table, workers) for table in tables)
+    rows = 0 if sent is None else tables[sent is Side.RIGHT].num_rows
+    engines: list[Engine] = [
+        engine_class(engine)(replace(shape, sent=sent, sent_rows=rows))
+        for shape in shapes(lefts[0], rights[0], keys, workers, how)
+    ]
     for one, left_chunk, right_chunk in zip(engines, lefts, rights, strict=True):
         one.load(left_chunk, right_chunk)
     for _ in range(iterations):
@@ -174,7 +194,7 @@ def merge(engine: str, case: str, workers: int, hand_over: Callable[[Any, Any], 
     pieces = [list(one.results()) for one in engines]
     for count, its_pieces in zip(counts, pieces, strict=True):
         assert count == sum(piece.num_rows for piece in its_pieces)
-    return pa.concat_tables([piece for its_pieces in pieces for piece in its_pieces])
+    return [piece for its_pieces in pieces for piece in its_pieces]
 
 
 def hand_over_runs(source: Any, target: Any, hand_over: Callable[[Any, Any], None]) -> None:

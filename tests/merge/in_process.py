@@ -14,13 +14,19 @@ from merge_bench.merge.how import How
 
 def engines_of(
     name: str, lefts: Sequence[Frame], rights: Sequence[Frame], keys: tuple[str, ...], threads: int = 1,
-    stores: tuple[str, int] | None = None, how: How = How.INNER,
+    stores: tuple[str, int] | None = None, how: How = How.INNER, sent: Side | None = None,
 ) -> list[Engine]:  # fmt: skip
-    """An engine for each rank, with its chunks; `stores`: the way of writing parcels, and most buckets in all."""
-    rows = sum(frame.rows for frame in (*lefts, *rights))
+    """An engine for each rank, with its chunks.
+
+    `stores`: the way of writing parcels, and most buckets in all; `sent`: the side that every rank is given whole.
+    """
+    rows, sides = sum(frame.rows for frame in (*lefts, *rights)), {Side.LEFT: lefts, Side.RIGHT: rights}
+    sent_rows = sum(frame.rows for frame in sides[sent]) if sent else 0
     engines: list[Engine] = []
     for rank, chunk in enumerate(zip(lefts, rights, strict=True)):
-        shape = JoinShape(lefts[0].fields, rights[0].fields, keys, len(lefts), rank, rows, threads, how)
+        shape = JoinShape(
+            lefts[0].fields, rights[0].fields, keys, len(lefts), rank, rows, threads, how, sent, sent_rows
+        )
         engines.append(engine_class(name)(shape))
         engines[rank].load(*chunk)
         if stores:
@@ -57,10 +63,10 @@ def result(engines: Sequence[Engine]) -> pa.Table:
 
 def simulate(
     name: str, lefts: Sequence[Frame], rights: Sequence[Frame], keys: tuple[str, ...], iterations: int = 1,
-    threads: int = 1, stores: tuple[str, int] | None = None, how: How = How.INNER,
+    threads: int = 1, stores: tuple[str, int] | None = None, how: How = How.INNER, sent: Side | None = None,
 ) -> pa.Table:  # fmt: skip
     """The result of merging chunks, one of each side for every rank."""
-    engines = engines_of(name, lefts, rights, keys, threads, stores, how)
+    engines = engines_of(name, lefts, rights, keys, threads, stores, how, sent)
     for _ in range(iterations):
         run_once(engines)
     return result(engines)

@@ -19,6 +19,7 @@ from distributed.utils import LoopRunner
 
 from merge_bench.cluster import dask_scheduler_functions
 from merge_bench.merge import dask_baseline_steps
+from merge_bench.merge.distribution import SHUFFLED
 from merge_bench.merge.frame import Frame
 from merge_bench.merge.how import How
 from merge_bench.merge.plan import Plan
@@ -29,7 +30,7 @@ TABLE = pa.table({"key": pa.array([1, 2], pa.int64()), "payload": pa.array([1.5,
 
 def planned(how: How) -> Plan:
     """What Dask's merge is told of a plan."""
-    return SimpleNamespace(how=how, keys=("key",), shuffle="tasks")  # type: ignore[return-value]
+    return SimpleNamespace(how=how, keys=("key",), shuffle="tasks", distribution=SHUFFLED)  # type: ignore[return-value]
 
 
 @pytest.fixture

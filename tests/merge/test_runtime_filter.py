@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -23,6 +24,7 @@ from merge_bench.merge.engines.base import Engine, FilteringEngine, JoinShape, S
 from merge_bench.merge.engines.cpu_base import HostEngine
 from merge_bench.merge.frame import Bytes, Frame
 from merge_bench.merge.hashing import BLOCK
+from merge_bench.merge.how import How
 from merge_bench.merge.runtime_filter import RuntimeFilter
 from tests.helpers.frames import KINDS, multiset, random_table, seeds
 from tests.helpers.merge_cases import chunks
@@ -94,21 +96,49 @@ def table(keys: Any, payload: str = "a") -> pa.Table:
     kind=st.sampled_from(sorted(KINDS)), more=st.sampled_from([None, "int64", "uint8"]), seed=seeds,
     left_rows=st.integers(0, 60), right_rows=st.integers(0, 900), workers=st.integers(1, 4),
     nulls=st.booleans(), distinct=st.integers(1, 400), engine=st.sampled_from(["native", "polars"]),
+    how=st.sampled_from([how for how in How if how is not How.OUTER]), swapped=st.booleans(),
 )  # fmt: skip
 @settings(deadline=None, max_examples=150)
 def test_the_result_is_that_of_all_rows(
     kind: str, more: str | None, seed: int, left_rows: int, right_rows: int, workers: int, nulls: bool, distinct: int,
-    engine: str,
+    engine: str, how: How, swapped: bool,
 ) -> None:  # fmt: skip
-    """Keys of every type, in one or two columns, with nulls: few left rows, so that both steps are taken."""
+    """Keys of every type, in one or two columns, with nulls: few rows on one side, so that both steps are taken."""
     kinds = [kind] if more is None else [kind, more]
     keys = tuple(f"c{number}" for number in range(len(kinds)))
     some = random_table(left_rows + right_rows, kinds, seed, nulls=nulls, distinct=distinct)
     left = some.slice(0, left_rows).append_column("a", pa.array(np.arange(left_rows)))
     right = some.slice(left_rows).append_column("b", pa.array(np.arange(right_rows)))
-    engines = engines_of(engine, chunks(left, workers), chunks(right, workers), keys)
+    left, right = (right, left) if swapped else (left, right)
+    sides = chunks(left, workers), chunks(right, workers)
+    engines = engines_of(engine, *sides, keys, how=how)
     run_once(engines, filter_all)
-    assert multiset(result(engines)) == multiset(simulate(engine, chunks(left, workers), chunks(right, workers), keys))
+    whole = engines_of(engine, *sides, keys, how=how)
+    run_once(whole)
+    assert rows_in(engines) == rows_in(whole)
+
+
+def rows_in(engines: Sequence[Engine]) -> Counter[tuple[Any, ...]]:
+    """Rows of the result, whose pieces may differ in the order of columns."""
+    pieces = [piece for each in engines for piece in each.results()]
+    return multiset(pa.concat_tables(piece.select(sorted(piece.column_names)) for piece in pieces))
+
+
+@pytest.mark.parametrize("how", [How.LEFT, How.RIGHT, How.ANTI, How.SEMI])
+def test_rows_without_a_match_stay_on_the_side_that_keeps_them(how: How) -> None:
+    rng = np.random.default_rng(4)
+    few, many = table(np.arange(500)), table(rng.integers(-200_000, 200_000, 30_000), "b")
+    left, right = (many, few) if how is How.RIGHT else (few, many)
+    engines = engines_of("native", chunks(left, 3), chunks(right, 3), ("key",), how=how)
+    run_once(engines, filter_all)
+    received = [each.received_rows() for each in engines]
+    dropped, other = ("left", "right") if how is How.RIGHT else ("right", "left")
+    assert sum(each[dropped] for each in received) < 300
+    assert sum(each[other] for each in received) == 500 or how is How.SEMI
+    kept_many = engines_of("native", chunks(right, 3), chunks(left, 3), ("key",), how=how)
+    run_once(kept_many, filter_all)
+    rows = sum(each.received_rows()[other] for each in kept_many)
+    assert rows < 300 if how is How.SEMI else rows == 30_000
 
 
 @pytest.mark.parametrize("engine", ENGINES)

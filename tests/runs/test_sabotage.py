@@ -157,6 +157,40 @@ def test_real_tables(tmp_path: Path, scheduler_file: Path, word: Path, pair: tup
     check_caught(finished, "(expected 4,000)" if way in ("drop", "double", "misroute") else "differ")
 
 
+@pytest.mark.parametrize("way", ["incomplete", "idle"])
+@pytest.mark.parametrize(
+    ("how", "chunk", "expected"),
+    [
+        ("inner", "2e4", "12,000"),
+        ("left", "1e5", "200,000"),
+        pytest.param("anti", "2e4", "28,000", marks=pytest.mark.soak),
+    ],
+)
+def test_broadcast(
+    tmp_path: Path, scheduler_file: Path, word: Path, how: str, chunk: str, expected: str, way: str
+) -> None:
+    """A worker without all of the frame that is sent whole; with 1e5 rows, chunks are partitioned into buckets."""
+    word.write_text(way)
+    options = (*SMALL, "--chunk", chunk, "--distribution", "broadcast", "--how", how)
+    finished = command(tmp_path, "--scheduler-file", scheduler_file, *options)
+    lost = how == "left" and way == "incomplete"  # each left row is still there, but of some the match is not
+    check_caught(finished, "rows with wrong values" if lost else f"(expected {expected})")
+
+
+def test_an_honest_broadcast(tmp_path: Path, scheduler_file: Path, word: Path, pair: tuple[str | Path, ...]) -> None:
+    word.unlink(missing_ok=True)
+    finished = command(tmp_path, "--scheduler-file", scheduler_file, *pair, "--distribution", "broadcast")
+    document = finished.check_ended(0).document
+    assert (document["verified"], document["result_rows"]) == (True, 4000)
+    assert (document["plan"]["distribution"], document["plan"]["broadcast_side"]) == ("broadcast", "right")
+    for worker in finished.of(IterationLine)[-1].workers:
+        assert (worker.received_rows.left, worker.received_rows.right) == (2000, 4000)
+        assert worker.sent_bytes.left == 0
+        assert worker.sent_bytes.right == 2000 * 16
+    assert document["bandwidth_bytes_per_second"]["harmonic_mean"] > 0
+    assert document["link"]["fraction"] > 0
+
+
 def test_on_a_cluster_of_its_own(tmp_path: Path, word: Path) -> None:
     """With a cluster that the run launched itself; the second launch is not made after a wrong result."""
     word.write_text("flip")

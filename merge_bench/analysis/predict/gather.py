@@ -116,6 +116,11 @@ def _refuse(campaign: Campaign, run: Run) -> None:
             f"{folder} cannot be used for a forecast: it was measured with --how {run.plan.how}; use a RESULT of"
             " --how inner"
         )
+    if run.plan.distribution == "broadcast":
+        raise UsageError(
+            f"{folder} cannot be used for a forecast: it was measured with a broadcast of the {run.plan.broadcast_side}"
+            " table; use a RESULT of --distribution shuffle"
+        )
     if run.plan.runtime_filter:
         raise UsageError(
             f"{folder} cannot be used for a forecast: it was measured with --runtime-filter on; use a RESULT of"

@@ -20,13 +20,20 @@ class Side(Enum):
     LEFT = "left"
     RIGHT = "right"
 
+    @property
+    def other(self) -> Side:
+        """The other frame."""
+        return Side.RIGHT if self is Side.LEFT else Side.LEFT
+
 
 @dataclass(frozen=True)
 class JoinShape:
     """The join as all workers agree on it before any row is sent.
 
     `keys` are names in both sides' fields; other names differ between the sides. `rows`: of both frames over all
-    workers. `threads`: this worker's share of the cores. `how`: which rows the result has.
+    workers. `threads`: this worker's share of the cores. `how`: which rows the result has. `sent`: the side that is
+    sent whole to every worker, while the other stays where it is, and `sent_rows`: its rows over all workers; None if
+    both are partitioned among the workers.
     """
 
     left: tuple[Field, ...]
@@ -37,6 +44,8 @@ class JoinShape:
     rows: int
     threads: int = 1
     how: How = How.INNER
+    sent: Side | None = None
+    sent_rows: int = 0
 
     def fields(self, side: Side) -> tuple[Field, ...]:
         """The fields of one side."""
@@ -51,6 +60,21 @@ class JoinShape:
     def payload(self) -> list[int]:
         """Positions of the right fields that are no keys."""
         return [at for at, field in enumerate(self.right) if field.name not in self.keys]
+
+    @property
+    def staying(self) -> Side | None:
+        """The side whose rows stay on their workers; None if there is none."""
+        return None if self.sent is None else self.sent.other
+
+    @property
+    def destinations(self) -> int:
+        """Workers among which a worker's rows are partitioned."""
+        return self.workers if self.sent is None else 1
+
+    @property
+    def joined_rows(self) -> int:
+        """Rows of both sides that a worker joins, if rows and keys are even."""
+        return self.sent_rows + -(-(self.rows - self.sent_rows) // self.workers)
 
     @property
     def output(self) -> tuple[Field, ...]:
@@ -97,7 +121,10 @@ class Engine(Protocol):
         """Free the last result and prepare the buffers."""
 
     def partition(self) -> dict[Side, list[Outgoing]]:
-        """Split both chunks by the hash of their keys: one entry per worker, in rank order, its own included."""
+        """Split both chunks by the hash of their keys: one entry per worker, in rank order, its own included.
+
+        Of a side that is `JoinShape.sent` whole, all entries are the whole chunk; of the other side, all are empty.
+        """
 
     def inboxes(self, side: Side, headers: Mapping[int, Bytes]) -> dict[int, Any]:
         """A buffer of the right size for the parcel of each source; the engine reads them in `join`."""

@@ -25,6 +25,7 @@ from merge_bench.merge.engines.unmatched import rows_without_key, without_match
 from merge_bench.merge.frame import Bytes, Frame
 from merge_bench.merge.parcel_layout import Layout, Parcel, header_shape
 from merge_bench.merge.partition import BucketReader, Partitioner, bucket_groups
+from merge_bench.merge.row_readers import BlockReader, RowReader, WholeReader
 from merge_bench.merge.stores import PLAIN, WAYS, most_streams
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ FEWEST_STREAMS = 256  # with fewer, successive rows often go to one stream and w
 ALIASING = 1 / 128  # least relative distance between streams' spacing and a power of two, or 1.5 times one
 WIDE_L2 = 2 << 20
 FEWEST_ROWS = 1 << 10  # of a bucket, if there would be fewer streams
+BLOCK_TIMES = 16  # rows of a block that stayed, for each row that was sent: its table is made for every block
 MOST_PARTS = 32  # one part is left to join when the last byte has arrived
 PIECE_BYTES = 1 << 20  # to one worker; shorter messages do not reach the link's bandwidth
 HEADS = (0.0, 1 / 16, 1 / 4)  # of the left rows: on a slow link, sending each takes longer than partitioning the next
@@ -67,6 +69,18 @@ def _aliased(rows: int, streams: int) -> bool:
     return abs(halves - round(halves)) < 2 * ALIASING
 
 
+def joins_in_place(shape: JoinShape, join_rows: int) -> bool:
+    """Whether the side that stays is joined where it lies, without a partition into buckets.
+
+    That is faster if a table of all rows that are sent is no larger than that of a bucket. Rows with null or NaN keys
+    would have to be left out first.
+    """
+    if shape.staying is None or 2 * shape.sent_rows > join_rows:
+        return False
+    fields = shape.fields(shape.staying)
+    return not any(fields[at].nullable or fields[at].floating for at in shape.key_places(shape.staying))
+
+
 class HostEngine:
     """Base of engines whose frames lie in host memory; a subclass joins two Arrow tables.
 
@@ -78,6 +92,7 @@ class HostEngine:
 
     def __init__(self, shape: JoinShape) -> None:
         self.shape = shape
+        self._in_place = joins_in_place(shape, self.join_rows)
         self._scratch = BufferPool()
         self.use_stores(PLAIN, most_streams([PLAIN]))
         self._pool = ThreadPoolExecutor(shape.threads) if shape.threads > 1 else None
@@ -97,6 +112,8 @@ class HostEngine:
 
     def measure_stores(self) -> dict[str, float]:
         """Nanoseconds that each way takes to partition a row: the left chunk's first rows, the best of a few rounds."""
+        if self._in_place:
+            return {}
         chunk, partitioner = self._chunks[Side.LEFT], self._partitioners[Side.LEFT]
         rows = min(chunk.rows, max(1, MEASURED_BYTES * chunk.rows // max(1, chunk.nbytes)))
         if not rows:
@@ -112,16 +129,18 @@ class HostEngine:
 
     def measure_copy(self, meet: Callable[[], object]) -> CopyRounds | None:
         """Copy both chunks into the buffers of the parcels, whose contents are lost; `meet` waits for all workers."""
-        return measure_copy(self._loaded.values(), self._out.kept, self._pool, self.shape.threads, meet)
+        target = self._out.kept[:0] if self._in_place else self._out.kept  # the few rows sent fit into the cache
+        return measure_copy(self._loaded.values(), target, self._pool, self.shape.threads, meet)
 
     def use_stores(self, way: str, streams: int, l2_bytes: int | None = None) -> None:
         """Write parcels this way from now on, into at most `streams` buckets of all workers, as suits this L2 cache."""
         shape = self.shape
-        self.buckets = bucket_count(shape.rows, shape.workers, bucket_rows(self.join_rows, l2_bytes), streams)
+        rows, wanted = shape.joined_rows * shape.destinations, bucket_rows(self.join_rows, l2_bytes)
+        self.buckets = 1 if self._in_place else bucket_count(rows, shape.destinations, wanted, streams)
         self._cuts = _cuts(shape, self.buckets)
         self._partitioners = {
             side: Partitioner(
-                shape.fields(side), shape.keys, shape.workers, self.buckets, shape.threads, self._scratch, way
+                shape.fields(side), shape.keys, shape.destinations, self.buckets, shape.threads, self._scratch, way
             )
             for side in Side
         }
@@ -150,12 +169,21 @@ class HostEngine:
         self._chunks = self._filter.apply(self._loaded, share, self._pool)
 
     def partition(self) -> dict[Side, list[Outgoing]]:
-        """Split both chunks into a parcel per worker."""
+        """Split both chunks into a parcel per worker, or by buckets only, if one side is sent whole."""
         self._keep_without_key()
+        if self.shape.sent is not None:
+            return self._broadcast(self.shape.sent)
         made = {side: self._split(side, [WHOLE])[0] for side in Side}
         for side, parcels in made.items():
             self._away[side] = [parcel for rank, parcel in enumerate(parcels) if rank != self.shape.rank]
         return {side: [_outgoing(parcel) for parcel in parcels] for side, parcels in made.items()}
+
+    def _broadcast(self, sent: Side) -> dict[Side, list[Outgoing]]:
+        """Send the whole chunk of one side to every worker, and nothing of the other."""
+        (whole,), _ = self._split(sent, [WHOLE])[0], self._in_place or self._split(sent.other, [WHOLE])
+        self._away = {side: [] for side in Side}  # what is sent is joined here, too
+        nothing = Outgoing(np.zeros(self.header_bytes(sent.other), np.uint8), np.zeros(0, np.uint8))
+        return {sent: [_outgoing(whole)] * self.shape.workers, sent.other: [nothing] * self.shape.workers}
 
     def inboxes(self, side: Side, headers: Mapping[int, Bytes]) -> dict[int, Bytes]:
         """Buffers for the parcels that `headers` describe."""
@@ -173,8 +201,11 @@ class HostEngine:
         """Offer memory that is free until the next `begin` to engines that write the result themselves."""
 
     def join(self) -> int:
-        """Join bucket by bucket; each piece of the result stays in memory."""
-        self.join_buckets(0, self.buckets, *(self._parcels[side][WHOLE] for side in Side))
+        """Join bucket by bucket, or block by block; each piece of the result stays in memory."""
+        if self._in_place:
+            self._join_blocks()
+        else:
+            self.join_buckets(0, self.buckets, *(self._parcels[side][WHOLE] for side in Side))
         return self.result_rows()
 
     @property
@@ -218,7 +249,18 @@ class HostEngine:
         readers = BucketReader(self.shape.left, left), BucketReader(self.shape.right, right)
         self._results += self.join_groups(bucket_groups(*readers, last, self.join_rows, first=first), *readers)
 
-    def join_groups(self, groups: Iterable[tuple[int, int]], left: BucketReader, right: BucketReader) -> Iterable[Any]:
+    def _join_blocks(self) -> None:
+        """Join blocks of the chunk that stayed, where it lies, with all rows of the side that was sent."""
+        sent = self.shape.sent
+        assert sent is not None
+        whole = WholeReader(self.shape.fields(sent), self._parcels[sent][WHOLE])
+        rows = max(self.join_rows, BLOCK_TIMES * whole.rows)
+        blocks = BlockReader(self._chunks[sent.other], rows, self.shape.threads)
+        groups = [(block, block + 1) for block in range(blocks.count)]
+        readers = (whole, blocks) if sent is Side.LEFT else (blocks, whole)
+        self._results += self.join_groups(groups, *readers)
+
+    def join_groups(self, groups: Iterable[tuple[int, int]], left: RowReader, right: RowReader) -> Iterable[Any]:
         """The joined pieces of buckets first…last-1, for each of `groups`."""
         for first, last in groups:
             yield self.join_tables(left.table(first, last), right.table(first, last), self.shape.keys)
@@ -250,13 +292,16 @@ class HostEngine:
         cuts = () if parts == [WHOLE] else self._cuts
         made = self._partitioners[side].split(self._chunks[side], self._out, self._pool, rows=rows, cuts=cuts)
         for part, parcels in zip(parts, made, strict=True):
-            self._parcels[side][part].append(parcels[self.shape.rank])
+            self._parcels[side][part].append(parcels[self.shape.rank if self.shape.sent is None else 0])
         return made
 
     def received_rows(self) -> dict[str, int]:
         """Rows of each side that this worker had to join, its own included."""
         held = {side: itertools.chain.from_iterable(self._parcels[side].values()) for side in Side}
-        return {side.value: sum(parcel.rows for parcel in held[side]) for side in Side}
+        rows = {side.value: sum(parcel.rows for parcel in held[side]) for side in Side}
+        if self._in_place and self.shape.staying is not None:
+            rows[self.shape.staying.value] = self._chunks[self.shape.staying].rows
+        return rows
 
     def results(self) -> Iterator[pa.Table]:
         """The result in pieces, as Arrow tables."""

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
+import numpy as np
 import pyarrow as pa
 
 from merge_bench.errors import RunFailed, UsageError, first_line
@@ -22,7 +23,9 @@ from merge_bench.merge.engines import Description
 from merge_bench.merge.engines.base import Engine, JoinShape, Outgoing, Side
 from merge_bench.merge.engines.gpu_memory import DeviceBytes, copy, load_rapids, own_stream
 from merge_bench.merge.engines.gpu_parcels import NOTHING, Announced, GpuLayout, GpuParcel, Received
+from merge_bench.merge.engines.unmatched import rows_without_key
 from merge_bench.merge.frame import Bytes, Field, Frame, arrow_schema, integer_type
+from merge_bench.merge.how import How
 from merge_bench.merge.parcel_layout import Runs
 
 # libcudf's Arrow import (`arrow_to_cudf_type`) maps integers, floats, booleans, decimals of up to 128 bits, strings,
@@ -43,6 +46,7 @@ ENGINE = Description(
 )
 
 MOST_ROWS = 2**31 - 1  # libcudf counts rows with 32 bits
+NO_ROW = -(2**31)  # what libcudf's joins put into a map where there is no match
 RESULT_PIECE_ROWS = 1 << 22  # rows brought to the host at once
 # libcudf's join hashes with seed 0. With the same seed here, all keys on one worker would agree in the hash's remainder
 # by the number of workers, and crowd together in the join's table.
@@ -81,7 +85,9 @@ class CudfEngine:
         self._own: dict[Side, GpuParcel] = {}  # this worker's rows of its own chunk
         self._received: dict[Side, Received] = {}
         self._joined = dict.fromkeys(Side, 0)  # rows of each side in the last join
+        self._maps: dict[Side, Any] = {}  # of kept rows without a key: their numbers, and `NO_ROW` as often
         self._result: Any = None
+        self._without_key: list[Any] = []  # rows of the result for these rows
 
     def load(self, left: Frame, right: Frame) -> None:
         """Copy this worker's chunks to the device."""
@@ -94,6 +100,10 @@ class CudfEngine:
             with self._named_errors("copying the chunks to the GPU"):
                 stored = _stored(frame.to_arrow(), self.shape.fields(side))
                 self._chunks[side] = self._plc.Table.from_arrow(stored, stream=self._stream)
+                rows = rows_without_key(frame, self.shape.keys) if self.shape.how.keeps(side) else ()
+                if len(rows):
+                    maps = pa.table({"rows": rows, "no rows": np.full(len(rows), NO_ROW, np.int32)})
+                    self._maps[side] = self._plc.Table.from_arrow(maps, stream=self._stream)
                 self._stream.synchronize()
 
     def header_bytes(self, side: Side) -> int:
@@ -102,6 +112,7 @@ class CudfEngine:
 
     def begin(self) -> None:
         """Return the memory of the last iteration to the pool."""
+        self._without_key = []
         self._result = None
         self._whole, self._own, self._received = {}, {}, {}
 
@@ -109,13 +120,14 @@ class CudfEngine:
         """Split both chunks by libcudf's hash of their keys, which takes both zeros for one value."""
         outgoing = {side: self._split(side) for side in Side}
         with self._named_errors("partitioning the frames"):
+            self._without_key = [self._beside_nulls(side, maps) for side, maps in self._maps.items()]
             self._stream.synchronize()
         return outgoing
 
     def inboxes(self, side: Side, headers: Mapping[int, Bytes]) -> dict[int, Runs]:
         """Device memory, out of the pool, for the parcels that `headers` describe."""
-        if not headers:
-            return {}
+        if not headers or side in self._whole:
+            return {source: GpuParcel(0).data for source in headers}
         layout, own = self._layouts[side], self._own[side]
         others = {source: self._read(layout, source, header) for source, header in headers.items()}
         rows = own.rows + sum(each.rows for each in others.values())
@@ -132,26 +144,78 @@ class CudfEngine:
         """The pool keeps what was sent until the next `begin`."""
 
     def join(self) -> int:
-        """Inner join of all parcels at once: two maps of row numbers, then one gather a side."""
-        plc, stream = self._plc, self._stream
-        dont_check = plc.copying.OutOfBoundsPolicy.DONT_CHECK
+        """Join all parcels at once: maps of row numbers, then one gather a side."""
         with self._named_errors("joining"):
             left, right = self._owned(Side.LEFT), self._owned(Side.RIGHT)
             self._joined = {Side.LEFT: left.num_rows(), Side.RIGHT: right.num_rows()}
-            left_map, right_map = plc.join.inner_join(
-                self._select(left, self._keys[Side.LEFT]),
-                self._select(right, self._keys[Side.RIGHT]),
-                plc.types.NullEquality.UNEQUAL,
-                stream=stream,
-            )
-            columns = list(plc.copying.gather(left, left_map, dont_check, stream=stream).columns())
-            del left, left_map
-            if self.shape.payload:
-                payload = self._select(right, self.shape.payload)
-                columns += plc.copying.gather(payload, right_map, dont_check, stream=stream).columns()
-            stream.synchronize()
-        self._result = plc.Table(columns)
-        return int(self._result.num_rows())
+            if self.shape.how.pairs:
+                left_map, right_map = self._pairs(left, right)
+                columns = self._gather(left, left_map, may_lack=self.shape.how.keeps_right)
+                del left, left_map
+                columns = self._with_right(columns, right, right_map)
+            else:
+                columns = self._gather(left, self._matched_or_not(left, right), may_lack=False)
+            self._stream.synchronize()
+        self._result = self._plc.Table(columns)
+        return int(sum(table.num_rows() for table in (self._result, *self._without_key)))
+
+    def _pairs(self, left: Any, right: Any) -> tuple[Any, Any]:
+        """For each row of the result its left and its right row, or `NO_ROW`."""
+        plc, how, stream = self._plc, self.shape.how, self._stream
+        ours, theirs = self._select(left, self._keys[Side.LEFT]), self._select(right, self._keys[Side.RIGHT])
+        unequal = plc.types.NullEquality.UNEQUAL
+        if how is How.LEFT:
+            left_map, right_map = plc.join.left_join(ours, theirs, unequal, stream=stream)
+        elif how is How.RIGHT:
+            right_map, left_map = plc.join.left_join(theirs, ours, unequal, stream=stream)
+        elif how is How.OUTER:
+            left_map, right_map = plc.join.full_join(ours, theirs, unequal, stream=stream)
+        else:
+            left_map, right_map = plc.join.inner_join(ours, theirs, unequal, stream=stream)
+        return left_map, right_map
+
+    def _matched_or_not(self, left: Any, right: Any) -> Any:
+        """The left rows of a semi or anti join."""
+        plc, stream = self._plc, self._stream
+        ours, theirs = self._select(left, self._keys[Side.LEFT]), self._select(right, self._keys[Side.RIGHT])
+        unequal = plc.types.NullEquality.UNEQUAL
+        if self.shape.how is How.SEMI:
+            return plc.join.left_semi_join(ours, theirs, unequal, stream=stream)
+        return plc.join.left_anti_join(ours, theirs, unequal, stream=stream)
+
+    def _gather(self, table: Any, rows: Any, *, may_lack: bool) -> list[Any]:
+        """The columns of these rows of a table, null for `NO_ROW`, which `rows` has only if it `may_lack` some."""
+        copying = self._plc.copying
+        if may_lack:
+            found = copying.gather(table, rows, copying.OutOfBoundsPolicy.NULLIFY, stream=self._stream)
+        else:
+            found = copying.gather(table, rows, copying.OutOfBoundsPolicy.DONT_CHECK, stream=self._stream)
+        return list(found.columns())
+
+    def _with_right(self, columns: list[Any], right: Any, rows: Any) -> list[Any]:
+        """Left columns of pairs with the right ones behind them, and with the key of rows that only the right has."""
+        how = self.shape.how
+        if how.keeps_right:
+            keys = self._gather(self._select(right, self._keys[Side.RIGHT]), rows, may_lack=how.keeps_left)
+            for at, key in zip(self._keys[Side.LEFT], keys, strict=True):
+                columns[at] = self._plc.replace.replace_nulls(columns[at], key, stream=self._stream)
+        if self.shape.payload:
+            columns += self._gather(self._select(right, self.shape.payload), rows, may_lack=how.keeps_left)
+        return columns
+
+    def _beside_nulls(self, side: Side, maps: Any) -> Any:
+        """The rows of the result for rows of one side that have no key."""
+        rows, no_rows = maps.columns()
+        own = self._gather(self._chunks[side], rows, may_lack=False)
+        if not self.shape.how.pairs:
+            return self._plc.Table(own)
+        other = Side.RIGHT if side is Side.LEFT else Side.LEFT
+        nulls = self._gather(self._chunks[other], no_rows, may_lack=True)
+        left, right = (own, nulls) if side is Side.LEFT else (nulls, own)
+        if side is Side.RIGHT:
+            for at, key in zip(self._keys[Side.LEFT], self._keys[Side.RIGHT], strict=True):
+                left[at] = right[key]
+        return self._plc.Table([*left, *(right[at] for at in self.shape.payload)])
 
     def received_rows(self) -> dict[str, int]:
         """Rows of each side that this worker had to join, its own included."""
@@ -159,16 +223,19 @@ class CudfEngine:
 
     def results(self) -> Iterator[pa.Table]:
         """The result in pieces of at most `RESULT_PIECE_ROWS` rows; one empty piece if there are none."""
-        rows = int(self._result.num_rows()) if self._result is not None else 0
         schema = arrow_schema(self.shape.output)
-        if rows == 0:
+        made = [] if self._result is None else [self._result, *self._without_key]
+        found = [table for table in made if table.num_rows()]
+        if not found:
             yield schema.empty_table()
-        for start in range(0, rows, RESULT_PIECE_ROWS):
-            with self._named_errors("copying the result to the host"):
-                bounds = [start, min(start + RESULT_PIECE_ROWS, rows)]
-                piece = self._plc.copying.slice(self._result, bounds, stream=self._stream)[0]
-                host = piece.to_arrow(schema.names, stream=self._stream)
-            yield _restored(host, schema)
+        for table in found:
+            rows = int(table.num_rows())
+            for start in range(0, rows, RESULT_PIECE_ROWS):
+                with self._named_errors("copying the result to the host"):
+                    bounds = [start, min(start + RESULT_PIECE_ROWS, rows)]
+                    piece = self._plc.copying.slice(table, bounds, stream=self._stream)[0]
+                    host = piece.to_arrow(schema.names, stream=self._stream)
+                yield _restored(host, schema)
 
     def peak_device_bytes(self) -> int | None:
         """The most bytes that this process had allocated through RMM at once since the engine was made.
@@ -196,9 +263,12 @@ class CudfEngine:
         plc, stream, workers = self._plc, self._stream, self.shape.workers
         with self._named_errors(f"partitioning the {side.value} frame"):
             table = self._joinable(side)
-            if workers == 1:
+            if workers == 1 or side is self.shape.staying:
                 self._whole[side] = table
-                return [self._outgoing(side, GpuParcel(0))]
+                return [self._outgoing(side, GpuParcel(0))] * workers
+            if side is self.shape.sent:
+                (self._own[side],) = self._parcels(side, table, [0, table.num_rows()])
+                return [self._outgoing(side, self._own[side])] * workers
             table, offsets = plc.partitioning.hash_partition(
                 table, self._keys[side], workers, seed=PARTITION_SEED, stream=stream
             )

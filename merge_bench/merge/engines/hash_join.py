@@ -7,7 +7,8 @@ hash, which right rows can have a match at all (after the tagged chain heads of 
 "Morsel-Driven Parallelism", SIGMOD 2014, section 4.2).
 
 Where rows without a match are kept, each row of that side that is in a pair gets a mark; the others follow once all
-right rows of the bucket were looked up. A semi or anti join makes no pairs; it needs the marks of left rows only.
+right rows of the bucket were looked up. A semi or anti join makes no pairs: it enters the right rows, looks up the left
+ones, and marks each when the first match is found.
 
 Rows are entered and looked up by 64 bits. A single key of up to 8 bytes is used as it is. Several such keys are folded
 into 64 bits, all others are hashed; of the pairs of rows that are found, those with equal keys are kept.
@@ -29,11 +30,14 @@ from merge_bench.merge.engines.hash_join_loops import (
     find_marked,
     find_pairs,
     fold,
+    follow_links,
     gather,
     gather_bytes,
     gather_offsets,
     keep_equal,
     mark,
+    mark_matches,
+    unmarked,
 )
 from merge_bench.merge.engines.unmatched import without_match
 from merge_bench.merge.frame import Array, Bytes, Column, Field, Frame
@@ -41,16 +45,16 @@ from merge_bench.merge.hashing import BLOCK, RowHasher
 from merge_bench.merge.how import How
 
 MOST_ROWS = (1 << 24) - 2
-"""Most left rows of a table: a head has 24 bits for the row and 8 for tags."""
+"""Most rows of a table: a head has 24 bits for the row and 8 for tags."""
 
-LOOKED_UP = 1 << 11  # right rows at a time: their keys and candidates stay in the L1 cache
+LOOKED_UP = 1 << 11  # rows at a time: their keys and candidates stay in the L1 cache
 
 _Part: TypeAlias = tuple[Frame, slice]
 """A chunk of right rows, and which of the pairs found belong to it."""
 
 
 def chain_bits(rows: int) -> int:
-    """Bits of a slot number in the table of so many left rows: a power of two above 1.25 × rows, at least 16 slots."""
+    """Bits of a slot number in the table of so many rows: a power of two above 1.25 × rows, at least 16 slots."""
     return max(4, int(1.25 * rows).bit_length())
 
 
@@ -84,31 +88,47 @@ class BucketJoin:
 
         `left`, `right`: the bucket's rows in chunks.
         """
-        if self._how is not How.INNER:
-            yield from self._join_marked(left, right, out)
-            return
-        yield from self._join_pairs(left, right, out, None, None)
-
-    def _join_marked(self, left: Sequence[Frame], right: Sequence[Frame], out: BufferPool) -> Iterator[Frame]:
-        """Pairs, if they are in the result, and the rows that are in it because they are in a pair, or in none."""
         how = self._how
-        marks = {side: self._cleared(side, sum(chunk.rows for chunk in chunks)) for side, chunks in
-                 ((Side.LEFT, left), (Side.RIGHT, right))}  # fmt: skip
-        pairs = self._join_pairs(
-            left, right, out,
-            marks[Side.LEFT] if how.keeps_left or not how.pairs else None,
-            marks[Side.RIGHT] if how.keeps_right else None,
-        )  # fmt: skip
-        for piece in pairs:
-            if how.pairs:
-                yield piece
-        if how.keeps_left or not how.pairs:
-            yield from self._alone(Side.LEFT, left, marks[Side.LEFT], int(how is How.SEMI), out)
-        if how.keeps_right:
-            yield from self._alone(Side.RIGHT, right, marks[Side.RIGHT], 0, out)
+        if how is How.INNER:
+            yield from self._join_pairs(left, right, out, None, None)
+            return
+        left_marks = self._cleared(Side.LEFT, left) if how.keeps_left or not how.pairs else None
+        right_marks = self._cleared(Side.RIGHT, right) if how.keeps_right else None
+        if how.pairs:
+            yield from self._join_pairs(left, right, out, left_marks, right_marks)
+        elif left_marks is not None:
+            self._mark_left(left, right, left_marks)
+        if left_marks is not None:
+            yield from self._alone(Side.LEFT, left, left_marks, int(how is How.SEMI), out)
+        if right_marks is not None:
+            yield from self._alone(Side.RIGHT, right, right_marks, 0, out)
 
-    def _cleared(self, side: Side, rows: int) -> Bytes:
-        name = f"marks of {side.value}"
+    def _mark_left(self, left: Sequence[Frame], right: Sequence[Frame], marks: Bytes) -> None:
+        """Mark the left rows that have a match."""
+        rows = sum(chunk.rows for chunk in right)
+        if not rows:
+            return
+        shift = self._enter(right, rows, self._right, self._right_keys)
+        pairs = dict(zip(self._left_keys, self._right_keys, strict=True))
+        compared = {at: self._contiguous(right, pairs[at], f"key {at}") for at in self._compared}
+        table = (shift, self._heads, self._links, self._entered, self._candidates, self._entries)
+        theirs, ours = (np.empty(LOOKED_UP, np.int32) for _ in range(2))
+        first = 0
+        for chunk in left:
+            words, its = self._words(chunk, self._left, self._left_keys), marks[first : first + chunk.rows]
+            if not compared:
+                mark_matches(words, *table, its)
+            at = count = 0
+            while compared and (count or at < chunk.rows):
+                found, at, count = follow_links(words, at, count, *table, theirs, ours)
+                for place, column in compared.items():
+                    found = keep_equal(column, chunk.columns[place], theirs[:found], ours[:found])
+                mark(ours[:found], its)
+                count = unmarked(self._candidates, self._entries, count, its)
+            first += chunk.rows
+
+    def _cleared(self, side: Side, chunks: Sequence[Frame]) -> Bytes:
+        name, rows = f"marks of {side.value}", sum(chunk.rows for chunk in chunks)
         if name not in self._rooms or self._rooms[name].size < rows:
             self._rooms[name] = aligned(rows)
         marks = self._rooms[name][:rows]
@@ -137,7 +157,7 @@ class BucketJoin:
         rows = sum(chunk.rows for chunk in left)
         if not rows:
             return
-        shift = self._enter(left, rows)
+        shift = self._enter(left, rows, self._left, self._left_keys)
         compared = {at: self._contiguous(left, at, f"key {at}") for at in self._compared}
         lefts, rights = self._room_for_pairs(rows, right)
         parts: list[_Part] = []
@@ -161,14 +181,14 @@ class BucketJoin:
                     mark(ours[:found], left_marks)
                 if right_marks is not None:
                     mark(theirs[:found], right_marks[first:])
-                if found and self._how.pairs:
+                if found:
                     parts.append((chunk, slice(pairs, pairs + found)))
                     pairs += found
             first += chunk.rows
         if parts:
             yield self._piece(left, parts, lefts, rights, out)
 
-    def _enter(self, left: Sequence[Frame], rows: int) -> Any:
+    def _enter(self, chunks: Sequence[Frame], rows: int, fields: Sequence[Field], keys: Sequence[int]) -> Any:
         bits = chain_bits(rows)
         if self._heads.size < 1 << bits:
             self._heads = np.zeros(1 << bits, np.uint32)
@@ -176,10 +196,8 @@ class BucketJoin:
             self._links, self._entered = np.empty(rows, np.uint32), np.empty(rows, np.uint64)
         self._heads[: 1 << bits] = 0
         shift, first = np.uint64(64 - bits), 0
-        for chunk in left:
-            build_chains(
-                self._words(chunk, self._left, self._left_keys), first, shift, self._heads, self._links, self._entered
-            )
+        for chunk in chunks:
+            build_chains(self._words(chunk, fields, keys), first, shift, self._heads, self._links, self._entered)
             first += chunk.rows
         return shift
 

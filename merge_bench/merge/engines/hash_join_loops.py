@@ -118,6 +118,73 @@ def _follow_chains(
     return np.int64(found), count
 
 
+@compiled
+def mark_matches(
+    keys: Any, shift: Any, heads: Any, links: Any, copies: Any, candidates: Any, entries: Any, marks: Any
+) -> None:
+    """Mark the rows whose keys are in the table; a row's chain is followed up to the first."""
+    for at in range(0, keys.size, candidates.size):
+        count = _find_candidates(keys[at : at + candidates.size], at, shift, heads, candidates, entries)
+        while count > 0:
+            kept = np.uint64(0)
+            for c in range(count):
+                i, entry = np.uint64(candidates[c]), np.uint64(entries[c] - 1)
+                equal = copies[entry] == np.uint64(keys[i])
+                marks[i] |= np.uint8(equal)
+                link = links[entry]
+                candidates[kept] = i
+                entries[kept] = link
+                kept += np.uint64((link != 0) & (not equal))
+            count = np.int64(kept)
+
+
+@compiled
+def follow_links(
+    keys: Any, at: Any, count: Any, shift: Any, heads: Any, links: Any, copies: Any,
+    candidates: Any, entries: Any, lefts: Any, rights: Any,
+) -> tuple[Any, Any, Any]:  # fmt: skip
+    """As `find_pairs`, but return when each candidate has been followed by one link and some pairs were found.
+
+    `lefts` and `rights` have room for as many pairs as there are candidates.
+    """
+    found = np.int64(0)
+    while found == 0 and (count > 0 or at < keys.size):
+        if count == 0:
+            block = keys[at : at + candidates.size]
+            count = _find_candidates(block, at, shift, heads, candidates, entries)
+            at += block.size
+        found, count = _follow_once(keys, candidates, entries, count, links, copies, lefts, rights)
+    return found, at, count
+
+
+@compiled
+def _follow_once(
+    keys: Any, candidates: Any, entries: Any, count: Any, links: Any, copies: Any, lefts: Any, rights: Any
+) -> tuple[Any, Any]:
+    found = kept = np.uint64(0)
+    for c in range(count):
+        i, entry = np.uint64(candidates[c]), np.uint64(entries[c] - 1)
+        lefts[found] = entry
+        rights[found] = i
+        found += np.uint64(copies[entry] == np.uint64(keys[i]))
+        link = links[entry]
+        candidates[kept] = i
+        entries[kept] = link
+        kept += np.uint64(link != 0)
+    return np.int64(found), np.int64(kept)
+
+
+@compiled
+def unmarked(candidates: Any, entries: Any, count: int, marks: Any) -> int:
+    """Move the candidates whose rows are not marked to the front; returns their number."""
+    kept = np.uint64(0)
+    for c in range(count):
+        i = np.uint64(candidates[c])
+        candidates[kept], entries[kept] = i, entries[c]
+        kept += np.uint64(marks[i] == 0)
+    return int(kept)
+
+
 def keep_equal(left: Column, right: Column, lefts: Any, rights: Any) -> int:
     """Move the pairs whose values are equal to the front of `lefts` and `rights`, in order; returns their number."""
     if left.offsets is not None:

@@ -9,10 +9,11 @@ from typing import Any
 from merge_bench.merge.buffer_pool import ALIGN, BufferPool
 from merge_bench.merge.engines import Description
 from merge_bench.merge.engines.base import JoinShape, Side
+from merge_bench.merge.engines.broadcast_join import EXCHANGED, FewRightRowsJoin
 from merge_bench.merge.engines.hash_join import MOST_ROWS, BucketJoin
 from merge_bench.merge.engines.polars import PolarsEngine
 from merge_bench.merge.frame import Bytes, Frame, arrow_schema
-from merge_bench.merge.partition import BucketReader
+from merge_bench.merge.row_readers import RowReader
 
 ENGINE = Description(
     name="native",
@@ -42,8 +43,10 @@ class NativeEngine(PolarsEngine):
 
     def __init__(self, shape: JoinShape) -> None:
         super().__init__(shape)
+        few_right = self._in_place and shape.sent is Side.RIGHT and shape.how in EXCHANGED
+        kind = FewRightRowsJoin if few_right else BucketJoin
         # One for each thread: neither a join nor a pool of buffers may be used by two threads at once.
-        self._joins = [(BucketJoin(shape), BufferPool()) for _ in range(shape.threads)] if joins_itself(shape) else []
+        self._joins = [(kind(shape), BufferPool()) for _ in range(shape.threads)] if joins_itself(shape) else []
         self._buffer_pools += [out for _, out in self._joins]
 
     def lend(self, rooms: Sequence[Bytes]) -> None:
@@ -52,7 +55,7 @@ class NativeEngine(PolarsEngine):
             shares = [room.size // len(self._joins) // ALIGN * ALIGN for room in rooms]
             out.lend([room[number * size :][:size] for room, size in zip(rooms, shares, strict=True)])
 
-    def join_groups(self, groups: Iterable[tuple[int, int]], left: BucketReader, right: BucketReader) -> Iterable[Any]:
+    def join_groups(self, groups: Iterable[tuple[int, int]], left: RowReader, right: RowReader) -> Iterable[Any]:
         """Join groups of buckets, divided among the threads."""
         if not self._joins:
             return super().join_groups(groups, left, right)
@@ -68,12 +71,13 @@ class NativeEngine(PolarsEngine):
         return found
 
     def _joined(
-        self, thread: int, groups: Sequence[tuple[int, int]], left: BucketReader, right: BucketReader
+        self, thread: int, groups: Sequence[tuple[int, int]], left: RowReader, right: RowReader
     ) -> Iterable[Any]:
         join, out = self._joins[thread]
         for first, last in groups:
-            chunks = left.chunks(first, last)
-            if sum(chunk.rows for chunk in chunks) > MOST_ROWS:
+            chunks = left.chunks(first, last), right.chunks(first, last)
+            entered, _ = chunks if self.shape.how.pairs else reversed(chunks)
+            if sum(chunk.rows for chunk in entered) > MOST_ROWS:
                 yield self.join_tables(left.table(first, last), right.table(first, last), self.shape.keys)
                 continue
-            yield from join.join(chunks, right.chunks(first, last), out)
+            yield from join.join(*chunks, out)

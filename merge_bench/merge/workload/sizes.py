@@ -5,7 +5,7 @@ Widths of fixed-width columns are known; the mean length of strings and binaries
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -17,9 +17,13 @@ from merge_bench.merge.workload.tables import TableSide, TableSpec, canonical_co
 OFFSET_BYTES = 8
 
 
-def row_bytes(side: TableSide) -> float:
-    """Mean bytes of a row of one side as its frames hold it: values, 64-bit offsets, a validity byte where nullable."""
-    return _row_bytes(side.fields, mean_lengths(side))
+def row_bytes(side: TableSide, names: Collection[str] | None = None) -> float:
+    """Mean bytes of a row of one side as its frames hold it: values, 64-bit offsets, a validity byte where nullable.
+
+    `names`: of the columns to count; None: all.
+    """
+    fields = [field for field in side.fields if names is None or field.name in names]
+    return _row_bytes(fields, mean_lengths(side))
 
 
 def output_bytes(spec: TableSpec, rows: int, how: How = How.INNER) -> int:

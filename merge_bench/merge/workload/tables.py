@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from merge_bench.errors import Caution, UsageError, first_line
+from merge_bench.merge.engines.base import Side
 from merge_bench.merge.frame import Field, Frame, arrow_schema, field_of
 from merge_bench.merge.workload import parquet, schema
 
@@ -86,6 +87,10 @@ class TableSpec:
     warnings: tuple[Caution, ...] = ()
     benchmark: str | None = None
     question: str | None = None
+
+    def side(self, side: Side) -> TableSide:
+        """One of the tables."""
+        return self.left if side is Side.LEFT else self.right
 
     @property
     def workers(self) -> int:

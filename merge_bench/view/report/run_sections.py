@@ -51,6 +51,7 @@ def header(page: Page, run: Run, launches: Sequence[Launch], document: RunDocume
         *_tables(plan),
         ("Engine", plan.engine or NULL),
         ("Exchange", (plan.exchange or NULL) + (PIPELINED if plan.pipeline else "")),
+        *_distribution(plan),
         *([("Runtime filter", "on: rows that cannot have a match were dropped first")] if plan.runtime_filter else []),
         ("Protocol", (line.cluster.protocol if line is not None else plan.protocol) or NULL),
         ("Data processed per iteration (GiB)", gib(line.data_bytes if line is not None else None)),
@@ -61,6 +62,14 @@ def header(page: Page, run: Run, launches: Sequence[Launch], document: RunDocume
         page.line(f"{name}={value}", indent=2)
     if line is None:
         page.note("unknown: no launch started")
+
+
+def _distribution(plan: Plan) -> Iterable[tuple[str, str]]:
+    """Which table is sent whole, or why ``auto`` shuffles both; nothing if nobody asked."""
+    broadcast = plan.distribution == "broadcast"
+    if broadcast or plan.distribution_reason:
+        what = f"broadcast: the {plan.broadcast_side} table goes whole to every worker" if broadcast else "shuffle"
+        yield "Distribution", what + (f" (auto: {plan.distribution_reason})" if plan.distribution_reason else "")
 
 
 def imported(page: Page, document: RunDocument) -> None:
@@ -110,9 +119,16 @@ def what_ran(run: Run, launches: Sequence[Launch], document: RunDocument) -> str
     count, where = _counts(run, launches).split(" ", 1)
     workers = f"{NULL if plan.workers is None else plan.workers} worker{'s' * (plan.workers != 1)}{_on(hosts)}"
     return (
-        f"{what}; {workers}; engine {plan.engine or NULL}, exchange {plan.exchange or NULL},"
+        f"{what}; {workers}; engine {plan.engine or NULL}, exchange {plan.exchange or NULL}{_sent(plan)},"
         f" config {document.config.name}; {count} iteration{'s' * (count != '1')}{data} {where}"
     )
+
+
+def _sent(plan: Plan) -> str:
+    how = f" of the {plan.broadcast_side} table" if plan.distribution == "broadcast" else ""
+    if plan.distribution_reason:
+        return f" with {plan.distribution}{how} (auto)"
+    return f" with broadcast{how}" if how else ""
 
 
 def _on(hosts: Sequence[str]) -> str:

@@ -54,6 +54,21 @@ def test_phases_at_once_are_a_difference_and_plans_of_before_had_them_apart(tmp_
     assert "pipeline" not in [name for name, *_ in found({"pipeline": False}, {})]
 
 
+def test_distributions_are_a_difference_between_runs_that_can_be_compared(tmp_path: Path) -> None:
+    """Plans of before had shuffles; why ``auto`` chose one is no difference."""
+    reasons = {"distribution": "shuffle", "distribution_reason": "a shuffle sends less"}
+    whole = {"distribution": "broadcast", "broadcast_side": "right", "distribution_reason": "a broadcast sends less"}
+    folders = [write_campaign(tmp_path, Script(plan=plan(**each))) for each in ({}, reasons, whole)]
+
+    def found(*folders: Path) -> set[tuple[str, ...]]:
+        differences = document(*folders)["differences"]
+        return {(each["name"], each["baseline_value"], each["candidate_value"]) for each in differences}
+
+    assert not {name for name, *_ in found(*folders[:2])} & {"distribution", "distribution_reason", "broadcast_side"}
+    assert ("distribution", "shuffle", "broadcast") in found(folders[0], folders[2])
+    assert document(folders[0], folders[2])["comparisons"]
+
+
 def test_ways_of_writing_parcels_are_a_difference_and_there_was_one_before(tmp_path: Path) -> None:
     """What was asked for, and what each host's measurement chose."""
 

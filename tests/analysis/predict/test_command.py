@@ -127,6 +127,7 @@ def test_what_cannot_be_forecast_is_refused_in_a_sentence(
         ([Setup((1, 1)), Setup((1, 1), engine="pandas")], "differ in engine"),
         ([Setup((1, 1), plan=(("exchange", "dask"),))], "measured with --exchange dask"),
         ([Setup((1, 1), plan=(("runtime_filter", True),))], "measured with --runtime-filter on"),
+        ([Setup((1, 1), plan=(("distribution", "broadcast"),))], "measured with a broadcast"),
         ([Setup((1, 1), plan=(("workload", {"name": "synthetic", "zipf": 1.2}),))], "skewed keys (zipf:1.2)"),
         ([Setup((1, 1), gpu="Tesla V100"), Setup((1, 1), gpu="NVIDIA H200")], "--what-if gpu=NAME"),
         ([Setup((1, 1), rows=0)], "merged no rows"),

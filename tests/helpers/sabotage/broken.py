@@ -1,5 +1,7 @@
 """Ways for rank 0 to spoil one row on its way to rank 1: a matching row of the right frame unless another is asked for.
 
+And ways for rank 1 to join less than it has.
+
 They expect an int64 key in the first column and 8 bytes of payload in the second, and that keys from 0 up to the number
 of right rows match.
 """
@@ -16,7 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from merge_bench.merge.engines.base import Side
+from merge_bench.merge.engines.base import WHOLE, Side
 from merge_bench.merge.frame import Frame
 
 
@@ -117,17 +119,41 @@ def of_matchless(how: str, engine: Any, split: Any) -> list[Any]:
     return routed(how.split()[0], engine, split, side, choose)
 
 
+def incomplete(engine: Any) -> bool:
+    """Lose what rank 0 sent of the frame that is sent whole, and join the rest."""
+    del engine._parcels[engine.shape.sent][WHOLE][1:]
+    return True
+
+
+def idle(engine: Any) -> bool:
+    """Join nothing."""
+    return False
+
+
+JOINS = {"incomplete": incomplete, "idle": idle}
+
+
+def asked() -> str:
+    """What the file says at the time; empty without a file."""
+    file = Path(os.environ["SABOTAGE"])
+    return file.read_text() if file.exists() else ""
+
+
 def install(engine_class: Any) -> None:
-    """Break how an engine class splits a chunk, as the file says at the time."""
-    honest = engine_class._split
+    """Break how an engine class splits a chunk, or how it joins."""
+    honest, honest_join = engine_class._split, engine_class.join
+
+    def join(self: Any) -> int:
+        goes_on = JOINS.get(asked()) if self.shape.rank == 1 else None
+        rows: int = honest_join(self) if goes_on is None or goes_on(self) else 0
+        return rows
 
     def split(self: Any, side: Side, *arguments: Any, **named: Any) -> list[list[Any]]:
-        file = Path(os.environ["SABOTAGE"])
-        how = file.read_text() if file.exists() else ""
-        if not how or self.shape.rank != 0 or side is not side_of(how):
+        how = asked()
+        if not how or how in JOINS or self.shape.rank != 0 or side is not side_of(how):
             return honest(self, side, *arguments, **named)
         if "matchless" in how:
             return of_matchless(how, self, lambda: honest(self, side, *arguments, **named))
         return BREAKS[how](self, lambda: honest(self, side, *arguments, **named))
 
-    engine_class._split = split
+    engine_class._split, engine_class.join = split, join

@@ -11,15 +11,18 @@ import pyarrow as pa
 import pytest
 
 from merge_bench.errors import RunFailed, UsageError
+from merge_bench.merge.distribution import sendable
 from merge_bench.merge.engines import cudf as engine_module
 from merge_bench.merge.engines import engine_class
 from merge_bench.merge.engines.base import Side
 from merge_bench.merge.engines.cudf import CudfEngine
 from merge_bench.merge.engines.gpu_memory import DeviceBytes, GpuMemory, inspect, pool_size, set_up_pool
 from merge_bench.merge.frame import Frame
+from merge_bench.merge.how import How
 from tests.helpers import fake_columns, fake_rapids, merge_cases
 from tests.helpers.fake_cuda import Driver
 from tests.helpers.fake_device import Memory
+from tests.helpers.joins import by_duckdb, tidy
 from tests.helpers.process_pair import big_tables, check_pair, run_pair
 
 
@@ -42,6 +45,39 @@ def test_same_rows_as_polars(case: str, workers: int) -> None:
     theirs = merge_cases.merge("polars", case, workers, merge_cases.copy_host)
     assert ours.schema.names == theirs.schema.names
     assert merge_cases.rows_of(ours) == merge_cases.rows_of(theirs.cast(ours.schema))
+
+
+@pytest.mark.usefixtures("rapids")
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize(("how", "sent"), [(how, side) for how in How for side in sendable(how)])
+@pytest.mark.parametrize("case", ["strings", "nulls and NaN", "several keys", "decimals", "no rows"])
+def test_a_side_is_sent_whole(case: str, how: How, sent: Side, workers: int) -> None:
+    make, keys = merge_cases.CASES[case]
+    left, right = (merge_cases.canonical(table) for table in make())
+    pieces = merge_cases.merge_tables("cudf", (left, right), keys, workers, fake_rapids.copy, 2, how, sent)
+    found = pa.concat_tables(tidy(piece, left, right, keys, how) for piece in pieces)
+    assert merge_cases.rows_of(found) == by_duckdb(left, right, keys, how)
+
+
+@pytest.mark.usefixtures("rapids")
+def test_the_chunk_that_stays_is_joined_where_it_is() -> None:
+    left = Frame.from_arrow(pa.table({"key": np.arange(20), "a": np.arange(20)}))
+    right = Frame.from_arrow(pa.table({"key": np.arange(10), "c": [None, *range(9)]}))
+    shape = replace(merge_cases.shapes(left, right, ("key",), 3)[1], sent=Side.RIGHT, sent_rows=30)
+    engine = CudfEngine(shape)
+    engine.load(left, right)
+    engine.begin()
+    before = Memory.used
+    outgoing = engine.partition()
+    assert [part.data.nbytes for part in outgoing[Side.LEFT]] == [0, 0, 0]
+    assert len({part.data.nbytes for part in outgoing[Side.RIGHT]}) == 1
+    assert Memory.used - before < 20 * 16  # nothing of the left chunk is copied
+    for side in Side:
+        boxes = engine.inboxes(side, {source: outgoing[side][source].header for source in (0, 2)})
+        for box in boxes.values():
+            merge_cases.hand_over_runs(outgoing[side][0].data, box, fake_rapids.copy)
+    assert engine.join() == 30
+    assert engine.received_rows() == {"left": 20, "right": 30}
 
 
 @pytest.mark.parametrize("message_bytes", [0, 5000])

@@ -114,6 +114,15 @@ def test_pairs_link_lanes_and_verification(report: str) -> None:
     )
 
 
+def test_a_broadcast_names_the_table_and_why(tmp_path: Path) -> None:
+    options = {"distribution": "broadcast", "broadcast_side": "right", "distribution_reason": "it sends 1 B"}
+    found = piped(write_campaign(tmp_path, Script(plan=plan(**options))))
+    assert "Distribution                         broadcast: the right table goes whole to every worker" in found
+    assert "(auto: it sends 1 B)" in found
+    assert "exchange ucx with broadcast of the right table (auto)" in " ".join(found.split())
+    assert "Distribution" not in piped(write_campaign(tmp_path, Script(plan=plan(distribution="shuffle"))))
+
+
 def test_phases_at_once_are_told_with_what_limits_them(tmp_path: Path) -> None:
     # 12 MB at 480 MB/s need 25 ms; partition and join take 60 of 110 ms.
     found = piped(write_campaign(tmp_path, Script(plan={**plan(), "pipeline": True})))

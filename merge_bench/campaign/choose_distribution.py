@@ -1,0 +1,63 @@
+"""Decides from the options and the sizes of the tables whether a merge shuffles both or sends the smaller one whole."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from merge_bench.errors import UsageError
+from merge_bench.merge import distribution
+from merge_bench.merge.distribution import Distribution
+from merge_bench.merge.engines.base import Side
+from merge_bench.merge.how import How
+from merge_bench.merge.workload.synthetic import SyntheticSpec
+from merge_bench.merge.workload.tables import TableSpec
+
+
+def check(values: Mapping[str, Any]) -> None:
+    """Refuse options that never work with ``--distribution broadcast``.
+
+    Raises
+    ------
+    UsageError
+        One sentence naming the option that is wrong.
+    """
+    if values["distribution"] != distribution.BROADCAST:
+        return
+    distribution.check(How(values["how"]))
+    without = _without_broadcast(values)
+    if without is not None:
+        raise UsageError(f"{without} cannot be used with --distribution broadcast; omit it, or use a shuffle")
+
+
+def choose(values: Mapping[str, Any], workload: SyntheticSpec | TableSpec, workers: int) -> Distribution:
+    """The distribution of the plan. Of tables with strings, one row group of each is read."""
+    asked = values["distribution"]
+    if asked == distribution.SHUFFLE:
+        return Distribution()
+    how, without = How(values["how"]), _without_broadcast(values)
+    return distribution.choose(asked, how, workers, side_bytes(workload, how), without=without)
+
+
+def side_bytes(workload: SyntheticSpec | TableSpec, how: How = How.INNER) -> dict[Side, float]:
+    """Bytes of each table over all workers; those of strings are an estimate.
+
+    Of the right table, semi and anti joins send the keys only.
+    """
+    if isinstance(workload, SyntheticSpec):
+        whole = dict.fromkeys(Side, 8.0 * (1 + workload.payload_columns) * workload.rows)
+        return whole if how.pairs else {**whole, Side.RIGHT: 8.0 * workload.rows}
+    from merge_bench.merge.workload.sizes import row_bytes
+
+    names = {Side.LEFT: None, Side.RIGHT: None if how.pairs else workload.keys}
+    return {side: row_bytes(workload.side(side), names[side]) * workload.side(side).rows for side in Side}
+
+
+def _without_broadcast(values: Mapping[str, Any]) -> str | None:
+    """The option that is given and needs a shuffle.
+
+    A broadcast has hardly anything to overlap: no row can be joined before all of the small table has arrived. A
+    runtime filter saves the partition and exchange of rows, and a broadcast has neither for the large table.
+    """
+    given = {"--pipeline on": values["pipeline"], "--runtime-filter on": values["runtime_filter"]}
+    return next((option for option, value in given.items() if value == "on"), None)

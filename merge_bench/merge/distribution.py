@@ -1,0 +1,107 @@
+"""How rows reach their matches: a shuffle partitions both frames among the workers, a broadcast sends one whole.
+
+A worker joins the whole frame that was sent with its own chunk of the other, which stays where it is. All workers have
+the rows that were sent, so none of them can say that such a row has no match anywhere: a side whose unmatched rows
+belong to the result, and the side of which semi and anti joins return rows, cannot be sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from merge_bench.errors import UsageError
+from merge_bench.merge.engines.base import Side
+from merge_bench.merge.how import How
+from merge_bench.units import format_bytes
+
+SHUFFLE, BROADCAST, AUTO = "shuffle", "broadcast", "auto"
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """`sent`: the side that is sent whole to every worker; None: a shuffle. `reason`: why, where ``auto`` decided."""
+
+    sent: Side | None = None
+    reason: str | None = None
+
+    @property
+    def name(self) -> str:
+        """``shuffle`` or ``broadcast``."""
+        return SHUFFLE if self.sent is None else BROADCAST
+
+    def to_json(self) -> dict[str, Any]:
+        """Its fields in the records."""
+        sent = None if self.sent is None else self.sent.value
+        return {"distribution": self.name, "broadcast_side": sent, "distribution_reason": self.reason}
+
+
+SHUFFLED = Distribution()
+
+
+def sendable(how: How) -> tuple[Side, ...]:
+    """The sides that can be sent whole; the module says why the others cannot."""
+    return tuple(side for side in Side if not how.keeps(side) and (how.pairs or side is Side.RIGHT))
+
+
+def check(how: How) -> None:
+    """Refuse a broadcast that cannot give the right result.
+
+    Raises
+    ------
+    UsageError
+        If no side can be sent whole.
+    """
+    if not sendable(how):
+        raise UsageError(
+            f"--distribution broadcast cannot be used with --how {how.value}, which keeps unmatched rows of both"
+            " tables; use --distribution shuffle"
+        )
+
+
+def crossing(sizes: Mapping[Side, float], workers: int, sent: Side | None) -> float:
+    """Bytes that all workers together send to others: of a shuffle (W - 1) ÷ W of all rows, of a broadcast W - 1 times
+    the side that is sent.
+
+    Parameters
+    ----------
+    sizes
+        Bytes of both sides over all workers.
+    sent
+        The side that is sent whole; None: a shuffle.
+    """
+    return sum(sizes.values()) * (workers - 1) / workers if sent is None else sizes[sent] * (workers - 1)
+
+
+def choose(asked: str, how: How, workers: int, sizes: Mapping[Side, float], *, without: str | None) -> Distribution:
+    """The distribution that was asked for, with the smaller side sent whole; ``auto``: that which sends fewer bytes.
+
+    No separate rule for memory is needed: a broadcast that sends fewer bytes in all than a shuffle also leaves fewer
+    received bytes on each worker, the whole side that is sent included, and no worker makes a table of more than a
+    bucket of it at once.
+
+    Parameters
+    ----------
+    sizes
+        Bytes of both sides over all workers.
+    without
+        An option with which there is no broadcast, such as ``--pipeline on``; None if there is none.
+    """
+    sides = sorted(sendable(how), key=lambda side: sizes[side])
+    if asked == BROADCAST:
+        return Distribution(sides[0])
+    if asked == SHUFFLE:
+        return Distribution()
+    if workers == 1:
+        return Distribution(reason="one worker sends nothing to others")
+    if without is not None:
+        return Distribution(reason=f"{without} needs a shuffle")
+    if not sides:
+        return Distribution(reason=f"--how {how.value} keeps unmatched rows of both tables")
+    whole, shuffled = crossing(sizes, workers, sides[0]), crossing(sizes, workers, None)
+    reason = (
+        f"a broadcast of the {sides[0].value} table sends {format_bytes(whole)} per iteration, a shuffle"
+        f" {format_bytes(shuffled)}"
+    )
+    return Distribution(sides[0] if whole < shuffled else None, reason)

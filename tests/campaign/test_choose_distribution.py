@@ -1,0 +1,147 @@
+"""Which table is sent whole, what is refused, and what of it the plan and other commands know."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from merge_bench.campaign import make_plan
+from merge_bench.config.resolve import expand, resolve
+from merge_bench.errors import UsageError
+from merge_bench.merge.distribution import SHUFFLED, choose, crossing, sendable
+from merge_bench.merge.engines.base import Side
+from merge_bench.merge.how import How
+from merge_bench.merge.plan import PROCESS_BYTES, Plan, synthetic_worker_bytes
+from merge_bench.records.recorded_plan import Plan as RecordedPlan
+from merge_bench.records.recorded_plan import unreadable
+
+
+def planned(**options: Any) -> Plan:
+    size = {} if "left" in options else {"chunk": (1000,)}
+    (made,) = expand(resolve({**size, "workers": (2,), **options}, None, {}))
+    make_plan.check_options(made)
+    return make_plan.prepare(made, None).plan
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> dict[str, Any]:
+    """A left table of 8000 rows and a right one of 10, with strings."""
+    for name, rows in (("left", 8000), ("right", 10)):
+        table = pa.table({"key": np.arange(rows), name: [f"text {row}" for row in range(rows)]})
+        pq.write_table(table, tmp_path / f"{name}.parquet", row_group_size=1000)
+    return {"left": str(tmp_path / "left.parquet"), "right": str(tmp_path / "right.parquet"), "on": ("key",)}
+
+
+def test_without_the_option_both_tables_are_shuffled(tables: dict[str, Any]) -> None:
+    for options in ({}, tables):
+        plan = planned(**options)
+        assert plan.distribution == SHUFFLED
+        assert plan.sent_rows == 0
+        assert plan.to_json()["distribution"] == "shuffle"
+
+
+@pytest.mark.parametrize(
+    ("how", "sides"),
+    [
+        ("inner", (Side.LEFT, Side.RIGHT)), ("left", (Side.RIGHT,)), ("right", (Side.LEFT,)), ("outer", ()),
+        ("semi", (Side.RIGHT,)), ("anti", (Side.RIGHT,)),
+    ],
+)  # fmt: skip
+def test_a_side_whose_rows_without_a_match_are_kept_is_not_sent(
+    how: str, sides: tuple[Side, ...], tables: dict[str, Any]
+) -> None:
+    assert sendable(How(how)) == sides
+    for distribution in ("broadcast", "auto"):
+        if not sides and distribution == "broadcast":
+            with pytest.raises(UsageError, match="--distribution broadcast cannot be used with --how outer"):
+                planned(how=how, distribution=distribution, **tables)
+            continue
+        plan = planned(how=how, distribution=distribution, **tables)
+        small = Side.RIGHT in sides
+        expected = (Side.RIGHT if small else Side.LEFT) if small or distribution == "broadcast" else None
+        assert plan.distribution.sent is expected
+        assert plan.sent_rows == {Side.LEFT: 8000, Side.RIGHT: 10, None: 0}[expected]
+        assert (plan.distribution.reason is None) == (distribution == "broadcast")
+
+
+def test_the_records_have_what_was_chosen_and_why(tables: dict[str, Any]) -> None:
+    found = planned(distribution="auto", **tables).to_json()
+    recorded = RecordedPlan.of(found)
+    assert not unreadable(found)
+    assert (recorded.distribution, recorded.broadcast_side) == ("broadcast", "right")
+    # A key and an offset of 8 bytes each, and the text: 6 bytes in the right table, in the left one's first row group
+    # 7.89 on average. Half of 10 × 22 + 8000 × 23.89 bytes is 93.43 KiB.
+    assert recorded.distribution_reason is not None
+    assert "broadcast of the right table sends 220 B per iteration, a shuffle 93.43 KiB" in recorded.distribution_reason
+
+
+@given(
+    st.sampled_from(How), st.integers(1, 64), st.floats(0, 1e12, allow_nan=False), st.floats(0, 1e12, allow_nan=False)
+)
+def test_auto_sends_fewer_bytes_and_leaves_fewer_on_a_worker(how: How, workers: int, left: float, right: float) -> None:
+    sizes = {Side.LEFT: left, Side.RIGHT: right}
+    found = choose("auto", how, workers, sizes, without=None)
+    assert found.reason
+    bytes_of = {sent: crossing(sizes, workers, sent) for sent in (None, *sendable(how))}
+    if found.sent is None:
+        assert workers == 1 or bytes_of[None] <= min(bytes_of.values()) * (1 + 1e-12)
+    else:
+        assert bytes_of[found.sent] == min(bytes_of.values()) < bytes_of[None]
+        assert sizes[found.sent] <= (left + right) / workers  # what a worker receives in a shuffle, and its own share
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [({"pipeline": "on"}, "--pipeline on cannot be used"), ({"runtime_filter": "on"}, "--runtime-filter on cannot be")],
+)
+def test_options_that_need_a_shuffle(options: dict[str, str], says: str, tables: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=f"{says}.* --distribution broadcast"):
+        planned(distribution="broadcast", **options, **tables)
+    found = planned(distribution="auto", **options, **tables).distribution
+    assert found.sent is None
+    assert found.reason is not None
+    assert says.partition(" cannot")[0] in found.reason
+
+
+def test_one_worker_sends_nothing() -> None:
+    assert planned(distribution="auto", workers=(1,)).distribution.sent is None
+    assert planned(distribution="broadcast", workers=(1,)).distribution.sent is Side.LEFT
+
+
+def test_equal_tables_are_shuffled_where_a_broadcast_sends_as_much() -> None:
+    assert planned(distribution="auto").distribution.sent is None
+
+
+def test_a_table_that_does_not_fit_on_every_worker_is_refused(
+    tables: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The left table of 0.2 MB on 16 workers, where the 3 copies of a shuffle would fit."""
+    monkeypatch.setattr(make_plan, "available_bytes", lambda: 16 * PROCESS_BYTES + 2_000_000)
+    options = {**tables, "workers": (16,), "how": "right"}
+    assert planned(distribution="shuffle", **options).distribution == SHUFFLED
+    with pytest.raises(UsageError, match="does not copy the left table to all 16 workers"):
+        planned(distribution="broadcast", **options)
+
+
+@given(st.integers(2, 64), st.floats(0, 1), st.integers(1, 8), st.sampled_from(Side))
+def test_the_estimate_of_memory_counts_the_whole_side(workers: int, fraction: float, payload: int, sent: Side) -> None:
+    shuffled, whole = (
+        synthetic_worker_bytes(10**6, workers, fraction, payload, engine="native", pipeline=True, sent=side)
+        for side in (None, sent)
+    )
+    row = 8 * (1 + payload)
+    # All rows of the others, instead of an even share of both sides.
+    assert whole - shuffled == pytest.approx(10**6 * row * (workers - 1) * (1 - 2 / workers), abs=4)
+
+
+def test_the_plan_is_frozen_data() -> None:
+    plan = planned(distribution="broadcast")
+    assert dataclasses.replace(plan, distribution=SHUFFLED) == planned()
