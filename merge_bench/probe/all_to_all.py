@@ -1,121 +1,35 @@
-"""`probe all-to-all`: every rank sends to every other, over our data plane and over MPI, by size and number of ranks."""
+"""`probe all-to-all`: every rank sends to every other, over our data plane and MPI, by size and number of ranks."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from merge_bench.config import parsers
 from merge_bench.config.allowed_transports import requested
 from merge_bench.config.options import Option
-from merge_bench.errors import Caution, UsageError, WrongResult
+from merge_bench.errors import Caution, UsageError
 from merge_bench.probe.ranks.osu_rules import LARGEST_MESSAGE
 from merge_bench.probe.shared import options
 from merge_bench.probe.shared.base import Probe, ProbeKind
+from merge_bench.probe.shared.exchange_rows import NAME, UNEVEN, Pattern, Recorder
 from merge_bench.probe.shared.measures import ALL_TO_ALL
 from merge_bench.probe.shared.over_mpi import OverMpi
 from merge_bench.probe.shared.sizes import parse_names, parse_sizes
-from merge_bench.units import format_bytes, format_count
+from merge_bench.units import format_count
 
 if TYPE_CHECKING:
     from merge_bench.campaign.cluster_session import Session
     from merge_bench.campaign.make_plan import Prepared
-    from merge_bench.merge.workload.synthetic import SyntheticSpec
     from merge_bench.probe.ranks.launch import RankSession
     from merge_bench.probe.ranks.rank_session import Rank
     from merge_bench.probe.shared.exchange_matrix import Matrix
     from merge_bench.records.schema import ProbeLine
 
-NAME, UCX, MPI = "all-to-all", "ucx", "mpi"
+UCX, MPI = "ucx", "mpi"
 SIZES = "1K..4M"
-GIVEN, RING = "given", "ring"
-EQUAL, UNEVEN = "alltoall", "alltoallv"
-FRACTION, PAYLOAD_COLUMNS = 0.3, 1
-"""Of the synthetic tables that `run` merges by default."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Pattern:
-    """What to exchange: messages of `sizes` bytes, and the parcels of merges of so many rows a chunk.
-
-    `iterations`: timed rounds, None for as many as take half a second. `limit`: bytes per second that a rank can send;
-    None: measured, if there are more than two ranks.
-    """
-
-    sizes: tuple[int, ...]
-    chunks: tuple[int, ...]
-    iterations: int | None
-    limit: float | None
-
-    def describe(self, backend: str) -> dict[str, Any]:
-        """The plan in the records."""
-        return {
-            "backend": backend, "sizes": list(self.sizes), "chunks": list(self.chunks), "iterations": self.iterations,
-            "limit": self.limit,
-        }  # fmt: skip
-
-    def ring(self, ranks: int) -> int | None:
-        """Size of the messages of the measured limit; None: it is not measured."""
-        largest = max((*self.sizes, *(16 * chunk // ranks for chunk in self.chunks)))
-        return largest if self.limit is None and ranks > 2 else None
-
-    def tables(self, prepared: Prepared) -> list[SyntheticSpec]:
-        """The synthetic tables whose parcels are sent."""
-        from merge_bench.merge.workload.synthetic import SyntheticSpec
-
-        plan = prepared.plan
-        return [SyntheticSpec(chunk * plan.workers, FRACTION, plan.seed, PAYLOAD_COLUMNS) for chunk in self.chunks]
-
-    def usual_seconds(self, prepared: Prepared, start: float) -> float | None:
-        """Measured: half a second of rounds and a tenth around them, 0.5 µs for each row of a chunk and rank."""
-        rows = len(self.sizes) + len(self.chunks) + (self.ring(prepared.plan.workers) is not None)
-        made = 0.5e-6 * sum(self.chunks) * prepared.plan.workers
-        return None if self.iterations else start + 0.6 * rows + made
-
-
-class _Lines(Protocol):
-    """Makes a line of the records from the figures that are the same for every backend."""
-
-    def __call__(self, **figures: Any) -> ProbeLine: ...
-
-
-class _Recorder:
-    """Records the rows of one launch; the ring, which comes first, is the limit of the others."""
-
-    def __init__(self, session: Session | RankSession, pattern: Pattern, backend: str) -> None:
-        self._session, self._backend = session, backend
-        self._limit, self._from = pattern.limit, GIVEN if pattern.limit else None
-        self._rows = [*pattern.sizes, *pattern.chunks]
-        self._ring = pattern.ring(session.plan.workers) is not None
-        self._at = 0
-        self._sizes = len(pattern.sizes)
-
-    def take(
-        self, frames: Sequence[Matrix], rounds: Sequence[Sequence[float]], wrong: int, line: _Lines
-    ) -> None:  # fmt: skip
-        """Record one result; the ring only becomes the limit. Raises `WrongResult` if a byte is wrong."""
-        from merge_bench.probe.shared.exchange_matrix import Traffic, figures, mean_message
-
-        found = figures(Traffic.of(frames), rounds, self._limit)
-        size, ring = mean_message(frames), self._ring
-        if ring:
-            self._limit, self._from, self._ring = found["bandwidth_bytes_per_second"], RING, False
-        else:
-            uneven, self._at = self._at >= self._sizes, self._at + 1
-            chunk = self._rows[self._at - 1] if uneven else None
-            test = f"{self._backend}_{UNEVEN if uneven else EQUAL}"
-            self._session.writer.write(
-                line(
-                    probe=NAME, test=test, size=size, count=chunk, iterations=len(rounds[0]), wrong=wrong,
-                    limit_from=self._from, **found,
-                )
-            )  # fmt: skip
-            self._session.progress.phase(f"{self._backend}: {format_bytes(size)} to each rank")
-        if wrong:
-            where = "the ring" if ring else f"messages of {format_bytes(size)}"
-            raise WrongResult(f"all-to-all over {self._backend}: {wrong:,} bytes that arrived are wrong, with {where}")
 
 
 @dataclass(frozen=True)
@@ -167,15 +81,15 @@ class OverUcx(Probe):
                 as_requested=as_requested(first.environment.get("UCX_TLS"), lanes), **figures,
             )  # fmt: skip
 
-        recorder = _Recorder(session, pattern, UCX)
+        recorder = Recorder(session, pattern, UCX)
         for frames in self._frames(session):
-            rounds = _rounds(pattern, max(workers.on_all(exchanging.prepare, frames)))
+            rounds = pattern.rounds(max(workers.on_all(exchanging.prepare, frames)))
             measured = workers.on_all(exchanging.measure, rounds)
             recorder.take(frames, [each.seconds for each in measured], sum(each.wrong for each in measured), line)
         workers.on_all(steps.close)
 
     def _frames(self, session: Session) -> Iterator[list[Matrix]]:
-        """The matrices of each operation, in the order of `_Recorder`."""
+        """The matrices of each operation, in the order of `Recorder`."""
         from merge_bench.probe.shared.exchange_matrix import equal, ring
         from merge_bench.probe.workers import exchanging
 
@@ -219,7 +133,7 @@ class OverMpiRanks(OverMpi):
             "tables": [dataclasses.asdict(spec) for spec in pattern.tables(session.job.prepared)],
             "iterations": pattern.iterations,
         }  # fmt: skip
-        recorder = _Recorder(session, pattern, MPI)
+        recorder = Recorder(session, pattern, MPI)
         for row in session.run(work, of=ExchangeRow):
 
             def line(selected: Sequence[str] = row.selected, **figures: Any) -> ProbeLine:
@@ -247,12 +161,6 @@ class AllToAll(Probe):
     def cautions(self) -> tuple[Caution, ...]:
         """The backend that is not there."""
         return () if self.left_out is None else (self.left_out,)
-
-
-def _rounds(pattern: Pattern, seconds: float) -> int:
-    from merge_bench.probe.shared.exchange_matrix import rounds_of
-
-    return pattern.iterations or rounds_of(seconds)
 
 
 def _at_least_two(prepared: Prepared) -> Prepared:
@@ -327,8 +235,8 @@ PROBE = ProbeKind(
             "link-limit",
             parsers.rate,
             None,
-            "Bandwidth that each rank's link has in one direction, such as 12.5GB/s or 100Gbit/s. [default: measured, if"
-            " there are more than two ranks]",
+            "Bandwidth of each rank's link in one direction, such as 12.5GB/s or 100Gbit/s. [default: measured if there"
+            " are more than two ranks]",
             "RATE",
         ),
         options.MPIRUN,

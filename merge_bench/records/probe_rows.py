@@ -35,9 +35,9 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     `config`: the name of the config, or of a published series; `test`, `method`, `placement`, `memory`: as in
     `ProbeLine`. `seconds`: as the test defines them (latency tests: one way; else the mean time of an operation);
     `bandwidth`: bytes per second; of both, the median over launches, the smallest and the largest value (`*_range`),
-    and the extremes over ranks (`*_ranks`). `seconds_mean`, `bus_bandwidth`, `link_limit`: as in `ProbeLine`, medians over
-    launches; `link_share`: of the limit, what the busiest rank reached. `source`: of published numbers, or of those in a file; None for measured
-    ones. `note`: what is wrong with a published number.
+    and the extremes over ranks (`*_ranks`). `seconds_mean`, `bus_bandwidth`, `link_limit`: as in `ProbeLine`, medians
+    over launches; `link_share`: of the limit, what the busiest rank reached. `source`: of published numbers, or of
+    those in a file; None for measured ones. `note`: what is wrong with a published number.
     """
 
     probe: str

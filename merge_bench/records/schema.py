@@ -298,9 +298,9 @@ class ProbeLine(Line, tag="probe", frozen=True, kw_only=True):
     that test defines it, ``seconds_min`` and ``seconds_max`` are its extremes over ranks. ``as_requested``: whether
     every selected lane was requested; null if that is unknown.
 
-    Of `probe all-to-all`: ``seconds_mean`` is the mean over ranks and rounds, ``busiest_bytes`` what the rank that sends
-    or receives most exchanges with others, ``limit_bytes_per_second`` what a rank could send and ``limit_from`` how that
-    is known: ``given``, or ``ring``.
+    Of `probe all-to-all`: ``seconds_mean`` is the mean over ranks and rounds, ``busiest_bytes`` what the rank that
+    sends or receives most exchanges with others, ``limit_bytes_per_second`` what a rank could send and ``limit_from``
+    how that is known: ``given``, or ``ring``.
     """
 
     launch: Count

@@ -118,4 +118,3 @@ class _Frame:
         """Number of wrong bytes in what arrived."""
         arrived = self._messages(self.target, self.receives)
         return sum(count_wrong(message, peer, self.rank, self.number) for peer, message in arrived)
-

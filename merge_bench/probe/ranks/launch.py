@@ -104,7 +104,9 @@ class RankSession:
         self, work: Mapping[str, Any], hosts: mpirun.Hosts | None = None, *, of: type[ReportedRow]
     ) -> Iterator[ReportedRow]: ...
     def run(self, work: Mapping[str, Any], hosts: mpirun.Hosts | None = None, *, of: type[Any] = Row) -> Iterator[Any]:
-        """Start ranks for this work; returns when they are up, and gives the rows, messages `of` a type, that they report.
+        """Start ranks for this work; returns when they are up, and gives the rows that they report.
+
+        `of`: the type of their messages.
 
         Their warnings are recorded, and so is the launch when its first ranks are up.
 

@@ -102,11 +102,11 @@ def mean_message(frames: Sequence[Matrix]) -> int:
 def figures(traffic: Traffic, rounds: Sequence[Sequence[float]], limit: float | None) -> dict[str, Any]:
     """The fields of a row that follow from the seconds of each rank in each round, `rounds[rank][round]`.
 
-    ``seconds``: the median over rounds of the slowest rank. ``seconds_mean``, ``seconds_min``, ``seconds_max``: average,
-    least and greatest over ranks of a rank's mean, the three that ``osu_alltoall`` prints. A rank's bandwidth is what it
-    sends to others ÷ ``seconds``. Bus bandwidth is (S ÷ ``seconds``) × (n − 1) ÷ n as nccl-tests defines it for
-    all-to-all, with S the mean send buffer of a rank, its own part included. `limit`: bytes per second that a rank can
-    send.
+    ``seconds``: the median over rounds of the slowest rank. ``seconds_mean``, ``seconds_min``, ``seconds_max``:
+    average, least and greatest over ranks of a rank's mean, the three that ``osu_alltoall`` prints. A rank's bandwidth
+    is what it sends to others ÷ ``seconds``. Bus bandwidth is (S ÷ ``seconds``) × (n − 1) ÷ n as nccl-tests defines it
+    for all-to-all, with S the mean send buffer of a rank, its own part included. `limit`: bytes per second that a rank
+    can send.
     """
     ranks = len(traffic.sent)
     seconds = median(max(each) for each in zip(*rounds, strict=True))

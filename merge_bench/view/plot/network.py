@@ -112,7 +112,8 @@ def _all_series(rows: Sequence[Row], label: Label, order: Sequence[str], *, log:
     for row in rows:
         value = spread(row)
         if value is not None and (value.low > 0 or not log):
-            point = (row.count if kind_of(row) == COLLECTIVE and row.count is not None else row.size, value.median, value.low, value.high)
+            at = row.count if kind_of(row) == COLLECTIVE and row.count is not None else row.size
+            point = (at, value.median, value.low, value.high)
             found.setdefault(label(row), []).append((point, row))
     series = []
     for name, each in found.items():

@@ -14,10 +14,14 @@ from merge_bench.view.text import visible
 
 EQUAL, UNEVEN = "the same size for each pair", "parcels of a merge, both frames, sizes as its partition makes them"
 CONVENTION = (
-    "Time: median over rounds of the slowest rank. GB/s: bytes that a rank sends to others ÷ time (mean over ranks; 1 GB ="
-    " 10⁹ B); with equal sizes it is the bus bandwidth (S ÷ t) · (n − 1) ÷ n of nccl-tests, S: the send buffer of a rank."
+    "Time: median over rounds of the slowest rank. GB/s: bytes that a rank sends to others ÷ time (mean over ranks;"
+    " 1 GB = 10⁹ B); with equal sizes this is the bus bandwidth (S ÷ t) · (n − 1) ÷ n of nccl-tests, where S is the"
+    " send buffer of a rank."
 )
-_LIMITS = {"given": "the rate of --link-limit", "ring": "what each rank sends to the next rank alone, in the same launch"}
+_LIMITS = {
+    "given": "the rate of --link-limit",
+    "ring": "what each rank sends to the next rank alone, in the same launch",
+}
 
 
 def write_all_to_all(page: Page, table: Table, baseline: str | None) -> None:
@@ -83,4 +87,3 @@ def _value(measure: Measure, row: Row | None) -> str:
 def _ratio(row: Row | None, other: Row | None) -> str:
     mine, base = WORKER_RATE.of(row), WORKER_RATE.of(other)
     return ratio(mine.median / base.median if mine and base and base.median else None)
-
