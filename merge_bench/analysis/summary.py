@@ -113,7 +113,7 @@ def _link(run: Run, launches: Sequence[Launch], lanes: Sequence[documents.Lane])
 
 
 def _memory_rate(run: Run, launches: Sequence[Launch]) -> documents.MemoryRate | None:
-    """With a runtime filter, a broadcast, or a semi or anti join, a worker moves less than it has: no phase has a share.
+    """With a runtime filter, a broadcast, a semi or an anti join a worker moves less than it has: no phase has a share.
 
     None where workers share cores: each copies as long as it has a core, and the fastest round says nothing of all.
     """

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from merge_bench.units import parse_bytes, parse_count, parse_duration
+from merge_bench.units import parse_bytes, parse_count, parse_duration, parse_rate
 
 Parser = Callable[[str], object]
 _T = TypeVar("_T")
@@ -51,6 +51,14 @@ def counts(minimum: int) -> Parser:
 def size(text: str) -> int:
     """A number of bytes above 0, such as ``30GB`` or ``28GiB``."""
     value = parse_bytes(text)
+    if value <= 0:
+        raise ValueError(f"must be above 0, not {text}")
+    return value
+
+
+def rate(text: str) -> float:
+    """Bytes per second above 0, such as ``12.5GB/s`` or ``100Gbit/s``."""
+    value = parse_rate(text)
     if value <= 0:
         raise ValueError(f"must be above 0, not {text}")
     return value

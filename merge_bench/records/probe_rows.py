@@ -35,8 +35,9 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     `config`: the name of the config, or of a published series; `test`, `method`, `placement`, `memory`: as in
     `ProbeLine`. `seconds`: as the test defines them (latency tests: one way; else the mean time of an operation);
     `bandwidth`: bytes per second; of both, the median over launches, the smallest and the largest value (`*_range`),
-    and the extremes over ranks (`*_ranks`). `source`: of published numbers, or of those in a file; None for measured
-    ones. `note`: what is wrong with a published number.
+    and the extremes over ranks (`*_ranks`). `seconds_mean`, `bus_bandwidth`, `link_limit`: as in `ProbeLine`, medians
+    over launches; `link_share`: of the limit, what the busiest rank reached. `source`: of published numbers, or of
+    those in a file; None for measured ones. `note`: what is wrong with a published number.
     """
 
     probe: str
@@ -56,6 +57,11 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     bandwidth_median: float | None = msgspec.field(name="bandwidth_bytes_per_second", default=None)
     bandwidth_range: tuple[float, float] | None = None
     bandwidth_ranks: Extremes = msgspec.field(name="bandwidth_over_ranks", default=(None, None))
+    seconds_mean: float | None = None
+    bus_bandwidth: float | None = msgspec.field(name="bus_bandwidth_bytes_per_second", default=None)
+    link_limit: float | None = msgspec.field(name="link_limit_bytes_per_second", default=None)
+    link_limit_from: str | None = None
+    link_share: float | None = None
     messages_per_second: float | None = None
     wrong: int | None = None
     requested: dict[str, str] = msgspec.field(name="requested_transports", default_factory=dict)
@@ -117,6 +123,10 @@ def _row(config: str, lines: Sequence[ProbeLine]) -> Row:
         seconds_ranks=(_extreme(lines, "seconds_min", min), _extreme(lines, "seconds_max", max)),
         bandwidth_median=bandwidth, bandwidth_range=bandwidth_range,
         bandwidth_ranks=(_extreme(lines, "bandwidth_min", min), _extreme(lines, "bandwidth_max", max)),
+        seconds_mean=over([line.seconds_mean for line in lines])[0],
+        bus_bandwidth=over([line.bus_bandwidth_bytes_per_second for line in lines])[0],
+        link_limit=over([line.limit_bytes_per_second for line in lines])[0], link_limit_from=last.limit_from,
+        link_share=over([_link_share(line) for line in lines])[0],
         messages_per_second=over([line.messages_per_second for line in lines])[0],
         wrong=None if all(line.wrong is None for line in lines) else sum(line.wrong or 0 for line in lines),
         requested=dict(sorted(last.requested.items())),
@@ -124,6 +134,13 @@ def _row(config: str, lines: Sequence[ProbeLine]) -> Row:
         protocol=" / ".join(dict.fromkeys(line.protocol for line in lines if line.protocol)) or None,
         as_requested=False if False in doubts else None if None in doubts else True,
     )  # fmt: skip
+
+
+def _link_share(line: ProbeLine) -> float | None:
+    """Bytes that the busiest rank sends or receives ÷ seconds ÷ limit; None without a limit."""
+    if not line.limit_bytes_per_second or not line.seconds or line.busiest_bytes is None:
+        return None
+    return line.busiest_bytes / line.seconds / line.limit_bytes_per_second
 
 
 def over(values: Sequence[float | None]) -> tuple[float | None, tuple[float, float] | None]:

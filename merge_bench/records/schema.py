@@ -315,6 +315,10 @@ class ProbeLine(Line, tag="probe", frozen=True, kw_only=True):
     ``test`` is the tool's own name (``tag_lat``, ``put-overlapping``); ``seconds`` is the mean time of one operation as
     that test defines it, ``seconds_min`` and ``seconds_max`` are its extremes over ranks. ``as_requested``: whether
     every selected lane was requested; null if that is unknown.
+
+    Of `probe all-to-all`: ``seconds_mean`` is the mean over ranks and rounds, ``busiest_bytes`` what the rank that
+    sends or receives most exchanges with others, ``limit_bytes_per_second`` what a rank could send and ``limit_from``
+    how that is known: ``given``, or ``ring``.
     """
 
     launch: Count
@@ -331,9 +335,14 @@ class ProbeLine(Line, tag="probe", frozen=True, kw_only=True):
     seconds: Seconds | None = None
     seconds_min: Seconds | None = None
     seconds_max: Seconds | None = None
+    seconds_mean: Seconds | None = None
     bandwidth_bytes_per_second: Rate | None = None
     bandwidth_min: Rate | None = None
     bandwidth_max: Rate | None = None
+    bus_bandwidth_bytes_per_second: Rate | None = None
+    busiest_bytes: Count | None = None
+    limit_bytes_per_second: Rate | None = None
+    limit_from: str | None = None
     messages_per_second: Rate | None = None
     wrong: Count | None = None
     requested: dict[str, str] = {}

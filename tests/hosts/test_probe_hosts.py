@@ -96,3 +96,22 @@ def test_the_link_limit_agrees_with_the_tool_where_the_link_is_what_limits(
     warned = [w["message"] for w in document["warnings"] if w["code"] == "link-check"]
     assert bool(warned) == (abs(ratio - 1) > 0.1), warned
     assert 0.5 < ratio < 1.5
+
+
+def test_all_to_all_over_ucx_and_mpi_fills_the_links(
+    hosts: Hosts, results: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    limit = RATE * PAYLOAD
+    options = ("--sizes", "4M", "--iterations", "12", "--repetitions", "1", "--link-limit", f"{limit / 1e6}MB/s")
+    rows = measured(hosts, results, *options, "--config", "ethernet.cfg", command=("probe", "all-to-all"))["rows"]
+    assert [(row["test"], row["ranks"], row["wrong"]) for row in rows] == [
+        ("ucx_alltoall", [0, 1, 2], 0), ("mpi_alltoall", [0, 1, 2], 0),
+    ]  # fmt: skip
+    for row in rows:
+        assert row["selected_transports"] == ["tcp/eth0"]
+        assert row["hosts"] == ["node1", "node2", "node3"]
+        assert row["link_limit_from"] == "given"
+    with capsys.disabled():
+        print("\nall-to-all between 3 hosts, of the link:", *(f"{row['link_share']:.1%}" for row in rows))
+    # How near it comes is printed. A burst passes after each pause, and a neighbour alone would have twice the rate.
+    assert all(0.2 < row["link_share"] < 1.3 for row in rows)

@@ -45,8 +45,10 @@ def test_a_dry_run_says_how_long_it_takes_and_starts_nothing(
     with pytest.raises(SystemExit) as leaving:
         main()
     first, *commands, time, order = capsys.readouterr().out.splitlines()
-    assert (leaving.value.code, first, order) == (0, "## default: 2 launches", "## order: default default")
-    assert time.startswith("## 2 launches take about ")
+    parts = ("default ucx/2", "default mpi/2") if name == "all-to-all" else ("default",)
+    assert (leaving.value.code, first) == (0, f"## {parts[0]}: 2 launches")
+    assert sorted(order.replace(" default", "\ndefault").split("\n")[1:]) == sorted(2 * parts)
+    assert time.startswith(f"## {2 * len(parts)} launches take about ")
     assert len(commands) >= 2
     assert not Path("results").exists()
 
@@ -70,6 +72,12 @@ def test_a_dry_run_says_how_long_it_takes_and_starts_nothing(
         (("reduce-scatter", "--algorithms", "magic"), "'magic'"),
         (("reduce-scatter", "--algorithms", "ucc-sharp"), "ucc_perftest is not on PATH"),
         (("reduce-scatter", "--workers", "1"), "at least two ranks"),
+        (("all-to-all", "--workers", "1"), "at least two ranks"),
+        (("all-to-all", "--sizes", "3G"), "at most 2147483647 bytes"),
+        (("all-to-all", "--backend", "carrier-pigeon"), "'carrier-pigeon' is not one of ucx, mpi"),
+        (("all-to-all", "--chunk", "0"), "--chunk"),
+        (("all-to-all", "--link-limit", "7"), "is not a rate"),
+        (("all-to-all", "--mpirun", "/nowhere/mpirun"), "--mpirun /nowhere/mpirun: program not found"),
     ],
 )
 def test_wrong_options(refused: Refused, words: tuple[str, ...], says: str) -> None:
@@ -81,6 +89,29 @@ def test_without_any_mpirun(refused: Refused, probe: str, tmp_path: Path, monkey
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(sys, "prefix", "/nonexistent")
     assert "there is no mpirun in /nonexistent/bin or on PATH" in refused(probe)
+
+
+def test_all_to_all_goes_without_an_mpi_that_nobody_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "prefix", "/nonexistent")
+    monkeypatch.setattr(sys, "argv", ["merge-bench", "probe", "all-to-all", "--dry-run", "--workers", "2,3"])
+    with pytest.raises(SystemExit) as leaving:
+        main()
+    output, errors = capsys.readouterr()
+    assert leaving.value.code == 0
+    assert sorted(output.splitlines()[-1].split()[2:]) == sorted(["default", "ucx/2", "default", "ucx/3"] * 3)
+    assert "backend-left-out: all-to-all without MPI: there is no mpirun" in errors
+
+
+def test_all_to_all_needs_an_mpi_that_was_asked_for(
+    refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "prefix", "/nonexistent")
+    assert "there is no mpirun in /nonexistent/bin" in refused("all-to-all", "--backend", "ucx,mpi")
 
 
 def test_an_mpi_without_ucx(refused: Refused, tmp_path: Path) -> None:

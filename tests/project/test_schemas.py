@@ -24,6 +24,7 @@ OF_COMMANDS = {
     "run": "run", "import": "run", "compare": "compare", "predict": "predict", "tune": "tune",
     "transports": "transports", "doctor": "doctor", "check": "check", "configs": "configs", "probe p2p": "probe",
     "probe rma": "probe", "probe mpi": "probe", "probe reduce-scatter": "probe", "probe show": "probe",
+    "probe all-to-all": "probe",
 }  # fmt: skip
 
 

@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, overload
 
 from merge_bench.campaign.planned_launches import Job
 from merge_bench.campaign.progress import Progress
@@ -20,12 +20,13 @@ from merge_bench.cluster.supervisor import tail
 from merge_bench.config.allowed_transports import requested
 from merge_bench.errors import Caution, LaunchFailed
 from merge_bench.probe.ranks import messages, mpirun, mpirun_messages
-from merge_bench.probe.ranks.messages import Message, RankDescription, Row
+from merge_bench.probe.ranks.messages import ExchangeRow, Message, RankDescription, Row
 from merge_bench.probe.ranks.mpirun_process import Ranks
 from merge_bench.probe.shared.placements import as_requested, placement
 from merge_bench.records.schema import Cluster, LaunchLine, ProbeLine, WarningLine, Worker
 from merge_bench.records.writer import CampaignWriter
 
+ReportedRow = TypeVar("ReportedRow", Row, ExchangeRow)
 SILENCE_FACTOR = 2.0
 """Silence of this many times ``--timeout`` ends a launch. A loop reports progress once a second, but one operation on a
 long vector over a slow network may take as long as an iteration of a merge."""
@@ -96,8 +97,16 @@ class RankSession:
             self._ranks.append(ranks)
         return ranks
 
-    def run(self, work: Mapping[str, Any], hosts: mpirun.Hosts | None = None) -> Iterator[Row]:
+    @overload
+    def run(self, work: Mapping[str, Any], hosts: mpirun.Hosts | None = None) -> Iterator[Row]: ...
+    @overload
+    def run(
+        self, work: Mapping[str, Any], hosts: mpirun.Hosts | None = None, *, of: type[ReportedRow]
+    ) -> Iterator[ReportedRow]: ...
+    def run(self, work: Mapping[str, Any], hosts: mpirun.Hosts | None = None, *, of: type[Any] = Row) -> Iterator[Any]:
         """Start ranks for this work; returns when they are up, and gives the rows that they report.
+
+        `of`: the type of their messages.
 
         Their warnings are recorded, and so is the launch when its first ranks are up.
 
@@ -108,7 +117,7 @@ class RankSession:
         """
         reported = self._work(self.execute(work, hosts), hosts or self.hosts)
         next(reported, None)
-        return (each for each in reported if isinstance(each, Row))
+        return (each for each in reported if isinstance(each, of))
 
     def _work(self, ranks: Ranks, hosts: mpirun.Hosts) -> Iterator[Message]:
         """The message that the ranks are up, then their rows."""
@@ -120,7 +129,7 @@ class RankSession:
                         self._up(message.ranks, hosts)
                         ranks.pids = {worker.rank: worker.pid for worker in self.workers}
                         yield message
-                    case messages.Row():
+                    case messages.Row() | messages.ExchangeRow():
                         yield message
                     case messages.Warn():
                         self.warn(message.caution)

@@ -53,6 +53,18 @@ class Row(_Message, frozen=True):
     wrong: int | None = None
 
 
+class ExchangeRow(_Message, frozen=True):
+    """A result of `probe all-to-all`.
+
+    `frames`: bytes of each pair, for each frame; `rounds`: seconds of each rank in each round; others as of `Row`.
+    """
+
+    frames: list[list[list[int]]]
+    rounds: list[list[float]]
+    selected: tuple[str, ...]
+    wrong: int
+
+
 class Warn(_Message, frozen=True):
     """A warning about this launch."""
 
@@ -76,7 +88,7 @@ class Done(_Message, frozen=True):
     """The ranks have reported all results."""
 
 
-Message = Hello | Row | Warn | Error | Progress | Done
+Message = Hello | Row | ExchangeRow | Warn | Error | Progress | Done
 
 
 def send(message: Message) -> None:

@@ -22,7 +22,7 @@ class Pair:
     def __init__(self, rank: Rank, largest: int) -> None:
         self.rank = rank
         self.first = rank.rank == 0
-        self.buffer, self.ack = _pages(largest), np.zeros(64, np.uint8)
+        self.buffer, self.ack = timed_loops.pages(largest), np.zeros(64, np.uint8)
         self.handles = timed_loops.handles(MPI.BYTE, rank.comm)
         self.room = timed_loops.room(osu_rules.WINDOW)
 
@@ -84,7 +84,7 @@ def _ping_pong(rank: Rank, sizes: tuple[int, ...]) -> Iterable[Result]:
 def _osu(rank: Rank, sizes: tuple[int, ...]) -> Iterable[Result]:
     """Latency and bandwidth as the OSU micro-benchmarks define them."""
     pair = Pair(rank, sizes[-1])
-    asked, incoming = rank.spec["iterations"], _pages(sizes[-1])
+    asked, incoming = rank.spec["iterations"], timed_loops.pages(sizes[-1])
     loop = timed_loops.ping_pong("MPI_Send")
     for size in sizes:
         pair.time(loop, size, osu_rules.loops_of_size(size, osu_rules.LATENCY_SKIPPED), incoming)
@@ -95,12 +95,3 @@ def _osu(rank: Rank, sizes: tuple[int, ...]) -> Iterable[Result]:
         pair.time(stream, size, osu_rules.loops_of_size(size, osu_rules.WINDOWS_SKIPPED), pair.ack)
         timed = pair.time(stream, size, asked or osu_rules.loops_of_size(size, osu_rules.WINDOWS), pair.ack)
         yield "osu_bw", timed, timed.of_window, timed.window_rate
-
-
-def _pages(size: int) -> np.ndarray[Any, Any]:
-    """A buffer that begins at a page, as in the OSU benchmarks; every page has been written to."""
-    raw = np.zeros(size + timed_loops.PAGE, np.uint8)
-    start = -raw.ctypes.data % timed_loops.PAGE
-    buffer = raw[start : start + size]
-    buffer[:] = 1
-    return buffer

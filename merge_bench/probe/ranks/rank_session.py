@@ -114,6 +114,15 @@ class Rank:
         """
         return ucx_log.to_others(self.ucx_log()) if os.environ.get(_PML) == "ucx" else ()
 
+    def warn_of_crowd(self) -> None:
+        """Report a warning if a host has fewer cores than ranks; all ranks call this."""
+        from merge_bench.host.memory import usable_cores
+        from merge_bench.probe.shared.placements import CROWDED
+
+        crowded = self.comm.allreduce(int(self.local_ranks > usable_cores()))
+        if self.rank == 0 and crowded:
+            messages.send(messages.Warn(CROWDED))
+
     def hello(self) -> None:
         """Describe all ranks to the driver."""
         ranks = self.comm.gather(self._describe())

@@ -70,7 +70,7 @@ def _measure(rank: Rank, name: str, loop: Any, block: int, source: Any, target: 
 
 
 def _counts_that_fit(rank: Rank, counts: list[int]) -> list[int]:
-    from merge_bench.host.memory import available_bytes, usable_cores
+    from merge_bench.host.memory import available_bytes
 
     available = int(available_bytes())
     room = rank.comm.allreduce(available // rank.local_ranks, op=MPI.MIN)
@@ -81,8 +81,5 @@ def _counts_that_fit(rank: Rank, counts: list[int]) -> list[int]:
             f"vectors of {listed} elements are not measured, because each rank has only {format_bytes(room)} of memory"
         )
         send(Warn(Caution("counts-left-out", message, "use fewer ranks per host, or smaller --counts")))
-    crowded = rank.comm.allreduce(int(rank.local_ranks > usable_cores()))
-    if rank.rank == 0 and crowded:
-        message = "a host has more ranks than cores, so the measured times include waiting for a core"
-        send(Warn(Caution("more-ranks-than-cores", message, "lower --workers")))
+    rank.warn_of_crowd()
     return kept

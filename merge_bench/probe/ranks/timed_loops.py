@@ -53,6 +53,15 @@ def room(count: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     return np.zeros(count * MPI._sizeof(MPI.Request), np.uint8), np.zeros(count * status, np.uint8)
 
 
+def pages(size: int) -> np.ndarray[Any, Any]:
+    """A buffer that begins at a page, as in the OSU benchmarks; every page has been written to."""
+    raw = np.zeros(size + PAGE, np.uint8)
+    start = -raw.ctypes.data % PAGE
+    buffer = raw[start : start + size]
+    buffer[:] = 1
+    return buffer
+
+
 def ping_pong(send_name: str) -> Callable[..., int]:
     """``loop(outgoing, incoming, size, iterations, first, peer, byte, comm, requests, statuses, done)``.
 
@@ -168,6 +177,50 @@ def _rooted_reduces(  # type: ignore[no-untyped-def]
             return -float(abs(failed))
         done[0] += 1
     return inside
+
+
+def all_to_all() -> Callable[..., int]:
+    """``loop(source, target, size, byte, comm, times, done)``: MPI_Alltoall with `size` elements for each pair.
+
+    `times` gets the seconds inside each operation, before which all ranks have met in a barrier.
+    """
+    return partial(_all_to_all, *_addresses("MPI_Alltoall", "MPI_Barrier", "MPI_Wtime"))
+
+
+@compiled
+def _all_to_all(operate, barrier, clock, source, target, size, kind, comm, times, done):  # type: ignore[no-untyped-def]  # pragma: no cover
+    whole, part, count = source.ctypes.data, target.ctypes.data, np.int32(size)
+    for number in range(times.size):
+        began = call(np.float64, clock, ())
+        failed = call(np.int32, operate, (whole, count, kind, part, count, kind, comm))
+        times[number] = call(np.float64, clock, ()) - began
+        failed |= call(np.int32, barrier, (comm,))
+        if failed:
+            return failed
+        done[0] += 1
+    return 0
+
+
+def all_to_all_v() -> Callable[..., int]:
+    """The same with MPI_Alltoallv; each buffer is followed by counts and displacements by rank, int32, in elements."""
+    return partial(_all_to_all_v, *_addresses("MPI_Alltoallv", "MPI_Barrier", "MPI_Wtime"))
+
+
+@compiled
+def _all_to_all_v(  # type: ignore[no-untyped-def]
+    operate, barrier, clock, source, sent, sent_at, target, received, received_at, kind, comm, times, done
+):  # pragma: no cover
+    outgoing = (source.ctypes.data, sent.ctypes.data, sent_at.ctypes.data, kind)
+    incoming = (target.ctypes.data, received.ctypes.data, received_at.ctypes.data, kind)
+    for number in range(times.size):
+        began = call(np.float64, clock, ())
+        failed = call(np.int32, operate, (*outgoing, *incoming, comm))
+        times[number] = call(np.float64, clock, ()) - began
+        failed |= call(np.int32, barrier, (comm,))
+        if failed:
+            return failed
+        done[0] += 1
+    return 0
 
 
 def handles(*objects: Any) -> Sequence[np.signedinteger[Any]]:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from merge_bench.campaign.make_plan import Prepared
     from merge_bench.campaign.planned_launches import Job
     from merge_bench.campaign.progress import Progress
+    from merge_bench.errors import Caution
     from merge_bench.probe.ranks.rank_session import Rank
     from merge_bench.records.writer import CampaignWriter
 
@@ -28,11 +29,23 @@ class Probe:
         Whether messages are in GPU memory, so that workers need GPUs.
     data_plane
         Whether workers load the data plane before they measure.
+    sweeps
+        Whether several numbers of workers may be given, each for launches of its own.
     """
 
     name: ClassVar[str]
     device_memory = False
     data_plane = False
+    sweeps = False
+
+    @property
+    def parts(self) -> tuple[Probe, ...]:
+        """Measurements of which each gets launches of its own, interleaved with those of the others; by default one."""
+        return (self,)
+
+    def cautions(self) -> tuple[Caution, ...]:
+        """Warnings before anything is started."""
+        return ()
 
     def describe(self) -> dict[str, Any]:
         """What to measure, as plain data: the plan in the records."""

@@ -42,7 +42,11 @@ RATE = Measure("Bandwidth", "MB/s", 1e6, "bandwidth")
 THROUGHPUT = Measure("Throughput", "MB/s", 1e6, "bandwidth")
 BUS = Measure("Bus bandwidth", "GB/s", 1e9, "bandwidth")
 
+WORKER_RATE = Measure("Bandwidth of a rank", "GB/s", 1e9, "bandwidth")
+SLOWEST = Measure("Time of the slowest rank", "µs", 1e-6, "seconds", less_is_better=True)
+
 LATENCY_TEST, RATE_TEST, PING_PONG, COLLECTIVE = "latency", "bandwidth", "ping-pong", "collective"
+ALL_TO_ALL = "all-to-all"
 """Kinds of tests."""
 
 
@@ -75,7 +79,8 @@ def measure_of(row: Row) -> Measure:
     """The quantity that a row's test measures."""
     probe = probes().get(row.probe)
     latency = probe.latency if probe is not None else ONE_WAY
-    return {LATENCY_TEST: latency, RATE_TEST: RATE, PING_PONG: THROUGHPUT, COLLECTIVE: BUS}[kind_of(row)]
+    measures = {RATE_TEST: RATE, PING_PONG: THROUGHPUT, COLLECTIVE: BUS, ALL_TO_ALL: WORKER_RATE}
+    return measures.get(kind_of(row), latency)
 
 
 def placed(placement: str) -> str:

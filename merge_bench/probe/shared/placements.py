@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from merge_bench.config.allowed_transports import WITHIN_A_PROCESS, allowed
-from merge_bench.errors import UsageError
+from merge_bench.errors import Caution, UsageError
 from merge_bench.probe.shared.sizes import parse_names
 from merge_bench.records.placements import EVERY_PAIR, ONE_HOST, TWO_HOSTS
 
@@ -16,6 +16,11 @@ if TYPE_CHECKING:
     from merge_bench.campaign.make_plan import Prepared
     from merge_bench.records.schema import Worker
 
+CROWDED = Caution(
+    "more-ranks-than-cores",
+    "a host has more ranks than cores, so the measured times include waiting for a core",
+    "lower --workers",
+)
 PLACEMENTS = (ONE_HOST, TWO_HOSTS, EVERY_PAIR)
 
 

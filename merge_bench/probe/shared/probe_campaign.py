@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from merge_bench.campaign.calling_program import UNTOUCHED, Caller
 from merge_bench.campaign.campaign import config_line, make_campaign
 from merge_bench.campaign.expected_time import ExpectedTime
-from merge_bench.campaign.make_plan import refuse_more_launches
+from merge_bench.campaign.make_plan import Prepared, refuse_more_launches
 from merge_bench.campaign.planned_launches import Head, Job, add_config, in_blocks
 from merge_bench.campaign.progress import Labelled, Progress
-from merge_bench.campaign.run import load
+from merge_bench.campaign.run import load, load_sweep
 from merge_bench.cluster.launchers import launchers
 from merge_bench.config.options import PROBE_OPTIONS, without_merge
+from merge_bench.config.reader import ConfigFile
 from merge_bench.errors import UsageError
 from merge_bench.merge import engines
 from merge_bench.probe.shared.base import Probe
@@ -39,38 +43,73 @@ def prepare(
     """
     fixed = {**FIXED, "engine": engines.first(device_memory=probe.device_memory).name}
     lines: list[Config] = []
-    ready = []
+    ready: list[tuple[Prepared, Config, dict[str, Any]]] = []
     for name in configs:
-        prepared, config = load(name, values, fixed)
-        add_config(lines, config_line(prepared, config))
-        ready.append(probe.prepare(prepared))
-    if len({each.settings.results for each in ready}) > 1:
+        found, config = _loaded(probe, name, values, fixed)
+        add_config(lines, config_line(found[0], config))
+        for sized, part in itertools.product(found, probe.parts):
+            prepared = part.prepare(replace(sized, warnings=(*sized.warnings, *probe.cautions())))
+            ready.append((prepared, lines[-1], _plan(probe, part, prepared)))
+    first, *_ = (prepared for prepared, _, _ in ready)
+    if len({each.settings.results for each, _, _ in ready}) > 1:
         raise UsageError("the configs set different folders for results; choose one folder with --results")
-    running = not launchers()[ready[0].settings.launcher].owns_processes
+    running = not launchers()[first.settings.launcher].owns_processes
     blocks = blocks or (1 if running else REPETITIONS)
-    refuse_more_launches(ready[0].settings.launcher, blocks * len(lines))
-    each = in_blocks(list(zip(ready, lines, strict=True)), blocks=blocks, seed=ready[0].plan.seed)
-    jobs = [Job(prepared, line.name, block=block) for block, (prepared, line) in each]
-    plan = {"probe": probe.name, "launches": blocks, **probe.describe()}
-    keys = [RunKey(config=line.name, plan=0) for line in lines]
-    return Head(lines, [plan], keys, ready[0].plan.seed), jobs
+    refuse_more_launches(first.settings.launcher, blocks * len(ready))
+    plans: list[dict[str, Any]] = []
+    plans += (plan for _, _, plan in ready if plan not in plans)
+    jobs = [
+        Job(prepared, line.name, plans.index(plan), block)
+        for block, (prepared, line, plan) in in_blocks(ready, blocks=blocks, seed=first.plan.seed)
+    ]
+    keys = [RunKey(config=line.name, plan=plans.index(plan)) for _, line, plan in ready]
+    return Head(lines, [{"launches": blocks, **plan} for plan in plans], keys, first.plan.seed), jobs
+
+
+def _loaded(
+    probe: Probe, name: str | None, values: Mapping[str, object], fixed: Mapping[str, object]
+) -> tuple[list[Prepared], ConfigFile | None]:
+    """A config, once for each number of workers if the probe takes several."""
+    if probe.sweeps:
+        return load_sweep(name, values, fixed)
+    prepared, config = load(name, values, fixed)
+    return [prepared], config
+
+
+def _plan(probe: Probe, part: Probe, prepared: Prepared) -> dict[str, Any]:
+    """What a part measures, as plain data for the records."""
+    return {
+        "probe": probe.name, **part.describe(), **({"workers": prepared.plan.workers} if probe.sweeps else {}),
+    }  # fmt: skip
+
+
+def _part(probe: Probe, head: Head, job: Job) -> Probe:
+    """The part of `probe` that a launch measures."""
+    planned = head.plans[job.plan].items()
+    return next(part for part in probe.parts if part.describe().items() <= planned)
+
+
+def _named(head: Head, job: Job) -> str:
+    """Config of a launch, and what else tells it from others."""
+    plan = head.plans[job.plan]
+    return f"{job.config} {plan['backend']}/{plan['workers']}" if "backend" in plan else job.config
 
 
 def expected_time(probe: Probe, head: Head, jobs: Sequence[Job]) -> ExpectedTime:
     """How long the launches of a campaign of `prepare` take."""
     results = jobs[0].prepared.settings.results
-    return ExpectedTime(results, head.plans, lambda job: probe.usual_seconds(job.prepared), RULE)
+    return ExpectedTime(results, head.plans, lambda job: _part(probe, head, job).usual_seconds(job.prepared), RULE)
 
 
 def dry_run(probe: Probe, head: Head, jobs: Sequence[Job]) -> str:
     """What the launches of each config would start, how long they take, and their order."""
     lines: list[str] = []
-    prepared = {job.config: job.prepared for job in jobs}
-    for config in head.configs:
-        made = sum(job.config == config.name for job in jobs)
-        lines += [f"## {config.name}: {made} launch{'es' * (made > 1)}", *probe.commands(prepared[config.name])]
+    for run in head.runs:
+        alike = [job for job in jobs if (job.config, job.plan) == (run.config, run.plan)]
+        lines.append(f"## {_named(head, alike[0])}: {len(alike)} launch{'es' * (len(alike) > 1)}")
+        lines += _part(probe, head, alike[0]).commands(alike[0].prepared)
     lines.append(f"## {expected_time(probe, head, jobs).sentence(jobs)}")
-    return "\n".join([*lines, "## order: " + " ".join(job.config for job in jobs)])
+    return "\n".join([*lines, "## order: " + " ".join(_named(head, job) for job in jobs)])
 
 
 def run(
@@ -83,8 +122,8 @@ def run(
     """
 
     def launch(job: Job, writer: CampaignWriter, index: int) -> int:
-        shown = Labelled(progress, f"{jobs.index(job) + 1}/{len(jobs)} {job.config}")
-        return probe.launch(job, writer, shown if len(jobs) > 1 else progress, index)
+        shown = Labelled(progress, f"{jobs.index(job) + 1}/{len(jobs)} {_named(head, job)}")
+        return _part(probe, head, job).launch(job, writer, shown if len(jobs) > 1 else progress, index)
 
     name = "-".join([f"probe-{probe.name}", *(line.name for line in head.configs)])
     settings = jobs[0].prepared.settings

@@ -11,6 +11,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from merge_bench.errors import UsageError
+from merge_bench.probe.shared.measures import ALL_TO_ALL, kind_of
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.probe_rows import Row, rows_of
 from merge_bench.records.reader import read_campaign, read_head
@@ -18,9 +19,19 @@ from merge_bench.records.writer import RECORDS
 
 
 def in_order(campaign: Campaign) -> list[Row]:
-    """The rows of `campaign`, its configs in the order of the command line: the baseline first."""
+    """The rows of `campaign`, its configs in the order of the command line: the baseline first.
+
+    Those of all-to-all by number of ranks, and our data plane before MPI, whichever was launched first.
+    """
     order = [config.name for config in campaign.head.configs]
-    return sorted(rows_of(campaign), key=lambda row: order.index(row.config) if row.config in order else len(order))
+
+    def place(row: Row) -> tuple[int, int, bool, str]:
+        config = order.index(row.config) if row.config in order else len(order)
+        if kind_of(row) != ALL_TO_ALL:
+            return config, 0, False, ""
+        return config, len(row.ranks), row.count is not None, "" if row.test.startswith("ucx") else row.test
+
+    return sorted(rows_of(campaign), key=place)
 
 
 def ucx_latencies(results: Path) -> list[Row]:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from merge_bench.probe.shared.measures import (
+    ALL_TO_ALL,
     COLLECTIVE,
     LATENCY_TEST,
     PING_PONG,
@@ -30,7 +31,7 @@ Label = Callable[[Row], str]
 
 
 def panels_of(rows: Sequence[Row]) -> tuple[Chart, ...]:
-    """The panels that `rows` fill: latency, bandwidth, throughput of a ping-pong, bus bandwidth.
+    """The panels that `rows` fill: latency, bandwidth, throughput of a ping-pong, bus bandwidth, all-to-all.
 
     A panel has one quantity. Axes are logarithmic, except those of a ping-pong whose sizes go up in equal steps: they
     are linear and there is a panel for each placement, because one is many times the other. Rows without a value are
@@ -60,7 +61,7 @@ def _panels(rows: Sequence[Row]) -> Iterator[tuple[Chart, Sequence[Row]]]:
     linear = bool(stepped) and all(map(evenly_spaced, stepped))
     label = _labels(rows, apart=linear)
     order = list(dict.fromkeys(label(row) for row in rows))
-    for kind in (LATENCY_TEST, RATE_TEST, PING_PONG, COLLECTIVE):
+    for kind in (LATENCY_TEST, RATE_TEST, PING_PONG, COLLECTIVE, ALL_TO_ALL):
         found = [row for row in rows if kind_of(row) == kind]
         apart = linear and kind == PING_PONG
         for measure, placement in dict.fromkeys((measure_of(row), row.placement if apart else "") for row in found):
@@ -84,7 +85,8 @@ def _labels(rows: Sequence[Row], *, apart: bool) -> Label:
 
     tests, placements = several(lambda row: family(row.test)), several(lambda row: row.placement)
     memories = several(lambda row: row.memory)
-    pairs = {(row.placement, row.ranks) for row in rows if row.ranks and kind_of(row) != COLLECTIVE}
+    pairs = {(row.placement, row.ranks) for row in rows if row.ranks and kind_of(row) not in (COLLECTIVE, ALL_TO_ALL)}
+    groups = several(lambda row: len(row.ranks) if kind_of(row) == ALL_TO_ALL else 0)
     ranks = len(pairs) > len({placement for placement, _ in pairs})
 
     def label(row: Row) -> str:
@@ -93,6 +95,7 @@ def _labels(rows: Sequence[Row], *, apart: bool) -> Label:
             family(row.test) if tests else "",
             placed(row.placement) if placements and not (apart and kind_of(row) == PING_PONG) else "",
             "→".join(map(str, row.ranks)) if ranks and len(row.ranks) == 2 else "",
+            f"{len(row.ranks)} ranks" if groups and kind_of(row) == ALL_TO_ALL else "",
             f"{row.memory} memory" if memories else "",
         ]
         source = "" if row.source is None else f" ({row.source})" if row.from_file else f" (published: {row.source})"
@@ -129,7 +132,8 @@ def _all_series(rows: Sequence[Row], label: Label, order: Sequence[str], *, log:
     for row in rows:
         value = spread(row)
         if value is not None and (value.low > 0 or not log):
-            point = (row.size if row.count is None else row.count, value.median, value.low, value.high)
+            at = row.count if kind_of(row) == COLLECTIVE and row.count is not None else row.size
+            point = (at, value.median, value.low, value.high)
             found.setdefault(label(row), []).append((point, row))
     series = []
     for name, each in found.items():

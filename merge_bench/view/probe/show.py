@@ -7,6 +7,7 @@ from typing import TextIO
 
 from merge_bench.errors import Caution
 from merge_bench.probe.shared.measures import (
+    ALL_TO_ALL,
     BUS,
     COLLECTIVE,
     ONE_WAY,
@@ -20,6 +21,7 @@ from merge_bench.probe.shared.measures import (
 )
 from merge_bench.records.probe_rows import Range, Row
 from merge_bench.view.numbers import NULL, binary, number, thin
+from merge_bench.view.probe.all_to_all import write_all_to_all, write_convention
 from merge_bench.view.probe.footnotes import footnotes, mark
 from merge_bench.view.probe.tables import Line, Table, tables_of
 from merge_bench.view.report.layout import Column, Page, page_on
@@ -78,13 +80,17 @@ def write_rows(page: Page, rows: Sequence[Row], *, baseline: str | None = None) 
     """The tables of `rows`, held against the config `baseline`, and what stands below them."""
     tables = tables_of(rows)
     for table in tables:
-        if table.kind == COLLECTIVE:
+        if table.kind == ALL_TO_ALL:
+            write_all_to_all(page, table, baseline)
+        elif table.kind == COLLECTIVE:
             _collective(page, table, _held_against(tables, table, baseline))
         elif table.by_pair:
             _pairs(page, table)
         else:
             _comparison(page, table, baseline)
         footnotes(page, table)
+    if together := [row for table in tables if table.kind == ALL_TO_ALL for line in table.lines for row in line.rows]:
+        write_convention(page, together)
 
 
 def _comparison(page: Page, table: Table, baseline: str | None) -> None:

@@ -17,7 +17,8 @@ COLUMNS = (
     "seconds_max_of_ranks", "bandwidth_bytes_per_second", "bandwidth_min_of_launches_bytes_per_second",
     "bandwidth_max_of_launches_bytes_per_second", "bandwidth_min_of_ranks_bytes_per_second",
     "bandwidth_max_of_ranks_bytes_per_second", "messages_per_second", "wrong_elements", "requested_transports",
-    "selected_transports", "protocol", "as_requested", "source", "note",
+    "selected_transports", "protocol", "as_requested", "source", "note", "seconds_mean_of_ranks",
+    "bus_bandwidth_bytes_per_second", "link_limit_bytes_per_second", "link_limit_from", "link_share",
 )  # fmt: skip
 
 
@@ -43,7 +44,8 @@ def _flat(row: Row) -> tuple[Any, ...]:
         *(row.seconds_range or (None, None)), *row.seconds_ranks, row.bandwidth_median,
         *(row.bandwidth_range or (None, None)), *row.bandwidth_ranks, row.messages_per_second,
         row.wrong, _words(f"{name}={value}" for name, value in row.requested.items()),
-        _words(row.selected), row.protocol, row.as_requested, row.source, row.note,
+        _words(row.selected), row.protocol, row.as_requested, row.source, row.note, row.seconds_mean,
+        row.bus_bandwidth, row.link_limit, row.link_limit_from, row.link_share,
     )  # fmt: skip
 
 

@@ -6,11 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from merge_bench.probe.shared.measures import COLLECTIVE, PING_PONG, kind_of, placed
+from merge_bench.probe.shared.measures import ALL_TO_ALL, COLLECTIVE, PING_PONG, kind_of, placed
 from merge_bench.records.probe_rows import Row
 from merge_bench.view.report.layout import grouped
 from merge_bench.view.text import visible
 
+TOGETHER = (COLLECTIVE, ALL_TO_ALL)
+"""Kinds of tests that all ranks take part in."""
 MOST_SIDE_BY_SIDE = 4
 """Pairs of ranks that get columns, or tables, of their own; more are the rows of one table."""
 
@@ -48,6 +50,7 @@ def tables_of(rows: Sequence[Row]) -> list[Table]:
 
     Several configs are compared: a table for each test, placement and pair, with a column a config. One config: a table
     for each test (all tests of a ping-pong together), with a column a placement. Collectives: a table for each series.
+    All-to-all: a table for each set of ranks, with all configs and backends.
     Published rows join the table of the same test and placement if there is just one; else they have their own.
     """
     measured = [row for row in rows if row.source is None]
@@ -55,7 +58,7 @@ def tables_of(rows: Sequence[Row]) -> list[Table]:
     groups: dict[tuple[object, ...], list[Row]] = {}
     for row in measured:
         many = len({other.ranks for other in measured if _same_test(other, row)}) > MOST_SIDE_BY_SIDE
-        groups.setdefault(_key(row, apart=several, by_pair=many and kind_of(row) != COLLECTIVE), []).append(row)
+        groups.setdefault(_key(row, apart=several, by_pair=many and kind_of(row) not in TOGETHER), []).append(row)
     for row in rows:
         if row.source is not None:
             _home(groups, row).append(row)
@@ -70,6 +73,8 @@ def _key(row: Row, *, apart: bool, by_pair: bool) -> tuple[object, ...]:
     kind = kind_of(row)
     if kind == COLLECTIVE:
         return kind, False, row.series
+    if kind == ALL_TO_ALL:
+        return kind, False, row.placement, row.ranks, row.memory, row.count is not None
     test = "" if kind == PING_PONG and not apart else row.test
     place = (row.placement, row.ranks) if apart and not by_pair else ()
     return kind, by_pair, row.probe, test, row.memory, place
@@ -132,6 +137,6 @@ def _origin(row: Row) -> str:
 
 
 def _ranks(row: Row) -> str:
-    if kind_of(row) == COLLECTIVE:
+    if kind_of(row) in TOGETHER:
         return f"{len(row.ranks)} ranks" if row.ranks else ""
     return f"rank {row.ranks[0]} to {row.ranks[1]}" if len(row.ranks) == 2 else ""

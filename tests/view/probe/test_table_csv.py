@@ -36,7 +36,14 @@ def test_a_row_holds_every_value_in_si_units(tmp_path: Path) -> None:
 
 
 def test_every_value_of_the_json_row_has_a_column(tmp_path: Path) -> None:
-    row = collective("mpi", 1024, 2.0, messages_per_second=7.0, source="a report", note="a note")
+    known = {
+        "seconds_mean": 1e-6,
+        "bus_bandwidth": 1e9,
+        "link_limit": 2e9,
+        "link_limit_from": "ring",
+        "link_share": 0.5,
+    }
+    row = collective("mpi", 1024, 2.0, messages_per_second=7.0, source="a report", note="a note", **known)
     write_csv([row], tmp_path / "rows.csv")
     (cells,) = read(tmp_path / "rows.csv")
     flat = [

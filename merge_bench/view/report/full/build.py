@@ -30,6 +30,7 @@ from merge_bench.view.report.blocks import Recorder, Section
 from merge_bench.view.report.conclusion import conclude, verdicts
 from merge_bench.view.report.full import tuning_sections
 from merge_bench.view.report.full.environment import write_command, write_environment
+from merge_bench.view.report.full.exchange_share import write_exchange_share
 from merge_bench.view.report.full.results import Source, by_problem, sources_of, write_results
 from merge_bench.view.report.layout import Column, by_row, grouped
 from merge_bench.view.report.run import overview, report_run
@@ -101,6 +102,7 @@ def build(campaigns: Sequence[Campaign], references: References, defaults: Mappi
         tuning_sections.write_published(page, references.settings)
     if probes:
         _network(page, both, panels, measured=bool(rows))
+        write_exchange_share(page, sources, probes)
     _failures(page, campaigns)
     _warnings(page, campaigns, sources)
     _runs(page, sources, campaigns)

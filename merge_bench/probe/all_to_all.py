@@ -1,0 +1,247 @@
+"""`probe all-to-all`: every rank sends to every other, over our data plane and MPI, by size and number of ranks."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from merge_bench.config import parsers
+from merge_bench.config.allowed_transports import requested
+from merge_bench.config.options import Option
+from merge_bench.errors import Caution, UsageError
+from merge_bench.probe.ranks.osu_rules import LARGEST_MESSAGE
+from merge_bench.probe.shared import options
+from merge_bench.probe.shared.base import Probe, ProbeKind
+from merge_bench.probe.shared.exchange_rows import NAME, UNEVEN, Pattern, Recorder
+from merge_bench.probe.shared.measures import ALL_TO_ALL
+from merge_bench.probe.shared.over_mpi import OverMpi
+from merge_bench.probe.shared.sizes import parse_names, parse_sizes
+from merge_bench.units import format_count
+
+if TYPE_CHECKING:
+    from merge_bench.campaign.cluster_session import Session
+    from merge_bench.campaign.make_plan import Prepared
+    from merge_bench.probe.ranks.launch import RankSession
+    from merge_bench.probe.ranks.rank_session import Rank
+    from merge_bench.probe.shared.exchange_matrix import Matrix
+    from merge_bench.records.schema import ProbeLine
+
+UCX, MPI = "ucx", "mpi"
+SIZES = "1K..4M"
+
+
+@dataclass(frozen=True)
+class OverUcx(Probe):
+    """Our data plane, in the workers of a cluster."""
+
+    pattern: Pattern
+    name = NAME
+    data_plane = True
+
+    def describe(self) -> dict[str, Any]:
+        """The plan in the records."""
+        return self.pattern.describe(UCX)
+
+    def prepare(self, prepared: Prepared) -> Prepared:
+        """The same, with at least two workers."""
+        return _at_least_two(prepared)
+
+    def usual_seconds(self, prepared: Prepared) -> float | None:
+        """As of `Pattern`, and the start of a cluster."""
+        return self.pattern.usual_seconds(prepared, 2.5)
+
+    def measure(self, session: Session) -> None:
+        """Connect the workers as for a merge, and exchange."""
+        from merge_bench.campaign.launch_record import record_connections
+        from merge_bench.host import core_budget
+        from merge_bench.merge import steps
+        from merge_bench.probe.shared.placements import CROWDED, as_requested, placement
+        from merge_bench.probe.workers import exchanging
+        from merge_bench.records.schema import ProbeLine
+
+        workers, pattern = session.workers, self.pattern
+        session.progress.phase("connecting")
+        session.connect(workers.on_all(steps.open_bare, session.plan, ranked=True, after=(session.topic,)))
+        session.record_launch()
+        record_connections(session)
+        if core_budget.shortage((each.host, each.hardware) for each in session.descriptions):
+            session.warn(CROWDED)
+        first = session.descriptions[0]
+        lanes = list(dict.fromkeys(lane for found in workers.on_all(steps.endpoints)
+                                   for lane_list, _ in found.values() for lane in lane_list))  # fmt: skip
+        asked = requested(first.ucx.config)
+
+        def line(**figures: Any) -> ProbeLine:
+            return ProbeLine(
+                launch=session.launch, method=f"tagged messages of UCX {first.ucx.version}, as in a merge",
+                placement=placement(session.descriptions), ranks=[each.rank for each in session.members],
+                hosts=[each.host for each in session.members], requested=asked, selected=lanes,
+                as_requested=as_requested(first.environment.get("UCX_TLS"), lanes), **figures,
+            )  # fmt: skip
+
+        recorder = Recorder(session, pattern, UCX)
+        for frames in self._frames(session):
+            rounds = pattern.rounds(max(workers.on_all(exchanging.prepare, frames)))
+            measured = workers.on_all(exchanging.measure, rounds)
+            recorder.take(frames, [each.seconds for each in measured], sum(each.wrong for each in measured), line)
+        workers.on_all(steps.close)
+
+    def _frames(self, session: Session) -> Iterator[list[Matrix]]:
+        """The matrices of each operation, in the order of `Recorder`."""
+        from merge_bench.probe.shared.exchange_matrix import equal, ring
+        from merge_bench.probe.workers import exchanging
+
+        ranks = session.plan.workers
+        if size := self.pattern.ring(ranks):
+            yield [ring(size, ranks)]
+        for size in self.pattern.sizes:
+            yield [equal(size, ranks)]
+        for spec in self.pattern.tables(session.job.prepared):
+            session.progress.phase(f"sizes of the parcels of {format_count(spec.rows)} rows")
+            left, right = zip(*session.workers.on_all(exchanging.parcels, spec, ranks, ranked=True), strict=True)
+            yield [left, right]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OverMpiRanks(OverMpi):
+    """MPI_Alltoall and MPI_Alltoallv, in ranks that mpirun starts."""
+
+    pattern: Pattern
+    name = NAME
+
+    def describe(self) -> dict[str, Any]:
+        """The plan in the records."""
+        return {**self.pattern.describe(MPI), "mpirun": self.mpi().mpirun}
+
+    def prepare(self, prepared: Prepared) -> Prepared:
+        """The same, with at least two ranks; checks the MPI."""
+        return _at_least_two(super().prepare(prepared))
+
+    def usual_seconds(self, prepared: Prepared) -> float | None:
+        """As of `Pattern`, and the start of mpirun."""
+        return self.pattern.usual_seconds(prepared, 1.5)
+
+    def measure(self, session: RankSession) -> None:
+        """Exchange in the ranks, and record what they report."""
+        from merge_bench.probe.ranks.messages import ExchangeRow
+
+        pattern = self.pattern
+        work = {
+            "probe": NAME, "sizes": pattern.sizes, "ring": pattern.ring(session.plan.workers),
+            "tables": [dataclasses.asdict(spec) for spec in pattern.tables(session.job.prepared)],
+            "iterations": pattern.iterations,
+        }  # fmt: skip
+        recorder = Recorder(session, pattern, MPI)
+        for row in session.run(work, of=ExchangeRow):
+
+            def line(selected: Sequence[str] = row.selected, **figures: Any) -> ProbeLine:
+                call = "MPI_Alltoallv" if figures["test"].endswith(UNEVEN) else "MPI_Alltoall"
+                return session.line(f"{session.method()}, {call}", selected, **figures)
+
+            recorder.take(row.frames, row.rounds, row.wrong, line)
+            session.doing = "after an exchange"
+
+
+@dataclass(frozen=True)
+class AllToAll(Probe):
+    """Every backend, each in launches of its own."""
+
+    backends: tuple[Probe, ...]
+    left_out: Caution | None = None
+    name = NAME
+    sweeps = True
+
+    @property
+    def parts(self) -> tuple[Probe, ...]:
+        """One for each backend."""
+        return self.backends
+
+    def cautions(self) -> tuple[Caution, ...]:
+        """The backend that is not there."""
+        return () if self.left_out is None else (self.left_out,)
+
+
+def _at_least_two(prepared: Prepared) -> Prepared:
+    if prepared.plan.workers < 2:
+        raise UsageError("all-to-all needs at least two ranks; use --workers 2 or more")
+    return prepared
+
+
+def make(values: Mapping[str, Any]) -> AllToAll:
+    """The measurement of these options; without ``--backend`` MPI takes part where it is installed.
+
+    Raises
+    ------
+    UsageError
+        If sizes or backends are wrong, or an MPI that was asked for is missing.
+    """
+    chunks = values["chunk"] or ()
+    sizes = parse_sizes(values["sizes"]) if values["sizes"] else () if chunks else parse_sizes(SIZES)
+    if sizes and sizes[-1] > LARGEST_MESSAGE:
+        raise UsageError(f"--sizes {values['sizes']}: MPI allows messages of at most {LARGEST_MESSAGE} bytes")
+    pattern = Pattern(
+        sizes=sizes, chunks=(chunks,) if isinstance(chunks, int) else tuple(chunks), iterations=values["iterations"],
+        limit=values["link_limit"],
+    )  # fmt: skip
+    asked = values["backend"]
+    names = parse_names("--backend", asked, (UCX, MPI)) if asked else (UCX, MPI)
+    over_mpi = OverMpiRanks(pattern=pattern, iterations=pattern.iterations, mpirun_asked=values["mpirun"])
+    left_out = None
+    if not asked:
+        if values.get("scheduler_address") or values.get("scheduler_file"):
+            names = (UCX,)
+        try:
+            over_mpi.mpi()
+        except UsageError as reason:
+            if values["mpirun"]:
+                raise
+            names, left_out = (UCX,), Caution("backend-left-out", f"all-to-all without MPI: {reason}")
+    made = {UCX: OverUcx(pattern), MPI: over_mpi}
+    return AllToAll(tuple(made[name] for name in names), left_out)
+
+
+def in_rank(rank: Rank) -> None:
+    """What each rank runs."""
+    from merge_bench.probe.ranks import all_to_all
+
+    all_to_all.run(rank)
+
+
+PROBE = ProbeKind(
+    name=NAME,
+    help="Every rank sends to every other: our data plane and MPI, by message size and number of ranks (--workers).",
+    options=(
+        options.SIZES,
+        Option(
+            "chunk",
+            parsers.counts(1),
+            None,
+            "Send the parcels of a merge with this many rows per worker in each frame; several values are separated by"
+            " commas. [default: only messages of --sizes]",
+            "ROWS[,ROWS]",
+        ),
+        options.ITERATIONS,
+        Option(
+            "backend",
+            parsers.text,
+            None,
+            "What exchanges the messages: ucx (the data plane of a merge), mpi (MPI_Alltoall, MPI_Alltoallv); several"
+            " are separated by commas. [default: ucx, and mpi if it is installed]",
+            "NAME[,NAME]",
+        ),
+        Option(
+            "link-limit",
+            parsers.rate,
+            None,
+            "Bandwidth of each rank's link in one direction, such as 12.5GB/s or 100Gbit/s. [default: measured if there"
+            " are more than two ranks]",
+            "RATE",
+        ),
+        options.MPIRUN,
+    ),
+    make=make,
+    other_tests=ALL_TO_ALL,
+    in_rank=in_rank,
+)

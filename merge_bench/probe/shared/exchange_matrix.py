@@ -1,0 +1,122 @@
+"""What an all-to-all exchange sends: bytes for each pair, contents that can be checked, and the figures that follow.
+
+A matrix has a row for each sender and a column for each receiver, in bytes; its diagonal is what a rank keeps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import mean, median
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Matrix = Sequence[Sequence[int]]
+Bytes = npt.NDArray[np.uint8]
+
+PERIOD = 251
+"""The contents of a message repeat after so many bytes: a prime, so that no shifted message looks right."""
+SENDER, RECEIVER, FRAME = 31, 7, 101
+"""How the first byte of a message differs by its sender, its receiver and its frame."""
+ROW_SECONDS, FEWEST_ROUNDS, MOST_ROUNDS = 0.5, 10, 1000
+BLANK = 0xFF
+"""What buffers contain before a message arrives; no message has this byte."""
+
+
+def equal(size: int, ranks: int) -> list[list[int]]:
+    """Every rank sends `size` bytes to every rank, itself included, as `MPI_Alltoall` counts."""
+    return [[size] * ranks for _ in range(ranks)]
+
+
+def ring(size: int, ranks: int) -> list[list[int]]:
+    """Every rank sends to the next rank alone as much as it sends to all others in `equal`."""
+    return [
+        [size * (ranks - 1) if receiver == (sender + 1) % ranks else 0 for receiver in range(ranks)]
+        for sender in range(ranks)
+    ]
+
+
+def rounds_of(seconds: float) -> int:
+    """Timed rounds if the fastest of the warm-up took so long: as many as take half a second, 10 to 1000."""
+    return int(min(MOST_ROUNDS, max(FEWEST_ROUNDS, ROW_SECONDS / max(seconds, 1e-9))))
+
+
+def fill(message: Bytes, sender: int, receiver: int, frame: int) -> None:
+    """Write the contents of one message of a frame."""
+    for part, expected in _parts(message, sender, receiver, frame):
+        part[:] = expected
+
+
+def count_wrong(message: Bytes, sender: int, receiver: int, frame: int) -> int:
+    """Number of bytes of a message that are not as `fill` writes them."""
+    return sum(int(np.count_nonzero(part != expected)) for part, expected in _parts(message, sender, receiver, frame))
+
+
+def _parts(message: Bytes, sender: int, receiver: int, frame: int) -> Iterator[tuple[Any, Bytes]]:
+    """Views of a message, whole periods and the bytes after them, each with what it has to contain."""
+    first = SENDER * sender + RECEIVER * receiver + FRAME * frame
+    pattern = ((first + np.arange(PERIOD)) % PERIOD).astype(np.uint8)
+    whole = message.size // PERIOD * PERIOD
+    yield message[:whole].reshape(-1, PERIOD), pattern
+    yield message[whole:], pattern[: message.size - whole]
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Bytes of one operation: of each rank, by rank.
+
+    `sent`, `received`: to and from others; `whole`: the whole send buffer, the rank's own part included.
+    """
+
+    sent: tuple[int, ...]
+    received: tuple[int, ...]
+    whole: tuple[int, ...]
+
+    @classmethod
+    def of(cls, frames: Sequence[Matrix]) -> Traffic:
+        """The traffic of an operation that exchanges these frames, one after the other."""
+        total = np.sum([np.array(frame, np.int64) for frame in frames], axis=0)
+        own = np.diagonal(total)
+        return cls(*(tuple(map(int, each)) for each in (total.sum(1) - own, total.sum(0) - own, total.sum(1))))
+
+    @property
+    def busiest(self) -> int:
+        """What the rank that sends or receives most has to move in one direction."""
+        return max(*self.sent, *self.received)
+
+
+def mean_message(frames: Sequence[Matrix]) -> int:
+    """Mean bytes that a rank sends to another one in a frame."""
+    others = [
+        size
+        for frame in frames
+        for sender, row in enumerate(frame)
+        for receiver, size in enumerate(row)
+        if sender != receiver
+    ]
+    return round(mean(others))
+
+
+def figures(traffic: Traffic, rounds: Sequence[Sequence[float]], limit: float | None) -> dict[str, Any]:
+    """The fields of a row that follow from the seconds of each rank in each round, `rounds[rank][round]`.
+
+    ``seconds``: the median over rounds of the slowest rank. ``seconds_mean``, ``seconds_min``, ``seconds_max``:
+    average, least and greatest over ranks of a rank's mean, the three that ``osu_alltoall`` prints. A rank's bandwidth
+    is what it sends to others ÷ ``seconds``. Bus bandwidth is (S ÷ ``seconds``) × (n − 1) ÷ n as nccl-tests defines it
+    for all-to-all, with S the mean send buffer of a rank, its own part included. `limit`: bytes per second that a rank
+    can send.
+    """
+    ranks = len(traffic.sent)
+    seconds = median(max(each) for each in zip(*rounds, strict=True))
+    means = [mean(each) for each in rounds]
+    rate = [sent / seconds if seconds > 0 else None for sent in traffic.sent]
+    known = [each for each in rate if each is not None]
+    return {
+        "seconds": seconds, "seconds_mean": mean(means), "seconds_min": min(means), "seconds_max": max(means),
+        "bandwidth_bytes_per_second": mean(known) if known else None,
+        "bandwidth_min": min(known, default=None), "bandwidth_max": max(known, default=None),
+        "bus_bandwidth_bytes_per_second": mean(traffic.whole) / seconds * (ranks - 1) / ranks if known else None,
+        "busiest_bytes": traffic.busiest, "limit_bytes_per_second": limit,
+    }  # fmt: skip

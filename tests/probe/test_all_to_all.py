@@ -1,0 +1,155 @@
+"""What all-to-all sends and what follows from it: sizes as a merge has them, checked contents, figures, tables."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from merge_bench.merge import parcel_sizes
+from merge_bench.merge.buffer_pool import BufferPool
+from merge_bench.merge.parcel_sizes import parcel_bytes
+from merge_bench.merge.partition import Partitioner
+from merge_bench.merge.workload import synthetic
+from merge_bench.merge.workload.synthetic import SyntheticSpec
+from merge_bench.probe.shared.exchange_matrix import (
+    BLANK,
+    PERIOD,
+    Traffic,
+    count_wrong,
+    equal,
+    figures,
+    fill,
+    mean_message,
+    ring,
+    rounds_of,
+)
+from merge_bench.probe.shared.stored_rows import in_order
+from merge_bench.records import schema as s
+from merge_bench.records.probe_rows import Row
+from merge_bench.records.reader import read_campaign
+from merge_bench.records.writer import CampaignWriter
+from merge_bench.view.plot.network import panels_of
+from merge_bench.view.probe.show import print_rows
+
+
+@pytest.mark.parametrize(("rows", "workers", "zipf", "columns"), [(10_001, 3, 0.0, 1), (4096, 2, 1.2, 3), (5, 4, 0, 1)])
+def test_parcels_have_the_sizes_that_a_partition_makes(rows: int, workers: int, zipf: float, columns: int) -> None:
+    spec = SyntheticSpec(rows, 0.3, 7, columns, zipf)
+    for rank in range(workers):
+        frames = synthetic.generate(spec, rank, workers)[:2]
+        made = [
+            Partitioner(frame.fields, ("key",), workers, buckets=5).split(frame, BufferPool())[0] for frame in frames
+        ]
+        assert parcel_bytes(spec, rank, workers) == tuple([len(each.data) for each in parcels] for parcels in made)
+
+
+def test_keys_in_blocks_are_those_of_the_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = SyntheticSpec(30_001, 0.3, 1)
+    whole = [parcel_bytes(spec, rank, 3) for rank in range(3)]
+    monkeypatch.setattr(parcel_sizes, "BLOCK_ROWS", 1000)
+    assert [parcel_bytes(spec, rank, 3) for rank in range(3)] == whole
+
+
+@pytest.mark.parametrize("size", [1, PERIOD - 1, PERIOD, 3 * PERIOD + 17])
+def test_every_byte_is_checked_and_no_other_message_passes(size: int) -> None:
+    message = np.full(size, BLANK, np.uint8)
+    assert count_wrong(message, 2, 1, 0) == size
+    fill(message, 2, 1, 0)
+    assert count_wrong(message, 2, 1, 0) == 0
+    for other in ((1, 2, 0), (3, 1, 0), (2, 0, 0), (2, 1, 1)):
+        assert count_wrong(message, *other) == size
+    if size > 1:
+        assert count_wrong(np.roll(message, 1), 2, 1, 0) > 0
+    message[size // 2] ^= 1
+    assert count_wrong(message, 2, 1, 0) == 1
+
+
+UNEVEN = [[[10, 20, 30], [40, 50, 60], [70, 80, 90]], [[1, 2, 3], [4, 5, 6], [7, 8, 9]]]
+
+
+def test_traffic_leaves_out_what_a_rank_keeps() -> None:
+    traffic = Traffic.of(UNEVEN)
+    assert traffic.sent == (55, 110, 165)
+    assert traffic.received == (121, 110, 99)
+    assert traffic.whole == (66, 165, 264)
+    assert traffic.busiest == 165
+    assert mean_message(UNEVEN) == round((20 + 30 + 40 + 60 + 70 + 80 + 2 + 3 + 4 + 6 + 7 + 8) / 12)
+    assert Traffic.of([equal(100, 4)]).sent == Traffic.of([ring(100, 4)]).sent == (300,) * 4
+    assert ring(8, 3) == [[0, 16, 0], [0, 0, 16], [16, 0, 0]]
+
+
+def test_figures_by_their_definitions() -> None:
+    rounds = [[1.0, 2.0, 6.0], [3.0, 1.0, 1.0], [2.0, 2.0, 2.0]]  # of a rank: the slowest ones are 3, 2, 6
+    found = figures(Traffic.of(UNEVEN), rounds, 100.0)
+    assert found["seconds"] == 3.0
+    assert (found["seconds_mean"], found["seconds_min"], found["seconds_max"]) == pytest.approx((20 / 9, 5 / 3, 3.0))
+    assert (found["bandwidth_min"], found["bandwidth_max"]) == pytest.approx((55 / 3, 165 / 3))
+    assert found["bandwidth_bytes_per_second"] == pytest.approx(110 / 3)
+    assert found["bus_bandwidth_bytes_per_second"] == pytest.approx(165 / 3 * 2 / 3)
+    even = figures(Traffic.of([equal(1000, 4)]), [[0.5]] * 4, None)
+    assert even["bandwidth_bytes_per_second"] == even["bus_bandwidth_bytes_per_second"] == pytest.approx(6000)
+
+
+def test_rounds_take_half_a_second_within_limits() -> None:
+    assert [rounds_of(each) for each in (0.0, 0.001, 0.01, 2.0)] == [1000, 500, 50, 10]
+
+
+def stored(folder: Path, **changes: Any) -> list[Row]:
+    """Rows of two backends with three ranks; the one that was launched first is MPI."""
+    with CampaignWriter.create(folder, "probe-all-to-all") as writer:
+        writer.write(
+            s.CampaignLine(
+                campaign_id=writer.campaign_id, argv=["probe"], version="0",
+                configs=[s.Config(name="default", path=None, variables={})], plans=[{"probe": "all-to-all"}],
+                runs=[s.RunKey(config="default", plan=0)],
+            )
+        )  # fmt: skip
+        for index, (backend, seconds) in enumerate((("mpi", 2e-3), ("ucx", 1e-3))):
+            cluster = s.Cluster(launcher="local", protocol="tcp")
+            writer.write(
+                s.LaunchLine(launch=index, config="default", plan=0, cluster=cluster, workers=[], data_bytes=0, rows=0)
+            )
+            for frames, count in ((UNEVEN, 1000), ([equal(1000, 3)], None)):
+                fields = {
+                    **figures(Traffic.of(frames), [[seconds]] * 3, 4e6), "size": mean_message(frames), "count": count,
+                    "test": f"{backend}_alltoall{'v' * (count is not None)}", "limit_from": "given", "wrong": 0,
+                    **changes,
+                }  # fmt: skip
+                writer.write(
+                    s.ProbeLine(
+                        launch=index, probe="all-to-all", method="made up", placement="one-host", ranks=[0, 1, 2],
+                        hosts=["a"] * 3, iterations=1, **fields,
+                    )
+                )  # fmt: skip
+            writer.write(s.LaunchEndLine(launch=index, status=0, seconds=1.0))
+        writer.write(s.EndLine(status=0))
+    return in_order(read_campaign(writer.folder))
+
+
+def test_backends_stand_side_by_side_with_their_shares_of_the_link(tmp_path: Path) -> None:
+    rows = stored(tmp_path)
+    assert [(row.test, row.count) for row in rows] == [
+        ("ucx_alltoall", None), ("mpi_alltoall", None), ("ucx_alltoallv", 1000), ("mpi_alltoallv", 1000),
+    ]  # fmt: skip
+    assert [row.link_share for row in rows] == pytest.approx([0.5, 0.25, 165 / 1e-3 / 4e6, 165 / 2e-3 / 4e6])
+    file = io.StringIO()
+    print_rows(rows, file=file)
+    lines = [line.split() for line in file.getvalue().splitlines()]
+    assert ["1,000", "1,000", "0.0020", "50.0%", "2,000", "0.0010", "25.0%", "0.500"] in lines
+    assert ["1,000", "28", "1,000", "0.0001100", "4.1%", "2,000", "0.0000550", "2.1%", "0.500"] in lines
+
+
+def test_a_drawing_has_a_line_for_each_backend_over_size(tmp_path: Path) -> None:
+    (panel,) = panels_of(stored(tmp_path))
+    assert "Bandwidth of a rank" in panel.title
+    assert "Message size" in panel.picture.x.title
+
+
+def test_wrong_bytes_are_marked(tmp_path: Path) -> None:
+    file = io.StringIO()
+    print_rows(stored(tmp_path, wrong=3), file=file)
+    assert "!!" in file.getvalue()

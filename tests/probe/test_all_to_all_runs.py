@@ -1,0 +1,80 @@
+"""Real runs of `probe all-to-all` on this machine: both backends, the parcels of a merge, and wrong bytes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from merge_bench.records.schema import IterationLine, LaunchLine, ProbeLine
+from tests.helpers.runs import ROOT, Finished, start
+
+pytestmark = pytest.mark.cluster
+
+VERB = ("probe", "all-to-all")
+ROWS = 20_000
+
+
+def run(folder: Path, *options: str, verb: tuple[str, ...] = VERB, **more: dict[str, str]) -> Finished:
+    running = start(folder, *options, verb=verb, **more)
+    try:
+        return running.finish()
+    finally:
+        running.end()
+
+
+def test_both_backends_send_what_a_merge_sends(tmp_path: Path) -> None:
+    options = ("--sizes", "8,64K", "--chunk", str(ROWS), "--iterations", "3", "--repetitions", "1")
+    found = run(tmp_path / "probe", *options, "--workers", "2", "--link-limit", "10GB/s").check_ended(0)
+    rows = {(row.test, row.size): row for row in found.of(ProbeLine)}
+    assert len(rows) == 6
+    sizes = {(test.partition("_")[2], size) for test, size in rows}
+    parcel = next(size for operation, size in sizes if operation == "alltoallv")
+    assert sizes == {("alltoall", 8), ("alltoall", 65536), ("alltoallv", parcel)}
+    for (test, size), row in rows.items():
+        assert (row.wrong, row.ranks, row.iterations, row.placement) == (0, [0, 1], 3, "one-host")
+        assert row.selected
+        assert 0 < row.seconds_min <= row.seconds_mean <= row.seconds_max
+        assert (row.count == ROWS) == test.endswith("v")
+        if not test.endswith("v"):
+            assert row.bandwidth_bytes_per_second == pytest.approx(size / row.seconds)
+            assert row.busiest_bytes == size
+        assert (row.limit_bytes_per_second, row.limit_from) == (1e10, "given")
+    launches = {line.cluster.launcher: line for line in found.of(LaunchLine)}
+    assert set(launches) == {"local", "mpirun"}
+    asked = next(row.requested for (test, _), row in rows.items() if test.startswith("mpi"))
+    assert asked == {"UCX_NET_DEVICES": "lo"}  # nothing of UCXX's
+    once = ("--iterations", "1", "--warmup", "0", "--link-rounds", "0", "--workers", "2", "--chunk", str(ROWS))
+    merged = run(tmp_path / "merge", *once, verb=("run",)).check_ended(0)
+    (iteration,) = merged.of(IterationLine)
+    for backend in ("ucx", "mpi"):
+        row = rows[f"{backend}_alltoallv", parcel]
+        assert row.busiest_bytes == max(pair.bytes for pair in iteration.pairs)
+        assert row.size == round(sum(pair.bytes for pair in iteration.pairs) / 4)
+
+
+SABOTAGE = """
+import sys
+def install():
+    from merge_bench.probe.shared import exchange_matrix
+    honest = exchange_matrix.fill
+    def fill(message, sender, receiver, frame):
+        honest(message, sender, receiver, frame)
+        if sender == 1:
+            message[5] ^= 1
+    exchange_matrix.fill = fill
+if any("rank_main" in word or "dask_worker" in word for word in sys.orig_argv):
+    install()
+"""
+
+
+@pytest.mark.parametrize(("backend", "wrong"), [("ucx", 1), ("mpi", 2)])  # MPI_Alltoall also sends to the rank itself
+def test_a_wrong_byte_in_each_message_ends_the_campaign_with_status_4(tmp_path: Path, backend: str, wrong: int) -> None:
+    folder = tmp_path / "sabotage"
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text(SABOTAGE)
+    options = ("--sizes", "64,128", "--iterations", "2", "--repetitions", "1", "--workers", "2", "--backend", backend)
+    found = run(tmp_path / "run", *options, environ={"PYTHONPATH": f"{folder}:{ROOT}"}).check_ended(4)
+    assert [(row.size, row.wrong) for row in found.of(ProbeLine)] == [(64, wrong)]
+    assert found.failure.code == "wrong-result"
+    assert f"all-to-all over {backend}: {wrong} bytes that arrived are wrong" in found.errors
