@@ -123,10 +123,10 @@ def after_tuning(campaign: Campaign, result: Result, *, written: Path | None, en
     if asked is None:
         return _report(campaign)
     launches, seconds = (*asked.budget, None, None)[:2]
-    limited = result.stopped is not None or bool(result.left_out)
+    limited = result.stopped is not None or bool(result.absent)
     inconclusive = any(line.reason == Verdict.INCONCLUSIVE.value for line in result.confirmation)
     changed, does = {}, "searches anew, with time for what was not tried or not decided"
-    if (result.undecided or inconclusive) and _waits(campaign) and not _given(words, "wait-for-quiet"):
+    if _repeat_when_quiet(campaign, result, inconclusive) and not _given(words, "wait-for-quiet"):
         changed["wait-for-quiet"], does = "5m", "searches anew, once this host is quiet"
     elif (result.undecided or inconclusive) and not limited:
         name, blocks = ("confirm", asked.confirm) if inconclusive else ("most-blocks", asked.blocks)
@@ -137,6 +137,11 @@ def after_tuning(campaign: Campaign, result: Result, *, written: Path | None, en
     if seconds is not None and (limited or changed):
         changed["budget"] = upwards(max(2 * seconds, enough or 0.0))
     return NextStep(_command("tune", *_replaced(words, changed)), does) if changed else _report(campaign)
+
+
+def _repeat_when_quiet(campaign: Campaign, result: Result, inconclusive: bool) -> bool:
+    """Whether noise may be why a tuning on this host has no result."""
+    return _waits(campaign, busy=result.doubtful) if result.undecided or inconclusive or result.doubtful else False
 
 
 def _severity(code: str) -> int:
@@ -177,9 +182,9 @@ def _owns_processes(campaign: Campaign) -> bool:
     return all(kind.owns_processes for kind in _launchers(campaign))
 
 
-def _waits(campaign: Campaign) -> bool:
-    """Whether this host was busy, for whose quiet a run can wait."""
-    return bool(busy_host(campaign)) and all(kind.starts_here for kind in _launchers(campaign))
+def _waits(campaign: Campaign, *, busy: bool = False) -> bool:
+    """Whether this host was busy, or seems to have been (`busy`), for whose quiet a run can wait."""
+    return (busy or bool(busy_host(campaign))) and all(kind.starts_here for kind in _launchers(campaign))
 
 
 def _launchers(campaign: Campaign) -> list[LauncherKind]:
