@@ -7,17 +7,16 @@ from collections.abc import Iterator, Sequence
 from merge_bench.analysis import aggregate, metrics
 from merge_bench.analysis.aggregate import WorkerFigures, pair_figures
 from merge_bench.analysis.documents.error import Failure
+from merge_bench.analysis.host_load import busy_launches
 from merge_bench.analysis.statistics import median, outliers
 from merge_bench.analysis.traffic_check import contradictions
 from merge_bench.analysis.verification_state import NOT_BY_US, State
 from merge_bench.errors import Caution, RunFailed, WrongResult
 from merge_bench.host import core_budget
 from merge_bench.records.campaign import Campaign, Launch, Run
-from merge_bench.records.schema import WarningLine
 from merge_bench.units import format_rate, format_seconds
 
 EXCEEDED = 1.05  # more than a link limit can be exceeded by the noise of both measurements
-BUSY_HOST = "busy-host"
 MOST_OVERLOADED = 3  # named; with many ranks a skew overloads many
 
 
@@ -26,6 +25,7 @@ def warnings(
 ) -> list[Caution]:
     """The recorded warnings, then those that follow from the numbers; each once."""
     recorded = [*campaign.warnings, *(warning for launch in run.launches for warning in launch.warnings)]
+    recorded += busy_launches(run.launches)
     verification = [_UNVERIFIED[state]] if state in _UNVERIFIED else []
     traffic = () if run.plan.runtime_filter else _traffic(counted)  # the filter's messages are not in the records
     shown = (
@@ -91,12 +91,6 @@ def straggling(workers: Sequence[WorkerFigures]) -> metrics.Straggler | None:
     inputs = {w.rank: w.memory.input or 0 for w in workers}
     others = median([size for rank, size in inputs.items() if rank != found.rank])
     return None if inputs[found.rank] > metrics.SLOWER * others else found
-
-
-def busy_host(campaign: Campaign) -> list[WarningLine]:
-    """The warnings that other processes kept the host busy."""
-    recorded = [*campaign.warnings, *(line for launch in campaign.launches for line in launch.warnings)]
-    return [line for line in recorded if line.code == BUSY_HOST]
 
 
 def short_of_cores(launches: Sequence[Launch]) -> core_budget.Shortage | None:

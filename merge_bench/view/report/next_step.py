@@ -10,9 +10,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from merge_bench.analysis import aggregate
-from merge_bench.analysis.diagnostics import busy_host, short_of_cores
+from merge_bench.analysis.diagnostics import short_of_cores
 from merge_bench.analysis.documents.compare import Comparison
 from merge_bench.analysis.documents.run import RunDocument
+from merge_bench.analysis.host_load import busy_host
 from merge_bench.analysis.statistics.verdict import Verdict
 from merge_bench.cluster.base import LauncherKind
 from merge_bench.cluster.launchers import launchers
