@@ -14,7 +14,7 @@ REMEDY = "run again on a quiet host, or with --wait-for-quiet 5m"
 
 
 def busy_host(campaign: Campaign) -> list[WarningLine]:
-    """The warnings that other processes kept the host busy: the recorded ones, and one about launches after the first."""
+    """The warnings that other processes kept the host busy: the recorded ones, and one about later launches."""
     recorded = [*campaign.warnings, *(line for launch in campaign.launches for line in launch.warnings)]
     return [*(line for line in recorded if line.code == BUSY_HOST), *busy_launches(campaign.launches)]
 

@@ -60,8 +60,8 @@ def begin(seconds: float = LOOK_SECONDS) -> Look:
     """Begin to measure what other processes than this one use of the cores that this one may use.
 
     What is returned gives the result, of at least so many seconds: it waits for what is left of them. What this process
-    and the processes that it starts meanwhile use does not count. A process of another container counts, because the kernel's counters of
-    the cores include it, but cannot be named.
+    and the processes that it starts meanwhile use does not count. A process of another container counts, because the
+    kernel's counters of the cores include it, but cannot be named.
     """
     cores, own = sorted(os.sched_getaffinity(0)), os.getpid()
     earlier = _descendants()

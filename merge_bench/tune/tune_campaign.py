@@ -166,10 +166,10 @@ def best_so_far(campaign: Campaign, values: Sequence[Value], threshold: float = 
     noise = [abs(math.log(line.ratio)) for line in screened if line.decision == NOISE and line.ratio]
     bar = math.exp(max([math.log1p(threshold), *noise]))
     kept = {line.setting: line.ratio or 0.0 for line in screened if line.decision == "kept"} or {
-        line.setting: line.ratio for line in screened if line.decision == UNDECIDED and (line.ratio or 0.0) >= bar
+        line.setting: line.ratio for line in screened if line.decision == UNDECIDED and line.ratio and line.ratio >= bar
     }
     singles = [value for value in values if value.id in kept]
-    return Candidate.of(*sorted(singles, key=lambda value: -(kept[value.id] or 0.0))[:1])
+    return Candidate.of(*sorted(singles, key=lambda value: -kept[value.id])[:1])
 
 
 def _write(campaign: Campaign, task: Task, metric: str, output: Path) -> None:

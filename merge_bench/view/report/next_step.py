@@ -11,7 +11,7 @@ from pathlib import Path
 
 from merge_bench.analysis import aggregate
 from merge_bench.analysis.diagnostics import short_of_cores
-from merge_bench.analysis.documents.compare import Comparison
+from merge_bench.analysis.documents.compare import CompareDocument, Comparison
 from merge_bench.analysis.documents.run import RunDocument
 from merge_bench.analysis.host_load import busy_host
 from merge_bench.analysis.statistics.verdict import Verdict
@@ -109,6 +109,18 @@ def after_sweep(
         blocks = str(more + max(each.launches for each in comparisons))
         return NextStep(_run(words, blocks=blocks), "measures anew, as often as a verdict needs")
     return _report(campaign)
+
+
+def after_compare(campaigns: Sequence[Campaign], document: CompareDocument) -> NextStep:
+    """After a comparison: the last campaign again if it was measured on a busy host; else all of them on one page."""
+    last = campaigns[-1]
+    words = _words(last)
+    decided = any(each.verdict in ("FASTER", "SLOWER", "EQUIVALENT") for each in document.comparisons)
+    if words is not None and _waits(last) and decided and not _given(words, "wait-for-quiet"):
+        return NextStep(_run(words, wait_for_quiet="5m"), _ONCE_QUIET)
+    return NextStep(
+        _command("report", *(str(campaign.folder) for campaign in campaigns)), "draws everything on one page", True
+    )
 
 
 def after_tuning(campaign: Campaign, result: Result, *, written: Path | None, enough: float | None) -> NextStep:

@@ -105,7 +105,7 @@ def test_a_candidate_that_was_confirmed_slower_or_as_fast_is_called_so(tmp_path:
     slower = result_of(confirmed(tmp_path / "slower", "c", changed(0.5)))
     assert slower.outcome == "No config is faster than default: c=y is slower"
     same = {ids: [1e9] * len(values) for ids, values in SPEED.items()}
-    assert result_of(confirmed(tmp_path / "same", "c", same)).outcome == (  # type: ignore[arg-type]
+    assert result_of(confirmed(tmp_path / "same", "c", same)).outcome == (
         "No config is faster than default: c=y is as fast"
     )
 
