@@ -14,6 +14,7 @@ from merge_bench.records.recorded_plan import Plan
 from merge_bench.records.schema import IterationLine
 from merge_bench.view.numbers import NULL, gib, ms, number, percent, rows
 from merge_bench.view.report.layout import Column, Page, by_row, grouped
+from merge_bench.view.text import plural
 from merge_bench.view.titles import keys_of, tables_of
 
 _SHOWN = 20
@@ -251,13 +252,15 @@ def verdict(page: Page, run: Run, launches: Sequence[Launch], document: RunDocum
         page.line(f"checksum {worst.checksum or NULL}, expected {worst.expected_checksum or NULL}", indent=2)
     elif document.verified:
         last = next(launch for launch in reversed(launches) if launch.verifications).verifications[-1]
+        passed = f"all {len(checks)} checks passed" if len(checks) > 1 else "1 check passed"
         page.line(
-            f"verified: {rows(last.rows)} rows, checksum {last.checksum or NULL}; "
-            f"all {len(checks)} checks passed ({last.how})",
+            f"verified: {rows(last.rows)} rows, checksum {last.checksum or NULL}; {passed} ({last.how})",
             "green",
         )
     else:
-        page.line(f"UNVERIFIED: {len(checks)} checks passed, but other requested checks are missing", "yellow")
+        page.line(
+            f"UNVERIFIED: {plural(len(checks), 'check')} passed, but other requested checks are missing", "yellow"
+        )
 
 
 def findings(page: Page, documents: Sequence[RunDocument]) -> None:
