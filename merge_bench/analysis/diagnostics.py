@@ -7,17 +7,17 @@ from collections.abc import Iterator, Sequence
 from merge_bench.analysis import aggregate, metrics
 from merge_bench.analysis.aggregate import WorkerFigures, pair_figures
 from merge_bench.analysis.documents.error import Failure
+from merge_bench.analysis.host_load import busy_launches
 from merge_bench.analysis.statistics import median, outliers
 from merge_bench.analysis.traffic_check import contradictions
 from merge_bench.analysis.verification_state import NOT_BY_US, State
 from merge_bench.errors import Caution, RunFailed, WrongResult
 from merge_bench.host import core_budget
-from merge_bench.records.campaign import Campaign, Launch, Run
-from merge_bench.records.schema import WarningLine
+from merge_bench.records.campaign import INTERRUPTED, Campaign, Launch, Run
+from merge_bench.records.schema import FailureLine
 from merge_bench.units import format_rate, format_seconds
 
 EXCEEDED = 1.05  # more than a link limit can be exceeded by the noise of both measurements
-BUSY_HOST = "busy-host"
 MOST_OVERLOADED = 3  # named; with many ranks a skew overloads many
 
 
@@ -26,11 +26,12 @@ def warnings(
 ) -> list[Caution]:
     """The recorded warnings, then those that follow from the numbers; each once."""
     recorded = [*campaign.warnings, *(warning for launch in run.launches for warning in launch.warnings)]
+    recorded += busy_launches(run.launches)
     verification = [_UNVERIFIED[state]] if state in _UNVERIFIED else []
     traffic = () if run.plan.runtime_filter else _traffic(counted)  # the filter's messages are not in the records
     shown = (
         *traffic, *_launches(run), *_limit(counted), *_links(counted, workers), *_ranks(counted, workers),
-        *_outliers(counted),
+        *_outliers(counted, several=len(campaign.runs) > 1),
     )  # fmt: skip
     found = list(dict.fromkeys((*(line.caution for line in recorded), *verification, *shown)))
     if campaign.truncated:
@@ -62,11 +63,22 @@ def error(campaign: Campaign, run: Run) -> Failure | None:
     for launch in run.launches:
         if launch.end is not None and launch.end.status != 0:
             return Failure(RunFailed.code, f"launch {launch.index} ended with status {launch.end.status}")
+    stopped = next((failure for failure in _failures(campaign) if failure.code == INTERRUPTED), None)
+    if missing > 0 and stopped is not None:
+        return Failure(stopped.code, stopped.message)
     if missing > 0:
         made = run.planned_launches - missing
         message = f"the records stop after {made} of {made + missing} launches: the run was killed or is still running"
         return Failure("unfinished", message)
     return None
+
+
+def _failures(campaign: Campaign) -> Iterator[FailureLine]:
+    """Every failure of a campaign that ended; one that was resumed goes on."""
+    if campaign.end is not None:
+        yield from campaign.failures
+        for launch in campaign.standing:
+            yield from launch.failures
 
 
 def overloaded(workers: Sequence[WorkerFigures]) -> tuple[metrics.Overload, ...]:
@@ -91,12 +103,6 @@ def straggling(workers: Sequence[WorkerFigures]) -> metrics.Straggler | None:
     inputs = {w.rank: w.memory.input or 0 for w in workers}
     others = median([size for rank, size in inputs.items() if rank != found.rank])
     return None if inputs[found.rank] > metrics.SLOWER * others else found
-
-
-def busy_host(campaign: Campaign) -> list[WarningLine]:
-    """The warnings that other processes kept the host busy."""
-    recorded = [*campaign.warnings, *(line for launch in campaign.launches for line in launch.warnings)]
-    return [line for line in recorded if line.code == BUSY_HOST]
 
 
 def short_of_cores(launches: Sequence[Launch]) -> core_budget.Shortage | None:
@@ -209,9 +215,10 @@ def _ranks(launches: Sequence[Launch], workers: Sequence[WorkerFigures]) -> Iter
         )
 
 
-def _outliers(launches: Sequence[Launch]) -> Iterator[Caution]:
+def _outliers(launches: Sequence[Launch], *, several: bool) -> Iterator[Caution]:
+    """Iterations far from the others of their launch; `several`: other runs have launches too, so name the config."""
     flagged = [
-        (launch.index, iteration.index)
+        (f"{launch.index} ({launch.key[0]})" if several and launch.key else str(launch.index), iteration.index)
         for launch in launches
         for iteration, far in zip(launch.timed, outliers([i.wall_seconds for i in launch.timed]), strict=True)
         if far

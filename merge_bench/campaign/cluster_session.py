@@ -10,8 +10,8 @@ from typing import Any
 from distributed import Client
 from msgspec.structs import replace
 
-from merge_bench.analysis.diagnostics import BUSY_HOST
-from merge_bench.campaign.host_load import BUSY
+from merge_bench.analysis.host_load import BUSY, BUSY_HOST
+from merge_bench.campaign.host_load import begin_look
 from merge_bench.campaign.planned_launches import Job
 from merge_bench.campaign.progress import Progress
 from merge_bench.cluster import dask_scheduler_functions
@@ -26,7 +26,7 @@ from merge_bench.merge import steps, worker
 from merge_bench.merge.engines import gpu_memory
 from merge_bench.merge.engines.gpu_memory import GpuMemory, pool_size
 from merge_bench.merge.plan import Plan, check_fits
-from merge_bench.records.schema import Cluster, LanesLine, LaunchLine, WarningLine, Worker
+from merge_bench.records.schema import Cluster, HostLoad, LanesLine, LaunchLine, WarningLine, Worker
 from merge_bench.records.writer import CampaignWriter
 
 
@@ -53,6 +53,7 @@ class Session:
         self._client: Client | None = None
         self._workers: WorkerCalls | None = None
         self._events: dict[str, Callable[[Mapping[str, Any]], None]] = {}
+        self._other_load: HostLoad | None = None
         self._began = time.monotonic()
 
     @property
@@ -74,6 +75,7 @@ class Session:
         `engine`, `data_plane`: whether they load these; None: if the plan needs it.
         """
         self.progress.phase("launching")
+        look = begin_look(self.settings)
         access = self.launcher.start(self.plan, self.settings, self.writer.logs, f"launch-{self.launch:03d}-")
         for host, load in self.launcher.busy.items():
             caution = Caution(BUSY_HOST, f"{host}: {BUSY.format(load)}", "run again while this host is quiet")
@@ -99,6 +101,7 @@ class Session:
         if self.plan.device_memory:
             set_up_devices(self.workers, self.descriptions, self.settings.rmm_pool_bytes)
         self._client.subscribe_topic(self.topic, self._on_event)
+        self._other_load = look()
 
     def cause(self, problem: Exception) -> MergeBenchError | None:
         """The process whose end caused a `problem` that Dask raised; None if none did."""
@@ -164,6 +167,7 @@ class Session:
         line = LaunchLine(
             launch=self.launch, config=self.job.config, plan=self.job.plan, block=self.job.block, cluster=cluster,
             workers=self.descriptions, data_bytes=data_bytes, rows=rows, startup_seconds=time.monotonic() - self._began,
+            other_load=self._other_load,
         )  # fmt: skip
         self.writer.write(line)
 

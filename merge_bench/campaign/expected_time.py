@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from merge_bench.analysis.diagnostics import busy_host
+from merge_bench.analysis.host_load import busy_host
 from merge_bench.campaign.planned_launches import Job
 from merge_bench.cluster.launchers import launchers
 from merge_bench.errors import MergeBenchError
@@ -59,11 +59,14 @@ class Earlier:
     def seconds(self, plan: Mapping[str, Any], config: str) -> list[float]:
         """Seconds of each launch of the same problem, scaled to the plan's iterations.
 
-        Launches of the same config, or, if there is none, of any. Those that began on a busy host do not count.
+        Launches of the same config, or, if there is none, of any. Those of campaigns on a busy host count only if there
+        are no others: their times are longer, but nearer than a guess.
         """
         problem, host, read = _problem(plan), socket.gethostname(), 0
         same: list[float] = []
         others: list[float] = []
+        same_busy: list[float] = []
+        others_busy: list[float] = []
         for records in sorted(self.results.glob(f"*/{RECORDS}"), reverse=True):
             if len(same) >= ENOUGH_LAUNCHES or read >= MOST_READ:
                 break
@@ -78,12 +81,12 @@ class Earlier:
                 campaign = read_campaign(records)
             except MergeBenchError:
                 continue
-            if busy_host(campaign):
-                continue
+            busy = bool(busy_host(campaign))
             for launch in _of_plans(campaign, alike):
                 its = launch.key[0] if launch.key else campaign.head.configs[0].name
-                (same if its == config else others).append(_scaled(launch, plan.get("iterations")))
-        return (same or others)[:ENOUGH_LAUNCHES]
+                mine, theirs = (same_busy, others_busy) if busy else (same, others)
+                (mine if its == config else theirs).append(_scaled(launch, plan.get("iterations")))
+        return (same or others or same_busy or others_busy)[:ENOUGH_LAUNCHES]
 
 
 def _of_plans(campaign: Campaign, plans: Sequence[int]) -> list[Launch]:
@@ -113,6 +116,7 @@ def _problem(plan: Mapping[str, Any]) -> dict[str, Any]:
     kept = {name: value for name, value in plan.items() if name not in _LENGTHS}
     if "probe" in kept:
         return {**kept, "iterations": plan.get("iterations")}
+    kept.setdefault("how", "inner")  # older records have no other
     workload = kept.get("workload")
     if isinstance(workload, Mapping):
         kept["workload"] = {name: value for name, value in workload.items() if name != "seed"}
@@ -169,7 +173,11 @@ class ExpectedTime:
         count = f"{len(jobs)} launch{'es take' if len(jobs) > 1 else ' takes'}"
         total = self.total(jobs)
         if total is None:
-            return f"{count} a time that is not known before the first one has ended: there are no earlier results here"
+            new = dict.fromkeys(job.config for job in jobs if self.of(job) is None)
+            return (
+                f"{count} a time that is not known before the first one has ended: no earlier result here has the same"
+                f" tables, engine and workers as {', '.join(new)}"
+            )
         return f"{count} about {format_duration(total)} ({self.source(jobs)})"
 
     def source(self, jobs: Sequence[Job]) -> str:

@@ -1,22 +1,20 @@
-"""Before the first launch: warns if other processes keep this host's cores busy, and waits until it is quiet."""
+"""Looks before every launch at what other processes use of this host; before the first, waits until it is quiet."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 
-from merge_bench.analysis.diagnostics import BUSY_HOST
+from merge_bench.analysis.host_load import BUSY, BUSY_HOST, REMEDY
 from merge_bench.cluster.base import ClusterSettings
 from merge_bench.cluster.launchers import launchers
 from merge_bench.errors import Caution, say
 from merge_bench.host import other_load
 from merge_bench.host.other_load import Look, OtherLoad
-from merge_bench.records.schema import WarningLine
+from merge_bench.records.schema import HostLoad, WarningLine
 from merge_bench.records.writer import CampaignWriter
 from merge_bench.units import format_duration
 
-BUSY = "other processes keep {}, so times are longer and vary more"
-REMEDY = "run again on a quiet host, or with --wait-for-quiet 5m"
 IN_A_ROW = 3
 """Quiet looks, one after the other, after which the wait ends: a single one may fall into a pause."""
 
@@ -58,3 +56,18 @@ def _wait(found: OtherLoad, wait: float, look: Look, clock: Callable[[], float])
     how = "this host is quiet" if quiet == IN_A_ROW else "stopped waiting for a quiet host"
     say(f"{how} after {format_duration(clock() - began)}")
     return found
+
+
+def begin_look(settings: ClusterSettings) -> Callable[[], HostLoad | None]:
+    """Begin a look at this host beside the start of a launch; what is returned ends it, for the launch's records."""
+    if not launchers()[settings.launcher].starts_here:
+        return lambda: None
+    end = other_load.begin()
+
+    def ended() -> HostLoad:
+        found = end()
+        return HostLoad(
+            busy=found.busy, cores=found.cores, processes=[f"pid {e.pid} {e.name}" for e in found.processes]
+        )
+
+    return ended

@@ -173,7 +173,7 @@ def _check(config: ConfigFile, options: Resolved) -> list[Caution]:
         trusted=bool(options.values["trust_config"]),
     )
     if result.errors and not options.values["allow_unknown"]:
-        raise UsageError("; ".join(result.errors) + " (add --allow-unknown to continue anyway)")
+        raise UsageError("\n".join([*result.errors, "add --allow-unknown to continue anyway"]))
     warned = [Caution("config", sentence) for sentence in (*result.errors, *result.warnings)]
     for each in result.variables:
         if each.source == "config" and each.state in WORTH_A_WARNING and each.message:

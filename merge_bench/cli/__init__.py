@@ -74,7 +74,13 @@ def main() -> None:
     except click.Abort:
         sys.exit(3)
     except click.ClickException as error:
-        _exit_with(UsageError(error.format_message()))
+        _exit_with(UsageError(_message(error)))
+
+
+def _message(error: click.ClickException) -> str:
+    """What is wrong; names that are meant instead, the nearest first, where click sorts them by letters."""
+    near = getattr(error, "possibilities", None)
+    return f"{error.message.rstrip('.')}; did you mean {' or '.join(near)}?" if near else error.format_message()
 
 
 def _exit_with(error: MergeBenchError) -> NoReturn:

@@ -54,7 +54,7 @@ def run(named: tuple[str, ...], **values: Any) -> int:
 
         print_report(result.campaign, document, details=bool(sweep.options["details"]))
         if verdict is not None:
-            print_comparison(verdict, metric=METRIC)
+            print_comparison(verdict, metric=METRIC, details=bool(sweep.options["details"]))
     if verdict is not None and verdict.error is not None:
         say(verdict.error.message)
     say_failures(failures_of([result.campaign]))

@@ -62,7 +62,8 @@ def compare(
 
     if markdown and as_json:
         raise UsageError("--markdown and --json cannot be combined")
-    document = compare_campaigns([read_campaign(result) for result in results], threshold=threshold, anyway=anyway)
+    campaigns = [read_campaign(result) for result in results]
+    document = compare_campaigns(campaigns, threshold=threshold, anyway=anyway)
     measured = {each.pair for each in document.comparisons if each.metric == metric}
     if not measured or (fail_on and measured < {each.pair for each in document.comparisons}):
         raise UsageError(f"--metric {metric} cannot be compared: {'; '.join(document.notes)}")
@@ -75,8 +76,9 @@ def compare(
         print(render(document, metric=metric))
     else:
         from merge_bench.view.report.comparison import print_comparison
+        from merge_bench.view.report.next_step import after_compare
 
-        print_comparison(document, metric=metric)
+        print_comparison(document, metric=metric, step=after_compare(campaigns, document).here())
     if document.error is not None:
         say(document.error.message)
     return status

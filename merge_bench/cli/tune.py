@@ -82,7 +82,6 @@ def tune(**values: Any) -> int:
     with contextlib.closing(progress_for(sys.stderr, quiet=bool(values["json"]))) as progress:
         campaign, status, problem = campaigns.run(task, values, output, progress, this_command())
     result = result_of(campaign)
-    pruned = (*task.pruned, *result.left_out)
     written = output if status == 0 and result.winner is not None else None
     remarks = [f"Written: {written}"] if written else []
     remarks.append(f"Records: {campaign.records}")
@@ -90,7 +89,7 @@ def tune(**values: Any) -> int:
         remarks += draw_figures(result, campaign, plots, task.sizes, values["metric"])
     if values["json"]:
         error = Failure("unfinished", problem) if status else None
-        print_document(result.document(campaign.records, written, pruned, error))
+        print_document(result.document(campaign.records, written, task.pruned, error))
     elif status:
         say(problem)
     else:
@@ -98,7 +97,10 @@ def tune(**values: Any) -> int:
         known = [seconds for seconds in lengths if seconds is not None]
         enough = Timing.of(task, values).enough(statistics.median(known)) if known else None
         step = after_tuning(campaign, result, written=written, enough=enough).here()
-        print_tuning(result, sizes=task.sizes, metric=values["metric"], pruned=pruned, step=step, remarks=remarks)
+        print_tuning(
+            result, sizes=task.sizes, metric=values["metric"], pruned=task.pruned, details=bool(values["details"]),
+            step=step, remarks=remarks,
+        )  # fmt: skip
     return status
 
 

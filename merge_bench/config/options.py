@@ -307,7 +307,7 @@ PROBE_OPTIONS = _some(
 # The options of tuning, which decides about launches and configs itself.
 TUNE_OPTIONS = _some(
     *set(BY_KEY) - {"config", "configs", "blocks", "launches", "link_rounds", "check_link", "require_transport"}
-    - {"timeline", "against", "fail_on", "threshold", "details"}
+    - {"timeline", "against", "fail_on", "threshold"}
 )  # fmt: skip
 
 

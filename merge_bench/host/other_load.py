@@ -60,17 +60,17 @@ def begin(seconds: float = LOOK_SECONDS) -> Look:
     """Begin to measure what other processes than this one use of the cores that this one may use.
 
     What is returned gives the result, of at least so many seconds: it waits for what is left of them. What this process
-    and its ended children use does not count. A process of another container counts, because the kernel's counters of
-    the cores include it, but cannot be named.
+    and the processes that it starts meanwhile use does not count. A process of another container counts, because the
+    kernel's counters of the cores include it, but cannot be named.
     """
-    cores = sorted(os.sched_getaffinity(0))
-    own = os.getpid()
-    began, before, mine, each_before = time.monotonic(), _busy_seconds(cores), _own_seconds(), _by_process()
+    cores, own = sorted(os.sched_getaffinity(0)), os.getpid()
+    earlier = _descendants()
+    began, before, mine, each_before = time.monotonic(), _busy_seconds(cores), _own_seconds(earlier), _by_process()
 
     def end() -> OtherLoad:
         time.sleep(max(0.0, began + seconds - time.monotonic()))
         elapsed = max(time.monotonic() - began, 1e-3)
-        after, my_after, each_after = _busy_seconds(cores), _own_seconds(), _by_process()
+        after, my_after, each_after = _busy_seconds(cores), _own_seconds(earlier), _by_process()
         busy = min(max((after - before - (my_after - mine)) / elapsed, 0.0), float(len(cores)))
         found = [
             BusyProcess(pid, name, (used - each_before[pid, name]) / elapsed)
@@ -95,10 +95,23 @@ def _busy_seconds(cores: list[int]) -> float:
                if core < len(times))  # fmt: skip
 
 
-def _own_seconds() -> float:
-    """Seconds that this process and its ended children have worked."""
-    children = os.times()
-    return time.process_time() + children.children_user + children.children_system
+def _own_seconds(earlier: frozenset[int] = frozenset()) -> float:
+    """Seconds that this process and its descendants, but `earlier`, have worked.
+
+    What those used that have ended counts with the process that waited for them.
+    """
+    ended, found = os.times(), 0.0
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error, OSError):
+            if process.pid not in earlier:
+                times = process.cpu_times()
+                found += times.user + times.system + times.children_user + times.children_system
+    return time.process_time() + ended.children_user + ended.children_system + found
+
+
+def _descendants() -> frozenset[int]:
+    """The ids of the processes that this one, or one of them, has started."""
+    return frozenset(each.pid for each in psutil.Process().children(recursive=True))
 
 
 def _twice(times: object) -> float:

@@ -118,8 +118,19 @@ class Worker(msgspec.Struct, frozen=True, kw_only=True):
         return cls(rank=rank, name=name, **{each: getattr(facts, each) for each in ProcessFacts.__struct_fields__})
 
 
+class HostLoad(msgspec.Struct, frozen=True, kw_only=True):
+    """Cores of the driver's host that other processes kept busy while a launch's processes started.
+
+    ``busy``: on average, of the ``cores`` that the driver may use; ``processes``: the busiest, ``pid 71 yes``.
+    """
+
+    busy: Seconds
+    cores: Count
+    processes: list[str] = []
+
+
 class LaunchLine(Line, tag="launch", frozen=True, kw_only=True):
-    """A cluster is up and holds its data."""
+    """A cluster is up and holds its data. ``other_load`` is null if its processes run on other hosts."""
 
     launch: Count
     config: str
@@ -130,6 +141,7 @@ class LaunchLine(Line, tag="launch", frozen=True, kw_only=True):
     data_bytes: Count
     rows: Count
     startup_seconds: Seconds | None = None
+    other_load: HostLoad | None = None
 
 
 class Phases(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -26,7 +26,7 @@ from merge_bench.records.campaign import Campaign
 from merge_bench.records.follow import Follower
 from merge_bench.records.schema import Config, ConfigLine, TuneLine
 from merge_bench.records.writer import CampaignWriter
-from merge_bench.tune.evaluator import BudgetSpent, Candidate, Options, Sample, sample_of
+from merge_bench.tune.evaluator import BudgetSpent, Candidate, Sample, sample_of
 
 CONFIGS = "configs"
 LONGEST_NAME = 120
@@ -52,15 +52,15 @@ class Budget:
     weights: Sequence[float] = ()
     confirm: int = 0
 
-    def fits(self, spent: float, launch: float, launches: int, plan: int, *, judged: bool) -> bool:
+    def fits(self, spent: float, launch: float, launches: int, plan: int, *, leads: bool) -> bool:
         """Whether a block of so many launches fits; `launch`: seconds of one at the first size.
 
-        Once enough blocks were made to judge settings (`judged`), the confirmation has to fit as well.
+        If a candidate `leads`, its confirmation has to fit as well.
         """
         if self.seconds is None:
             return True
         block = launches * (self.weights[plan] if plan < len(self.weights) else 1.0)
-        kept = 2 * self.confirm * sum(self.weights) if judged else 0.0
+        kept = 2 * self.confirm * sum(self.weights) if leads else 0.0
         return spent + launch * (block + kept) <= self.seconds
 
 
@@ -99,10 +99,22 @@ class ClusterEvaluator:
         """How many sizes there are."""
         return len(self.prepared)
 
-    def block(self, candidates: Sequence[Candidate], *, plan: int = 0, search: bool = True) -> list[Sample]:
+    @property
+    def launch_seconds(self) -> float:
+        """Seconds of a launch at the first size, the median of those so far."""
+        return statistics.median(self._lengths) if self._lengths else 0.0
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of all launches so far, as the records have them."""
+        return self._seconds
+
+    def block(
+        self, candidates: Sequence[Candidate], *, plan: int = 0, search: bool = True, leads: bool = True
+    ) -> list[Sample]:
         """One launch of each, in random order; samples of launches that are in the records are taken from there."""
         if search:
-            self._charge_budget(len(candidates), plan)
+            self._charge_budget(len(candidates), plan, leads=leads)
         block = self._block
         self._block += 1
         order = list(range(len(candidates)))
@@ -124,12 +136,11 @@ class ClusterEvaluator:
             self.writer.write(line)
         self.show(f"{line.phase}: {line.config}: {line.decision}, {line.reason}")
 
-    def _charge_budget(self, launches: int, plan: int) -> None:
+    def _charge_budget(self, launches: int, plan: int, *, leads: bool) -> None:
         """Count only launches and seconds of the records, so that a resumed tuning ends where it would have ended."""
         over = self.budget.launches is not None and self._searched + launches > self.budget.launches
-        usual = statistics.median(self._lengths) if self._lengths else 0.0
-        if over or not self.budget.fits(self._seconds, usual, launches, plan, judged=self._block > Options.least):
-            why = "its budget is used up" if over else "the rest of the budget is only enough for a confirmation"
+        if over or not self.budget.fits(self._seconds, self.launch_seconds, launches, plan, leads=leads):
+            why = "its budget is used up" if over or not leads else "the rest of the budget is for a confirmation"
             raise BudgetSpent(f"the search ended after {self._searched} launches; {why}")
         self._searched += launches
 

@@ -18,6 +18,8 @@ AGAIN = " again"
 """The end of the name of the baseline's twin: the same config a second time, which shows the noise."""
 NOISE = "noise"
 """The decision of the step of the twin, which decides nothing."""
+UNDECIDED = "undecided"
+"""The decision of a candidate that too few blocks were made of, and what the reason of every such step begins with."""
 
 
 @dataclass(frozen=True)
@@ -86,8 +88,12 @@ class Evaluator(Protocol):
     def plans(self) -> int:
         """How many sizes of the problem there are."""
 
-    def block(self, candidates: Sequence[Candidate], *, plan: int = 0, search: bool = True) -> list[Sample]:
+    def block(
+        self, candidates: Sequence[Candidate], *, plan: int = 0, search: bool = True, leads: bool = True
+    ) -> list[Sample]:
         """One launch of each candidate, one after the other in random order; samples in the order of `candidates`.
+
+        `leads`: whether some candidate is worth a confirmation, for which the search then leaves time.
 
         Raises
         ------

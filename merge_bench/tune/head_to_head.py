@@ -9,11 +9,9 @@ from enum import Enum
 
 from merge_bench.analysis.statistics.effect import Effect, paired
 from merge_bench.records.schema import TuneLine
-from merge_bench.tune.evaluator import CONFIRM, Candidate, Evaluator, Options, Sample
+from merge_bench.tune.evaluator import CONFIRM, UNDECIDED, Candidate, Evaluator, Options, Sample
 
 MOST_FAILURES = 2
-UNDECIDED = "undecided"
-"""The reason of a decision starts with this if there were too few blocks to decide."""
 
 
 class State(Enum):
@@ -32,6 +30,11 @@ class Bar:
 
     threshold: float
     floor: float = 0.0
+
+    @property
+    def height(self) -> float:
+        """The larger of both."""
+        return max(self.threshold, self.floor)
 
 
 @dataclass
@@ -82,13 +85,17 @@ class Contest:
         effect, interval = self.effect, self.interval
         if effect is None or interval is None or len(self.ratios) < least:
             return State.OPEN
-        worth, noise = math.log1p(bar.threshold), math.log1p(max(bar.threshold, bar.floor))
+        worth, noise = math.log1p(bar.threshold), math.log1p(bar.height)
         low, high = interval
         if (low >= worth or (len(self.ratios) >= 6 and low > 0)) and effect.estimate >= noise:
             return State.GAIN
         if high <= -worth:
             return State.LOSS
         return State.NONE if high < worth else State.OPEN
+
+    def leads(self, bar: Bar) -> bool:
+        """Whether the best estimate exceeds the bar, however few the blocks."""
+        return self.effect is not None and self.effect.estimate >= math.log1p(bar.height)
 
     def note(
         self, evaluator: Evaluator, phase: str, decision: str, reason: str,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -11,15 +12,12 @@ from merge_bench.analysis.documents.tune import PrunedValue, TuneDocument, Winne
 from merge_bench.analysis.statistics.verdict import Verdict
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.schema import ConfigLine, TuneLine
-from merge_bench.tune.evaluator import ABLATE, AGAIN, COMBINE, CONFIRM, NOISE, SCREEN
-from merge_bench.tune.head_to_head import UNDECIDED
+from merge_bench.tune.evaluator import ABLATE, AGAIN, COMBINE, CONFIRM, NOISE, SCREEN, UNDECIDED
 
 STOPPED = "stopped"
 """The decision of the line that the search ends with if the budget is spent before."""
 LEFT_OUT = "left out"
 """The decision of the line of a setting, or of a size, that the budget has no time for."""
-SIZE = "confirmation at size "
-"""What the name of a size that was left out begins with; the others are settings."""
 _REJECTED = {
     Verdict.FAILED: "{none}: {name} failed in the confirmation",
     Verdict.SLOWER: "{none}: {name} is slower",
@@ -57,7 +55,11 @@ class Result:
     settings
         How many settings there are to try; None if the records do not tell.
     left_out
-        Settings that were not tried, and sizes that were not confirmed, because the budget has no time for them.
+        Candidates that were not tried, because the budget has no time for them.
+    sizes_left_out
+        Plans at which nothing can be confirmed, because the budget has no time for them.
+    finished
+        Whether the tuning came to its end, with or without a result.
     """
 
     baseline: str
@@ -77,13 +79,21 @@ class Result:
     unconfirmed: str | None
     settings: int | None
     left_out: list[PrunedValue]
+    sizes_left_out: list[int]
+    finished: bool
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether the baseline was for sure faster or slower than itself: then other differences may be as false."""
+        noise = self.noise_floor
+        return noise is not None and not (noise.low or 0.0) <= 1.0 <= (noise.high or math.inf)
 
     @property
     def outcome(self) -> str:
         """The outcome, as a heading: no more than what was decided."""
         if self.winner is not None:
             return "Found: " + " ".join(self.winner.settings)
-        all_decided = not (self.undecided or self.left_out or self.stopped)
+        all_decided = self.finished and not (self.undecided or self.left_out or self.stopped)
         none = f"{'No config is' if all_decided else 'Found no config'} faster than {self.baseline}"
         if self.confirmed:
             verdicts, name = {line.reason for line in self.confirmation}, self.confirmed[-1].config
@@ -92,8 +102,7 @@ class Result:
         if self.unconfirmed is not None:
             return f"Not decided: {self.unconfirmed} may be faster than {self.baseline}"
         if self.undecided:
-            which = f"{len(self.undecided)} of {self.screened} candidates"
-            return f"Not decided: {which} may be faster than {self.baseline}"
+            return f"Not decided: too few blocks to judge {len(self.undecided)} of {self.screened} candidates"
         return none if self.screened else "Nothing was decided: no candidate was judged"
 
     @property
@@ -101,13 +110,22 @@ class Result:
         """The last confirmation, a line for each size."""
         return [line for line in self.confirmed if line.config == self.confirmed[-1].config]
 
+    @property
+    def absent(self) -> list[PrunedValue]:
+        """What the document names beside the values that cannot help: what the budget left out."""
+        return self.left_out + [
+            PrunedValue(value=f"confirmation at size {plan + 1}", reason="the budget has no time for it")
+            for plan in self.sizes_left_out
+        ]
+
     def document(
         self, records: Path, written: Path | None, pruned: Sequence[PrunedValue], error: Failure | None
     ) -> TuneDocument:
         """The document of ``tune --json``; `written`: the file of the config that was found."""
         won = self.winner
         return TuneDocument(
-            records=str(records), config=None if written is None else str(written), pruned=list(pruned), error=error,
+            records=str(records), config=None if written is None else str(written),
+            pruned=[*pruned, *self.absent], error=error,
             winner=None if won is None else Winner(
                 config=won.config.name, settings=won.settings, contributions=self.contributions
             ),
@@ -125,17 +143,18 @@ def result_of(campaign: Campaign) -> Result:
         [line for line in lines if line.phase == phase] for phase in (SCREEN, COMBINE, ABLATE, CONFIRM)
     )
     singles = [line for line in screened if line.setting is not None]
-    twin = next((line for line in screened if line.config.endswith(AGAIN)), None)
+    twins = [line for line in screened if line.config.endswith(AGAIN)]
     accepted = [line.config for line in confirmed if line.decision == "accepted"]
     winner = next((each for each in campaign.added if each.config.name in accepted[-1:]), None)
     gained = {line.setting for line in singles if line.decision == "kept"}
-    against_baseline = [line for line in screened if line is not twin]
-    undecided = [line for line in against_baseline if line.decision == "dropped" and line.reason.startswith(UNDECIDED)]
+    against_baseline = [line for line in screened if line not in twins]
+    undecided = [line for line in against_baseline if decision_of(line) == UNDECIDED]
     stops = [line for line in lines if line.decision == STOPPED]
     unconfirmed = [line.config for line in stops if line.config != line.against and not confirmed]
     return Result(
-        baseline=campaign.head.configs[0].name, singles=singles, noise_floor=twin, combined=combined, ablated=ablated,
-        confirmed=confirmed,
+        baseline=campaign.head.configs[0].name, singles=singles,
+        noise_floor=max(twins, key=lambda line: abs(math.log(line.ratio or 1.0)), default=None),
+        combined=combined, ablated=ablated, confirmed=confirmed,
         interactions=[
             line for line in combined
             if line.setting in gained and line.decision == "dropped" and line.high is not None and line.high < 1
@@ -149,9 +168,11 @@ def result_of(campaign: Campaign) -> Result:
         unconfirmed=unconfirmed[-1] if unconfirmed else None,
         settings=len(asked.values) if (asked := campaign.plans[0].tune) is not None else None,
         left_out=[
-            PrunedValue(value=line.setting or f"{SIZE}{line.plan + 1}", reason=line.reason)
-            for line in lines if line.decision == LEFT_OUT
+            PrunedValue(value=line.setting, reason=line.reason) for line in lines
+            if line.decision == LEFT_OUT and line.setting and line.setting not in {each.setting for each in singles}
         ],
+        sizes_left_out=[line.plan for line in lines if line.decision == LEFT_OUT and not line.setting],
+        finished=campaign.end is not None,
     )  # fmt: skip
 
 
@@ -163,8 +184,11 @@ def recorded_result_of(campaign: Campaign) -> Result:
 
 
 def decision_of(line: TuneLine) -> str:
-    """The decision of a step; older records call the baseline compared with itself ``kept``."""
-    return NOISE if line.config.endswith(AGAIN) else line.decision
+    """The decision of a step; older records call the baseline compared with itself ``kept``, undecided ``dropped``."""
+    if line.config.endswith(AGAIN):
+        return NOISE
+    undecided = (line.phase, line.decision) == (SCREEN, "dropped") and line.reason.startswith(UNDECIDED)
+    return UNDECIDED if undecided else line.decision
 
 
 def _contribution(setting: str, winner: ConfigLine, lines: Sequence[TuneLine]) -> TuneLine | None:

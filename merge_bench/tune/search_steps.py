@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -10,6 +11,7 @@ from merge_bench.tune.evaluator import (
     COMBINE,
     NOISE,
     SCREEN,
+    UNDECIDED,
     BudgetSpent,
     Candidate,
     Evaluator,
@@ -19,45 +21,74 @@ from merge_bench.tune.evaluator import (
 from merge_bench.tune.head_to_head import Bar, Contest, State, bar_of, decide, from_blocks, ranked, reason_of
 from merge_bench.tune.space import Space, Value
 
+DECISIONS = {State.FAILED: "failed", State.OPEN: UNDECIDED, State.GAIN: "kept"}
+"""The decision about a candidate that was compared with the baseline; all others are dropped."""
+
 
 def screen(values: Sequence[Value], evaluator: Evaluator, options: Options) -> tuple[list[Contest], Bar]:
     """The values that gain alone, the strongest first, and the bar that the noise sets.
 
     Every value alone runs against the baseline, block by block, beside the baseline's twin. A value leaves as soon as
     it is clear whether it gains (a race, after Birattari et al., "A racing algorithm for configuring metaheuristics",
-    2002).
+    2002). Where the budget has no time for a block of all that are left, those with the best estimates get it; time for
+    a confirmation is left only if some candidate leads.
     """
-    baseline, twin = Candidate(), Contest(Candidate(twin=True), Candidate())
-    alive = [Contest(Candidate.of(value), baseline) for value in values]
+    twin = Contest(Candidate(twin=True), Candidate())
+    alive = [Contest(Candidate.of(value), Candidate()) for value in values]
+    blocks: Counter[Candidate] = Counter()
     winners: list[Contest] = []
-    for block in range(options.most):
-        if not alive:
-            break
+    while alive:
+        bar = bar_of(twin, options.threshold)
+        judged = max(blocks.values(), default=0) >= options.least
+        leads = judged and bool(winners or any(contest.leads(bar) for contest in alive))
         try:
-            samples = evaluator.block([baseline, twin.candidate, *(contest.candidate for contest in alive)])
+            chosen = _race_block(evaluator, alive, twin, leads=leads)
         except BudgetSpent:
             _note_undecided(evaluator, alive, twin, options)
             raise
-        twin.add(samples[1], samples[0])
-        for contest, sample in zip(alive, samples[2:], strict=True):
-            contest.add(sample, samples[0])
         bar = bar_of(twin, options.threshold)
-        for contest in list(alive):
+        for contest in chosen:
+            blocks[contest.candidate] += 1
             state = contest.state(bar, least=options.least)
-            if state is State.OPEN and block < options.most - 1:
+            if state is State.OPEN and blocks[contest.candidate] < options.most:
                 continue
             alive.remove(contest)
             if state is State.GAIN:
                 winners.append(contest)
-            decision = {State.GAIN: "kept", State.FAILED: "failed"}.get(state, "dropped")
-            contest.note(evaluator, SCREEN, decision, reason_of(state, contest, bar))
+            contest.note(evaluator, SCREEN, DECISIONS.get(state, "dropped"), reason_of(state, contest, bar))
     return ranked(winners), _note_noise(evaluator, twin, options)
+
+
+def _race_block(evaluator: Evaluator, alive: Sequence[Contest], twin: Contest, *, leads: bool) -> list[Contest]:
+    """A block of as many of `alive` as the budget has time for, the best first; gives them.
+
+    Raises
+    ------
+    BudgetSpent
+        If there is no time for even one.
+    """
+    for count in range(len(alive), 0, -1):
+        best = ranked(alive)[:count]
+        chosen = [contest for contest in alive if contest in best]
+        try:
+            samples = evaluator.block(
+                [Candidate(), twin.candidate, *(contest.candidate for contest in chosen)], leads=leads
+            )
+        except BudgetSpent:
+            if count > 1:
+                continue
+            raise
+        twin.add(samples[1], samples[0])
+        for contest, sample in zip(chosen, samples[2:], strict=True):
+            contest.add(sample, samples[0])
+        return chosen
+    return []
 
 
 def _note_noise(evaluator: Evaluator, twin: Contest, options: Options) -> Bar:
     """Record the baseline compared with itself, and give the bar that it sets."""
     bar = bar_of(twin, options.threshold)
-    reason = f"the baseline compared with itself; a gain must exceed {max(bar.floor, bar.threshold):.1%}"
+    reason = f"the baseline compared with itself; a gain must exceed {bar.height:.1%}"
     twin.note(evaluator, SCREEN, NOISE, reason)
     return bar
 
@@ -68,7 +99,7 @@ def _note_undecided(evaluator: Evaluator, alive: Sequence[Contest], twin: Contes
         return
     bar = bar_of(twin, options.threshold)
     for contest in alive:
-        contest.note(evaluator, SCREEN, "dropped", reason_of(State.OPEN, contest, bar))
+        contest.note(evaluator, SCREEN, UNDECIDED, reason_of(State.OPEN, contest, bar))
     _note_noise(evaluator, twin, options)
 
 

@@ -86,15 +86,21 @@ class _Reading:
         absent = [line for line in campaign.tuning if line.decision == LEFT_OUT]
         missing = {line.plan for line in absent if line.setting is None}
         self.sizes = [at for at in range(len(campaign.plans)) if at not in missing]
-        self.left_out = {line.setting for line in absent}
+        self.left_out = {line.setting for line in absent} - {one.config for one in self.made}
+        self.settings = {line.config.name: line.settings for line in campaign.added}
 
     def stage(self) -> Stage:
         screened = {line.config for line in self.steps if line.phase == SCREEN}
         twin = self.baseline + AGAIN
         over = twin in screened if any(one.config == twin for one in self.made) else bool(screened)
-        if over or any(line.decision == STOPPED for line in self.campaign.tuning):
+        if (over and not self._later(screened)) or any(line.decision == STOPPED for line in self.campaign.tuning):
             return self._head_to_head()
         return self._screening(screened)
+
+    def _later(self, screened: set[str]) -> list[_Made]:
+        """Launches of candidates that the budget at first had no time for, and which are screened after the others."""
+        absent = {line.setting for line in self.campaign.tuning if line.decision == LEFT_OUT}
+        return [one for one in self.made if one.config in absent - screened]
 
     def _screening(self, screened: set[str]) -> Stage:
         exhaustive = self.asked.strategy == "exhaustive"
@@ -103,7 +109,9 @@ class _Reading:
         gone = {self.baseline, twin, *screened, *self.left_out}
         alive = [name for name in dict.fromkeys(named) if name not in gone]
         each_block = len(alive) + (1 if exhaustive else 2)
-        first = 0 if self._budget is None else 1  # with a budget, block 0 is a launch that shows how long one takes
+        later = self._later(screened)
+        # With a budget, block 0 is a launch that shows how long one takes.
+        first = min(one.block for one in later) if later else 0 if self._budget is None else 1
         block = max(self.made[-1].block if self.made else first, first)
         done = sum(one.over for one in self.made if one.block == block)
         if done >= each_block:
@@ -115,11 +123,11 @@ class _Reading:
         if limit is not None:
             slow = max(min(slow, int(limit) - len(self.made)), 0)
         few = str(self.most) if exhaustive or self.most <= Options.least else f"{Options.least} to {self.most}"
-        what = f"{len(alive)} {'combination' if exhaustive else 'setting'}{'s' * (len(alive) != 1)}"
+        what = f"{len(alive)} {'combination' if exhaustive else 'candidate'}{'s' * (len(alive) != 1)}"
         doing = f"screening {what} against {self.baseline}, block {min(number, self.most)} of {few}"
         left = self._left(
             quick * self._seconds(0), slow * self._seconds(0) + self._confirming,
-            f" if each setting is decided after {max(number, Options.least)} blocks and none gains",
+            f" if each candidate is decided after {max(number, Options.least)} blocks and none gains",
             f" if they need {self.most} blocks and one is confirmed",
         ) if not exhaustive else self._left(slow * self._seconds(0), None)  # fmt: skip
         compared = [self._so_far(SCREEN, name, self.baseline, 0, self.made) for name in [*alive, twin]]
@@ -130,8 +138,7 @@ class _Reading:
         since = max((line.time for line in self.campaign.tuning), default=0.0)
         recent = [one for one in self.made if one.time > since]
         names = list(dict.fromkeys(one.config for one in recent))
-        settings = {line.config.name: line.settings for line in self.campaign.added}
-        names.sort(key=lambda name: -len(settings.get(name, ())))
+        names.sort(key=lambda name: -len(self.settings.get(name, ())))
         if not names:
             return Stage("choosing what to compare next", share=self._share)
         at = recent[-1].plan
@@ -171,8 +178,7 @@ class _Reading:
                 contest.add(sample_of(pair[candidate], metric), sample_of(pair[against], metric))
         if contest.effect is None:
             return None
-        settings = {line.config.name: line.settings for line in self.campaign.added}
-        differing = set(settings.get(candidate, ())) ^ set(settings.get(against, ()))
+        differing = set(self.settings.get(candidate, ())) ^ set(self.settings.get(against, ()))
         low, high = contest.interval or (None, None)
         count = len(contest.ratios)
         return TuneLine(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from merge_bench.records.schema import TuneLine
 from merge_bench.tune.budget import Costs, Fitting, fit
 from merge_bench.tune.evaluator import Options
 from merge_bench.tune.result import LEFT_OUT
+from merge_bench.tune.space import Value
 from merge_bench.tune.strategies import strategies
 from merge_bench.tune.tuning_plan import Task
 from merge_bench.units import format_duration
@@ -60,6 +61,21 @@ class Timing:
             return Fitting(self.task.values, len(self.jobs))
         return fit(self.task.values, costs, budget)
 
+    def fit_rest(self, values: Sequence[Value], sizes: int, launch: float, spent: float) -> tuple[Value, ...]:
+        """As many of the first `values` as can be judged in what is left of the budget; none if not even one can.
+
+        A confirmation at `sizes` has to fit as well, unless not even one value fits with it: then it shows at least
+        whether there is something to confirm. `launch`, `spent`: seconds of a launch, and of all launches so far.
+        """
+        costs, budget = self._costs(MARGIN, launch), self.values["budget"]
+        if costs is None or budget is None:
+            return ()
+        for kept in (costs.confirmation(sizes), 0.0):
+            for count in range(len(values), 0, -1):
+                if spent + costs.search(values[:count]) + kept <= budget:
+                    return tuple(values[:count])
+        return ()
+
     def note(self, job: Job, seconds: float) -> None:
         """A launch took so long; the first one corrects what was printed, unless there is a budget to correct first."""
         known = Job(self.jobs[job.plan].prepared, self.task.baseline, job.plan)
@@ -89,7 +105,7 @@ class Timing:
         most, slow = self.values["most_blocks"] * first, self._longest(costs, fitting)
         source = "as the first launch took" if self.noted else self.expected.source(self.jobs)
         found = [
-            f"this takes about {format_duration(costs.search(fitting.values))} ({quick} launches) if each setting is"
+            f"this takes about {format_duration(costs.search(fitting.values))} ({quick} launches) if each candidate is"
             f" decided after {Options.least} blocks and none gains, about {format_duration(slow)} ({most + confirming})"
             f" if they need {self.values['most_blocks']} blocks and one is confirmed ({source}){limit}"
         ]

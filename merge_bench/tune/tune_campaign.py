@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -24,10 +25,10 @@ from merge_bench.records.writer import CampaignWriter
 from merge_bench.tune.budget import Fitting
 from merge_bench.tune.cluster_evaluator import RESUME, Budget, ClusterEvaluator
 from merge_bench.tune.confirmation import settle
-from merge_bench.tune.evaluator import ABLATE, COMBINE, SCREEN, BudgetSpent, Candidate, Options
+from merge_bench.tune.evaluator import ABLATE, COMBINE, NOISE, SCREEN, UNDECIDED, BudgetSpent, Candidate, Options
 from merge_bench.tune.result import STOPPED, result_of
 from merge_bench.tune.space import Value
-from merge_bench.tune.strategies import strategies
+from merge_bench.tune.strategies import Strategy, strategies
 from merge_bench.tune.timing import Timing, left_out
 from merge_bench.tune.tuned_config import tuned_text
 from merge_bench.tune.tuning_plan import Task, load
@@ -91,10 +92,10 @@ def _search(
     options = Options(threshold=values["threshold"], most=values["most_blocks"], confirm=values["confirm"])
     try:
         fitting = _fit_recorded(task, timing, evaluator)
-        candidate = strategies()[values["strategy"]].tune(task.space, fitting.values, evaluator, options)
+        candidate = _tune(task, timing, fitting, strategies()[values["strategy"]], evaluator, options)
     except BudgetSpent as spent:
-        candidate = best_so_far(read_campaign(writer.folder), task.values)
-        what = f"best so far: {candidate.name('')}" if candidate.values else "no faster config was found so far"
+        candidate = best_so_far(read_campaign(writer.folder), task.values, values["threshold"])
+        what = f"best so far: {candidate.name('')}" if candidate.values else "no candidate leads so far"
         _note_stop(evaluator, candidate, f"{spent}; {what}")
     try:
         settle(candidate, evaluator, options)
@@ -124,13 +125,33 @@ def _fit_recorded(task: Task, timing: Timing, evaluator: ClusterEvaluator) -> Fi
     return fitting
 
 
+def _tune(
+    task: Task, timing: Timing, fitting: Fitting, strategy: Strategy, evaluator: ClusterEvaluator, options: Options
+) -> Candidate:  # fmt: skip
+    """Search the values that fit the budget; if none of them is faster, the others in the time that is left."""
+    waiting = [value for value in task.values if value not in fitting.values]
+    found = strategy.tune(task.space, fitting.values, evaluator, options)
+    while waiting and not found.values:
+        tried = timing.fit_rest(waiting, fitting.sizes, evaluator.launch_seconds, evaluator.seconds)
+        if not tried:
+            break
+        named = ", ".join(value.id for value in tried)
+        say(f"no candidate is faster so far; the rest of the budget has time for {named}")
+        found = strategy.tune(task.space, tried, evaluator, options)
+        waiting = [value for value in waiting if value not in tried]
+    return found
+
+
 def _note_stop(evaluator: ClusterEvaluator, candidate: Candidate, reason: str) -> None:
     name, against = candidate.name(evaluator.baseline), evaluator.baseline
     evaluator.note(TuneLine(phase="search", config=name, against=against, decision=STOPPED, reason=reason))
 
 
-def best_so_far(campaign: Campaign, values: Sequence[Value]) -> Candidate:
-    """The result of the steps so far: the last combination without what was removed; else the strongest setting."""
+def best_so_far(campaign: Campaign, values: Sequence[Value], threshold: float = 0.0) -> Candidate:
+    """The result of the steps so far: the last combination without what was removed; else the strongest setting.
+
+    If none gained, an undecided one whose best estimate exceeds `threshold` and noise: the confirmation decides.
+    """
     by_id = {value.id: value for value in values}
     settings = {line.config.name: line.settings for line in campaign.added}
     left = None
@@ -141,8 +162,12 @@ def best_so_far(campaign: Campaign, values: Sequence[Value]) -> Candidate:
             left = line.against
     if left is not None:
         return Candidate.of(*(by_id[name] for name in settings[left]))
-    screened = [line for line in campaign.tuning if line.phase == SCREEN and line.decision == "kept"]
-    kept = {line.setting: line.ratio or 0.0 for line in screened}
+    screened = [line for line in campaign.tuning if line.phase == SCREEN]
+    noise = [abs(math.log(line.ratio)) for line in screened if line.decision == NOISE and line.ratio]
+    bar = math.exp(max([math.log1p(threshold), *noise]))
+    kept = {line.setting: line.ratio or 0.0 for line in screened if line.decision == "kept"} or {
+        line.setting: line.ratio for line in screened if line.decision == UNDECIDED and line.ratio and line.ratio >= bar
+    }
     singles = [value for value in values if value.id in kept]
     return Candidate.of(*sorted(singles, key=lambda value: -kept[value.id])[:1])
 

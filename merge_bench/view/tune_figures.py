@@ -9,14 +9,15 @@ from pathlib import Path
 from merge_bench.errors import say
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.schema import TuneLine
-from merge_bench.tune.result import Result
+from merge_bench.tune.evaluator import UNDECIDED
+from merge_bench.tune.result import Result, decision_of
 from merge_bench.view.plot.draw import attempt, draw, drawable
 from merge_bench.view.plot.forest import Estimate, forest
 from merge_bench.view.plot.marks import Chart
 
 FILES = ("figure.png", "figure.svg", "figure.html")
 """Files in the campaign's folder; those are drawn whose libraries are installed."""
-_KINDS = {"kept": "kept", "accepted": "kept", "rejected": "rejected", "failed": "failed"}
+_KINDS = {"kept": "kept", "accepted": "kept", "rejected": "rejected", "failed": "failed", UNDECIDED: UNDECIDED}
 
 
 def draw_figures(
@@ -54,11 +55,12 @@ def forest_of(result: Result, sizes: Sequence[str], metric: str) -> Chart:
         sections,
         title=f"Speed-up by setting over {result.baseline}: {outcome}",
         axis=f"Speed-up in {metric} over the config without the setting (1 = no difference), with interval",
-        kinds=("kept", "dropped", "rejected", "failed"),
+        kinds=("kept", "dropped", "undecided", "rejected", "failed"),
         noise=(noise.low, noise.high) if noise and noise.low is not None and noise.high is not None else None,
     )
 
 
 def _estimate(line: TuneLine, label: str) -> Estimate:
-    detail = f"{line.decision}: {line.reason}; {line.launches} blocks"
-    return Estimate(label, _KINDS.get(line.decision, "dropped"), line.ratio, line.low, line.high, detail)
+    decision = decision_of(line)
+    detail = f"{decision}: {line.reason}; {line.launches} blocks"
+    return Estimate(label, _KINDS.get(decision, "dropped"), line.ratio, line.low, line.high, detail)

@@ -8,10 +8,21 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from merge_bench.analysis.summary import summarize
 from merge_bench.records import schema as s
+from merge_bench.records.reader import read_campaign
 from merge_bench.records.writer import CampaignWriter
 from tests.analysis.summaries import append, codes, document
-from tests.helpers.synthetic_campaigns import Script, iteration, launches, plan, write_campaign, write_head, write_start
+from tests.helpers.synthetic_campaigns import (
+    Script,
+    interleaved,
+    iteration,
+    launches,
+    plan,
+    write_campaign,
+    write_head,
+    write_start,
+)
 
 
 def test_a_worker_that_died_leaves_what_was_measured(tmp_path: Path) -> None:
@@ -110,6 +121,24 @@ def test_outliers_are_flagged_and_kept(tmp_path: Path) -> None:
     assert codes(found) == ["outliers"]
     assert "iteration 4 of launch 0;" in found["warnings"][0]["message"]
     assert found["wall_seconds"]["max"] == 5.0
+
+
+def test_an_outlier_of_a_campaign_of_several_configs_names_its_config(tmp_path: Path) -> None:
+    walls = (0.10, 0.11, 0.12, 0.11, 5.0)
+    scripts = interleaved({"default": [0.1], "tcp": [0.1]})
+    folder = write_campaign(tmp_path, scripts[0], replace(scripts[1], plan=scripts[0].plan, walls=walls))
+    found = summarize(read_campaign(folder))
+    said = [each.message for one in found.runs for each in one.warnings if each.code == "outliers"]
+    assert len(said) == 1
+    assert f"iteration 4 of launch 1 ({scripts[1].config});" in said[0]
+
+
+def test_after_an_interruption_every_run_that_is_not_complete_says_so_and_nothing_else() -> None:
+    """Not that it was killed or goes on, beside it."""
+    interrupted = read_campaign(Path(__file__).parents[1] / "data" / "campaigns" / "interrupted")
+    errors = [one.error for one in summarize(interrupted).runs if one.error is not None]
+    assert {(each.code, each.message) for each in errors} == {("interrupted", "interrupted by SIGINT")}
+    assert len(errors) == 2
 
 
 def recorded(launch: int | None) -> s.WarningLine:

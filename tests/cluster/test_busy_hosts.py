@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from merge_bench.analysis.diagnostics import busy_host
+from merge_bench.analysis.host_load import busy_host
 from merge_bench.records.reader import read_campaign
 from tests.helpers.runs import SMALL, run
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 
@@ -34,7 +36,8 @@ def test_a_process_that_keeps_a_core_busy_is_named(monkeypatch: pytest.MonkeyPat
 def test_what_this_process_uses_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     ticks = iter([10.0, 11.0])  # the cores worked for a second, and this process did all of it
     monkeypatch.setattr("merge_bench.host.other_load._busy_seconds", lambda cores: next(ticks))
-    monkeypatch.setattr("merge_bench.host.other_load._own_seconds", iter([5.0, 6.0]).__next__)
+    mine = iter([5.0, 6.0])
+    monkeypatch.setattr("merge_bench.host.other_load._own_seconds", lambda earlier: next(mine))
     assert look(0.01).busy == 0.0
 
 
@@ -63,3 +66,21 @@ def test_the_text_names_cores_and_processes_and_says_if_none_can_be_seen() -> No
     assert str(OtherLoad(1.94, 2, (BusyProcess(71, "yes", 1.0),))) == "1.9 of 2 cores busy (pid 71 yes)"
     assert "not visible" in str(OtherLoad(1.94, 2))
     assert str(OtherLoad(0.02, 2)) == "0.0 of 2 cores busy"
+
+
+def test_what_this_process_starts_during_a_look_is_its_own() -> None:
+    """A launch looks while it starts its processes: they, and what they start, are no neighbours."""
+    words = "import subprocess, sys, time\nwork = 'import time\\nend = time.process_time() + 0.4\\n"
+    words += "while time.process_time() < end: pass\\nprint(1, flush=True)\\ntime.sleep(60)'\n"
+    words += "subprocess.run([sys.executable, '-c', work])"
+    before = other_load._own_seconds()
+    child = subprocess.Popen([sys.executable, "-c", words], stdout=subprocess.PIPE, start_new_session=True)
+    try:
+        assert child.stdout is not None
+        child.stdout.readline()
+        alive = other_load._own_seconds() - before
+        assert other_load._own_seconds(other_load._descendants()) - before < 0.3
+    finally:
+        os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
+    assert alive >= 0.4

@@ -29,7 +29,9 @@ class ReplayEvaluator:
         self.launches, self._block = 0, offset
         self.notes: list[TuneLine] = []
 
-    def block(self, candidates: Sequence[Candidate], *, plan: int = 0, search: bool = True) -> list[Sample]:
+    def block(
+        self, candidates: Sequence[Candidate], *, plan: int = 0, search: bool = True, leads: bool = True
+    ) -> list[Sample]:
         """The samples of the next block."""
         if search and self.most_launches is not None and self.launches + len(candidates) > self.most_launches:
             raise BudgetSpent("the budget of launches is spent")

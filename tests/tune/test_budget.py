@@ -12,15 +12,21 @@ import pytest
 
 from merge_bench.campaign.planned_launches import Job
 from merge_bench.errors import UsageError
+from merge_bench.records.campaign import Campaign
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.writer import CampaignWriter
 from merge_bench.tune.budget import Costs, Fitting, fit
 from merge_bench.tune.cluster_evaluator import Budget
-from merge_bench.tune.evaluator import BudgetSpent
+from merge_bench.tune.evaluator import BudgetSpent, Candidate, Options
 from merge_bench.tune.result import LEFT_OUT, result_of
 from merge_bench.tune.space import Value
-from merge_bench.tune.tune_campaign import _fit_recorded
+from merge_bench.tune.stage import stage_of
+from merge_bench.tune.strategies import strategies
+from merge_bench.tune.timing import Timing, left_out
+from merge_bench.tune.tune_campaign import _fit_recorded, _tune, best_so_far
 from tests.tune.clusters import PREPARED, TRUTH, Cluster, begin, evaluator_of, search
+from tests.tune.factorials import Truth
+from tests.tune.replay_evaluator import Recorded
 
 VALUES = tuple(TRUTH.space.values)
 
@@ -71,7 +77,7 @@ def test_launches_that_become_slow_end_the_search_in_the_middle_of_a_block(tmp_p
     found = result_of(read_campaign(writer.folder))
     assert {line.setting for line in found.singles} == {value.id for value in VALUES}  # what they show is not lost
     assert {(line.reason, line.launches) for line in found.singles} == {("undecided after 1 block", 1)}
-    assert found.outcome == f"Not decided: {len(VALUES)} of {len(VALUES)} candidates may be faster than default"
+    assert found.outcome == f"Not decided: too few blocks to judge {len(VALUES)} of {len(VALUES)} candidates"
 
 
 def test_the_search_leaves_time_for_the_confirmation(tmp_path: Path) -> None:
@@ -80,6 +86,85 @@ def test_the_search_leaves_time_for_the_confirmation(tmp_path: Path) -> None:
         search(evaluator_of(writer, Cluster(writer).launch, budget=budget))
     kept = 3 * 14 * 4.0  # the launches at the second size count twice
     assert 60.0 < sum(lengths(writer.folder)) <= 250.0 - kept
+
+
+FLAT = Truth(dict.fromkeys("abc", 1.0), outliers=0.0).space
+LEVEL = (0.9, 1.0, 1.1)  # no estimate leads, and no interval decides
+SWAYING = (1.4, 0.9, 1.3)  # the estimate leads
+
+
+def swaying(**by: Sequence[float]) -> Recorded:
+    """Launches of the baseline, all alike, and of single settings, in turn so many times as fast."""
+    return {frozenset(): [1e9] * 24} | {
+        frozenset([f"{name}=y"]): [1e9 * factors[block % len(factors)] for block in range(24)]
+        for name, factors in by.items()
+    }
+
+
+def screened(folder: Path, seconds: float, speed: Recorded) -> tuple[Campaign, str]:
+    """A race within so many seconds, and why it ended."""
+    budget = Budget(seconds=seconds, weights=(1.0,), confirm=7)
+    with begin(folder) as writer:
+        evaluator = evaluator_of(writer, Cluster(writer, speed=speed).launch, budget=budget)
+        with pytest.raises(BudgetSpent) as spent:
+            strategies()["race"].tune(FLAT, FLAT.values, evaluator, Options(confirm=7))
+    return read_campaign(writer.folder), str(spent.value)
+
+
+def test_where_nothing_leads_no_time_is_kept_for_a_confirmation(tmp_path: Path) -> None:
+    """It was, so that half of the budget was given up: nothing was there to confirm."""
+    campaign, why = screened(tmp_path, 130.0, swaying(a=LEVEL, b=LEVEL, c=LEVEL))
+    assert sum(lengths(campaign.folder)) == 120.0  # a block of 3 more launches would be too many
+    assert why.endswith("its budget is used up")
+    assert best_so_far(campaign, FLAT.values, 0.02) == Candidate()
+
+
+def test_the_last_of_the_budget_goes_to_the_best_of_what_is_undecided(tmp_path: Path) -> None:
+    worse = tuple(0.97 * each for each in LEVEL)
+    campaign, _ = screened(tmp_path, 92.0, swaying(a=worse, b=LEVEL, c=worse))
+    blocks = {line.setting: line.launches for line in campaign.tuning if line.setting}
+    assert blocks == {"a=y": 4, "b=y": 5, "c=y": 4}  # 4 blocks of 5 launches, then one of 3
+
+
+def test_an_undecided_candidate_that_leads_is_confirmed_in_the_time_kept_for_it(tmp_path: Path) -> None:
+    campaign, why = screened(tmp_path, 130.0, swaying(a=LEVEL, b=SWAYING, c=LEVEL))
+    assert sum(lengths(campaign.folder)) <= 130.0 - 14 * 4.0
+    assert why.endswith("the rest of the budget is for a confirmation")
+    assert best_so_far(campaign, FLAT.values, 0.02).name("default") == "b=y"
+    assert best_so_far(campaign, FLAT.values, 1.0) == Candidate()
+
+
+def test_what_the_budget_left_out_is_tried_in_the_time_that_is_left(tmp_path: Path) -> None:
+    """As soon as it is clear that none of those that were tried is faster."""
+    plain = swaying(**dict.fromkeys("abc", (1.0, 1.0)))
+    with begin(tmp_path, values=["a=y", "b=y", "c=y"], budget=[None, 150.0]) as writer:
+        evaluator = evaluator_of(writer, Cluster(writer, speed=plain).launch, budget=Budget(seconds=150.0))
+        task = cast("Any", SimpleNamespace(values=FLAT.values, space=FLAT, prepared=PREPARED[:1], baseline="default"))
+        evaluator.time_baseline()
+        fitting = Fitting(FLAT.values[:1], 1)
+        for line in left_out(task, fitting, 150.0):
+            evaluator.note(line)
+        asked: list[tuple[int, float]] = []
+
+        def fit_rest(values: Sequence[Value], sizes: int, launch: float, spent: float) -> Sequence[Value]:
+            asked.append((len(values), spent))
+            return values[:1]
+
+        timing = cast("Any", SimpleNamespace(fit_rest=fit_rest))
+        assert _tune(task, timing, fitting, strategies()["race"], evaluator, Options()) == Candidate()
+        stages = stage_of(read_campaign(writer.folder))
+    found = result_of(read_campaign(writer.folder))
+    assert [line.setting for line in found.singles] == ["a=y", "b=y", "c=y"]
+    assert (found.left_out, asked) == ([], [(2, 40.0), (1, 76.0)])  # a launch of 4 s, then 3 blocks of 3 each
+    assert stages.doing == "choosing what to compare next"
+
+
+def test_the_rest_is_for_as_many_as_fit_and_without_a_confirmation_if_not_even_one_fits_with_it() -> None:
+    timing = Timing(cast("Any", None), {"budget": 300.0}, cast("Any", None), [])
+    timing._costs = lambda *about: costs(4.0)  # type: ignore[method-assign]
+    # 1, 2 or 3 values take 36, 48 or 60 s, a confirmation 64 s.
+    for spent, count in ((176.0, 3), (177.0, 2), (189.0, 1), (200.0, 1), (201.0, 3), (260.0, 1), (265.0, 0)):
+        assert len(timing.fit_rest(VALUES, 1, 4.0, spent)) == count, spent
 
 
 def lengths(folder: Path) -> list[float]:

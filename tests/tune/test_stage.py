@@ -49,7 +49,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> list[Stage]:
 def test_screening_counts_settings_and_blocks(real: list[Stage]) -> None:
     blocks = [re.sub(r".* against default, ", "", stage.doing) for stage in real]
     assert blocks == ["block 1 of 3"] * 5 + ["block 2 of 3"] * 6 + ["block 3 of 3"] * 7
-    assert all(stage.doing.startswith("screening 4 settings against default, ") for stage in real)
+    assert all(stage.doing.startswith("screening 4 candidates against default, ") for stage in real)
 
 
 def test_what_the_blocks_show_so_far_is_what_is_recorded_in_the_end(real: list[Stage]) -> None:
@@ -66,7 +66,7 @@ def test_what_the_blocks_show_so_far_is_what_is_recorded_in_the_end(real: list[S
 def test_the_time_left_goes_down_and_without_a_budget_no_share_is_known(real: list[Stage]) -> None:
     assert all(stage.share is None for stage in real)
     first, last = real[0].left, real[-2].left
-    pattern = r"About \S+ \w+ left if each setting is decided after 3 blocks and none gains, about \S+ \w+ if they"
+    pattern = r"About \S+ \w+ left if each candidate is decided after 3 blocks and none gains, about \S+ \w+ if they"
     assert re.match(pattern, first)
     assert first.startswith("About 4 minutes left")  # 17 launches of 14 s
     assert last.startswith("About 12 seconds left")  # one of 12 s

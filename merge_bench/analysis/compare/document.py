@@ -10,8 +10,8 @@ from merge_bench.analysis.compare import properties
 from merge_bench.analysis.compare.judging import Judged, judge_metric
 from merge_bench.analysis.compare.samples import METRICS, Side
 from merge_bench.analysis.compare.select import Pair, Source, letter, select
-from merge_bench.analysis.diagnostics import busy_host
 from merge_bench.analysis.documents import compare as documents
+from merge_bench.analysis.host_load import busy_host
 from merge_bench.analysis.statistics import median, median_interval
 from merge_bench.analysis.statistics.verdict import ALPHA, Judgement, Verdict
 from merge_bench.records.campaign import Campaign

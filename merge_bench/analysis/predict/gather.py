@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from merge_bench.analysis.aggregate import counted
-from merge_bench.analysis.diagnostics import busy_host
+from merge_bench.analysis.host_load import busy_host
 from merge_bench.analysis.predict.parameters import Values
 from merge_bench.analysis.predict.probed_links import links_of
 from merge_bench.analysis.predict.samples import Measured, measured

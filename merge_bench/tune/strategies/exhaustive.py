@@ -20,10 +20,13 @@ def tune(space: Space, values: Sequence[Value], evaluator: Evaluator, options: O
     """The combination with the largest effect, without the values that add nothing; the baseline if none gains."""
     from merge_bench.tune.evaluator import SCREEN, Candidate
     from merge_bench.tune.head_to_head import Bar, State, from_blocks, ranked, reason_of
-    from merge_bench.tune.search_steps import without_useless
+    from merge_bench.tune.search_steps import DECISIONS, without_useless
 
     candidates = combinations(space, values)
-    blocks = [dict(zip(candidates, evaluator.block(candidates), strict=True)) for _ in range(options.most)]
+    blocks = [
+        dict(zip(candidates, evaluator.block(candidates, leads=made >= options.least), strict=True))
+        for made in range(options.most)
+    ]
     bar = Bar(options.threshold)
     gains = []
     for candidate in candidates[1:]:
@@ -32,7 +35,7 @@ def tune(space: Space, values: Sequence[Value], evaluator: Evaluator, options: O
         gained = state is State.GAIN and not contest.failures
         if gained:
             gains.append(contest)
-        decision = "failed" if state is State.FAILED else "kept" if gained else "dropped"
+        decision = "kept" if gained else DECISIONS.get(state, "dropped")
         contest.note(evaluator, SCREEN, decision, reason_of(state, contest, bar))
     return without_useless(ranked(gains)[0].candidate, blocks, evaluator, options) if gains else Candidate()
 

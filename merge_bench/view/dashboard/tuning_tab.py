@@ -127,16 +127,17 @@ def _step_table(campaign: Campaign, steps: Sequence[TuneLine]) -> pd.DataFrame:
 
 
 def _outcome(campaign: Campaign, result: Result, steps: int, *, running: bool) -> str:
+    sizes = [size_of(campaign, plan) for plan in range(len(campaign.plans))]
     if result.winner is not None:
-        sizes = "; ".join(f"{_speedup(line)} at {size_of(campaign, line.plan)}" for line in result.confirmation)
+        each = "; ".join(f"{_speedup(line)} at {size_of(campaign, line.plan)}" for line in result.confirmation)
         named = " ".join(result.winner.settings) or result.winner.config.name
-        found = f"Found: {named}. Confirmed against {result.baseline}: {sizes}."
+        found = f"Found: {named}. Confirmed against {result.baseline}: {each}."
     elif campaign.end is None:
         done = f"{plural(steps, 'step')} and {plural(sum(map(finished, campaign.launches)), 'launch', 'es')} done"
         found = f"{'The tuning goes on' if running else 'The tuning is not finished'}: {done}."
     else:
         found = f"{result.outcome}."
-    return " ".join([found, *open_questions(result)])
+    return " ".join([found, *open_questions(result, sizes)])
 
 
 def _race(steps: Sequence[TuneLine]) -> Chart:

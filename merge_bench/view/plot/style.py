@@ -27,7 +27,8 @@ GREY = -1
 """The look of what belongs to no series."""
 
 
-DECISIONS = {"kept": 2, "accepted": 0, "dropped": 4, "rejected": 1, "failed": 3, "not decided yet": 5, "noise": GREY}
+DECISIONS = {"kept": 2, "accepted": 0, "dropped": 4, "rejected": 1, "failed": 3, "undecided": 5,
+             "not decided yet": 5, "noise": GREY}  # fmt: skip
 """The looks of a tuning's decisions, the same in every chart."""
 
 

@@ -13,6 +13,7 @@ from merge_bench.analysis.verification_state import UNVERIFIED
 from merge_bench.view.numbers import NULL, cell, ends, gib, ms, ratio, rows
 from merge_bench.view.report import markdown as md
 from merge_bench.view.report.layout import Column, Page, by_row, page_on
+from merge_bench.view.report.next_step import NextStep
 from merge_bench.view.text import capitalized, plural
 
 UNITS: Mapping[str, tuple[str, Callable[[float | None], str]]] = {"B/s": ("GiB/s", gib), "s": ("ms", ms)}
@@ -22,24 +23,36 @@ _LISTED = 24  # of more blocks than this only the strip is shown
 
 
 def print_comparison(
-    document: CompareDocument, *, metric: str, file: TextIO | None = None, width: int | None = None
-) -> None:
-    """Print the document of ``compare`` on `file` (standard output); `metric` is what the sentences are about."""
+    document: CompareDocument, *, metric: str, details: bool = True, step: NextStep | None = None,
+    file: TextIO | None = None, width: int | None = None,
+) -> None:  # fmt: skip
+    """Print the document of ``compare`` on `file` (standard output), the verdicts last, so that a terminal shows them.
+
+    `metric`: what the sentences are about; `details`: whether to print the tables; `step`: what to do next.
+    """
     with page_on(file, width) as page:
         page.heading("merge_bench · compare")
         for name, path in lettered(document):
             page.unbroken(f"{name}   {path}")
-        for comparisons in by_pair(document):
+        pairs = by_pair(document)
+        for comparisons in pairs if details else ():
             chosen = about(comparisons, metric)
             page.heading(title(chosen))
-            write_verdict(page, chosen)
             _metrics(page, comparisons)
             if listed := points(chosen):
                 page.line(listed)
             if found := of_pair(document, chosen):
                 page.line("")
                 page.table(*difference_columns(found))
-        page.paragraphs("Notes", document.notes)
+        if details:
+            page.paragraphs("Notes", document.notes)
+        page.heading(f"Verdict{'s' * (len(pairs) > 1)} on {metric}")
+        for chosen in (about(comparisons, metric) for comparisons in pairs):
+            if len(pairs) > 1 or not details:
+                page.line(title(chosen))
+            write_verdict(page, chosen)
+        if step is not None:
+            page.next_step(step.command, step.does)
 
 
 def markdown(document: CompareDocument, *, metric: str) -> str:

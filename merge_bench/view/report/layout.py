@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TextIO, TypeVar
 
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console
 from rich.measure import Measurement
 from rich.padding import Padding
@@ -110,8 +111,19 @@ class Page:
         self.console.print(table)
 
     def table(self, *columns: Column, mark: str | None = None) -> None:
-        """A table; `mark` stands at the end of every row."""
-        self.console.print(self._drawn(columns, mark))
+        """A table; `mark` stands at the end of every row. Words stay whole if there is room for the longest of each."""
+        drawn = self._drawn(columns, mark)
+        narrow, unlimited = self._measured(drawn)
+        if not self.plain and narrow <= self.console.width < unlimited:
+            shown = [column for column in columns if any(column.cells)]
+            for column, width in zip(drawn.columns, _widths(shown, self.console.width - unlimited), strict=False):
+                column.width = width
+        self.console.print(drawn)
+
+    def _measured(self, table: Table) -> tuple[int, int]:
+        """Columns of the screen that it takes with its words whole, and with its cells whole."""
+        found = Measurement.get(self.console, self.console.options.update_width(UNWRAPPED), table)
+        return found.minimum, found.maximum
 
     def _drawn(self, columns: Iterable[Column], mark: str | None) -> Table:
         drawing = None if self.plain else box.SIMPLE_HEAD
@@ -130,14 +142,27 @@ class Page:
         return table
 
     def wide_table(self, first: Sequence[Column], *parts: Sequence[Column], mark: str | None = None) -> None:
-        """A table of all columns; if they do not fit, one for each of `parts`, with the columns `first` before it."""
+        """A table of all columns; if they do not fit, one for each of `parts`, with the columns `first` before it.
+
+        A part whose words do not fit is cut into several of as many columns as do.
+        """
         whole = list(itertools.chain(*parts))
-        unlimited = self.console.options.update_width(UNWRAPPED)
-        needed = Measurement.get(self.console, unlimited, self._drawn([*first, *whole], mark)).maximum
-        for at, part in enumerate([whole] if needed <= self.console.width else parts):
+        if self._measured(self._drawn([*first, *whole], mark))[1] <= self.console.width:
+            parts = (whole,)
+        for at, group in enumerate(group for part in parts for group in self._cut(first, part, mark)):
             if at:
                 self.line("")
-            self.table(*first, *part, mark=mark)
+            self.table(*first, *group, mark=mark)
+
+    def _cut(self, first: Sequence[Column], part: Sequence[Column], mark: str | None) -> list[list[Column]]:
+        """The columns of `part`, in groups whose words fit beside `first`."""
+        groups: list[list[Column]] = [[]]
+        for column in part:
+            needed = self._measured(self._drawn([*first, *groups[-1], column], mark))[0]
+            if groups[-1] and needed > self.console.width:
+                groups.append([])
+            groups[-1].append(column)
+        return groups
 
     def next_step(self, command: str, does: str) -> None:
         """The command worth typing next, and what it does."""
@@ -157,6 +182,23 @@ class Page:
         for text in self.notes:
             self.line(f"{NULL}  {text}", "dim")
         self.notes.clear()
+
+
+def _widths(columns: Sequence[Column], room: int) -> list[int]:
+    """A width for each column, so that its longest word fits; the first that are wide give up most.
+
+    `room`: what there is more than all cells need, so less than 0.
+    """
+    texts = [[*column.heading.split("\n"), *column.cells] for column in columns]
+    least = [max(cell_len(word) for text in each for word in (text.split() or [""])) for each in texts]
+    widths = [max(cell_len(line) for text in each for line in (text.splitlines() or [""])) for each in texts]
+    while room < 0:
+        at = max(range(len(widths)), key=lambda at: (widths[at] > least[at], widths[at]))
+        if widths[at] <= least[at]:
+            break
+        widths[at] -= 1
+        room += 1
+    return widths
 
 
 @contextlib.contextmanager

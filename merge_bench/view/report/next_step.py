@@ -10,9 +10,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from merge_bench.analysis import aggregate
-from merge_bench.analysis.diagnostics import busy_host, short_of_cores
-from merge_bench.analysis.documents.compare import Comparison
+from merge_bench.analysis.diagnostics import short_of_cores
+from merge_bench.analysis.documents.compare import CompareDocument, Comparison
 from merge_bench.analysis.documents.run import RunDocument
+from merge_bench.analysis.host_load import busy_host
 from merge_bench.analysis.statistics.verdict import Verdict
 from merge_bench.cluster.base import LauncherKind
 from merge_bench.cluster.launchers import launchers
@@ -110,6 +111,18 @@ def after_sweep(
     return _report(campaign)
 
 
+def after_compare(campaigns: Sequence[Campaign], document: CompareDocument) -> NextStep:
+    """After a comparison: the last campaign again if it was measured on a busy host; else all of them on one page."""
+    last = campaigns[-1]
+    words = _words(last)
+    decided = any(each.verdict in ("FASTER", "SLOWER", "EQUIVALENT") for each in document.comparisons)
+    if words is not None and _waits(last) and decided and not _given(words, "wait-for-quiet"):
+        return NextStep(_run(words, wait_for_quiet="5m"), _ONCE_QUIET)
+    return NextStep(
+        _command("report", *(str(campaign.folder) for campaign in campaigns)), "draws everything on one page", True
+    )
+
+
 def after_tuning(campaign: Campaign, result: Result, *, written: Path | None, enough: float | None) -> NextStep:
     """After a tuning, which another one with other limits does not resume.
 
@@ -123,10 +136,10 @@ def after_tuning(campaign: Campaign, result: Result, *, written: Path | None, en
     if asked is None:
         return _report(campaign)
     launches, seconds = (*asked.budget, None, None)[:2]
-    limited = result.stopped is not None or bool(result.left_out)
+    limited = result.stopped is not None or bool(result.absent)
     inconclusive = any(line.reason == Verdict.INCONCLUSIVE.value for line in result.confirmation)
     changed, does = {}, "searches anew, with time for what was not tried or not decided"
-    if (result.undecided or inconclusive) and _waits(campaign) and not _given(words, "wait-for-quiet"):
+    if _repeat_when_quiet(campaign, result, inconclusive) and not _given(words, "wait-for-quiet"):
         changed["wait-for-quiet"], does = "5m", "searches anew, once this host is quiet"
     elif (result.undecided or inconclusive) and not limited:
         name, blocks = ("confirm", asked.confirm) if inconclusive else ("most-blocks", asked.blocks)
@@ -137,6 +150,11 @@ def after_tuning(campaign: Campaign, result: Result, *, written: Path | None, en
     if seconds is not None and (limited or changed):
         changed["budget"] = upwards(max(2 * seconds, enough or 0.0))
     return NextStep(_command("tune", *_replaced(words, changed)), does) if changed else _report(campaign)
+
+
+def _repeat_when_quiet(campaign: Campaign, result: Result, inconclusive: bool) -> bool:
+    """Whether noise may be why a tuning on this host has no result."""
+    return _waits(campaign, busy=result.doubtful) if result.undecided or inconclusive or result.doubtful else False
 
 
 def _severity(code: str) -> int:
@@ -177,9 +195,9 @@ def _owns_processes(campaign: Campaign) -> bool:
     return all(kind.owns_processes for kind in _launchers(campaign))
 
 
-def _waits(campaign: Campaign) -> bool:
-    """Whether this host was busy, for whose quiet a run can wait."""
-    return bool(busy_host(campaign)) and all(kind.starts_here for kind in _launchers(campaign))
+def _waits(campaign: Campaign, *, busy: bool = False) -> bool:
+    """Whether this host was busy, or seems to have been (`busy`), for whose quiet a run can wait."""
+    return (busy or bool(busy_host(campaign))) and all(kind.starts_here for kind in _launchers(campaign))
 
 
 def _launchers(campaign: Campaign) -> list[LauncherKind]:

@@ -269,9 +269,9 @@ def verdict(page: Page, run: Run, launches: Sequence[Launch], document: RunDocum
         page.line(f"checksum {worst.checksum or NULL}, expected {worst.expected_checksum or NULL}", indent=2)
     elif document.verified:
         last = next(launch for launch in reversed(launches) if launch.verifications).verifications[-1]
+        passed = f"all {len(checks)} checks passed" if len(checks) > 1 else "1 check passed"
         page.line(
-            f"verified: {rows(last.rows)} rows, checksum {last.checksum or NULL}; "
-            f"all {len(checks)} checks passed ({last.how})",
+            f"verified: {rows(last.rows)} rows, checksum {last.checksum or NULL}; {passed} ({last.how})",
             "green",
         )
     else:

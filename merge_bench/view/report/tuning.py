@@ -8,7 +8,7 @@ from typing import TextIO
 from merge_bench.analysis.documents.tune import PrunedValue
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.schema import TuneLine
-from merge_bench.tune.result import SIZE, Result, decision_of
+from merge_bench.tune.result import Result, decision_of
 from merge_bench.view.numbers import ends, ratio
 from merge_bench.view.report.layout import Column, Page, by_row, page_on
 from merge_bench.view.report.next_step import NextStep
@@ -17,28 +17,28 @@ from merge_bench.view.text import capitalized, plural
 
 def print_tuning(
     result: Result, *, sizes: Sequence[str], metric: str, pruned: Sequence[PrunedValue] = (),
-    step: NextStep | None = None, remarks: Sequence[str] = (), file: TextIO | None = None, width: int | None = None,
+    details: bool = True, step: NextStep | None = None, remarks: Sequence[str] = (), file: TextIO | None = None,
+    width: int | None = None,
 ) -> None:  # fmt: skip
-    """Print it on `file` (standard output).
+    """Print it on `file` (standard output), the conclusion last, so that a terminal shows it.
 
-    `sizes`: what each plan is called; `step`: what to do next; `remarks`: where files are; `width`: of a terminal.
+    `sizes`: what each plan is called; `pruned`: values that cannot help here; `details`: whether to name each of them;
+    `step`: what to do next; `remarks`: where files are; `width`: of a terminal.
     """
     with page_on(file, width) as page:
-        write_tuning(page, result, sizes=sizes, metric=metric)
-        if pruned:
-            page.heading("Not tried")
+        write_steps(page, result, sizes)
+        if pruned and details:
+            page.heading("Cannot help on this cluster")
             page.table(*by_row(("Value", "Why"), [(each.value, each.reason) for each in pruned], range(2)))
+        elif pruned:
+            page.line(f"Not tried, because they cannot help on this cluster: {plural(len(pruned), 'candidate')}"
+                      " (--details lists them).")  # fmt: skip
+        write_outcome(page, result, sizes, metric)
         page.line("")
         if step is not None:
             page.next_step(step.command, step.does)
         for remark in remarks:
             page.unbroken(remark)
-
-
-def write_tuning(page: Page, result: Result, *, sizes: Sequence[str], metric: str) -> None:
-    """The outcome and every step that led to it."""
-    write_outcome(page, result, sizes, metric)
-    write_steps(page, result, sizes)
 
 
 def write_steps(page: Page, result: Result, sizes: Sequence[str]) -> None:
@@ -67,14 +67,21 @@ def write_outcome(page: Page, result: Result, sizes: Sequence[str], metric: str)
     for line in result.confirmation:
         found = f"{ratio(line.ratio)} × {result.baseline} {ends(line.low, line.high)}"
         page.line(f"{metric} at {sizes[line.plan]}: {found}, {line.reason}")
-    for sentence in open_questions(result):
+    for sentence in open_questions(result, sizes):
         page.line(sentence)
+    if not result.finished:
+        page.line("The tuning is not finished: the same command resumes it.")
 
 
-def open_questions(result: Result) -> list[str]:
-    """What the search did not decide, and why: a sentence for each."""
+def open_questions(result: Result, sizes: Sequence[str]) -> list[str]:
+    """What the search did not decide, and why, and what makes it doubtful: a sentence for each."""
     found = []
-    best, settings = result.best_undecided, [each for each in result.left_out if not each.value.startswith(SIZE)]
+    best, left_out, noise = result.best_undecided, result.left_out, result.noise_floor
+    if result.doubtful and noise is not None:
+        found.append(
+            f"Doubtful: {result.baseline} differed from itself ({ratio(noise.ratio)} ×, {ends(noise.low, noise.high)}),"
+            " so this host was not quiet, or its speed drifted. Run again on a quiet host, or with --wait-for-quiet 5m."
+        )
     if best is not None:
         estimate = f"{ratio(best.ratio)} × {result.baseline} ({ends(best.low, best.high)})"
         most = plural(best.launches, "block")
@@ -83,10 +90,15 @@ def open_questions(result: Result) -> list[str]:
         else:
             some = f"{len(result.undecided)} of {result.screened} candidates are undecided"
             found.append(f"{some}; the best of them is {best.config}: {estimate} in {most}.")
-    if settings:
-        some = f"{len(settings)} of {result.settings} settings" if result.settings else plural(len(settings), "setting")
-        was, them = ("was", "it") if len(settings) == 1 else ("were", "them")
-        found.append(f"{some} {was} not tried, because the budget has no time for {them}.")
+    if left_out:
+        count = plural(len(left_out), "candidate")
+        some = f"{len(left_out)} of {result.settings} candidates" if result.settings else count
+        was, them = ("was", "it") if len(left_out) == 1 else ("were", "them")
+        named = ", ".join(each.value for each in left_out)
+        found.append(f"{some} {was} not tried, because the budget has no time for {them}: {named}.")
+    if result.sizes_left_out:
+        where = " and ".join(sizes[plan] for plan in result.sizes_left_out)
+        found.append(f"The budget has no time for a confirmation at {where}.")
     if result.stopped:
         found.append(f"{capitalized(result.stopped)}.")
     return found

@@ -14,6 +14,7 @@ from merge_bench.analysis.compare.document import compare
 from merge_bench.analysis.documents.compare import CompareDocument
 from merge_bench.records.reader import read_campaign
 from merge_bench.view.report.comparison import markdown, percent, print_comparison, strip
+from merge_bench.view.report.next_step import NextStep
 from tests.analysis.compare.test_document import NOISE, SIX, failing, faster, on_busy_host
 from tests.helpers.synthetic_campaigns import Script, interleaved, write_campaign
 
@@ -40,17 +41,45 @@ def tuned(tmp_path: Path) -> Path:
     return write_campaign(tmp_path, *interleaved({"base": SIX, "tuned": faster(1.25)}))
 
 
-def test_the_verdict_comes_first_with_what_it_rests_on(tuned: Path) -> None:
+FASTER = "FASTER: speed-up 1.250 in throughput (95 % interval 1.248 to 1.253, threshold 2 %), 6 blocks, p = 0.031"
+
+
+def test_the_verdict_comes_last_and_once_with_what_it_rests_on(tuned: Path) -> None:
     lines = text(tuned).splitlines()
     assert lines[4] == "tuned against base · 1,000,000 rows per chunk, 2 workers"
-    assert lines[5] == (
-        "FASTER: speed-up 1.250 in throughput (95 % interval 1.248 to 1.253, threshold 2 %), 6 blocks, p = 0.031"
-    )
+    assert lines[-2:] == ["Verdict on throughput", FASTER]
+    assert sum("speed-up 1.250" in line for line in lines) == 1
+
+
+def test_without_details_there_is_the_verdict_alone_and_what_to_do_next(tuned: Path) -> None:
+    file, step = io.StringIO(), NextStep("merge_bench report x", "draws it")
+    print_comparison(document(tuned), metric="throughput", details=False, step=step, file=file)
+    assert file.getvalue().splitlines()[3:] == [
+        "", "Verdict on throughput", "tuned against base · 1,000,000 rows per chunk, 2 workers", FASTER,
+        "Next: merge_bench report x", "      (draws it)",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_words_stay_whole_in_a_narrow_terminal(width: int) -> None:
+    recorded = Path(__file__).parents[2] / "data" / "campaigns" / "sweep"
+
+    def words(columns: int) -> tuple[set[str], int]:
+        file = Terminal()
+        print_comparison(document(recorded), metric="throughput", file=file, width=columns)
+        lines = re.sub(r"\x1b\[[0-9;]*m", "", file.getvalue()).splitlines()
+        its = {word for line in lines for word in line.split() if "─" not in word}
+        return its, max(len(line) for line in lines if not line.startswith("Result "))
+
+    whole, narrow = words(300), words(width)
+    assert {"INCONCLUSIVE", "throughput", "Launches", "default"} <= whole[0]
+    assert whole[0] - narrow[0] == set()
+    assert narrow[1] <= width
 
 
 def test_every_metric_has_its_row_with_absolute_values_and_its_points(tuned: Path) -> None:
     lines = text(tuned).splitlines()
-    heading, throughput, bandwidth, wall = (re.split(r"\s{2,}", line) for line in lines[6:10])
+    heading, throughput, bandwidth, wall = (re.split(r"\s{2,}", line) for line in lines[5:9])
     assert heading == ["Metric", "Verdict", "Speed-up", "95 % interval", "base", "tuned", "Launches", "p", "By block"]
     # 64 MB in 0.125 s and in 0.1 s, in GiB/s.
     assert throughput[:8] == [
@@ -61,7 +90,7 @@ def test_every_metric_has_its_row_with_absolute_values_and_its_points(tuned: Pat
     assert bandwidth[:3] == ["bandwidth (GiB/s)", "EQUIVALENT", "1.000"]
     assert bandwidth[-1] == "1.000 [|6] 1.000"
     assert wall[4:6] == ["125.00", "100.06"]  # milliseconds
-    assert lines[13] == "throughput by block: " + "  ".join(f"{1.25 / noise:.3f}" for noise in NOISE)
+    assert lines[12] == "throughput by block: " + "  ".join(f"{1.25 / noise:.3f}" for noise in NOISE)
 
 
 def test_differences_stand_below(tuned: Path) -> None:

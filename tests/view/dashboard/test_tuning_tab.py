@@ -126,8 +126,8 @@ def test_a_tuning_that_goes_on_shows_what_it_compares_what_there_is_and_how_long
         shown = found(tmp_path)
         said = texts(view.tuning.layout)
     assert "The tuning goes on: 0 steps and 14 launches done." in said
-    assert "Now screening 4 settings against default, block 3 of 3; launching." in said
-    assert re.search(r"About \d+ seconds left if each setting is decided after 3 blocks and none gains, about 3", said)
+    assert "Now screening 4 candidates against default, block 3 of 3; launching." in said
+    assert re.search(r"About \d+ seconds left if each candidate is decided after 3 blocks and none gains", said)
     assert shown.frame is not None
     assert set(shown.frame["Decision"]) == {"not decided yet", "noise"}
     assert sorted(shown.frame["Blocks"]) == [2, 2, 2, 2, 2]  # the launches of block 3 have no partner yet
@@ -167,7 +167,7 @@ def test_a_tuning_of_the_real_command_is_listed_by_its_title_and_shown(tmp_path:
     assert list(view.tuning.choice.options) == [
         "Tuning of default: 20,000 rows per chunk, 2 workers · 22 November 2026, 11:08 UTC"
     ]
-    said = "Not decided: 1 of 4 candidates may be faster than default. rendezvous-scheme=am is undecided: "
+    said = "Not decided: too few blocks to judge 1 of 4 candidates. Doubtful: default differed from itself (0.546 ×"
     assert f"<p><b>{said}" in texts(view.tuning.layout)
     content = found(tmp_path)
     assert [chart.title for chart in content.charts] == ["Tuning, screen, 20,000 rows per chunk: speed-up by setting"]

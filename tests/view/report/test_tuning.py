@@ -11,10 +11,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from merge_bench.analysis.documents.tune import PrunedValue
 from merge_bench.cli import cli
 from merge_bench.records import schema as s
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.reader import read_campaign
+from merge_bench.records.writer import CampaignWriter
 from merge_bench.tune.cluster_evaluator import Budget
 from merge_bench.tune.confirmation import settle
 from merge_bench.tune.evaluator import BudgetSpent, Candidate, Options
@@ -43,6 +45,12 @@ def changed(*by: float) -> Recorded:
     }
 
 
+def ended(writer: CampaignWriter) -> Campaign:
+    """The campaign, which came to its end."""
+    writer.write(s.EndLine(status=0))
+    return read_campaign(writer.folder)
+
+
 def searched(folder: Path, names: str = "abc", *, speed: Recorded = SPEED, words: str = "", **asked: Any) -> Campaign:
     """A tuning of the settings `names` without its confirmation."""
     budget = asked.pop("limit", Budget())
@@ -55,7 +63,7 @@ def searched(folder: Path, names: str = "abc", *, speed: Recorded = SPEED, words
             evaluator.note(
                 s.TuneLine(phase="search", config="default", against="default", decision="stopped", reason=str(spent))
             )
-    return read_campaign(writer.folder)
+        return ended(writer)
 
 
 def confirmed(folder: Path, name: str, speed: Recorded, words: str = "") -> Campaign:
@@ -63,13 +71,19 @@ def confirmed(folder: Path, name: str, speed: Recorded, words: str = "") -> Camp
     with begin(folder, *words.split(), **ASKED) as writer:
         evaluator = evaluator_of(writer, Cluster(writer, speed=speed).launch)
         settle(Candidate.of(value(name)), evaluator, Options(confirm=7))
-    return read_campaign(writer.folder)
+        return ended(writer)
 
 
 def printed(result: Result, width: int | None = None) -> list[str]:
     file = io.StringIO() if width is None else Terminal()
     print_tuning(result, sizes=SIZES, metric="throughput", file=file, width=width)
     return re.sub(r"\x1b\[[0-9;]*m", "", file.getvalue()).splitlines()
+
+
+def conclusion(result: Result) -> list[str]:
+    """What stands at the end: the outcome, and all about it."""
+    lines = printed(result)
+    return lines[lines.index(result.outcome) :]
 
 
 def next_of(campaign: Campaign, written: Path | None = None, enough: float | None = None) -> str:
@@ -82,25 +96,28 @@ def next_of(campaign: Campaign, written: Path | None = None, enough: float | Non
 
 
 def test_a_confirmation_that_decides_nothing_is_no_loss(tmp_path: Path) -> None:
-    lines = printed(result_of(confirmed(tmp_path, "b", changed(*NOISY))))
-    assert lines[1] == "Not decided: b=y may be faster than default"
-    assert re.fullmatch(r"throughput at 1,000,000 rows per chunk: \S+ × default \S+ to \S+, INCONCLUSIVE", lines[2])
+    lines = conclusion(result_of(confirmed(tmp_path, "b", changed(*NOISY))))
+    assert lines[0] == "Not decided: b=y may be faster than default"
+    assert re.fullmatch(r"throughput at 1,000,000 rows per chunk: \S+ × default \S+ to \S+, INCONCLUSIVE", lines[1])
 
 
 def test_a_candidate_that_was_confirmed_slower_or_as_fast_is_called_so(tmp_path: Path) -> None:
     slower = result_of(confirmed(tmp_path / "slower", "c", changed(0.5)))
     assert slower.outcome == "No config is faster than default: c=y is slower"
     same = {ids: [1e9] * len(values) for ids, values in SPEED.items()}
-    assert result_of(confirmed(tmp_path / "same", "c", same)).outcome == (  # type: ignore[arg-type]
+    assert result_of(confirmed(tmp_path / "same", "c", same)).outcome == (
         "No config is faster than default: c=y is as fast"
     )
 
 
 def test_the_best_of_what_stayed_undecided_is_named_with_its_interval(tmp_path: Path) -> None:
-    lines = printed(result_of(searched(tmp_path, "bc", speed=changed(*NOISY))))
-    assert lines[1] == "Not decided: 2 of 2 candidates may be faster than default"
+    result = result_of(searched(tmp_path, "bc", speed=changed(*NOISY)))
+    lines = conclusion(result)
+    assert lines[0] == "Not decided: too few blocks to judge 2 of 2 candidates"
+    assert [decision_of(line) for line in result.singles] == ["undecided", "undecided"]
+    assert not any("dropped" in line for line in printed(result))
     known = r"the best of them is b=y: \S+ × default \(\S+ to \S+\) in 8 blocks\."
-    assert re.fullmatch(rf"2 of 2 candidates are undecided; {known}", lines[2])
+    assert re.fullmatch(rf"2 of 2 candidates are undecided; {known}", lines[1])
 
 
 def test_how_many_settings_were_not_tried_is_said(tmp_path: Path) -> None:
@@ -113,23 +130,25 @@ def test_how_many_settings_were_not_tried_is_said(tmp_path: Path) -> None:
             )  # fmt: skip
             stream.write(msgspec.json.encode(line) + b"\n")
     campaign = read_campaign(campaign.folder)
-    lines = printed(result_of(campaign))
-    assert lines[1] == "Found no config faster than default"
-    assert lines[2] == "2 of 3 settings were not tried, because the budget has no time for them."
+    lines = conclusion(result_of(campaign))
+    assert lines[0] == "Found no config faster than default"
+    assert lines[1] == "2 of 3 candidates were not tried, because the budget has no time for them: a=y, b=y."
     assert next_of(campaign) == "tune --budget 4m"
     assert next_of(campaign, enough=1000.0) == "tune --budget 17m"
 
 
 def test_that_everything_was_decided_is_said_without_more(tmp_path: Path) -> None:
     campaign = searched(tmp_path, "c")
-    assert printed(result_of(campaign))[1:3] == ["No config is faster than default", ""]
+    assert conclusion(result_of(campaign)) == ["No config is faster than default", ""]
     assert next_of(campaign) == f"report {campaign.folder}"
 
 
 def test_what_a_recorded_tuning_left_open_is_said() -> None:
     result = result_of(read_campaign(RECORDED))
-    assert printed(result)[1:3] == [
-        "Not decided: 1 of 4 candidates may be faster than default",
+    assert conclusion(result)[:3] == [
+        "Not decided: too few blocks to judge 1 of 4 candidates",
+        "Doubtful: default differed from itself (0.546 ×, 0.434 to 0.646), so this host was not quiet, or its speed"
+        " drifted. Run again on a quiet host, or with --wait-for-quiet 5m.",
         "rendezvous-scheme=am is undecided: 0.407 × default (0.211 to 1.257) in 3 blocks.",
     ]
 
@@ -160,7 +179,7 @@ def test_tables_fit_the_terminal(tmp_path: Path, width: int) -> None:
             interval = rf"{line.low:.3f} to {line.high:.3f}"
             assert re.search(rf"^{re.escape(line.config)}\s.*{interval}", text, re.MULTILINE), text
             assert re.search(
-                rf"^{re.escape(line.config)}\s.*{line.decision} +{line.reason[:20]}", text, re.MULTILINE
+                rf"^{re.escape(line.config)}\s.*{decision_of(line)} +{line.reason[:20]}", text, re.MULTILINE
             ), text
 
 
@@ -168,6 +187,38 @@ def test_a_table_that_fits_is_not_cut(tmp_path: Path) -> None:
     result = result_of(read_campaign(RECORDED))
     assert sum(line.startswith("Setting") for line in printed(result, 160)) == 1
     assert sum(line.startswith("Setting") for line in printed(result, 80)) == 2
+
+
+def test_a_tuning_that_was_interrupted_says_no_more_than_it_knows(tmp_path: Path) -> None:
+    """What has no line in the records was not judged: it may still be faster."""
+    whole = searched(tmp_path, "c")
+    lines = whole.records.read_bytes().splitlines(keepends=True)
+    assert b'"end"' in lines[-1]
+    whole.records.write_bytes(b"".join(lines[:-1]))
+    result = result_of(read_campaign(whole.folder))
+    assert conclusion(result)[:2] == [
+        "Found no config faster than default", "The tuning is not finished: the same command resumes it."
+    ]  # fmt: skip
+
+
+def test_what_cannot_help_here_takes_one_line_unless_all_is_asked_for(tmp_path: Path) -> None:
+    result = result_of(searched(tmp_path, "c"))
+    pruned = [PrunedValue(value=f"v{each}", reason="no GPU") for each in "abc"]
+    for details, count in ((False, 0), (True, 3)):
+        file = io.StringIO()
+        print_tuning(result, sizes=SIZES, metric="throughput", pruned=pruned, details=details, file=file)
+        assert sum("no GPU" in line for line in file.getvalue().splitlines()) == count
+        assert ("cannot help on this cluster: 3 candidates" in file.getvalue()) is not details
+
+
+def test_a_confirmation_for_which_there_is_no_time_is_named_by_its_size(tmp_path: Path) -> None:
+    campaign = searched(tmp_path, "c", words="--budget 2m", budget=[None, 120.0])
+    line = s.TuneLine(phase="search", config="default", against="default", plan=1, decision="left out", reason="…")
+    with campaign.records.open("ab") as stream:
+        stream.write(msgspec.json.encode(line) + b"\n")
+    result = result_of(read_campaign(campaign.folder))
+    assert conclusion(result)[1] == "The budget has no time for a confirmation at 25,000,000 rows per chunk."
+    assert [each.value for each in result.absent] == ["confirmation at size 2"]
 
 
 def test_after_a_winner_it_is_merged_with(tmp_path: Path) -> None:

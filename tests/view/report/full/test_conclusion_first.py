@@ -77,7 +77,7 @@ def test_results_of_several_campaigns_have_their_letters_and_one_verdict_on_all(
 def test_a_tuning_begins_with_its_outcome_and_its_runs_are_folded() -> None:
     tuning = report("tune")
     first = tuning.sections[0].blocks
-    assert first[0] == Heading("Not decided: 1 of 4 candidates may be faster than default")
+    assert first[0] == Heading("Not decided: too few blocks to judge 1 of 4 candidates")
     assert isinstance(first[1], Line)
     assert first[1].text.startswith("rendezvous-scheme=am is undecided: 0.407 × default")
     assert isinstance(first[2], Drawing)

@@ -1,0 +1,40 @@
+"""Launches that began while other processes kept the host's cores busy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from merge_bench.host.other_load import BUSY as BUSY_SHARE
+from merge_bench.records.campaign import Campaign, Launch
+from merge_bench.records.schema import WarningLine
+
+BUSY_HOST = "busy-host"
+BUSY = "other processes keep {}, so times are longer and vary more"
+REMEDY = "run again on a quiet host, or with --wait-for-quiet 5m"
+
+
+def busy_host(campaign: Campaign) -> list[WarningLine]:
+    """The warnings that other processes kept the host busy: the recorded ones, and one about later launches."""
+    recorded = [*campaign.warnings, *(line for launch in campaign.launches for line in launch.warnings)]
+    return [*(line for line in recorded if line.code == BUSY_HOST), *busy_launches(campaign.launches)]
+
+
+def busy_launches(launches: Sequence[Launch]) -> list[WarningLine]:
+    """A warning that names launches after the first which began on a busy host; the first has its own."""
+    loads = {launch.index: launch.line.other_load for launch in launches if launch.line and launch.line.other_load}
+    busy = {index: load for index, load in loads.items() if index and load.busy >= BUSY_SHARE * load.cores}
+    if not busy:
+        return []
+    worst = max(busy.values(), key=lambda load: load.busy)
+    named = f" ({', '.join(worst.processes)})" if worst.processes else ""
+    which = ", ".join(str(index) for index in list(busy)[:MOST_NAMED]) + ", …" * (len(busy) > MOST_NAMED)
+    some = f"as {len(busy)} of {len(loads)} launches started ({which})" if len(loads) > 1 else "as it started"
+    message = (
+        f"other processes kept up to {worst.busy:.1f} of {worst.cores} cores busy{named} {some},"
+        " so their times are longer and vary more"
+    )
+    return [WarningLine(code=BUSY_HOST, message=message, remedy=REMEDY)]
+
+
+MOST_NAMED = 6
+"""Launches that a warning names."""
