@@ -50,11 +50,12 @@ def measure(rounds: int) -> Measured:
     plugin = current_plugin()
     held = plugin.children[HELD]
     assert isinstance(held, _Held)
-    held.blank()
     gc.collect()
     gc.disable()
     try:
-        seconds = [held.exchange(plugin.exchange) for _ in range(rounds)]
+        seconds = [held.exchange(plugin.exchange) for _ in range(rounds - 1)]
+        held.blank()
+        seconds.append(held.exchange(plugin.exchange))
     finally:
         gc.enable()
     wrong = held.count_wrong()
@@ -92,7 +93,7 @@ class _Held:
         return seconds
 
     def blank(self) -> None:
-        """Overwrite what arrived, so that results of the warm-up cannot pass the check."""
+        """Overwrite what arrived, so that bytes of an earlier round cannot pass the check."""
         for _, receives in self._frames:
             for message in receives.values():
                 message[:] = BLANK
