@@ -36,6 +36,20 @@ def test_option_values(tmp_path: Path, options: tuple[str, ...], parts: tuple[st
     command(tmp_path, *options).check_refused(*parts)
 
 
+@pytest.mark.parametrize(("typed", "meant"), [("--chnk", "--chunk"), ("--itertions", "--iterations")])
+def test_the_option_nearest_to_one_that_does_not_exist_is_named_first(tmp_path: Path, typed: str, meant: str) -> None:
+    command(tmp_path, typed, "3").check_refused(typed, f"did you mean {meant} or ")
+
+
+def test_each_error_of_a_config_has_a_line_of_its_own(tmp_path: Path) -> None:
+    config = write_config(tmp_path, "UCX_RNDV_SCHMEE=am\nUCX_TLSS=tcp\n")
+    finished = command(tmp_path, *SMALL, "--config", config)
+    assert finished.status == 2
+    lines = finished.errors.splitlines()
+    assert [sum(name in line for line in lines) for name in ("UCX_RNDV_SCHMEE", "UCX_TLSS")] == [1, 1]
+    assert not any("UCX_RNDV_SCHMEE" in line and "UCX_TLSS" in line for line in lines)
+
+
 def write_config(folder: Path, text: str) -> Path:
     path = folder / "my.cfg"
     path.write_text(text)

@@ -79,8 +79,10 @@ def test_a_tuning_begins_with_its_outcome_and_its_runs_are_folded() -> None:
     first = tuning.sections[0].blocks
     assert first[0] == Heading("Not decided: too few blocks to judge 1 of 4 candidates")
     assert isinstance(first[1], Line)
-    assert first[1].text.startswith("rendezvous-scheme=am is undecided: 0.407 × default")
-    assert isinstance(first[2], Drawing)
+    assert first[1].text.startswith("Doubtful: default differed from itself (0.546 ×")
+    assert isinstance(first[2], Line)
+    assert first[2].text.startswith("rendezvous-scheme=am is undecided: 0.407 × default")
+    assert isinstance(first[3], Drawing)
     assert tables(tuning, "Tuning")[0][1][:3] == ("rendezvous-scheme=get_zcopy", "0.517", "0.455 to 0.739")
     runs = [each for each in tuning.sections if each.title in ("default", "default again", "rendezvous-scheme=am")]
     assert len(runs) == 3
