@@ -80,7 +80,7 @@ def open_questions(result: Result, sizes: Sequence[str]) -> list[str]:
     if result.doubtful and noise is not None:
         found.append(
             f"Doubtful: {result.baseline} differed from itself ({ratio(noise.ratio)} ×, {ends(noise.low, noise.high)}),"
-            " so this host was not quiet, or its speed drifted. Run again on a quiet host, or with --wait-for-quiet 5m."
+            " so the host was not quiet, or its speed drifted. Run again on a quiet host, or with --wait-for-quiet 5m."
         )
     if best is not None:
         estimate = f"{ratio(best.ratio)} × {result.baseline} ({ends(best.low, best.high)})"

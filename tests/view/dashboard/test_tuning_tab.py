@@ -149,7 +149,7 @@ def test_what_the_budget_leaves_out_is_no_step(tmp_path: Path) -> None:
             b'"setting":"a=b","decision":"left out","reason":"the budget of 3 minutes has no time for it"}\n'
         )
     shown = found(tmp_path)
-    assert shown.outcome.endswith(" 1 setting was not tried, because the budget has no time for it.")
+    assert shown.outcome.endswith(" 1 candidate was not tried, because the budget has no time for it: a=b.")
     assert "a=b" not in list(shown.frame["Setting"]) if shown.frame is not None else False
 
 

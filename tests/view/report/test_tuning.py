@@ -147,7 +147,7 @@ def test_what_a_recorded_tuning_left_open_is_said() -> None:
     result = result_of(read_campaign(RECORDED))
     assert conclusion(result)[:3] == [
         "Not decided: too few blocks to judge 1 of 4 candidates",
-        "Doubtful: default differed from itself (0.546 ×, 0.434 to 0.646), so this host was not quiet, or its speed"
+        "Doubtful: default differed from itself (0.546 ×, 0.434 to 0.646), so the host was not quiet, or its speed"
         " drifted. Run again on a quiet host, or with --wait-for-quiet 5m.",
         "rendezvous-scheme=am is undecided: 0.407 × default (0.211 to 1.257) in 3 blocks.",
     ]
