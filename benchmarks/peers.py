@@ -11,17 +11,21 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import get_args
 
 import click
 
 from benchmarks import command
 from benchmarks.peer.comparison import SCHEMA, Comparison, Store
-from benchmarks.peer.contenders import choose, refuse_unfit
-from benchmarks.peer.protocol import Job
+from benchmarks.peer.contenders import REFERENCE, choose, refuse_unfit
+from benchmarks.peer.protocol import Job, Kind
 from merge_bench.errors import UsageError
 from merge_bench.host import machine
 from merge_bench.host.gpu import gpu_count, gpu_facts
 from merge_bench.host.memory import available_bytes, usable_cores
+
+_KINDS = ("duckdb", "polars")
+"""Programs that have every kind of join."""
 
 
 @click.command(context_settings=command.CONTEXT)
@@ -31,6 +35,12 @@ from merge_bench.host.memory import available_bytes, usable_cores
 @command.option("--iterations", click.IntRange(1), 5, "Number of timed merges per launch.")
 @command.option("--warmup", click.IntRange(0), 1, "Number of untimed merges before the timed merges.")
 @command.option("--frac-match", click.FloatRange(0, 1), 0.3, "Share of the right keys that match.")
+@command.option(
+    "--how",
+    click.Choice(get_args(Kind)),
+    "inner",
+    "Kind of join; others than inner are measured for DuckDB and Polars.",
+)
 @command.option("--cores", click.IntRange(1), None, "Number of cores that each program may use. [all]")
 @command.option(
     "--only", command.NAMES, None, "Measure only these programs; patterns such as polars* are accepted. [all]"
@@ -40,7 +50,8 @@ from merge_bench.host.memory import available_bytes, usable_cores
 @command.SEED
 @command.option("--results", command.FOLDER, command.ROOT / "results", "Folder for the results.")
 def peers(
-    chunk: int, workers: int, blocks: int, iterations: int, warmup: int, frac_match: float, cores: int | None,
+    chunk: int, workers: int, blocks: int, iterations: int, warmup: int, frac_match: float, how: Kind,
+    cores: int | None,
     only: list[str] | None, time_limit: float, settle: float, seed: int, results: Path,
 ) -> None:  # fmt: skip
     """Compare merge_bench with other merge programs, in randomised blocks."""
@@ -48,8 +59,10 @@ def peers(
     if usable_cores() < workers:
         raise UsageError(f"--workers {workers} needs {workers} cores, but this process may use only {usable_cores()}")
     threads = usable_cores() // workers * workers
-    job = Job(chunk, workers, threads, iterations, warmup, frac_match, seed)
+    job = Job(chunk, workers, threads, iterations, warmup, frac_match, seed, join=how)
     contenders = choose(only or (), gpus=gpu_count())
+    if how != "inner":
+        contenders = tuple(each for each in contenders if each.name == REFERENCE or each.name.startswith(_KINDS))
     refuse_unfit(contenders, job, available_bytes())
     store = Store(results)
     head = command.head(

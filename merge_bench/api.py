@@ -35,7 +35,7 @@ Document = dict[str, Any]
 Frame = Literal["pandas", "polars"]
 Backend = Literal["bokeh", "matplotlib"]
 Kind = Literal[
-    "throughput", "bandwidth", "speed-up", "iterations", "workers", "phases", "pairs", "tuning", "network"
+    "throughput", "bandwidth", "speed-up", "iterations", "workers", "phases", "timeline", "pairs", "tuning", "network"
 ]  # fmt: skip
 _NOT_HERE = ("json", "dry_run", "details")
 _SHOWN = 3  # runs of a sweep, in the text of a result
@@ -120,7 +120,8 @@ class Result:
         ----------
         kind
             ``throughput``, ``bandwidth``: of all runs; ``speed-up``: of the configs over the first; ``iterations``: of
-            all runs of one problem; ``workers``, ``phases``, ``pairs``: of one run; ``tuning``; ``network``.
+            all runs of one problem; ``workers``, ``phases``, ``timeline``, ``pairs``: of one run; ``tuning``;
+            ``network``.
         which
             Which problem, run, phase of tuning or panel, from 0.
 

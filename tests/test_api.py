@@ -23,6 +23,7 @@ from merge_bench.campaign.calling_program import UNTOUCHED
 from merge_bench.config.options import OPTIONS, as_words, parse_options
 from merge_bench.errors import GateNotMet, RunFailed, UsageError, WrongResult
 from tests.helpers.synthetic_campaigns import Script, interleaved, plan, write_campaign
+from tests.helpers.timelines import add_timeline, timeline
 from tests.probe.samples import write_campaign as write_probe
 
 BASE = [0.10, 0.11, 0.12, 0.13, 0.14, 0.15]
@@ -140,7 +141,10 @@ def test_what_was_not_measured_is_missing_not_0(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", [kind for kind in get_args(api.Kind) if kind not in ("network", "tuning")])
 def test_every_kind_of_drawing_in_both_libraries(tmp_path: Path, kind: Any) -> None:
     scripts = interleaved({"default": BASE, "tcp": [2 * wall for wall in BASE]})
-    result = merge_bench.load(write_campaign(tmp_path, *(replace(one, plan=plan(4)) for one in scripts)))
+    folder = write_campaign(tmp_path, *(replace(one, plan=plan(4)) for one in scripts))
+    for launch in range(len(scripts)):
+        add_timeline(folder, timeline(["node0"] * 4, {"node0": 7.0}, launch=launch))
+    result = merge_bench.load(folder)
     assert isinstance(result.plot(kind), bokeh_figure)
     assert isinstance(result.plot(kind, backend="matplotlib"), matplotlib.figure.Figure)
 

@@ -91,7 +91,8 @@ class Pandas(Joiner):
 
     def merge(self) -> None:
         """Join."""
-        self._result = self._left.merge(self._right, on=list(self.job.on), how=self.job.how)
+        how: Any = self.job.how  # inner or left: pandas has no semi and anti joins of this name
+        self._result = self._left.merge(self._right, on=list(self.job.on), how=how)
 
     def result(self) -> pa.Table:
         """The result as Arrow."""

@@ -23,7 +23,7 @@ def command(job: Job, results: Path) -> list[str]:
     }  # fmt: skip
     if job.tables is not None:
         problem = {"left": job.tables.left, "right": job.tables.right, "on": ",".join(job.on)}
-        problem |= {"how": job.how} if job.how != "inner" else {}
+    problem |= {"how": job.how} if job.how != "inner" else {}
     return options(
         config=CONFIG, workers=job.workers, iterations=job.iterations, warmup=job.warmup, seed=job.seed,
         link_rounds=0, results=results, workers_per_gpu=workers_per_gpu(job.workers, gpu_count()), **problem,

@@ -9,12 +9,13 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import FrameType
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
 from merge_bench.cluster.supervisor import die_with_parent
 from merge_bench.errors import MergeBenchError, RunFailed
+from merge_bench.merge.how import How
 from merge_bench.merge.workload.synthetic import KEY, SyntheticSpec
 
 Seconds = Annotated[float, msgspec.Meta(gt=0)]
@@ -24,6 +25,10 @@ class PeerError(RunFailed):
     """A peer did not do its job, or its answer cannot be read."""
 
     code = "peer-failed"
+
+
+Kind: TypeAlias = Literal["inner", "left", "semi", "anti"]
+"""The kinds of join that all libraries here name alike."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +45,7 @@ class Tables:
     on: tuple[str, ...]
     rows: int
     checksum: int
-    how: Literal["inner", "left"] = "inner"
+    how: Kind = "inner"
     columns: tuple[str, ...] = ()
     data_bytes: int = 0
 
@@ -51,7 +56,7 @@ class Job:
 
     `rows_per_chunk`: of each frame; `workers`: chunks of each frame, and processes of those peers that have several;
     `threads`: all workers' cores together. `options`: of this variant of the peer. `payload_columns` and `zipf`: as in
-    `SyntheticSpec`; tables have one payload column on each side.
+    `SyntheticSpec`; tables have one payload column on each side. `join`: the kind of join of synthetic rows.
     """
 
     rows_per_chunk: int
@@ -65,6 +70,7 @@ class Job:
     tables: Tables | None = None
     payload_columns: int = 1
     zipf: float = 0.0
+    join: Kind = "inner"
 
     @property
     def on(self) -> tuple[str, ...]:
@@ -72,9 +78,9 @@ class Job:
         return self.tables.on if self.tables else (KEY,)
 
     @property
-    def how(self) -> Literal["inner", "left"]:
+    def how(self) -> Kind:
         """Which rows the result has."""
-        return self.tables.how if self.tables else "inner"
+        return self.tables.how if self.tables else self.join
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -82,7 +88,8 @@ class Job:
         if self.tables and self.tables.columns:
             return self.tables.columns
         numbers = [""] if self.tables else [f"_{number}" for number in range(self.payload_columns)]
-        return (*self.on, *(f"{side}_payload{number}" for side in ("left", "right") for number in numbers))
+        sides = ("left", "right") if How(self.how).pairs else ("left",)
+        return (*self.on, *(f"{side}_payload{number}" for side in sides for number in numbers))
 
     @property
     def spec(self) -> SyntheticSpec:

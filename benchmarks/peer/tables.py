@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
-from typing import Literal
 
 import pyarrow as pa
 
 from benchmarks.peer.checks import judge
-from benchmarks.peer.protocol import Tables
+from benchmarks.peer.protocol import Kind, Tables
 from merge_bench.errors import UsageError
 from merge_bench.merge.how import How
 from merge_bench.merge.verification import duckdb_reference
@@ -23,7 +22,7 @@ SIDES = ("left", "right")
 
 def of_question(question: Question, left: Path, right: Path) -> Tables:
     """The tables of a question, with the expected result, which DuckDB computes."""
-    kinds: dict[str | None, Literal["inner", "left"]] = {"inner": "inner", "left": "left"}
+    kinds: dict[str | None, Kind] = {"inner": "inner", "left": "left"}
     if question.left_on != question.right_on or question.how not in kinds:
         raise UsageError(
             f"the peers do not join {question.name}: its keys have two names, or it is no inner or left join"

@@ -113,8 +113,10 @@ def _link(run: Run, launches: Sequence[Launch], lanes: Sequence[documents.Lane])
 
 
 def _memory_rate(run: Run, launches: Sequence[Launch]) -> documents.MemoryRate | None:
-    """With a runtime filter a worker moves fewer rows than it has, of the right rows of a semi or anti join only the
-    keys, and with a broadcast nothing of the table that stays: then no phase has a share.
+    """With a runtime filter, in a semi or anti join, or with a broadcast, a worker moves less than it has: then no phase
+    has a share.
+
+    None where workers share cores: each copies as long as it has a core, and the fastest round says nothing of all.
     """
     rate = aggregate.copy_rate(launches)
     if rate is None or diagnostics.short_of_cores(launches) is not None:

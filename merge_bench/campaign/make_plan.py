@@ -80,6 +80,7 @@ def check_options(options: Resolved) -> None:
     _pipeline(values, engine)
     _runtime_filter(values, engine)
     choose_distribution.check(values)
+    _timeline(values)
     _required(values, values["workers"] or 2)
 
 
@@ -139,6 +140,7 @@ def prepare(options: Resolved, config: ConfigFile | None, *, count_rows: bool = 
         runtime_filter=_runtime_filter(values, engine),
         threads=max(1, usable_cores() // most),
         require_transport=_required(values, workers),
+        timeline=_timeline(values),
     )
     settings = ClusterSettings(
         environment=environment,
@@ -283,6 +285,15 @@ def _runtime_filter(values: dict[str, Any], engine: Description) -> bool:
     if engine.device_memory:
         raise UsageError(f"--engine {engine.name} has no runtime filter; use --runtime-filter off")
     return True
+
+
+def _timeline(values: dict[str, Any]) -> str:
+    asked: str = values["timeline"]
+    if values["exchange"] == "dask":
+        if asked == "on":
+            raise UsageError("--timeline on needs --exchange ucx; Dask schedules the steps of --exchange dask")
+        return "off"
+    return asked
 
 
 def _workers(values: dict[str, Any], gpus: int, hosts: Sequence[HostSpec], *, existing: bool) -> int:

@@ -16,6 +16,7 @@ from merge_bench.campaign.cluster_session import Session
 from merge_bench.campaign.iteration_record import IterationAssembler
 from merge_bench.campaign.launch_record import counted, record_connections, record_lanes
 from merge_bench.campaign.merge_record import MergeRecord, Tables, make_tables
+from merge_bench.campaign.record_timeline import decide, most_share, record_timeline
 from merge_bench.errors import RunFailed
 from merge_bench.host.memory import parse_cores
 from merge_bench.merge import steps
@@ -51,6 +52,7 @@ def measure(session: Session) -> None:
 
         session.progress.phase("checking the link limit")
         check_link(session, link)
+    record_timeline(session, merge.timeline, merge.skew)
     _measure_copy(session)
     _finish(session)
 
@@ -63,6 +65,7 @@ class Merge:
         self._record = MergeRecord(session, tables)
         self._assembler = IterationAssembler(session.launch, session.plan.workers)
         self._checks: dict[int | None, dict[int, Check]] = {}  # of one iteration, by rank
+        self.timeline = decide(session.plan, [])
         session.listen("iteration", self._collect_iteration)
         session.listen("verification", self._collect_check)
 
@@ -75,21 +78,33 @@ class Merge:
         self._assembler.skew = session.connect(addresses)
         choose_stores(session)
 
+    @property
+    def skew(self) -> float | None:
+        """The bound on the skew of the barriers, seconds."""
+        return self._assembler.skew
+
     def run(self) -> None:
         """Warm up, measure, verify."""
         session, plan = self._session, self._session.plan
         every = plan.verify == "every"
         if plan.warmup:
             session.progress.phase("warming up")
-            session.workers.on_all(steps.iterate, 0, plan.warmup, warmup=True, verify=every)
+            self._iterate(plan.warmup, warmup=True)
             if plan.verify != "off" and not every:
                 self._verify(None)
         session.progress.phase("merging")
         with counted(session, "iterations"):
-            session.workers.on_all(steps.iterate, 0, plan.iterations, warmup=False, verify=every)
+            self._iterate(plan.iterations, warmup=False)
         self._wait_for_events(plan.warmup + plan.iterations)
         if plan.verify != "off" and not every:
             self._verify(plan.iterations - 1)
+
+    def _iterate(self, count: int, *, warmup: bool) -> None:
+        """Merge `count` times; decides about the timeline by what it has cost."""
+        plan = self._session.plan
+        share, every = most_share(plan, self.timeline), plan.verify == "every"
+        costs = self._session.workers.on_all(steps.iterate, 0, count, warmup=warmup, verify=every, timeline=share)
+        self.timeline = decide(plan, [cost for cost in costs if cost is not None]) if share else self.timeline
 
     def _collect_iteration(self, event: Mapping[str, Any]) -> None:
         line = self._assembler.add(event)

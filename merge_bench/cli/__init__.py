@@ -27,6 +27,7 @@ COMMANDS: tuple[click.Command, ...] = (
     results.compare,
     results.predict,
     results.import_,
+    results.export,
     results.report,
     results.dashboard,
     tune.tune,

@@ -133,7 +133,7 @@ def show(**values: Any) -> int:
     output = asked_for(values)
     files = [Path(result) for result in dict.fromkeys(values["results"]) if str(result).endswith(".csv")]
     found = [read_campaign(result) for result in values["results"] if not str(result).endswith(".csv")]
-    rows = [*label_rows(found), *(row for file in files for row in ping_pong_csv.read(file))]
+    rows = [*(row for _, row in label_rows(found)), *(row for file in files for row in ping_pong_csv.read(file))]
     return _show(found, rows, output, as_json=values["as_json"])
 
 

@@ -1,4 +1,4 @@
-"""The commands about stored results: compare, predict, import, report, dashboard."""
+"""The commands about stored results: compare, predict, import, export, report, dashboard."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from merge_bench.cli.parameters import (
 )
 from merge_bench.config import parsers
 from merge_bench.errors import RunFailed, UsageError, say
+from merge_bench.view import export as exports
 
 if TYPE_CHECKING:
     from merge_bench.view.report.full.build import References
@@ -149,6 +150,32 @@ def import_(file: str, results: str, as_json: bool) -> None:
         print_document(summarize(campaign))
     else:
         print_report(campaign)
+
+
+@click.command(context_settings=CONTEXT)
+@RESULTS
+@choice_option("--format", list(exports.exporters()), exports.help_text())
+@click.option("--output", metavar="FILE", help="File to write; by default standard output, for formats that are text.")
+def export(results: tuple[str, ...], format: str, output: str | None) -> None:
+    """Write RESULTS in a format that other programs read.
+
+    A RESULT is a campaign folder or its records.jsonl: of merges, a network measurement, a tuning, or an import.
+    """
+    from merge_bench.records.outputs import check_writable, replacing
+    from merge_bench.records.reader import read_campaign
+
+    exporter = exports.exporters()[format]
+    if output is None and exporter.binary:
+        raise UsageError(f"--format {format} is not text; name a file with --output FILE")
+    if output is not None:
+        check_writable("--output", Path(output))
+    contents = exporter.encode([read_campaign(result) for result in dict.fromkeys(results)])
+    if output is None:
+        click.echo(contents, nl=False)
+        return
+    with replacing(Path(output)) as draft:
+        draft.write_bytes(contents)
+    print(output)
 
 
 @click.command(context_settings=CONTEXT)

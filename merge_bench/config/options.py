@@ -201,6 +201,11 @@ _DATA_PLANE = _section(
         "on: drop rows that cannot have a match before the frames are partitioned; off: partition and send every row.",
     ),
     _choice(
+        "timeline", ("auto", "on", "off"), "auto",
+        "Record when each phase, batch of messages and barrier of each worker begins and ends; auto: unless that would"
+        " take 1% of an iteration or more.",
+    ),
+    _choice(
         "error-handling", ("none", "peer"), "none",
         "Error handling mode of UCX between workers. With peer, UCX uses only transports that report dead peers.",
     ),
@@ -302,7 +307,7 @@ PROBE_OPTIONS = _some(
 # The options of tuning, which decides about launches and configs itself.
 TUNE_OPTIONS = _some(
     *set(BY_KEY) - {"config", "configs", "blocks", "launches", "link_rounds", "check_link", "require_transport"}
-    - {"against", "fail_on", "threshold", "details"}
+    - {"timeline", "against", "fail_on", "threshold", "details"}
 )  # fmt: skip
 
 

@@ -6,20 +6,20 @@ and an empty cuDF frame needs a GPU. Dask also plans in its scheduler, which the
 
 from __future__ import annotations
 
-import functools
-import operator
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import dask
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from distributed import Client, Future, get_client
 
 from merge_bench.merge.buffer_pool import BufferPool
 from merge_bench.merge.engines import describe
 from merge_bench.merge.engines.base import JoinShape, Side
 from merge_bench.merge.engines.unmatched import rows_without_key, without_match
-from merge_bench.merge.frame import Field, arrow_schema
+from merge_bench.merge.frame import Field, Frame, arrow_schema
 from merge_bench.merge.how import DASK_JOINS
 from merge_bench.merge.plan import Plan
 from merge_bench.merge.verification.verify import Check
@@ -35,16 +35,13 @@ def baseline_frame(side: str) -> Any:
     """
     plugin = current_plugin()
     state, frames = plugin.launch, plugin.frames
-    chunk = frames[side == "right"]
+    table = _with_key(frames[side == "right"], state.plan.keys)
     if describe(state.plan.engine).dask_backend == "cudf":
         import cudf
 
-        frame = cudf.DataFrame.from_arrow(chunk.to_arrow())
+        frame = cudf.DataFrame.from_arrow(table)
     else:
-        frame = _pandas(chunk.to_arrow(), _nullable(frames[0].fields, frames[1].fields, state.plan))
-    # Column by column: over rows cuDF would go through CuPy.
-    whole = functools.reduce(operator.and_, (frame[key].notna() for key in state.plan.keys))
-    frame = frame if bool(whole.all()) else frame[whole]
+        frame = _pandas(table, _nullable(frames[0].fields, frames[1].fields, state.plan))
     state.empty[side] = frame.iloc[:0].copy(deep=True)  # a view would keep the whole chunk
     return frame
 
@@ -52,9 +49,25 @@ def baseline_frame(side: str) -> Any:
 def baseline_without_key() -> Any:
     """Rows of the result for this worker's rows with null keys, of a side whose rows without a match are kept."""
     plugin = current_plugin()
-    state, (left, right) = plugin.launch, plugin.frames
-    plan, out = state.plan, BufferPool()
-    shape = JoinShape(left.fields, right.fields, plan.keys, plan.workers, state.rank, 0, how=plan.how)
+    return _without_key(*plugin.frames, plugin.launch.plan)
+
+
+def _with_key(chunk: Frame, keys: Sequence[str]) -> pa.Table:
+    """The rows without a null or NaN among their keys, and -0.0 there as 0.0: pandas' hashes of the two differ."""
+    table, lacking = chunk.to_arrow(), rows_without_key(chunk, keys)
+    for at, field in enumerate(chunk.fields):
+        if field.name in keys and field.floating:
+            table = table.set_column(at, field.name, pc.add(table.column(at), pa.scalar(0.0, field.type)))
+    if not lacking.size:
+        return table
+    whole = np.ones(chunk.rows, np.bool_)
+    whole[lacking] = False
+    return table.filter(pa.array(whole))
+
+
+def _without_key(left: Frame, right: Frame, plan: Plan) -> Any:
+    shape = JoinShape(left.fields, right.fields, plan.keys, 1, 0, 0, how=plan.how)
+    out = BufferPool()
     tables = [arrow_schema(shape.output).empty_table()]
     for side, chunk in ((Side.LEFT, left), (Side.RIGHT, right)):
         if plan.how.keeps(side):

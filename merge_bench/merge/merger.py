@@ -13,9 +13,14 @@ from merge_bench.merge.engines.base import Engine, FilteringEngine, Outgoing, Si
 from merge_bench.merge.exchange.abort import Abort
 from merge_bench.merge.exchange.in_flight import Flight
 from merge_bench.merge.frame import Bytes
+from merge_bench.merge.nvtx_ranges import Ranges, ranges_of
 from merge_bench.merge.plan import Plan
+from merge_bench.merge.time_notes import TimeNotes
 from merge_bench.records.schema import Flight as FlightSeconds
 from merge_bench.records.schema import FrameCounts, PairTraffic, Phases, WorkerIteration
+
+_PIECES = {side: number for number, side in enumerate(Side)}
+"""Each side is one piece."""
 
 
 class Measured(msgspec.Struct, frozen=True):
@@ -38,7 +43,7 @@ class Transfers(msgspec.Struct, frozen=True):
 
 
 class Merger:
-    """Merges with an engine and the data plane."""
+    """Merges with an engine and the data plane. `notes`: where to note what begins and ends when; None: nowhere."""
 
     def __init__(self, engine: Engine, rank: int, plan: Plan, abort: Abort) -> None:
         self.engine = engine
@@ -48,37 +53,61 @@ class Merger:
         self.exchange = UcxExchange.of_plan(plan, rank, abort)
         self._last: dict[Side, tuple[dict[int, Any], dict[int, Any]]] = {}
         self._filters = plan.runtime_filter
+        self.notes: TimeNotes | None = None
+        self._range: Ranges = ranges_of(engine.name)
 
     def merge(self) -> Measured:
         """Merge once. The last result is freed before the opening barrier, the new one stays in memory."""
         self._last = {}
         self.engine.begin()
+        entered = time.perf_counter()
         self.exchange.barrier()
         cpu, start = time.process_time(), time.perf_counter()
-        self._filter_rows()
-        outgoing = self.engine.partition()
+        with self._range("partition"):
+            self._filter_rows()
+            outgoing = self.engine.partition()
         partitioned = time.perf_counter()
-        headers = self._meet(outgoing)
-        flights = {side: self._exchange(side, outgoing[side], headers[side]) for side in self._sides()}
+        with self._range("exchange"):
+            headers = self._meet(outgoing)
+            flights = {side: self._exchange(side, outgoing[side], headers[side]) for side in self._sides()}
         exchanged = time.perf_counter()
-        rows = self.engine.join()
+        with self._range("join"):
+            rows = self.engine.join()
         joined, cpu = time.perf_counter(), time.process_time() - cpu
         self.exchange.barrier()
+        self._note(
+            ("barrier", entered, start), ("partition", start, partitioned), ("exchange", partitioned, exchanged),
+            ("join", exchanged, joined), ("barrier", joined, time.perf_counter()),
+        )  # fmt: skip
         phases = Phases(partition=partitioned - start, exchange=exchanged - partitioned, join=joined - exchanged)
         return self._measured(joined - start, phases, _transfers(flights), rows, cpu)
 
     def exchange_only(self) -> Transfers:
         """Send the last merge's messages again, between the same warmed buffers, without partition and join."""
         self.exchange.barrier()
+        start = time.perf_counter()
         flights = {side: self.exchange.transfer(*self._last[side]) for side in self._sides()}
+        self._note(("link", start, time.perf_counter()))
         self.exchange.barrier()
         return _transfers(flights)
+
+    @property
+    def sides(self) -> list[str]:
+        """The side of each piece that is sent, by its number."""
+        return [side.value for side in Side]
+
+    def _note(self, *spans: tuple[str, float, float]) -> None:
+        if self.notes is not None:
+            for name, begin, end in spans:
+                self.notes.span(name, begin, end)
 
     def _filter_rows(self) -> None:
         """Its time counts as partition; what workers tell each other does not count as sent."""
         if self._filters:
             assert isinstance(self.engine, FilteringEngine)  # as `make_merger` has found
+            start = time.perf_counter()
             self.engine.filter_rows(self._share)
+            self._note(("filter", start, time.perf_counter()))
 
     def _share(self, own: Bytes) -> list[Bytes]:
         received = {peer: np.empty_like(own) for peer in self.exchange.peers}
@@ -92,7 +121,9 @@ class Merger:
         """
         yield Side.LEFT
         if self.exchange.workers > 2:
+            start = time.perf_counter()
             self.exchange.barrier()
+            self._note(("barrier", start, time.perf_counter()))
         yield Side.RIGHT
 
     def _measured(
@@ -134,7 +165,10 @@ class Merger:
         """Make room for one frame as the headers announce it, and exchange it."""
         receives = self.engine.inboxes(side, headers)
         self._last[side] = ({peer: outgoing[peer].data for peer in self.exchange.peers}, receives)
-        flight = self.exchange.transfer(*self._last[side])
+        flight = self.exchange.transfer(*self._last[side], noted=self.notes is not None)
+        if self.notes is not None:
+            for (peer, received), batch in flight.batches.items():
+                self.notes.add((_PIECES[side], peer, received), *batch)
         self.engine.sent(side)
         return flight
 

@@ -12,6 +12,7 @@ from merge_bench.merge.exchange.pipelined_exchange import PipelinedExchange
 from merge_bench.merge.frame import Bytes
 from merge_bench.merge.merger import Measured, Merger, Transfers
 from merge_bench.merge.plan import Plan
+from merge_bench.merge.time_notes import TimeNotes
 from merge_bench.records.schema import Flight as FlightSeconds
 from merge_bench.records.schema import FrameCounts, Phases
 
@@ -32,24 +33,31 @@ class PipelinedMerger(Merger):
         """Merge once. The last result is freed before the opening barrier, the new one stays in memory."""
         self._split, self._rooms, self._pipeline = [], {}, None
         self.engine.begin()
+        entered = time.perf_counter()
         self.exchange.barrier()
         cpu, start = time.process_time(), time.perf_counter()
         joins = []
         self._filter_rows()
-        with self._open(self._make_room) as pipeline:
-            for number, outgoing in enumerate(self.engine.split()):
-                self._split.append(outgoing)
-                pipeline.send(number, outgoing)
+        with self._open(self._make_room, self.notes) as pipeline:
+            with self._range("partition"):
+                for number, outgoing in enumerate(self.engine.split()):
+                    self._split.append(outgoing)
+                    pipeline.send(number, outgoing)
             partitioned = time.perf_counter()
             for part in range(self.engine.parts):
                 pipeline.wait(part)
                 began = time.perf_counter()
-                self.engine.join_part(part)
+                with self._range("join"):
+                    self.engine.join_part(part)
                 joins.append((began, time.perf_counter()))
             pipeline.finish()
         end, cpu = time.perf_counter(), time.process_time() - cpu
         first, last = pipeline.both.first or end, pipeline.both.last or end
         self.exchange.barrier()
+        self._note(
+            ("barrier", entered, start), ("partition", start, partitioned), ("exchange", first, last),
+            *(("join", began, ended) for began, ended in joins), ("barrier", end, time.perf_counter()),
+        )  # fmt: skip
         return self._measured(
             end - start,
             Phases(
@@ -65,16 +73,23 @@ class PipelinedMerger(Merger):
     def exchange_only(self) -> Transfers:
         """Send the last merge's messages again, between the same warmed buffers, without partition and join."""
         self.exchange.barrier()
+        start = time.perf_counter()
         with self._open(lambda number, source, _: self._rooms[number, source]) as pipeline:
             for number, outgoing in enumerate(self._split):
                 pipeline.send(number, outgoing)
             pipeline.finish()
+        self._note(("link", start, time.perf_counter()))
         self.exchange.barrier()
         return _transfers(pipeline)
 
-    def _open(self, room: Any) -> PipelinedExchange:
+    @property
+    def sides(self) -> list[str]:
+        """The side of each piece that is sent, by its number."""
+        return [piece.side.value for piece in self.engine.pieces]
+
+    def _open(self, room: Any, notes: TimeNotes | None = None) -> PipelinedExchange:
         header_bytes = max(self.engine.header_bytes(side) for side in Side)
-        self._pipeline = PipelinedExchange(self.exchange, self.engine.pieces, header_bytes, room)
+        self._pipeline = PipelinedExchange(self.exchange, self.engine.pieces, header_bytes, room, notes)
         return self._pipeline
 
     def _make_room(self, number: int, source: int, header: Bytes) -> Any:

@@ -32,7 +32,8 @@ class Plan:
     `pipeline`: whether partition and join run beside the exchange. `stores`: ``plain``, ``lines`` (`stores.py`), or
     ``auto`` for what is faster on each host. `runtime_filter`: whether rows without a match are left out before
     they are partitioned (`runtime_filter.py`). `timeout`: seconds. `verify`: ``ends`` (after the
-    warm-up and the last iteration), ``every``, ``full`` or ``off``.
+    warm-up and the last iteration), ``every``, ``full`` or ``off``. `timeline`: ``on``, ``off``, or ``auto`` for where
+    it costs little.
     """
 
     workload: SyntheticSpec | TableSpec
@@ -59,6 +60,7 @@ class Plan:
     shuffle: str = "tasks"
     threads: int = 1
     require_transport: tuple[str, ...] = ()
+    timeline: str = "auto"
 
     def to_json(self) -> dict[str, Any]:
         """The plan as plain data, for the records."""

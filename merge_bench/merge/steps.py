@@ -23,11 +23,13 @@ from merge_bench.merge.engines.base import CopyingEngine, JoinShape, StoringEngi
 from merge_bench.merge.frame import Field
 from merge_bench.merge.merger import Measured, Transfers
 from merge_bench.merge.plan import Plan
+from merge_bench.merge.time_notes import KeptTimelines, TimeNotes, note_seconds
 from merge_bench.merge.verification.verify import Check
 from merge_bench.merge.worker import MergeWorker, State, current_plugin, guard_memory, release
 from merge_bench.merge.workload import synthetic
 from merge_bench.merge.workload.synthetic import SyntheticSpec
 from merge_bench.records.schema import SizeRange, WorkerMemory
+from merge_bench.records.timeline import WorkerTimeline
 
 HELD_SECONDS = 0.1
 """Iterations shorter than this are sent several at a time."""
@@ -50,6 +52,35 @@ class Connected:
 
     ucx_config: dict[str, str]
     round_trip: float
+
+
+@dataclass(frozen=True)
+class NoteCost:
+    """What notes for a timeline cost a worker: how many an iteration takes at most, the seconds of one, and the seconds
+    of the shortest iteration.
+    """
+
+    notes: int
+    note_seconds: float
+    iteration_seconds: float
+
+    @property
+    def share(self) -> float:
+        """Of the shortest iteration, at most."""
+        return self.notes * self.note_seconds / self.iteration_seconds
+
+    def after(self, notes: int, seconds: float) -> NoteCost:
+        """The same after one more iteration."""
+        return NoteCost(max(self.notes, notes), self.note_seconds, min(self.iteration_seconds, seconds))
+
+
+@dataclass(frozen=True)
+class Timelines:
+    """What a worker kept of a launch, and the seconds from the epoch to the zero of its host's monotonic clock."""
+
+    unix_seconds: float
+    iterations: dict[int, WorkerTimeline]
+    rounds: list[WorkerTimeline]
 
 
 def describe(engine: str | None, data_plane: bool, variables: Sequence[str] = ()) -> ProcessFacts:
@@ -176,22 +207,31 @@ def swap_device_memory(size: int) -> None:
     exchange.transfer(dict.fromkeys(exchange.peers, payload), dict(zip(exchange.peers, rooms, strict=True)))
 
 
-def iterate(first: int, count: int, *, warmup: bool, verify: bool) -> None:
+def iterate(first: int, count: int, *, warmup: bool, verify: bool, timeline: float | None = None) -> NoteCost | None:
     """Merge `count` times, and send an event with the measurement of each iteration.
 
     What short iterations measured is sent every `HELD_SECONDS`, from the first one on, and in any case before this
     returns or fails: sending it takes time of the cores on which the next iteration runs.
 
-    `verify`: also check the result of each iteration, outside the timed interval.
+    `verify`: also check the result of each iteration, outside the timed interval. `timeline`: also note and keep what
+    begins and ends when, until that takes more than this share of an iteration; returns what it costs.
     """
     plugin = current_plugin()
+    kept = plugin.launch.timelines = KeptTimelines(plugin.launch.plan.workers) if timeline else None
+    cost = NoteCost(0, note_seconds(), math.inf) if timeline else None
     held: list[tuple[int, Measured]] = []
     gc.collect()
     gc.disable()
     sent = -math.inf
     try:
         for index in range(first, first + count):
+            notes = plugin.merger.notes = TimeNotes() if kept and kept.wants(index) else None
             held.append((index, plugin.merger.merge()))
+            if timeline and kept and cost and notes:
+                cost = cost.after(notes.count, held[-1][1].worker.seconds)
+                kept.keep(index, notes.timeline(plugin.launch.rank, plugin.merger.sides))
+                if cost.share > timeline:
+                    kept = plugin.launch.timelines = None
             if verify or time.monotonic() - sent >= HELD_SECONDS:
                 _send(plugin, held, warmup)
                 sent = time.monotonic()
@@ -199,8 +239,10 @@ def iterate(first: int, count: int, *, warmup: bool, verify: bool) -> None:
                 check = plugin.launch.verify(plugin.merger.engine.results(), plugin.abort)
                 plugin.send("verification", index=index, warmup=warmup, check=msgspec.to_builtins(check))
     finally:
+        plugin.merger.notes = None
         _send(plugin, held, warmup)
         gc.enable()
+    return cost
 
 
 def _send(plugin: MergeWorker, held: list[tuple[int, Measured]], warmup: bool) -> None:
@@ -218,8 +260,21 @@ def verify() -> Check:
 
 def measure_link(rounds: int) -> list[Transfers]:
     """Repeat only the exchange of the last iteration, `rounds` times."""
-    merger = current_plugin().merger
-    return [merger.exchange_only() for _ in range(rounds)]
+    plugin = current_plugin()
+    merger, kept, found = plugin.merger, plugin.launch.timelines, list[Transfers]()
+    for _ in range(rounds):
+        notes = merger.notes = TimeNotes() if kept else None
+        found.append(merger.exchange_only())
+        if kept and notes:
+            kept.rounds.append(notes.timeline(plugin.launch.rank, merger.sides))
+    return found
+
+
+def timelines() -> Timelines:
+    """What was kept of the last iterations and of the link measurement."""
+    kept = current_plugin().launch.timelines
+    zero = time.time() - time.perf_counter()
+    return Timelines(zero, kept.iterations if kept else {}, kept.rounds if kept else [])
 
 
 def measure_copy() -> None:

@@ -28,6 +28,7 @@ from merge_bench.merge.exchange.abort import Abort
 from merge_bench.merge.frame import Frame
 from merge_bench.merge.merger import Merger
 from merge_bench.merge.plan import Plan
+from merge_bench.merge.time_notes import KeptTimelines
 from merge_bench.merge.verification.verify import Check, check_result
 
 if TYPE_CHECKING:  # the driver imports this module to name its functions, and needs no UCX
@@ -60,6 +61,7 @@ class State:
     merger: Merger | None = None
     exchange: UcxExchange | None = None
     copied: CopyRounds | None = None
+    timelines: KeptTimelines | None = None
     empty: dict[str, Any] = field(default_factory=dict)  # for each side a frame of Dask's engine without rows
     guard: threading.Event = field(default_factory=threading.Event)
 

@@ -35,6 +35,7 @@ class Launch:
     end: s.LaunchEndLine | None = None
     traffic: tuple[s.TrafficLine, ...] = ()
     probes: tuple[s.ProbeLine, ...] = ()
+    timeline: s.TimelineLine | None = None
 
     @property
     def timed(self) -> tuple[s.IterationLine, ...]:

@@ -98,6 +98,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     shuffle: str | None = None
     threads: int | None = None
     require_transport: list[str] | None = None
+    timeline: str | None = None
     workload: Workload | None = None
     tune: Tuning | None = None
     probe: str | None = None

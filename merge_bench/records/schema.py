@@ -264,6 +264,24 @@ class HostTraffic(msgspec.Struct, frozen=True, kw_only=True):
     devices: list[DeviceTraffic]
 
 
+class TimelineLine(Line, tag="timeline", frozen=True, kw_only=True):
+    """Whether the launch has a timeline, and why.
+
+    ``because``: ``asked for``, ``cheap``, or ``expensive`` (more than 1 % of an iteration). ``notes``: the most in an
+    iteration of one worker; ``share``: what they take of its shortest iteration, at ``note_seconds`` each.
+    """
+
+    launch: Count
+    recorded: bool
+    because: str
+    notes: Count | None = None
+    note_seconds: Seconds | None = None
+    share: Seconds | None = None
+    file: str | None = None
+    events: Count = 0
+    iterations: list[Count] = []
+
+
 class TrafficLine(Line, tag="traffic", frozen=True, kw_only=True):
     """The bytes that the hosts' devices counted ``during`` the timed ``iterations`` or the ``link`` measurement."""
 
@@ -398,7 +416,9 @@ class EndLine(Line, tag="end", frozen=True, kw_only=True):
     status: int
 
 
-Measurement: TypeAlias = IterationLine | VerificationLine | LinkLine | LanesLine | TrafficLine | MemoryLine | ProbeLine
+Measurement: TypeAlias = (
+    IterationLine | VerificationLine | LinkLine | LanesLine | TimelineLine | TrafficLine | MemoryLine | ProbeLine
+)
 """The measurements of a launch: lines that come after its ``launch`` line."""
 
 Record: TypeAlias = (

@@ -140,6 +140,29 @@ class CampaignWriter:
                     _truncate(self._descriptor, before)
                 raise
 
+    def write_beside(self, name: str, contents: bytes) -> None:
+        """Write a file into the campaign's folder, wholly or not at all, and wait until it is on the disk.
+
+        Raises
+        ------
+        NotRecorded
+            If the disk is full or gone; the message names the folder.
+        """
+        draft = self.folder / f".{name}"
+        try:
+            with draft.open("wb") as stream:
+                stream.write(contents)
+                stream.flush()
+                os.fsync(stream.fileno())
+            draft.replace(self.folder / name)
+            _sync_folder(self.folder)
+        except OSError as error:
+            raise NotRecorded(
+                f"cannot write {name} in {self.folder}: {error.strerror}; earlier records are kept"
+            ) from error
+        finally:
+            draft.unlink(missing_ok=True)
+
     def close(self) -> None:
         """Close the file; may be called again."""
         with self._lock:

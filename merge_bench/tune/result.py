@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from merge_bench.analysis.documents.error import Failure
@@ -153,6 +153,13 @@ def result_of(campaign: Campaign) -> Result:
             for line in lines if line.decision == LEFT_OUT
         ],
     )  # fmt: skip
+
+
+def recorded_result_of(campaign: Campaign) -> Result:
+    """What a search that no longer runs has decided: if it was interrupted or failed, no more than its steps."""
+    result = result_of(campaign)
+    regular = campaign.end is not None and campaign.end.status == 0
+    return result if regular or result.stopped else replace(result, stopped="the search was interrupted")
 
 
 def decision_of(line: TuneLine) -> str:

@@ -104,7 +104,7 @@ def load(name: str | Path | None, values: Mapping[str, Any]) -> tuple[list[Prepa
     found, config = load_sweep(None if name is None else str(name), asked)
     ready: list[Prepared] = []
     for each in found:
-        plan = replace(each.plan, launches=1, link_rounds=0, check_link=False)
+        plan = replace(each.plan, launches=1, link_rounds=0, check_link=False, timeline="off")
         if values["iterations"] is None:
             rows = plan.rows_per_chunk or SMALL_ROWS
             plan = replace(plan, iterations=SMALL_ITERATIONS if rows <= SMALL_ROWS else LARGE_ITERATIONS)

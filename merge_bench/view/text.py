@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from html import escape
 
 LETTERS = 600
 """The longest text in a cell."""
+
+_OPTION = re.compile(r"(?<![^\s(])--[a-z][a-z-]*(?: \d[\w.]*)?")
 
 
 def visible(text: str) -> str:
@@ -21,6 +24,11 @@ def for_canvas(text: str) -> str:
 def as_html(text: object) -> str:
     """`text` as HTML, escaped: texts from results and logs are never markup or formulas."""
     return escape(visible(str(text)), quote=True).replace("$", "&#36;").replace("\\", "&#92;")
+
+
+def unbroken(markup: str) -> str:
+    """HTML whose lines break neither within an option nor between it and its number: ``--wait-for-quiet 5m``."""
+    return _OPTION.sub(r'<span class="unbroken">\g<0></span>', markup)
 
 
 def short(text: str, letters: int = 48) -> str:

@@ -16,7 +16,7 @@ from merge_bench.view.plot.marks import Chart
 
 FILES = ("figure.png", "figure.svg", "figure.html")
 """Files in the campaign's folder; those are drawn whose libraries are installed."""
-_KINDS = {"kept": "kept", "accepted": "kept", "failed": "failed"}
+_KINDS = {"kept": "kept", "accepted": "kept", "rejected": "rejected", "failed": "failed"}
 
 
 def draw_figures(
@@ -46,7 +46,7 @@ def forest_of(result: Result, sizes: Sequence[str], metric: str) -> Chart:
     sections = {
         "Each alone": [_estimate(line, str(line.setting)) for line in singles],
         "In combination": [_estimate(line, str(name)) for name, line in ablated.items()],
-        "Confirmed": [_estimate(line, f"all, {sizes[line.plan]}") for line in result.confirmation],
+        "Confirmation": [_estimate(line, f"all, {sizes[line.plan]}") for line in result.confirmation],
     }
     outcome = " ".join(result.winner.settings) if result.winner else result.outcome[:1].lower() + result.outcome[1:]
     noise = result.noise_floor
@@ -54,7 +54,7 @@ def forest_of(result: Result, sizes: Sequence[str], metric: str) -> Chart:
         sections,
         title=f"Speed-up by setting over {result.baseline}: {outcome}",
         axis=f"Speed-up in {metric} over the config without the setting (1 = no difference), with interval",
-        kinds=("kept", "dropped", "failed"),
+        kinds=("kept", "dropped", "rejected", "failed"),
         noise=(noise.low, noise.high) if noise and noise.low is not None and noise.high is not None else None,
     )
 

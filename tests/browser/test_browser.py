@@ -16,9 +16,15 @@ from merge_bench.records.reader import read_campaign
 from tests.browser.conftest import Open, Window, started
 from tests.browser.scenario import POINTS, choose, compare_with_an_earlier_run, start_a_run, watch_it_to_its_end
 from tests.helpers.large_campaigns import make_large
-from tests.helpers.synthetic_campaigns import Script, write_campaign
+from tests.helpers.synthetic_campaigns import Script, plan, write_campaign
 from tests.view.dashboard.samples import broken, hostile, interleaved, probing, tuning
 
+_NUMBERS = {
+    "Results": ("Throughput (GiB/s)", "Status"),
+    "Tuning": ("Speed-up", "Blocks"),
+    "Network": ("Median", "Most"),
+}
+"""Columns of each tab that a window of 900 pixels has to show."""
 TABS = ("Live", "Results", "Tuning", "Network", "Run")
 
 
@@ -148,6 +154,9 @@ def test_every_tab_shows_its_part_and_fits_the_window(samples: Window, scheme: s
         samples.turn_to(tab)
         samples.wait_for_text(marks[tab])
         samples.wait_until("document.documentElement.scrollWidth <= window.innerWidth")
+        for heading in _NUMBERS.get(tab, ()):
+            edge = samples.page.locator(f'.tabulator-col[tabulator-field="{heading}"]:visible').bounding_box()
+            assert edge["x"] + edge["width"] <= width + 2
         samples.picture(f"{tab.lower()}-{scheme}-{width}")
 
 
@@ -166,6 +175,23 @@ def test_names_and_messages_that_are_attacks_stay_text(samples: Window) -> None:
         one.hasAttribute("onerror") || (one.tagName === "SCRIPT" && /alert\\(/.test(one.textContent))
         || (one.shadowRoot && walk(one.shadowRoot))); return walk(document) })()"""
     assert samples.page.evaluate(injected) is False
+
+
+def test_a_campaign_of_fewer_workers_is_followed_and_the_results_still_open(window: Open, tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    write_campaign(results, Script(config="few", plan=plan(2)))
+    write_campaign(results, Script(config="many", plan=plan(4)))
+    for server in serve(results, tmp_path):
+        view = window(server.url)
+        view.wait_for_text("many")
+        choice = view.page.get_by_label("Campaign")
+        for name in ("many", "few"):
+            choice.locator("option", has_text=name).first.wait_for(state="attached")
+            choice.select_option(next(text for text in choice.locator("option").all_inner_texts() if name in text))
+            view.wait_until(f"{_NUMBER_OF_RANKS} === {4 if name == 'many' else 2}")
+        assert view.page.evaluate("Promise.all(Bokeh.index.roots.map(one => one.ready)).then(() => true, () => false)")
+        view.turn_to("Results")
+        view.page.locator(".tabulator-row", has_text="few").wait_for()
 
 
 def test_even_markup_that_got_into_the_page_would_run_nothing_and_send_nothing(samples: Window) -> None:
@@ -256,6 +282,14 @@ def server_of(results: Path) -> psutil.Process:
     """The process that serves the view of `results`."""
     return next(one for one in psutil.Process().children() if str(results) in one.cmdline())
 
+
+_NUMBER_OF_RANKS = """(() => {
+  const found = window.Bokeh.documents.flatMap(one => [...one._all_models.values()])
+    .filter(model => model.type === "Range1d" && model.end % 1 === 0.5 && model.start === -0.5)
+    .map(model => model.end + 0.5);
+  return Math.max(0, ...found);
+})()"""
+"""Of the campaign that the Live tab shows: the ends of the axes of ranks."""
 
 _ROWS = """(() => { const walk = root => [...root.querySelectorAll("*")].reduce((sum, one) =>
     sum + (one.classList.contains("tabulator-row") ? 1 : 0) + (one.shadowRoot ? walk(one.shadowRoot) : 0), 0);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections import Counter
@@ -9,7 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from merge_bench.analysis.timelines import read_aligned
 from merge_bench.campaign.settings_check import CODE
+from merge_bench.view.export import exporters
+from tests.helpers.timelines import check_trace
 from tests.hosts.conftest import HOST_COUNT, Run
 from tests.hosts.make_hosts import Hosts
 
@@ -84,8 +88,16 @@ def test_partition_and_join_run_while_frames_are_on_a_slow_link(
     # In a single iteration a partition of milliseconds may be over before the first peer is ready.
     assert len(overlaps) == 2 * HOST_COUNT
     assert all(seconds > 0 for seconds in overlaps.values()), overlaps
+    # These hosts share the machine's clock: what the alignment finds between them is its error.
+    (timeline,) = read_aligned(outcome.campaign)
+    assert len(set(timeline.hosts)) == HOST_COUNT
+    assert timeline.error is not None
+    assert max(map(abs, timeline.offsets.values())) <= timeline.error
+    check_trace(json.loads(exporters()["trace"].encode([outcome.campaign])))
     with capsys.disabled():
         print(f"\nwall ÷ wire {document['link']['wall_ratio']:.3f}, limited by {document['bottleneck']['because']}")
+        offsets = ", ".join(f"{1e6 * each:.0f}" for each in timeline.offsets.values())
+        print(f"clocks of hosts apart, as aligned: {offsets} µs, bound {1e6 * timeline.error:.0f} µs")
 
 
 @pytest.mark.cluster

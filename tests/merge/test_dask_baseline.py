@@ -10,7 +10,9 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from distributed import Client, Future, Scheduler
 from distributed.utils import LoopRunner
@@ -21,7 +23,7 @@ from merge_bench.merge.distribution import SHUFFLED
 from merge_bench.merge.frame import Frame
 from merge_bench.merge.how import How
 from merge_bench.merge.plan import Plan
-from tests.helpers.runs import LIMIT, ROOT, environment
+from tests.helpers.runs import LIMIT, ROOT, command, environment
 
 TABLE = pa.table({"key": pa.array([1, 2], pa.int64()), "payload": pa.array([1.5, None], pa.float64())})
 
@@ -122,3 +124,23 @@ def test_a_worker_can_begin_the_merge(tmp_path: Path, shuffle: str) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["verified"] is True
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("how", ["left", pytest.param("outer"), pytest.param("right", marks=pytest.mark.soak)])
+def test_rows_with_null_keys_are_kept(tmp_path: Path, how: str) -> None:
+    """Null and NaN keys, and values that a float cannot hold, in both tables; every row is compared with DuckDB's."""
+    rng = np.random.default_rng(3)
+    for side, rows in (("left", 900), ("right", 600)):
+        keys = rng.integers(0, 500, rows)
+        columns = {
+            "id": pa.array(keys, mask=rng.random(rows) < 0.1),
+            "part": np.where(rng.random(rows) < 0.1, np.nan, keys % 3),
+            f"{side}_value": pa.array(rng.integers(2**60, 2**62, rows), mask=rng.random(rows) < 0.1),
+            f"{side}_text": [f"text {key}" for key in keys],
+        }
+        pq.write_table(pa.table(columns), tmp_path / f"{side}.parquet", row_group_size=200)
+    tables = ("--left", tmp_path / "left.parquet", "--right", tmp_path / "right.parquet", "--on", "id,part")
+    options = ("--exchange", "dask", "--how", how, "--iterations", "1", "--verify", "full")
+    finished = command(tmp_path / "run", *tables, *options).check_ended(0)
+    assert finished.document["verified"] is True

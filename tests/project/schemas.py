@@ -27,6 +27,7 @@ from merge_bench.analysis.documents.transports import TransportsDocument
 from merge_bench.analysis.documents.tune import TuneDocument
 from merge_bench.records.recorded_plan import Plan
 from merge_bench.records.schema import Record
+from merge_bench.records.timeline import TimelineHead, TimelineIteration, TimelineRound
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "schema"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -43,6 +44,7 @@ class Described:
 
 FILES: Mapping[str, Described] = {
     "records": Described("A line of records.jsonl", (Record,)),
+    "timeline": Described("a line of timeline-N.jsonl", (TimelineHead, TimelineIteration, TimelineRound)),
     "run": Described("run --json, import --json", (RunDocument, SweepDocument)),
     "compare": Described("compare --json", (CompareDocument,)),
     "predict": Described("predict --json", (PredictDocument,)),

@@ -45,7 +45,7 @@ def commands(group: click.Group, words: tuple[str, ...] = ()) -> Iterator[tuple[
 def test_every_command_with_json_has_one() -> None:
     asked = {name for name, command in commands(cli) if any("--json" in param.opts for param in command.params)}
     assert asked == set(OF_COMMANDS)
-    assert set(OF_COMMANDS.values()) | {"records"} == set(FILES)
+    assert set(OF_COMMANDS.values()) | {"records", "timeline"} == set(FILES)
 
 
 def recorded() -> Iterator[Any]:

@@ -141,7 +141,7 @@ def test_that_settings_stayed_undecided_is_said_first(tmp_path: Path) -> None:
 def test_the_forest_has_every_single_the_combination_and_every_size(campaign: Campaign) -> None:
     chart = forest_of(result_of(campaign), SIZES, "throughput")
     rows = rows_of(chart)
-    together, confirmed = rows.index("IN COMBINATION"), rows.index("CONFIRMED")
+    together, confirmed = rows.index("IN COMBINATION"), rows.index("CONFIRMATION")
     assert rows[:together] == ["EACH ALONE", "a=y", "b=y", "c=y"]
     assert set(rows[together + 1 : confirmed]) == {"a=y", "b=y"}
     assert rows[confirmed + 1 :] == [f"all, {size}" for size in SIZES]

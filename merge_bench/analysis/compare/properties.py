@@ -29,6 +29,7 @@ _BEFORE = {
     "pipeline": False,
     "stores": "plain",
     "runtime_filter": False,
+    "timeline": "auto",
 }  # the value of options that older plans do not have
 _CHANGING = frozenset(("available_bytes", "interfaces"))
 OF_A_PROCESS = ("MERGE_BENCH_PARENT", "UCX_DYNAMIC_TL_PROGRESS_FACTOR")  # its parent; what UCX measures at its start

@@ -72,7 +72,7 @@ def _beyond(runs: Sequence[Measured], problem: Problem) -> Iterator[str]:
         )
     if problem.hosts > max(hosts, 2):
         yield (
-            f"At most {hosts} host{'s' * (hosts != 1)} were measured, not {problem.hosts}:"
+            f"At most {hosts} {'host was' if hosts == 1 else 'hosts were'} measured, not {problem.hosts}:"
             " the network is assumed to carry the full rate "
             "of all hosts at once."
         )

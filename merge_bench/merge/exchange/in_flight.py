@@ -34,12 +34,15 @@ class Flight:
     """One frame's transfers on one worker, in seconds of its own monotonic clock.
 
     `seconds`: length of the interval in which transfers were in flight; 0 if there were none. `arrived`: per source
-    rank, bytes and seconds from the first receive posted to the last one completed.
+    rank, bytes and seconds from the first receive posted to the last one completed. `batches`: if they were noted, the
+    time at which each peer's messages were posted and that of the last one's completion, with their bytes; the key is
+    the peer and whether they were received.
     """
 
     sent_bytes: int = 0
     seconds: float = 0.0
     arrived: dict[int, tuple[int, float]] = field(default_factory=dict)
+    batches: dict[tuple[int, bool], tuple[float, float, int]] = field(default_factory=dict)
 
 
 @dataclass

@@ -25,6 +25,7 @@ from merge_bench.merge.engines.base import WHOLE, Outgoing, Piece, Side
 from merge_bench.merge.exchange.in_flight import Meter, Pending, longest_message, share_bytes
 from merge_bench.merge.exchange.ucx import UcxExchange
 from merge_bench.merge.frame import Bytes
+from merge_bench.merge.time_notes import Key, TimeNotes
 
 IDLE_SECONDS = 300e-6  # between polls of UCX while the worker computes; sockets buffer what arrives meanwhile
 WAITING_SECONDS = 50e-6  # and while it waits
@@ -54,9 +55,15 @@ class PipelinedExchange:
         Length of the longest header.
     room
         Called by the exchange thread with a piece's number, a source rank and a header; returns the buffer.
+    notes
+        Where to note when messages of data begin and end; None: nowhere.
     """
 
-    def __init__(self, exchange: UcxExchange, pieces: Sequence[Piece], header_bytes: int, room: Room) -> None:
+    def __init__(
+        self, exchange: UcxExchange, pieces: Sequence[Piece], header_bytes: int, room: Room,
+        notes: TimeNotes | None = None,
+    ) -> None:  # fmt: skip
+        self._notes = notes
         self._exchange, self._pieces, self._room = exchange, pieces, room
         self._header_bytes = _NUMBER + header_bytes
         self._stage = exchange.reserve(2)
@@ -202,8 +209,9 @@ class PipelinedExchange:
         data, side = self._made[number][peer].data, self._pieces[number].side
         size = data.nbytes
         stop = min(size, start + self._longest)
+        posted = time.perf_counter()
         message = self._exchange.post(data[start:stop], peer, self._stage + 1, self._sent[peer], receive=False)
-        self._begin(_Item(message, number))
+        self._begin(_Item(message, number), posted)
         self._sent[peer] += 1
         self._under_way[peer] += message.size
         self.sent_bytes[side] += message.size
@@ -243,22 +251,28 @@ class PipelinedExchange:
         self._open[source, number] = len(starts)
         for start in starts:
             piece = buffer[start : min(size, start + self._longest)]
+            posted = time.perf_counter()
             message = self._exchange.post(piece, source, self._stage + 1, self._taken[source], receive=True)
             self._taken[source] += 1
-            self._begin(_Item(message, number))
+            self._begin(_Item(message, number), posted)
         if not starts:
             self._landed(source, number)
 
-    def _begin(self, item: _Item) -> None:
+    def _begin(self, item: _Item, posted: float) -> None:
+        """Count a message as in flight. Notes have the time before it was `posted`: it may be there already."""
         self._pending.append(item)
         now = time.perf_counter()
         for meter in self._meters(item):
             meter.enter(now)
+        if self._notes is not None:
+            self._notes.begin(_key(item), posted, item.message.size)
 
     def _end(self, item: _Item) -> None:
         message, now = item.message, time.perf_counter()
         for meter in self._meters(item):
             meter.leave(now)
+        if self._notes is not None:
+            self._notes.end(_key(item), now)
         if not message.receive:
             self._under_way[message.peer] -= message.size
             return
@@ -281,3 +295,8 @@ class PipelinedExchange:
         assert item.number is not None
         found = [self.flights[self._pieces[item.number].side], self.both]
         return [*found, self.arrivals[item.message.peer]] if item.message.receive else found
+
+
+def _key(item: _Item) -> Key:
+    assert item.number is not None
+    return item.number, item.message.peer, item.message.receive

@@ -149,27 +149,35 @@ class UcxExchange:
         """Seconds of the slowest first message to and from a neighbour: a bound on the barrier's skew."""
         return min(self.barrier() for _ in range(5)) if self.peers else 0.0
 
-    def transfer(self, sends: Mapping[int, Any], receives: Mapping[int, Any]) -> Flight:
+    def transfer(self, sends: Mapping[int, Any], receives: Mapping[int, Any], *, noted: bool = False) -> Flight:
         """Send the buffers of `sends` to their peers while receiving into those of `receives`; waits until all is done.
 
         Buffers are contiguous or `Runs`, in host or device memory. Both sides must agree on the sizes of buffers and
         runs; empty ones are skipped.
-        All workers must call this in the same order.
+        All workers must call this in the same order. `noted`: fill `Flight.batches` as well.
         """
         self._stage += 1
         flight, began = Flight(), time.perf_counter()
+        posted: dict[tuple[int, bool], float] = {}
         pending: list[Pending] = []
         for peer in reversed(self.peers):  # in each step from the one that sends to this worker then
             if peer in receives:
+                if noted:
+                    posted[peer, True] = time.perf_counter()
                 self._post(pending, receives[peer], peer, receive=True)
         for peer in self.peers:
             if peer in sends:
+                if noted:
+                    posted[peer, False] = time.perf_counter()
                 flight.sent_bytes += self._post(pending, sends[peer], peer, receive=False)
         if pending:
             finished, ended = self._drive(pending)
             flight.seconds = ended - began
             for peer, buffer in receives.items():
-                flight.arrived[peer] = (buffer.nbytes, finished.get(peer, began) - began)
+                flight.arrived[peer] = (buffer.nbytes, finished.get((peer, True), began) - began)
+            for key, start in posted.items():
+                if key in finished:  # otherwise there was nothing to send
+                    flight.batches[key] = (start, finished[key], (receives if key[1] else sends)[key[0]].nbytes)
         return flight
 
     def endpoints(self) -> dict[int, tuple[list[str], list[SizeRange]]]:
@@ -238,9 +246,11 @@ class UcxExchange:
             for start in range(0, run.nbytes, max(limit, 1)):
                 yield run if limit >= run.nbytes else run[start : start + limit]
 
-    def _drive(self, pending: list[Pending]) -> tuple[dict[int, float], float]:
-        """Progress until nothing is pending; returns when the last receive from each peer completed, and the end."""
-        finished: dict[int, float] = {}
+    def _drive(self, pending: list[Pending]) -> tuple[dict[tuple[int, bool], float], float]:
+        """Progress until nothing is pending; returns when the last receive from and send to each peer completed, and
+        the end.
+        """
+        finished: dict[tuple[int, bool], float] = {}
         progress = self._worker.progress_once
         spins, last_byte = 0, time.monotonic()
         while True:
@@ -253,8 +263,7 @@ class UcxExchange:
                         still.append(item)
                         continue
                     self.check(item)
-                    if item.receive:
-                        finished[item.peer] = now
+                    finished[item.peer, item.receive] = now
                 pending = still
                 if not pending:
                     return finished, now

@@ -39,8 +39,10 @@ def ucx_latencies(results: Path) -> list[Row]:
     return []
 
 
-def label_rows(campaigns: Sequence[Campaign]) -> list[Row]:
-    """The rows of several campaigns. The name of a config that two campaigns have gets the campaign's time and id.
+def label_rows(campaigns: Sequence[Campaign], labels: Sequence[str] = ()) -> list[tuple[Campaign, Row]]:
+    """The rows of several campaigns, each with its campaign.
+
+    The name of a config that two campaigns have gets the campaign's label: of `labels`, else its time and id.
 
     Raises
     ------
@@ -55,9 +57,10 @@ def label_rows(campaigns: Sequence[Campaign]) -> list[Row]:
         if any(other.head.campaign_id == campaign.head.campaign_id for other in campaigns[:number]):
             raise UsageError(f"the campaign in {campaign.folder} is named twice; name each campaign once")
     held = Counter(name for campaign in campaigns for name in {config.name for config in campaign.head.configs})
+    names = labels or [_short(campaign) for campaign in campaigns]
     return [
-        replace(row, config=f"{row.config} ({_short(campaign)})") if held[row.config] > 1 else row
-        for campaign in campaigns
+        (campaign, replace(row, config=f"{row.config} ({name})") if held[row.config] > 1 else row)
+        for campaign, name in zip(campaigns, names, strict=True)
         for row in in_order(campaign)
     ]
 

@@ -140,8 +140,8 @@ def table(
     """A table of plain text and numbers, sortable by a click on its header.
 
     A header shows the definition of its word under the pointer, if there is one; `terms`: of which term instead. A cell
-    shows its whole text. A narrow window shows as many of the first columns as fit; those without one of ``widths``
-    share the room that is left.
+    shows its whole text. The last column takes the room that is left; in a narrow window the table scrolls by itself.
+    Not `fit_columns` with columns that are hidden there: they stay hidden when there is room again.
     """
     known = {column: column for column in frame.columns if find(column) is not None} | dict(terms or {})
     texts = [column for column in frame.columns if not pd.api.types.is_numeric_dtype(frame[column])]
@@ -151,13 +151,10 @@ def table(
     }
     formats |= {column: {"type": "plaintext"} for column in texts}
     settings = {
-        "show_index": False, "disabled": True, "theme": "simple", "layout": "fit_columns", "height": height,
+        "show_index": False, "disabled": True, "theme": "simple", "layout": "fit_data_stretch", "height": height,
         "sizing_mode": WIDE, "margin": 0, "stylesheets": [style_sheets.TABLE],
         "header_tooltips": {column: meaning(term) for column, term in known.items()}, "selectable": False,
-        "configuration": {
-            "columnDefaults": {"sorterParams": {"alignEmptyValues": "bottom"}, "tooltip": True},
-            "responsiveLayout": "hide",
-        },
+        "configuration": {"columnDefaults": {"sorterParams": {"alignEmptyValues": "bottom"}, "tooltip": True}},
         "formatters": formats, "text_align": dict.fromkeys(texts, "left"),
     }  # fmt: skip
     return pn.widgets.Tabulator(frame, **settings | options)

@@ -21,7 +21,7 @@ from merge_bench.view.dashboard.live_data import FAILED, NO_PAIRS, WARNING, Now,
 from merge_bench.view.numbers import gib, ms
 from merge_bench.view.plot.marks import Chart, Picture
 from merge_bench.view.report.workers import slowest_of
-from merge_bench.view.text import as_html
+from merge_bench.view.text import as_html, unbroken
 
 _NEWEST = ""
 """The value of the choice "the newest"."""
@@ -77,7 +77,7 @@ class LiveView:
         self._slowest = ui.html(height=24)
         self._rates = ui.html()
         self._phases, self._memory = ui.html(), ui.html()
-        self._dask = ui.html(_dask(None), height=24)
+        self._dask = ui.html(height=24)
         self._legends = (ui.html(), ui.html())
         self._charts = (live_charts.Rates("throughput"), live_charts.Rates("bandwidth"))
         self._figures = [live_charts.live(picture) for picture in _pictures(None)]
@@ -188,7 +188,7 @@ class LiveView:
         launch = f"Launch {state.memory.launch}: " if state and state.memory else ""
         self._memory.value = launch + live_charts.legend_of(memory)
         self._notes.value = _notes(state) if state else ""
-        self._dask.value = _dask(state.dask if state else None)
+        self._dask.value = _dask(state.dask) if state and state.launch is not None else ""
 
 
 def _pictures(state: Now | None) -> tuple[Picture, ...]:
@@ -217,6 +217,7 @@ def _status(update: Update) -> str:
         return problem + reading
     progress, kind = update.now.progress, update.entry.kind
     parts = [f"{_of(progress.launches, progress.planned_launches)} {ui.defined('launches', 'Launch')} finished"]
+    parts += [f'<b class="bad">{progress.failed} failed</b>'] if progress.failed else []
     if progress.planned_iterations or progress.iterations:
         parts.append(f"{_of(progress.iterations, progress.planned_iterations)} {ui.defined('iterations', 'Iteration')}")
     parts += [as_html(progress.doing)] if progress.stage is None else []
@@ -238,7 +239,9 @@ def _numbers(points: Sequence[Point], bandwidth: float | None, state: Now) -> st
     rates = {
         "Throughput": middle(point.throughput for point in mine), "Bandwidth": bandwidth, "Link limit": state.limit,
     }  # fmt: skip
-    numbers = {name: f"{gib(rate)} GiB/s" for name, rate in rates.items() if rate is not None}
+    several = state.launch is not None and any(point.launch != state.launch for point in points)
+    numbers = {"Launch": str(state.launch)} if several else {}  # the numbers are those of one of several launches
+    numbers |= {name: f"{gib(rate)} GiB/s" for name, rate in rates.items() if rate is not None}
     if mine:
         numbers["Wall-clock"] = f"{ms(middle(point.wall_seconds for point in mine))} ms"
     numbers |= {name: text for name, text in (("Config", state.config), ("Verified", state.checks)) if text}
@@ -272,7 +275,7 @@ def _notes(state: Now) -> str:
         (
             kinds[each.kind],
             as_html(each.message) + (f'<br><span class="soft">{as_html(each.where)}</span>' if each.where else ""),
-            as_html(each.remedy or ""),
+            unbroken(as_html(each.remedy or "")),
         )
         for each in state.notes
     ]

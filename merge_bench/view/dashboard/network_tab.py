@@ -13,21 +13,21 @@ from merge_bench.analysis import published
 from merge_bench.errors import MergeBenchError
 from merge_bench.probe.shared.measures import measure_of, placed
 from merge_bench.probe.shared.stored_rows import label_rows
+from merge_bench.records.campaign import Campaign
 from merge_bench.records.probe_rows import Row
 from merge_bench.view.dashboard import components as ui
 from merge_bench.view.dashboard.campaign_cache import CampaignCache, Loaded
 from merge_bench.view.dashboard.campaign_index import Entry, offered
 from merge_bench.view.dashboard.last_result import LastResult
 from merge_bench.view.plot.marks import Chart
-from merge_bench.view.plot.network import panels_of, spread
-from merge_bench.view.plot.source import of_results
+from merge_bench.view.plot.network import panels_of_results, spread
 
 MOST_ROWS = 20_000
 NOTHING = ui.nothing("network measurement", "probe p2p")
 UNCHOSEN = '<p class="soft">No campaign is selected, or the selected ones contain no measurements.</p>'
 _MOST_LISTED = 200
-_WIDTHS = {"Config": 100, "Test": 80, "Placement": 110, "Message size (B)": 105, "What": 180, "Median": 95,
-           "Least": 95, "Most": 95, "Lanes": 140, "Launches": 100, "From": 95}  # fmt: skip
+_WIDTHS = {"Config": 100, "Test": 80, "Placement": 120, "Message size (B)": 105, "What": 180, "Median": 90,
+           "Least": 85, "Most": 85, "Lanes": 120, "Protocol": 220, "Launches": 110, "From": 90}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -43,17 +43,19 @@ def content_of(loaded: Sequence[Loaded], datasets: Sequence[str]) -> Content:
     """The rows of `loaded` and of published `datasets`, in the same chart if they measure the same."""
     problems = [one.problem for one in loaded if one.problem]
     campaigns = [one.campaign for one in loaded if one.campaign is not None]
-    rows: list[Row] = []
+    measured: list[tuple[Campaign, Row]] = []
     try:
-        rows += label_rows(campaigns)
+        measured += label_rows(campaigns)
     except MergeBenchError as reason:
         problems.append(str(reason))
-    for name in datasets:
-        rows += published.network_rows(name)
-    if len(rows) > MOST_ROWS:
-        problems.append(f"Only the first {MOST_ROWS:,} of {len(rows):,} rows are shown.")
-        rows = rows[:MOST_ROWS]
-    return Content(tuple(of_results(panels_of(rows), campaigns)), _frame(rows), tuple(problems))
+    others = [row for name in datasets for row in published.network_rows(name)]
+    total = len(measured) + len(others)
+    if total > MOST_ROWS:
+        problems.append(f"Only the first {MOST_ROWS:,} of {total:,} rows are shown.")
+        measured = measured[:MOST_ROWS]
+        others = others[: MOST_ROWS - len(measured)]
+    rows = [*(row for _, row in measured), *others]
+    return Content(panels_of_results(measured, others), _frame(rows), tuple(problems))
 
 
 def _frame(rows: Sequence[Row]) -> pd.DataFrame:

@@ -17,6 +17,8 @@ from merge_bench.units import format_duration
 class Progress:
     """How far a campaign is; `left`: how long the rest takes, empty if it has ended, or that is not known yet.
 
+    `launches`: those that were completed; `failed`: those that failed, of which the share has what they measured.
+
     `share`: 0 to 1. What is planned is None for a tuning, which decides as it goes how much it measures; its share is
     that of the budget's time until it ends. `doing`: of the last launch; `stage`: of a tuning that goes on.
     """
@@ -29,6 +31,7 @@ class Progress:
     left: str
     doing: str
     stage: Stage | None = None
+    failed: int = 0
 
 
 def progress_of(campaign: Campaign, *, running: bool = True) -> Progress:
@@ -37,20 +40,21 @@ def progress_of(campaign: Campaign, *, running: bool = True) -> Progress:
         return _of_tuning(campaign, running=running)
     planned = sum(run.planned_launches for run in campaign.runs)
     shares = (
-        1.0 if finished(launch) else len(launch.timed) / max(run.plan.iterations or 0, 1)
+        1.0 if _completed(launch) else len(launch.timed) / max(run.plan.iterations or 0, 1)
         for run in campaign.runs
         for launch in run.launches
     )
     done = campaign.end is not None and campaign.end.status == 0
     seconds = seconds_left(campaign) if campaign.end is None and running else None
     return Progress(
-        launches=sum(min(sum(map(finished, run.launches)), run.planned_launches) for run in campaign.runs),
+        launches=sum(min(sum(map(_completed, run.launches)), run.planned_launches) for run in campaign.runs),
         planned_launches=planned,
         iterations=sum(len(launch.timed) for run in campaign.runs for launch in run.launches),
         planned_iterations=sum(run.planned_launches * _iterations(run.plan) for run in campaign.runs),
         share=1.0 if done else min(sum(shares) / max(planned, 1), 0.99),
         left="" if seconds is None else f"{format_duration(seconds)} left",
         doing=_doing(campaign, running=running),
+        failed=_failed(campaign),
     )
 
 
@@ -62,7 +66,7 @@ def _iterations(plan: Plan) -> int:
 def _of_tuning(campaign: Campaign, *, running: bool) -> Progress:
     stage = stage_of(campaign) if campaign.end is None and running else None
     return Progress(
-        launches=sum(map(finished, campaign.launches)),
+        launches=sum(map(_completed, campaign.launches)),
         planned_launches=None,
         iterations=sum(len(launch.timed) for launch in campaign.launches),
         planned_iterations=None,
@@ -70,6 +74,7 @@ def _of_tuning(campaign: Campaign, *, running: bool) -> Progress:
         left=stage.left if stage is not None else "",
         doing=_doing(campaign, running=running),
         stage=stage,
+        failed=_failed(campaign),
     )
 
 
@@ -132,6 +137,14 @@ def _step(launch: Launch) -> str:
 
 def _over(launch: Launch) -> bool:
     return launch.end is not None or bool(launch.failures)
+
+
+def _completed(launch: Launch) -> bool:
+    return finished(launch) and not launch.failed
+
+
+def _failed(campaign: Campaign) -> int:
+    return sum(finished(launch) and launch.failed for launch in campaign.launches)
 
 
 def finished(launch: Launch) -> bool:

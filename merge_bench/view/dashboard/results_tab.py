@@ -103,8 +103,8 @@ class ResultsView:
         made = ui.table(
             self._shown_rows.copy(), height=_TABLE_HEIGHT, pagination="local",
             page_size=None, selectable="checkbox", header_filters=filters,
-            widths={"Started (UTC)": 150, "Configs": 115, "Kind": 80, "Throughput (GiB/s)": 125,
-                    "Bandwidth (GiB/s)": 120, "Status": 95, "Folder": 300},
+            widths={"Started (UTC)": 150, "Configs": 100, "Kind": 90, "Problem": 185, "Throughput (GiB/s)": 125,
+                    "Bandwidth (GiB/s)": 120, "Status": 90, "Folder": 300},
             sorters=[{"field": "Started (UTC)", "dir": "desc"}], selection=list(selection),
         )  # fmt: skip
 

@@ -38,8 +38,8 @@ MOST_STEPS = 2000
 NOTHING = ui.nothing("tuning", "tune --budget 10m")
 _MOST_LISTED = 100
 _NONE = {"none yet": ""}
-_WIDTHS = {"Step": 65, "Phase": 80, "Setting": 190, "Decision": 110, "Speed-up": 100, "Interval": 120, "Blocks": 80,
-           "Against": 150, "Problem": 190}  # fmt: skip
+_WIDTHS = {"Step": 75, "Phase": 85, "Setting": 190, "Decision": 110, "Speed-up": 100, "Interval": 120, "Blocks": 90,
+           "Why": 280, "Against": 130, "Problem": 190}  # fmt: skip
 
 
 @dataclass(frozen=True)

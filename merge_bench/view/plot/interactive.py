@@ -106,6 +106,8 @@ class Drawn:
         """Show `picture` instead. Columns that are as before are not sent again."""
         for renderer, (group, mark) in zip(self._renderers, picture.marks, strict=True):
             source, columns = renderer.data_source, _columns(mark, look(group.index).colour)
+            if isinstance(mark, marks.Texts):
+                columns = _padded(columns, len(source.data["text"]))
             changed = {name: each for name, each in columns.items() if not _same(each, source.data[name])}
             if any(len(each) != len(source.data[name]) for name, each in changed.items()):
                 source.data = columns
@@ -203,6 +205,21 @@ def _columns(mark: marks.Mark, colour: str) -> dict[str, Any]:
     return columns | {name: list(texts) for name, texts in getattr(mark, "details", {}).items()}
 
 
+def _padded(columns: dict[str, Any], count: int) -> dict[str, Any]:
+    """At least `count` texts, the added ones without a place.
+
+    Bokeh fails where there are fewer texts than before, as it takes new colours for the old ones; nothing on the page
+    that waits for it goes on then, and Panel's table waits in an endless loop.
+    """
+    more = max(count - len(columns["text"]), 0)
+    fill = {"text": "", "colour": _DARK}
+    return {
+        name: np.append(each, np.full(more, np.nan, np.float32)) if isinstance(each, np.ndarray)
+        else [*each, *[fill.get(name, "")] * more]
+        for name, each in columns.items()
+    }  # fmt: skip
+
+
 def _same(new: Any, old: Any) -> bool:
     return np.array_equal(new, old, equal_nan=True) if isinstance(new, np.ndarray) else bool(new == old)
 
@@ -214,7 +231,7 @@ def _draw(plot: Any, mark: marks.Mark, seen: Look, source: models.ColumnDataSour
             fill = "fill" if mark.hollow else seen.colour
             return plot.scatter("x", "y", **given, marker=seen.shape, size=mark.size, fill_color=fill, alpha=0.85)
         case marks.Line():
-            return plot.line("x", "y", **given, line_width=2, line_dash="dashed" if mark.dashed else "solid")
+            return plot.line("x", "y", **given, line_width=mark.width, line_dash="dashed" if mark.dashed else "solid")
         case marks.Band():
             if mark.hatched:
                 given |= {

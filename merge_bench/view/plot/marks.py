@@ -29,11 +29,12 @@ class Points:
 
 @dataclass(frozen=True)
 class Line:
-    """A line through points."""
+    """A line through points; NaN: a gap; `width` in pixels."""
 
     x: Values
     y: Values
     dashed: bool = False
+    width: int = 2
 
 
 @dataclass(frozen=True)

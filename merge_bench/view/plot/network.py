@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,14 +11,17 @@ from merge_bench.probe.shared.measures import (
     LATENCY_TEST,
     PING_PONG,
     RATE_TEST,
+    Measure,
     family,
     kind_of,
     measure_of,
     placed,
 )
+from merge_bench.records.campaign import Campaign
 from merge_bench.records.probe_rows import Range, Row
 from merge_bench.view.plot.marks import Chart
 from merge_bench.view.plot.series import Series, panel
+from merge_bench.view.plot.source import source_of
 from merge_bench.view.plot.style import evenly_spaced
 from merge_bench.view.text import visible
 
@@ -29,22 +32,42 @@ Label = Callable[[Row], str]
 def panels_of(rows: Sequence[Row]) -> tuple[Chart, ...]:
     """The panels that `rows` fill: latency, bandwidth, throughput of a ping-pong, bus bandwidth.
 
-    Axes are logarithmic, except those of a ping-pong whose sizes go up in equal steps: they are linear and there is a
-    panel for each placement, because one is many times the other. Rows without a value are left out.
+    A panel has one quantity. Axes are logarithmic, except those of a ping-pong whose sizes go up in equal steps: they
+    are linear and there is a panel for each placement, because one is many times the other. Rows without a value are
+    left out.
     """
+    return tuple(chart for chart, _ in _panels(rows))
+
+
+def panels_of_results(
+    labelled: Sequence[tuple[Campaign, Row]], others: Sequence[Row] = (), among: Sequence[Campaign] = ()
+) -> tuple[Chart, ...]:
+    """The panels of rows with their campaigns, and of published rows; each names the campaigns whose rows it shows.
+
+    `among`: all results of the report.
+    """
+    campaigns = {id(row): campaign for campaign, row in labelled}
+    panels = []
+    for chart, rows in _panels([*(row for _, row in labelled), *others]):
+        shown = {id(found): found for row in rows if (found := campaigns.get(id(row))) is not None}
+        panels.append(replace(chart, source=source_of(list(shown.values()), among)))
+    return tuple(panels)
+
+
+def _panels(rows: Sequence[Row]) -> Iterator[tuple[Chart, Sequence[Row]]]:
+    """Each panel with the rows that it shows."""
     stepped = [sizes for sizes in _sizes([row for row in rows if kind_of(row) == PING_PONG]) if sizes]
     linear = bool(stepped) and all(map(evenly_spaced, stepped))
     label = _labels(rows, apart=linear)
     order = list(dict.fromkeys(label(row) for row in rows))
-    panels = []
     for kind in (LATENCY_TEST, RATE_TEST, PING_PONG, COLLECTIVE):
         found = [row for row in rows if kind_of(row) == kind]
         apart = linear and kind == PING_PONG
-        for placement in dict.fromkeys(row.placement if apart else "" for row in found):
-            drawn = [row for row in found if placement in ("", row.placement)]
+        for measure, placement in dict.fromkeys((measure_of(row), row.placement if apart else "") for row in found):
+            drawn = [row for row in found if measure_of(row) == measure and placement in ("", row.placement)]
             if series := _all_series(drawn, label, order, log=not apart):
-                panels.append(_panel(drawn, series, placement, kind, log=not apart))
-    return tuple(panels)
+                shown = [row for row in drawn if measure.of(row) is not None]
+                yield _panel(drawn, series, measure, placement, log=not apart), shown
 
 
 def _sizes(rows: Sequence[Row]) -> list[list[int]]:
@@ -78,14 +101,11 @@ def _labels(rows: Sequence[Row], *, apart: bool) -> Label:
     return label
 
 
-def _panel(rows: Sequence[Row], series: Sequence[Series], placement: str, kind: str, *, log: bool) -> Chart:
-    valued = [row for row in rows if measure_of(row).of(row) is not None]
-    tests = list(dict.fromkeys(row.test for row in valued))
+def _panel(rows: Sequence[Row], series: Sequence[Series], measure: Measure, placement: str, *, log: bool) -> Chart:
+    tests = list(dict.fromkeys(row.test for row in rows if measure.of(row) is not None))
     absent = [test for test in dict.fromkeys(row.test for row in rows) if test not in tests]
-    measures = list(dict.fromkeys(measure_of(row) for row in valued))
-    title = " / ".join(measure.title for measure in measures)
-    unit = measures[0].unit
-    over_ranks = kind == COLLECTIVE
+    title, unit = measure.title, measure.unit
+    over_ranks = kind_of(rows[0]) == COLLECTIVE
     named = visible(f"{rows[0].probe} ({', '.join(tests)})" if over_ranks else ", ".join(tests))
     chart = panel(
         series,

@@ -17,14 +17,16 @@ _MOST_HOSTS = 3
 _VERSION = re.compile(r"\bUCX (\d[\w.]*)")
 
 
-def source_of(campaigns: Sequence[Campaign]) -> str:
+def source_of(campaigns: Sequence[Campaign], among: Sequence[Campaign] = ()) -> str:
     """A line for each of `campaigns`, with the letter that it has in reports; of many, for the first ones.
 
     What the records lack is named as not recorded: host and UCX of an imported result, or of one whose launches failed.
+    `among`: all results of the report, if a picture shows some of them.
     """
     lines = []
     for number, campaign in enumerate(campaigns[:_MOST_LINES]):
-        short = letter(number, len(campaigns))
+        place = next((at for at, each in enumerate(among) if each is campaign), number)
+        short = letter(place, len(among or campaigns))
         lines.append(f"{short}: {_line(campaign)}" if short else _line(campaign))
     more = len(campaigns) - _MOST_LINES
     return "\n".join([*lines, f"and {more} more results"] if more > 0 else lines)

@@ -178,7 +178,9 @@ def _draw(axes: Axes, mark: marks.Mark, seen: Look, name: str) -> None:
                     markeredgecolor=colour,
                 )  # fmt: skip
         case marks.Line():
-            axes.plot(mark.x, mark.y, "--" if mark.dashed else "-", color=colour, linewidth=2 * _POINTS, gid=name)
+            axes.plot(
+                mark.x, mark.y, "--" if mark.dashed else "-", color=colour, linewidth=_POINTS * mark.width, gid=name
+            )
         case marks.Band():
             area = axes.fill_between(mark.x, mark.low, mark.high, facecolor=(colour, 0.2), linewidth=0)
             if mark.hatched:

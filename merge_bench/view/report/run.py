@@ -45,15 +45,15 @@ def print_report(
     with page_on(file, width) as page:
         if details:
             for run, one in zip(campaign.runs, runs_of(summary), strict=True):
-                report_run(page, run, one)
+                report_run(page, campaign, run, one)
             if not isinstance(summary, SweepDocument):
                 page.line("")
         conclude(page, campaign, runs_of(summary), summary.records, whole=details)
 
 
-def report_run(page: Page, run: Run, document: RunDocument) -> None:
+def report_run(page: Page, campaign: Campaign, run: Run, document: RunDocument) -> None:
     """Everything about one run."""
-    from merge_bench.view.plot import merge
+    from merge_bench.view.plot import merge, timeline
 
     launches = aggregate.counted(run)
     mark = state_of(run, launches).mark
@@ -71,6 +71,7 @@ def report_run(page: Page, run: Run, document: RunDocument) -> None:
             workers.table(page, run, figures, mark)
             page.drawing(lambda: merge.workers(run))
             page.drawing(lambda: merge.phases(run))
+            page.drawing(lambda: timeline.timeline(campaign, run))
             workers.pairs(page, len(figures), launches, mark)
             page.drawing(lambda: merge.pairs(run, document.lanes))
             run_sections.link(page, run, len(figures), document, mark)

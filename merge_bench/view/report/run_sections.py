@@ -14,6 +14,7 @@ from merge_bench.records.recorded_plan import Plan
 from merge_bench.records.schema import IterationLine
 from merge_bench.view.numbers import NULL, gib, ms, number, percent, rows
 from merge_bench.view.report.layout import Column, Page, by_row, grouped
+from merge_bench.view.text import plural
 from merge_bench.view.titles import keys_of, tables_of
 
 _SHOWN = 20
@@ -274,17 +275,19 @@ def verdict(page: Page, run: Run, launches: Sequence[Launch], document: RunDocum
             "green",
         )
     else:
-        page.line(f"UNVERIFIED: {len(checks)} checks passed, but other requested checks are missing", "yellow")
+        passed = f"{plural(len(checks), 'check')} passed"
+        page.line(f"UNVERIFIED: {passed}, but other requested checks are missing", "yellow")
 
 
-def findings(page: Page, documents: Sequence[RunDocument]) -> None:
-    """Errors and warnings of all runs, each once, with what to do about it."""
+def findings(page: Page, documents: Sequence[RunDocument], others: Sequence[Caution] = ()) -> None:
+    """Errors and warnings of all runs, and `others`, each once, with what to do about it."""
     errors = error_lines(documents)
     if errors:
         page.heading("Error")
     for text in errors:
         page.line(text, "bold red")
-    warnings_by_kind(page, list(dict.fromkeys(caution for one in documents for caution in one.warnings)))
+    of_runs = [caution for one in documents for caution in one.warnings]
+    warnings_by_kind(page, list(dict.fromkeys([*of_runs, *others])))
 
 
 def warnings_by_kind(page: Page, found: Sequence[Caution]) -> None:

@@ -54,7 +54,7 @@ def write_steps(page: Page, result: Result, sizes: Sequence[str]) -> None:
         page, "Combined, strongest setting first; each compared with the config without the setting", result.combined
     )
     _steps(page, "Removed again; each compared with the config without the setting", result.ablated)
-    _steps(page, "Confirmed on new launches", result.confirmed, sizes=sizes)
+    _steps(page, "Confirmation on new launches", result.confirmed, sizes=sizes)
     if result.interactions:
         page.heading("Settings that help alone but not together")
         for line in result.interactions:

@@ -34,10 +34,10 @@ from tests.host.test_cuda_context import in_a_thread, install
 
 WORKERS = 2
 MODULES = ("gpu_memory", "gpu_parcels", "cudf")  # in the order of their imports
-LATE = "            stream.synchronize()\n"
-SENT = '        with self._named_errors("partitioning the frames"):\n            self._stream.synchronize()\n'
+LATE = "            self._stream.synchronize()\n"
+SENT = "for side, maps in self._maps.items()]\n"
 ROOM = "    stream.synchronize()  # until then kernels in the stream may use the same memory\n"
-LOADED = "stored, stream=self._stream)\n"
+LOADED = "(maps, stream=self._stream)\n"
 PACKED = "DeviceBytes(data.ptr, data.nbytes, data)"
 LYING = "DeviceBytes(values.ptr, values.size, values)"
 BEGIN = "        self._whole, self._own"
@@ -45,9 +45,9 @@ OWN = "            copy(source, target)\n"
 MISTAKES = {
     "no context is bound": ("    cuda_context.bind()\n", ""),
     "the chunks may still be under way after load": (f"{LOADED}                self._stream.synchronize()\n", LOADED),
-    "parcels are sent before they are partitioned": (SENT, ""),
+    "parcels are sent before they are partitioned": (f"{SENT}{LATE}", SENT),
     "room is given out while the stream may use it": (ROOM, ""),
-    "the join may still be under way after join": (f"{LATE}        self._result", "        self._result"),
+    "the join may still be under way after join": (f"{LATE}        self._result =", "        self._result ="),
     "packed columns that are sent are freed": (PACKED, "DeviceBytes(data.ptr, data.nbytes)"),
     "a column that is sent is freed": (LYING, "DeviceBytes(values.ptr, values.size)"),
     "a parcel that arrives is freed": (

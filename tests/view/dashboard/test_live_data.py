@@ -168,6 +168,15 @@ def test_a_failed_run_says_where_it_failed_and_where_its_logs_are(tmp_path: Path
     assert now(read_campaign(recorded.parent / "run")).fatal == ()
 
 
+def test_a_failed_launch_is_not_finished_and_counts_by_its_iterations() -> None:
+    progress = progress_of(read_campaign(Path(__file__).parents[2] / "data" / "campaigns" / "failed"))
+    assert (progress.launches, progress.failed, progress.planned_launches) == (0, 1, 1)
+    assert progress.planned_iterations
+    assert progress.share == pytest.approx(14 / progress.planned_iterations)
+    whole = progress_of(read_campaign(Path(__file__).parents[2] / "data" / "campaigns" / "run"))
+    assert (whole.launches, whole.failed) == (whole.planned_launches, 0)
+
+
 def test_an_interrupted_launch_is_not_finished_as_the_command_says() -> None:
     campaign = read_campaign(Path(__file__).parents[2] / "data" / "campaigns" / "interrupted")
     progress = progress_of(campaign)

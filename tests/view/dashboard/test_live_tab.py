@@ -19,6 +19,7 @@ from merge_bench.records.reader import read_campaign
 from merge_bench.view.dashboard.app import Dashboard
 from merge_bench.view.dashboard.live_data import now
 from merge_bench.view.text import as_html
+from tests.helpers.runs import ROOT
 from tests.helpers.synthetic_campaigns import Script, plan, write_campaign
 from tests.view.dashboard.boards import board, held, list_again, texts, update
 
@@ -99,8 +100,24 @@ def test_workers_of_the_same_bandwidth_have_no_slowest(tmp_path: Path) -> None:
     assert "Launch 0: all workers have the same bandwidth." in texts(view.live.layout)
 
 
+@pytest.mark.parametrize(("kind", "launch"), [("sweep", True), ("run", False)])
+def test_the_numbers_name_their_launch_if_there_are_several(kind: str, launch: bool, tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "tests" / "data" / "campaigns" / kind, tmp_path / kind)
+    view = board(tmp_path)
+    update(view.live)
+    numbers = view.live._status.value.partition('<div class="numbers">')[2]
+    assert (">Launch<" in numbers) == launch
+    assert ">Throughput<" in numbers
+
+
 def test_without_pages_of_dask_the_option_is_named_that_makes_them(tmp_path: Path) -> None:
-    shown = texts(board(tmp_path).live.layout)
+    view = board(tmp_path)
+    update(view.live)
+    assert "--dask-dashboard" not in texts(view.live.layout)  # nothing ran
+    write_campaign(tmp_path)
+    list_again(view)
+    update(view.live)
+    shown = texts(view.live.layout)
     assert "--dask-dashboard" in shown
     assert "<a " not in shown
 

@@ -47,6 +47,36 @@ def test_several_results_have_their_letters_and_many_are_counted() -> None:
     assert source_of([campaign] * 6).split("\n")[4:] == ["and 2 more results"]
 
 
+def test_a_result_keeps_the_letter_of_the_report_in_a_picture_of_some_results() -> None:
+    results = [read_campaign(RECORDED / kind) for kind in ("tune", "p2p", "run")]
+    assert source_of(results[2:], results) == f"C: {RUN}"
+    assert source_of(results[2:], results[2:]) == RUN
+
+
+def test_a_report_gives_each_result_one_letter_and_each_picture_its_own_results() -> None:
+    kinds = ("mpi", "run", "p2p", "tune")
+    report = build([read_campaign(RECORDED / kind) for kind in kinds], References(), None)
+    names = {letter: text for block in report.sections[0].blocks[:1] for letter, text in block.rows}  # type: ignore[union-attr]
+    assert list(names) == ["A", "B", "C", "D"]
+    (tuned,) = (letter for letter, text in names.items() if text.startswith("Tuning of "))
+    found: dict[str, set[str]] = {}
+    for section in report.sections:
+        for block in section.blocks:
+            if isinstance(block, Drawing):
+                shown = {line[0] for line in block.chart.source.split("\n")}
+                assert shown <= names.keys()
+                found.setdefault(section.title, set()).update(shown)
+                if block.chart.title.startswith("Tuning, "):
+                    assert shown == {tuned}
+                if section.title == "Network":
+                    assert len(shown) == 1  # messages by MPI and by UCX are other tests
+                for label in (group.label for group in block.chart.picture.groups if ": " in group.label):
+                    assert label[0] in shown
+    assert found["Network"] == {letter for letter, text in names.items() if text.startswith("Network measurement ")}
+    environments = [section.title for section in report.sections if section.title.startswith("Environment of ")]
+    assert environments == [f"Environment of {letter}" for letter in names]
+
+
 def test_many_hosts_are_counted_and_every_version_is_named(tmp_path: Path) -> None:
     def machine(worker: object) -> object:
         return msgspec.structs.replace(worker, ucx=Ucx(version=f"1.{20 + worker.rank // 8}.0"))  # type: ignore[type-var,attr-defined]
@@ -95,4 +125,4 @@ def test_drawings_of_a_report_name_all_its_results_or_the_one_that_they_are_of()
     }
     assert set(found["Results"]) == {source_of(campaigns)}
     runs = [sources for title, sources in found.items() if title.startswith("A: tcp")]
-    assert set(runs[0]) == {RUN}
+    assert set(runs[0]) == {f"A: {RUN}"}

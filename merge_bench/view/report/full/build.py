@@ -21,7 +21,8 @@ from merge_bench.view.failures import logs_of, place_of
 from merge_bench.view.numbers import binary, gib
 from merge_bench.view.numbers import number as rounded
 from merge_bench.view.plot import merge
-from merge_bench.view.plot.network import panels_of
+from merge_bench.view.plot.marks import Chart
+from merge_bench.view.plot.network import panels_of_results
 from merge_bench.view.plot.source import source_of
 from merge_bench.view.probe.show import write_rows
 from merge_bench.view.report import comparison, run_sections
@@ -72,32 +73,37 @@ def build(campaigns: Sequence[Campaign], references: References, defaults: Mappi
     The conclusion stands first, then the figures, then what they rest on.
     """
     page = Recorder()
-    page.source = source_of(campaigns)
-    probes = [campaign for campaign in campaigns if _is_probe(campaign)]
     merges = [campaign for campaign in campaigns if not _is_probe(campaign)]
+    probes = [campaign for campaign in campaigns if _is_probe(campaign)]
+    campaigns = [*merges, *probes]  # the merges first, so that each result has one letter everywhere
+    page.source = source_of(merges, campaigns)
     sources = sources_of(merges)
-    rows = label_rows(probes) if probes else []
+    letters = [letter(at, len(campaigns)) or "" for at in range(len(merges), len(campaigns))]
+    rows = label_rows(probes, letters if len(campaigns) > 1 else ()) if probes else []
     state, alarm = _state(sources, probes)
-    _conclusion(page, campaigns, merges, sources, [*rows, *references.rows])
+    panels = panels_of_results(rows, references.rows, campaigns) if rows else ()
+    both = [*(row for _, row in rows), *references.rows]
+    _conclusion(page, campaigns, merges, sources, both, panels)
     for campaign in merges:
         if campaign.tuning:
+            page.source = source_of([campaign], campaigns)
             tuning_sections.write_tuning(page, campaign)
+    page.source = source_of(merges, campaigns)
     if sources:
         page.section("Results")
         if any(campaign.tuning for campaign in merges):
             overview(page, [source.run for source in sources], [source.document for source in sources],
                      [source.name for source in sources] if len(campaigns) > 1 else [])  # fmt: skip
-        write_results(page, sources, references.merges)
+        write_results(page, sources, references.merges, campaigns)
         _comparisons(page, merges, sources)
     if references.settings:
         page.source = ""  # of others, as its title and its lines say
         tuning_sections.write_published(page, references.settings)
-        page.source = source_of(campaigns)
     if probes:
-        _network(page, rows, references.rows)
+        _network(page, both, panels, measured=bool(rows))
     _failures(page, campaigns)
     _warnings(page, campaigns, sources)
-    _runs(page, sources)
+    _runs(page, sources, campaigns)
     _repeat(page, campaigns)
     _environment(page, campaigns, defaults)
     sections = tuple(section for section in page.sections if section.blocks)
@@ -151,7 +157,7 @@ def _state(sources: Sequence[Source], probes: Sequence[Campaign]) -> tuple[str, 
 
 def _conclusion(
     page: Recorder, campaigns: Sequence[Campaign], merges: Sequence[Campaign], sources: Sequence[Source],
-    rows: Sequence[Row],
+    rows: Sequence[Row], panels: Sequence[Chart],
 ) -> None:  # fmt: skip
     """What `run` printed, with its drawing; of several campaigns the verdicts on all of them."""
     page.section("Conclusion")
@@ -162,9 +168,12 @@ def _conclusion(
             *((letter(at, len(campaigns)) or "", " · ".join(filter(None, each))) for at, each in enumerate(named))
         )
     documents = [source.document for source in sources]
+    probed = [caution for campaign in campaigns if _is_probe(campaign) for caution in campaign.cautions]
     tunings = [campaign for campaign in merges if campaign.tuning]
     for campaign in tunings:
+        page.source = source_of([campaign], campaigns)
         tuning_sections.write_outcome(page, campaign)
+    page.source = source_of(merges, campaigns)
     if len(campaigns) == 1 and merges and not tunings:
         conclude(page, merges[0], documents, str(merges[0].records), whole=True)
     elif merges:
@@ -172,13 +181,11 @@ def _conclusion(
             verdicts(page, merges, {source.name: source.look for source in sources})
         if len(campaigns) > 1:
             overview(page, [source.run for source in sources], documents, [source.name for source in sources])
-        run_sections.findings(page, documents)
+        run_sections.findings(page, documents, probed)
     if not merges:
         _best(page, rows)
-        for panel in panels_of(rows)[:1]:
-            page.drawing(lambda panel=panel: panel)  # type: ignore[misc]
-    probed = [caution for campaign in campaigns if _is_probe(campaign) for caution in campaign.cautions]
-    run_sections.warnings_by_kind(page, list(dict.fromkeys(probed)))
+        _draw(page, panels[:1])
+        run_sections.warnings_by_kind(page, list(dict.fromkeys(probed)))
 
 
 def _best(page: Recorder, rows: Sequence[Row]) -> None:
@@ -242,19 +249,24 @@ def _comparison(page: Recorder, document: CompareDocument, looks: Mapping[str, i
             page.table(*comparison.difference_columns(found))
 
 
-def _network(page: Recorder, rows: Sequence[Row], references: Sequence[Row]) -> None:
+def _network(page: Recorder, rows: Sequence[Row], panels: Sequence[Chart], *, measured: bool) -> None:
+    """`rows`: measured ones before published ones."""
     page.section("Network")
-    if not rows:
+    if not measured:
         page.line("Nothing was measured.", "bold red")
         return
-    configs = list(dict.fromkeys(row.config for row in rows))
-    both = [*rows, *references]
-    for panel in panels_of(both):
+    configs = list(dict.fromkeys(row.config for row in rows if row.source is None))
+    _draw(page, panels)
+    write_rows(page, rows, baseline=configs[0] if len(configs) > 1 else None)
+
+
+def _draw(page: Recorder, panels: Sequence[Chart]) -> None:
+    for panel in panels:
+        page.source = panel.source
         page.drawing(lambda panel=panel: panel)  # type: ignore[misc]
-    write_rows(page, both, baseline=configs[0] if len(configs) > 1 else None)
 
 
-def _runs(page: Recorder, sources: Sequence[Source]) -> None:
+def _runs(page: Recorder, sources: Sequence[Source], campaigns: Sequence[Campaign]) -> None:
     """A folded section for each run; of many, for those that were confirmed and the first ones."""
     confirmed = {step.config for source in sources for step in source.campaign.tuning if step.phase == "confirm"}
     first = [source for source in sources if source.run.config.name in confirmed]
@@ -274,8 +286,8 @@ def _runs(page: Recorder, sources: Sequence[Source]) -> None:
             notes += [f"limited by {found.bottleneck.what}"] if found.bottleneck else []
             title = source.label + (f": {problems[id(source)]}" if len(set(problems.values())) > 1 else "")
             page.section(title, folded=True, note=", ".join(notes), inner=True)
-            page.source = source_of([source.campaign])
-            report_run(page, source.run, source.document)
+            page.source = source_of([source.campaign], campaigns)
+            report_run(page, source.campaign, source.run, source.document)
 
 
 def _repeat(page: Recorder, campaigns: Sequence[Campaign]) -> None:

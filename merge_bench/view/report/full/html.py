@@ -21,7 +21,7 @@ from merge_bench.view.plot.marks import Chart
 from merge_bench.view.report.definitions import definitions, find
 from merge_bench.view.report.full.build import Report
 from merge_bench.view.report.full.tables import name_and_unit, view
-from merge_bench.view.text import cut, short, visible
+from merge_bench.view.text import cut, short, unbroken, visible
 
 _TEMPLATES = resources.files("merge_bench.view.report.full") / "templates"
 NOT_DRAWN = "This figure could not be drawn"
@@ -39,6 +39,7 @@ def render(report: Report) -> str:
         "code": _code,
         "style": lambda name: _STYLES.get(name, ""),
         "cut": cut,
+        "unbroken": lambda text: Markup(unbroken(str(escape(visible(text))))),
         "short": short,
         "defined": find,
         "name_and_unit": name_and_unit,
@@ -89,4 +90,4 @@ def _visible(value: object) -> object:
 
 def _code(text: str) -> Markup:
     """`text` with its line ends."""
-    return Markup("\n").join(escape(visible(line)) for line in text.split("\n"))
+    return Markup("\n".join(unbroken(str(escape(visible(line)))) for line in text.split("\n")))

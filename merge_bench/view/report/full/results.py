@@ -20,10 +20,12 @@ from merge_bench.view.numbers import NULL, gib
 from merge_bench.view.plot import merge
 from merge_bench.view.plot.charts import Bar
 from merge_bench.view.plot.merge import BANDWIDTH, THROUGHPUT, Labelled, Metric
+from merge_bench.view.plot.source import source_of
 from merge_bench.view.report.blocks import Recorder
 from merge_bench.view.report.layout import Column, by_row, grouped
 from merge_bench.view.titles import tables_of
 
+_USUAL = ("workload name", "synthetic")
 _WORDS = {"rows_per_chunk": "rows per chunk", "workers": "workers"}
 _LAUNCHES = "Launches"
 _BESIDE = ("95 %\ninterval", _LAUNCHES)
@@ -90,18 +92,27 @@ def by_problem(sources: Sequence[Source]) -> dict[str, list[Source]]:
     names = dict.fromkeys(name for one in problems for name in one)
     known = {name: {one[name] for one in problems if name in one} for name in names}
     varying = [name for name in names if name == "rows_per_chunk" or len(known[name]) > 1]
+    files = [tables_of(group[0].run.plan) for group in groups]
+    short = [_short_title(one, varying, tables) for one, tables in zip(problems, files, strict=True)]
     found: dict[str, list[Source]] = {}
-    for group, one in zip(groups, problems, strict=True):
-        plan = group[0].run.plan
-        named = [name for name in varying if name in one and not (plan.question and name.startswith("workload "))]
-        parts = [tables_of(plan)] if plan.question else []
-        title = ", ".join([*parts, *(_named_value(name, one[name]) for name in named)])
-        found.setdefault(title or tables_of(plan) or "the tables", []).extend(group)
+    for group, one, title in zip(groups, problems, short, strict=True):
+        if short.count(title) > 1:
+            title = ", ".join(_named_value(name, one[name]) for name in varying if name in one)
+        found.setdefault(title or "the tables", []).extend(group)
     return found
 
 
-def write_results(page: Recorder, sources: Sequence[Source], published: Sequence[MergeResult]) -> None:
-    """Throughput and bandwidth, each as a table and as bars; then every iteration.
+def _short_title(values: Mapping[str, str], varying: Sequence[str], tables: str) -> str:
+    """What varies, in few words: files by their names, keys and rows; of generated tables what is not as usual."""
+    shown = [name for name in varying if name in values and not (tables and name.startswith("workload "))]
+    parts = [_named_value(name, values[name]) for name in shown if (name, values[name]) != _USUAL]
+    return ", ".join([*([tables] if tables else []), *parts])
+
+
+def write_results(
+    page: Recorder, sources: Sequence[Source], published: Sequence[MergeResult], campaigns: Sequence[Campaign]
+) -> None:
+    """Throughput and bandwidth, each as a table and as bars; then every iteration. `campaigns`: all of the report.
 
     The figures of a single run alone are those of the conclusion.
     """
@@ -114,9 +125,13 @@ def write_results(page: Recorder, sources: Sequence[Source], published: Sequence
         _note_published(page, [each for each in published if each.metric == metric.title.lower()])
         groups = [(name, [source.labelled for source in found]) for name, found in problems.items()]
         page.drawing(partial(merge.rates, metric, groups, published_bars(published, metric, sources)))
+    whole = page.source
     for name, found in problems.items():
         page.heading(f"Every iteration: {name}" if len(problems) > 1 else "Every iteration")
+        shown = [each for each in campaigns if any(each is source.campaign for source in found)]
+        page.source = source_of(shown, campaigns)
         page.drawing(partial(merge.iterations, [source.labelled for source in found], name * (len(problems) > 1)))
+    page.source = whole
 
 
 def _table(

@@ -8,7 +8,7 @@ from functools import partial
 
 from merge_bench.analysis.published import SettingEffect
 from merge_bench.records.campaign import Campaign
-from merge_bench.tune.result import result_of
+from merge_bench.tune.result import recorded_result_of, result_of
 from merge_bench.view.numbers import gib, number
 from merge_bench.view.plot import merge
 from merge_bench.view.plot.charts import Bar, bars
@@ -20,7 +20,7 @@ from merge_bench.view.report.layout import Column
 
 def write_outcome(page: Recorder, campaign: Campaign) -> None:
     """What was found and how sure it is, drawn, and what the config sets."""
-    result = result_of(campaign)
+    result = recorded_result_of(campaign)
     asked = campaign.plans[0].tune
     outcome.write_outcome(page, result, _sizes(campaign), (asked and asked.metric) or "throughput")
     charts = merge.tunings(campaign.tuning, _sizes(campaign).__getitem__)

@@ -161,3 +161,19 @@ def test_a_confirmation_that_a_tuning_left_out_is_no_unfinished_run(tmp_path: Pa
     (folder / "records.jsonl").write_text("\n".join([json.dumps(head), *others]) + "\n")
     report = build([read_campaign(folder)], References(), None)
     assert (report.alarm, report.state.partition(":")[0]) == (False, "Verified")
+
+
+def test_warnings_of_merges_and_of_network_measurements_stand_together() -> None:
+    headings = [block.text for block in report("run", "p2p").sections[0].blocks if isinstance(block, Heading)]
+    assert headings.count("Warnings") <= 1
+
+
+def test_an_interrupted_tuning_does_not_say_that_no_config_is_faster(tmp_path: Path) -> None:
+    """The lines that the real command had written when it was killed."""
+    lines = (CAMPAIGNS / "tune" / "records.jsonl").read_bytes().splitlines(keepends=True)
+    screened = next(at for at, line in enumerate(lines) if b'"kind":"tune"' in line)
+    (tmp_path / "records.jsonl").write_bytes(b"".join(lines[: screened + 1]))
+    part = build([read_campaign(tmp_path)], References(), None)
+    texts = [block.text for block in part.sections[0].blocks if isinstance(block, Heading | Line)]
+    assert not any(text.startswith("No config is faster") for text in texts)
+    assert any("interrupted" in text for text in texts)

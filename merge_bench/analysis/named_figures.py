@@ -1,0 +1,155 @@
+"""The figures of results under names that stay the same from one result to the next: what trackers and monitors store.
+
+Figures are those of `summary` and of `probe_rows`: medians over launches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from merge_bench.analysis import aggregate
+from merge_bench.analysis.documents.run import RunDocument, Spread
+from merge_bench.analysis.summary import summarize_run
+from merge_bench.analysis.verification_state import State, state_of
+from merge_bench.errors import UsageError
+from merge_bench.records.campaign import Campaign, Run
+from merge_bench.records.probe_rows import Row, rows_of
+
+HELP = {
+    "wall_seconds": "Wall-clock time of an iteration, median over launches.",
+    "throughput_bytes_per_second": "Bytes of both input frames per second of wall-clock time, median over launches.",
+    "bandwidth_bytes_per_second": "Bytes that a worker sends to others per second in flight, harmonic mean of workers.",
+    "partition_seconds": "Longest time of any worker in the partition phase.",
+    "exchange_seconds": "Longest time of any worker in the exchange phase.",
+    "join_seconds": "Longest time of any worker in the join phase.",
+    "link_limit_bytes_per_second": "Bytes per second of a worker when it only exchanges the messages of the merge.",
+    "link_ratio": "Speed of the exchange as a ratio of the link limit.",
+    "peak_memory_bytes": "Peak host memory of the worker that needs most.",
+    "probe_seconds": "Time of an operation of a network measurement, median over launches.",
+    "probe_bandwidth_bytes_per_second": "Bandwidth of a network measurement, median over launches.",
+    "probe_messages_per_second": "Message rate of a network measurement, median over launches.",
+}
+
+
+@dataclass(frozen=True)
+class Figure:
+    """`name`: a key of `HELP`, with the base unit. `interval`: 95 %, over launches; of a network measurement the range
+    of its launches; None if unknown."""
+
+    name: str
+    value: float
+    interval: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What figures belong to: one config with one problem, or one row of a network measurement.
+
+    `name`, `labels`: the same for every result that measured the same. `figures`: none if the result was wrong.
+    `verified`: None for network measurements. `measured`: when its last launch began, seconds since the epoch.
+    """
+
+    name: str
+    labels: Mapping[str, str]
+    figures: tuple[Figure, ...]
+    verified: bool | None
+    wrong: bool
+    launches: int
+    failed_launches: int
+    measured: float | None
+
+
+def subjects(campaigns: Sequence[Campaign], problem: Callable[[Run], str]) -> list[Subject]:
+    """Every subject of `campaigns`; `problem`: what a run merges, in words.
+
+    Raises
+    ------
+    UsageError
+        If two of them have the same name, so that their figures could not be told apart.
+    """
+    found: dict[str, tuple[Subject, Campaign]] = {}
+    for campaign in campaigns:
+        for subject in _probe_rows(campaign) if campaign.probe is not None else _runs(campaign, problem):
+            if subject.name in found:
+                first = found[subject.name][1]
+                where = f"{first.folder} and {campaign.folder} both measured"
+                if first is campaign:
+                    where = f"{campaign.folder} contains more than one"
+                raise UsageError(
+                    f"{where} {subject.name!r}, and this format has one value for each; export csv instead"
+                )
+            found[subject.name] = subject, campaign
+    return [subject for subject, _ in found.values()]
+
+
+def _runs(campaign: Campaign, problem: Callable[[Run], str]) -> Iterator[Subject]:
+    for run in campaign.runs:
+        document = summarize_run(campaign, run, campaign.head.campaign_id)
+        state, plan, what = state_of(run, aggregate.counted(run)), run.plan, problem(run)
+        labels = {
+            "config": run.config.name, "problem": what, "engine": plan.engine or "", "exchange": plan.exchange or "",
+            "hosts": str(len(document.plan["hosts"])),
+        }  # fmt: skip
+        ways = [f"engine {plan.engine}"] * bool(plan.engine) + [f"exchange {plan.exchange}"] * bool(plan.exchange)
+        times = [launch.line.time for launch in run.launches if launch.line is not None]
+        yield Subject(
+            name=", ".join([f"{run.config.name}: {what}", *ways]),
+            labels=labels,
+            figures=tuple(_of_run(document)) if state is not State.WRONG else (),
+            verified=document.verified,
+            wrong=state is State.WRONG,
+            launches=sum(launch.complete for launch in run.launches),
+            failed_launches=sum(launch.failed for launch in run.launches),
+            measured=max(times, default=None),
+        )
+
+
+def _of_run(document: RunDocument) -> Iterator[Figure]:
+    """Those figures that were measured."""
+    phases, link = document.phases_seconds, document.link
+    spreads: dict[str, Spread | float | None] = {
+        "wall_seconds": document.wall_seconds,
+        "throughput_bytes_per_second": document.throughput_bytes_per_second,
+        "bandwidth_bytes_per_second": document.bandwidth_bytes_per_second.harmonic_mean,
+        **{f"{name}_seconds": getattr(phases, name) for name in aggregate.PHASES},
+        "link_limit_bytes_per_second": link.limit_bytes_per_second if link else None,
+        "link_ratio": link.fraction if link else None,
+        "peak_memory_bytes": document.peak_memory_bytes.max,
+    }
+    for name, found in spreads.items():
+        value, interval = (found.median, found.ci95) if isinstance(found, Spread) else (found, None)
+        if value is not None:
+            yield Figure(name, value, interval)
+
+
+def _probe_rows(campaign: Campaign) -> Iterator[Subject]:
+    times = [launch.line.time for launch in campaign.standing if launch.line is not None]
+    for row in rows_of(campaign):
+        labels = {
+            "config": row.config, "probe": row.probe, "test": row.test, "placement": row.placement,
+            "memory": row.memory, "ranks": ",".join(map(str, row.ranks)), "size_bytes": str(row.size),
+            "elements": "" if row.count is None else str(row.count),
+        }  # fmt: skip
+        what = [f"{row.config}: {row.probe} {row.test}", row.placement, f"{row.memory} memory"]
+        what += [f"ranks {' '.join(map(str, row.ranks))}"] * bool(row.ranks) + [f"{row.size} B"]
+        what += [f"{row.count} elements"] * (row.count is not None)
+        yield Subject(
+            name=", ".join(what),
+            labels=labels,
+            figures=tuple(_of_row(row)) if not row.wrong else (),
+            verified=None,
+            wrong=bool(row.wrong),
+            launches=row.launches,
+            failed_launches=0,
+            measured=max(times, default=None),
+        )
+
+
+def _of_row(row: Row) -> Iterator[Figure]:
+    ranges = {"probe_seconds": row.seconds, "probe_bandwidth_bytes_per_second": row.bandwidth}
+    for name, found in ranges.items():
+        if found is not None:
+            yield Figure(name, found.median, (found.low, found.high) if row.launches > 1 else None)
+    if row.messages_per_second is not None:
+        yield Figure("probe_messages_per_second", row.messages_per_second)

@@ -1,0 +1,115 @@
+"""Timelines of launches on one clock, and the iteration that is drawn. No figure is made of a timeline.
+
+Every host has its own clock. All workers leave the opening barrier of an iteration at the same time, up to its skew:
+that is what hosts are aligned by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from merge_bench.analysis import aggregate
+from merge_bench.analysis.statistics import median
+from merge_bench.records.campaign import Campaign, Launch, Run
+from merge_bench.records.timeline import (
+    Batch,
+    Timeline,
+    TimelineIteration,
+    WorkerTimeline,
+    file_name,
+    read_timeline,
+)
+
+
+@dataclass(frozen=True)
+class Aligned:
+    """A launch's timeline with what turns its hosts' clocks into that of rank 0.
+
+    `hosts`: of each worker, by rank; `offsets`: seconds to add to the times of each host. `error`: how far times of
+    another host may be off, seconds: the skew of a barrier, and how much the offsets of the iterations differ; 0 on one
+    host, None if the skew is unknown.
+    """
+
+    launch: Launch
+    timeline: Timeline
+    hosts: Sequence[str]
+    offsets: dict[str, float]
+    error: float | None
+
+    def time(self, rank: int, seconds: float) -> float:
+        """A time of a worker on the clock of rank 0's host."""
+        return seconds + self.offsets[self.hosts[rank]]
+
+
+def read_aligned(campaign: Campaign) -> Iterator[Aligned]:
+    """The timelines of a campaign's launches that have one, in order.
+
+    Raises
+    ------
+    UsageError
+        If a file is damaged.
+    """
+    for launch in campaign.standing:
+        if launch.timeline is not None and launch.timeline.recorded:
+            timeline = read_timeline(campaign.folder / file_name(launch.index))
+            if timeline is not None and timeline.iterations:
+                yield align(launch, timeline)
+
+
+def align(launch: Launch, timeline: Timeline) -> Aligned:
+    """Align the hosts by the exits from the opening barriers, the median over iterations for each host."""
+    hosts = [clock.host for clock in sorted(timeline.head.clocks, key=lambda clock: clock.rank)]
+    offsets, spread = dict.fromkeys(hosts, 0.0), 0.0
+    for host in offsets:
+        if host != hosts[0]:
+            found = [_exit(each, hosts, hosts[0]) - _exit(each, hosts, host) for each in timeline.iterations]
+            offsets[host] = median(found)
+            spread = max(spread, *(abs(each - offsets[host]) for each in found))
+    skew = timeline.head.skew_seconds
+    error = 0.0 if len(offsets) == 1 else None if skew is None else skew + spread
+    return Aligned(launch, timeline, hosts, offsets, error)
+
+
+def opening(worker: WorkerTimeline) -> float:
+    """When a worker left the opening barrier of its iteration."""
+    return min(worker.spans, key=lambda span: span.begin).end
+
+
+def _exit(iteration: TimelineIteration, hosts: Sequence[str], host: str) -> float:
+    """When the last worker of a host left the opening barrier."""
+    return max(opening(worker) for worker in iteration.workers if hosts[worker.rank] == host)
+
+
+def messages(iteration: TimelineIteration) -> Iterator[tuple[int, Batch, int, Batch]]:
+    """Each batch of messages: its sender and what it noted, its receiver and what that noted."""
+    arrived = {
+        (batch.piece, batch.peer, worker.rank): batch
+        for worker in iteration.workers
+        for batch in worker.batches
+        if batch.received
+    }
+    for worker in iteration.workers:
+        for batch in worker.batches:
+            end = None if batch.received else arrived.get((batch.piece, worker.rank, batch.peer))
+            if end is not None:
+                yield worker.rank, batch, batch.peer, end
+
+
+def drawn(campaign: Campaign, run: Run) -> tuple[Aligned, TimelineIteration] | None:
+    """The recorded iteration whose wall-clock time is nearest to the run's median; None if none was recorded."""
+    counted = aggregate.counted(run)
+    wall = aggregate.of_run(counted, aggregate.wall)
+    indices = {launch.index for launch in counted}
+    found = [
+        (abs(each.wall_seconds - wall), one, iteration)
+        for one in read_aligned(campaign)
+        if one.launch.index in indices and wall is not None
+        for iteration in one.timeline.iterations
+        for each in one.launch.timed
+        if each.index == iteration.index
+    ]
+    if not found:
+        return None
+    _, aligned, iteration = min(found, key=lambda each: each[0])
+    return aligned, iteration

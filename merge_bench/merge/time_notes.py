@@ -1,0 +1,104 @@
+"""Notes when phases, barriers and batches of messages begin and end on one worker, for the timeline of a launch.
+
+While an iteration runs, a note is an entry in a dict or a list. Structures are made of them after its closing barrier.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+
+from merge_bench.records.timeline import MOST_EVENTS, Batch, Span, WorkerTimeline
+
+Key = tuple[int, int, bool]
+"""The number of a piece, the peer, and whether it was received."""
+
+_TRIALS = 2000
+
+
+class TimeNotes:
+    """What a worker notes of one iteration. `count`: how often it noted something; each time costs `note_seconds`."""
+
+    def __init__(self) -> None:
+        self.spans: list[tuple[str, float, float]] = []
+        self.count = 0
+        self._batches: dict[Key, list[float]] = {}  # begin, end, bytes
+
+    def begin(self, key: Key, now: float, size: int) -> None:
+        """Note that a message of a batch is posted."""
+        self.count += 1
+        batch = self._batches.get(key)
+        if batch is None:
+            self._batches[key] = [now, now, size]
+        else:
+            batch[2] += size
+
+    def end(self, key: Key, now: float) -> None:
+        """Note that a message of a batch is complete."""
+        self._batches[key][1] = now
+
+    def add(self, key: Key, begin: float, end: float, size: int) -> None:
+        """Note a whole batch."""
+        self.count += 1
+        self._batches[key] = [begin, end, size]
+
+    def span(self, name: str, begin: float, end: float) -> None:
+        """Note a phase or a barrier."""
+        self.count += 1
+        self.spans.append((name, begin, end))
+
+    def timeline(self, rank: int, sides: Sequence[str]) -> WorkerTimeline:
+        """Everything noted; `sides`: of each piece, by its number."""
+        return WorkerTimeline(
+            rank=rank,
+            spans=[Span(name=name, begin=begin, end=end) for name, begin, end in self.spans],
+            batches=[
+                Batch(
+                    side=sides[piece], piece=piece, peer=peer, received=received, bytes=int(size), begin=begin, end=end
+                )
+                for (piece, peer, received), (begin, end, size) in self._batches.items()
+            ],
+        )
+
+
+def note_seconds() -> float:
+    """Seconds that one message of a batch takes to be noted, both ends with their times: the dearest kind of note."""
+    clock = time.perf_counter
+    notes = TimeNotes()
+    began = clock()
+    for number in range(_TRIALS):
+        key = (number & 15, 1, True)
+        notes.begin(key, clock(), 1)
+        notes.end(key, clock())
+    return (clock() - began) / _TRIALS
+
+
+class KeptTimelines:
+    """The iterations that a worker keeps until the launch ends: every `stride`-th, so that they cover all of it.
+
+    `most`: events that it keeps at most. Once they would be more, it drops every second iteration, and goes on with
+    twice the stride.
+    """
+
+    def __init__(self, workers: int, most: int = MOST_EVENTS) -> None:
+        self.most = most // workers
+        self.stride = 1
+        self.iterations: dict[int, WorkerTimeline] = {}
+        self.rounds: list[WorkerTimeline] = []
+
+    def wants(self, index: int) -> bool:
+        """Whether it would keep the iteration `index`."""
+        return index % self.stride == 0
+
+    def keep(self, index: int, found: WorkerTimeline) -> None:
+        """Keep an iteration."""
+        self.iterations[index] = found
+        while _events(self.iterations.values()) > self.most and self.iterations:
+            self.stride *= 2
+            self.iterations = {each: kept for each, kept in self.iterations.items() if each % self.stride == 0}
+            if list(self.iterations) == [0] and self.iterations[0].events > self.most:
+                self.iterations.clear()
+
+
+def _events(timelines: Iterable[WorkerTimeline]) -> int:
+    return sum(each.events for each in timelines)

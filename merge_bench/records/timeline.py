@@ -1,0 +1,137 @@
+"""The file beside ``records.jsonl`` that says when each worker did what in a launch: ``timeline-<launch>.jsonl``.
+
+Its first line is a `TimelineHead`, each other line a `TimelineIteration` or a `TimelineRound`. Times are seconds of the
+host's monotonic clock, which its processes share. The file is for drawing only: no figure is made of it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TypeAlias
+
+import msgspec
+
+from merge_bench.errors import UsageError
+
+VERSION = 1
+"""Of the file. It rises only if an older reader would misunderstand it; new fields do not count."""
+
+MOST_EVENTS = 20_000
+"""Spans and batches of a launch that a file holds at most, all workers together."""
+
+
+class Span(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """``barrier``, ``filter``, ``partition``, ``exchange``, ``join`` or ``link``, from its begin to its end."""
+
+    name: str
+    begin: float
+    end: float
+
+
+class Batch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """The messages of one piece of a frame between a worker and a peer, from the first one posted to the last one seen
+    complete.
+
+    `side`: ``left`` or ``right``; `piece`: the number that sender and receiver give the piece, so that a batch sent
+    and the same batch received belong together.
+    """
+
+    side: str
+    piece: int
+    peer: int
+    received: bool
+    bytes: int
+    begin: float
+    end: float
+
+
+class WorkerTimeline(msgspec.Struct, frozen=True, kw_only=True):
+    """One worker's part of an iteration, or of a round of the link measurement."""
+
+    rank: int
+    spans: list[Span]
+    batches: list[Batch] = []
+
+    @property
+    def events(self) -> int:
+        """Spans and batches."""
+        return len(self.spans) + len(self.batches)
+
+
+class WorkerClock(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker's host, and the seconds from the epoch to the zero of that host's monotonic clock."""
+
+    rank: int
+    host: str
+    unix_seconds: float
+
+
+class TimelineHead(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="timeline"):
+    """The first line. `skew_seconds`: the bound on the skew of a barrier, by which hosts are aligned."""
+
+    version: int = VERSION
+    launch: int
+    clocks: list[WorkerClock]
+    skew_seconds: float | None = None
+
+
+class _Part(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
+    index: int
+    workers: list[WorkerTimeline]
+
+
+class TimelineIteration(_Part, frozen=True, kw_only=True, tag="iteration"):
+    """A timed iteration, from the entry into its opening barrier to the exit from its closing one, by rank."""
+
+
+class TimelineRound(_Part, frozen=True, kw_only=True, tag="link"):
+    """A round of the link measurement, by rank."""
+
+
+Line: TypeAlias = TimelineHead | TimelineIteration | TimelineRound
+
+_DECODER: msgspec.json.Decoder[Line] = msgspec.json.Decoder(Line)
+
+
+class Timeline(msgspec.Struct, frozen=True, kw_only=True):
+    """The contents of a file."""
+
+    head: TimelineHead
+    iterations: list[TimelineIteration]
+    rounds: list[TimelineRound]
+
+
+def file_name(launch: int) -> str:
+    """The name of a launch's file."""
+    return f"timeline-{launch}.jsonl"
+
+
+def encode(timeline: Timeline) -> bytes:
+    """The contents of the file."""
+    return msgspec.json.Encoder().encode_lines([timeline.head, *timeline.iterations, *timeline.rounds])
+
+
+def read_timeline(file: Path) -> Timeline | None:
+    """What a file contains; None if there is none.
+
+    Raises
+    ------
+    UsageError
+        If it is damaged, or a newer merge_bench wrote it; the message names the file.
+    """
+    try:
+        lines = [_DECODER.decode(line) for line in file.read_bytes().splitlines()]
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.MsgspecError) as error:
+        raise UsageError(f"cannot read the timeline {file}: {error}") from error
+    head = lines[0] if lines else None
+    if not isinstance(head, TimelineHead):
+        raise UsageError(f"{file} is not a timeline: its first line is of another kind")
+    if head.version > VERSION:
+        raise UsageError(f"{file} was written by a newer merge_bench (version {head.version} of timelines)")
+    return Timeline(
+        head=head,
+        iterations=[line for line in lines if isinstance(line, TimelineIteration)],
+        rounds=[line for line in lines if isinstance(line, TimelineRound)],
+    )

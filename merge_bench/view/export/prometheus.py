@@ -1,0 +1,67 @@
+"""``--format prometheus``: Prometheus' text format (0.0.4), as the textfile collector of node_exporter reads it.
+
+Every figure is a gauge in its base unit. No sample has a time, which the collector refuses; when a result was measured
+is a gauge of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from merge_bench.view.export import Exporter
+
+if TYPE_CHECKING:
+    from merge_bench.analysis.named_figures import Subject
+    from merge_bench.records.campaign import Campaign
+
+PREFIX = "merge_bench_"
+
+
+def _encode(campaigns: Sequence[Campaign]) -> bytes:
+    from merge_bench.analysis.named_figures import HELP, subjects
+    from merge_bench.view.titles import problem_of
+
+    found = subjects(campaigns, lambda run: problem_of([run.plan]))
+    lines: list[str] = []
+    for name, help in {**HELP, **_STATES}.items():
+        samples = [(subject.labels, value) for subject in found for value in _values(subject, name)]
+        if samples:
+            lines += [f"# HELP {PREFIX}{name} {help}", f"# TYPE {PREFIX}{name} gauge"]
+            lines += [f"{PREFIX}{name}{{{_labels(labels)}}} {value!r}" for labels, value in samples]
+    return ("\n".join(lines) + "\n").encode("utf-8", "backslashreplace")
+
+
+_STATES = {
+    "verified": "1 if the result was verified, else 0; a wrong result has no other figures.",
+    "complete_launches": "Launches that ended without a failure.",
+    "failed_launches": "Launches that failed.",
+    "measured_timestamp_seconds": "When the last launch began, in seconds since the epoch.",
+}
+
+
+def _values(subject: Subject, name: str) -> Iterator[float]:
+    """The value of the gauge `name`, if the subject has one. Network measurements have no verification."""
+    yield from (float(figure.value) for figure in subject.figures if figure.name == name)
+    if name == "measured_timestamp_seconds" and subject.measured is not None:
+        yield float(subject.measured)
+    if subject.verified is not None:
+        states = {
+            "verified": subject.verified, "complete_launches": subject.launches,
+            "failed_launches": subject.failed_launches,
+        }  # fmt: skip
+        if name in states:
+            yield float(states[name])
+
+
+def _labels(labels: Mapping[str, str]) -> str:
+    return ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items())
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
+
+
+EXPORTER = Exporter(
+    "prometheus", help="gauges for node_exporter's textfile collector, medians over launches", place=3, encode=_encode
+)

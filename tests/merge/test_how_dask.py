@@ -1,0 +1,70 @@
+"""Every kind of join that Dask has, as the baseline asks for it, against DuckDB; without a cluster."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import dask
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from merge_bench.merge import dask_baseline_steps as dask_steps
+from merge_bench.merge.engines.pandas import from_pandas
+from merge_bench.merge.frame import Frame
+from merge_bench.merge.how import DASK_JOINS, How
+from tests.helpers.joins import SOME_TABLES, by_duckdb, random_tables, tidy
+from tests.helpers.merge_cases import CASES, Tables, canonical, chunks, rows_of
+
+SEVERAL = ("duplicates", "strings", "nulls and NaN", "several keys", "every type", "no rows")
+FOR_DASK = {**SOME_TABLES, "how": st.sampled_from(list(DASK_JOINS))}
+
+
+def merged(tables: Tables, keys: tuple[str, ...], how: How, workers: int) -> pa.Table:
+    """Dask's own result, with the rows that are kept out of its merge."""
+    plan: Any = SimpleNamespace(how=how, keys=keys, shuffle="tasks")
+    sides: list[list[Frame]] = [chunks(table, workers) for table in tables]
+    fields = (sides[0][0].fields, sides[1][0].fields)
+    nullable = dask_steps._nullable(*fields, plan)
+    parts: Any = [
+        [dask.delayed(dask_steps._pandas(dask_steps._with_key(chunk, keys), nullable)) for chunk in side]
+        for side in sides
+    ]
+    alone: Any = []
+    if dask_steps.keeps_without_key(fields, plan):
+        alone = [dask.delayed(dask_steps._without_key(*each, plan)) for each in zip(*sides, strict=True)]
+    with dask.config.set(scheduler="synchronous"):
+        result = dask_steps.merged(parts, dask_steps.empty_pandas(fields, plan), plan, alone)
+        found = dask.compute(*result.to_delayed())
+    return pa.concat_tables(tidy(from_pandas(part), *tables, keys, how) for part in found)
+
+
+@pytest.mark.parametrize("case", SEVERAL)
+@pytest.mark.parametrize("how", DASK_JOINS)
+def test_rows_are_those_of_duckdb(how: How, case: str) -> None:
+    make, keys = CASES[case]
+    left, right = (canonical(table) for table in make())
+    assert rows_of(merged((left, right), keys, how, 2)) == by_duckdb(left, right, keys, how)
+
+
+def check_random(seed: int, rows: tuple[int, int], workers: int, key: list[str], how: How, parts: bool) -> None:
+    keys = tuple(f"c{number}" for number in range(len(key)))
+    tables = random_tables(seed, rows, key)
+    assert rows_of(merged(tables, keys, how, workers)) == by_duckdb(*tables, keys, how)
+
+
+@given(**FOR_DASK)
+@settings(max_examples=10, deadline=None)
+def test_random_tables(seed: int, rows: tuple[int, int], workers: int, key: list[str], how: How, parts: bool) -> None:
+    check_random(seed, rows, workers, key, how, parts)
+
+
+@pytest.mark.soak
+@given(**FOR_DASK)
+@settings(max_examples=500, deadline=None)
+def test_hundreds_of_random_tables(
+    seed: int, rows: tuple[int, int], workers: int, key: list[str], how: How, parts: bool
+) -> None:
+    check_random(seed, rows, workers, key, how, parts)

@@ -1,0 +1,120 @@
+"""What a worker notes for a timeline, how much of it it keeps, and what decides whether it does."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from merge_bench.campaign.record_timeline import MOST_SHARE, decide, most_share
+from merge_bench.errors import UsageError
+from merge_bench.merge import steps
+from merge_bench.merge.steps import NoteCost
+from merge_bench.merge.time_notes import KeptTimelines, TimeNotes, note_seconds
+from merge_bench.records.timeline import Batch, Span, WorkerTimeline
+from tests.merge.test_pipelined_merger import plan
+from tests.merge.test_steps import Plugin
+
+
+def spans(count: int) -> WorkerTimeline:
+    return WorkerTimeline(rank=0, spans=[Span(name="join", begin=at, end=at + 1) for at in range(count)])
+
+
+def test_a_batch_lasts_from_its_first_message_posted_to_its_last_one_complete() -> None:
+    notes = TimeNotes()
+    notes.begin((1, 2, False), 10.0, 100)
+    notes.begin((1, 2, False), 11.0, 50)
+    notes.begin((1, 2, True), 10.5, 7)
+    notes.end((1, 2, False), 12.0)
+    notes.end((1, 2, True), 12.5)
+    notes.end((1, 2, False), 14.0)
+    found = notes.timeline(3, ["left", "right"])
+    same: dict[str, Any] = {"side": "right", "piece": 1, "peer": 2}
+    assert found.batches == [
+        Batch(**same, received=False, bytes=150, begin=10.0, end=14.0),
+        Batch(**same, received=True, bytes=7, begin=10.5, end=12.5),
+    ]
+    assert notes.count == 3  # what it costs depends on messages, not on batches
+
+
+def test_a_note_costs_less_than_a_message() -> None:
+    assert 0 < note_seconds() < 100e-6
+
+
+def test_iterations_are_kept_evenly_up_to_the_most_events() -> None:
+    kept = KeptTimelines(workers=2, most=200)
+    for index in range(50):
+        if kept.wants(index):
+            kept.keep(index, spans(10))
+    assert list(kept.iterations) == list(range(0, 50, 8))  # 100 events a worker: 10 iterations, and half of that again
+    assert kept.stride == 8
+
+
+def test_an_iteration_with_too_many_events_is_not_kept() -> None:
+    kept = KeptTimelines(workers=4, most=100)
+    kept.keep(0, spans(26))
+    assert not kept.iterations
+    kept.keep(0, spans(25))
+    assert list(kept.iterations) == [0]
+
+
+def cost(share: float) -> NoteCost:
+    return NoteCost(notes=100, note_seconds=1e-6, iteration_seconds=100e-6 / share)
+
+
+@pytest.mark.parametrize(
+    ("asked", "share", "recorded", "because"),
+    [
+        ("auto", 0.009, True, "cheap"),
+        ("auto", 0.011, False, "expensive"),
+        ("on", 0.5, True, "asked for"),
+        ("off", 0.0001, False, "asked for"),
+    ],
+)
+def test_what_notes_cost_decides(asked: str, share: float, recorded: bool, because: str) -> None:
+    found = decide(plan(timeline=asked), [cost(share / 9), cost(share)])
+    assert (found.recorded, found.because, found.notes) == (recorded, because, 100)
+    assert found.share == pytest.approx(share)  # that of the worker for which it is most
+
+
+def test_before_the_first_iteration_auto_records() -> None:
+    assert [decide(plan(timeline=asked), []).recorded for asked in ("auto", "on", "off")] == [True, True, False]
+    shares = [most_share(plan(timeline=asked), decide(plan(timeline=asked), [])) for asked in ("auto", "on", "off")]
+    assert shares == [MOST_SHARE, math.inf, None]
+
+
+def test_dask_has_no_timeline() -> None:
+    assert plan(exchange="dask").timeline == "off"
+    with pytest.raises(UsageError, match="--timeline on needs --exchange ucx"):
+        plan(exchange="dask", timeline="on")
+
+
+@pytest.mark.parametrize(("most", "kept"), [(0.01, None), (math.inf, [0, 1, 2])])
+def test_a_worker_stops_to_note_once_that_takes_too_much(
+    most: float, kept: list[int] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An iteration of 10 ms with 99 notes of 1 µs, then shorter ones."""
+    plugin = Plugin(0.01)
+    noted: list[bool] = []
+
+    def merge() -> Any:
+        notes = plugin.merger.notes
+        noted.append(notes is not None)
+        for at in range(99 if notes else 0):
+            notes.span("join", at, at + 1)
+        measured = plugin._merge()
+        plugin.seconds = 0.005
+        return measured
+
+    plugin.merger.merge, plugin.merger.sides = merge, []
+    plugin.launch = SimpleNamespace(rank=0, plan=SimpleNamespace(workers=1), timelines=None)
+    monkeypatch.setattr(steps, "current_plugin", lambda: plugin)
+    monkeypatch.setattr(steps, "note_seconds", lambda: 1e-6)
+    monkeypatch.setattr(plugin, "send", lambda *_, **__: None)
+    found = steps.iterate(0, 3, warmup=False, verify=False, timeline=most)
+    assert found == NoteCost(99, 1e-6, 0.005)
+    assert noted == [True, True, kept is not None]
+    assert (plugin.launch.timelines and list(plugin.launch.timelines.iterations)) == kept
+    assert plugin.merger.notes is None
