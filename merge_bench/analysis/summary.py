@@ -113,7 +113,7 @@ def _link(run: Run, launches: Sequence[Launch], lanes: Sequence[documents.Lane])
 
 
 def _memory_rate(run: Run, launches: Sequence[Launch]) -> documents.MemoryRate | None:
-    """With a runtime filter, in a semi or anti join, or with a broadcast, a worker moves less than it has: then no phase
+    """With a runtime filter, in a semi or anti join, or in a broadcast, a worker moves less than it has: then no phase
     has a share.
 
     None where workers share cores: each copies as long as it has a core, and the fastest round says nothing of all.
