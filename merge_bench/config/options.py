@@ -183,8 +183,8 @@ _DATA_PLANE = _section(
     _choice(
         "distribution", ("shuffle", "broadcast", "auto"), "shuffle",
         "How rows reach their matches. shuffle: rows of both tables go to the worker that owns their key; broadcast:"
-        " the smaller table goes whole to every worker, and the other stays where it is; auto: whichever sends fewer"
-        " bytes.",
+        " the smaller table goes whole to every worker, and the other stays where it is; auto: broadcast if that sends"
+        " less than half of the bytes.",
     ),
     _choice("shuffle", ("p2p", "tasks"), "p2p", "Shuffle method of Dask for --exchange dask."),
     _choice(

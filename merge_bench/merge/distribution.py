@@ -18,6 +18,10 @@ from merge_bench.units import format_bytes
 
 SHUFFLE, BROADCAST, AUTO = "shuffle", "broadcast", "auto"
 
+GAIN = 2.0
+"""``auto`` broadcasts if a shuffle sends at least so many times as much. Nearer to it, a broadcast saves little of the
+link, while each worker joins all rows of the smaller table instead of its share."""
+
 
 @dataclass(frozen=True)
 class Distribution:
@@ -75,7 +79,7 @@ def crossing(sizes: Mapping[Side, float], workers: int, sent: Side | None) -> fl
 
 
 def choose(asked: str, how: How, workers: int, sizes: Mapping[Side, float], *, without: str | None) -> Distribution:
-    """The distribution that was asked for, with the smaller side sent whole; ``auto``: that which sends fewer bytes.
+    """The distribution that was asked for, with the smaller side sent whole; ``auto``: by the bytes that are sent.
 
     No separate rule for memory is needed: a broadcast that sends fewer bytes in all than a shuffle also leaves fewer
     received bytes on each worker, the whole side that is sent included, and no worker makes a table of more than a
@@ -104,4 +108,4 @@ def choose(asked: str, how: How, workers: int, sizes: Mapping[Side, float], *, w
         f"a broadcast of the {sides[0].value} table sends {format_bytes(whole)} per iteration, a shuffle"
         f" {format_bytes(shuffled)}"
     )
-    return Distribution(sides[0] if whole < shuffled else None, reason)
+    return Distribution(sides[0] if GAIN * whole < shuffled else None, reason)

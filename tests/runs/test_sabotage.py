@@ -191,6 +191,27 @@ def test_an_honest_broadcast(tmp_path: Path, scheduler_file: Path, word: Path, p
     assert document["link"]["fraction"] > 0
 
 
+@pytest.mark.parametrize("exchange", ["ucx", "dask"])
+def test_auto_sends_a_small_table_whole(tmp_path: Path, scheduler_file: Path, word: Path, exchange: str) -> None:
+    """Left rows of which some have no key, and most no match, beside 40 right rows that one worker starts with."""
+    word.unlink(missing_ok=True)
+    left = pa.table({"id": [None if row % 7 == 0 else row for row in range(5000)], "a": range(5000)})
+    right = pa.table({"id": range(0, 400, 10), "b": [f"text {row}" for row in range(40)]})
+    for name, table in (("left", left), ("right", right)):
+        pq.write_table(table, tmp_path / f"{name}.parquet", row_group_size=1000)
+    tables = ("--left", tmp_path / "left.parquet", "--right", tmp_path / "right.parquet", "--on", "id")
+    options = ("--distribution", "auto", "--how", "left", "--exchange", exchange, "--iterations", "2")
+    finished = command(tmp_path, "--scheduler-file", scheduler_file, *tables, *options)
+    document = finished.check_ended(0).document
+    assert (document["verified"], document["result_rows"]) == (True, 5000)
+    assert (document["plan"]["distribution"], document["plan"]["broadcast_side"]) == ("broadcast", "right")
+    assert "broadcast of the right table sends" in document["plan"]["distribution_reason"]
+    if exchange == "ucx":
+        sent = [worker.sent_bytes for worker in finished.of(IterationLine)[-1].workers]
+        assert {each.left for each in sent} == {0}
+        assert sorted(each.right > 0 for each in sent) == [False, True]
+
+
 def test_on_a_cluster_of_its_own(tmp_path: Path, word: Path) -> None:
     """With a cluster that the run launched itself; the second launch is not made after a wrong result."""
     word.write_text("flip")

@@ -15,7 +15,7 @@ from merge_bench.view.report import run_sections, transports, workers
 from merge_bench.view.report.conclusion import conclude
 from merge_bench.view.report.layout import Column, Page, page_on
 
-_LENGTHS = frozenset(("iterations", "warmup", "launches", "timeout"))
+_NO_COLUMNS = frozenset(("iterations", "warmup", "launches", "timeout", "distribution_reason"))
 
 
 def print_report(
@@ -110,8 +110,8 @@ def overview(page: Page, runs: Sequence[Run], documents: Sequence[RunDocument], 
 
 
 def _varying(runs: Sequence[Run], ignored: set[None]) -> list[str]:
-    """The options that differ between the runs, except those that say how long they were measured."""
-    names = dict.fromkeys(name for run in runs for name in run.options if name not in _LENGTHS)
+    """The options that differ between the runs, except those that say how long they were measured, and sentences."""
+    names = dict.fromkeys(name for run in runs for name in run.options if name not in _NO_COLUMNS)
     plain = [name for name in names if not any(isinstance(run.options.get(name), (dict, list)) for run in runs)]
     return [name for name in plain if len({run.options.get(name) for run in runs} - ignored) > 1]
 

@@ -322,6 +322,14 @@ def test_a_small_sweep_has_reports_and_an_overview(tmp_path: Path) -> None:
     assert text.count("\nRecords: ") == 1
 
 
+def test_an_overview_has_the_distribution_without_its_reason(tmp_path: Path) -> None:
+    reasons = [{"distribution": "shuffle", "distribution_reason": "few"}, {"distribution": "broadcast"}]
+    scripts = [Script(index=at, plan_index=at, plan=plan(**each)) for at, each in enumerate(reasons)]
+    heading, *_ = section(piped(write_campaign(tmp_path, *scripts)), "All 2 runs")
+    assert "Distribution" in heading
+    assert "reason" not in heading
+
+
 def test_an_overview_shows_what_differs_between_the_plans(tmp_path: Path) -> None:
     plans = [plan(), plan(4, rows_per_chunk=25_000_000, iterations=2, error_handling=True)]
     scripts = [Script(index=k, plan_index=k, plan=each) for k, each in enumerate(plans)]
