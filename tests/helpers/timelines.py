@@ -101,8 +101,10 @@ def add_timeline(folder: Path, found: Timeline) -> None:
     records.write_bytes(b"\n".join(lines) + b"\n")
 
 
-def check_trace(document: dict[str, Any]) -> None:
+def check_trace(document: dict[str, Any], *, error: float = 0.0) -> None:
     """Whether a document keeps the rules of the trace-event format, as far as a trace of ours uses it.
+
+    `error`: seconds by which hosts may be aligned wrongly; between two of them a flow may end so much before it begins.
 
     Every event has its fields; times are not negative and ascend; slices of a track lie apart or inside each other; a
     flow begins and ends once, each inside a slice of its track, and ends no earlier than it begins; every process and
@@ -138,5 +140,5 @@ def check_trace(document: dict[str, Any]) -> None:
     for ends in flows.values():
         assert Counter(event["ph"] for event in ends) == {"s": 1, "f": 1}, ends
         begin, end = sorted(ends, key=lambda event: str(event["ph"]), reverse=True)
-        assert begin["ts"] <= end["ts"]
+        assert begin["ts"] <= end["ts"] + (0.0 if begin["pid"] == end["pid"] else 1e6 * error)
         assert end["bp"] == "e"

@@ -93,7 +93,7 @@ def test_partition_and_join_run_while_frames_are_on_a_slow_link(
     assert len(set(timeline.hosts)) == HOST_COUNT
     assert timeline.error is not None
     assert max(map(abs, timeline.offsets.values())) <= timeline.error
-    check_trace(json.loads(exporters()["trace"].encode([outcome.campaign])))
+    check_trace(json.loads(exporters()["trace"].encode([outcome.campaign])), error=timeline.error)
     with capsys.disabled():
         print(f"\nwall ÷ wire {document['link']['wall_ratio']:.3f}, limited by {document['bottleneck']['because']}")
         offsets = ", ".join(f"{1e6 * each:.0f}" for each in timeline.offsets.values())

