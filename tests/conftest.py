@@ -44,6 +44,7 @@ QUICK_HOOKS = ("UCX_MEM_BISTRO_GRACE_DURATION", "1ms")
 
 # How long one example takes depends on what else the machine does.
 hypothesis.settings.register_profile("any-machine", deadline=None)
+hypothesis.settings.register_profile("soak", deadline=None, max_examples=1000)
 hypothesis.settings.load_profile("any-machine")
 
 # In the background a shell has SIGINT ignored, and nohup SIGHUP; what tests start shall not inherit that.
@@ -92,7 +93,9 @@ def own_shared_memory() -> bool:
     return bool(libc.mount(b"tmpfs", SHARED_MEMORY.encode(), b"tmpfs", 0, size) == 0)
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--soak"):
+        hypothesis.settings.load_profile("soak")
     if "PYTEST_XDIST_WORKER" in os.environ:  # several of them side by side
         own_shared_memory()
 

@@ -21,6 +21,7 @@ from merge_bench.merge.parcel_layout import Layout, Parcel, header_shape
 from merge_bench.merge.partition import BucketReader, Partitioner, bucket_groups
 from merge_bench.merge.partition_loops import ASSIGNED
 from merge_bench.merge.stores import LINES, PLAIN, WAYS
+from tests.helpers.examples import examples
 from tests.helpers.frames import KINDS, as_value, bits, frame, kinds, multiset, random_table, seeds
 
 ways = st.sampled_from(sorted(WAYS))
@@ -66,7 +67,7 @@ def by_bucket(flat: Frame, parcels: list[Parcel], buckets: int) -> list[pa.Table
     rows=st.integers(0, 200), seed=seeds, workers=st.integers(1, 4), buckets=st.integers(1, 24),
     threads=st.sampled_from([1, 3]), stores=ways, data=st.data(),
 )  # fmt: skip
-@settings(deadline=None, max_examples=40)
+@examples(15)
 def test_parts_hold_what_one_parcel_holds(
     rows: int, seed: int, workers: int, buckets: int, threads: int, stores: str, data: st.DataObject
 ) -> None:
@@ -94,7 +95,7 @@ def test_parts_hold_what_one_parcel_holds(
     rows=st.integers(0, 150), kinds=kinds, seed=seeds, nulls=st.booleans(), key_count=st.integers(1, 3),
     workers=st.integers(1, 5), buckets=st.integers(1, 64), stores=ways,
 )  # fmt: skip
-@settings(deadline=None, max_examples=120)
+@examples(40)
 def test_every_row_once_and_equal_keys_together(
     rows: int, kinds: list[str], seed: int, nulls: bool, key_count: int, workers: int, buckets: int, stores: str
 ) -> None:

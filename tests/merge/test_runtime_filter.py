@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from merge_bench.campaign import make_plan
@@ -26,6 +26,7 @@ from merge_bench.merge.frame import Bytes, Frame
 from merge_bench.merge.hashing import BLOCK
 from merge_bench.merge.how import How
 from merge_bench.merge.runtime_filter import RuntimeFilter
+from tests.helpers.examples import examples
 from tests.helpers.frames import KINDS, multiset, random_table, seeds
 from tests.helpers.merge_cases import chunks
 from tests.merge.in_process import engines_of, result, run_once, simulate
@@ -98,7 +99,7 @@ def table(keys: Any, payload: str = "a") -> pa.Table:
     nulls=st.booleans(), distinct=st.integers(1, 400), engine=st.sampled_from(["native", "polars"]),
     how=st.sampled_from([how for how in How if how is not How.OUTER]), swapped=st.booleans(),
 )  # fmt: skip
-@settings(deadline=None, max_examples=150)
+@examples(60)
 def test_the_result_is_that_of_all_rows(
     kind: str, more: str | None, seed: int, left_rows: int, right_rows: int, workers: int, nulls: bool, distinct: int,
     engine: str, how: How, swapped: bool,

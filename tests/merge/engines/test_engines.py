@@ -14,7 +14,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from merge_bench.errors import UsageError
@@ -24,6 +24,7 @@ from merge_bench.merge.engines.cpu_base import HostEngine
 from merge_bench.merge.frame import Frame
 from merge_bench.merge.stores import WAYS
 from tests.helpers import merge_cases
+from tests.helpers.examples import examples
 from tests.helpers.frames import as_value, multiset, random_table, seeds
 from tests.helpers.merge_cases import CASES, canonical, chunks, copy_host, merge, rows_of
 from tests.merge import in_process
@@ -96,7 +97,7 @@ KEY_KINDS = ("int64", "uint8", "double", "float", "large_string", "decimal128(38
     seed=seeds, rows=st.tuples(st.integers(0, 60), st.integers(0, 60)), workers=st.integers(1, 4),
     key=st.lists(st.sampled_from(KEY_KINDS), min_size=1, max_size=2), engine=st.sampled_from(ENGINES),
 )  # fmt: skip
-@settings(deadline=None, max_examples=60)
+@examples(30)
 def test_random_tables(seed: int, rows: tuple[int, int], workers: int, key: list[str], engine: str) -> None:
     """Against a join in plain Python; payload of several types with nulls, duplicates on both sides."""
     keys = tuple(f"c{number}" for number in range(len(key)))
@@ -166,16 +167,16 @@ def test_many_buckets_and_threads(engine: str, monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_more_buckets_once_the_way_of_writing_is_chosen(engine: str, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """As `choose_stores` does after the engines were made: the result is the same."""
-    rows = 70_000
+    rows = 20_000
     rng = np.random.default_rng(1)
     left = pa.table({"key": rng.permutation(rows), "a": np.arange(rows)})
     right = pa.table({"key": rng.integers(0, 2 * rows, rows), "b": np.arange(rows), "c": np.arange(rows)})
     few = simulate(engine, chunks(left, 2), chunks(right, 2), ("key",))
-    monkeypatch.setattr(engine_class(engine), "join_rows", 100)
-    made = engines_of(engine, chunks(left, 2), chunks(right, 2), ("key",), stores=(way, 1024))
+    monkeypatch.setattr(engine_class(engine), "join_rows", 60)
+    made = engines_of(engine, chunks(left, 2), chunks(right, 2), ("key",), stores=(way, 600))
     counts = [each.buckets for each in made if isinstance(each, HostEngine)]
     assert counts[0] == counts[1] > 256
-    many = simulate(engine, chunks(left, 2), chunks(right, 2), ("key",), iterations=2, threads=2, stores=(way, 1024))
+    many = simulate(engine, chunks(left, 2), chunks(right, 2), ("key",), iterations=2, threads=2, stores=(way, 600))
     order = [(name, "ascending") for name in few.column_names]
     assert few.num_rows > 0
     assert many.sort_by(order).equals(few.sort_by(order))

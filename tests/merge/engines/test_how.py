@@ -63,7 +63,7 @@ def check_random(seed: int, rows: tuple[int, int], workers: int, key: list[str],
 
 
 @given(**SOME_TABLES)
-@settings(max_examples=25)
+@settings(max_examples=15)
 def test_random_tables(seed: int, rows: tuple[int, int], workers: int, key: list[str], how: How, parts: bool) -> None:
     check_random(seed, rows, workers, key, how, parts)
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from merge_bench.errors import RunFailed, UsageError, WrongResult
@@ -26,6 +26,7 @@ from merge_bench.merge.verification import duckdb_reference
 from merge_bench.merge.verification.duckdb_reference import expected_batches
 from merge_bench.merge.workload.sizes import output_bytes, row_bytes
 from merge_bench.merge.workload.tables import TableSpec, load_chunk
+from tests.helpers.examples import examples
 from tests.merge.workload.parquet_samples import NAN, VALUES, plan, run_engine, two_tables, write
 
 
@@ -168,7 +169,7 @@ def test_several_keys_of_several_types(tmp_path: Path, engine: str) -> None:
 KEYS = st.lists(st.one_of(st.none(), st.integers(-3, 3)), max_size=30)
 
 
-@settings(deadline=None, max_examples=30)
+@examples(15)
 @given(left=KEYS, right=KEYS, workers=st.integers(1, 4))
 def test_any_keys_match_by_the_definition(
     tmp_path_factory: pytest.TempPathFactory, left: list[int | None], right: list[int | None], workers: int

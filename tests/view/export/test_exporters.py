@@ -8,7 +8,6 @@ import json
 import re
 from pathlib import Path
 
-import jsonschema
 import msgspec
 import pyarrow as pa
 import pytest
@@ -43,6 +42,12 @@ BENCHER = {
 length. Stricter than what Bencher publishes, which allows other keys."""
 
 
+def valid_for_bencher(document: object) -> None:
+    import jsonschema  # takes seconds, which every process that collects tests would spend
+
+    jsonschema.validate(document, BENCHER)
+
+
 def export(*words: object, status: int = 0) -> Result:
     done = CliRunner().invoke(cli, ["export", *map(str, words)])
     assert done.exit_code == status, done.output
@@ -74,7 +79,7 @@ def test_every_kind_of_result_fits_every_format(name: str, tmp_path: Path) -> No
     table = parquet.read_table(tmp_path / "rows.parquet")
     assert (table.num_rows, table.column_names) == (expected, list(rows[0]))
     benchmarks = bencher(folder)
-    jsonschema.validate(benchmarks, BENCHER)
+    valid_for_bencher(benchmarks)
     assert benchmarks
     gauges = samples(folder)
     assert all(re.fullmatch("merge_bench_[a-z_]+", gauge) for gauge in gauges)
@@ -159,7 +164,7 @@ def test_a_file_is_replaced_only_by_a_whole_one(tmp_path: Path) -> None:
     refused(CAMPAIGNS / "nothing", "--format", "bencher", "--output", target)
     assert target.read_text() == "before"
     assert export(CAMPAIGNS / "run", "--format", "bencher", "--output", target).stdout == f"{target}\n"
-    jsonschema.validate(json.loads(target.read_text()), BENCHER)
+    valid_for_bencher(json.loads(target.read_text()))
     assert [path.name for path in tmp_path.iterdir()] == ["figures.json"]
 
 
