@@ -1,6 +1,6 @@
 """Random joins against DuckDB for a given time, counted by kind, engine, exchange, pipeline and distribution.
 
-    python -m tests.soak.joins --seconds 100 --seed 1
+python -m tests.soak.joins --seconds 100 --seed 1
 """
 
 from __future__ import annotations
