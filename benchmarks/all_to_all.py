@@ -31,8 +31,8 @@ SCHEMA = 1
 GOAL = 0.95
 TIMER_HZ = 250  # bursts have to last from one tick of the kernel's timer to the next
 HEADINGS = (
-    "hosts", "test", "bytes per pair", "rows of a chunk", "launches", "slowest rank (ms)", "MB/s a rank",
-    "of link", "without burst", "wrong",
+    "hosts", "test", "bytes per pair", "rows of a chunk", "launches", "slowest rank (ms)", "MB/s a rank", "min to max",
+    "bus MB/s", "of link", "without burst", "wrong",
 )  # fmt: skip
 
 
@@ -55,15 +55,22 @@ class Link:
 
 @dataclass(frozen=True)
 class Figure:
-    """A row of the probe: medians over launches. `share`: of the link; `share_without_burst`: a lower bound of it."""
+    """A row of the probe: medians over launches, and the least and greatest `bandwidth` of a launch.
+
+    Bandwidths are in bytes per second of a rank. `method` names the library and its version. `share`: of the link;
+    `share_without_burst`: a lower bound of it.
+    """
 
     hosts: int
     test: str
+    method: str
     size: int
     rows: int | None
     launches: int
     seconds: float
     bandwidth: float
+    bandwidth_range: tuple[float, float]
+    bus_bandwidth: float
     share: float
     share_without_burst: float
     wrong: int
@@ -83,9 +90,12 @@ def figures(document: Mapping[str, Any], hosts: int, link: Link) -> Iterator[Fig
             raise RunFailed(f"{row['test']} uses {', '.join(lanes) or 'unknown transports'} instead of tcp")
         if row["link_share"] is None:
             raise RunFailed(f"{row['test']} has no share of the link")
+        rate = row["bandwidth_bytes_per_second"]
+        low, high = row["bandwidth_range"] or (rate, rate)
         yield Figure(
-            hosts=hosts, test=row["test"], size=row["size"], rows=row["count"], launches=row["launches"],
-            seconds=row["seconds"], bandwidth=row["bandwidth_bytes_per_second"], share=row["link_share"],
+            hosts=hosts, test=row["test"], method=row["method"], size=row["size"], rows=row["count"],
+            launches=row["launches"], seconds=row["seconds"], bandwidth=rate, bandwidth_range=(low, high),
+            bus_bandwidth=row["bus_bandwidth_bytes_per_second"], share=row["link_share"],
             share_without_burst=row["link_share"] - link.burst / row["seconds"] / link.limit, wrong=row["wrong"],
         )  # fmt: skip
 
@@ -95,8 +105,9 @@ def table(found: Sequence[Figure]) -> str:
     rows = [
         (
             str(each.hosts), each.test, f"{each.size:,}", "" if each.rows is None else f"{each.rows:,}",
-            str(each.launches), f"{each.seconds * 1e3:.2f}", f"{each.bandwidth / 1e6:.2f}", f"{each.share:.1%}",
-            f"{max(each.share_without_burst, 0.0):.1%}", str(each.wrong),
+            str(each.launches), f"{each.seconds * 1e3:.2f}", f"{each.bandwidth / 1e6:.2f}",
+            " to ".join(f"{end / 1e6:.2f}" for end in each.bandwidth_range), f"{each.bus_bandwidth / 1e6:.2f}",
+            f"{each.share:.1%}", f"{max(each.share_without_burst, 0.0):.1%}", str(each.wrong),
         )
         for each in found
     ]  # fmt: skip
@@ -138,6 +149,8 @@ def all_to_all(
     with scratch(time_limit) as bench:
         interrupted = command.until_interrupted(measure_all)
     click.echo(table(found))
+    for line in (f"Processor: {document['hardware']['cpu_model']}", *dict.fromkeys(each.method for each in found)):
+        click.echo(line)
     sys.exit(interrupted or (0 if reached(found) else 1))
 
 

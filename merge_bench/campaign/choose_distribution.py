@@ -10,6 +10,7 @@ from merge_bench.merge import distribution
 from merge_bench.merge.distribution import Distribution
 from merge_bench.merge.engines.base import Side
 from merge_bench.merge.how import How
+from merge_bench.merge.plan import sent_row_bytes
 from merge_bench.merge.workload.synthetic import SyntheticSpec
 from merge_bench.merge.workload.tables import TableSpec
 
@@ -45,8 +46,8 @@ def side_bytes(workload: SyntheticSpec | TableSpec, how: How = How.INNER) -> dic
     Of the right table, semi and anti joins send the keys only.
     """
     if isinstance(workload, SyntheticSpec):
-        whole = dict.fromkeys(Side, 8.0 * (1 + workload.payload_columns) * workload.rows)
-        return whole if how.pairs else {**whole, Side.RIGHT: 8.0 * workload.rows}
+        each = sent_row_bytes(how, workload.payload_columns)
+        return {side: float(each[side] * workload.rows) for side in Side}
     from merge_bench.merge.workload.sizes import row_bytes
 
     names = {Side.LEFT: None, Side.RIGHT: None if how.pairs else workload.keys}

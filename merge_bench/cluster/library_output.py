@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 import os
 import sys
@@ -16,7 +17,8 @@ def libraries(log: Path) -> Iterator[None]:
     """Send the log lines of Dask's client, and what native code prints on standard output, to the end of `log`.
 
     UCX prints its warnings on file descriptor 1 directly, so that `sys.stdout` never gets them. Lines that the log has
-    no room for are lost.
+    no room for are lost. What a closed client leaves behind is freed before this ends: asyncio then logs errors that
+    nobody took, such as the ``TimeoutError: Timeout`` of a wait that the closing cut short.
     """
     import distributed  # noqa: F401  (it sets up its loggers when it is first imported)
 
@@ -32,6 +34,7 @@ def libraries(log: Path) -> Iterator[None]:
             logger.propagate, logger.handlers = False, [_SilentHandler(file)]
         yield
     finally:
+        gc.collect()
         for logger, (propagate, handlers) in zip(loggers, before, strict=True):
             logger.propagate, logger.handlers = propagate, handlers
         os.dup2(standard_output, 1)

@@ -97,9 +97,16 @@ def _named(scheduler_file: str | Path | None) -> str | None:
 
 
 def close(client: Client) -> None:
-    """Close a client; give up after `CLOSE_SECONDS` if its scheduler is gone or silent."""
+    """Close a client; give up after `CLOSE_SECONDS` if its scheduler is gone or silent.
+
+    Then its event loop is stopped, which Dask leaves running: its errors would be printed after the result.
+    """
     with contextlib.suppress(Exception):
-        _bounded(lambda: client.close(timeout=CLOSE_SECONDS), 2 * CLOSE_SECONDS)
+        try:
+            _bounded(lambda: client.close(timeout=CLOSE_SECONDS), 2 * CLOSE_SECONDS)
+        except Exception:
+            _bounded(lambda: client._loop_runner.stop(timeout=CLOSE_SECONDS), 2 * CLOSE_SECONDS)
+            client.status = "closed"  # else it closes itself again, without a loop, when it is freed
 
 
 def _bounded(call: Callable[[], T], seconds: float, look: Callable[[], None] = lambda: None) -> T:

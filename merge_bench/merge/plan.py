@@ -92,6 +92,12 @@ class Plan:
         return ("key",) if isinstance(self.workload, SyntheticSpec) else self.workload.keys
 
 
+def sent_row_bytes(how: How, payload_columns: int) -> dict[Side, int]:
+    """Bytes of a synthetic row as it is sent, by side; semi and anti joins send only the key of a right row."""
+    whole = 8 * (1 + payload_columns)
+    return {Side.LEFT: whole, Side.RIGHT: whole if how.pairs else 8}
+
+
 def synthetic_worker_bytes(
     rows_per_chunk: int, workers: int, fraction: float, payload_columns: int, *, engine: str,
     exchange: str = "ucx", pipeline: bool = False, shuffle: str = "tasks", hottest: float = 0.0,
@@ -103,15 +109,16 @@ def synthetic_worker_bytes(
 
     - 2 r for the two chunks, and 2 for the number of a row's bucket, or 3 with a runtime filter (it copies at
       most half of each chunk, and the parcels are smaller by as much);
-    - 2 r (1 + 1 ÷ `SLACK`) for the parcels made from them;
-    - r (W - 1) ÷ W for each side's parcels received. Where phases do not overlap the right ones lie where the left ones
-      lay that were sent, if they are no larger;
+    - (l + s) (1 + 1 ÷ `SLACK`) for the parcels made from them, with l and s the bytes of a left and a right row that
+      are sent (`sent_row_bytes`): r, or 8 for a right row of a semi or anti join;
+    - l (W - 1) ÷ W and s (W - 1) ÷ W for the parcels received. Where phases do not overlap the right ones lie where
+      the left ones lay that were sent, if they are no larger;
     - R for the result (`how` says which rows and columns it has), times the engine's `result_copies`, and its
       `kept_bytes` by payload column. One that `reuses_sent` writes it, with phases apart, where the right parcels lay
       that were sent, and adds what goes beyond.
 
-    With a broadcast of the side `sent`, r (W - 1) for its rows of all other workers, and nothing lies where parcels lay
-    that were sent, because a worker joins what it sends, too.
+    With a broadcast of the side `sent`, l or s times W - 1 for its rows of all other workers, and nothing lies where
+    parcels lay that were sent, because a worker joins what it sends, too.
 
     `hottest` is the part of the matching rows with the most frequent key (`SyntheticSpec.hottest`). One worker gets all
     of them beside its share of the others. Dask's merge keeps splits of both frames beside the frames:
@@ -125,17 +132,19 @@ def synthetic_worker_bytes(
         everywhere = row * workers if sent is not None else 0
         return PROCESS_BYTES + int(rows_per_chunk * (DASK_COPIES[shuffle] * 2 * row + everywhere + result))
     right = 1 + fraction * (burden - 1)  # times an even share of the right rows
-    left_received, right_received = (row * share * (workers - 1) / workers for share in (1, right))
+    sends = sent_row_bytes(how, payload_columns)
+    ours, theirs = sends[Side.LEFT], sends[Side.RIGHT]
+    left_received, right_received = (each * (workers - 1) / workers for each in (ours, theirs * right))
     joins = describe(engine)
     again = sent is None and not pipeline and not joins.device_memory
-    received = left_received if again and right <= 1 + 1 / SLACK else left_received + right_received
+    received = left_received if again and theirs * right <= ours * (1 + 1 / SLACK) else left_received + right_received
     if sent is not None:
-        received = row * (workers - 1)
+        received = sends[sent] * (workers - 1)
     result = joins.result_copies * result + joins.kept_bytes * payload_columns
     if again and joins.reuses_sent:
-        result = max(0.0, result - row * (1 - right / workers))
+        result = max(0.0, result - theirs * (1 - right / workers))
     chunks = 2 * row + (FILTER_BYTES if runtime_filter else BUCKET_MAP_BYTES)
-    parcels = 2 * row * (1 + 1 / SLACK)
+    parcels = (ours + theirs) * (1 + 1 / SLACK)
     return PROCESS_BYTES + int(rows_per_chunk * (chunks + parcels + received + result))
 
 

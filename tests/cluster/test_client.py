@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import socket
 import threading
@@ -13,8 +14,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from distributed import LocalCluster
 
-from merge_bench.cluster import scheduler_client
+from merge_bench.cluster import library_output, scheduler_client
 from merge_bench.cluster.base import Exited
 from merge_bench.cluster.first_cause import Member
 from merge_bench.cluster.running_cluster import count_running, on_each_host
@@ -55,6 +57,38 @@ def test_a_running_cluster_that_never_answers_is_refused(mute: str, monkeypatch:
     monkeypatch.setattr("merge_bench.cluster.running_cluster.CONNECT_SECONDS", 1.0)
     with pytest.raises(UsageError, match="no scheduler answers at"):
         on_each_host(mute, None, lambda: None)
+
+
+def test_the_loop_of_a_client_that_cannot_be_closed_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Left running, it would print its errors after the result."""
+    with LocalCluster(n_workers=0, processes=False, dashboard_address=None) as cluster:
+        client = scheduler_client.open_client(cluster.scheduler_address, None, seconds=60.0)
+        loop: Any = client.loop
+
+        def too_busy(timeout: float) -> None:
+            raise TimeoutError("Timeout")
+
+        monkeypatch.setattr(client, "close", too_busy)
+        scheduler_client.close(client)
+        assert loop.asyncio_loop.is_closed()
+        assert client.status == "closed"
+
+
+def test_errors_that_nobody_took_are_in_the_log(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """As of a wait that was cut short: freed with its client, so asyncio tells of it when memory is collected."""
+    loop, log = asyncio.new_event_loop(), tmp_path / "driver.log"
+    gc.disable()
+    try:
+        with library_output.libraries(log):
+            future: Any = loop.create_future()
+            future.set_exception(TimeoutError("Timeout"))
+            future.itself = [future]
+            del future
+        assert "TimeoutError: Timeout" in log.read_text()
+    finally:
+        gc.enable()
+        loop.close()
+    assert "Timeout" not in capfd.readouterr().err
 
 
 def test_a_client_that_cannot_be_closed_is_left(monkeypatch: pytest.MonkeyPatch) -> None:

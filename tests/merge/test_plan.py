@@ -13,9 +13,13 @@ from hypothesis import strategies as st
 
 from merge_bench.errors import UsageError
 from merge_bench.merge.engines import descriptions
+from merge_bench.merge.engines.base import Side
+from merge_bench.merge.how import How
+from merge_bench.merge.partition import SLACK
 from merge_bench.merge.plan import PROCESS_BYTES, Plan, check_fits, synthetic_worker_bytes
 from merge_bench.merge.workload.synthetic import SyntheticSpec, generate
 from merge_bench.units import parse_count
+from tests.merge.in_process import engines_of
 
 HOST_ENGINES = [engine.name for engine in descriptions() if not engine.device_memory]
 WORKERS, FRACTION, PAYLOADS = st.integers(1, 64), st.floats(0, 1), st.integers(1, 16)
@@ -83,6 +87,26 @@ def test_a_result_that_lies_where_parcels_were_sent_from_takes_nothing() -> None
 def test_skew_never_takes_less(engine: str, pipeline: bool, workers: int, fraction: float, hottest: float) -> None:
     even = need(10**6, workers, fraction, engine=engine, pipeline=pipeline)
     assert need(10**6, workers, fraction, engine=engine, pipeline=pipeline, hottest=hottest) >= even - 1
+
+
+@pytest.mark.parametrize("how", [How.SEMI, How.ANTI])
+@pytest.mark.parametrize("sent", [None, Side.RIGHT])
+def test_of_right_rows_semi_and_anti_joins_send_the_key_only(how: How, sent: Side | None) -> None:
+    """The estimate against bytes that two ranks cut from their chunks and give to each other."""
+    spec, workers = SyntheticSpec(200_000, 0.0, 3, payload_columns=4), 2
+    rows = spec.rows // workers
+    sides = [generate(spec, rank, workers, how)[:2] for rank in range(workers)]
+    rights = [right.only(("key",)) for _, right in sides]
+    engines = engines_of("native", [left for left, _ in sides], rights, ("key",), how=how, sent=sent)
+    for one in engines:
+        one.begin()
+    outgoing = [one.partition() for one in engines]
+    received = sum(outgoing[1][side][0].data.nbytes for side in Side if sent in (None, side))
+    chunks = 2 * 8 * 5 + 2
+    parcels = (8 * 5 + 8) * (1 + 1 / SLACK)
+    result = 8 * 5 if how is How.ANTI else 0
+    found = need(rows, workers, 0.0, 4, how=how, sent=sent, pipeline=True)
+    assert found - PROCESS_BYTES == pytest.approx(rows * (chunks + parcels + result) + received, rel=0.01)
 
 
 @pytest.mark.parametrize("zipf", [0.5, 1.0, 1.5, 2.5])

@@ -117,11 +117,11 @@ def stored(folder: Path, **changes: Any) -> list[Row]:
                 fields = {
                     **figures(Traffic.of(frames), [[seconds]] * 3, 4e6), "size": mean_message(frames), "count": count,
                     "test": f"{backend}_alltoall{'v' * (count is not None)}", "limit_from": "given", "wrong": 0,
-                    **changes,
+                    "ranks": [0, 1, 2], **changes,
                 }  # fmt: skip
                 writer.write(
                     s.ProbeLine(
-                        launch=index, probe="all-to-all", method="made up", placement="one-host", ranks=[0, 1, 2],
+                        launch=index, probe="all-to-all", method="made up", placement="one-host",
                         hosts=["a"] * 3, iterations=1, **fields,
                     )
                 )  # fmt: skip
@@ -141,6 +141,15 @@ def test_backends_stand_side_by_side_with_their_shares_of_the_link(tmp_path: Pat
     lines = [line.split() for line in file.getvalue().splitlines()]
     assert ["1,000", "1,000", "0.0020", "50.0%", "2,000", "0.0010", "25.0%", "0.500"] in lines
     assert ["1,000", "28", "1,000", "0.0001100", "4.1%", "2,000", "0.0000550", "2.1%", "0.500"] in lines
+
+
+def test_without_a_limit_two_ranks_are_told_why_and_what_to_give(tmp_path: Path) -> None:
+    for ranks, limit, told in (([0, 1], None, True), ([0, 1], 4e6, False), ([0, 1, 2], None, False)):
+        file = io.StringIO()
+        folder = tmp_path / f"{len(ranks)} {limit}"
+        rows = stored(folder, ranks=ranks, limit_bytes_per_second=limit, limit_from="given" if limit else None)
+        print_rows(rows, file=file)
+        assert ("Give the rate of the link, for example --link-limit" in " ".join(file.getvalue().split())) is told
 
 
 def test_a_drawing_has_a_line_for_each_backend_over_size(tmp_path: Path) -> None:

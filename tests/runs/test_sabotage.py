@@ -10,6 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from merge_bench.merge.engines.base import Side
+from merge_bench.merge.how import How
+from merge_bench.merge.plan import sent_row_bytes
 from merge_bench.records.schema import FailureLine, IterationLine, VerificationLine
 from tests.helpers.clusters import dask_cluster
 from tests.helpers.runs import SMALL, Finished, command, run
@@ -177,16 +180,19 @@ def test_broadcast(
     check_caught(finished, "rows with wrong values" if lost else f"(expected {expected})")
 
 
-def test_an_honest_broadcast(tmp_path: Path, scheduler_file: Path, word: Path, pair: tuple[str | Path, ...]) -> None:
+@pytest.mark.parametrize("how", ["inner", "semi"])
+def test_an_honest_broadcast(
+    tmp_path: Path, scheduler_file: Path, word: Path, pair: tuple[str | Path, ...], how: str
+) -> None:
     word.unlink(missing_ok=True)
-    finished = command(tmp_path, "--scheduler-file", scheduler_file, *pair, "--distribution", "broadcast")
+    finished = command(tmp_path, "--scheduler-file", scheduler_file, *pair, "--distribution", "broadcast", "--how", how)
     document = finished.check_ended(0).document
     assert (document["verified"], document["result_rows"]) == (True, 4000)
     assert (document["plan"]["distribution"], document["plan"]["broadcast_side"]) == ("broadcast", "right")
     for worker in finished.of(IterationLine)[-1].workers:
         assert (worker.received_rows.left, worker.received_rows.right) == (2000, 4000)
         assert worker.sent_bytes.left == 0
-        assert worker.sent_bytes.right == 2000 * 16
+        assert worker.sent_bytes.right == 2000 * sent_row_bytes(How(how), 1)[Side.RIGHT]
     assert document["bandwidth_bytes_per_second"]["harmonic_mean"] > 0
     assert document["link"]["fraction"] > 0
 

@@ -18,6 +18,10 @@ CONVENTION = (
     " 1 GB = 10⁹ B); with equal sizes this is the bus bandwidth (S ÷ t) · (n − 1) ÷ n of nccl-tests, where S is the"
     " send buffer of a rank."
 )
+NO_LIMIT = (
+    "No share of the link: two ranks that send to each other are all of this pattern, so there is no other exchange to"
+    " compare it with. Give the rate of the link, for example --link-limit 12.5GB/s."
+)
 _LIMITS = {
     "given": "the rate of --link-limit",
     "ring": "what each rank sends to the next rank alone, in the same launch",
@@ -45,6 +49,8 @@ def write_convention(page: Page, rows: Sequence[Row]) -> None:
     page.line(CONVENTION, "dim")
     for origin in dict.fromkeys(row.link_limit_from for row in rows if row.link_limit_from):
         page.line(f"Of link: what the busiest rank reached of {_LIMITS.get(origin, visible(origin))}.", "dim")
+    if any(row.link_limit is None and len(row.ranks) == 2 for row in rows):
+        page.line(NO_LIMIT, "dim")
 
 
 def _at(line: Line, points: Sequence[tuple[int, int]]) -> list[Row | None]:
