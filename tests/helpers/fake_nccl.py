@@ -1,7 +1,7 @@
 """As much of nccl4py as `probe all-to-all` uses, in host memory, between processes that share a folder.
 
 Arguments have the names and the order of release 0.6. It refuses what nccl4py refuses (`NcclInvalid`) and what NCCL
-refuses (`NCCLError`); where the real one would hang, because a peer never takes part or sizes differ, it raises as well.
+refuses (`NCCLError`); where the real one would hang, because a peer never takes part or sizes differ, it raises, too.
 What arrives is there when the stream is waited for, as with real streams (`fake_device`).
 """
 
@@ -53,7 +53,7 @@ def get_unique_id(empty: bool = False) -> UniqueId:
 
 
 def get_version() -> Any:
-    return types.SimpleNamespace(nccl4py="0.6.0", libnccl=types.SimpleNamespace(version="2.32.3"))
+    return types.SimpleNamespace(nccl4py="0.6.0", libnccl="2.32.3+cuda13.4 @ /usr/lib/libnccl.so.2")
 
 
 class _Group:
@@ -86,7 +86,7 @@ def group_end(*, simulate: bool = False) -> None:
 
 
 @contextlib.contextmanager
-def group() -> Iterator[None]:
+def _group() -> Iterator[None]:
     group_start()
     try:
         yield
@@ -118,13 +118,13 @@ class Communicator:
         address, size = self._buffer("send", sendbuf, "sendbuf")
         self._check_peer(peer)
         use(stream)
-        with group():
+        with _group():
             _Group.sends.append((self, read(address, size), peer))
 
     def recv(self, recvbuf: Any, peer: int, *, stream: Any = None) -> None:
         address, size = self._buffer("recv", recvbuf, "recvbuf")
         self._check_peer(peer)
-        with group():
+        with _group():
             _Group.receives.append((self, address, size, peer, use(stream)))
 
     def alltoall(self, sendbuf: Any, recvbuf: Any, *, stream: Any = None, config: Any = None) -> None:
@@ -134,7 +134,7 @@ class Communicator:
         if part < 1 or room < sent:
             raise NcclInvalid(f"Buffer count mismatch: {sent} and {room} elements for {self._nranks} ranks")
         use(stream)
-        with group():
+        with _group():
             for peer in range(self._nranks):
                 _Group.sends.append((self, read(source + peer * part, part), peer))
                 _Group.receives.append((self, target + peer * part, part, peer, use(stream)))
@@ -223,8 +223,8 @@ def modules() -> dict[str, types.ModuleType]:
     """What to put into `sys.modules`."""
     core, nccl = types.ModuleType("nccl.core"), types.ModuleType("nccl")
     vars(core).update(
-        Communicator=Communicator, NcclInvalid=NcclInvalid, SUM=SUM, UniqueId=UniqueId, get_unique_id=get_unique_id,
-        get_version=get_version, group=group, group_end=group_end, group_start=group_start,
+        Communicator=Communicator, SUM=SUM, UniqueId=UniqueId, get_unique_id=get_unique_id,
+        get_version=get_version, group_end=group_end, group_start=group_start,
     )  # fmt: skip
     vars(nccl).update(core=core)
     return {"nccl": nccl, "nccl.core": core}

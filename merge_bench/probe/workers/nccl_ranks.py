@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from merge_bench.errors import MergeBenchError, RunFailed, UsageError, first_line
+from merge_bench.host import cuda_context
 from merge_bench.merge.engines import gpu_memory
 from merge_bench.merge.engines.gpu_memory import DeviceBytes
 from merge_bench.merge.exchange.abort import ORPHANED_SECONDS, Abort
@@ -46,7 +47,8 @@ def version() -> str:
             "--backend nccl needs NCCL's library libnccl.so.2, which cannot be loaded; run: pip install"
             " nvidia-nccl-cu13, or with a CUDA 12 driver: pip install nvidia-nccl-cu12"
         )
-    return f"NCCL {found.libnccl.version} through nccl4py {found.nccl4py}"
+    library = str(found.libnccl).partition(" @ ")[0]  # without its path
+    return f"NCCL {library} through nccl4py {found.nccl4py}"
 
 
 def new_id() -> bytes:
@@ -112,16 +114,19 @@ class NcclRank:
             if self._rank in sends:
                 self._communicator.alltoall(_joined(sends), _joined(receives), stream=self._stream)
             else:
-                with self._nccl.group():
+                self._nccl.group_start()
+                try:
                     for peer, message in sends.items():
                         self._communicator.send(message, peer, stream=self._stream)
                     for peer, message in receives.items():
                         self._communicator.recv(message, peer, stream=self._stream)
+                finally:
+                    self._nccl.group_end()
             self._wait()
         return Flight(time.perf_counter() - began)
 
     def _wait(self) -> None:
-        self._stream.synchronize()
+        gpu_memory.synchronize()
         status = self._status()
         if status not in _FINE:
             raise RunFailed(f"NCCL failed with status {status}: {self._communicator.get_last_error()}")
@@ -131,6 +136,7 @@ class NcclRank:
 
     def _watch(self) -> None:
         """Abort what the GPU waits for if a peer failed, the run was aborted, or its driver does not answer."""
+        cuda_context.bind()
         while not self._over.wait(WATCH_SECONDS):
             with contextlib.suppress(Exception):  # the communicator may be ending
                 if self._abort.left_alone(ORPHANED_SECONDS) or self._status() not in _FINE:
