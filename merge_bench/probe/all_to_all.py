@@ -220,8 +220,8 @@ PROBE = ProbeKind(
             parsers.text,
             None,
             "What exchanges the messages: ucx (the data plane of a merge), mpi (MPI_Alltoall, MPI_Alltoallv), nccl"
-            " (between GPUs; then ucx sends GPU memory as well); several are separated by commas. [default: ucx, and mpi"
-            " if it is installed]",
+            " (between GPUs; then ucx sends GPU memory as well); several are separated by commas. [default: ucx, and"
+            " mpi if it is installed]",
             "NAME[,NAME]",
         ),
         Option(
