@@ -17,6 +17,8 @@ from merge_bench.merge.engines import gpu_memory
 from merge_bench.merge.engines.gpu_memory import DeviceBytes
 from merge_bench.merge.exchange.abort import Abort
 from merge_bench.probe.shared.exchange_matrix import equal
+from merge_bench.probe.shared.exchange_rows import Pattern
+from merge_bench.probe.shared.over_nccl import OverNccl
 from merge_bench.probe.workers import exchanging, nccl_ranks
 from merge_bench.probe.workers.nccl_ranks import NcclRank
 from merge_bench.records.schema import LaunchLine, ProbeLine
@@ -55,6 +57,7 @@ def content(message: DeviceBytes) -> bytes:
 
 def test_device_memory_is_written_and_read(alone: NcclRank) -> None:
     (message,) = buffers(b"some bytes")
+    assert fake_device.at(message.ptr, 10).tobytes() == b"some bytes"  # also for those who wait for no stream
     assert content(message) == b"some bytes"
     assert content(message[5:]) == b"bytes"
 
@@ -133,6 +136,12 @@ def test_the_fake_holds_messages_back_until_the_group_ends(alone: NcclRank) -> N
 
 def typed(typestr: str) -> Any:
     return SimpleNamespace(__cuda_array_interface__={"data": (0, False), "shape": (2,), "typestr": typestr})
+
+
+def test_ranks_that_share_a_gpu_are_refused() -> None:
+    pattern = Pattern(sizes=(8,), chunks=(), iterations=None, limit=None)
+    with pytest.raises(UsageError, match="needs a GPU for each rank; use --workers-per-gpu 1"):
+        OverNccl(pattern).prepare(SimpleNamespace(settings=SimpleNamespace(workers_per_gpu=2)))  # type: ignore[arg-type]
 
 
 def test_without_nccl4py_and_without_nccl(monkeypatch: pytest.MonkeyPatch) -> None:
