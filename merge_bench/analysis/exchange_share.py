@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from statistics import mean, median
 
 from merge_bench.analysis import aggregate
+from merge_bench.merge.engines import descriptions
 from merge_bench.records.campaign import Campaign, Launch, Run
 from merge_bench.records.schema import IterationLine, ProbeLine, WorkerIteration
 
@@ -94,19 +95,20 @@ def _with_parts(found: ExchangeShare, timed: Sequence[IterationLine]) -> Exchang
 
 
 def _lines_of(campaign: Campaign, run: Run, launch: Launch) -> list[ProbeLine]:
-    """The rows of our data plane with the config and on the hosts of a merge."""
+    """The rows of our data plane with the config, on the hosts and in the memory of a merge."""
     alike = [
         each.name for each in campaign.head.configs if _settings(each.variables) == _settings(run.config.variables)
     ]
     if campaign.probe != PROBE or run.config.name not in alike or launch.line is None:
         return []
     hosts = [worker.host for worker in launch.line.workers]
+    on_gpus = any(each.device_memory for each in descriptions() if each.name == run.plan.engine)
     return [
         line
         for each in campaign.standing
         if each.complete and each.line is not None and each.line.config == run.config.name
         for line in each.probes
-        if line.test.startswith(TEST) and line.hosts == hosts and not line.wrong
+        if line.test.startswith(TEST) and line.hosts == hosts and not line.wrong and (line.memory == "cuda") == on_gpus
     ]
 
 

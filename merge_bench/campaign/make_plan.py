@@ -244,10 +244,12 @@ def _engine(values: dict[str, Any], gpus: int, *, here: bool) -> Description:
         able = (each.name for each in engines.descriptions() if each.dask_backend is not None)
         raise UsageError(f"--exchange dask does not support --engine {name}; use --engine {' or '.join(able)}")
     if engine.device_memory and here and not gpus:
-        raise UsageError(f"--engine {name} and --memory cuda need an NVIDIA GPU, but none is visible on this host")
+        raise UsageError(
+            f"--engine {name}, --memory cuda and --backend nccl need an NVIDIA GPU, but none is visible on this host"
+        )
     if engine.device_memory and here and engine.missing is not None:
         raise UsageError(
-            f"--engine {name} and --memory cuda each need the package {engine.missing}; run:"
+            f"--engine {name}, --memory cuda and --backend nccl each need the package {engine.missing}; run:"
             f" {how_to_set_up('cu13')}, or with a CUDA 12 driver: {how_to_set_up('cu12')}"
         )
     return engine

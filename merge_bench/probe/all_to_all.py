@@ -1,9 +1,9 @@
-"""`probe all-to-all`: every rank sends to every other, over our data plane and MPI, by size and number of ranks."""
+"""`probe all-to-all`: every rank sends to every other, over our data plane, MPI or NCCL, by size and ranks."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,18 +14,17 @@ from merge_bench.errors import Caution, UsageError
 from merge_bench.probe.ranks.osu_rules import LARGEST_MESSAGE
 from merge_bench.probe.shared import options
 from merge_bench.probe.shared.base import Probe, ProbeKind
-from merge_bench.probe.shared.exchange_rows import NAME, UNEVEN, Pattern, Recorder
+from merge_bench.probe.shared.exchange_rows import NAME, UNEVEN, Pattern, Recorder, at_least_two, matrices
 from merge_bench.probe.shared.measures import ALL_TO_ALL
 from merge_bench.probe.shared.over_mpi import OverMpi
+from merge_bench.probe.shared.over_nccl import NCCL, OverNccl
 from merge_bench.probe.shared.sizes import parse_names, parse_sizes
-from merge_bench.units import format_count
 
 if TYPE_CHECKING:
     from merge_bench.campaign.cluster_session import Session
     from merge_bench.campaign.make_plan import Prepared
     from merge_bench.probe.ranks.launch import RankSession
     from merge_bench.probe.ranks.rank_session import Rank
-    from merge_bench.probe.shared.exchange_matrix import Matrix
     from merge_bench.records.schema import ProbeLine
 
 UCX, MPI = "ucx", "mpi"
@@ -34,19 +33,25 @@ SIZES = "1K..4M"
 
 @dataclass(frozen=True)
 class OverUcx(Probe):
-    """Our data plane, in the workers of a cluster."""
+    """Our data plane, in the workers of a cluster. `on_gpus`: messages are in GPU memory."""
 
     pattern: Pattern
+    on_gpus: bool = False
     name = NAME
     data_plane = True
 
+    @property
+    def device_memory(self) -> bool:  # type: ignore[override]
+        """Whether messages are in GPU memory."""
+        return self.on_gpus
+
     def describe(self) -> dict[str, Any]:
         """The plan in the records."""
-        return self.pattern.describe(UCX)
+        return {**self.pattern.describe(UCX), **({"memory": "cuda"} if self.on_gpus else {})}
 
     def prepare(self, prepared: Prepared) -> Prepared:
         """The same, with at least two workers."""
-        return _at_least_two(prepared)
+        return at_least_two(prepared)
 
     def usual_seconds(self, prepared: Prepared) -> float | None:
         """As of `Pattern`, and the start of a cluster."""
@@ -76,32 +81,18 @@ class OverUcx(Probe):
         def line(**figures: Any) -> ProbeLine:
             return ProbeLine(
                 launch=session.launch, method=f"tagged messages of UCX {first.ucx.version}, as in a merge",
+                memory="cuda" if self.on_gpus else "host",
                 placement=placement(session.descriptions), ranks=[each.rank for each in session.members],
                 hosts=[each.host for each in session.members], requested=asked, selected=lanes,
                 as_requested=as_requested(first.environment.get("UCX_TLS"), lanes), **figures,
             )  # fmt: skip
 
         recorder = Recorder(session, pattern, UCX)
-        for frames in self._frames(session):
-            rounds = pattern.rounds(max(workers.on_all(exchanging.prepare, frames)))
+        for frames in matrices(session, pattern):
+            rounds = pattern.rounds(max(workers.on_all(exchanging.prepare, frames, device=self.on_gpus)))
             measured = workers.on_all(exchanging.measure, rounds)
             recorder.take(frames, [each.seconds for each in measured], sum(each.wrong for each in measured), line)
         workers.on_all(steps.close)
-
-    def _frames(self, session: Session) -> Iterator[list[Matrix]]:
-        """The matrices of each operation, in the order of `Recorder`."""
-        from merge_bench.probe.shared.exchange_matrix import equal, ring
-        from merge_bench.probe.workers import exchanging
-
-        ranks = session.plan.workers
-        if size := self.pattern.ring(ranks):
-            yield [ring(size, ranks)]
-        for size in self.pattern.sizes:
-            yield [equal(size, ranks)]
-        for spec in self.pattern.tables(session.job.prepared):
-            session.progress.phase(f"sizes of the parcels of {format_count(spec.rows)} rows")
-            left, right = zip(*session.workers.on_all(exchanging.parcels, spec, ranks, ranked=True), strict=True)
-            yield [left, right]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,7 +108,7 @@ class OverMpiRanks(OverMpi):
 
     def prepare(self, prepared: Prepared) -> Prepared:
         """The same, with at least two ranks; checks the MPI."""
-        return _at_least_two(super().prepare(prepared))
+        return at_least_two(super().prepare(prepared))
 
     def usual_seconds(self, prepared: Prepared) -> float | None:
         """As of `Pattern`, and the start of mpirun."""
@@ -154,6 +145,11 @@ class AllToAll(Probe):
     sweeps = True
 
     @property
+    def device_memory(self) -> bool:  # type: ignore[override]
+        """Whether messages are in GPU memory: NCCL has no other, and what it is compared with has the same."""
+        return any(each.device_memory for each in self.backends)
+
+    @property
     def parts(self) -> tuple[Probe, ...]:
         """One for each backend."""
         return self.backends
@@ -161,12 +157,6 @@ class AllToAll(Probe):
     def cautions(self) -> tuple[Caution, ...]:
         """The backend that is not there."""
         return () if self.left_out is None else (self.left_out,)
-
-
-def _at_least_two(prepared: Prepared) -> Prepared:
-    if prepared.plan.workers < 2:
-        raise UsageError("all-to-all needs at least two ranks; use --workers 2 or more")
-    return prepared
 
 
 def make(values: Mapping[str, Any]) -> AllToAll:
@@ -186,7 +176,7 @@ def make(values: Mapping[str, Any]) -> AllToAll:
         limit=values["link_limit"],
     )  # fmt: skip
     asked = values["backend"]
-    names = parse_names("--backend", asked, (UCX, MPI)) if asked else (UCX, MPI)
+    names = parse_names("--backend", asked, (UCX, MPI, NCCL)) if asked else (UCX, MPI)
     over_mpi = OverMpiRanks(pattern=pattern, iterations=pattern.iterations, mpirun_asked=values["mpirun"])
     left_out = None
     if not asked:
@@ -198,7 +188,9 @@ def make(values: Mapping[str, Any]) -> AllToAll:
             if values["mpirun"]:
                 raise
             names, left_out = (UCX,), Caution("backend-left-out", f"all-to-all without MPI: {reason}")
-    made = {UCX: OverUcx(pattern), MPI: over_mpi}
+    if MPI in names and NCCL in names:
+        raise UsageError("--backend: mpi sends host memory and nccl GPU memory; name one of them")
+    made = {UCX: OverUcx(pattern, on_gpus=NCCL in names), MPI: over_mpi, NCCL: OverNccl(pattern)}
     return AllToAll(tuple(made[name] for name in names), left_out)
 
 
@@ -211,7 +203,7 @@ def in_rank(rank: Rank) -> None:
 
 PROBE = ProbeKind(
     name=NAME,
-    help="Every rank sends to every other: our data plane and MPI, by message size and number of ranks (--workers).",
+    help="Every rank sends to every other: our data plane, MPI, NCCL; by message size and number of ranks (--workers).",
     options=(
         options.SIZES,
         Option(
@@ -227,8 +219,9 @@ PROBE = ProbeKind(
             "backend",
             parsers.text,
             None,
-            "What exchanges the messages: ucx (the data plane of a merge), mpi (MPI_Alltoall, MPI_Alltoallv); several"
-            " are separated by commas. [default: ucx, and mpi if it is installed]",
+            "What exchanges the messages: ucx (the data plane of a merge), mpi (MPI_Alltoall, MPI_Alltoallv), nccl"
+            " (between GPUs; then ucx sends GPU memory as well); several are separated by commas. [default: ucx, and"
+            " mpi if it is installed]",
             "NAME[,NAME]",
         ),
         Option(

@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tests.helpers import fake_cuda
+from tests.helpers import fake_cuda, fake_nccl
 from tests.helpers.fake_columns import (
     Column,
     DeviceBuffer,
@@ -30,6 +30,8 @@ from tests.helpers.fake_columns import (
     Table,
     arrow,
     copy_device_to_ptr,
+    copy_host_to_ptr,
+    copy_ptr_to_host,
     gpumemoryview,
     new_column,
     pack,
@@ -279,7 +281,12 @@ def modules(driver: Driver | None = None) -> dict[str, types.ModuleType]:
     stream = _module(
         "rmm.pylibrmm.stream", DEFAULT_STREAM=DEFAULT_STREAM, CudaStreamFlags=CudaStreamFlags, Stream=Stream
     )
-    buffers = _module("rmm.pylibrmm.device_buffer", copy_device_to_ptr=copy_device_to_ptr)
+    buffers = _module(
+        "rmm.pylibrmm.device_buffer",
+        copy_device_to_ptr=copy_device_to_ptr,
+        copy_host_to_ptr=copy_host_to_ptr,
+        copy_ptr_to_host=copy_ptr_to_host,
+    )
     pylibrmm = _module("rmm.pylibrmm", stream=stream, device_buffer=buffers)
     mr = _module(
         "rmm.mr",
@@ -317,7 +324,7 @@ def modules(driver: Driver | None = None) -> dict[str, types.ModuleType]:
     # `importlib.util.find_spec` wants one of every loaded module.
     pylibcudf.__spec__ = types.SimpleNamespace(name="pylibcudf")  # type: ignore[assignment]
     return {
-        **fake_cuda.modules(Process.driver),
+        **fake_cuda.modules(Process.driver), **fake_nccl.modules(),
         "rmm": rmm, "rmm.mr": mr, "rmm.statistics": statistics, "rmm.pylibrmm": pylibrmm,
         "rmm.pylibrmm.stream": stream, "rmm.pylibrmm.device_buffer": buffers, "pylibcudf": pylibcudf,
     }  # fmt: skip

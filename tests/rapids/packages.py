@@ -21,6 +21,7 @@ RECORDED = (
     "libcudf",
     "librmm",
     "libucx",
+    "nccl",
     "pylibcudf",
     "pynvml",
     "rmm",

@@ -5,12 +5,12 @@ The command line imports this module, so it loads nothing slow.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from merge_bench.errors import WrongResult
-from merge_bench.units import format_bytes
+from merge_bench.errors import UsageError, WrongResult
+from merge_bench.units import format_bytes, format_count
 
 if TYPE_CHECKING:
     from merge_bench.campaign.cluster_session import Session
@@ -70,6 +70,29 @@ class Pattern:
         rows = len(self.sizes) + len(self.chunks) + (self.ring(prepared.plan.workers) is not None)
         made = 0.5e-6 * sum(self.chunks) * prepared.plan.workers
         return None if self.iterations else start + 0.6 * rows + made
+
+
+def at_least_two(prepared: Prepared) -> Prepared:
+    """The same; raises `UsageError` if there is one worker only."""
+    if prepared.plan.workers < 2:
+        raise UsageError("all-to-all needs at least two ranks; use --workers 2 or more")
+    return prepared
+
+
+def matrices(session: Session, pattern: Pattern) -> Iterator[list[Matrix]]:
+    """The matrices of each operation between the workers of a cluster, in the order of `Recorder`."""
+    from merge_bench.probe.shared.exchange_matrix import equal, ring
+    from merge_bench.probe.workers import exchanging
+
+    ranks = session.plan.workers
+    if size := pattern.ring(ranks):
+        yield [ring(size, ranks)]
+    for size in pattern.sizes:
+        yield [equal(size, ranks)]
+    for spec in pattern.tables(session.job.prepared):
+        session.progress.phase(f"sizes of the parcels of {format_count(spec.rows)} rows")
+        left, right = zip(*session.workers.on_all(exchanging.parcels, spec, ranks, ranked=True), strict=True)
+        yield [left, right]
 
 
 class Lines(Protocol):

@@ -6,19 +6,20 @@ Buffers, barriers and `transfer` are those of a merge.
 from __future__ import annotations
 
 import gc
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
+
+import numpy as np
 
 from merge_bench.merge.buffer_pool import BufferPool, align
+from merge_bench.merge.engines import gpu_memory
+from merge_bench.merge.engines.gpu_memory import DeviceBytes
 from merge_bench.merge.frame import Bytes
 from merge_bench.merge.parcel_sizes import parcel_bytes
 from merge_bench.merge.worker import current_plugin
 from merge_bench.merge.workload.synthetic import SyntheticSpec
 from merge_bench.probe.shared.exchange_matrix import BLANK, Matrix, count_wrong, fill
-
-if TYPE_CHECKING:  # the driver imports this module; UCXX would set variables there, which ranks of MPI inherit
-    from merge_bench.merge.exchange.ucx import UcxExchange
 
 HELD = "all-to-all"
 WARM_UPS = 3
@@ -37,25 +38,30 @@ def parcels(spec: SyntheticSpec, workers: int, rank: int) -> tuple[list[int], li
     return parcel_bytes(spec, rank, workers)
 
 
-def prepare(frames: Sequence[Matrix]) -> float:
-    """Allocate and fill messages for these frames, and warm up; gives the seconds of the fastest round."""
-    plugin = current_plugin()
+def prepare(frames: Sequence[Matrix], *, device: bool = False) -> float:
+    """Make messages for these frames of the data plane, and `warm_up`. `device`: in GPU memory."""
     release()
-    plugin.children[HELD] = held = _Held(frames, plugin.exchange.rank)
-    return min(held.exchange(plugin.exchange) for _ in range(WARM_UPS))
+    exchange = current_plugin().exchange
+    return warm_up(Held(frames, exchange.rank, exchange, OnDevice() if device else OnHost()))
+
+
+def warm_up(held: Held) -> float:
+    """Keep these messages for `measure`, and exchange them some times; gives the seconds of the fastest round."""
+    current_plugin().children[HELD] = held
+    return min(held.exchange() for _ in range(WARM_UPS))
 
 
 def measure(rounds: int) -> Measured:
     """Exchange the prepared messages so many times, then check and free them."""
     plugin = current_plugin()
     held = plugin.children[HELD]
-    assert isinstance(held, _Held)
+    assert isinstance(held, Held)
     gc.collect()
     gc.disable()
     try:
-        seconds = [held.exchange(plugin.exchange) for _ in range(rounds - 1)]
+        seconds = [held.exchange() for _ in range(rounds - 1)]
         held.blank()
-        seconds.append(held.exchange(plugin.exchange))
+        seconds.append(held.exchange())
     finally:
         gc.enable()
     wrong = held.count_wrong()
@@ -68,40 +74,108 @@ def release() -> None:
     current_plugin().children.pop(HELD, None)
 
 
-class _Held:
-    """The messages of one worker in memory that is touched: for each frame one to and one from each peer."""
+class Exchange(Protocol):
+    """What carries messages: the data plane of a merge, or NCCL."""
 
-    def __init__(self, frames: Sequence[Matrix], rank: int) -> None:
-        self._rank, self._pool = rank, BufferPool()
-        sizes = [(frame[rank], [row[rank] for row in frame]) for frame in frames]
-        self._pool.reserve(sum(align(size) for pair in sizes for each in pair for size in each))
-        self._frames = [(self._rooms(sends), self._rooms(receives)) for sends, receives in sizes]
+    def barrier(self) -> object:
+        """Return when all ranks are here."""
+
+    def transfer(self, sends: Any, receives: Any) -> Any:
+        """Exchange messages by peer; the result has the ``seconds`` until all are there."""
+
+
+class Store(Protocol):
+    """Memory for messages."""
+
+    def rooms(self, sizes: Sequence[int]) -> list[Any]:
+        """A message of each size; all of one call follow each other."""
+
+    def write(self, message: Any, fill_in: Callable[[Bytes], None]) -> None:
+        """Have `fill_in` write the contents."""
+
+    def read(self, message: Any) -> Bytes:
+        """The contents."""
+
+
+class OnHost:
+    """Messages in host memory that is touched."""
+
+    def rooms(self, sizes: Sequence[int]) -> list[Bytes]:
+        """As of `Store`."""
+        pool = BufferPool()
+        pool.reserve(sum(align(size) for size in sizes))
+        return [pool.take(size) for size in sizes]
+
+    def write(self, message: Bytes, fill_in: Callable[[Bytes], None]) -> None:
+        """As of `Store`."""
+        fill_in(message)
+
+    def read(self, message: Bytes) -> Bytes:
+        """As of `Store`."""
+        return message
+
+
+class OnDevice:
+    """Messages in GPU memory, from the pool of a merge. A context is bound in this thread."""
+
+    def rooms(self, sizes: Sequence[int]) -> list[DeviceBytes]:
+        """As of `Store`, without gaps."""
+        (whole,) = gpu_memory.allocate([sum(sizes)])
+        ends = np.cumsum(sizes, dtype=np.int64).tolist()
+        return [whole[end - size : end] for end, size in zip(ends, sizes, strict=True)]
+
+    def write(self, message: DeviceBytes, fill_in: Callable[[Bytes], None]) -> None:
+        """As of `Store`."""
+        made = np.empty(message.size, np.uint8)
+        fill_in(made)
+        gpu_memory.upload(made, message)
+
+    def read(self, message: DeviceBytes) -> Bytes:
+        """As of `Store`."""
+        found = np.empty(message.size, np.uint8)
+        gpu_memory.download(message, found)
+        return found
+
+
+class Held:
+    """The messages of one worker: for each frame one to and one from each peer.
+
+    `own`: also one to the worker itself, where the frame has one.
+    """
+
+    def __init__(
+        self, frames: Sequence[Matrix], rank: int, exchange: Exchange, store: Store, *, own: bool = False
+    ) -> None:
+        self._rank, self._exchange, self._store, self._own = rank, exchange, store, own
+        self._frames = [
+            (self._rooms(frame[rank]), self._rooms([row[rank] for row in frame])) for frame in frames
+        ]  # fmt: skip
         for number, (sends, _) in enumerate(self._frames):
             for peer, message in sends.items():
-                fill(message, rank, peer, number)
+                store.write(message, lambda room, to=peer, frame=number: fill(room, rank, to, frame))  # type: ignore[misc]
 
-    def _rooms(self, sizes: Sequence[int]) -> dict[int, Bytes]:
-        peers = (peer for peer, size in enumerate(sizes) if size and peer != self._rank)
-        return {peer: self._pool.take(sizes[peer]) for peer in peers}
+    def _rooms(self, sizes: Sequence[int]) -> dict[int, Any]:
+        chosen = {peer: size for peer, size in enumerate(sizes) if size and (self._own or peer != self._rank)}
+        return dict(zip(chosen, self._store.rooms(list(chosen.values())), strict=True))
 
-    def exchange(self, exchange: UcxExchange) -> float:
+    def exchange(self) -> float:
         """Exchange all frames as a merge does, each after a barrier; gives the seconds without the barriers."""
         seconds = 0.0
         for sends, receives in self._frames:
-            exchange.barrier()
-            seconds += exchange.transfer(sends, receives).seconds
+            self._exchange.barrier()
+            seconds += self._exchange.transfer(sends, receives).seconds
         return seconds
 
     def blank(self) -> None:
         """Overwrite what arrived, so that bytes of an earlier round cannot pass the check."""
         for _, receives in self._frames:
             for message in receives.values():
-                message[:] = BLANK
+                self._store.write(message, lambda room: room.fill(BLANK))
 
     def count_wrong(self) -> int:
         """Number of wrong bytes in what arrived."""
         return sum(
-            count_wrong(message, peer, self._rank, number)
+            count_wrong(self._store.read(message), peer, self._rank, number)
             for number, (_, receives) in enumerate(self._frames)
             for peer, message in receives.items()
         )

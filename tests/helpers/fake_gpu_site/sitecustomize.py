@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from types import ModuleType
 
-PACKAGES = ("pylibcudf", "cudf")
+PACKAGES = ("pylibcudf", "cudf")  # nccl4py is loaded, and so found, as soon as it is played
 
 
 class TwoGpus(importlib.abc.Loader):

@@ -121,10 +121,11 @@ def test_an_engine_without_its_package_or_without_a_gpu_is_refused(monkeypatch: 
     monkeypatch.setattr(Description, "missing", "pylibcudf")
     with pytest.raises(UsageError) as caught:
         _engine(values, 1, here=True)
-    assert str(caught.value).startswith("--engine cudf and --memory cuda each need the package pylibcudf; run: ")
+    asked = "--engine cudf, --memory cuda and --backend nccl"
+    assert str(caught.value).startswith(f"{asked} each need the package pylibcudf; run: ")
     with pytest.raises(UsageError) as caught:
         _engine(values, 0, here=True)
-    assert str(caught.value) == "--engine cudf and --memory cuda need an NVIDIA GPU, but none is visible on this host"
+    assert str(caught.value) == f"{asked} need an NVIDIA GPU, but none is visible on this host"
     assert _engine(values, 0, here=False).name == "cudf"
 
 

@@ -84,6 +84,7 @@ def test_the_parts_of_the_exchange_add_up(tmp_path: Path) -> None:
         ({"config": "other"}, False),
         ({"variables": {"UCX_TLS": "tcp"}}, False),
         ({"wrong": 1}, False),
+        ({"memory": "cuda"}, False),
     ],
 )
 def test_what_belongs_together(tmp_path: Path, changes: dict[str, Any], belongs: bool) -> None:
