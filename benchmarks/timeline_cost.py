@@ -25,9 +25,11 @@ def timeline_cost(repeats: int, launches: int, chunk: int) -> None:
     costs = [1e6 * note_seconds() for _ in range(repeats)]
     click.echo(f"one note: {median(costs):.3f} µs ({min(costs):.3f} to {max(costs):.3f})")
     with scratch() as bench:
-        ran = bench.merge(workers=2, chunk=chunk, iterations=10, warmup=1, launches=launches, link_rounds=0)
+        campaign = bench.merge(
+            workers=2, chunk=chunk, iterations=10, warmup=1, launches=launches, link_rounds=0
+        ).campaign
     found = []
-    for launch in ran.campaign.launches:
+    for launch in campaign.launches:
         (first,) = [each.wall_seconds for each in launch.iterations if each.warmup]
         found.append(first / median([each.wall_seconds for each in launch.timed]))
         if (line := launch.timeline) is not None:
