@@ -135,6 +135,7 @@ def _probe(line: ProbeLine) -> dict[str, Any]:
         "hosts": ",".join(line.hosts),
         "selected": ",".join(line.selected),
         "protocol": line.protocol,
+        "link_limit": line.limit_bytes_per_second,
         "wrong": line.wrong,
         "as_requested": line.as_requested,
     }

@@ -11,7 +11,8 @@ from merge_bench.errors import UsageError
 from merge_bench.records.campaign import Campaign
 
 COLUMNS: Mapping[str, type] = {
-    "campaign": str, "config": str, "plan": int, "engine": str, "exchange": str, "rows_per_chunk": int, "workers": int,
+    "campaign": str, "config": str, "plan": int, "engine": str, "exchange": str,
+    "how": str, "question": str, "distribution": str, "pipeline": bool, "rows_per_chunk": int, "workers": int,
     "launch": int, "block": int, "complete": bool, "verification": str, "iteration": int, "time_unix_seconds": float,
     "wall_seconds": float, "partition_seconds": float, "exchange_seconds": float, "join_seconds": float,
     "throughput_bytes_per_second": float, "bandwidth_bytes_per_second": float, "link_fraction": float,
@@ -23,13 +24,13 @@ PROBE_COLUMNS: Mapping[str, type] = {
     "campaign": str, "config": str, "launch": int, "probe": str, "test": str, "method": str, "placement": str,
     "memory": str, "ranks": str, "hosts": str, "size_bytes": int, "count_elements": int, "iterations": int,
     "seconds": float, "bandwidth_bytes_per_second": float, "messages_per_second": float, "selected": str,
-    "protocol": str, "wrong_elements": int, "as_requested": bool,
+    "protocol": str, "link_limit_bytes_per_second": float, "wrong_elements": int, "as_requested": bool,
 }  # fmt: skip
 """Of a table of network measurements."""
 
 _UNITS = {
     "throughput": "throughput_bytes_per_second", "bandwidth": "bandwidth_bytes_per_second", "size": "size_bytes",
-    "wrong": "wrong_elements", "count": "count_elements",
+    "wrong": "wrong_elements", "count": "count_elements", "link_limit": "link_limit_bytes_per_second",
 }  # fmt: skip
 
 
@@ -63,6 +64,9 @@ def _iterations(campaign: Campaign) -> Iterator[dict[str, Any]]:
         {
             "engine": run.plan.engine,
             "exchange": run.plan.exchange,
+            "how": run.plan.how,
+            "distribution": run.plan.distribution,
+            "pipeline": run.plan.pipeline,
             "verification": verification,
             "time_unix_seconds": each.time,
             **{f"{name}_seconds": aggregate.phase(name)(launch, each) for name in aggregate.PHASES},

@@ -15,6 +15,10 @@ from merge_bench.analysis.verification_state import State, state_of
 from merge_bench.errors import UsageError
 from merge_bench.records.campaign import Campaign, Run
 from merge_bench.records.probe_rows import Row, rows_of
+from merge_bench.records.recorded_plan import Plan
+
+_USUAL_FRACTION = 0.3
+"""That of ``--frac-match`` without a value."""
 
 HELP = {
     "wall_seconds": "Wall-clock time of an iteration, median over launches.",
@@ -89,12 +93,12 @@ def _runs(campaign: Campaign, problem: Callable[[Run], str]) -> Iterator[Subject
         state, plan, what = state_of(run, aggregate.counted(run)), run.plan, problem(run)
         labels = {
             "config": run.config.name, "problem": what, "engine": plan.engine or "", "exchange": plan.exchange or "",
-            "hosts": str(len(document.plan["hosts"])),
+            "hosts": str(len(document.plan["hosts"])), "options": ", ".join(_options(plan)),
         }  # fmt: skip
         ways = [f"engine {plan.engine}"] * bool(plan.engine) + [f"exchange {plan.exchange}"] * bool(plan.exchange)
         times = [launch.line.time for launch in run.launches if launch.line is not None]
         yield Subject(
-            name=", ".join([f"{run.config.name}: {what}", *ways]),
+            name=", ".join([f"{run.config.name}: {what}", *ways, *_options(plan)]),
             labels=labels,
             figures=tuple(_of_run(document)) if state is not State.WRONG else (),
             verified=document.verified,
@@ -103,6 +107,24 @@ def _runs(campaign: Campaign, problem: Callable[[Run], str]) -> Iterator[Subject
             failed_launches=sum(launch.failed for launch in run.launches),
             measured=max(times, default=None),
         )
+
+
+def _options(plan: Plan) -> Iterator[str]:
+    """What else decides which rows are merged, and in which way, where it is not as usual."""
+    work = plan.workload
+    if work is not None and work.name == "synthetic":
+        if work.payload_columns not in (None, 1):
+            yield f"{work.payload_columns} payload columns"
+        if work.fraction not in (None, _USUAL_FRACTION):
+            yield f"match fraction {work.fraction:g}"
+        if work.zipf:
+            yield f"skew zipf:{work.zipf:g}"
+    if plan.distribution == "broadcast":
+        yield "broadcast"
+    if plan.pipeline:
+        yield "pipeline"
+    if plan.runtime_filter:
+        yield "runtime filter"
 
 
 def _of_run(document: RunDocument) -> Iterator[Figure]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from merge_bench.campaign.cluster_session import Session
 from merge_bench.merge import steps
@@ -64,7 +64,10 @@ def record_timeline(session: Session, decision: Decision, skew: float | None) ->
     name, timeline = file_name(session.launch), None
     if decision.recorded:
         timeline = gathered(session, skew)
-        session.writer.write_beside(name, encode(timeline))
+        if timeline.iterations:
+            session.writer.write_beside(name, encode(timeline))
+        else:
+            timeline, decision = None, replace(decision, recorded=False, because="too many events")
     session.writer.write(
         TimelineLine(
             launch=session.launch,

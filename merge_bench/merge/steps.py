@@ -266,7 +266,7 @@ def measure_link(rounds: int) -> list[Transfers]:
         notes = merger.notes = TimeNotes() if kept else None
         found.append(merger.exchange_only())
         if kept and notes:
-            kept.rounds.append(notes.timeline(plugin.launch.rank, merger.sides))
+            kept.keep_round(notes.timeline(plugin.launch.rank, merger.sides))
     return found
 
 

@@ -279,8 +279,9 @@ class HostTraffic(msgspec.Struct, frozen=True, kw_only=True):
 class TimelineLine(Line, tag="timeline", frozen=True, kw_only=True):
     """Whether the launch has a timeline, and why.
 
-    ``because``: ``asked for``, ``cheap``, or ``expensive`` (more than 1 % of an iteration). ``notes``: the most in an
-    iteration of one worker; ``share``: what they take of its shortest iteration, at ``note_seconds`` each.
+    ``because``: ``asked for``, ``cheap``, ``expensive`` (more than 1 % of an iteration), or ``too many events`` in one
+    iteration. ``notes``: the most in an iteration of one worker; ``share``: what they take of its shortest iteration,
+    at ``note_seconds`` each.
     """
 
     launch: Count

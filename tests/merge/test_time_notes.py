@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
+from merge_bench.campaign import record_timeline
 from merge_bench.campaign.record_timeline import MOST_SHARE, decide, most_share
 from merge_bench.errors import UsageError
-from merge_bench.merge import steps
+from merge_bench.merge import steps, time_notes
 from merge_bench.merge.steps import NoteCost
 from merge_bench.merge.time_notes import KeptTimelines, TimeNotes, note_seconds
-from merge_bench.records.timeline import Batch, Span, WorkerTimeline
+from merge_bench.records.schema import TimelineLine
+from merge_bench.records.timeline import Batch, Span, Timeline, TimelineHead, TimelineIteration, WorkerTimeline
 from tests.merge.test_pipelined_merger import plan
 from tests.merge.test_steps import Plugin
 
@@ -43,6 +45,12 @@ def test_a_note_costs_less_than_a_message() -> None:
     assert 0 < note_seconds() < 100e-6
 
 
+def test_a_trial_that_was_interrupted_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    trials = iter([5e-6, 1e-6, 1e-6, 40e-6, *[1e-6] * 5])
+    monkeypatch.setattr(time_notes, "_trial", lambda: next(trials))
+    assert note_seconds() == 1e-6
+
+
 def test_iterations_are_kept_evenly_up_to_the_most_events() -> None:
     kept = KeptTimelines(workers=2, most=200)
     for index in range(50):
@@ -58,6 +66,33 @@ def test_an_iteration_with_too_many_events_is_not_kept() -> None:
     assert not kept.iterations
     kept.keep(0, spans(25))
     assert list(kept.iterations) == [0]
+
+
+def test_rounds_of_the_link_measurement_count_as_events() -> None:
+    kept = KeptTimelines(workers=1, most=100)
+    for index in range(10):
+        kept.keep(index, spans(10))
+    for _ in range(20):
+        kept.keep_round(spans(1))
+    assert len(kept.rounds) == 20
+    assert sum(each.events for each in [*kept.iterations.values(), *kept.rounds]) <= 100
+    assert list(kept.iterations) == [0, 2, 4, 6, 8]
+
+
+@pytest.mark.parametrize("kept", [0, 1])
+def test_no_timeline_is_recorded_where_no_iteration_was_kept(kept: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    iterations = [TimelineIteration(index=index, workers=[spans(3)]) for index in range(kept)]
+    found = Timeline(head=TimelineHead(launch=0, clocks=[]), iterations=iterations, rounds=[])
+    monkeypatch.setattr(record_timeline, "gathered", lambda *_: found)
+    lines: list[TimelineLine] = []
+    files: list[str] = []
+    writer = SimpleNamespace(write=lines.append, write_beside=lambda name, _: files.append(name))
+    session: Any = SimpleNamespace(launch=0, plan=plan(timeline="on"), writer=writer)
+    record_timeline.record_timeline(session, decide(session.plan, []), None)
+    (line,) = lines
+    assert (line.recorded, line.because) == ((True, "asked for") if kept else (False, "too many events"))
+    assert files == [line.file] * kept
+    assert line.events == 3 * kept
 
 
 def cost(share: float) -> NoteCost:

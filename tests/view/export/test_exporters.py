@@ -103,12 +103,41 @@ def test_figures_are_those_of_the_document(tmp_path: Path) -> None:
     assert throughput == document["throughput_bytes_per_second"]["median"]
     assert labels == {
         "config": "optimized", "problem": "1,000,000 rows per chunk, 2 workers", "engine": "polars",
-        "exchange": "ucx", "hosts": "1",
+        "exchange": "ucx", "hosts": "1", "options": "",
     }  # fmt: skip
     rows = list(csv.DictReader(io.StringIO(export(folder).stdout)))
     assert [float(row["wall_seconds"]) for row in rows[:3]] == [0.10, 0.11, 0.12]
     assert {row["sent_bytes"] for row in rows} == {str(2 * 12_000_000)}
     assert {row["verification"] for row in rows} == {"verified"}
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"distribution": "broadcast"}, "broadcast"),
+        ({"pipeline": True}, "pipeline"),
+        ({"runtime_filter": True}, "runtime filter"),
+        ({"workload": {"name": "synthetic", "payload_columns": 4, "fraction": 0.3, "zipf": 0.0}}, "4 payload columns"),
+        ({"workload": {"name": "synthetic", "fraction": 0.5}}, "match fraction 0.5"),
+        ({"workload": {"name": "synthetic", "zipf": 1.25}}, "skew zipf:1.25"),
+        ({"how": "left"}, "left join"),
+    ],
+)
+def test_merges_that_differ_have_different_names(options: dict[str, object], named: str, tmp_path: Path) -> None:
+    usual = write_campaign(tmp_path, Script(plan=plan()))
+    other = write_campaign(tmp_path, Script(plan={**plan(), **options}))
+    assert len(bencher(usual, other)) == 2
+    assert [named in each for each in bencher(usual, other)] == [False, True]
+    labels = [labels for labels, _ in samples(usual, other)["merge_bench_wall_seconds"]]
+    assert labels[0] != labels[1]
+
+
+def test_rows_of_several_results_say_how_they_were_merged(tmp_path: Path) -> None:
+    first = write_campaign(tmp_path, Script(plan={**plan(), "how": "semi", "distribution": "broadcast"}))
+    second = write_campaign(tmp_path, Script(plan={**plan(), "how": "inner", "distribution": "shuffle"}))
+    rows = csv.DictReader(io.StringIO(export(first, second).stdout))
+    ways = {(row["how"], row["distribution"]) for row in rows}
+    assert ways == {("semi", "broadcast"), ("inner", "shuffle")}
 
 
 def test_columns_of_parquet_have_types_even_where_nothing_was_measured(tmp_path: Path) -> None:
