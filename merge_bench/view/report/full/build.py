@@ -92,9 +92,8 @@ def build(campaigns: Sequence[Campaign], references: References, defaults: Mappi
     page.source = source_of(merges, campaigns)
     if sources:
         page.section("Results")
-        if any(campaign.tuning for campaign in merges):
-            overview(page, [source.run for source in sources], [source.document for source in sources],
-                     [source.name for source in sources] if len(campaigns) > 1 else [])  # fmt: skip
+        if len(campaigns) == 1 and merges[0].tuning:  # of several results the conclusion has it
+            overview(page, [source.run for source in sources], [source.document for source in sources])
         write_results(page, sources, references.merges, campaigns)
         _comparisons(page, merges, sources)
     if references.settings:
