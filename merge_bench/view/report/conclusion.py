@@ -124,8 +124,8 @@ def _facts(run: Run, launches: Sequence[Launch], document: RunDocument) -> Itera
     if all(each is not None for _, each in seconds) and wall:
         shown = ", ".join(f"{name} {ms(each)} ({each / wall:.0%})" for name, each in seconds)
         more = sum(each or 0.0 for _, each in seconds) > wall
-        whose = "" if run.plan.workers == 1 else "; each of the phase's slowest worker"
-        whose += ", so they add up to more than 100%" if more and whose and not run.plan.pipeline else ""
+        whose = "" if run.plan.workers == 1 else "; slowest worker of each phase"
+        whose += ", so more than 100% in all" if more and whose and not run.plan.pipeline else ""
         yield "Phases (ms)", shown + (", overlapped" if run.plan.pipeline else "") + whose
     yield "Limited by", run_sections.limited_by(run, document)
     link = document.link
