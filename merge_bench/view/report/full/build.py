@@ -128,7 +128,7 @@ def titles_of(campaigns: Sequence[Campaign]) -> list[str]:
 
 def _about(campaigns: Sequence[Campaign]) -> str:
     """When, where and with what; of several campaigns each thing once."""
-    dates = [when(campaign.head.time) for campaign in campaigns]
+    dates = [when(time) for time in sorted(campaign.head.time for campaign in campaigns)]
     hosts = listed(dict.fromkeys(host for campaign in campaigns if (host := where_of(campaign))))
     parts = [
         " to ".join(dict.fromkeys((dates[0], dates[-1]))) if len(dates) < 3 else f"{len(dates)} results",

@@ -81,6 +81,12 @@ def test_the_table_of_runs_is_shown_once(kinds: tuple[str, ...]) -> None:
     assert len([block for block in found if block.text.endswith(" runs")]) == 1
 
 
+def test_the_earlier_time_stands_first() -> None:
+    for kinds in (("sweep", "interrupted"), ("interrupted", "sweep")):
+        about = report(*kinds).about
+        assert about.startswith("22 November 2026, 11:00 UTC to 22 November 2026, 11:03 UTC · ")
+
+
 def test_a_tuning_begins_with_its_outcome_and_its_runs_are_folded() -> None:
     tuning = report("tune")
     first = tuning.sections[0].blocks
