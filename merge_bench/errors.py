@@ -84,9 +84,9 @@ class GateNotMet(MergeBenchError):
 def say(message: str, remedy: str | None = None) -> None:
     """Print a message on standard error; a terminal gets lines that end between words."""
     columns = _columns()
-    print(_wrapped(f"merge_bench: {message}", columns, "  "), file=sys.stderr, flush=True)
+    print(wrapped(f"merge_bench: {message}", columns, "  "), file=sys.stderr, flush=True)
     if remedy:
-        print(_wrapped(f"  → {remedy}", columns, "    "), file=sys.stderr, flush=True)
+        print(wrapped(f"  → {remedy}", columns, "    "), file=sys.stderr, flush=True)
 
 
 def _columns() -> int | None:
@@ -97,7 +97,7 @@ def _columns() -> int | None:
         return None
 
 
-def _wrapped(text: str, columns: int | None, indent: str) -> str:
+def wrapped(text: str, columns: int | None, indent: str = "") -> str:
     """`text` in lines of at most so many columns, all but the first indented; what is copied stays on one line."""
     if not columns:
         return text

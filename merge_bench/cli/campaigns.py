@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 from merge_bench.campaign.calling_program import Caller
@@ -40,8 +40,13 @@ def failures_of(campaigns: Sequence[Campaign]) -> list[FailureLine]:
     ]
 
 
-def say_failures(failures: Sequence[FailureLine]) -> None:
-    """Print failures, each with the end of its log, on standard error."""
+def say_failures(failures: Sequence[FailureLine], *, printed: Collection[str] = ()) -> None:
+    """Print failures, each with the end of its log, on standard error.
+
+    `printed`: messages that the page on standard output has; one terminal for both does not get them again.
+    """
+    seen = printed if sys.stdout.isatty() and sys.stderr.isatty() else ()
     for failure in failures:
-        say(failure.message)
+        if failure.message not in seen:
+            say(failure.message)
         say_log(failure.log_tail)

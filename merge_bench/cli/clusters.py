@@ -29,6 +29,7 @@ def run(named: tuple[str, ...], **values: Any) -> int:
     from msgspec.structs import replace
 
     from merge_bench import api
+    from merge_bench.analysis.documents.run import runs_of
     from merge_bench.analysis.summary import summarize
     from merge_bench.campaign.run import dry_run, load_all
     from merge_bench.view.document import print_document
@@ -57,7 +58,8 @@ def run(named: tuple[str, ...], **values: Any) -> int:
             print_comparison(verdict, metric=METRIC, details=bool(sweep.options["details"]))
     if verdict is not None and verdict.error is not None:
         say(verdict.error.message)
-    say_failures(failures_of([result.campaign]))
+    printed = () if values["json"] else [one.error.message for one in runs_of(document) if one.error]
+    say_failures(failures_of([result.campaign]), printed=printed)
     return status
 
 

@@ -161,7 +161,10 @@ _MEASURING = _section(
         "Measure the link limit a second time, with ucx_perftest, and warn if the two values differ by more than 10"
         " %.",
     ),
-    Option("against", parsers.text, None, "Earlier result to compare this run with.", "RESULT", in_config=False),
+    Option(
+        "against", parsers.text, None,
+        "Earlier result to compare this run with, or a folder that contains only that one.", "RESULT", in_config=False,
+    ),
     Option(
         "fail-on", parsers.choices("slower", "inconclusive", "not-faster"), (),
         "Exit with status 5 if a comparison has a verdict named here: slower, inconclusive or not-faster.",

@@ -41,7 +41,8 @@ class TerminalProgress(Progress):
         done = index + 1
         left = remaining_seconds(self._clock() - self._started, done, total)
         detail = (
-            f"{done}/{total}  {format_seconds(wall_seconds)}  {format_rate(throughput)}  {format_seconds(left)} left"
+            f"{done:,}/{total:,}  {format_seconds(wall_seconds)}  {format_rate(throughput)}"
+            f"  {format_seconds(left)} left"
         )
         self._bars.update(self._task, completed=done, total=total, detail=detail)
 

@@ -49,5 +49,5 @@ def capitalized(text: str) -> str:
 
 
 def plural(count: int, what: str, many: str = "s") -> str:
-    """``1 launch``, ``2 launches``."""
-    return f"{count} {what}{'' if count == 1 else many}"
+    """``1 launch``, ``2 launches``, ``1,000 launches``."""
+    return f"{count:,} {what}{'' if count == 1 else many}"

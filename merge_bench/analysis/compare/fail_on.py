@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -13,7 +15,8 @@ from merge_bench.analysis.documents.compare import CompareDocument
 from merge_bench.analysis.documents.error import Failure
 from merge_bench.errors import GateNotMet, UsageError, WrongResult
 from merge_bench.records.campaign import Campaign
-from merge_bench.records.reader import read_campaign
+from merge_bench.records.reader import read_campaign, read_head
+from merge_bench.records.writer import RECORDS
 
 METRIC = "throughput"
 GATES = {
@@ -58,8 +61,29 @@ def asked_for(values: Mapping[str, Any], *, configs: int) -> Gate | None:
         raise UsageError("--fail-on needs a comparison; use --against RESULT, or name several configs with --configs")
     if not against and not fail_on:
         return None
-    earlier = read_campaign(str(against)) if against else None
+    earlier = read_campaign(_result(str(against))) if against else None
     return Gate(earlier, fail_on, float(values["threshold"]))
+
+
+def _result(against: str) -> str:
+    """The result that ``--against`` names: a campaign, or the only one of a folder of results.
+
+    Raises
+    ------
+    UsageError
+        If the folder has several; the message names the newest.
+    """
+    folder = Path(against)
+    if not folder.is_dir() or (folder / RECORDS).is_file():
+        return against
+    found = sorted(path.parent for path in folder.glob(f"*/{RECORDS}"))
+    if len(found) > 1:
+        newest = max(found, key=lambda path: head.time if (head := read_head(path / RECORDS)) else 0.0)
+        raise UsageError(
+            f"--against takes one result, but the folder {against} contains {len(found)}; name one of them, such as"
+            f" the newest: --against {shlex.quote(str(newest))}"
+        )
+    return str(found[0]) if found else against
 
 
 def judged(document: CompareDocument, *, metric: str, fail_on: Sequence[str]) -> tuple[CompareDocument, int]:

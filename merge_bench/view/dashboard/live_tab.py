@@ -231,7 +231,7 @@ def _status(update: Update) -> str:
 
 
 def _of(count: int, planned: int | None) -> str:
-    return str(count) if planned is None else f"{count} of {planned}"
+    return f"{count:,}" if planned is None else f"{count:,} of {planned:,}"
 
 
 def _numbers(points: Sequence[Point], bandwidth: float | None, state: Now) -> str:

@@ -5,7 +5,6 @@ One run fits a terminal of 24 lines of 80 columns.
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -16,7 +15,7 @@ from merge_bench.analysis.documents.compare import Comparison
 from merge_bench.analysis.documents.run import RunDocument
 from merge_bench.analysis.statistics import median_interval, quartiles
 from merge_bench.analysis.verification_state import state_of
-from merge_bench.errors import Caution, UsageError, WrongResult
+from merge_bench.errors import Caution, UsageError, WrongResult, wrapped
 from merge_bench.records.campaign import Campaign, Launch, Run
 from merge_bench.view.numbers import NULL, gib, ms, number, rows
 from merge_bench.view.report import comparison as comparing
@@ -98,7 +97,7 @@ def _key_chart(run: Run, document: RunDocument) -> Chart:
 
 def _height(text: str, indent: int = 0) -> int:
     """The number of lines that a text takes."""
-    return max(1, len(textwrap.wrap(text, COLUMNS - indent)))
+    return len(wrapped(text, COLUMNS - indent).splitlines()) or 1
 
 
 def figures(page: Page, launches: Sequence[Launch], document: RunDocument, mark: str | None) -> None:
@@ -124,8 +123,10 @@ def _facts(run: Run, launches: Sequence[Launch], document: RunDocument) -> Itera
     seconds = [(name, getattr(document.phases_seconds, name)) for name in aggregate.PHASES]
     if all(each is not None for _, each in seconds) and wall:
         shown = ", ".join(f"{name} {ms(each)} ({each / wall:.0%})" for name, each in seconds)
-        whose = "" if sum(each or 0.0 for _, each in seconds) <= wall else ", each of its slowest worker"
-        yield "Phases (ms)", shown + (", overlapped" if run.plan.pipeline else whose)
+        more = sum(each or 0.0 for _, each in seconds) > wall
+        whose = "" if run.plan.workers == 1 else "; slowest worker of each phase"
+        whose += ", so more than 100% in all" if more and whose and not run.plan.pipeline else ""
+        yield "Phases (ms)", shown + (", overlapped" if run.plan.pipeline else "") + whose
     yield "Limited by", run_sections.limited_by(run, document)
     link = document.link
     if link is not None:

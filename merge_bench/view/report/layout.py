@@ -21,6 +21,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from merge_bench.errors import wrapped
 from merge_bench.view.numbers import NULL
 
 if TYPE_CHECKING:
@@ -85,8 +86,9 @@ class Page:
         self.console.print(Text(text, style="bold cyan"))
 
     def line(self, text: str, style: str = "", *, indent: int = 0) -> None:
-        """A paragraph."""
-        words = Text(text, style=style)
+        """A paragraph; a command, and an option with its value, stay on one line of a terminal."""
+        room = self.console.width - indent
+        words = Text(text if len(text) <= room else wrapped(text, room), style=style)
         self.console.print(Padding(words, (0, 0, 0, indent)) if indent else words)
 
     def unbroken(self, text: str, style: str = "") -> None:

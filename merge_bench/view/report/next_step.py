@@ -14,18 +14,19 @@ from merge_bench.analysis.diagnostics import short_of_cores
 from merge_bench.analysis.documents.compare import CompareDocument, Comparison
 from merge_bench.analysis.documents.run import RunDocument
 from merge_bench.analysis.host_load import busy_host
+from merge_bench.analysis.predict.gather import gather
 from merge_bench.analysis.statistics.verdict import Verdict
 from merge_bench.cluster.base import LauncherKind
 from merge_bench.cluster.launchers import launchers
 from merge_bench.config.options import BY_KEY, CLUSTER_OPTIONS, OPTIONS, TUNE_OPTIONS, Option
-from merge_bench.errors import GateNotMet, WrongResult
+from merge_bench.errors import GateNotMet, MergeBenchError, WrongResult
+from merge_bench.merge import engines
 from merge_bench.records.campaign import INTERRUPTED, Campaign, Run
 from merge_bench.tune.budget import upwards
 from merge_bench.tune.result import Result
 
 _PYTHON = "python"
 _BUDGET = "10m"
-_WORTH_TUNING = 0.2  # of the wall-clock
 _MOST_MORE = 40  # launches of each config
 _OUTPUT = frozenset(("json", "dry-run", "details"))
 _ONCE_QUIET = "measures again, once this host is quiet"
@@ -74,21 +75,38 @@ def after_run(campaign: Campaign, one: RunDocument) -> NextStep | None:
         return NextStep(_run(words, workers=str(crowd.fits)), "gives each worker a core")
     if found.what == "link":
         return _transports(words)
+    if found.what != "exchange":
+        return _compute(campaign, words, one, found.what)
     if not _owns_processes(campaign):
         return _report(campaign)  # tuning changes settings that a running cluster has already read
-    if len(one.bandwidth_bytes_per_second.per_worker) == 1:
-        return _report(campaign)  # tuning changes settings of the exchange, and a single worker has none
-    exchange, wall = one.phases_seconds.exchange, one.wall_seconds.median
-    if (
-        found.what in ("partition", "join", "memory")
-        and wall
-        and exchange is not None
-        and exchange < _WORTH_TUNING * wall
-    ):
-        return _report(campaign)  # tuning changes settings of the exchange
     baseline = (_only(words, [BY_KEY["config"]]) or _only(words, [BY_KEY["configs"]]))[-1:]
     same = _with_rows(_only(words, TUNE_OPTIONS), campaign)
     return NextStep(_command("tune", *baseline, "--budget", _BUDGET, *same), "looks for settings that make it faster")
+
+
+def _compute(campaign: Campaign, words: Sequence[str], one: RunDocument, limit: str) -> NextStep:
+    """What helps a merge that its cores or its memory limit: tuning changes settings of the exchange only.
+
+    The engine of ``auto`` where another one was used, except at the rate of memory; else a forecast.
+    """
+    plan = campaign.runs[0].plan
+    used = next((engine for engine in engines.descriptions() if engine.name == plan.engine), None)
+    usual = engines.first(device_memory=False, dask=plan.exchange == "dask")
+    if used is not None and not used.device_memory and used != usual and limit != "memory":
+        return NextStep(_run(words, engine=usual.name), f"measures the same with the engine {usual.name}")
+    try:
+        gather([campaign], None)
+    except MergeBenchError:
+        return _report(campaign)
+    workers = one.bandwidth_bytes_per_second.per_worker
+    hosts = len({worker.host for worker in workers})
+    if hosts > 1:
+        size = ("--workers", str(2 * len(workers)), "--hosts", str(2 * hosts))
+        return NextStep(_command("predict", str(campaign.folder), *size), "forecasts it on twice as many hosts")
+    name = limit if limit in ("partition", "join") else "compute"
+    change = ("--workers", str(len(workers)), "--hosts", "1", "--what-if", f"{name}=2x")
+    what = "partition and join" if name == "compute" else f"the {name}"
+    return NextStep(_command("predict", str(campaign.folder), *change), f"forecasts it with {what} twice as fast")
 
 
 def after_sweep(

@@ -141,9 +141,9 @@ def _on(hosts: Sequence[str]) -> str:
 def _counts(run: Run, launches: Sequence[Launch]) -> str:
     timed = sum(len(launch.timed) for launch in launches)
     many = len(launches)
-    planned = "" if many == run.planned_launches else f" of {run.planned_launches}"
+    planned = "" if many == run.planned_launches else f" of {run.planned_launches:,}"
     warm = sorted({sum(iteration.warmup for iteration in launch.iterations) for launch in launches}) or [0]
-    named = f"{timed} in {many}{planned} launch{'' if many == 1 and not planned else 'es'}"
+    named = f"{timed:,} in {many:,}{planned} launch{'' if many == 1 and not planned else 'es'}"
     return f"{named}, after {' or '.join(map(str, warm))} warm-up" if warm[-1] else named
 
 
@@ -206,7 +206,7 @@ def iterations(page: Page, launches: Sequence[Launch], mark: str | None) -> None
     page.heading("Iterations")
     page.table(*columns, mark=mark)
     if long:
-        page.line(f"Shown: the first and last {_ENDS} of {len(found)} iterations; the records contain all.", "dim")
+        page.line(f"Shown: the first and last {_ENDS} of {len(found):,} iterations; the records contain all.", "dim")
 
 
 def link(page: Page, run: Run, workers: int, document: RunDocument, mark: str | None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from merge_bench.analysis.compare.fail_on import Gate, asked_for
@@ -58,6 +59,36 @@ def test_a_gate_needs_something_to_hold_against() -> None:
         asked_for(values, configs=1)
     assert asked_for(values, configs=2) == Gate(None, ("slower",), 0.02)
     assert asked_for({**values, "fail_on": ()}, configs=2) is None
+
+
+def asked(against: Path) -> Gate | None:
+    return asked_for({"against": str(against), "fail_on": (), "threshold": 0.02}, configs=1)
+
+
+def test_a_folder_of_one_result_is_that_result(tmp_path: Path) -> None:
+    campaign = measured(tmp_path, list(SIX))
+    found = asked(campaign.folder.parent)
+    assert found is not None
+    assert found.against is not None
+    assert found.against.folder == campaign.folder
+
+
+def test_of_a_folder_of_results_the_newest_is_named(tmp_path: Path) -> None:
+    for name, time in (("a", 1.0), ("b b", 3.0), ("c", 2.0)):
+        records = measured(tmp_path / "made", list(SIX)).records
+        head, *rest = records.read_bytes().splitlines(keepends=True)
+        (tmp_path / "all" / name).mkdir(parents=True)
+        line = msgspec.json.encode(msgspec.json.decode(head) | {"time": time}) + b"\n"
+        (tmp_path / "all" / name / "records.jsonl").write_bytes(line + b"".join(rest))
+    with pytest.raises(UsageError) as refused:
+        asked(tmp_path / "all")
+    assert "contains 3" in str(refused.value)
+    assert str(refused.value).endswith(f"--against '{tmp_path / 'all' / 'b b'}'")
+
+
+def test_a_folder_without_results_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="contains no"):
+        asked(tmp_path)
 
 
 def test_an_earlier_result_that_is_not_there_is_told_before_anything_starts(tmp_path: Path) -> None:

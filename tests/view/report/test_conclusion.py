@@ -28,6 +28,17 @@ from tests.view.report.test_text import Terminal
 CAMPAIGNS = Path(__file__).parents[2] / "data" / "campaigns"
 
 
+def _slow_exchange(worker: s.WorkerIteration) -> s.WorkerIteration:
+    return msgspec.structs.replace(
+        worker, phases_seconds=s.Phases(partition=0.02, exchange=0.06, join=0.03),
+        flight_seconds=s.Flight(left=0.03, right=0.03, union=0.05),
+    )  # fmt: skip
+
+
+SLOW_EXCHANGE = Script(worker=_slow_exchange)
+"""At half of the link limit."""
+
+
 def conclusion(folder: Path) -> str:
     file = io.StringIO()
     print_report(read_campaign(folder), details=False, file=file)
@@ -80,14 +91,14 @@ def test_one_run_says_everything_that_matters_once(tmp_path: Path) -> None:
         ["Bandwidth (GiB/s)", "0.279", "0.279–0.279", "0.279–0.279"],
     ]
     assert [re.split(r"\s{2,}", line) for line in lines[7:11]] == [
-        ["Phases (ms)", "partition 20.00 (18%), exchange 30.00 (27%), join 40.00 (36%)"],
+        ["Phases (ms)", "partition 20.00 (18%), exchange 30.00 (27%), join 40.00 (36%); slowest worker of each phase"],
         ["Limited by", "join: the longest phase, 36% of the wall-clock time"],
         ["Link", "83% of the limit of 0.447 GiB/s, over sysv/memory, tcp/lo"],
         ["Peak memory", "0.186 GiB in a worker, 3.00 × its input above imports"],
     ]
     assert lines[11:] == [
-        "Next: python -m merge_bench tune optimized.cfg --budget 10m --chunk 1e6",
-        "      (looks for settings that make it faster)",
+        "Next: python -m merge_bench --chunk 1e6 --config optimized.cfg --engine native",
+        "      (measures the same with the engine native)",
         f"Records: {folder / 'records.jsonl'}",
     ]
 
@@ -125,7 +136,7 @@ def test_what_the_real_command_recorded_fits_a_terminal_of_24_lines_of_80_column
     [
         (Script(plan=plan(verify="off")), "--chunk 2e6 --hosts h.txt --verify ends"),
         (Script(plan=plan(exchange="dask")), "report FOLDER"),
-        (Script(plan=plan(1)), "report FOLDER"),
+        (Script(plan=plan(1)), "--chunk 2e6 --hosts h.txt --verify off --engine native"),
         (
             Script(
                 worker=lambda worker: msgspec.structs.replace(
@@ -143,7 +154,7 @@ def test_the_next_command_follows_from_what_was_found(tmp_path: Path, script: Sc
 
 
 def test_nobody_is_told_to_tune_a_cluster_that_runs_already(tmp_path: Path) -> None:
-    folder = write_campaign(tmp_path)
+    folder = write_campaign(tmp_path, SLOW_EXCHANGE)
     path = folder / "records.jsonl"
     path.write_bytes(path.read_bytes().replace(b'"launcher":"local"', b'"launcher":"existing"'))
     assert next_of(with_command(folder, "--scheduler-file", "s.json")) == f"python -m merge_bench report {folder}"
@@ -186,12 +197,38 @@ def test_launches_and_blocks_are_not_combined(tmp_path: Path) -> None:
     assert "--launches" not in command
 
 
-def test_nobody_is_told_to_tune_an_exchange_that_takes_little(tmp_path: Path) -> None:
-    def join(worker: s.WorkerIteration) -> s.WorkerIteration:
-        return msgspec.structs.replace(worker, phases_seconds=s.Phases(partition=0.02, exchange=0.015, join=0.07))
+def test_a_merge_that_waits_for_its_exchange_is_tuned(tmp_path: Path) -> None:
+    folder = with_command(write_campaign(tmp_path, SLOW_EXCHANGE), "--chunk", "1e6")
+    assert next_of(folder) == "python -m merge_bench tune --budget 10m --chunk 1e6"
 
-    folder = with_command(write_campaign(tmp_path, Script(worker=join)), "--chunk", "1e6")
-    assert next_of(folder) == f"python -m merge_bench report {folder}"
+
+@pytest.mark.parametrize("limit", ["partition", "join"])
+@pytest.mark.parametrize(
+    ("changes", "command"),
+    [
+        ({"engine": "pandas"}, "--left a.parquet --right b.parquet --engine native"),
+        ({"engine": "native"}, "predict FOLDER --workers 2 --hosts 1 --what-if LIMIT=2x"),
+        ({"engine": "native", "how": "left"}, "report FOLDER"),  # of which there is no forecast
+        ({"engine": "cudf"}, "predict FOLDER --workers 2 --hosts 1 --what-if LIMIT=2x"),
+    ],
+    ids=["another engine", "fastest engine", "no forecast", "GPUs"],
+)
+def test_settings_of_the_network_are_not_tuned_for_a_merge_that_computes(
+    tmp_path: Path, limit: str, changes: dict[str, str], command: str
+) -> None:
+    seconds = {"partition": 0.03, "exchange": 0.03, "join": 0.03} | {limit: 0.05}
+
+    def phases(worker: s.WorkerIteration) -> s.WorkerIteration:
+        return msgspec.structs.replace(worker, phases_seconds=s.Phases(**seconds))
+
+    folder = write_campaign(tmp_path, Script(plan=plan(**changes), worker=phases))
+    found = next_of(with_command(folder, "--left", "a.parquet", "--right", "b.parquet", "--engine", changes["engine"]))
+    assert found == f"python -m merge_bench {command.replace('FOLDER', str(folder)).replace('LIMIT', limit)}"
+
+
+def test_a_merge_across_hosts_that_computes_is_forecast_on_more_of_them(tmp_path: Path) -> None:
+    folder = write_campaign(tmp_path, Script(plan=plan(8, engine="native")))  # four workers on each host
+    assert next_of(folder) == f"python -m merge_bench predict {folder} --workers 16 --hosts 4"
 
 
 def test_phases_of_different_workers_are_said_to_be(tmp_path: Path) -> None:
@@ -204,14 +241,30 @@ def test_phases_of_different_workers_are_said_to_be(tmp_path: Path) -> None:
     (line,) = [
         line for line in conclusion(write_campaign(tmp_path, Script(worker=turns))).splitlines() if "Phases" in line
     ]
-    assert line.endswith("each of its slowest worker")
+    assert line.endswith("(27%); slowest worker of each phase, so more than 100% in all")
+
+
+@pytest.mark.parametrize("width", [40, 45, 47, 49, 64])
+def test_an_option_and_its_value_stay_on_one_line_of_a_terminal(tmp_path: Path, width: int) -> None:
+    folder = write_campaign(tmp_path)
+    with (folder / "records.jsonl").open("ab") as stream:
+        line = s.WarningLine(code="w", message="it is small", remedy="merge more rows, for example with --chunk 25e6")
+        stream.write(msgspec.json.encode(line) + b"\n")
+    lines = on_terminal(folder, width)
+    assert max(map(len, lines)) <= width
+    assert any("--chunk 25e6" in line for line in lines)
+
+
+def test_many_iterations_have_separators(tmp_path: Path) -> None:
+    folder = write_campaign(tmp_path, Script(walls=[0.1] * 1000))
+    assert "1,000 iterations" in conclusion(folder)
 
 
 @pytest.mark.parametrize(
     ("words", "command"),
     [
         (["--chunk", "1e6"], "--chunk 1e6 --wait-for-quiet 5m"),
-        (["--chunk", "1e6", "--wait-for-quiet", "1m"], "tune --budget 10m --chunk 1e6 --wait-for-quiet 1m"),
+        (["--chunk", "1e6", "--wait-for-quiet", "1m"], "--chunk 1e6 --wait-for-quiet 1m --engine native"),
     ],
     ids=["not waited", "waited"],
 )
@@ -229,7 +282,7 @@ def test_nobody_waits_for_the_quiet_of_other_hosts(tmp_path: Path) -> None:
     path.write_bytes(
         path.read_bytes().replace(b'"launcher":"local"', b'"launcher":"ssh"') + msgspec.json.encode(warning) + b"\n"
     )
-    assert next_of(folder) == "python -m merge_bench tune --budget 10m --chunk 1e6 --hosts h.txt"
+    assert next_of(folder) == "python -m merge_bench --chunk 1e6 --hosts h.txt --engine native"
 
 
 def test_a_straggler_on_a_busy_host_is_measured_again_before_it_is_looked_for(tmp_path: Path) -> None:
@@ -246,7 +299,7 @@ def test_a_straggler_on_a_busy_host_is_measured_again_before_it_is_looked_for(tm
 
 @pytest.mark.parametrize("words", [["--config", "mine.cfg"], ["--configs", "mine.cfg"], ["mine.cfg"]])
 def test_a_tuning_begins_with_the_config_and_the_rows_of_the_run(tmp_path: Path, words: list[str]) -> None:
-    command = next_of(with_command(write_campaign(tmp_path), *words)).split()
+    command = next_of(with_command(write_campaign(tmp_path, SLOW_EXCHANGE), *words)).split()
     assert {"tune", "mine.cfg"} <= set(command)
     assert command[-2:] == ["--chunk", "1000000"]
 
@@ -258,7 +311,7 @@ def test_another_python_than_the_one_on_the_path_is_named(tmp_path: Path, monkey
     monkeypatch.setenv("PATH", str(other))
     folder = with_command(write_campaign(tmp_path), "--chunk", "1e6")
     monkeypatch.chdir(tmp_path)
-    assert next_of(folder).startswith(f"{sys.executable} -m merge_bench tune")
+    assert next_of(folder).startswith(f"{sys.executable} -m merge_bench --chunk 1e6")
     monkeypatch.chdir(Path(sys.executable).parents[1])
     assert next_of(folder).startswith("bin/python")
 

@@ -92,9 +92,8 @@ def build(campaigns: Sequence[Campaign], references: References, defaults: Mappi
     page.source = source_of(merges, campaigns)
     if sources:
         page.section("Results")
-        if any(campaign.tuning for campaign in merges):
-            overview(page, [source.run for source in sources], [source.document for source in sources],
-                     [source.name for source in sources] if len(campaigns) > 1 else [])  # fmt: skip
+        if len(campaigns) == 1 and merges[0].tuning:  # of several results the conclusion has it
+            overview(page, [source.run for source in sources], [source.document for source in sources])
         write_results(page, sources, references.merges, campaigns)
         _comparisons(page, merges, sources)
     if references.settings:
@@ -129,7 +128,7 @@ def titles_of(campaigns: Sequence[Campaign]) -> list[str]:
 
 def _about(campaigns: Sequence[Campaign]) -> str:
     """When, where and with what; of several campaigns each thing once."""
-    dates = [when(campaign.head.time) for campaign in campaigns]
+    dates = [when(time) for time in sorted(campaign.head.time for campaign in campaigns)]
     hosts = listed(dict.fromkeys(host for campaign in campaigns if (host := where_of(campaign))))
     parts = [
         " to ".join(dict.fromkeys((dates[0], dates[-1]))) if len(dates) < 3 else f"{len(dates)} results",

@@ -74,6 +74,19 @@ def test_results_of_several_campaigns_have_their_letters_and_one_verdict_on_all(
     assert both.title == "default and tcp: 20,000 rows per chunk, 2 workers, and 1 more result"
 
 
+@pytest.mark.parametrize("kinds", [("sweep", "interrupted"), ("run", "tune"), ("tune",), ("sweep",)])
+def test_the_table_of_runs_is_shown_once(kinds: tuple[str, ...]) -> None:
+    blocks = [block for section in report(*kinds).sections for block in section.blocks]
+    found = [block for block in blocks if isinstance(block, Heading) and block.text.startswith("All ")]
+    assert len([block for block in found if block.text.endswith(" runs")]) == 1
+
+
+def test_the_earlier_time_stands_first() -> None:
+    for kinds in (("sweep", "interrupted"), ("interrupted", "sweep")):
+        about = report(*kinds).about
+        assert about.startswith("22 November 2026, 11:00 UTC to 22 November 2026, 11:03 UTC · ")
+
+
 def test_a_tuning_begins_with_its_outcome_and_its_runs_are_folded() -> None:
     tuning = report("tune")
     first = tuning.sections[0].blocks
