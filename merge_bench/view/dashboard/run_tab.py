@@ -31,6 +31,11 @@ _MEANING = {
     5: "a requirement was not met",
 }  # fmt: skip
 
+OWN_CONFIGS = (
+    "<p>The dashboard starts shipped configs only; to run a config of your own, type "
+    "<code>python -m merge_bench run --config FILE.cfg</code> in a terminal, and the Live tab shows it.</p>"
+)
+
 
 class RunView:
     """The tab. The server checks at each click whether runs may be started and stopped."""
@@ -81,7 +86,7 @@ class RunView:
             ui.side_by_side(self.command, self.configs), ui.side_by_side(*self.fields.values()), sizing_mode=ui.WIDE
         )
         buttons = ui.side_by_side(self.token, self.start, self.stop, self.kill)
-        form = [ui.html(f"<p>{as_html(refusal)}</p>")] if refusal else [inputs, buttons]
+        form = [ui.html(f"<p>{as_html(refusal)}</p>")] if refusal else [inputs, ui.html(OWN_CONFIGS), buttons]
         self._output = ui.card("Output of the run", [], self._log, height=390, width=900)
         self._output.visible = False
         return pn.Column(*form, self._message, ui.cards(self._output), sizing_mode=ui.WIDE)
