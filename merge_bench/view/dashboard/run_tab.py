@@ -12,6 +12,7 @@ from merge_bench.config.shipped import config_names
 from merge_bench.errors import UsageError
 from merge_bench.merge import engines
 from merge_bench.view.dashboard import components as ui
+from merge_bench.view.dashboard import style_sheets
 from merge_bench.view.dashboard.runner import (
     COMMANDS,
     GOING,
@@ -46,7 +47,11 @@ class RunView:
         self.command = ui.select("Command", list(COMMANDS), width=200)
         names = config_names()
         self.configs = pn.widgets.MultiSelect(
-            label="Configs (none: the default; several: compared)", options=names, size=min(len(names), 5), width=300
+            label="Configs (none: the default; several: compared)",
+            options=names,
+            size=min(len(names), 5),
+            width=300,
+            stylesheets=[style_sheets.FIELD],
         )
         self.engine = ui.select(
             "Engine", {"default": "", **{name: name for name in engines.choices() if name != "auto"}}, width=130

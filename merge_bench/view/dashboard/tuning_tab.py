@@ -217,7 +217,7 @@ def _ended_early(what: Unfinished) -> str:
     measured = ui.heading("Measured so far", ["Throughput", "Launch"]) + ui.columns_of(what.measured)
     missing = "".join(f"<p>{as_html(sentence)}</p>" for sentence in what.missing)
     command = f"<p>This command continues it, and keeps what was measured: <code>{as_html(what.command)}</code></p>"
-    return f"{measured}<h2>Not measured</h2>{missing}{command}"
+    return f"{measured}<h2>What is missing</h2>{missing}{command}"
 
 
 def _parts(content: Content) -> list[Any]:
