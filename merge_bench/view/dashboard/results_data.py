@@ -55,12 +55,12 @@ def campaign_table(
         "Configs": [short(", ".join(entry.configs), 60) for entry in entries],
         "Kind": [entry.kind + f" ({entry.origin})" * (entry.origin != YOURS) for entry in entries],
         "Problem": [_problem(entry) for entry in entries],
-        "Fastest config": [short(each.fastest, 60) for each in known],
         "Throughput (GiB/s)": [each.throughput for each in known],
         "Bandwidth (GiB/s)": [each.bandwidth for each in known],
         "Status": [
             "deleted" if entry.id in gone else _status(entry, each) for entry, each in zip(entries, known, strict=True)
         ],
+        "Fastest config": [short(each.fastest, 60) for each in known],
         "Folder": [entry.folder.name for entry in entries],
     }
     return frame_of(columns, numbers=("Throughput (GiB/s)", "Bandwidth (GiB/s)"))
