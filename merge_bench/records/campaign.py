@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -78,6 +78,14 @@ class Launch:
         """The config and the index of the plan that it ran; None if no line names them."""
         keys = ((x.config, x.plan) for x in self._named_by if x.config is not None and x.plan is not None)
         return next(keys, None)
+
+
+def ordered_configs(head: s.CampaignLine, launched: Iterable[str]) -> tuple[str, ...]:
+    """The planned configs as planned, then others in the order in which they were first `launched`.
+
+    The place of a config does not change when a campaign grows, so a drawing can take its colour from it.
+    """
+    return tuple(dict.fromkeys([*(run.config for run in head.runs), *launched]))
 
 
 @dataclass(frozen=True)
@@ -158,6 +166,11 @@ class Campaign:
         """Failures that belong to no launch, or to a launch whose run no line names."""
         nameless = (failure for launch in self.standing if launch.key is None for failure in launch.failures)
         return self.failures if len(self.head.runs) == 1 else (*self.failures, *nameless)
+
+    @property
+    def config_names(self) -> tuple[str, ...]:
+        """Its configs in their order in every table and drawing: `ordered_configs` of its launches."""
+        return ordered_configs(self.head, (key[0] for launch in self.launches if (key := launch.key) is not None))
 
     @property
     def runs(self) -> tuple[Run, ...]:

@@ -25,6 +25,14 @@ _NUMBERS = {
     "Network": ("Median", "Most"),
 }
 """Columns of each tab that a window of 900 pixels has to show."""
+GROUND = """(() => {
+  const canvases = (root) => [...root.querySelectorAll("*")].flatMap(
+    (each) => [...(each.localName === "canvas" ? [each] : []), ...(each.shadowRoot ? canvases(each.shadowRoot) : [])]);
+  const grounds = canvases(document).filter((each) => each.width > 50 && each.height > 50 && each.checkVisibility())
+    .map((each) => each.getContext("2d").getImageData(2, 2, 1, 1).data).filter((pixel) => pixel[3] === 255);
+  return grounds.length ? grounds[0][0] : -1;
+})()"""
+"""How light the ground of the first figure is, 0 to 255."""
 TABS = ("Live", "Results", "Tuning", "Network", "Run")
 
 
@@ -158,6 +166,15 @@ def test_every_tab_shows_its_part_and_fits_the_window(samples: Window, scheme: s
             edge = samples.page.locator(f'.tabulator-col[tabulator-field="{heading}"]:visible').bounding_box()
             assert edge["x"] + edge["width"] <= width + 2
         samples.picture(f"{tab.lower()}-{scheme}-{width}")
+
+
+def test_figures_follow_the_system_to_dark_and_back_while_the_page_is_open(samples: Window) -> None:
+    samples.wait_for_text("Throughput of each iteration")
+    samples.wait_until(f"({GROUND}) > 200")
+    samples.page.emulate_media(color_scheme="dark")
+    samples.wait_until(f"({GROUND}) < 60", patience=15)
+    samples.page.emulate_media(color_scheme="light")
+    samples.wait_until(f"({GROUND}) > 200", patience=15)
 
 
 def test_names_and_messages_that_are_attacks_stay_text(samples: Window) -> None:

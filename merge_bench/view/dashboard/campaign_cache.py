@@ -10,10 +10,11 @@ from pathlib import Path
 
 from merge_bench.analysis import aggregate
 from merge_bench.analysis.verification_state import State, state_of
-from merge_bench.records.campaign import Campaign
+from merge_bench.records.campaign import Campaign, Launch
 from merge_bench.records.follow import LIMIT_BYTES, Follower
 from merge_bench.units import GIB
 from merge_bench.view.dashboard.campaign_index import Entry
+from merge_bench.view.report.tuning import size_of
 
 MOST_KEPT = 2 * LIMIT_BYTES
 SMALL_BYTES = 4 << 20
@@ -33,8 +34,12 @@ class Loaded:
 
 @dataclass(frozen=True)
 class Figures:
-    """What the table shows of a campaign: its best run's medians in GiB/s, and whether all its runs are verified."""
+    """What the table shows of a campaign: its fastest run's medians in GiB/s, and whether all its runs are verified.
 
+    `fastest`: the config of that run, with its rows per chunk if the campaign has several; empty if it has one run.
+    """
+
+    fastest: str = ""
     throughput: float | None = None
     bandwidth: float | None = None
     verified: str = ""
@@ -91,11 +96,19 @@ def _figures_of(campaign: Campaign) -> Figures:
     states = {state_of(run, launches) for run, launches in counted}
     verified = "" if not states else "yes" if states == {State.VERIFIED} else "WRONG" if State.WRONG in states else "no"
 
-    def best(value: aggregate.Value) -> float | None:
-        rates = [rate for _, launches in counted if (rate := aggregate.of_run(launches, value))]
-        return max(rates) / GIB if rates else None
+    def rate(launches: Sequence[Launch], value: aggregate.Value) -> float | None:
+        found = aggregate.of_run(launches, value)
+        return found / GIB if found else None
 
-    return Figures(best(aggregate.throughput), best(aggregate.bandwidth), verified)
+    rates = [
+        (run, rate(launches, aggregate.throughput), rate(launches, aggregate.bandwidth)) for run, launches in counted
+    ]
+    if not rates:
+        return Figures(verified=verified)
+    run, throughput, bandwidth = max(rates, key=lambda each: (each[1] or 0.0, each[2] or 0.0))
+    several = len({run.plan_index for run in campaign.runs}) > 1
+    name = f"{run.config.name} at {size_of(campaign, run.plan_index)}" if several else run.config.name
+    return Figures(name if len(campaign.runs) > 1 else "", throughput, bandwidth, verified)
 
 
 def _read(follower: Follower) -> Campaign | None:

@@ -69,8 +69,9 @@ def card(title: str, terms: Sequence[str], *body: Any, height: int | None, width
     `height`: None for that of its parts.
     """
     size = {} if height is None else {"height": height}
+    line = {"min_height": 24} if height is None else {"height": 24}  # definitions may need a second line
     return pn.Column(
-        html(heading(title, terms), height=24, margin=(0, 0, 4, 0), styles={"z-index": "5"}),
+        html(heading(title, terms), **line, margin=(0, 0, 4, 0), styles={"z-index": "5"}),
         *body,
         **size,
         sizing_mode=WIDE,
@@ -108,7 +109,9 @@ def choice(options: Sequence[str]) -> pn.widgets.RadioButtonGroup:
 def select_published(label: str, kind: str, width: int) -> pn.widgets.MultiSelect:
     """A list of the published datasets of a `kind`, of which several can be chosen."""
     offered = {data.title: name for name, data in published.datasets().items() if data.kind == kind}
-    return pn.widgets.MultiSelect(label=label, options=offered, size=len(offered), width=width)
+    return pn.widgets.MultiSelect(
+        label=label, options=offered, size=len(offered), width=width, stylesheets=[style_sheets.FIELD]
+    )
 
 
 def offer(widget: pn.widgets.Select, options: Mapping[str, str], default: str) -> None:

@@ -9,7 +9,7 @@ from merge_bench.analysis import aggregate, metrics
 from merge_bench.analysis.documents.run import runs_of
 from merge_bench.analysis.summary import summarize
 from merge_bench.records import schema as s
-from merge_bench.records.campaign import Campaign, Launch
+from merge_bench.records.campaign import Campaign, Launch, ordered_configs
 from merge_bench.view.dashboard.progress import Progress, progress_of
 from merge_bench.view.failures import logs_of, place_of
 from merge_bench.view.numbers import gib
@@ -88,18 +88,29 @@ class Points:
 
     found: list[Point] = field(default_factory=list)
     _launches: dict[int, s.LaunchLine] = field(default_factory=dict)
+    _head: s.CampaignLine | None = None
     _looks: dict[str, int] = field(default_factory=dict)
 
     def add(self, records: Sequence[s.Record]) -> list[Point]:
         """The points of `records`, which are new."""
         before = len(self.found)
         for record in records:
-            if isinstance(record, s.LaunchLine):
+            if isinstance(record, s.CampaignLine):
+                self._head = record
+            elif isinstance(record, s.LaunchLine):
                 self._launches[record.launch] = record
-                self._looks.setdefault(record.config, len(self._looks))
+                self._place(record.config)
+            elif isinstance(record, s.FailureLine) and record.plan is not None:
+                self._place(record.config)
             elif isinstance(record, s.IterationLine) and not record.warmup and record.launch in self._launches:
                 self.found.append(self._point(self._launches[record.launch], record))
         return self.found[before:]
+
+    def _place(self, config: str | None) -> None:
+        """Give `config` the look that it has in reports, at its first launch."""
+        if config is not None and config not in self._looks and self._head is not None:
+            names = ordered_configs(self._head, [*self._looks, config])
+            self._looks = {name: look for look, name in enumerate(names)}
 
     def bandwidth(self, launch: int) -> float | None:
         """Bytes per second of a launch so far, as in reports: the median of its iterations."""

@@ -9,13 +9,14 @@ from typing import Any
 
 import pandas as pd
 
-from merge_bench.analysis import published
+from merge_bench.analysis import aggregate, published
 from merge_bench.analysis.compare.document import compare
 from merge_bench.errors import MergeBenchError
 from merge_bench.records.campaign import Campaign
 from merge_bench.view.dashboard.campaign_cache import Figures, Loaded
 from merge_bench.view.dashboard.campaign_index import DONE, YOURS, Entry
 from merge_bench.view.dashboard.components import frame_of
+from merge_bench.view.numbers import NULL, gib
 from merge_bench.view.plot import merge
 from merge_bench.view.plot.marks import Chart
 from merge_bench.view.plot.source import of_results
@@ -33,8 +34,9 @@ _MOST_PROBLEMS = 4
 
 @dataclass(frozen=True)
 class Content:
-    """What the tab shows of the chosen campaigns: charts, verdicts, what differs, notes, and what went wrong."""
+    """What the tab shows of the chosen campaigns: figures by config, charts, verdicts, differences, notes, problems."""
 
+    figures: tuple[Column, ...] = ()
     charts: tuple[Chart, ...] = ()
     verdicts: tuple[tuple[str, str], ...] = ()
     judged: tuple[Column, ...] = ()
@@ -58,6 +60,7 @@ def campaign_table(
         "Status": [
             "deleted" if entry.id in gone else _status(entry, each) for entry, each in zip(entries, known, strict=True)
         ],
+        "Fastest config": [short(each.fastest, 60) for each in known],
         "Folder": [entry.folder.name for entry in entries],
     }
     return frame_of(columns, numbers=("Throughput (GiB/s)", "Bandwidth (GiB/s)"))
@@ -85,10 +88,28 @@ def content_of(loaded: Sequence[Loaded], *, metric: str, axis: str, datasets: Se
     if len(shown_problems) > _MOST_PROBLEMS:
         notes.append(f"Only the first {_MOST_PROBLEMS} of {len(shown_problems)} problems have a chart of iterations.")
     notes += [f"{cell.config} {cell.published}: {cell.note}" for cell in cells if cell.note]
-    content = Content(tuple(_charts(sources, metric, axis, cells)), notes=tuple(notes), problems=problems)
+    drawn = tuple(_charts(sources, metric, axis, cells))
+    content = Content(figures=tuple(_figures(sources)), charts=drawn, notes=tuple(notes), problems=problems)
     if len(sources) > 1:
         content = _compared(content, campaigns, {source.name: source.look for source in sources}, metric.lower())
     return replace(content, charts=tuple(of_results(content.charts, campaigns)))
+
+
+def _figures(sources: Sequence[Source]) -> list[Column]:
+    """A row for each config and problem: medians over launches, in GiB/s."""
+    problems = [(name, source) for name, found in by_problem(sources).items() for source in found]
+    rates = {f"{metric.title} (GiB/s)": metric for metric in METRICS.values()}
+
+    def middle(source: Source, metric: merge.Metric) -> str:
+        rate = aggregate.of_run(aggregate.counted(source.run), metric.value)
+        return NULL if rate is None else gib(rate)
+
+    return [
+        Column("Config", [source.label for _, source in problems], text=True),
+        *([Column("Problem", [name for name, _ in problems], text=True)] if len({n for n, _ in problems}) > 1 else []),
+        *(Column(title, [middle(source, metric) for _, source in problems]) for title, metric in rates.items()),
+        Column("Launches", [str(len(aggregate.counted(source.run))) for _, source in problems]),
+    ]
 
 
 def _charts(sources: Sequence[Source], metric: str, axis: str, cells: Sequence[published.MergeResult]) -> list[Chart]:

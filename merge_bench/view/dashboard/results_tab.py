@@ -32,7 +32,7 @@ PATIENCE_SECONDS = 5.0
 """After this, a table that has not reported that it is built is replaced by one with the new rows."""
 _TABLE_HEIGHT = 480
 NOTHING = ui.nothing("result", "run --chunk 1e6")
-HINT = "Select one campaign to see its runs, or several to compare them; the oldest is the baseline."
+HINT = "Select one campaign to see the figures of each config, or several to compare them; the oldest is the baseline."
 
 
 @dataclass(frozen=True)
@@ -103,8 +103,8 @@ class ResultsView:
         made = ui.table(
             self._shown_rows.copy(), height=_TABLE_HEIGHT, pagination="local",
             page_size=None, selectable="checkbox", header_filters=filters,
-            widths={"Started (UTC)": 150, "Configs": 100, "Kind": 90, "Problem": 185, "Throughput (GiB/s)": 125,
-                    "Bandwidth (GiB/s)": 120, "Status": 90, "Folder": 300},
+            widths={"Started (UTC)": 150, "Configs": 100, "Kind": 90, "Problem": 185, "Fastest config": 120,
+                    "Throughput (GiB/s)": 125, "Bandwidth (GiB/s)": 120, "Status": 90, "Folder": 300},
             sorters=[{"field": "Started (UTC)", "dir": "desc"}], selection=list(selection),
         )  # fmt: skip
 
@@ -164,6 +164,9 @@ def _parts(content: Content) -> list[Any]:
         rows = "".join(f"<li><b>{as_html(title)}</b>: {as_html(text)}</li>" for title, text in content.verdicts)
         parts.append(ui.html(ui.heading("Verdicts", ["Verdict", "Speed-up", "95 % interval"]) + f"<ul>{rows}</ul>"))
         parts.append(ui.html(ui.columns_of(content.judged)))
+    if content.figures:
+        title = ui.heading("Figures of each config", ["Throughput", "Bandwidth", "Launch"])
+        parts.append(ui.html(title + ui.columns_of(content.figures)))
     parts += map(ui.chart_card, content.charts)
     if content.differences:
         tables = "".join(f"<h2>{as_html(title)}</h2>{ui.columns_of(columns)}" for title, columns in content.differences)

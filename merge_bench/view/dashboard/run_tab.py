@@ -12,6 +12,7 @@ from merge_bench.config.shipped import config_names
 from merge_bench.errors import UsageError
 from merge_bench.merge import engines
 from merge_bench.view.dashboard import components as ui
+from merge_bench.view.dashboard import style_sheets
 from merge_bench.view.dashboard.runner import (
     COMMANDS,
     GOING,
@@ -31,6 +32,11 @@ _MEANING = {
     5: "a requirement was not met",
 }  # fmt: skip
 
+OWN_CONFIGS = (
+    "<p>The dashboard starts shipped configs only; to run a config of your own, type "
+    "<code>python -m merge_bench run --config FILE.cfg</code> in a terminal, and the Live tab shows it.</p>"
+)
+
 
 class RunView:
     """The tab. The server checks at each click whether runs may be started and stopped."""
@@ -41,7 +47,11 @@ class RunView:
         self.command = ui.select("Command", list(COMMANDS), width=200)
         names = config_names()
         self.configs = pn.widgets.MultiSelect(
-            label="Configs (none: the default; several: compared)", options=names, size=min(len(names), 5), width=300
+            label="Configs (none: the default; several: compared)",
+            options=names,
+            size=min(len(names), 5),
+            width=300,
+            stylesheets=[style_sheets.FIELD],
         )
         self.engine = ui.select(
             "Engine", {"default": "", **{name: name for name in engines.choices() if name != "auto"}}, width=130
@@ -81,7 +91,7 @@ class RunView:
             ui.side_by_side(self.command, self.configs), ui.side_by_side(*self.fields.values()), sizing_mode=ui.WIDE
         )
         buttons = ui.side_by_side(self.token, self.start, self.stop, self.kill)
-        form = [ui.html(f"<p>{as_html(refusal)}</p>")] if refusal else [inputs, buttons]
+        form = [ui.html(f"<p>{as_html(refusal)}</p>")] if refusal else [inputs, ui.html(OWN_CONFIGS), buttons]
         self._output = ui.card("Output of the run", [], self._log, height=390, width=900)
         self._output.visible = False
         return pn.Column(*form, self._message, ui.cards(self._output), sizing_mode=ui.WIDE)

@@ -18,13 +18,14 @@ from merge_bench.records.schema import ConfigLine, TuneLine
 from merge_bench.records.writer import safe_name
 from merge_bench.tune.evaluator import NOISE
 from merge_bench.tune.result import Result, decision_of, result_of
-from merge_bench.tune.stage import steps_of
+from merge_bench.tune.stage import stage_of, steps_of
 from merge_bench.view.dashboard import components as ui
 from merge_bench.view.dashboard.campaign_cache import CampaignCache, Loaded
 from merge_bench.view.dashboard.campaign_index import RUNNING, TUNE, Entry, offered
 from merge_bench.view.dashboard.last_result import LastResult
 from merge_bench.view.dashboard.live_data import fatal
 from merge_bench.view.dashboard.progress import Progress, finished, progress_of
+from merge_bench.view.dashboard.unfinished_tuning import Unfinished, unfinished
 from merge_bench.view.numbers import ends, with_interval
 from merge_bench.view.plot import merge
 from merge_bench.view.plot.forest import Estimate, race
@@ -47,7 +48,7 @@ class Content:
     """What the tab shows.
 
     `progress`: of a tuning that goes on; `steps`: what charts and the table show; `config`: the text of the config's
-    file; None if nothing was confirmed.
+    file; None if nothing was confirmed; `unfinished`: of a tuning that ended early.
     """
 
     outcome: str = ""
@@ -59,6 +60,7 @@ class Content:
     config: str | None = None
     file_name: str = "tuned.cfg"
     problems: tuple[str, ...] = ()
+    unfinished: Unfinished | None = None
 
 
 def content_of(loaded: Loaded | None) -> Content:
@@ -73,7 +75,7 @@ def content_of(loaded: Loaded | None) -> Content:
     problems += fatal(campaign, running=running)
     progress = progress_of(campaign, running=running)
     decided = steps_of(campaign)
-    steps = (*decided, *(progress.stage.compared if progress.stage is not None else ()))[:MOST_STEPS]
+    steps = (*decided, *(stage_of(campaign).compared if campaign.end is None else ()))[:MOST_STEPS]
     if len(decided) > MOST_STEPS:
         problems += (f"Only the first {MOST_STEPS:,} of {len(decided):,} steps are shown.",)
     result = result_of(campaign)
@@ -91,6 +93,7 @@ def content_of(loaded: Loaded | None) -> Content:
         config=text,
         file_name=f"{safe_name(winner.config.name)}.cfg" if winner else "tuned.cfg",
         problems=problems,
+        unfinished=unfinished(campaign) if campaign.end is None and not running else None,
     )
 
 
@@ -193,7 +196,12 @@ class TuningView:
             before, self._shown = self._shown, content
             self.download.param.update(disabled=content.config is None, filename=content.file_name)
             self._outcome.value = ui.complaints(content.problems) + _said(content) or NOTHING
-            if before is None or before.charts != content.charts or before.steps != content.steps:
+            if (
+                before is None
+                or before.charts != content.charts
+                or before.steps != content.steps
+                or before.unfinished != content.unfinished
+            ):
                 self.parts.objects = _parts(content)
 
 
@@ -205,10 +213,18 @@ def _said(content: Content) -> str:
     return outcome + ui.stage(content.progress) + ui.progress(content.progress.share, as_html(content.progress.left))
 
 
+def _ended_early(what: Unfinished) -> str:
+    measured = ui.heading("Measured so far", ["Throughput", "Launch"]) + ui.columns_of(what.measured)
+    missing = "".join(f"<p>{as_html(sentence)}</p>" for sentence in what.missing)
+    command = f"<p>This command continues it, and keeps what was measured: <code>{as_html(what.command)}</code></p>"
+    return f"{measured}<h2>What is missing</h2>{missing}{command}"
+
+
 def _parts(content: Content) -> list[Any]:
     drawn = content.race is not None and not content.race.empty
     race = [ui.chart_card(content.race, ["Speed-up", "95 % interval", "Phase"])] if content.race and drawn else []
-    parts: list[Any] = [*race, *map(ui.chart_card, content.charts)]
+    parts: list[Any] = [ui.html(_ended_early(content.unfinished))] if content.unfinished else []
+    parts += [*race, *map(ui.chart_card, content.charts)]
     if content.frame is not None:
         parts.append(ui.table(content.frame, widths=_WIDTHS, pagination="local", page_size=10))
     return parts

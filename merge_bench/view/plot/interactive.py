@@ -199,7 +199,7 @@ def _columns(mark: marks.Mark, colour: str) -> dict[str, Any]:
     numbers = [name for name in _NUMBERS if hasattr(mark, name)]
     columns: dict[str, Any] = {name: np.array(getattr(mark, name), dtype=np.float32) for name in numbers}
     if isinstance(mark, marks.Points) and mark.hollow:
-        columns["fill"] = ["white" if hollow else colour for hollow in mark.hollow]
+        columns["fill"] = ["transparent" if hollow else colour for hollow in mark.hollow]
     if isinstance(mark, marks.Texts):
         columns |= {"text": list(map(for_canvas, mark.texts)), "colour": [_LIGHT if a else _DARK for a in mark.light]}
     return columns | {name: list(texts) for name, texts in getattr(mark, "details", {}).items()}

@@ -150,7 +150,7 @@ def _sweep(page: Page, campaign: Campaign, documents: Sequence[RunDocument]) -> 
 
     if not page.whole:
         overview(page, campaign.runs, documents)
-    names = list(dict.fromkeys(run.config.name for run in campaign.runs))
+    names = campaign.config_names
     looks = {name: at for at, name in enumerate(names)}
     comparisons = verdicts(page, [campaign], looks) if len(names) > 1 else []
     if page.whole:

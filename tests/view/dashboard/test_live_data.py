@@ -18,6 +18,7 @@ from merge_bench.view.dashboard.live_data import RECENT, Points, now
 from merge_bench.view.dashboard.progress import progress_of, seconds_left
 from merge_bench.view.plot.marks import Cells
 from merge_bench.view.plot.merge import parts_of
+from merge_bench.view.report.full.results import sources_of
 from tests.helpers.documents import summarized
 from tests.helpers.synthetic_campaigns import (
     CHUNK_BYTES,
@@ -33,6 +34,8 @@ from tests.helpers.synthetic_campaigns import (
     write_launch,
     write_start,
 )  # fmt: skip
+
+CAMPAIGNS = Path(__file__).parents[2] / "data" / "campaigns"
 
 
 def timed(campaign: Path, *times: float) -> Campaign:
@@ -54,6 +57,19 @@ def unfinished(folder: Path, script: Script, iterations: int) -> Path:
         for index in range(iterations):
             writer.write(iteration(script, index, 0.1))
     return writer.folder
+
+
+@pytest.mark.parametrize("kind", ["sweep", "tune"])
+def test_each_config_has_the_look_that_it_has_in_the_report(kind: str, tmp_path: Path) -> None:
+    """Also where the first launch is not that of the first config, as with blocks in a random order."""
+    lines = (CAMPAIGNS / kind / "records.jsonl").read_bytes().splitlines(keepends=True)
+    (tmp_path / "records.jsonl").write_bytes(b"".join(line for line in lines if b'"launch":0,' not in line))
+    points, follower = Points(), Follower(tmp_path)
+    points.add(follower.read())
+    assert follower.campaign is not None
+    looks = {source.run.config.name: source.look for source in sources_of([follower.campaign])}
+    assert {point.config: point.look for point in points.found} == looks
+    assert points.found[0].config != next(iter(looks)) or kind == "tune"
 
 
 def test_each_timed_iteration_is_a_point_and_a_warm_up_is_none(tmp_path: Path) -> None:

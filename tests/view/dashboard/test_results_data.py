@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import math
 import os
+import shutil
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from merge_bench.analysis.documents.run import runs_of
+from merge_bench.analysis.summary import summarize
 from merge_bench.records import schema as s
 from merge_bench.units import GIB
 from merge_bench.view.dashboard import campaign_cache
 from merge_bench.view.dashboard.campaign_cache import CampaignCache, Loaded
 from merge_bench.view.dashboard.campaign_index import Index
 from merge_bench.view.dashboard.results_data import ABSOLUTE, OF_LINK, Content, campaign_table, content_of
+from merge_bench.view.numbers import gib
 from merge_bench.view.plot.interactive import figure_of
 from merge_bench.view.plot.marks import Boxes, Chart, Points
 from tests.helpers.charts import bars_of
 from tests.helpers.documents import summarized
 from tests.helpers.synthetic_campaigns import Script, plan, write_campaign
 from tests.view.dashboard.samples import broken, hostile, interleaved, probing
+
+CAMPAIGNS = Path(__file__).parents[2] / "data" / "campaigns"
 
 
 def load(results: Path, cache: CampaignCache | None = None) -> list[Loaded]:
@@ -175,11 +181,28 @@ def test_every_chart_can_be_drawn(tmp_path: Path) -> None:
 
 
 def test_real_tables_are_named_by_their_files_keys_rows_and_engine() -> None:
-    records = Path(__file__).parents[2] / "data" / "campaigns"
-    entries = [entry for entry in Index(records).scan() if entry.folder.name == "tables"]
+    entries = [entry for entry in Index(CAMPAIGNS).scan() if entry.folder.name == "tables"]
     row = campaign_table(entries, lambda _: None).iloc[0]
     tables = "orders.parquet ⋈ lines.parquet on o_key = l_key (5,000 / 20,000 rows)"
     assert row["Problem"] == f"{tables}, 2 workers, native"
     assert row["Kind"] == "merge"
     charts = content_of(CampaignCache().load(entries), metric="Throughput", axis=ABSOLUTE, datasets=()).charts
     assert charts
+
+
+def test_a_campaign_of_several_configs_names_the_one_in_the_table_and_lists_each(tmp_path: Path) -> None:
+    shutil.copytree(CAMPAIGNS / "sweep", tmp_path / "sweep")
+    (one,) = load(tmp_path)
+    cache = CampaignCache()
+    cache.read_small([one.entry])
+    row = campaign_table([one.entry], cache.figures).iloc[0]
+    assert one.campaign is not None
+    documents = {run.config.name: run for run in runs_of(summarize(one.campaign))}
+    rates = {name: run.throughput_bytes_per_second.median or 0.0 for name, run in documents.items()}
+    fastest = max(rates, key=lambda name: rates[name])
+    assert row["Fastest config"] == fastest
+    assert row["Throughput (GiB/s)"] == pytest.approx(rates[fastest] / GIB)
+    figures = {column.heading: list(column.cells) for column in chosen(tmp_path).figures}
+    assert figures["Config"] == list(documents) == ["default", "tcp"]
+    assert figures["Throughput (GiB/s)"] == [gib(rate) for rate in rates.values()]
+    assert figures["Launches"] == ["3", "3"]

@@ -50,6 +50,12 @@ def test_the_form_becomes_the_request_and_the_command_line(runner: Recorder) -> 
     assert f"python -m merge_bench run {command}" in texts(form.layout)
 
 
+def test_the_tab_says_how_to_run_a_config_of_ones_own(runner: Recorder) -> None:
+    said = texts(RunView(runner, Permission()).layout)
+    assert "shipped configs only" in said
+    assert "<code>python -m merge_bench run --config FILE.cfg</code>" in said
+
+
 def test_a_tuning_and_every_network_measurement_can_be_started_with_the_fields_they_take(runner: Recorder) -> None:
     form = RunView(runner, Permission())
     assert set(form.command.options) == {"run", "tune", *(f"probe {name}" for name in probes())}

@@ -141,6 +141,27 @@ def test_a_tuning_that_ended_without_its_end_is_not_finished(tmp_path: Path) -> 
     assert found(tmp_path).progress is None
 
 
+def test_a_tuning_that_was_interrupted_early_shows_what_is_there_what_is_not_and_how_to_go_on(tmp_path: Path) -> None:
+    part_of_the_real_one(tmp_path, 2)
+    view = board(tmp_path)
+    update(view.tuning)
+    left = found(tmp_path).unfinished
+    assert left is not None
+    measured = {column.heading: list(column.cells) for column in left.measured}
+    assert len(measured["Config"]) == 2
+    assert measured["Launches"] == ["1", "1"]
+    assert all(float(rate) > 0 for rate in measured["Throughput (GiB/s)"])
+    tried = [name for name in measured["Config"] if not name.startswith("default")]
+    assert f"Not measured: {4 - len(tried)} of 4 candidates: " in " ".join(left.missing)
+    assert not any(f"{name}," in sentence for name in tried for sentence in left.missing)
+    assert left.command.startswith("python -m merge_bench tune --chunk 2e4 --workers 2 --iterations 3 --only ")
+    said = texts(view.tuning.layout)
+    assert left.command in said
+    assert all(name in said for name in measured["Config"])
+    with held(tmp_path / "tune"):
+        assert found(tmp_path).unfinished is None
+
+
 def test_what_the_budget_leaves_out_is_no_step(tmp_path: Path) -> None:
     folder = tuning(tmp_path)
     with (folder / "records.jsonl").open("ab") as stream:

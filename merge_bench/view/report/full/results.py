@@ -68,16 +68,23 @@ def sources_of(campaigns: Sequence[Campaign]) -> list[Source]:
     looks: dict[str, int] = {}
     for number, campaign in enumerate(campaigns):
         short = letter(number, len(campaigns))
+        for config in campaign.config_names:
+            looks.setdefault(_named(config, short), len(looks))
         for index, run in enumerate(campaign.runs):
             if campaign.tuning and not run.launches:
                 continue
             run_id = campaign.head.campaign_id + ("" if len(campaign.runs) == 1 else f"/{index}")
-            name = f"{short}: {run.config.name}" if short else run.config.name
+            name = _named(run.config.name, short)
             mark = state_of(run, aggregate.counted(run)).mark
-            look = looks.setdefault(name, len(looks))
             label = f"{name} ({mark})" if mark else name
-            found.append(Source(campaign, run, summarize_run(campaign, run, run_id), name, label, look, short or ""))
+            found.append(
+                Source(campaign, run, summarize_run(campaign, run, run_id), name, label, looks[name], short or "")
+            )
     return found
+
+
+def _named(config: str, part: str | None) -> str:
+    return f"{part}: {config}" if part else config
 
 
 def by_problem(sources: Sequence[Source]) -> dict[str, list[Source]]:

@@ -28,6 +28,8 @@
     for (const held of views) {
       for (const view of held.roots ? held.roots : [held]) {
         if (view.canvas_view) {
+          const { ctx } = view.canvas_view.primary;
+          ctx.clearRect(0, 0, ctx.canvas.width, ctx.canvas.height); // or a line of the old ground stays at its edges
           view.request_repaint();
         }
       }
