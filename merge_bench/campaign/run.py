@@ -93,13 +93,13 @@ def need_installed(prepared: Prepared) -> None:
         ucx_perftest.find()
 
 
-def check_for_run(config: ConfigFile, ucx: str, *, trusted: bool = False) -> CheckResult:
+def check_for_run(config: ConfigFile, ucx: str, *, trusted: bool = False, other_hosts: bool = False) -> CheckResult:
     """Check `config` as `run` does before it starts anything; options that it leaves out are those of the environment.
 
-    What the config alone shows is an error; what this machine lacks is a warning, since another may have it. Of tables
-    only the footers are read, TPC-H's are not generated, and no running cluster is asked.
+    Of tables only the footers are read, TPC-H's are not generated, and no running cluster is asked.
 
-    `ucx`: the UCX that the workers will load, ``wheel`` or ``system``; `trusted`: the config may bring code.
+    `ucx`: the UCX that the workers will load, ``wheel`` or ``system``; `trusted`: the config may bring code;
+    `other_hosts`: the config is for other hosts, so what only this machine lacks is a warning instead of an error.
 
     Raises
     ------
@@ -120,10 +120,13 @@ def check_for_run(config: ConfigFile, ucx: str, *, trusted: bool = False) -> Che
     except UsageError as error:
         return replace(result, ok=False, refusals=(str(error),))
     refusal = _refusal_here(runs, config)
+    if not refusal:
+        return result
+    here = f"this machine cannot run this config: {refusal}"
     return (
-        replace(result, warnings=(*result.warnings, f"this machine cannot run this config: {refusal}"))
-        if refusal
-        else result
+        replace(result, warnings=(*result.warnings, here))
+        if other_hosts
+        else replace(result, ok=False, refusals=(f"{here} (for other hosts: --other-hosts)",))
     )
 
 

@@ -88,7 +88,10 @@ def _refuse_several(named: Sequence[str], values: Mapping[str, Any]) -> None:
     "--ucx", type=click.Choice(["auto", "wheel", "system"]), default=None, help="The UCX to check CONFIG against."
 )
 @click.option("--trust-config", is_flag=True, help="Trust CONFIG: accept settings that can load code.")
-def check(config: str, as_json: bool, ucx: str | None, trust_config: bool) -> int:
+@click.option(
+    "--other-hosts", is_flag=True, help="Accept what only this machine lacks, since CONFIG is for other hosts."
+)
+def check(config: str, as_json: bool, ucx: str | None, trust_config: bool, other_hosts: bool) -> int:
     """Show how the installed UCX handles each setting of CONFIG, and whether `run` would refuse it.
 
     CONFIG is a file or the name of a shipped config.
@@ -103,7 +106,7 @@ def check(config: str, as_json: bool, ucx: str | None, trust_config: bool) -> in
     choice = Choice(ucx) if ucx in ("wheel", "system") else choose_ucx(ucx, os.environ)
     with restored():
         choice.apply(os.environ)
-        result = check_for_run(found, choice.origin, trusted=trust_config)
+        result = check_for_run(found, choice.origin, trusted=trust_config, other_hosts=other_hosts)
     show_check(result, json_output=as_json)
     return 0 if result.ok else 2
 

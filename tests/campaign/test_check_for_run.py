@@ -15,10 +15,10 @@ from tests.conftest import gpu_present
 from tests.helpers.runs import command
 
 
-def both(path: Path, text: str, *, trusted: bool = False) -> tuple[CheckResult, str]:
+def both(path: Path, text: str, *, trusted: bool = False, other_hosts: bool = False) -> tuple[CheckResult, str]:
     """What `check` finds, and why `run` refuses the config."""
     path.write_text(text)
-    checked = check_for_run(read_config(path, {}), "wheel", trusted=trusted)
+    checked = check_for_run(read_config(path, {}), "wheel", trusted=trusted, other_hosts=other_hosts)
     with restored(), pytest.raises(UsageError) as refused:
         load_sweep(str(path), {"trust_config": trusted})
     return checked, str(refused.value)
@@ -56,17 +56,28 @@ def test_options_that_never_work_together_are_errors(tmp_path: Path, options: st
     "options",
     ["INTERFACE=nosuch0", "HOSTS=nowhere", "LAUNCHER=slurm", "CHUNK=1e12", "LEFT=no.parquet RIGHT=no.parquet ON=k"],
 )
-def test_what_only_this_machine_lacks_is_a_warning(tmp_path: Path, options: str) -> None:
-    checked, refused = both(tmp_path / "a.cfg", "".join(f"MERGE_BENCH_{each}\n" for each in options.split()))
-    assert checked.ok
-    assert checked.warnings[-1].startswith(
-        f"this machine cannot run this config: {refused[:40]}"
-    )  # the rest may hold free memory
+@pytest.mark.parametrize("other_hosts", [False, True])
+def test_what_only_this_machine_lacks_is_an_error_unless_the_config_is_for_others(
+    tmp_path: Path, options: str, other_hosts: bool
+) -> None:
+    text = "".join(f"MERGE_BENCH_{each}\n" for each in options.split())
+    checked, refused = both(tmp_path / "a.cfg", text, other_hosts=other_hosts)
+    said = f"this machine cannot run this config: {refused[:40]}"  # the rest may hold free memory
+    assert checked.ok == other_hosts
+    assert [each.startswith(said) for each in checked.errors] == ([] if other_hosts else [True])
+    assert [each.startswith(said) for each in checked.warnings[-1:]] == ([True] if other_hosts else [])
+
+
+@pytest.mark.skipif(Path("/sys/class/infiniband").exists(), reason="there is InfiniBand")
+def test_transports_that_this_machine_lacks_are_refused_by_both(tmp_path: Path) -> None:
+    checked, refused = both(tmp_path / "a.cfg", "UCX_TLS=rc\n")
+    assert refused in checked.errors[0]
+    assert "--other-hosts" in checked.errors[0]
 
 
 @pytest.mark.skipif(gpu_present(), reason="there is a GPU") if gpu_present() else lambda test: test
-def test_an_engine_for_gpus_is_no_error_where_there_is_none(tmp_path: Path) -> None:
-    checked, refused = both(tmp_path / "a.cfg", "MERGE_BENCH_ENGINE=cudf\n")
+def test_an_engine_for_gpus_is_no_error_for_other_hosts(tmp_path: Path) -> None:
+    checked, refused = both(tmp_path / "a.cfg", "MERGE_BENCH_ENGINE=cudf\n", other_hosts=True)
     assert checked.ok
     assert checked.warnings == (f"this machine cannot run this config: {refused}",)
 

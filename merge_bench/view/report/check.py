@@ -40,13 +40,13 @@ def print_check(result: CheckResult, console: Console) -> None:
             each.source,
         )
     console.print(table)
-    for sentence in result.errors:
-        console.print(f"[red]error[/red] {escape(sentence)}", soft_wrap=True)
     for conflict in result.conflicts:
         console.print(f"[yellow]{conflict.code}[/yellow] {escape(conflict.message)}", soft_wrap=True)
         console.print(f"    documented: {escape(conflict.documented)}", soft_wrap=True)
     for warning in result.warnings:
         console.print(f"[yellow]warning[/yellow] {escape(warning)}", soft_wrap=True)
+    for sentence in result.errors:
+        console.print(f"[red]error[/red] {escape(sentence)}", soft_wrap=True)
 
 
 def document_of(result: CheckResult) -> CheckDocument:
