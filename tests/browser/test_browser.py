@@ -108,7 +108,7 @@ def test_a_run_needs_the_token_is_watched_to_its_end_and_compared_with_another(w
 def test_a_run_that_is_stopped_ends_cleanly_and_keeps_what_it_measured(window: Open, runs: Server) -> None:
     view = window(runs.url)
     start_a_run(view, chunk="1e5", iterations="1_000_000", token=runs.token)
-    view.wait_for_text("of 1000000")
+    view.wait_for_text("of 1,000,000")
     view.wait_until(f"{POINTS} > 2")
     view.slow_down(12)  # It goes on drawing all the same, because it gets no more than it can draw.
     top = view.page.get_by_text("Pairs of workers, last iteration").bounding_box()
