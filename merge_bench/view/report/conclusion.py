@@ -123,7 +123,7 @@ def _facts(run: Run, launches: Sequence[Launch], document: RunDocument) -> Itera
     seconds = [(name, getattr(document.phases_seconds, name)) for name in aggregate.PHASES]
     if all(each is not None for _, each in seconds) and wall:
         shown = ", ".join(f"{name} {ms(each)} ({each / wall:.0%})" for name, each in seconds)
-        more = sum(each or 0.0 for _, each in seconds) > wall
+        more = sum(round(100 * (each or 0.0) / wall) for _, each in seconds) > 100
         whose = "" if run.plan.workers == 1 else "; slowest worker of each phase"
         whose += ", so more than 100% in all" if more and whose and not run.plan.pipeline else ""
         yield "Phases (ms)", shown + (", overlapped" if run.plan.pipeline else "") + whose

@@ -244,6 +244,16 @@ def test_phases_of_different_workers_are_said_to_be(tmp_path: Path) -> None:
     assert line.endswith("(27%); slowest worker of each phase, so more than 100% in all")
 
 
+def test_shares_that_add_up_to_100_are_not_said_to_exceed_it(tmp_path: Path) -> None:
+    def hardly_more(worker: s.WorkerIteration) -> s.WorkerIteration:
+        own = s.Phases(partition=0.0401, exchange=0.03, join=0.03)
+        return msgspec.structs.replace(worker, phases_seconds=own)
+
+    found = conclusion(write_campaign(tmp_path, Script(walls=[0.1] * 3, worker=hardly_more)))
+    (line,) = [line for line in found.splitlines() if "Phases" in line]
+    assert line.endswith("40.10 (40%), exchange 30.00 (30%), join 30.00 (30%); slowest worker of each phase")
+
+
 @pytest.mark.parametrize("width", [40, 45, 47, 49, 64])
 def test_an_option_and_its_value_stay_on_one_line_of_a_terminal(tmp_path: Path, width: int) -> None:
     folder = write_campaign(tmp_path)
