@@ -8,6 +8,7 @@ from typing import TextIO
 from merge_bench.analysis.documents.predict import Checked, Forecast, ModelParameter, PredictDocument, Quantity
 from merge_bench.view.numbers import NULL, gib, ms, number, rows
 from merge_bench.view.report.layout import Column, Page, grouped, page_on
+from merge_bench.view.text import plural
 
 
 def print_forecast(document: PredictDocument, *, file: TextIO | None = None, width: int | None = None) -> None:
@@ -32,7 +33,7 @@ def _summary(page: Page, document: PredictDocument) -> None:
     whole = sum(seconds for _, seconds in parts)
     shares = ", ".join(f"{name} {100 * seconds / whole:.0f} %" for name, seconds in parts if seconds > 0.005 * whole)
     page.pairs(
-        ("Forecast for", f"{found.workers} workers on {found.hosts} hosts"),
+        ("Forecast for", f"{plural(found.workers, 'worker')} on {plural(found.hosts, 'host')}"),
         ("Rows per chunk", rows(document.rows_per_chunk)),
         ("Engine", document.engine),
         ("Config", document.config),
