@@ -12,13 +12,11 @@ from merge_bench.analysis import aggregate
 from merge_bench.analysis.documents.run import RunDocument, Spread
 from merge_bench.analysis.summary import summarize_run
 from merge_bench.analysis.verification_state import State, state_of
+from merge_bench.config.options import BY_KEY
 from merge_bench.errors import UsageError
 from merge_bench.records.campaign import Campaign, Run
 from merge_bench.records.probe_rows import Row, rows_of
 from merge_bench.records.recorded_plan import Plan
-
-_USUAL_FRACTION = 0.3
-"""That of ``--frac-match`` without a value."""
 
 HELP = {
     "wall_seconds": "Wall-clock time of an iteration, median over launches.",
@@ -115,7 +113,7 @@ def _options(plan: Plan) -> Iterator[str]:
     if work is not None and work.name == "synthetic":
         if work.payload_columns not in (None, 1):
             yield f"{work.payload_columns} payload columns"
-        if work.fraction not in (None, _USUAL_FRACTION):
+        if work.fraction not in (None, BY_KEY["frac_match"].default):
             yield f"match fraction {work.fraction:g}"
         if work.zipf:
             yield f"skew zipf:{work.zipf:g}"

@@ -41,7 +41,7 @@ class OverUcx(Probe):
     data_plane = True
 
     @property
-    def device_memory(self) -> bool:  # type: ignore[override]
+    def device_memory(self) -> bool:
         """Whether messages are in GPU memory."""
         return self.on_gpus
 
@@ -145,7 +145,7 @@ class AllToAll(Probe):
     sweeps = True
 
     @property
-    def device_memory(self) -> bool:  # type: ignore[override]
+    def device_memory(self) -> bool:
         """Whether messages are in GPU memory: NCCL has no other, and what it is compared with has the same."""
         return any(each.device_memory for each in self.backends)
 

@@ -53,7 +53,7 @@ class P2P(Probe):
     name = "p2p"
 
     @property
-    def device_memory(self) -> bool:  # type: ignore[override]
+    def device_memory(self) -> bool:
         """Whether messages are in GPU memory."""
         return self.memory == "cuda"
 

@@ -47,22 +47,16 @@ def test_a_terminal_shows_phase_speed_and_time_left(monkeypatch: pytest.MonkeyPa
     assert "1/4  123.00 ms  5.00 GiB/s  6.00 s left" in shown  # 2 s for one, three are left
 
 
-def test_many_iterations_have_separators(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("done", "of", "shown"), [(1317, 100_000, "1,318/100,000  "), (3, 4, "4/4  100.00 ms  -  ")])
+def test_iterations_have_separators_and_an_unknown_throughput_is_a_dash(
+    monkeypatch: pytest.MonkeyPatch, done: int, of: int, shown: str
+) -> None:
     monkeypatch.setenv("TERM", "xterm-256color")
     file = Terminal()
     progress = TerminalProgress(Console(file=file, width=120))
-    progress.iteration(1317, 100_000, 0.1, None)
+    progress.iteration(done, of, 0.1, None)
     progress.close()
-    assert "1,318/100,000  " in file.getvalue()
-
-
-def test_an_unknown_throughput_is_a_dash(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TERM", "xterm-256color")
-    file = Terminal()
-    progress = TerminalProgress(Console(file=file, width=100))
-    progress.iteration(3, 4, 0.1, None)
-    progress.close()
-    assert "4/4  100.00 ms  -  " in file.getvalue()
+    assert shown in file.getvalue()
 
 
 def test_remaining_time_goes_on_as_before() -> None:

@@ -25,8 +25,6 @@ class Probe:
     ----------
     name
         The name of its kind.
-    device_memory
-        Whether messages are in GPU memory, so that workers need GPUs.
     data_plane
         Whether workers load the data plane before they measure.
     sweeps
@@ -34,9 +32,13 @@ class Probe:
     """
 
     name: ClassVar[str]
-    device_memory = False
     data_plane = False
     sweeps = False
+
+    @property
+    def device_memory(self) -> bool:
+        """Whether messages are in GPU memory, so that workers need GPUs."""
+        return False
 
     @property
     def parts(self) -> tuple[Probe, ...]:

@@ -23,7 +23,11 @@ class OverNccl(Probe):
 
     pattern: Pattern
     name = NAME
-    device_memory = True
+
+    @property
+    def device_memory(self) -> bool:
+        """Its messages are in GPU memory."""
+        return True
 
     def describe(self) -> dict[str, Any]:
         """The plan in the records."""

@@ -5,6 +5,7 @@ Buffers, barriers and `transfer` are those of a merge.
 
 from __future__ import annotations
 
+import functools
 import gc
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -152,7 +153,7 @@ class Held:
         ]  # fmt: skip
         for number, (sends, _) in enumerate(self._frames):
             for peer, message in sends.items():
-                store.write(message, lambda room, to=peer, frame=number: fill(room, rank, to, frame))  # type: ignore[misc]
+                store.write(message, functools.partial(fill, sender=rank, receiver=peer, frame=number))
 
     def _rooms(self, sizes: Sequence[int]) -> dict[int, Any]:
         chosen = {peer: size for peer, size in enumerate(sizes) if size and (self._own or peer != self._rank)}

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import io
 import re
-import sys
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from merge_bench.config.options import OPTIONS
 from merge_bench.records import schema as s
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.writer import CampaignWriter
@@ -103,16 +101,6 @@ def test_one_run_says_everything_that_matters_once(tmp_path: Path) -> None:
     ]
 
 
-def test_a_path_and_a_command_can_be_copied_from_a_narrow_terminal(tmp_path: Path) -> None:
-    folder = with_command(write_campaign(tmp_path / "a folder with spaces"), "--left", "one table.parquet " * 6)
-    file = Terminal()
-    print_report(read_campaign(folder), details=False, file=file, width=80)
-    lines = re.sub(r"\x1b\[[0-9;]*m", "", file.getvalue()).splitlines()
-    assert f"Records: {folder / 'records.jsonl'}" in lines
-    assert f"Next: {next_of(folder)}" in lines
-    assert max(len(line) for line in lines if is_copied(line)) > 80
-
-
 def test_details_stand_before_the_conclusion(tmp_path: Path) -> None:
     folder = write_campaign(tmp_path)
     file = io.StringIO()
@@ -131,35 +119,6 @@ def test_what_the_real_command_recorded_fits_a_terminal_of_24_lines_of_80_column
     assert any("more warning" in line for line in lines)
 
 
-@pytest.mark.parametrize(
-    ("script", "command"),
-    [
-        (Script(plan=plan(verify="off")), "--chunk 2e6 --hosts h.txt --verify ends"),
-        (Script(plan=plan(exchange="dask")), "report FOLDER"),
-        (Script(plan=plan(1)), "--chunk 2e6 --hosts h.txt --verify off --engine native"),
-        (
-            Script(
-                worker=lambda worker: msgspec.structs.replace(
-                    worker, phases_seconds=s.Phases(partition=0.02, exchange=0.06, join=0.03)
-                )
-            ),
-            "transports --available --hosts h.txt",
-        ),
-    ],
-    ids=["unverified", "dask", "one worker", "link"],
-)
-def test_the_next_command_follows_from_what_was_found(tmp_path: Path, script: Script, command: str) -> None:
-    folder = with_command(write_campaign(tmp_path, script), "--chunk=2e6", "--hosts", "h.txt", "--verify", "off")
-    assert next_of(folder) == f"python -m merge_bench {command.replace('FOLDER', str(folder))}"
-
-
-def test_nobody_is_told_to_tune_a_cluster_that_runs_already(tmp_path: Path) -> None:
-    folder = write_campaign(tmp_path, SLOW_EXCHANGE)
-    path = folder / "records.jsonl"
-    path.write_bytes(path.read_bytes().replace(b'"launcher":"local"', b'"launcher":"existing"'))
-    assert next_of(with_command(folder, "--scheduler-file", "s.json")) == f"python -m merge_bench report {folder}"
-
-
 def test_a_run_that_was_interrupted_goes_on_with_the_same_command(tmp_path: Path) -> None:
     with CampaignWriter.create(tmp_path, "optimized") as writer:
         write_head(writer, [("optimized", 0)], [plan()])
@@ -168,67 +127,6 @@ def test_a_run_that_was_interrupted_goes_on_with_the_same_command(tmp_path: Path
     folder = with_command(writer.folder, "--workers", "2", "--fresh", "--left", "a b.parquet", "--details")
     assert next_of(folder) == "python -m merge_bench --workers 2 --left 'a b.parquet'"
     assert "(measures again)" in conclusion(folder)  # only campaigns of several launches go on
-
-
-def failed_sweep(results: Path, code: str) -> Path:
-    """Two configs, two blocks; the second config's first launch ended everything."""
-    with CampaignWriter.create(results, "sweep") as writer:
-        keys = [("one", 0), ("two", 0), ("one", 0), ("two", 0)]
-        write_head(writer, keys, [plan(4)])
-        writer.write(s.FailureLine(launch=1, config="two", plan=0, code=code, message="something was wrong"))
-        writer.write(s.LaunchEndLine(launch=1, status=5, seconds=3.0))
-    return with_command(writer.folder, "--configs", "one,two", "--workers", "2,4", "--blocks", "2")
-
-
-def test_the_worst_failure_of_a_sweep_decides_what_comes_next(tmp_path: Path) -> None:
-    wrong = next_of(failed_sweep(tmp_path / "wrong", "wrong-result"))
-    assert wrong == "python -m merge_bench --configs one,two --workers 2,4 --blocks 2 --verify full"
-
-
-def test_the_transports_of_the_run_that_missed_its_gate_are_shown(tmp_path: Path) -> None:
-    gate = next_of(failed_sweep(tmp_path / "gate", "gate-not-met"))
-    assert re.fullmatch(r"python -m merge_bench transports --available --config \S*two(\.cfg)? --workers 4", gate)
-
-
-def test_launches_and_blocks_are_not_combined(tmp_path: Path) -> None:
-    folder = write_campaign(tmp_path, *interleaved({"one": [0.200, 0.202, 0.201], "two": [0.190, 0.194, 0.189]}))
-    command = next_of(with_command(folder, "--configs", "one,two", "--launches", "3"))
-    assert "--blocks" in command
-    assert "--launches" not in command
-
-
-def test_a_merge_that_waits_for_its_exchange_is_tuned(tmp_path: Path) -> None:
-    folder = with_command(write_campaign(tmp_path, SLOW_EXCHANGE), "--chunk", "1e6")
-    assert next_of(folder) == "python -m merge_bench tune --budget 10m --chunk 1e6"
-
-
-@pytest.mark.parametrize("limit", ["partition", "join"])
-@pytest.mark.parametrize(
-    ("changes", "command"),
-    [
-        ({"engine": "pandas"}, "--left a.parquet --right b.parquet --engine native"),
-        ({"engine": "native"}, "predict FOLDER --workers 2 --hosts 1 --what-if LIMIT=2x"),
-        ({"engine": "native", "how": "left"}, "report FOLDER"),  # of which there is no forecast
-        ({"engine": "cudf"}, "predict FOLDER --workers 2 --hosts 1 --what-if LIMIT=2x"),
-    ],
-    ids=["another engine", "fastest engine", "no forecast", "GPUs"],
-)
-def test_settings_of_the_network_are_not_tuned_for_a_merge_that_computes(
-    tmp_path: Path, limit: str, changes: dict[str, str], command: str
-) -> None:
-    seconds = {"partition": 0.03, "exchange": 0.03, "join": 0.03} | {limit: 0.05}
-
-    def phases(worker: s.WorkerIteration) -> s.WorkerIteration:
-        return msgspec.structs.replace(worker, phases_seconds=s.Phases(**seconds))
-
-    folder = write_campaign(tmp_path, Script(plan=plan(**changes), worker=phases))
-    found = next_of(with_command(folder, "--left", "a.parquet", "--right", "b.parquet", "--engine", changes["engine"]))
-    assert found == f"python -m merge_bench {command.replace('FOLDER', str(folder)).replace('LIMIT', limit)}"
-
-
-def test_a_merge_across_hosts_that_computes_is_forecast_on_more_of_them(tmp_path: Path) -> None:
-    folder = write_campaign(tmp_path, Script(plan=plan(8, engine="native")))  # four workers on each host
-    assert next_of(folder) == f"python -m merge_bench predict {folder} --workers 16 --hosts 4"
 
 
 def test_phases_of_different_workers_are_said_to_be(tmp_path: Path) -> None:
@@ -268,92 +166,6 @@ def test_an_option_and_its_value_stay_on_one_line_of_a_terminal(tmp_path: Path, 
 def test_many_iterations_have_separators(tmp_path: Path) -> None:
     folder = write_campaign(tmp_path, Script(walls=[0.1] * 1000))
     assert "1,000 iterations" in conclusion(folder)
-
-
-@pytest.mark.parametrize(
-    ("words", "command"),
-    [
-        (["--chunk", "1e6"], "--chunk 1e6 --wait-for-quiet 5m"),
-        (["--chunk", "1e6", "--wait-for-quiet", "1m"], "--chunk 1e6 --wait-for-quiet 1m --engine native"),
-    ],
-    ids=["not waited", "waited"],
-)
-def test_a_run_on_a_busy_host_is_made_again_once_it_is_quiet(tmp_path: Path, words: list[str], command: str) -> None:
-    folder = with_command(write_campaign(tmp_path), *words)
-    with (folder / "records.jsonl").open("ab") as stream:
-        stream.write(msgspec.json.encode(s.WarningLine(code="busy-host", message="…", remedy="wait")) + b"\n")
-    assert next_of(folder) == f"python -m merge_bench {command}"
-
-
-def test_nobody_waits_for_the_quiet_of_other_hosts(tmp_path: Path) -> None:
-    folder = with_command(write_campaign(tmp_path), "--chunk", "1e6", "--hosts", "h.txt")
-    path = folder / "records.jsonl"
-    warning = s.WarningLine(launch=0, code="busy-host", message="a: …", remedy="wait")
-    path.write_bytes(
-        path.read_bytes().replace(b'"launcher":"local"', b'"launcher":"ssh"') + msgspec.json.encode(warning) + b"\n"
-    )
-    assert next_of(folder) == "python -m merge_bench --chunk 1e6 --hosts h.txt --engine native"
-
-
-def test_a_straggler_on_a_busy_host_is_measured_again_before_it_is_looked_for(tmp_path: Path) -> None:
-    def slow(worker: s.WorkerIteration) -> s.WorkerIteration:
-        join = 0.09 if worker.rank == 1 else 0.02
-        return msgspec.structs.replace(worker, phases_seconds=s.Phases(partition=0.01, exchange=0.01, join=join))
-
-    folder = with_command(write_campaign(tmp_path, Script(plan=plan(4), worker=slow)), "--workers", "4")
-    assert next_of(folder) == "python -m merge_bench doctor"
-    with (folder / "records.jsonl").open("ab") as stream:
-        stream.write(msgspec.json.encode(s.WarningLine(code="busy-host", message="…", remedy="wait")) + b"\n")
-    assert next_of(folder) == "python -m merge_bench --workers 4 --wait-for-quiet 5m"
-
-
-@pytest.mark.parametrize("words", [["--config", "mine.cfg"], ["--configs", "mine.cfg"], ["mine.cfg"]])
-def test_a_tuning_begins_with_the_config_and_the_rows_of_the_run(tmp_path: Path, words: list[str]) -> None:
-    command = next_of(with_command(write_campaign(tmp_path, SLOW_EXCHANGE), *words)).split()
-    assert {"tune", "mine.cfg"} <= set(command)
-    assert command[-2:] == ["--chunk", "1000000"]
-
-
-def test_another_python_than_the_one_on_the_path_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    other = tmp_path / "bin"
-    other.mkdir()
-    (other / "python").touch(0o755)
-    monkeypatch.setenv("PATH", str(other))
-    folder = with_command(write_campaign(tmp_path), "--chunk", "1e6")
-    monkeypatch.chdir(tmp_path)
-    assert next_of(folder).startswith(f"{sys.executable} -m merge_bench --chunk 1e6")
-    monkeypatch.chdir(Path(sys.executable).parents[1])
-    assert next_of(folder).startswith("bin/python")
-
-
-@pytest.mark.parametrize(
-    ("code", "command"),
-    [
-        ("gate-not-met", "transports --available --workers 2"),
-        ("wrong-result", "--workers 2 --require-transport rc --verify full"),
-        ("run-failed", "doctor"),
-    ],
-)
-def test_what_failed_decides_what_comes_next(tmp_path: Path, code: str, command: str) -> None:
-    with CampaignWriter.create(tmp_path, "optimized") as writer:
-        write_head(writer, [("optimized", 0)], [plan()])
-        writer.write(s.FailureLine(launch=0, config="optimized", plan=0, code=code, message="something was wrong"))
-        writer.write(s.LaunchEndLine(launch=0, status=5, seconds=3.0))
-    folder = with_command(writer.folder, "--workers", "2", "--require-transport", "rc")
-    assert next_of(folder) == f"python -m merge_bench {command}"
-
-
-def test_every_option_of_a_command_line_is_kept_with_its_value(tmp_path: Path) -> None:
-    script = Script(plan=plan(verify="off"))
-    words = [
-        word for option in OPTIONS for word in ([f"--{option.name}"] if option.flag else [f"--{option.name}", "x"])
-    ]
-    kept = next_of(with_command(write_campaign(tmp_path, script), *words)).split()[3:]
-    dropped = {"--json", "--dry-run", "--details"}
-    assert [word for word in kept if word.startswith("--")] == [
-        *(f"--{option.name}" for option in OPTIONS if option.key != "verify" and f"--{option.name}" not in dropped),
-        "--verify",
-    ]
 
 
 def test_several_configs_have_a_verdict_each(tmp_path: Path) -> None:
